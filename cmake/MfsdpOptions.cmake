@@ -1,0 +1,67 @@
+# Options of the build, compiler flags and the packages that the libraries need.
+option(MFSDP_BUILD_TESTS "Build tests and benchmarks" ON)
+option(MFSDP_BUILD_FUZZERS "Build libFuzzer targets (clang only)" OFF)
+option(MFSDP_COVERAGE "Count executed lines; target coverage-report writes the table" OFF)
+set(MFSDP_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
+set(MFSDP_CUDA AUTO CACHE STRING "Compile gpu_backend/cuda: AUTO (if nvcc is found), ON or OFF")
+set_property(CACHE MFSDP_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+# Warnings are errors where they are known: with the pinned compiler (g++ 12), outside sanitizer
+# builds, whose instrumentation makes g++ warn of uninitialised values that are none.
+set(pinned_compiler OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13
+   AND NOT MFSDP_SANITIZE AND NOT MFSDP_COVERAGE)
+  set(pinned_compiler ON)
+endif()
+option(MFSDP_WERROR "Treat warnings as errors" ${pinned_compiler})
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND NOT MFSDP_BUILD_FUZZERS)
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
+endif()
+
+set(cxx_options -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 reports a false overlap inside std::string operator+ (GCC bug 105651).
+  list(APPEND cxx_options -Wno-restrict)
+else()
+  # clang counts sign changes as conversions, g++ does not; g++ sets the rule here. And it warns of
+  # what libstdc++ 12 itself calls inside std::stable_sort.
+  list(APPEND cxx_options -Wno-sign-conversion -Wno-deprecated-declarations)
+endif()
+if(MFSDP_WERROR)
+  list(APPEND cxx_options -Werror)
+endif()
+# Simulated nanoseconds must not depend on the compiler: no fused multiply-add.
+list(APPEND cxx_options -ffp-contract=off)
+
+if(MFSDP_SANITIZE)
+  list(APPEND cxx_options -fsanitize=${MFSDP_SANITIZE} -fno-sanitize-recover=all
+       -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Instrumented, std::regex and std::variant look uninitialised to g++ 12 (GCC bug 105562).
+    list(APPEND cxx_options -Wno-maybe-uninitialized)
+  endif()
+  add_link_options(-fsanitize=${MFSDP_SANITIZE})
+endif()
+if(MFSDP_COVERAGE)
+  list(APPEND cxx_options --coverage)
+  add_link_options(--coverage)
+endif()
+if(MFSDP_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "MFSDP_BUILD_FUZZERS needs clang (libFuzzer): cmake --preset fuzz")
+  endif()
+  list(APPEND cxx_options -fsanitize=fuzzer-no-link)
+endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${cxx_options}>")
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
+find_package(SQLiteCpp REQUIRED)
+find_package(ZLIB REQUIRED)

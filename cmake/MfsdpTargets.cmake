@@ -1,0 +1,22 @@
+# mfsdp_room(<target> FOLDERS <folder>... SEES <target or library>...)
+# A static library of every .cpp in the folders, except mains. SEES is the arrow of the design:
+# tests/arrows checks it against the table, and that includes follow it.
+#
+# Every header is compiled on its own by <target>_verify_interface_header_sets; the target
+# all_verify_interface_header_sets does so for all rooms.
+function(mfsdp_room target)
+  cmake_parse_arguments(ROOM "" "" "FOLDERS;SEES" ${ARGN})
+  set(sources)
+  set(headers)
+  foreach(folder IN LISTS ROOM_FOLDERS)
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+    list(APPEND sources ${found})
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.hpp)
+    list(APPEND headers ${found})
+  endforeach()
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  add_library(${target} STATIC ${sources})
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${headers})
+  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON LINKER_LANGUAGE CXX)
+  target_link_libraries(${target} PUBLIC ${ROOM_SEES})
+endfunction()

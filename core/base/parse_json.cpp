@@ -1,0 +1,133 @@
+#include "core/base/parse_json.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::size_t kMaximumDepth = 64;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+std::string place(const std::string& where, std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t newline = before.rfind('\n');
+  const std::size_t column = newline == std::string_view::npos ? byte : byte - newline - 1;
+  return fmt::format("{}:{}:{}", where, line, column + 1);
+}
+
+/// Walks text and tells how far the parser has come, which its events do not.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, std::size_t* count) : at_(at), count_(count) {}
+
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    ++at_;
+    ++*count_;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    const CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  std::size_t* count_;
+};
+
+/// Builds the document from parser events, and refuses what JSON leaves open.
+class StrictBuilder {
+ public:
+  StrictBuilder(nlohmann::json& root, const std::size_t& read) : dom_(root, false), read_(read) {}
+
+  bool null() { return dom_.null(); }
+  bool boolean(bool v) { return dom_.boolean(v); }
+  bool number_integer(std::int64_t v) { return dom_.number_integer(v); }
+  bool number_unsigned(std::uint64_t v) { return dom_.number_unsigned(v); }
+  bool number_float(double v, const std::string& s) { return dom_.number_float(v, s); }
+  bool string(std::string& v) { return dom_.string(v); }
+  bool binary(nlohmann::json::binary_t& v) { return dom_.binary(v); }
+
+  bool start_object(std::size_t n) { return open() && dom_.start_object(n); }
+  bool start_array(std::size_t n) { return open() && dom_.start_array(n); }
+  bool end_object() { return close() && dom_.end_object(); }
+  bool end_array() { return close() && dom_.end_array(); }
+
+  bool key(std::string& name) {
+    if (!keys_.back().insert(name).second) {
+      return refuse(fmt::format("key \"{}\" appears twice in one object", name));
+    }
+    return dom_.key(name);
+  }
+
+  bool parse_error(std::size_t at, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) {
+    at_ = at;
+    complaint_ = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
+    if (const auto colon = complaint_.find(": "); colon != std::string::npos)
+      complaint_.erase(0, colon + 2);
+    return false;
+  }
+
+  [[nodiscard]] const std::string& complaint() const { return complaint_; }
+  [[nodiscard]] std::size_t at() const { return at_; }
+
+ private:
+  bool open() {
+    keys_.emplace_back();
+    if (keys_.size() <= kMaximumDepth) return true;
+    return refuse(fmt::format("nested deeper than {} levels", kMaximumDepth));
+  }
+  bool refuse(std::string complaint) {
+    complaint_ = std::move(complaint);
+    at_ = read_;
+    return false;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+
+  nlohmann::detail::json_sax_dom_parser<nlohmann::json> dom_;
+  const std::size_t& read_;  ///< bytes that the parser has taken
+  std::vector<std::unordered_set<std::string>> keys_;
+  std::string complaint_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& where) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    return fail(where, "expected JSON, got an empty file");
+  nlohmann::json root;
+  std::size_t read = 0;
+  StrictBuilder builder(root, read);
+  const CountingIterator begin(text.data(), &read);
+  const CountingIterator end(text.data() + text.size(), &read);
+  if (nlohmann::json::sax_parse(begin, end, &builder)) return root;
+  const std::size_t at = builder.at() > 0 ? builder.at() - 1 : 0;
+  return fail(place(where, text, at), builder.complaint());
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,16 @@
+// Strict JSON text to a document.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// Parses one JSON value. Rejects duplicate keys and nesting deeper than 64; errors name the file,
+/// line and column: "config.json:3:14: expected ...". A UTF-8 byte order mark is skipped.
+[[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& where);
+
+}  // namespace mfsdp

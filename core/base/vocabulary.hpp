@@ -1,0 +1,155 @@
+// The project's words. Everything else is built from these; they are the field's terms.
+//
+//   axis        of the device mesh (dp_outer, dp_shard, ...); a tensor has dims
+//   unit        what is gathered as one: the embedding; each block; final norm and head
+//   group       a unit's parameters of equal dtype and requires_grad, in one flat layout
+//   buffer      named bytes with dtype, pool and lifetime
+//   pool        one allocation that buffers of one kind share
+//   op          one entry of the plan, on one stream
+//   segment     the ops of one microbatch, or of the optimizer
+//
+// One microbatch of two blocks under optim_grads_params, prefetch 1 (time runs right):
+//
+//   all_gather      AG e | AG 1 | AG 2 | AG h |             | AG 1 |
+//   compute              | F e  | F 1  | F 2  | head F+B | B 2 | B 1 | B e
+//   reduce_scatter                                          | RS h | RS 2 | RS 1 | RS e
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/quantity.hpp"
+
+namespace mfsdp {
+
+enum class DType { bf16, fp16, fp32, int32, int64, uint8 };
+
+/// Axis of the device mesh. dp_outer strides over groups of ranks, dp_shard runs inside one.
+enum class Axis { dp_outer, dp_shard };
+
+/// Sharding strategy, = ZeRO stage 0..3.
+enum class Strategy { no_shard, optim, optim_grads, optim_grads_params };
+
+/// What backward computes again instead of keeping.
+enum class Recompute { none, selective, full };
+
+enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
+
+enum class Optimizer { adamw, sgd };
+
+/// Why bytes are live. `runtime` is outside all pools and never the category of a buffer.
+enum class Category {
+  model_weight,
+  main_weight,
+  main_grad,
+  optimizer_state,
+  unsharded_weight,
+  unsharded_grad,
+  activation,
+  logits,
+  workspace,
+  runtime
+};
+
+/// The streams of the default schedule, in the order of their StreamId.
+enum class StreamRole { compute, all_gather, reduce_scatter, outer, h2d, d2h };
+
+/// What a part of the step is for.
+enum class Phase { input, forward, recompute, backward, reduce, optimizer, refresh, output };
+
+/// Names of an enumeration's values in declaration order; the only list of them.
+template <class Enum>
+struct Names;
+
+template <>
+struct Names<DType> {
+  static constexpr std::array<std::string_view, 6> values{"bf16",  "fp16",  "fp32",
+                                                          "int32", "int64", "uint8"};
+};
+template <>
+struct Names<Axis> {
+  static constexpr std::array<std::string_view, 2> values{"dp_outer", "dp_shard"};
+};
+template <>
+struct Names<Strategy> {
+  static constexpr std::array<std::string_view, 4> values{"no_shard", "optim", "optim_grads",
+                                                          "optim_grads_params"};
+};
+template <>
+struct Names<Recompute> {
+  static constexpr std::array<std::string_view, 3> values{"none", "selective", "full"};
+};
+template <>
+struct Names<AllocatorPolicy> {
+  static constexpr std::array<std::string_view, 4> values{"temporary", "double_buffer",
+                                                          "trace_pool", "best_fit"};
+};
+template <>
+struct Names<Optimizer> {
+  static constexpr std::array<std::string_view, 2> values{"adamw", "sgd"};
+};
+template <>
+struct Names<Category> {
+  static constexpr std::array<std::string_view, 10> values{
+      "model_weight",   "main_weight", "main_grad", "optimizer_state", "unsharded_weight",
+      "unsharded_grad", "activation",  "logits",    "workspace",       "runtime"};
+};
+template <>
+struct Names<StreamRole> {
+  static constexpr std::array<std::string_view, 6> values{"compute", "all_gather", "reduce_scatter",
+                                                          "outer",   "h2d",        "d2h"};
+};
+template <>
+struct Names<Phase> {
+  static constexpr std::array<std::string_view, 8> values{
+      "input", "forward", "recompute", "backward", "reduce", "optimizer", "refresh", "output"};
+};
+
+template <class Enum>
+[[nodiscard]] constexpr std::string_view to_string(Enum value) {
+  return Names<Enum>::values.at(static_cast<std::size_t>(value));
+}
+
+/// The value of that name, or nothing.
+template <class Enum>
+[[nodiscard]] constexpr std::optional<Enum> parse(std::string_view name) {
+  constexpr auto& names = Names<Enum>::values;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+/// All names of an enumeration, for messages: "a, b or c".
+template <class Enum>
+[[nodiscard]] std::string name_list() {
+  constexpr auto& names = Names<Enum>::values;
+  std::string list;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) list += i + 1 == names.size() ? " or " : ", ";
+    list += names[i];
+  }
+  return list;
+}
+
+[[nodiscard]] constexpr std::int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+    case DType::fp16: return 2;
+    case DType::fp32:
+    case DType::int32: return 4;
+    case DType::int64: return 8;
+    case DType::uint8: return 1;
+  }
+  return 0;
+}
+
+/// Bytes of that many elements.
+[[nodiscard]] inline Bytes bytes_of(std::int64_t elements, DType dtype) {
+  return Bytes(checked_mul(elements, size_of(dtype)));
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,59 @@
+#include "core/cli/closest.hpp"
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::size_t longest_word = 64;  // the distance takes quadratic time
+
+std::string normalised(std::string_view word) {
+  std::string out(word.substr(0, longest_word));
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '_') c = '-';
+  }
+  return out;
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view first, std::string_view second) {
+  const std::string a = normalised(first);
+  const std::string b = normalised(second);
+  const std::size_t columns = b.size() + 1;
+  // cost[i][j]: distance between the first i letters of a and the first j of b.
+  std::vector<std::size_t> cost((a.size() + 1) * columns);
+  const auto at = [&](std::size_t i, std::size_t j) -> std::size_t& {
+    return cost[i * columns + j];
+  };
+  for (std::size_t i = 0; i <= a.size(); ++i) at(i, 0) = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) at(0, j) = j;
+  for (std::size_t i = 1; i <= a.size(); ++i)
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1);
+      at(i, j) = std::min({replace, at(i - 1, j) + 1, at(i, j - 1) + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
+    }
+  return at(a.size(), b.size());
+}
+
+std::string closest_to(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string prefix = normalised(word);
+  const std::string* best = nullptr;
+  for (const std::string& candidate : candidates)
+    if (normalised(candidate).starts_with(prefix) && (!best || candidate.size() < best->size()))
+      best = &candidate;
+  if (best) return *best;
+  std::size_t best_distance = 0;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (best && distance >= best_distance) continue;
+    best = &candidate;
+    best_distance = distance;
+  }
+  return best ? *best : std::string();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,73 @@
+// The flags that mfsdp-sim, mfsdp-verify and mfsdp-exec share, as one struct and as flag groups.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/rational.hpp"
+#include "core/base/vocabulary.hpp"
+#include "core/cli/flags.hpp"
+#include "core/plan/config.hpp"
+
+namespace mfsdp {
+
+enum class OutputFormat { text, json, jsonl, csv, md };
+
+template <>
+struct Names<OutputFormat> {
+  static constexpr std::array<std::string_view, 5> values{"text", "json", "jsonl", "csv", "md"};
+};
+
+/// What the user asked for. Optional members were not given; their defaults need the model.
+struct CommonOptions {
+  std::string model = {};  ///< built-in name, config.json or its directory; empty with --plan
+  std::int64_t gpus = 8;
+  std::string gpu = "h100";  ///< catalogue name or TOML file
+  std::int64_t gpus_per_node = 8;
+  Strategy strategy = Strategy::optim_grads_params;
+  std::int64_t outer_dp = 1;
+  Strategy outer_strategy = Strategy::no_shard;
+  std::optional<std::int64_t> seq_len = {};       ///< tokens
+  std::int64_t micro_batch = 1;                   ///< sequences per rank
+  std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
+  RecomputePolicy recompute = {};
+  DType param_dtype = DType::bf16;
+  DType main_dtype = DType::fp32;
+  DType grad_dtype = DType::fp32;
+  DType reduce_dtype = DType::fp32;
+  std::int64_t prefetch = 1;
+  std::int64_t grad_slots = 2;
+  AllocatorPolicy allocator = AllocatorPolicy::best_fit;
+  Optimizer optimizer = Optimizer::adamw;
+  Rational clip{1, 1};
+  bool deterministic = false;
+  bool exact_sums = false;
+  std::vector<std::string> freeze = {};  ///< parameters whose name contains one of these
+  std::int64_t logits_chunk = 1024;      ///< tokens
+  std::optional<std::string> plan = {};  ///< take this plan instead of building one
+  OutputFormat output = OutputFormat::text;
+  std::optional<std::string> db = {};
+  bool no_save = false;
+  std::string name = {};
+  std::optional<std::string> plan_out = {};
+  std::optional<std::string> trace = {};
+  std::optional<std::string> memory_trace = {};
+  bool help = false;
+  bool version = false;
+
+  /// Where results are stored: --db, else mfsdp.sqlite in the current folder.
+  [[nodiscard]] std::string store_path() const { return db.value_or("mfsdp.sqlite"); }
+};
+
+/// The groups of common flags, bound to `options`, which must outlive the parsing. Tools append
+/// their own.
+[[nodiscard]] std::vector<FlagGroup> common_flags(CommonOptions& options);
+
+/// Contradictions between common flags. `given` are the names that parse_flags returned.
+[[nodiscard]] Result<void> check_common(const CommonOptions& options,
+                                        const std::vector<FlagGroup>& groups,
+                                        const std::vector<std::string>& given);
+
+}  // namespace mfsdp

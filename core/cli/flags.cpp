@@ -1,0 +1,180 @@
+#include "core/cli/flags.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <charconv>
+
+#include "core/cli/closest.hpp"
+
+namespace mfsdp {
+namespace {
+
+namespace po = boost::program_options;
+
+// Long flags with "--name value" or "--name=value"; no abbreviations, no short forms.
+constexpr int style = po::command_line_style::allow_long |
+                      po::command_line_style::long_allow_adjacent |
+                      po::command_line_style::long_allow_next;
+
+po::options_description describe(const std::vector<FlagGroup>& groups) {
+  po::options_description description;
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags) {
+      const std::string name = flag.name.substr(2);
+      if (flag.value.empty())
+        description.add_options()(name.c_str(), "");
+      else
+        description.add_options()(name.c_str(), po::value<std::string>(), "");
+    }
+  return description;
+}
+
+const Flag* find_flag(const std::vector<FlagGroup>& groups, const std::string& name) {
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags)
+      if (flag.name == name) return &flag;
+  return nullptr;
+}
+
+tl::unexpected<Error> unknown_flag(const std::vector<FlagGroup>& groups, std::string token) {
+  token = token.substr(0, token.find('='));
+  const std::string dashed =
+      "--" + token.substr(std::min(token.find_first_not_of('-'), token.size()));
+  return fail("", fmt::format("unknown flag {}; did you mean '{}'?", in_quotes(token),
+                              closest_to(dashed, flag_names(groups))));
+}
+
+tl::unexpected<Error> unexpected_argument(const std::vector<FlagGroup>& groups,
+                                          const std::string& token) {
+  if (token.size() > 1 && token.front() == '-') return unknown_flag(groups, token);
+  return fail("", fmt::format("unexpected argument {}; everything is given by flags, see --help",
+                              in_quotes(token)));
+}
+
+/// What Boost found wrong with the form of the arguments, in our words.
+tl::unexpected<Error> syntax_error(const std::vector<FlagGroup>& groups, const po::error& error) {
+  if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error))
+    return unknown_flag(groups, unknown->get_option_name());
+  if (const auto* syntax = dynamic_cast<const po::invalid_command_line_syntax*>(&error)) {
+    const std::string name = syntax->get_option_name();
+    if (syntax->kind() == po::invalid_syntax::extra_parameter) return fail(name, "takes no value");
+    if (const Flag* flag = find_flag(groups, name))
+      return fail(name, fmt::format("needs a value: {} {}", name, flag->value));
+  }
+  return fail("", error.what());
+}
+
+/// Boost takes "--gpus --foo" as a value of "--foo"; nobody means that.
+bool value_is_a_flag(const po::option& option) {
+  return option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--");
+}
+
+}  // namespace
+
+Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag, Range range) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  const bool whole = code == std::errc() && stop == end;
+  if (whole && value >= range.lowest && value <= range.highest) return value;
+  const bool too_large = code == std::errc::result_out_of_range && stop == end;
+  return fail(std::string(flag), fmt::format("{} is not {} from {} to {}", in_quotes(text),
+                                             whole || too_large ? "in the range" : "a whole number",
+                                             range.lowest, range.highest));
+}
+
+Result<std::string> parse_text(const std::string& text, std::string_view flag) {
+  if (text.empty()) return fail(std::string(flag), "the value is empty");
+  if (!is_utf8(text)) return fail(std::string(flag), in_quotes(text) + " is not UTF-8");
+  return text;
+}
+
+Result<std::string> parse_path(const std::string& text, std::string_view flag) {
+  if (text.empty()) return fail(std::string(flag), "the value is empty; a file is expected");
+  return text;
+}
+
+Flag integer_flag(std::string name, std::string help, std::int64_t& target, Range range) {
+  const auto apply = [name, &target, range](const std::string& text) -> Result<void> {
+    MFSDP_LET(value, parse_integer(text, name, range));
+    target = value;
+    return {};
+  };
+  return {.name = name, .value = "N", .help = std::move(help), .apply = apply};
+}
+
+Flag integer_flag(std::string name, std::string help, std::optional<std::int64_t>& target,
+                  Range range) {
+  const auto apply = [name, &target, range](const std::string& text) -> Result<void> {
+    MFSDP_LET(value, parse_integer(text, name, range));
+    target = value;
+    return {};
+  };
+  return {.name = name, .value = "N", .help = std::move(help), .apply = apply};
+}
+
+Flag text_flag(std::string name, std::string value, std::string help, std::string& target) {
+  const auto apply = [name, &target](const std::string& text) -> Result<void> {
+    MFSDP_LET(checked, parse_text(text, name));
+    target = checked;
+    return {};
+  };
+  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+}
+
+Flag path_flag(std::string name, std::string help, std::optional<std::string>& target) {
+  const auto apply = [name, &target](const std::string& text) -> Result<void> {
+    MFSDP_LET(checked, parse_path(text, name));
+    target = checked;
+    return {};
+  };
+  return {.name = name, .value = "FILE", .help = std::move(help), .apply = apply};
+}
+
+Flag switch_flag(std::string name, std::string help, bool& target) {
+  const auto apply = [&target](const std::string&) -> Result<void> {
+    target = true;
+    return {};
+  };
+  return {.name = std::move(name), .value = "", .help = std::move(help), .apply = apply};
+}
+
+Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
+                                             const std::vector<std::string>& args) {
+  const po::options_description description = describe(groups);
+  std::vector<po::option> options;
+  try {
+    options = po::command_line_parser(args).options(description).style(style).run().options;
+  } catch (const po::error& error) {
+    return syntax_error(groups, error);
+  }
+  std::vector<std::string> given;
+  for (const po::option& option : options) {
+    if (option.position_key >= 0)
+      return unexpected_argument(groups, option.original_tokens.front());
+    const std::string name = "--" + option.string_key;
+    const Flag* flag = find_flag(groups, name);
+    if (!flag) return unknown_flag(groups, name);
+    if (value_is_a_flag(option) || (option.value.empty() && !flag->value.empty()))
+      return fail(name, fmt::format("needs a value: {} {}", name, flag->value));
+    if (contains(given, name) && !flag->repeatable) return fail(name, "is given twice");
+    given.push_back(name);
+    MFSDP_TRY(flag->apply(option.value.empty() ? std::string() : option.value.front()));
+  }
+  return given;
+}
+
+std::vector<std::string> flag_names(const std::vector<FlagGroup>& groups) {
+  std::vector<std::string> names;
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags) names.push_back(flag.name);
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace mfsdp

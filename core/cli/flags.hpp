@@ -1,0 +1,89 @@
+// Flags as data: what a tool accepts, how each value is checked, and the one parser for them all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/vocabulary.hpp"
+#include "core/cli/format.hpp"
+
+namespace mfsdp {
+
+struct Flag {
+  std::string name;   ///< with its dashes: "--gpus"
+  std::string value;  ///< what --help calls the value: "N"; empty for a switch, which takes none
+  std::string help;
+  /// Stores the value (empty for a switch) or says what is wrong with it.
+  std::function<Result<void>(const std::string&)> apply;
+  bool repeatable = false;
+  bool shapes_plan = false;  ///< contradicts --plan, which has decided it already
+};
+
+struct FlagGroup {
+  std::string title;
+  std::vector<Flag> flags;
+};
+
+/// Whole numbers that a flag takes, both ends included.
+struct Range {
+  std::int64_t lowest = 0;
+  std::int64_t highest = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Reads a whole number; the error names `flag` and the range.
+[[nodiscard]] Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag,
+                                                 Range range);
+
+/// Text that is not empty and is UTF-8 (it ends up in JSON and in the store).
+[[nodiscard]] Result<std::string> parse_text(const std::string& text, std::string_view flag);
+
+/// A file's name: not empty, any bytes.
+[[nodiscard]] Result<std::string> parse_path(const std::string& text, std::string_view flag);
+
+/// An enumeration's value by its name; the error lists the names.
+template <class Enum>
+[[nodiscard]] Result<Enum> parse_choice(std::string_view text, std::string_view flag) {
+  if (const auto value = parse<Enum>(text)) return *value;
+  return fail(std::string(flag), in_quotes(text) + " is not one of " + name_list<Enum>());
+}
+
+// Makers of flags. Each binds the variable that it sets, which must outlive the parsing.
+[[nodiscard]] Flag integer_flag(std::string name, std::string help, std::int64_t& target,
+                                Range range);
+[[nodiscard]] Flag integer_flag(std::string name, std::string help,
+                                std::optional<std::int64_t>& target, Range range);
+[[nodiscard]] Flag text_flag(std::string name, std::string value, std::string help,
+                             std::string& target);
+[[nodiscard]] Flag path_flag(std::string name, std::string help,
+                             std::optional<std::string>& target);
+[[nodiscard]] Flag switch_flag(std::string name, std::string help, bool& target);
+
+template <class Enum>
+[[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
+                               Enum& target) {
+  const auto apply = [name, &target](const std::string& text) -> Result<void> {
+    MFSDP_LET(choice, parse_choice<Enum>(text, name));
+    target = choice;
+    return {};
+  };
+  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+}
+
+/// Applies the arguments (without the program's name) in order. Returns the names of the flags that
+/// were given. Errors: an unknown or abbreviated flag (names the closest), a missing or unexpected
+/// value, a repeated flag, a positional argument, or what the flag says about its value.
+[[nodiscard]] Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
+                                                           const std::vector<std::string>& args);
+
+/// Names of all flags, in order.
+[[nodiscard]] std::vector<std::string> flag_names(const std::vector<FlagGroup>& groups);
+
+[[nodiscard]] bool contains(const std::vector<std::string>& names, std::string_view name);
+
+}  // namespace mfsdp

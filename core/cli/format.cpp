@@ -1,0 +1,156 @@
+#include "core/cli/format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace mfsdp {
+namespace {
+
+/// Inserts "," between groups of three of a string of digits.
+std::string with_separators(std::string_view digits) {
+  std::string out;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+/// Bytes of the UTF-8 sequence at the front of `text`, or 0 if there is no valid one.
+std::size_t sequence_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  // Overlong forms, surrogates and what lies above U+10FFFF.
+  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
+  if (lead == 0xED && byte(1) > 0x9F) return 0;
+  if (lead == 0xF0 && byte(1) < 0x90) return 0;
+  if (lead == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+/// Below 0x20, 0x7F, and U+0080..U+009F, which some terminals obey as well.
+bool is_control(std::string_view sequence) {
+  const auto lead = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return lead < 0x20 || lead == 0x7F;
+  return sequence.size() == 2 && lead == 0xC2 && static_cast<unsigned char>(sequence[1]) < 0xA0;
+}
+
+}  // namespace
+
+std::string format_count(std::int64_t value) {
+  const std::string digits = fmt::format("{}", value);
+  if (value < 0) return "-" + with_separators(std::string_view(digits).substr(1));
+  return with_separators(digits);
+}
+
+std::string format_real(double value, int decimals) {
+  if (!std::isfinite(value)) return "n/a";
+  const std::string digits = fmt::format("{:.{}f}", std::fabs(value), decimals);
+  const std::size_t point = std::min(digits.find('.'), digits.size());
+  const bool negative = value < 0 && digits.find_first_not_of("0.") != std::string::npos;
+  return (negative ? "-" : "") + with_separators(std::string_view(digits).substr(0, point)) +
+         digits.substr(point);
+}
+
+std::string format_parameters(std::int64_t count) {
+  const auto value = static_cast<double>(count);
+  // The limits are where two decimals would round up to 1000 of the smaller unit.
+  if (count >= 999'995'000'000) return format_real(value / 1e12, 2) + " T";
+  if (count >= 999'995'000) return format_real(value / 1e9, 2) + " B";
+  if (count >= 999'950) return format_real(value / 1e6, 2) + " M";
+  if (count >= 1000) return format_real(value / 1e3, 1) + " k";
+  return format_count(count);
+}
+
+std::string format_gib(Bytes bytes) {
+  constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+  const double value = static_cast<double>(bytes.value) / gib;
+  if (value > 0 && value < 0.005) return "<0.01";
+  return format_real(value, 2);
+}
+
+std::string format_bytes(Bytes bytes) {
+  constexpr std::array<std::string_view, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes.value);
+  std::size_t unit = 0;
+  while (std::fabs(value) >= 1024 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return format_real(value, unit == 0 ? 0 : 2) + " " + std::string(units[unit]);
+}
+
+std::string format_duration(Nanos nanos) {
+  const std::int64_t magnitude = nanos.value < 0 ? -(nanos.value + 1) : nanos.value;
+  const auto value = static_cast<double>(nanos.value);
+  if (magnitude < 1000) return format_count(nanos.value) + " ns";
+  if (magnitude < 999'995) return format_real(value / 1e3, 2) + " us";
+  if (magnitude < 999'995'000) return format_real(value / 1e6, 2) + " ms";
+  return format_real(value / 1e9, 3) + " s";
+}
+
+std::string format_percent(double fraction) {
+  return std::isfinite(fraction) ? format_real(fraction * 100, 1) + " %" : "n/a";
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = sequence_length(text);
+    const std::string_view sequence = text.substr(0, length);
+    if (length == 0) {
+      out += '?';
+    } else if (!is_control(sequence)) {
+      out += sequence;
+    } else if (sequence == "\n") {
+      out += "\\n";
+    } else if (sequence == "\t") {
+      out += "\\t";
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(sequence.back()));
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+std::string in_quotes(std::string_view text) {
+  return "'" + cut_to_width(printable(text), 60) + "'";
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = sequence_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::size_t display_width(std::string_view text) {
+  std::size_t width = 0;
+  for (const char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return width;
+}
+
+std::string cut_to_width(std::string_view text, std::size_t width) {
+  if (display_width(text) <= width) return std::string(text);
+  const std::string_view dots = std::string_view("...").substr(0, width);
+  std::size_t kept = 0;
+  std::size_t end = 0;
+  for (; end < text.size(); ++end) {
+    const bool starts_character = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (starts_character && kept++ == width - dots.size()) break;
+  }
+  return std::string(text.substr(0, end)) + std::string(dots);
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,32 @@
+// What --help and --version print.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cli/flags.hpp"
+
+namespace mfsdp {
+
+struct Example {
+  std::string command;
+  std::string meaning;
+};
+
+struct HelpText {
+  std::string tool;
+  std::string purpose;
+  std::vector<Example> examples;
+};
+
+/// Purpose, examples, then the flags by group, then exit codes; at most 100 columns.
+[[nodiscard]] std::string render_help(const HelpText& text, const std::vector<FlagGroup>& groups);
+
+/// The version alone: "0.1.0".
+[[nodiscard]] std::string_view version();
+
+/// Version, commit, compiler, and which of CUDA, NCCL and cuDNN the build has.
+[[nodiscard]] std::string render_version(std::string_view tool);
+
+}  // namespace mfsdp

@@ -1,0 +1,91 @@
+#include "core/cli/plan_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t default_seq_len = 8192;
+
+/// Microbatches per rank and step: the global batch over all ranks' micro-batches.
+Result<std::int64_t> microbatches_of(const CommonOptions& options) {
+  if (!options.global_batch) return 1;
+  const std::int64_t batch = *options.global_batch;
+  const std::int64_t unit = checked_mul(options.micro_batch, options.gpus);
+  if (batch % unit == 0) return batch / unit;
+  const std::int64_t below = batch / unit * unit;
+  const std::string nearest =
+      below == 0 ? fmt::format("the smallest is {}", unit)
+                 : fmt::format("the nearest are {} and {}", below, checked_add(below, unit));
+  return fail("--global-batch",
+              fmt::format("{} is not a multiple of --micro-batch {} times --gpus {}; {}", batch,
+                          options.micro_batch, options.gpus, nearest));
+}
+
+Result<Mesh> mesh_of(const CommonOptions& options) {
+  if (options.gpus % options.outer_dp != 0)
+    return fail("--outer-dp",
+                fmt::format("{} does not divide --gpus {}", options.outer_dp, options.gpus));
+  return Mesh{.dp_outer = options.outer_dp, .dp_shard = options.gpus / options.outer_dp};
+}
+
+/// full:<every block> is full.
+RecomputePolicy recompute_of(const CommonOptions& options, const ModelShape& model) {
+  RecomputePolicy policy = options.recompute;
+  if (policy.full_blocks == model.layers) policy.full_blocks = 0;
+  return policy;
+}
+
+std::vector<std::string> frozen_of(const CommonOptions& options) {
+  std::vector<std::string> frozen = options.freeze;
+  std::sort(frozen.begin(), frozen.end());
+  frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
+  return frozen;
+}
+
+}  // namespace
+
+Result<std::int64_t> count_nodes(std::int64_t gpus, std::int64_t gpus_per_node,
+                                 std::string_view flag) {
+  if (gpus <= gpus_per_node) return 1;
+  if (gpus % gpus_per_node == 0) return gpus / gpus_per_node;
+  const std::int64_t below = gpus / gpus_per_node * gpus_per_node;
+  return fail(std::string(flag),
+              fmt::format("{} is not a multiple of --gpus-per-node {}; the nearest are {} and {}",
+                          gpus, gpus_per_node, below, checked_add(below, gpus_per_node)));
+}
+
+Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
+  MFSDP_TRY(count_nodes(options.gpus, options.gpus_per_node, "--gpus"));
+  MFSDP_LET(mesh, mesh_of(options));
+  MFSDP_LET(microbatches, microbatches_of(options));
+  PlanConfig config{
+      .model = model,
+      .mesh = mesh,
+      .strategy = options.strategy,
+      // With one group nothing is placed on the outer axis.
+      .outer_strategy = mesh.dp_outer > 1 ? options.outer_strategy : Strategy::no_shard,
+      .seq_len = options.seq_len.value_or(std::min(default_seq_len, model.max_seq_len)),
+      .micro_batch = options.micro_batch,
+      .microbatches = microbatches,
+      .recompute = recompute_of(options, model),
+      .param_dtype = options.param_dtype,
+      .main_dtype = options.main_dtype,
+      .grad_dtype = options.grad_dtype,
+      .reduce_dtype = options.reduce_dtype,
+      .prefetch = options.prefetch,
+      .grad_slots = options.grad_slots,
+      .allocator = options.allocator,
+      .optimizer = options.optimizer,
+      .clip = options.clip,
+      .deterministic = options.deterministic,
+      .exact_sums = options.exact_sums,
+      .frozen = frozen_of(options),
+      .logits_chunk = options.logits_chunk};
+  MFSDP_TRY(validate(config));
+  return config;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,28 @@
+// Aligned columns for people: --list-models, --list-gpus, --explain.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace mfsdp {
+
+enum class Align { left, right };
+
+struct Column {
+  std::string title;
+  Align align = Align::left;
+};
+
+struct Table {
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;  ///< each with as many cells as there are columns
+};
+
+/// The table as lines, two spaces between columns, no trailing blanks; widths count UTF-8
+/// characters. Cells are made printable, so that a row is always one line.
+[[nodiscard]] std::string render_table(const Table& table);
+
+/// The same as a Markdown table; "|" in cells is escaped.
+[[nodiscard]] std::string render_markdown_table(const Table& table);
+
+}  // namespace mfsdp

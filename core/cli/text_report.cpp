@@ -1,0 +1,171 @@
+#include "core/cli/text_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cli/format.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Printable, without blanks at the end, and not wider than the width.
+std::string fitted(std::string_view text, std::size_t width) {
+  const std::size_t end = text.find_last_not_of(' ');
+  return cut_to_width(printable(text.substr(0, end == std::string_view::npos ? 0 : end + 1)),
+                      width);
+}
+
+/// Collects lines; each is cut to the width before colour is added, since escapes have none.
+class Screen {
+ public:
+  explicit Screen(const TextStyle& style) : style_(style) {}
+
+  void line(std::string_view text, Colour colour = Colour::plain) {
+    out_ += coloured(fitted(text, style_.width), colour, style_) + "\n";
+  }
+  /// A line whose first words have a colour of their own.
+  void line(std::string_view head, Colour colour, std::string_view rest) {
+    out_ +=
+        coloured(head, colour, style_) + fitted(rest, style_.width - display_width(head)) + "\n";
+  }
+  void blank() { out_ += "\n"; }
+  [[nodiscard]] const std::string& text() const { return out_; }
+  [[nodiscard]] const TextStyle& style() const { return style_; }
+
+ private:
+  TextStyle style_;
+  std::string out_;
+};
+
+std::string counted(std::int64_t count, std::string_view one, std::string_view many) {
+  return format_count(count) + " " + std::string(count == 1 ? one : many);
+}
+
+std::string strategy_text(const PlanConfig& config) {
+  std::string text(to_string(config.strategy));
+  if (config.mesh.dp_outer > 1)
+    text += fmt::format(", {} {} x {}", config.outer_strategy == Strategy::optim ? "HFSDP" : "HSDP",
+                        config.mesh.dp_outer, config.mesh.dp_shard);
+  return text;
+}
+
+std::string recompute_text(const RecomputePolicy& policy) {
+  std::string text(to_string(policy.kind));
+  if (policy.full_blocks > 0) text += fmt::format(":{}", policy.full_blocks);
+  return text;
+}
+
+void add_title(Screen& screen, const RunResult& run) {
+  const PlanConfig& config = run.config;
+  const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
+  screen.line(cut_to_width(printable(title), 40), Colour::bold,
+              fmt::format(", {} parameters, on {} {} in {}, {}", format_parameters(run.parameters),
+                          format_count(run.cluster.gpus), run.cluster.gpu,
+                          counted(run.cluster.nodes, "node", "nodes"), strategy_text(config)));
+  const double tokens =
+      static_cast<double>(config.tokens_per_step()) * static_cast<double>(config.mesh.world_size());
+  screen.line(fmt::format(
+      "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
+      config.micro_batch, counted(config.microbatches, "microbatch", "microbatches"),
+      format_real(tokens, 0), recompute_text(config.recompute), to_string(config.optimizer)));
+}
+
+void add_verdict(Screen& screen, const MemorySummary& memory) {
+  const std::string amount = fmt::format("{} of {} GiB allocated", format_gib(memory.allocated),
+                                         format_gib(memory.capacity));
+  if (memory.fits)
+    screen.line("Fits", Colour::green,
+                fmt::format(": {}, {} GiB free", amount, format_gib(memory.headroom)));
+  else
+    screen.line(
+        "Does not fit", Colour::red,
+        fmt::format(": {}, {} GiB too much", amount, format_gib(Bytes(0) - memory.headroom)));
+}
+
+/// Categories with bytes at the peak, in the order of their enumeration.
+void add_memory(Screen& screen, const MemorySummary& memory) {
+  const double peak = static_cast<double>(std::max<std::int64_t>(memory.peak.value, 1));
+  screen.line("Memory", Colour::bold,
+              fmt::format(" peak {} GiB at {} (1 GiB = 2^30 bytes)", format_gib(memory.peak),
+                          memory.peak_op));
+  for (std::size_t i = 0; i < memory.categories.size(); ++i) {
+    const Bytes bytes = memory.categories[i];
+    if (bytes.value == 0) continue;
+    const double part = static_cast<double>(bytes.value) / peak;
+    const std::string label =
+        fmt::format("  {:<17}{:>8} GiB {:>7}  ", to_string(static_cast<Category>(i)),
+                    format_gib(bytes), format_percent(part));
+    const std::size_t columns = std::min<std::size_t>(screen.style().width - label.size(), 50);
+    screen.line(label + bar(part, columns, screen.style()));
+  }
+}
+
+void add_time(Screen& screen, const RunResult& run) {
+  const TimeSummary& time = run.time;
+  const double total =
+      time.tokens_per_second_per_gpu * static_cast<double>(run.config.mesh.world_size());
+  screen.line("Time", Colour::bold,
+              fmt::format("   {} a step = {} compute + {} exposed communication + {} idle",
+                          format_duration(time.step), format_duration(time.compute),
+                          format_duration(time.exposed_communication), format_duration(time.idle)));
+  screen.line(fmt::format("       {} tokens/s per GPU, {} in all; {} TFLOP/s per GPU, MFU {}",
+                          format_real(time.tokens_per_second_per_gpu, 0), format_real(total, 0),
+                          format_real(time.tflops_per_gpu, 1), format_percent(time.mfu)));
+}
+
+void add_communication(Screen& screen, const RunResult& run) {
+  const TimeSummary& time = run.time;
+  if (time.communication.value == 0) {
+    screen.line("Comm", Colour::bold, "   none");
+    return;
+  }
+  std::string text = fmt::format(
+      "   {} a step, {} hidden, {} exposed", format_duration(time.communication),
+      format_percent(time.overlap_fraction), format_duration(time.exposed_communication));
+  if (!run.exposed_units.empty() && run.exposed_units.front().exposed.value > 0) {
+    const ExposedUnit& most = run.exposed_units.front();
+    text +=
+        fmt::format("; most {} ({})", most.unit == "no unit" ? "outside units" : "by " + most.unit,
+                    format_duration(most.exposed));
+  }
+  screen.line("Comm", Colour::bold, text);
+  screen.line(fmt::format(
+      "       {} GiB sent per GPU; kernels slowed by {} beside it",
+      format_gib(run.traffic.all_gather + run.traffic.reduce_scatter + run.traffic.all_reduce),
+      format_duration(time.contention)));
+}
+
+std::string calibration_text(const std::string& calibration) {
+  if (calibration == "measured") return "measured (sustained rates)";
+  if (calibration == "datasheet") return "datasheet (never measured)";
+  return calibration;
+}
+
+void add_footer(Screen& screen, const RunResult& run, const std::string& stored) {
+  screen.line(fmt::format("{} {}: engine {}; calibration {}; cost model {}",
+                          run.source.empty() ? "run" : run.source, run.version, run.engine,
+                          calibration_text(run.calibration), run.cost_model_version),
+              Colour::dim);
+  screen.line(run.cluster.network, Colour::dim);
+  screen.line(fmt::format("plan {}; {}", run.plan_hash, stored), Colour::dim);
+}
+
+}  // namespace
+
+std::string render_text(const RunResult& run, const TextStyle& style, const std::string& stored) {
+  Screen screen(style);
+  add_title(screen, run);
+  screen.blank();
+  add_verdict(screen, run.memory);
+  add_memory(screen, run.memory);
+  screen.blank();
+  add_time(screen, run);
+  add_communication(screen, run);
+  screen.blank();
+  add_footer(screen, run, stored);
+  return screen.text();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,65 @@
+#include "core/cli/text_style.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace mfsdp {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+}  // namespace
+
+Terminal describe_stdout() {
+  Terminal terminal{.is_tty = isatty(STDOUT_FILENO) != 0,
+                    .no_colour = !variable("NO_COLOR").empty(),
+                    .term = variable("TERM"),
+                    .locale = ""};
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    terminal.locale = variable(name);
+    if (!terminal.locale.empty()) break;
+  }
+  return terminal;
+}
+
+TextStyle style_of(const Terminal& terminal) {
+  const std::string locale = lower(terminal.locale);
+  const bool utf8 =
+      locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  const bool colour = terminal.is_tty && !terminal.no_colour && terminal.term != "dumb";
+  return {.colour = colour, .unicode = utf8};
+}
+
+std::string coloured(std::string_view text, Colour colour, const TextStyle& style) {
+  // Indexed by Colour: select graphic rendition codes.
+  constexpr std::array<std::string_view, 7> codes{"0", "1", "2", "32", "31", "33", "34"};
+  if (!style.colour || colour == Colour::plain) return std::string(text);
+  return "\x1b[" + std::string(codes.at(static_cast<std::size_t>(colour))) + "m" +
+         std::string(text) + "\x1b[0m";
+}
+
+std::string bar(double fraction, std::size_t columns, const TextStyle& style) {
+  constexpr std::array<std::string_view, 8> eighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const double clamped = std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0.0;
+  const double length = clamped * static_cast<double>(columns);
+  std::string out;
+  if (!style.unicode) return std::string(static_cast<std::size_t>(std::lround(length)), '#');
+  const auto steps = static_cast<std::size_t>(std::lround(length * 8));
+  for (std::size_t i = 0; i < steps / 8; ++i) out += "█";
+  return out + std::string(eighths.at(steps % 8));
+}
+
+}  // namespace mfsdp

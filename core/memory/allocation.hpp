@@ -1,0 +1,46 @@
+// Offsets for buffers with known lifetimes: the dynamic storage allocation problem.
+//
+//   offset
+//     ^   +-----+        +---+       height: the highest byte used
+//     |   |  b  |  +--+  | d |       lower bound: the largest sum of sizes alive at one time
+//     |   +-----++ |c |  +---+
+//     |   |  a   | +--+
+//     +------------------------> time (positions in the acquiring stream)
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/quantity.hpp"
+#include "core/base/vocabulary.hpp"
+#include "core/plan/lifetimes.hpp"
+
+namespace mfsdp {
+
+/// A buffer to place. It keeps one offset over all its lifetimes, which are sorted and disjoint.
+struct AllocationItem {
+  Bytes size;
+  std::vector<Lifetime> lifetimes;
+  std::int64_t slot_class = 0;  ///< buffers of one class are interchangeable (double_buffer)
+};
+
+struct AllocationProblem {
+  std::vector<AllocationItem> items;  ///< in issue order of their first acquire
+  std::int64_t alignment = 256;       ///< offsets are multiples of it, bytes
+};
+
+struct Allocation {
+  std::vector<Bytes> offsets;  ///< of each item, in input order
+  Bytes height;                ///< of the pool, a multiple of the alignment
+  Bytes lower_bound;           ///< largest sum of aligned sizes alive at one position
+};
+
+/// Places all items under a policy:
+///   temporary      first fit in issue order
+///   double_buffer  slots that are reused in rotation, one slot size per slot_class
+///   trace_pool     left edge: the first slot that is free grows to the largest size it serves
+///   best_fit       several orders with lowest fitting gap; the lowest height wins
+[[nodiscard]] Allocation allocate(const AllocationProblem& problem, AllocatorPolicy policy);
+
+}  // namespace mfsdp

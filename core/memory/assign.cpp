@@ -1,0 +1,95 @@
+#include "core/memory/assign.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/memory/allocation.hpp"
+#include "core/plan/index.hpp"
+#include "core/plan/lifetimes.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Lifetimes of a pool's buffers over all plans, one plan's positions after the other's: plans
+/// never run at the same time.
+struct PoolTimeline {
+  std::vector<BufferLifetimes> buffers;
+  std::int64_t length = 0;
+};
+
+void append(PoolTimeline& timeline, const PoolLifetimes& plan, IdIndex<BufferId>& seen) {
+  for (const BufferLifetimes& buffer : plan.buffers) {
+    if (seen.insert(buffer.buffer, timeline.buffers.size()))
+      timeline.buffers.push_back({.buffer = buffer.buffer, .lifetimes = {}});
+    BufferLifetimes& all = timeline.buffers[seen[buffer.buffer]];
+    for (const Lifetime& life : buffer.lifetimes)
+      all.lifetimes.push_back(
+          {.begin = life.begin + timeline.length, .end = life.end + timeline.length});
+  }
+  timeline.length += plan.length;
+}
+
+Result<std::map<PoolId, PoolTimeline>> timelines(const Program& program) {
+  std::map<PoolId, PoolTimeline> all;
+  std::map<PoolId, IdIndex<BufferId>> seen;
+  for (const Plan& plan : program.plans) {
+    MFSDP_LET(pools, buffer_lifetimes(program, plan));
+    for (const PoolLifetimes& pool : pools) append(all[pool.pool], pool, seen[pool.pool]);
+  }
+  return all;
+}
+
+/// Interchangeable buffers: gathered units and full gradients of blocks, tensors of one name.
+std::int64_t slot_class(const Buffer& buffer, std::map<std::string, std::int64_t>& classes) {
+  const std::size_t dot = buffer.name.rfind('.');
+  const std::string kind =
+      buffer.unit && dot != std::string::npos ? buffer.name.substr(dot) : buffer.name;
+  // Gathers of one unit for forward and backward differ in a trailing number only.
+  const std::string key =
+      std::string(to_string(buffer.category)) +
+      (buffer.category == Category::unsharded_weight || buffer.category == Category::unsharded_grad
+           ? ""
+           : kind);
+  return classes.try_emplace(key, static_cast<std::int64_t>(classes.size())).first->second;
+}
+
+/// Persistent buffers from offset 0 on; returns where they end.
+std::int64_t place_persistent(Program& program, const Pool& pool) {
+  std::int64_t end = 0;
+  for (Buffer& buffer : program.buffers) {
+    if (buffer.pool != pool.id || !buffer.persistent) continue;
+    buffer.offset = Bytes(end);
+    end = round_up(checked_add(end, buffer.size.value), pool.alignment);
+  }
+  return end;
+}
+
+void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline) {
+  AllocationProblem problem{.items = {}, .alignment = pool.alignment};
+  std::map<std::string, std::int64_t> classes;
+  for (const BufferLifetimes& buffer : timeline.buffers)
+    problem.items.push_back(
+        {.size = program.buffers[buffer.buffer.value].size,
+         .lifetimes = buffer.lifetimes,
+         .slot_class = slot_class(program.buffers[buffer.buffer.value], classes)});
+  const Allocation allocation = allocate(problem, program.config.allocator);
+  for (std::size_t i = 0; i < timeline.buffers.size(); ++i)
+    program.buffers[timeline.buffers[i].buffer.value].offset = pool.height + allocation.offsets[i];
+  pool.lower_bound = pool.height + allocation.lower_bound;
+  pool.height += allocation.height;
+}
+
+}  // namespace
+
+Result<void> assign_memory(Program& program) {
+  MFSDP_LET(transient, timelines(program));
+  for (Pool& pool : program.pools) {
+    pool.height = Bytes(place_persistent(program, pool));
+    pool.lower_bound = pool.height;
+    const auto found = transient.find(pool.id);
+    if (found != transient.end()) place_transient(program, pool, found->second);
+  }
+  return {};
+}
+
+}  // namespace mfsdp

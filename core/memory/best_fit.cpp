@@ -1,0 +1,105 @@
+// best_fit: greedy packing is only as good as its order, so try the orders that suit a training
+// step, cheapest and likeliest first, and stop at the lower bound.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+
+#include "core/memory/packing.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Order = std::vector<std::uint32_t>;
+
+/// Comparisons after which the search takes what it has: about 10 ms.
+constexpr std::int64_t kWorkBudget = 8'000'000;
+/// The same for repairs of the best order: about 4 ms.
+constexpr std::int64_t kRepairBudget = 3'000'000;
+constexpr int kMostRepairs = 2000;
+
+/// Larger comes first; ties by issue order.
+template <class Key>
+Order order_by(std::span<const Block> blocks, Key key) {
+  Order order(blocks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::stable_sort(
+      order, [&](std::uint32_t a, std::uint32_t b) { return key(blocks[a]) > key(blocks[b]); });
+  return order;
+}
+
+std::array<Order, 6> orders_of(std::span<const Block> blocks) {
+  return {
+      order_by(blocks, [](const Block& b) { return b.alive; }),
+      order_by(blocks, [](const Block& b) { return b.size; }),
+      order_by(blocks,
+               [](const Block& b) {
+                 return static_cast<double>(b.size) * static_cast<double>(b.alive);
+               }),
+      order_by(blocks, [](const Block&) { return 0; }),
+      order_by(blocks, [](const Block& b) { return b.end; }),
+      order_by(blocks, [](const Block& b) { return std::pair(b.size, b.alive); }),
+  };
+}
+
+/// Moves the blocks that reach the height to the front: they are placed first in the next attempt.
+void promote_highest(std::span<const Block> blocks, const Packing& packing, Order& order) {
+  std::ranges::stable_partition(order, [&](std::uint32_t index) {
+    return packing.offsets[index] + blocks[index].size == packing.height;
+  });
+}
+
+/// Moves one block, drawn at random, to an earlier place in the order.
+void promote_one(std::minstd_rand& random, Order& order) {
+  const auto from = static_cast<std::ptrdiff_t>(random() % order.size());
+  const auto to = static_cast<std::ptrdiff_t>(random() % static_cast<std::size_t>(from + 1));
+  std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
+}
+
+/// Hill climbing over orders, from that one. Some order reaches the optimum: any packing is
+/// reproduced, or lowered, by placing its blocks by ascending offset.
+Packing repair(std::span<const Block> blocks, Order order, std::int64_t lower_bound) {
+  std::minstd_rand random;  // default seed: results are equal everywhere
+  Packing best = pack_in_gaps(blocks, order);
+  std::int64_t work = best.work;
+  for (int attempt = 0; attempt < kMostRepairs; ++attempt) {
+    if (best.height <= lower_bound || work >= kRepairBudget) break;
+    Order changed = order;
+    if (attempt % 2 == 0) {
+      promote_highest(blocks, best, changed);
+    } else {
+      promote_one(random, changed);
+    }
+    Packing next = pack_in_gaps(blocks, changed);
+    work += next.work;
+    if (next.height > best.height) continue;
+    best = std::move(next);
+    order = std::move(changed);
+  }
+  return best;
+}
+
+}  // namespace
+
+Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
+  const std::array<Order, 6> orders = orders_of(blocks);
+  Packing best = pack_on_skyline(blocks, orders[0]);
+  std::int64_t work = best.work;
+  const auto finished = [&] { return best.height <= lower_bound || work >= kWorkBudget; };
+
+  const Order* best_order = &orders[0];
+  for (const Order& order : orders) {
+    if (finished()) return best;
+    Packing next = pack_in_gaps(blocks, order);
+    work += next.work;
+    if (next.height >= best.height) continue;
+    best = std::move(next);
+    best_order = &order;
+  }
+
+  if (finished()) return best;
+  Packing repaired = repair(blocks, *best_order, lower_bound);
+  return repaired.height < best.height ? repaired : best;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,178 @@
+#include "core/memory/packing.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace mfsdp {
+namespace {
+
+struct Placed {
+  std::int64_t offset;
+  std::int64_t top;
+  std::int64_t begin;
+  std::int64_t end;
+  std::uint32_t block;
+};
+
+/// Range maximum over positions, where a position only ever rises.
+class Skyline {
+ public:
+  explicit Skyline(std::size_t leaves) : leaves_(leaves), max_(2 * leaves), raised_(2 * leaves) {}
+
+  [[nodiscard]] std::int64_t highest(std::size_t begin, std::size_t end) const {
+    std::int64_t result = 0;
+    for (std::size_t l = begin + leaves_, r = end + leaves_; l < r; l /= 2, r /= 2) {
+      if (l % 2 == 1) result = std::max(result, max_[l++]);
+      if (r % 2 == 1) result = std::max(result, max_[--r]);
+    }
+    for (const std::size_t edge : {begin + leaves_, end - 1 + leaves_})
+      for (std::size_t node = edge; node > 0; node /= 2) result = std::max(result, raised_[node]);
+    return result;
+  }
+
+  void raise(std::size_t begin, std::size_t end, std::int64_t top) {
+    const auto raise_node = [&](std::size_t node) {
+      raised_[node] = std::max(raised_[node], top);
+      max_[node] = std::max(max_[node], top);
+    };
+    for (std::size_t l = begin + leaves_, r = end + leaves_; l < r; l /= 2, r /= 2) {
+      if (l % 2 == 1) raise_node(l++);
+      if (r % 2 == 1) raise_node(--r);
+    }
+    for (const std::size_t edge : {begin + leaves_, end - 1 + leaves_})
+      for (std::size_t node = edge / 2; node > 0; node /= 2)
+        max_[node] = std::max({raised_[node], max_[2 * node], max_[2 * node + 1]});
+  }
+
+ private:
+  std::size_t leaves_;
+  std::vector<std::int64_t> max_;     ///< of the node's positions, from marks at or below it
+  std::vector<std::int64_t> raised_;  ///< mark that holds for all positions of the node
+};
+
+std::vector<std::int64_t> positions_of(std::span<const Block> blocks) {
+  std::vector<std::int64_t> positions;
+  positions.reserve(2 * blocks.size());
+  for (const Block& block : blocks)
+    for (const Lifetime& life : block.lifetimes) {
+      positions.push_back(life.begin);
+      positions.push_back(life.end);
+    }
+  std::ranges::sort(positions);
+  const auto repeated = std::ranges::unique(positions);
+  positions.erase(repeated.begin(), repeated.end());
+  return positions;
+}
+
+}  // namespace
+
+std::vector<Block> blocks_of(const AllocationProblem& problem) {
+  assert(problem.alignment > 0);
+  std::vector<Block> blocks;
+  blocks.reserve(problem.items.size());
+  for (const AllocationItem& item : problem.items) {
+    assert(item.size.value >= 0);
+    Block block{.size = round_up(item.size.value, problem.alignment)};
+    for (const Lifetime& life : item.lifetimes) block.alive += life.end - life.begin;
+    if (block.size > 0 && block.alive > 0) {
+      block.lifetimes = item.lifetimes;
+      block.begin = item.lifetimes.front().begin;
+      block.end = item.lifetimes.back().end;
+    }
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+std::int64_t lower_bound_of(std::span<const Block> blocks) {
+  struct Change {
+    std::int64_t at;
+    std::int64_t bytes;
+  };
+  std::vector<Change> changes;
+  changes.reserve(2 * blocks.size());
+  for (const Block& block : blocks)
+    for (const Lifetime& life : block.lifetimes) {
+      if (life.begin == life.end) continue;
+      changes.push_back({life.begin, block.size});
+      changes.push_back({life.end, -block.size});
+    }
+  // Ends come before begins at one position: lifetimes are half-open.
+  std::ranges::sort(changes, [](const Change& a, const Change& b) {
+    return a.at != b.at ? a.at < b.at : a.bytes < b.bytes;
+  });
+  std::int64_t live = 0;
+  std::int64_t most = 0;
+  for (const Change& change : changes) {
+    live = checked_add(live, change.bytes);
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (std::max(a[i].begin, b[j].begin) < std::min(a[i].end, b[j].end)) return true;
+    if (a[i].end < b[j].end) {
+      ++i;
+    } else {
+      ++j;
+    }
+  }
+  return false;
+}
+
+Packing pack_in_gaps(std::span<const Block> blocks, std::span<const std::uint32_t> order) {
+  Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
+  std::vector<Placed> placed;  // by offset
+  placed.reserve(blocks.size());
+  for (const std::uint32_t index : order) {
+    const Block& block = blocks[index];
+    std::int64_t offset = 0;
+    if (!block.lifetimes.empty()) {
+      const bool single = block.lifetimes.size() == 1;
+      auto it = placed.begin();
+      for (; it != placed.end(); ++it) {
+        if (it->begin >= block.end || it->end <= block.begin) continue;
+        const auto& other = blocks[it->block].lifetimes;
+        if (!(single && other.size() == 1) && !overlap(block.lifetimes, other)) continue;
+        if (it->offset - offset >= block.size) break;
+        offset = std::max(offset, it->top);
+      }
+      packing.work += it - placed.begin() + 1;
+      const auto at = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
+      placed.insert(at, {offset, checked_add(offset, block.size), block.begin, block.end, index});
+    }
+    packing.offsets[index] = offset;
+    packing.height = std::max(packing.height, checked_add(offset, block.size));
+  }
+  return packing;
+}
+
+Packing pack_on_skyline(std::span<const Block> blocks, std::span<const std::uint32_t> order) {
+  const std::vector<std::int64_t> positions = positions_of(blocks);
+  const auto rank = [&](std::int64_t position) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(positions, position) -
+                                    positions.begin());
+  };
+  Skyline skyline(std::max<std::size_t>(positions.size(), 1));
+  Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
+  for (const std::uint32_t index : order) {
+    const Block& block = blocks[index];
+    std::int64_t offset = 0;
+    for (const Lifetime& life : block.lifetimes)
+      if (life.begin < life.end)
+        offset = std::max(offset, skyline.highest(rank(life.begin), rank(life.end)));
+    const std::int64_t top = checked_add(offset, block.size);
+    for (const Lifetime& life : block.lifetimes)
+      if (life.begin < life.end) skyline.raise(rank(life.begin), rank(life.end), top);
+    packing.offsets[index] = offset;
+    packing.height = std::max(packing.height, top);
+    packing.work += 32;
+  }
+  return packing;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,52 @@
+// Greedy placement of intervals on an offset axis: what `temporary` and `best_fit` are made of.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/memory/allocation.hpp"
+
+namespace mfsdp {
+
+/// An item as the algorithms see it: its aligned size, and the hull and sum of its lifetimes.
+struct Block {
+  std::int64_t size = 0;   ///< bytes, a multiple of the alignment
+  std::int64_t begin = 0;  ///< of the first lifetime
+  std::int64_t end = 0;    ///< of the last lifetime
+  std::int64_t alive = 0;  ///< positions, gaps between lifetimes not counted
+  std::span<const Lifetime> lifetimes{};
+};
+
+/// Offsets under construction. `work` counts the comparisons made, so that a search can stop at a
+/// budget that does not depend on the machine.
+struct Packing {
+  std::vector<std::int64_t> offsets{};
+  std::int64_t height = 0;
+  std::int64_t work = 0;
+};
+
+/// One block for each item; zero-size items and items never live become blocks without lifetimes.
+[[nodiscard]] std::vector<Block> blocks_of(const AllocationProblem& problem);
+
+/// Largest sum of sizes alive at one position. O(n log n).
+[[nodiscard]] std::int64_t lower_bound_of(std::span<const Block> blocks);
+
+/// True when the two are live at one position. Both are sorted and disjoint.
+[[nodiscard]] bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b);
+
+/// Places blocks in that order, each at the lowest gap that is free over its lifetimes.
+/// O(n^2) comparisons at worst.
+[[nodiscard]] Packing pack_in_gaps(std::span<const Block> blocks,
+                                   std::span<const std::uint32_t> order);
+
+/// Places blocks in that order, each above all that were placed before and meet it in time; gaps
+/// stay empty. O(n log n). Reaches the lower bound when lifetimes nest and long ones come first,
+/// which is what saved activations do.
+[[nodiscard]] Packing pack_on_skyline(std::span<const Block> blocks,
+                                      std::span<const std::uint32_t> order);
+
+/// The lowest packing of several orders and of repairs of the best one.
+[[nodiscard]] Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound);
+
+}  // namespace mfsdp

@@ -1,0 +1,32 @@
+// Reading a Hugging Face config.json into a model shape, and the built-in models.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/model/model.hpp"
+
+namespace mfsdp {
+
+/// A model as the user named it.
+struct NamedModel {
+  std::string name;  ///< built-in name, or the folder or file name of a path
+  ModelShape shape;
+};
+
+/// Reads the text of a config.json of Llama, Mistral, Qwen2 or Qwen3. `where` is the file's name
+/// for errors. Wrong JSON names its line; a missing, wrong or absurd field is named.
+[[nodiscard]] Result<ModelShape> parse_hf_config(std::string_view text, const std::string& where);
+
+/// `name_or_path`: a built-in name, a config.json, or a directory that holds one. Names are looked
+/// up in `models_dir` (<models_dir>/<name>/config.json); an unknown name lists the closest ones.
+[[nodiscard]] Result<NamedModel> load_model(const std::string& name_or_path,
+                                            const std::filesystem::path& models_dir);
+
+/// Names of the built-in models, sorted.
+[[nodiscard]] Result<std::vector<std::string>> list_models(const std::filesystem::path& models_dir);
+
+}  // namespace mfsdp

@@ -1,0 +1,137 @@
+#include "core/model/model.hpp"
+
+#include "core/model/model_shape.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Appends units and their parameters in forward order.
+class ModelBuilder {
+ public:
+  ModelBuilder(const ModelShape& shape, DType dtype) : shape_(shape), dtype_(dtype) {
+    const auto layers = static_cast<std::size_t>(shape.layers);
+    model_.shape = shape;
+    model_.units.reserve(layers + 2);
+    model_.parameters.reserve(layers * kMostPerBlock + 3);
+  }
+
+  void embedding() {
+    open_unit(shape_.tied_embeddings ? "embedding_head" : "embedding",
+              shape_.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding);
+    add(ParameterRole::embedding, "model.embed_tokens.weight", {shape_.vocab, shape_.hidden});
+    if (shape_.tied_embeddings) final_norm();
+  }
+
+  void block(std::int64_t layer) {
+    const std::string number = std::to_string(layer);
+    open_unit("layers." + number, UnitKind::block);
+    const std::string prefix = "model.layers." + number + ".";
+    add(ParameterRole::input_norm, prefix + "input_layernorm.weight", {shape_.hidden});
+    attention(prefix + "self_attn.");
+    add(ParameterRole::post_norm, prefix + "post_attention_layernorm.weight", {shape_.hidden});
+    mlp(prefix + "mlp.");
+  }
+
+  void head() {
+    if (shape_.tied_embeddings) return;
+    open_unit("head", UnitKind::head);
+    final_norm();
+    add(ParameterRole::head, "lm_head.weight", {shape_.vocab, shape_.hidden});
+  }
+
+  [[nodiscard]] Model take() { return std::move(model_); }
+
+ private:
+  static constexpr std::size_t kMostPerBlock = 9;
+
+  void attention(const std::string& prefix) {
+    const std::int64_t q_rows = checked_mul(shape_.heads, shape_.head_dim);
+    const std::int64_t kv_rows = checked_mul(shape_.kv_heads, shape_.head_dim);
+    const std::int64_t rows = checked_add(q_rows, checked_mul(2, kv_rows));
+    const auto parts = [&](const char* kind) {
+      return std::vector<ParameterPart>{{prefix + "q_proj." + kind, q_rows},
+                                        {prefix + "k_proj." + kind, kv_rows},
+                                        {prefix + "v_proj." + kind, kv_rows}};
+    };
+    add(ParameterRole::qkv, prefix + "qkv_proj.weight", {rows, shape_.hidden}, parts("weight"));
+    if (shape_.qkv_bias)
+      add(ParameterRole::qkv_bias, prefix + "qkv_proj.bias", {rows}, parts("bias"));
+    if (shape_.qk_norm) {
+      add(ParameterRole::q_norm, prefix + "q_norm.weight", {shape_.head_dim});
+      add(ParameterRole::k_norm, prefix + "k_norm.weight", {shape_.head_dim});
+    }
+    add(ParameterRole::attention_out, prefix + "o_proj.weight", {shape_.hidden, q_rows});
+  }
+
+  void mlp(const std::string& prefix) {
+    add(ParameterRole::gate_up, prefix + "gate_up_proj.weight",
+        {checked_mul(2, shape_.intermediate), shape_.hidden},
+        {{prefix + "gate_proj.weight", shape_.intermediate},
+         {prefix + "up_proj.weight", shape_.intermediate}});
+    add(ParameterRole::down, prefix + "down_proj.weight", {shape_.hidden, shape_.intermediate});
+  }
+
+  void final_norm() { add(ParameterRole::final_norm, "model.norm.weight", {shape_.hidden}); }
+
+  void open_unit(std::string name, UnitKind kind) {
+    Unit unit;
+    unit.id = UnitId(model_.units.size());
+    unit.name = std::move(name);
+    unit.kind = kind;
+    unit.parameters.reserve(kMostPerBlock);
+    model_.units.push_back(std::move(unit));
+  }
+
+  void add(ParameterRole role, std::string name, std::vector<std::int64_t> shape,
+           std::vector<ParameterPart> parts = {}) {
+    Unit& unit = model_.units.back();
+    unit.parameters.push_back(model_.parameters.size());
+    const bool matrix = shape.size() == 2;
+    model_.parameters.push_back(Parameter{.name = std::move(name),
+                                          .role = role,
+                                          .shape = std::move(shape),
+                                          .parts = std::move(parts),
+                                          .dtype = dtype_,
+                                          .unit = unit.id,
+                                          .decay = matrix});
+  }
+
+  const ModelShape& shape_;
+  DType dtype_;
+  Model model_;
+};
+
+}  // namespace
+
+std::int64_t Parameter::elements() const {
+  return shape.empty() ? 0 : checked_mul(shape.front(), row_elements());
+}
+
+std::int64_t Parameter::row_elements() const {
+  std::int64_t row = 1;
+  for (std::size_t dim = 1; dim < shape.size(); ++dim) row = checked_mul(row, shape[dim]);
+  return row;
+}
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : parameters) total = checked_add(total, parameter.elements());
+  return total;
+}
+
+Model make_model(const ModelShape& shape, DType dtype) {
+  ModelBuilder builder(shape, dtype);
+  builder.embedding();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) builder.block(layer);
+  builder.head();
+  return builder.take();
+}
+
+std::int64_t flops_per_token(const ModelShape& shape, std::int64_t seq_len) {
+  const std::int64_t blocks = checked_mul(shape.layers, block_matrix_elements(shape));
+  const std::int64_t head = checked_mul(shape.vocab, shape.hidden);
+  const std::int64_t attention = product_of(shape.layers, shape.heads, shape.head_dim, seq_len);
+  return checked_mul(6, checked_add(checked_add(blocks, head), attention));
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,125 @@
+#include "core/model/model_shape.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace mfsdp {
+namespace {
+
+struct Bounded {
+  std::string_view field;
+  std::int64_t value;
+  std::int64_t limit;
+};
+
+Result<void> check_ranges(const ModelShape& shape, const std::string& where) {
+  const std::array fields{
+      Bounded{"hidden_size", shape.hidden, ShapeLimits::dim},
+      Bounded{"intermediate_size", shape.intermediate, ShapeLimits::dim},
+      Bounded{"vocab_size", shape.vocab, ShapeLimits::dim},
+      Bounded{"max_position_embeddings", shape.max_seq_len, ShapeLimits::dim},
+      Bounded{"num_hidden_layers", shape.layers, ShapeLimits::layers},
+      Bounded{"num_attention_heads", shape.heads, ShapeLimits::heads},
+      Bounded{"num_key_value_heads", shape.kv_heads, ShapeLimits::heads},
+      Bounded{"head_dim", shape.head_dim, ShapeLimits::heads},
+  };
+  for (const auto& [field, value, limit] : fields)
+    if (value < 1 || value > limit)
+      return fail(where,
+                  fmt::format("{}: expected an integer from 1 to {}, got {}", field, limit, value));
+  return {};
+}
+
+Result<void> check_heads(const ModelShape& shape, const std::string& where) {
+  if (shape.heads % shape.kv_heads != 0)
+    return fail(where, fmt::format("num_key_value_heads: expected a divisor of num_attention_heads "
+                                   "({}), got {}",
+                                   shape.heads, shape.kv_heads));
+  if (shape.head_dim % 2 != 0)
+    return fail(where, fmt::format("head_dim: expected an even number (RoPE turns pairs), got {}",
+                                   shape.head_dim));
+  return {};
+}
+
+bool positive(const Rational& value) { return value.den > 0 && value.num > 0; }
+
+Result<void> check_reals(const ModelShape& shape, const std::string& where) {
+  if (!positive(shape.rms_norm_eps) || shape.rms_norm_eps.value() >= 1.0)
+    return fail(where, fmt::format("rms_norm_eps: expected a number above 0 and below 1, got {}",
+                                   shape.rms_norm_eps.value()));
+  if (!positive(shape.rope_theta) || shape.rope_theta.value() < 1.0)
+    return fail(where, fmt::format("rope_theta: expected a number of at least 1, got {}",
+                                   shape.rope_theta.value()));
+  const RopeScaling& scaling = shape.rope_scaling;
+  if (scaling == RopeScaling{}) return {};
+  if (!positive(scaling.factor) || scaling.factor.value() < 1.0)
+    return fail(where, fmt::format("rope_scaling.factor: expected a number of at least 1, got {}",
+                                   scaling.factor.value()));
+  if (!positive(scaling.low_freq_factor))
+    return fail(where,
+                fmt::format("rope_scaling.low_freq_factor: expected a number above 0, got {}",
+                            scaling.low_freq_factor.value()));
+  if (!positive(scaling.high_freq_factor) ||
+      scaling.high_freq_factor.value() <= scaling.low_freq_factor.value())
+    return fail(where,
+                fmt::format("rope_scaling.high_freq_factor: expected a number above "
+                            "low_freq_factor ({}), got {}",
+                            scaling.low_freq_factor.value(), scaling.high_freq_factor.value()));
+  if (scaling.original_max_seq_len < 1 || scaling.original_max_seq_len > ShapeLimits::dim)
+    return fail(where, fmt::format("rope_scaling.original_max_position_embeddings: expected an "
+                                   "integer from 1 to {}, got {}",
+                                   ShapeLimits::dim, scaling.original_max_seq_len));
+  return {};
+}
+
+/// Adds up the parameters part by part, so that the error can name the field that went too far.
+Result<void> check_count(const ModelShape& shape, const std::string& where) {
+  std::string_view field = "intermediate_size";
+  const auto too_many = [&] {
+    return fail(where, fmt::format("{}: expected fewer than 2^53 parameters in all", field));
+  };
+  try {
+    std::int64_t total = block_elements(shape);
+    if (total >= ShapeLimits::parameters) return too_many();
+    field = "num_hidden_layers";
+    total = checked_mul(total, shape.layers);
+    if (total >= ShapeLimits::parameters) return too_many();
+    field = "vocab_size";
+    const std::int64_t table = checked_mul(shape.vocab, shape.hidden);
+    total = checked_add(total, checked_mul(table, shape.tied_embeddings ? 1 : 2));
+    if (checked_add(total, shape.hidden) >= ShapeLimits::parameters) return too_many();
+  } catch (const OverflowError&) {
+    return too_many();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::int64_t block_matrix_elements(const ModelShape& shape) {
+  const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
+  const std::int64_t qkv = product_of(all_heads, shape.head_dim, shape.hidden);
+  const std::int64_t out = product_of(shape.hidden, shape.heads, shape.head_dim);
+  const std::int64_t mlp = product_of(3, shape.hidden, shape.intermediate);
+  return checked_add(checked_add(qkv, out), mlp);
+}
+
+std::int64_t block_elements(const ModelShape& shape) {
+  std::int64_t total = checked_add(block_matrix_elements(shape), checked_mul(2, shape.hidden));
+  if (shape.qkv_bias) {
+    const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
+    total = checked_add(total, checked_mul(all_heads, shape.head_dim));
+  }
+  if (shape.qk_norm) total = checked_add(total, checked_mul(2, shape.head_dim));
+  return total;
+}
+
+Result<void> check_shape(const ModelShape& shape, const std::string& where) {
+  MFSDP_TRY(check_ranges(shape, where));
+  MFSDP_TRY(check_heads(shape, where));
+  MFSDP_TRY(check_reals(shape, where));
+  return check_count(shape, where);
+}
+
+}  // namespace mfsdp

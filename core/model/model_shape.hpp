@@ -1,0 +1,34 @@
+// What makes a model shape sane, stated once for config.json files and for plans.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/model/model.hpp"
+
+namespace mfsdp {
+
+/// Largest values of a shape's fields. They keep every product that a shape's accessors form
+/// inside 63 bits; whatever is larger is no model but a mistake.
+struct ShapeLimits {
+  static constexpr std::int64_t dim = (std::int64_t{1} << 31) - 1;
+  static constexpr std::int64_t layers = 100'000;
+  static constexpr std::int64_t heads = std::int64_t{1} << 20;  ///< also of head_dim
+  /// Exclusive. Counts below 2^53 survive a trip through JSON readers that use doubles.
+  static constexpr std::int64_t parameters = std::int64_t{1} << 53;
+};
+
+/// Parameters of one block that are matrices. Throws OverflowError.
+[[nodiscard]] std::int64_t block_matrix_elements(const ModelShape& shape);
+
+/// All parameters of one block: matrices, norms and biases. Throws OverflowError.
+[[nodiscard]] std::int64_t block_elements(const ModelShape& shape);
+
+/// Checks a shape: every field in range, heads a multiple of key-value heads, head_dim even, RoPE
+/// scaling meaningful, fewer than 2^53 parameters. Errors name `where` and the field by its Hugging
+/// Face name: "config.json: num_key_value_heads: expected ...".
+[[nodiscard]] Result<void> check_shape(const ModelShape& shape, const std::string& where);
+
+}  // namespace mfsdp

@@ -1,0 +1,255 @@
+#include "core/plan/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/plan/index.hpp"
+
+namespace mfsdp {
+namespace {
+
+class StructureCheck {
+ public:
+  explicit StructureCheck(const Program& program) : program_(program) {}
+
+  Result<void> run() {
+    MFSDP_TRY(validate(program_.config));
+    MFSDP_TRY(index_lists());
+    MFSDP_TRY(check_memory());
+    MFSDP_TRY(check_groups());
+    MFSDP_TRY(index_ops());
+    for (std::size_t p = 0; p < program_.plans.size(); ++p)
+      MFSDP_TRY(check_plan(program_.plans[p], fmt::format("plans[{}]", p)));
+    if (program_.find_plan("train") == nullptr) return fail("plans", "expected a plan \"train\"");
+    return {};
+  }
+
+ private:
+  template <class Key, class T>
+  static Result<void> index(IdIndex<Key>& into, const std::vector<T>& list, std::string_view name) {
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (!into.insert(list[i].id, i))
+        return fail(fmt::format("{}[{}].id", name, i),
+                    fmt::format("id {} appears twice", list[i].id.value));
+    return {};
+  }
+
+  Result<void> index_lists() {
+    MFSDP_TRY(index(streams_, program_.streams, "streams"));
+    MFSDP_TRY(index(communicators_, program_.communicators, "communicators"));
+    MFSDP_TRY(index(events_, program_.events, "events"));
+    MFSDP_TRY(index(units_, program_.units, "units"));
+    MFSDP_TRY(index(pools_, program_.pools, "pools"));
+    MFSDP_TRY(index(buffers_, program_.buffers, "buffers"));
+    IdIndex<GroupId> groups;
+    return index(groups, program_.groups, "groups");
+  }
+
+  template <class Key>
+  static Result<void> resolve(const IdIndex<Key>& ids, Key id, const std::string& where,
+                              std::string_view what) {
+    if (ids.find(id)) return {};
+    return fail(where, fmt::format("there is no {} with id {}", what, id.value));
+  }
+
+  Result<void> check_memory() {
+    for (std::size_t i = 0; i < program_.pools.size(); ++i) {
+      const Pool& pool = program_.pools[i];
+      if (pool.alignment <= 0 || (pool.alignment & (pool.alignment - 1)) != 0)
+        return fail(fmt::format("pools[{}].alignment", i), "expected a power of two");
+      if (pool.registered)
+        MFSDP_TRY(resolve(communicators_, *pool.registered, fmt::format("pools[{}].registered", i),
+                          "communicator"));
+    }
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      const std::string where = fmt::format("buffers[{}]", i);
+      MFSDP_TRY(resolve(pools_, buffer.pool, where + ".pool", "pool"));
+      const Pool& pool = program_.pools[pools_[buffer.pool]];
+      if (buffer.offset.value % pool.alignment != 0)
+        return fail(where + ".offset", fmt::format("expected a multiple of {}", pool.alignment));
+      if (buffer.offset + buffer.size > pool.height)
+        return fail(where,
+                    fmt::format("ends at {} in pool '{}' of {} bytes",
+                                (buffer.offset + buffer.size).value, pool.name, pool.height.value));
+    }
+    return {};
+  }
+
+  Result<void> check_groups() {
+    for (std::size_t i = 0; i < program_.groups.size(); ++i) {
+      const Group& group = program_.groups[i];
+      const std::string where = fmt::format("groups[{}]", i);
+      MFSDP_TRY(resolve(units_, group.unit, where + ".unit", "unit"));
+      if (group.elements % program_.config.mesh.dp_shard != 0)
+        return fail(where + ".elements", "expected a multiple of config.mesh.dp_shard");
+      for (std::size_t p = 0; p < group.parameters.size(); ++p) {
+        std::int64_t end = 1;
+        for (const std::int64_t dim : group.parameters[p].shape) end = checked_mul(end, dim);
+        if (checked_add(end, group.parameters[p].offset) > group.elements)
+          return fail(fmt::format("{}.parameters[{}]", where, p), "ends outside its group");
+      }
+    }
+    return {};
+  }
+
+  Result<void> index_ops() {
+    for (std::size_t p = 0; p < program_.plans.size(); ++p)
+      for (std::size_t s = 0; s < program_.plans[p].segments.size(); ++s) {
+        const auto& ops = program_.plans[p].segments[s].ops;
+        for (std::size_t i = 0; i < ops.size(); ++i) {
+          if (!ops_.insert(ops[i].id, op_list_.size()))
+            return fail(fmt::format("plans[{}].segments[{}].ops[{}].id", p, s, i),
+                        fmt::format("id {} appears twice", ops[i].id.value));
+          op_list_.push_back(&ops[i]);
+        }
+      }
+    return {};
+  }
+
+  Result<void> check_plan(const Plan& plan, const std::string& where) {
+    if (plan.segments.empty()) return fail(where + ".segments", "expected at least one segment");
+    for (std::size_t s = 0; s < plan.segments.size(); ++s) {
+      const Segment& segment = plan.segments[s];
+      const std::string place = fmt::format("{}.segments[{}]", where, s);
+      const Segment& next = plan.segments[(s + 1) % plan.segments.size()];
+      if (segment.live_out != next.live_in)
+        return fail(place + ".live_out",
+                    fmt::format("differs from live_in of segment '{}'", next.name));
+      if (segment.repeat < 1) return fail(place + ".repeat", "expected at least 1");
+      if (segment.repeat > 1 && segment.live_in != segment.live_out)
+        return fail(place, "a repeated segment needs live_in equal to live_out");
+      MFSDP_TRY(check_segment(segment, place));
+    }
+    return {};
+  }
+
+  Result<void> check_segment(const Segment& segment, const std::string& where) {
+    std::vector<const Op*> open_groups;
+    for (std::size_t i = 0; i < segment.ops.size(); ++i) {
+      const Op& op = segment.ops[i];
+      const std::string place = fmt::format("{}.ops[{}]", where, i);
+      MFSDP_TRY(resolve(streams_, op.stream, place + ".stream", "stream"));
+      if (op.unit) MFSDP_TRY(resolve(units_, *op.unit, place + ".unit", "unit"));
+      MFSDP_TRY(
+          std::visit([&](const auto& body) { return check_body(body, place + ".body"); }, op.body));
+      if (op.kind() == OpKind::group_begin) open_groups.push_back(&op);
+      if (op.kind() == OpKind::group_end) {
+        if (open_groups.empty()) return fail(place, "group_end without group_begin");
+        if (open_groups.back()->stream != op.stream)
+          return fail(place, "group_end on another stream than its group_begin");
+        open_groups.pop_back();
+      }
+    }
+    if (!open_groups.empty())
+      return fail(where, fmt::format("op {} opens a group that nothing ends",
+                                     open_groups.back()->id.value));
+    return {};
+  }
+
+  Result<void> check_operand(const Operand& operand, const std::string& where) {
+    MFSDP_TRY(resolve(buffers_, operand.buffer, where + ".buffer", "buffer"));
+    if (!operand.strides.empty() && operand.strides.size() != operand.shape.size())
+      return fail(where + ".strides", "expected as many entries as in shape");
+    const Buffer& buffer = program_.buffers[buffers_[operand.buffer]];
+    std::int64_t end = checked_add(operand.offset, operand.span_bytes());
+    for (const RankStride& stride : operand.rank_strides) {
+      const Mesh& mesh = program_.config.mesh;
+      const std::int64_t ranks = stride.axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer;
+      end = checked_add(end, checked_mul(stride.bytes, ranks - 1));
+    }
+    if (end > buffer.size.value)
+      return fail(where, fmt::format("ends at byte {} of buffer '{}', which has {}", end,
+                                     buffer.name, buffer.size.value));
+    return {};
+  }
+
+  template <class AnyWait>
+  Result<void> check_wait(const AnyWait& wait, const std::string& where) {
+    MFSDP_TRY(resolve(events_, wait.event, where + ".event", "event"));
+    if (wait.bindings.empty()) return fail(where + ".bindings", "expected at least one record");
+    for (std::size_t i = 0; i < wait.bindings.size(); ++i) {
+      const Binding& binding = wait.bindings[i];
+      const std::string place = fmt::format("{}.bindings[{}]", where, i);
+      MFSDP_TRY(resolve(ops_, binding.record, place + ".record", "op"));
+      const auto* record = std::get_if<Record>(&op_list_[ops_[binding.record]]->body);
+      if (record == nullptr || record->event != wait.event)
+        return fail(place + ".record", fmt::format("op {} does not record event {}",
+                                                   binding.record.value, wait.event.value));
+      if (binding.distance > 1) return fail(place + ".distance", "expected 0 or 1");
+    }
+    return {};
+  }
+
+  Result<void> check_body(const Kernel& kernel, const std::string& where) {
+    for (std::size_t i = 0; i < kernel.operands.size(); ++i)
+      MFSDP_TRY(check_operand(kernel.operands[i], fmt::format("{}.kernel.operands[{}]", where, i)));
+    return {};
+  }
+  Result<void> check_body(const Collective& collective, const std::string& where) {
+    MFSDP_TRY(resolve(communicators_, collective.communicator, where + ".collective.communicator",
+                      "communicator"));
+    MFSDP_TRY(check_operand(collective.input, where + ".collective.input"));
+    return check_operand(collective.output, where + ".collective.output");
+  }
+  Result<void> check_body(const Copy& copy, const std::string& where) {
+    MFSDP_TRY(check_operand(copy.input, where + ".copy.input"));
+    MFSDP_TRY(check_operand(copy.output, where + ".copy.output"));
+    if (copy.input.touched_bytes() != copy.output.touched_bytes())
+      return fail(where + ".copy", "input and output differ in bytes");
+    return {};
+  }
+  Result<void> check_body(const Record& record, const std::string& where) {
+    return resolve(events_, record.event, where + ".record.event", "event");
+  }
+  Result<void> check_body(const Wait& wait, const std::string& where) {
+    return check_wait(wait, where + ".wait");
+  }
+  Result<void> check_body(const HostWait& wait, const std::string& where) {
+    return check_wait(wait, where + ".host_wait");
+  }
+  Result<void> check_transient(BufferId id, const std::string& where) {
+    MFSDP_TRY(resolve(buffers_, id, where, "buffer"));
+    if (program_.buffers[buffers_[id]].persistent)
+      return fail(where, fmt::format("buffer {} is persistent", id.value));
+    return {};
+  }
+  Result<void> check_body(const Acquire& acquire, const std::string& where) {
+    return check_transient(acquire.buffer, where + ".acquire.buffer");
+  }
+  Result<void> check_body(const Release& release, const std::string& where) {
+    return check_transient(release.buffer, where + ".release.buffer");
+  }
+  Result<void> check_body(const GroupBegin& group, const std::string& where) {
+    return resolve(communicators_, group.communicator, where + ".group_begin.communicator",
+                   "communicator");
+  }
+  Result<void> check_body(const GroupEnd& group, const std::string& where) {
+    return resolve(communicators_, group.communicator, where + ".group_end.communicator",
+                   "communicator");
+  }
+
+  const Program& program_;
+  IdIndex<StreamId> streams_;
+  IdIndex<CommunicatorId> communicators_;
+  IdIndex<EventId> events_;
+  IdIndex<UnitId> units_;
+  IdIndex<PoolId> pools_;
+  IdIndex<BufferId> buffers_;
+  IdIndex<OpId> ops_;
+  std::vector<const Op*> op_list_;
+};
+
+}  // namespace
+
+Result<void> check_structure(const Program& program) {
+  try {
+    return StructureCheck(program).run();
+  } catch (const OverflowError& error) {
+    return fail("plan", fmt::format("a size is too large: {}", error.what()));
+  }
+}
+
+}  // namespace mfsdp

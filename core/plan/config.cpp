@@ -1,0 +1,185 @@
+#include "core/plan/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "core/model/model_shape.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
+constexpr std::int64_t kMostSlots = 64;
+
+bool contains(std::string_view name, std::string_view pattern) {
+  return name.find(pattern) != std::string_view::npos;
+}
+
+struct Counted {
+  std::string_view flag;
+  std::string_view what;
+  std::int64_t value;
+  std::int64_t least;
+  std::int64_t most;
+};
+
+Result<void> check_counts(const PlanConfig& config) {
+  const std::array counts{
+      Counted{"--outer-dp", "a number of groups", config.mesh.dp_outer, 1, kMostGpus},
+      Counted{"--gpus", "GPUs that share the shards", config.mesh.dp_shard, 1, kMostGpus},
+      Counted{"--seq-len", "tokens", config.seq_len, 1, kMostTokens},
+      Counted{"--micro-batch", "sequences", config.micro_batch, 1, kMostSequences},
+      Counted{"--global-batch", "microbatches per rank", config.microbatches, 1, kMostSequences},
+      Counted{"--prefetch", "units", config.prefetch, 0, kMostSlots},
+      Counted{"--grad-slots", "gradient slots", config.grad_slots, 1, kMostSlots},
+      Counted{"--logits-chunk", "tokens", config.logits_chunk, 1, kMostTokens},
+  };
+  for (const auto& [flag, what, value, least, most] : counts)
+    if (value < least || value > most)
+      return fail(std::string(flag),
+                  fmt::format("expected {} from {} to {}, got {}", what, least, most, value));
+  return {};
+}
+
+Result<void> check_sizes(const PlanConfig& config) {
+  if (const std::int64_t gpus = config.mesh.world_size(); gpus > kMostGpus)
+    return fail("--gpus", fmt::format("expected at most {} GPUs, got {}", kMostGpus, gpus));
+  if (config.seq_len > config.model.max_seq_len)
+    return fail("--seq-len",
+                fmt::format("expected at most the model's maximum of {} tokens, got {}",
+                            config.model.max_seq_len, config.seq_len));
+  try {
+    (void)checked_mul(config.tokens_per_step(), config.mesh.world_size());
+  } catch (const OverflowError&) {
+    return fail("--global-batch",
+                fmt::format("expected fewer than 2^63 tokens in a step, got {} x {} x {} tokens on "
+                            "each of {} GPUs",
+                            config.seq_len, config.micro_batch, config.microbatches,
+                            config.mesh.world_size()));
+  }
+  return {};
+}
+
+Result<void> check_recompute(const PlanConfig& config) {
+  const RecomputePolicy& policy = config.recompute;
+  if (policy.full_blocks != 0 && policy.kind != Recompute::full)
+    return fail("--recompute", fmt::format("expected a number of blocks only with full, got {}:{}",
+                                           to_string(policy.kind), policy.full_blocks));
+  if (policy.full_blocks < 0 || policy.full_blocks > config.model.layers)
+    return fail("--recompute",
+                fmt::format("expected full:K with K from 1 to the model's {} blocks, got full:{}",
+                            config.model.layers, policy.full_blocks));
+  return {};
+}
+
+Result<void> check_dtype(std::string_view flag, DType dtype, std::initializer_list<DType> allowed,
+                         std::string_view expected) {
+  if (std::ranges::find(allowed, dtype) != allowed.end()) return {};
+  return fail(std::string(flag), fmt::format("expected {}, got {}", expected, to_string(dtype)));
+}
+
+Result<void> check_dtypes(const PlanConfig& config) {
+  using enum DType;
+  MFSDP_TRY(
+      check_dtype("--param-dtype", config.param_dtype, {bf16, fp16, fp32}, "bf16, fp16 or fp32"));
+  MFSDP_TRY(check_dtype("--main-dtype", config.main_dtype, {fp32, config.param_dtype},
+                        config.param_dtype == fp32 ? "fp32"
+                                                   : fmt::format("fp32 or {} as --param-dtype",
+                                                                 to_string(config.param_dtype))));
+  MFSDP_TRY(check_dtype("--grad-dtype", config.grad_dtype, {fp32, bf16}, "fp32 or bf16"));
+  return check_dtype("--reduce-dtype", config.reduce_dtype, {bf16, fp16, fp32},
+                     "bf16, fp16 or fp32");
+}
+
+Result<void> check_strategy(const PlanConfig& config) {
+  if (config.outer_strategy != Strategy::no_shard && config.outer_strategy != Strategy::optim)
+    return fail("--outer-strategy", fmt::format("expected no_shard (HSDP) or optim (HFSDP), got {}",
+                                                to_string(config.outer_strategy)));
+  if (config.outer_strategy == Strategy::optim && config.strategy != Strategy::optim_grads_params)
+    return fail("--outer-strategy",
+                fmt::format("expected no_shard with --strategy {}: optim shards the outer axis on "
+                            "top of weights and gradients that --strategy optim_grads_params "
+                            "shards inside",
+                            to_string(config.strategy)));
+  const bool reduces_every_microbatch =
+      config.strategy == Strategy::optim_grads || config.strategy == Strategy::optim_grads_params;
+  if (config.model.tied_embeddings && reduces_every_microbatch && config.grad_slots < 2)
+    return fail("--grad-slots",
+                fmt::format("expected at least 2 with tied embeddings and --strategy {}: their "
+                            "gradient keeps one slot from the head's backward to the embedding's, "
+                            "got {}",
+                            to_string(config.strategy), config.grad_slots));
+  return {};
+}
+
+/// A pattern must mean whole parameters: with query, key and value in one matrix, "v_proj" would
+/// freeze all three by its name's accident, and "q_proj" none.
+Result<void> check_pattern(const Model& model, const std::string& pattern) {
+  if (pattern.empty()) return fail("--frozen", "expected part of a parameter's name, got nothing");
+  bool found = false;
+  for (const Parameter& parameter : model.parameters) {
+    found = found || contains(parameter.name, pattern);
+    const auto hits = std::ranges::count_if(
+        parameter.parts, [&](const ParameterPart& part) { return contains(part.name, pattern); });
+    if (hits > 0 && hits < std::ssize(parameter.parts))
+      return fail("--frozen", fmt::format("expected whole parameters, but '{}' names only a part "
+                                          "of the fused '{}'",
+                                          pattern, parameter.name));
+  }
+  if (!found)
+    return fail("--frozen",
+                fmt::format("expected part of a parameter's name, but '{}' matches none (the first "
+                            "is '{}')",
+                            pattern, model.parameters.front().name));
+  return {};
+}
+
+Result<void> check_frozen(const PlanConfig& config) {
+  if (config.frozen.empty()) return {};
+  const Model model = make_model(config.model, config.param_dtype);
+  for (const std::string& pattern : config.frozen) MFSDP_TRY(check_pattern(model, pattern));
+  const bool trains = std::ranges::any_of(model.parameters, [&](const Parameter& parameter) {
+    return !config.is_frozen(parameter.name);
+  });
+  if (!trains)
+    return fail("--frozen", "expected at least one parameter to stay trainable, got none");
+  return {};
+}
+
+}  // namespace
+
+Placements placements_of(Strategy strategy, std::int64_t axis_size) {
+  if (axis_size <= 1) return {};
+  const auto sharded_from = [strategy](Strategy first) {
+    return strategy >= first ? Placement::shard : Placement::replicate;
+  };
+  return Placements{.parameter = sharded_from(Strategy::optim_grads_params),
+                    .gradient = sharded_from(Strategy::optim_grads),
+                    .optimizer = sharded_from(Strategy::optim)};
+}
+
+bool PlanConfig::is_frozen(const std::string& parameter_name) const {
+  return std::ranges::any_of(
+      frozen, [&](const std::string& pattern) { return contains(parameter_name, pattern); });
+}
+
+Result<void> validate(const PlanConfig& config) {
+  MFSDP_TRY(check_shape(config.model, "--model"));
+  MFSDP_TRY(check_counts(config));
+  MFSDP_TRY(check_sizes(config));
+  MFSDP_TRY(check_recompute(config));
+  MFSDP_TRY(check_dtypes(config));
+  MFSDP_TRY(check_strategy(config));
+  if (config.clip.den <= 0 || config.clip.num < 0)
+    return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
+                                      "got {}/{}",
+                                      config.clip.num, config.clip.den));
+  return check_frozen(config);
+}
+
+}  // namespace mfsdp

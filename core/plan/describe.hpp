@@ -1,0 +1,308 @@
+// The plan's JSON, stated once: each struct names its fields in sorted order, and the same
+// description drives writing (canonical JSON) and reading (with the place of every error).
+//
+// `Io` offers  io("key", field)  for a field that is always present, and
+// io.sparse("key", field)  for one that is left out while null, false or empty.
+#pragma once
+
+#include "core/plan/plan.hpp"
+
+namespace mfsdp::describe {
+
+template <class Io>
+void fields(Io& io, Rational& v) {
+  io("den", v.den);
+  io("num", v.num);
+}
+
+template <class Io>
+void fields(Io& io, RopeScaling& v) {
+  io("factor", v.factor);
+  io("high_freq_factor", v.high_freq_factor);
+  io("low_freq_factor", v.low_freq_factor);
+  io("original_max_seq_len", v.original_max_seq_len);
+}
+
+template <class Io>
+void fields(Io& io, ModelShape& v) {
+  io("head_dim", v.head_dim);
+  io("heads", v.heads);
+  io("hidden", v.hidden);
+  io("intermediate", v.intermediate);
+  io("kv_heads", v.kv_heads);
+  io("layers", v.layers);
+  io("max_seq_len", v.max_seq_len);
+  io.sparse("qk_norm", v.qk_norm);
+  io.sparse("qkv_bias", v.qkv_bias);
+  io("rms_norm_eps", v.rms_norm_eps);
+  io("rope_scaling", v.rope_scaling);
+  io("rope_theta", v.rope_theta);
+  io.sparse("tied_embeddings", v.tied_embeddings);
+  io("vocab", v.vocab);
+}
+
+template <class Io>
+void fields(Io& io, Mesh& v) {
+  io("dp_outer", v.dp_outer);
+  io("dp_shard", v.dp_shard);
+}
+
+template <class Io>
+void fields(Io& io, RecomputePolicy& v) {
+  io("full_blocks", v.full_blocks);
+  io("kind", v.kind);
+}
+
+template <class Io>
+void fields(Io& io, PlanConfig& v) {
+  io("allocator", v.allocator);
+  io("clip", v.clip);
+  io.sparse("deterministic", v.deterministic);
+  io.sparse("exact_sums", v.exact_sums);
+  io.sparse("frozen", v.frozen);
+  io("grad_dtype", v.grad_dtype);
+  io("grad_slots", v.grad_slots);
+  io("logits_chunk", v.logits_chunk);
+  io("main_dtype", v.main_dtype);
+  io("mesh", v.mesh);
+  io("micro_batch", v.micro_batch);
+  io("microbatches", v.microbatches);
+  io("model", v.model);
+  io("optimizer", v.optimizer);
+  io("outer_strategy", v.outer_strategy);
+  io("param_dtype", v.param_dtype);
+  io("prefetch", v.prefetch);
+  io("recompute", v.recompute);
+  io("reduce_dtype", v.reduce_dtype);
+  io("seq_len", v.seq_len);
+  io("strategy", v.strategy);
+}
+
+template <class Io>
+void fields(Io& io, ScalarRef& v) {
+  io("buffer", v.buffer);
+  io("offset", v.offset);
+}
+
+template <class Io>
+void fields(Io& io, RankStride& v) {
+  io("axis", v.axis);
+  io("bytes", v.bytes);
+}
+
+template <class Io>
+void fields(Io& io, Operand& v) {
+  io("access", v.access);
+  io("buffer", v.buffer);
+  io("dtype", v.dtype);
+  io.sparse("extent", v.extent);
+  io("offset", v.offset);
+  io.sparse("rank_strides", v.rank_strides);
+  io("role", v.role);
+  io.sparse("scale", v.scale);
+  io("shape", v.shape);
+  io.sparse("strides", v.strides);
+}
+
+template <class Io>
+void fields(Io& io, Attribute& v) {
+  io("name", v.name);
+  io("value", v.value);
+}
+
+template <class Io>
+void fields(Io& io, Kernel& v) {
+  io("attributes", v.attributes);
+  io("flops", v.flops);
+  io("kind", v.kind);
+  io("operands", v.operands);
+}
+
+template <class Io>
+void fields(Io& io, Collective& v) {
+  io("communicator", v.communicator);
+  io("count", v.count);
+  io("dtype", v.dtype);
+  io("input", v.input);
+  io("kind", v.kind);
+  io("output", v.output);
+  io("reduction", v.reduction);
+}
+
+template <class Io>
+void fields(Io& io, Copy& v) {
+  io("input", v.input);
+  io("kind", v.kind);
+  io("output", v.output);
+}
+
+template <class Io>
+void fields(Io& io, Record& v) {
+  io("event", v.event);
+}
+
+template <class Io>
+void fields(Io& io, Binding& v) {
+  io("distance", v.distance);
+  io("record", v.record);
+}
+
+template <class Io>
+void fields(Io& io, Wait& v) {
+  io("bindings", v.bindings);
+  io("event", v.event);
+}
+
+template <class Io>
+void fields(Io& io, HostWait& v) {
+  io("bindings", v.bindings);
+  io("event", v.event);
+}
+
+template <class Io>
+void fields(Io& io, Acquire& v) {
+  io("buffer", v.buffer);
+}
+
+template <class Io>
+void fields(Io& io, Release& v) {
+  io("buffer", v.buffer);
+}
+
+template <class Io>
+void fields(Io& io, GroupBegin& v) {
+  io("communicator", v.communicator);
+}
+
+template <class Io>
+void fields(Io& io, GroupEnd& v) {
+  io("communicator", v.communicator);
+}
+
+template <class Io>
+void fields(Io& io, Op& v) {
+  io("body", v.body);
+  io("id", v.id);
+  io("name", v.name);
+  io("phase", v.phase);
+  io("stream", v.stream);
+  io.sparse("unit", v.unit);
+}
+
+template <class Io>
+void fields(Io& io, Stream& v) {
+  io("id", v.id);
+  io("role", v.role);
+}
+
+template <class Io>
+void fields(Io& io, Communicator& v) {
+  io("axes", v.axes);
+  io("id", v.id);
+  io("purpose", v.purpose);
+  io("size", v.size);
+}
+
+template <class Io>
+void fields(Io& io, Event& v) {
+  io("id", v.id);
+  io("name", v.name);
+}
+
+template <class Io>
+void fields(Io& io, Pool& v) {
+  io("alignment", v.alignment);
+  io("height", v.height);
+  io("id", v.id);
+  io("lower_bound", v.lower_bound);
+  io("name", v.name);
+  io.sparse("registered", v.registered);
+  io("space", v.space);
+}
+
+template <class Io>
+void fields(Io& io, Buffer& v) {
+  io("category", v.category);
+  io("dtype", v.dtype);
+  io("id", v.id);
+  io("name", v.name);
+  io("offset", v.offset);
+  io.sparse("persistent", v.persistent);
+  io("pool", v.pool);
+  io("size", v.size);
+  io.sparse("unit", v.unit);
+}
+
+template <class Io>
+void fields(Io& io, PlacedParameter& v) {
+  io.sparse("decay", v.decay);
+  io("name", v.name);
+  io("offset", v.offset);
+  io("role", v.role);
+  io("shape", v.shape);
+}
+
+template <class Io>
+void fields(Io& io, Group& v) {
+  io("chunk", v.chunk);
+  io("dtype", v.dtype);
+  io("elements", v.elements);
+  io("full_offset", v.full_offset);
+  io("id", v.id);
+  io("parameters", v.parameters);
+  io.sparse("requires_grad", v.requires_grad);
+  io("unit", v.unit);
+}
+
+template <class Io>
+void fields(Io& io, PlanUnit& v) {
+  io("id", v.id);
+  io("kind", v.kind);
+  io("name", v.name);
+}
+
+template <class Io>
+void fields(Io& io, Segment& v) {
+  io.sparse("live_in", v.live_in);
+  io.sparse("live_out", v.live_out);
+  io("name", v.name);
+  io("ops", v.ops);
+  io("repeat", v.repeat);
+}
+
+template <class Io>
+void fields(Io& io, Plan& v) {
+  io("name", v.name);
+  io("segments", v.segments);
+}
+
+template <class Io>
+void fields(Io& io, RankClass& v) {
+  io("ranks", v.ranks);
+  io("role", v.role);
+}
+
+template <class Io>
+void fields(Io& io, Meta& v) {
+  io("hash", v.stored_hash);
+  io("model_name", v.model_name);
+  io("tool_version", v.tool_version);
+}
+
+template <class Io>
+void fields(Io& io, Program& v) {
+  io("buffers", v.buffers);
+  io("classes", v.classes);
+  io("communicators", v.communicators);
+  io("config", v.config);
+  io("events", v.events);
+  io("groups", v.groups);
+  io.meta("meta", v.meta);
+  io("plans", v.plans);
+  io("pools", v.pools);
+  io.schema("schema");
+  io("streams", v.streams);
+  io("units", v.units);
+}
+
+}  // namespace mfsdp::describe

@@ -1,0 +1,161 @@
+#include "core/plan/lifetimes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/plan/happens_before.hpp"
+#include "core/plan/index.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// An acquire with the release that ends it, as indices of instances.
+struct Use {
+  std::size_t buffer = 0;
+  std::size_t acquire = 0;
+  std::size_t release = 0;
+};
+
+/// Pairs the acquires of the first step with their releases, which may lie in the second.
+Result<std::vector<Use>> pair_uses(const Program& program, const HappensBefore& order,
+                                   const IdIndex<BufferId>& index) {
+  std::vector<Use> uses;
+  std::vector<std::optional<std::size_t>> open(program.buffers.size());
+  for (std::size_t i = 0; i < order.instances().size(); ++i) {
+    const OpInstance& instance = order.instances()[i];
+    if (const auto* acquire = std::get_if<Acquire>(&instance.op->body)) {
+      auto& slot = open[index[acquire->buffer]];
+      if (slot)
+        return fail(fmt::format("op {}", instance.op->id.value),
+                    fmt::format("acquires buffer '{}' while it is live",
+                                program.buffers[index[acquire->buffer]].name));
+      slot = i;
+    } else if (const auto* release = std::get_if<Release>(&instance.op->body)) {
+      const std::size_t buffer = index[release->buffer];
+      if (!open[buffer])
+        return fail(
+            fmt::format("op {}", instance.op->id.value),
+            fmt::format("releases buffer '{}', which is not live", program.buffers[buffer].name));
+      if (order.instances()[*open[buffer]].step == 0)
+        uses.push_back({.buffer = buffer, .acquire = *open[buffer], .release = i});
+      open[buffer].reset();
+    }
+  }
+  for (std::size_t b = 0; b < open.size(); ++b)
+    if (open[b] && order.instances()[*open[b]].step == 0)
+      return fail(fmt::format("buffer '{}'", program.buffers[b].name), "is never released");
+  return uses;
+}
+
+/// Instances of each stream, in stream order.
+std::vector<std::vector<std::size_t>> by_stream(const HappensBefore& order) {
+  std::vector<std::vector<std::size_t>> lists(order.streams());
+  for (std::size_t i = 0; i < order.instances().size(); ++i)
+    lists[order.instances()[i].stream].push_back(i);
+  return lists;
+}
+
+/// The first position of `stream` that knows of `release`.
+std::int64_t known_at(const HappensBefore& order, const std::vector<std::size_t>& stream,
+                      std::size_t release) {
+  const auto knows = [&](std::size_t instance) { return order.before(release, instance); };
+  const auto first =
+      std::partition_point(stream.begin(), stream.end(), [&](std::size_t i) { return !knows(i); });
+  return first - stream.begin();
+}
+
+/// Adds [begin, end), folded into one step of `length` positions. False if it meets itself.
+bool add_wrapped(std::vector<Lifetime>& list, Lifetime life, std::int64_t length) {
+  if (life.end - life.begin > length) return false;
+  if (life.end <= length) {
+    list.push_back(life);
+  } else {
+    list.push_back({.begin = life.begin, .end = length});
+    list.push_back({.begin = 0, .end = life.end - length});
+  }
+  return true;
+}
+
+bool sort_and_check(std::vector<Lifetime>& list) {
+  std::sort(list.begin(), list.end(),
+            [](const Lifetime& a, const Lifetime& b) { return a.begin < b.begin; });
+  return std::adjacent_find(list.begin(), list.end(), [](const Lifetime& a, const Lifetime& b) {
+           return a.end > b.begin;
+         }) == list.end();
+}
+
+std::int64_t most_alive(const PoolLifetimes& pool) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> changes;  // position, +1 or -1
+  for (const BufferLifetimes& buffer : pool.buffers)
+    for (const Lifetime& life : buffer.lifetimes) {
+      changes.emplace_back(life.begin, 1);
+      changes.emplace_back(life.end, -1);
+    }
+  std::sort(changes.begin(), changes.end());  // ends sort before begins at one position
+  std::int64_t alive = 0;
+  std::int64_t most = 0;
+  for (const auto& [position, change] : changes) most = std::max(most, alive += change);
+  return most;
+}
+
+}  // namespace
+
+Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program, const Plan& plan) {
+  const HappensBefore order(program, plan);
+  const IdIndex<BufferId> buffer_index(program.buffers);
+  const IdIndex<PoolId> pool_index(program.pools);
+  MFSDP_LET(uses, pair_uses(program, order, buffer_index));
+  const auto streams = by_stream(order);
+
+  std::vector<PoolLifetimes> pools(program.pools.size());
+  std::vector<std::optional<std::uint32_t>> acquiring(program.pools.size());
+  std::vector<std::optional<std::size_t>> place(program.buffers.size());
+  std::sort(uses.begin(), uses.end(),
+            [](const Use& a, const Use& b) { return a.acquire < b.acquire; });
+  for (const Use& use : uses) {
+    const Buffer& buffer = program.buffers[use.buffer];
+    const std::size_t p = pool_index[buffer.pool];
+    const OpInstance& acquire = order.instances()[use.acquire];
+    if (acquiring[p].value_or(acquire.stream) != acquire.stream)
+      return fail(fmt::format("pool '{}'", program.pools[p].name),
+                  fmt::format("buffer '{}' is acquired on another stream than the pool's others",
+                              buffer.name));
+    acquiring[p] = acquire.stream;
+    const auto& stream = streams[acquire.stream];
+    PoolLifetimes& pool = pools[p];
+    pool.pool = buffer.pool;
+    pool.length = static_cast<std::int64_t>(stream.size()) / 2;
+    if (!place[use.buffer]) {
+      place[use.buffer] = pool.buffers.size();
+      pool.buffers.push_back({.buffer = buffer.id, .lifetimes = {}});
+    }
+    const Lifetime life{.begin = acquire.position, .end = known_at(order, stream, use.release)};
+    if (!add_wrapped(pool.buffers[*place[use.buffer]].lifetimes, life, pool.length))
+      return fail(fmt::format("buffer '{}'", buffer.name),
+                  "is acquired again before its release is known to have run");
+  }
+  std::erase_if(pools, [](const PoolLifetimes& pool) { return pool.buffers.empty(); });
+  for (PoolLifetimes& pool : pools)
+    for (BufferLifetimes& buffer : pool.buffers)
+      if (!sort_and_check(buffer.lifetimes))
+        return fail(fmt::format("buffer '{}'", program.buffers[buffer_index[buffer.buffer]].name),
+                    "is acquired again before its release is known to have run");
+  return pools;
+}
+
+Result<std::int64_t> max_live_buffers(const Program& program, const Plan& plan, Category category) {
+  MFSDP_LET(pools, buffer_lifetimes(program, plan));
+  const IdIndex<BufferId> index(program.buffers);
+  std::int64_t most = 0;
+  for (PoolLifetimes& pool : pools) {
+    std::erase_if(pool.buffers, [&](const BufferLifetimes& buffer) {
+      return program.buffers[index[buffer.buffer]].category != category;
+    });
+    most += most_alive(pool);
+  }
+  return most;
+}
+
+}  // namespace mfsdp

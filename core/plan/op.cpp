@@ -1,0 +1,37 @@
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+std::int64_t Operand::elements() const {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) count = checked_mul(count, dim);
+  return count;
+}
+
+std::int64_t Operand::touched_bytes() const { return checked_mul(elements(), size_of(dtype)); }
+
+std::int64_t Operand::span_bytes() const {
+  if (strides.empty() || elements() == 0) return touched_bytes();
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    last = checked_add(last, checked_mul(shape[i] - 1, strides[i]));
+  return checked_mul(last + 1, size_of(dtype));
+}
+
+std::int64_t Kernel::attribute(std::string_view name, std::int64_t otherwise) const {
+  for (const Attribute& attribute : attributes)
+    if (attribute.name == name) return attribute.value;
+  return otherwise;
+}
+
+std::int64_t Kernel::bytes() const {
+  if (const std::int64_t stated = attribute("bytes", -1); stated >= 0) return stated;
+  std::int64_t sum = 0;
+  for (const Operand& operand : operands) {
+    const std::int64_t once = operand.access == Access::scratch ? 0 : operand.touched_bytes();
+    sum = checked_add(sum, operand.access == Access::read_write ? checked_mul(once, 2) : once);
+  }
+  return sum;
+}
+
+}  // namespace mfsdp

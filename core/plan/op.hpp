@@ -1,0 +1,284 @@
+// Ops: the entries of a plan. Ten kinds, closed; each is plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/vocabulary.hpp"
+
+namespace mfsdp {
+
+/// A device scalar: 4 bytes at an offset of a buffer.
+struct ScalarRef {
+  BufferId buffer;
+  std::int64_t offset = 0;  ///< bytes
+
+  friend bool operator==(const ScalarRef&, const ScalarRef&) = default;
+};
+
+/// What an operand adds to its offset for each step along a mesh axis: one plan serves all ranks.
+struct RankStride {
+  Axis axis = Axis::dp_shard;
+  std::int64_t bytes = 0;
+
+  friend bool operator==(const RankStride&, const RankStride&) = default;
+};
+
+/// `scratch`: the bytes are the op's own while it runs; what they held before and hold after is
+/// undefined. Conflicts like a write, but is not traffic that every algorithm must pay.
+enum class Access { read, write, read_write, scratch };
+
+template <>
+struct Names<Access> {
+  static constexpr std::array<std::string_view, 4> values{"read", "write", "read_write", "scratch"};
+};
+
+/// A tensor in a buffer. Its first element lies at
+/// offset + sum over rank_strides of bytes * (the rank's index on that axis).
+struct Operand {
+  std::string role;  ///< what the op calls it: "input", "weight", "output", ...
+  Access access = Access::read;
+  BufferId buffer;
+  std::int64_t offset = 0;  ///< bytes from the buffer's start
+  DType dtype = DType::bf16;
+  std::vector<std::int64_t> shape;    ///< dims, outermost first
+  std::vector<std::int64_t> strides;  ///< elements; empty means contiguous
+  std::vector<RankStride> rank_strides;
+  std::optional<ScalarRef> scale;   ///< multiplies every element (FP8)
+  std::optional<ScalarRef> extent;  ///< true length of dim 0 where `shape` is an upper bound
+
+  friend bool operator==(const Operand&, const Operand&) = default;
+
+  [[nodiscard]] std::int64_t elements() const;
+  /// Bytes that the op touches: elements() times the size of one.
+  [[nodiscard]] std::int64_t touched_bytes() const;
+  /// Bytes from the first element's start to the last element's end.
+  [[nodiscard]] std::int64_t span_bytes() const;
+};
+
+/// Every kernel that the recipe uses. See core/recipe for operands and what each computes.
+enum class KernelKind {
+  accumulate,  ///< main gradient = or += reduced gradient
+  adamw,       ///< one update of a group's shard; writes the compute weights
+  attention_backward,
+  attention_forward,
+  bias_grad,  ///< column sums of a gradient
+  cast,
+  cross_entropy,       ///< loss, and d(logits) in place of the logits
+  cross_entropy_loss,  ///< loss alone (eval)
+  embedding_backward,
+  embedding_forward,
+  gemm,
+  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
+  norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
+  norm_partial,      ///< sum of squares of one virtual shard
+  norm_weight_grad,  ///< second stage of a norm's weight gradient
+  qk_norm_rope_backward,
+  qk_norm_rope_forward,
+  rms_norm_backward,
+  rms_norm_forward,
+  rope_backward,
+  rope_forward,
+  sgd,
+  swiglu_backward,
+  swiglu_forward,
+  token_copy,  ///< staged tokens -> tokens of this microbatch
+  zero_padding
+};
+
+template <>
+struct Names<KernelKind> {
+  static constexpr std::array<std::string_view, 26> values{"accumulate",
+                                                           "adamw",
+                                                           "attention_backward",
+                                                           "attention_forward",
+                                                           "bias_grad",
+                                                           "cast",
+                                                           "cross_entropy",
+                                                           "cross_entropy_loss",
+                                                           "embedding_backward",
+                                                           "embedding_forward",
+                                                           "gemm",
+                                                           "loss_finish",
+                                                           "norm_finish",
+                                                           "norm_partial",
+                                                           "norm_weight_grad",
+                                                           "qk_norm_rope_backward",
+                                                           "qk_norm_rope_forward",
+                                                           "rms_norm_backward",
+                                                           "rms_norm_forward",
+                                                           "rope_backward",
+                                                           "rope_forward",
+                                                           "sgd",
+                                                           "swiglu_backward",
+                                                           "swiglu_forward",
+                                                           "token_copy",
+                                                           "zero_padding"};
+};
+
+/// An integer that a kernel needs beside its operands: "m", "beta", "heads", ...
+struct Attribute {
+  std::string name;
+  std::int64_t value = 0;
+
+  friend bool operator==(const Attribute&, const Attribute&) = default;
+};
+
+struct Kernel {
+  KernelKind kind = KernelKind::gemm;
+  std::vector<Operand> operands;
+  std::vector<Attribute> attributes;  ///< sorted by name
+  std::int64_t flops = 0;
+
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+
+  /// The attribute's value, or `otherwise` where the kernel has none of that name.
+  [[nodiscard]] std::int64_t attribute(std::string_view name, std::int64_t otherwise = 0) const;
+  /// Bytes read and written, each operand once per direction, scratch not counted. A kernel that
+  /// touches only part of an operand (rows of an embedding) states the attribute "bytes" instead.
+  [[nodiscard]] std::int64_t bytes() const;
+};
+
+enum class CollectiveKind { all_gather, all_reduce, reduce_scatter };
+
+template <>
+struct Names<CollectiveKind> {
+  static constexpr std::array<std::string_view, 3> values{"all_gather", "all_reduce",
+                                                          "reduce_scatter"};
+};
+
+enum class Reduction { none, sum };
+
+template <>
+struct Names<Reduction> {
+  static constexpr std::array<std::string_view, 2> values{"none", "sum"};
+};
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_gather;
+  CommunicatorId communicator;
+  Reduction reduction = Reduction::none;
+  /// Elements as NCCL counts them: all_gather per rank sent, reduce_scatter per rank received,
+  /// all_reduce in all.
+  std::int64_t count = 0;
+  DType dtype = DType::bf16;
+  Operand input;
+  Operand output;
+
+  friend bool operator==(const Collective&, const Collective&) = default;
+};
+
+enum class CopyKind { d2d, d2h, h2d };
+
+template <>
+struct Names<CopyKind> {
+  static constexpr std::array<std::string_view, 3> values{"d2d", "d2h", "h2d"};
+};
+
+struct Copy {
+  CopyKind kind = CopyKind::d2d;
+  Operand input;
+  Operand output;
+
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+
+struct Record {
+  EventId event;
+
+  friend bool operator==(const Record&, const Record&) = default;
+};
+
+/// A record op that a wait may bind to. `distance` 0: it ran earlier in this step and segment
+/// instance, or in an earlier segment of this step; 1: in the previous instance of the waiting
+/// segment, or in the previous step.
+struct Binding {
+  OpId record;
+  std::int64_t distance = 0;
+
+  friend bool operator==(const Binding&, const Binding&) = default;
+};
+
+/// The stream waits for the event's latest record at issue. `bindings` states which record ops
+/// that can be. In a run's first step a wait whose only records have distance 1 is satisfied.
+struct Wait {
+  EventId event;
+  std::vector<Binding> bindings;
+
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+/// As Wait, but the host waits before it issues the next op.
+struct HostWait {
+  EventId event;
+  std::vector<Binding> bindings;
+
+  friend bool operator==(const HostWait&, const HostWait&) = default;
+};
+
+/// From here on, in this stream's order, the buffer's bytes are its own.
+struct Acquire {
+  BufferId buffer;
+
+  friend bool operator==(const Acquire&, const Acquire&) = default;
+};
+
+struct Release {
+  BufferId buffer;
+
+  friend bool operator==(const Release&, const Release&) = default;
+};
+
+/// The collectives up to the matching GroupEnd are one launch.
+struct GroupBegin {
+  CommunicatorId communicator;
+
+  friend bool operator==(const GroupBegin&, const GroupBegin&) = default;
+};
+
+struct GroupEnd {
+  CommunicatorId communicator;
+
+  friend bool operator==(const GroupEnd&, const GroupEnd&) = default;
+};
+
+using OpBody = std::variant<Acquire, Collective, Copy, GroupBegin, GroupEnd, HostWait, Kernel,
+                            Record, Release, Wait>;
+
+enum class OpKind {
+  acquire,
+  collective,
+  copy,
+  group_begin,
+  group_end,
+  host_wait,
+  kernel,
+  record,
+  release,
+  wait
+};
+
+template <>
+struct Names<OpKind> {
+  static constexpr std::array<std::string_view, 10> values{
+      "acquire",   "collective", "copy",   "group_begin", "group_end",
+      "host_wait", "kernel",     "record", "release",     "wait"};
+};
+
+struct Op {
+  OpId id;
+  StreamId stream;
+  Phase phase = Phase::forward;
+  std::optional<UnitId> unit;  ///< whose work it is
+  std::string name;            ///< unit and action, also the profiler's range: "layers.3.qkv"
+  OpBody body;
+
+  friend bool operator==(const Op&, const Op&) = default;
+
+  [[nodiscard]] OpKind kind() const { return static_cast<OpKind>(body.index()); }
+};
+
+}  // namespace mfsdp

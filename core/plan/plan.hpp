@@ -1,0 +1,175 @@
+// The plan: everything one rank does in a training step, as plain data.
+//
+//   Program                one memory map, shared by its plans
+//   |- config, meta        what it was built from; meta is not hashed
+//   |- streams, communicators, events
+//   |- units > groups > parameters with offsets (flat layouts)
+//   |- pools > buffers with offsets
+//   `- plans: "train", "eval"
+//      `- segments: first, middle x k, last, optimizer
+//         `- ops, in host order
+//
+// A plan is a loop body. Host order is list order, then segment order; segment `middle` runs
+// `repeat` times. There is no barrier between segments or steps: only streams, events and
+// communicators order ops. Between two plans the host waits for all streams.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/vocabulary.hpp"
+#include "core/model/model.hpp"
+#include "core/plan/config.hpp"
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+struct Stream {
+  StreamId id;
+  StreamRole role = StreamRole::compute;
+
+  friend bool operator==(const Stream&, const Stream&) = default;
+};
+
+/// Ranks that differ only in their index on `axes` share one communicator of that purpose.
+struct Communicator {
+  CommunicatorId id;
+  std::vector<Axis> axes;
+  std::string purpose;  ///< "all_gather", "reduce_scatter", "outer", "world"
+  std::int64_t size = 1;
+
+  friend bool operator==(const Communicator&, const Communicator&) = default;
+};
+
+struct Event {
+  EventId id;
+  std::string name;
+
+  friend bool operator==(const Event&, const Event&) = default;
+};
+
+enum class MemorySpace { device, host };
+
+template <>
+struct Names<MemorySpace> {
+  static constexpr std::array<std::string_view, 2> values{"device", "host"};
+};
+
+/// One allocation. All its transient buffers are acquired on one stream, so that a buffer is live
+/// there from its acquire until that stream learns of its release.
+struct Pool {
+  PoolId id;
+  std::string name;
+  MemorySpace space = MemorySpace::device;
+  std::int64_t alignment = 256;              ///< of every offset, bytes
+  Bytes height;                              ///< bytes allocated
+  Bytes lower_bound;                         ///< largest sum of aligned live bytes
+  std::optional<CommunicatorId> registered;  ///< the communicator whose window it is
+
+  friend bool operator==(const Pool&, const Pool&) = default;
+};
+
+struct Buffer {
+  BufferId id;
+  std::string name;
+  Category category = Category::activation;
+  DType dtype = DType::bf16;
+  PoolId pool;
+  Bytes size;               ///< exact bytes, without alignment
+  Bytes offset;             ///< from the pool's start
+  bool persistent = false;  ///< lives for the whole run: never acquired or released
+  std::optional<UnitId> unit;
+
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+/// A parameter's place in its group's flat buffer.
+struct PlacedParameter {
+  std::string name;
+  ParameterRole role = ParameterRole::embedding;
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0;  ///< elements
+  bool decay = false;
+
+  friend bool operator==(const PlacedParameter&, const PlacedParameter&) = default;
+};
+
+/// A unit's parameters of equal dtype and requires_grad in one flat layout. Rank r of the
+/// dp_shard axis owns elements [r * elements / dp_shard, (r + 1) * elements / dp_shard).
+struct Group {
+  GroupId id;
+  UnitId unit;
+  DType dtype = DType::bf16;
+  bool requires_grad = true;
+  std::int64_t chunk = 1;
+  std::int64_t elements = 0;     ///< padded, B
+  std::int64_t full_offset = 0;  ///< of this group in its unit's full weight buffer, bytes
+  std::vector<PlacedParameter> parameters;
+
+  friend bool operator==(const Group&, const Group&) = default;
+};
+
+struct PlanUnit {
+  UnitId id;
+  std::string name;
+  UnitKind kind = UnitKind::block;
+
+  friend bool operator==(const PlanUnit&, const PlanUnit&) = default;
+};
+
+struct Segment {
+  std::string name;  ///< "only", "first", "middle", "last", "optimizer", "eval"
+  std::int64_t repeat = 1;
+  std::vector<Op> ops;
+  std::vector<BufferId> live_in;   ///< transient buffers live at entry, ascending
+  std::vector<BufferId> live_out;  ///< and at exit; equals the next segment's live_in
+
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+struct Plan {
+  std::string name;
+  std::vector<Segment> segments;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// Ranks that run the same plan. Pure data parallelism has one class of all ranks.
+struct RankClass {
+  std::string role;
+  std::int64_t ranks = 1;
+
+  friend bool operator==(const RankClass&, const RankClass&) = default;
+};
+
+/// What is known about a program without shaping it; never hashed.
+struct Meta {
+  std::string model_name;
+  std::string tool_version;
+  std::string stored_hash;  ///< as read from a file; empty when built
+
+  friend bool operator==(const Meta&, const Meta&) = default;
+};
+
+struct Program {
+  Meta meta;
+  PlanConfig config;
+  std::vector<RankClass> classes;
+  std::vector<Stream> streams;
+  std::vector<Communicator> communicators;
+  std::vector<Event> events;
+  std::vector<PlanUnit> units;
+  std::vector<Group> groups;
+  std::vector<Pool> pools;
+  std::vector<Buffer> buffers;
+  std::vector<Plan> plans;
+
+  friend bool operator==(const Program&, const Program&) = default;
+
+  /// The plan of that name, or null.
+  [[nodiscard]] const Plan* find_plan(std::string_view name) const;
+};
+
+}  // namespace mfsdp

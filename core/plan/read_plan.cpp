@@ -1,0 +1,237 @@
+// JSON text to a program: the description of describe.hpp, with the place of any error.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/parse_json.hpp"
+#include "core/plan/check.hpp"
+#include "core/plan/describe.hpp"
+#include "core/plan/plan_json.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// After the first error all reads are no-ops; `error()` tells what it was.
+class JsonReader {
+ public:
+  explicit JsonReader(const nlohmann::json& root) : node_(&root) {}
+
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+  template <class T>
+  void operator()(std::string_view key, T& value) {
+    if (error_) return;
+    ++fields_seen_;
+    const auto found = node_->find(key);
+    if (found == node_->end()) return refuse(key, "missing");
+    get_at(key, *found, value);
+  }
+
+  template <class T>
+  void sparse(std::string_view key, T& value) {
+    if (error_) return;
+    value = T{};
+    const auto found = node_->find(key);
+    if (found == node_->end()) return;
+    ++fields_seen_;
+    get_at(key, *found, value);
+  }
+
+  void meta(std::string_view key, Meta& value) { sparse(key, value); }
+  void schema(std::string_view key);
+
+  template <class T>
+  void get_object(T& value) {
+    if (error_) return;
+    if (!node_->is_object()) return expected("an object");
+    const std::size_t outer_fields = fields_seen_;
+    fields_seen_ = 0;
+    describe::fields(*this, value);
+    if (!error_ && fields_seen_ != node_->size()) refuse_unknown(value);
+    fields_seen_ = outer_fields;
+  }
+
+ private:
+  /// Collects the keys of a struct, to name one that the document has too many.
+  struct KeyCollector {
+    std::vector<std::string_view> keys;
+    template <class T>
+    void operator()(std::string_view key, T& /*value*/) {
+      keys.push_back(key);
+    }
+    template <class T>
+    void sparse(std::string_view key, T& /*value*/) {
+      keys.push_back(key);
+    }
+    void meta(std::string_view key, Meta& /*value*/) { keys.push_back(key); }
+    void schema(std::string_view key) { keys.push_back(key); }
+  };
+
+  template <class T>
+  void refuse_unknown(T& value) {
+    KeyCollector known;
+    describe::fields(known, value);
+    for (const auto& [key, unused] : node_->items())
+      if (std::find(known.keys.begin(), known.keys.end(), key) == known.keys.end())
+        return refuse(key, "unknown key");
+  }
+
+  template <class T>
+  void get_at(std::string_view key, const nlohmann::json& child, T& value) {
+    const auto* const outer = node_;
+    const std::size_t length = path_.size();
+    if (!path_.empty()) path_ += '.';
+    path_ += key;
+    node_ = &child;
+    get(value);
+    node_ = outer;
+    path_.resize(length);
+  }
+
+  void refuse(std::string_view key, std::string what);
+  void expected(std::string_view what);
+  std::int64_t integer(std::int64_t low, std::int64_t high);
+
+  void get(std::int64_t& value) { value = integer(0, std::numeric_limits<std::int64_t>::max()); }
+  void get(bool& value);
+  void get(std::string& value);
+  template <class Dimension>
+  void get(Quantity<Dimension>& value) {
+    get(value.value);
+  }
+  template <class Kind>
+  void get(Id<Kind>& value) {
+    // Ids index tables; the bound keeps a hostile file from sizing them.
+    constexpr std::int64_t kLargestId = (1 << 24) - 1;
+    value = Id<Kind>(static_cast<std::size_t>(integer(0, kLargestId)));
+  }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void get(Enum& value) {
+    std::string name;
+    get(name);
+    if (error_) return;
+    if (const auto known = parse<Enum>(name)) {
+      value = *known;
+    } else {
+      expected(name_list<Enum>());
+    }
+  }
+  template <class T>
+  void get(std::optional<T>& value) {
+    get(value.emplace());
+  }
+  template <class T>
+  void get(std::vector<T>& values) {
+    if (!node_->is_array()) return expected("an array");
+    const auto* const outer = node_;
+    const std::size_t length = path_.size();
+    values.clear();
+    values.reserve(outer->size());
+    for (std::size_t i = 0; i < outer->size() && !error_; ++i) {
+      path_.resize(length);
+      path_ += fmt::format("[{}]", i);
+      node_ = &(*outer)[i];
+      get(values.emplace_back());
+    }
+    node_ = outer;
+    path_.resize(length);
+  }
+  void get(OpBody& body);
+  template <std::size_t Index>
+  bool get_alternative(std::string_view kind, const nlohmann::json& child, OpBody& body);
+  template <class T>
+    requires requires(JsonReader& io, T& value) { describe::fields(io, value); }
+  void get(T& value) {
+    get_object(value);
+  }
+
+  const nlohmann::json* node_;
+  std::string path_;
+  std::size_t fields_seen_ = 0;
+  std::optional<Error> error_;
+};
+
+void JsonReader::refuse(std::string_view key, std::string what) {
+  if (!error_)
+    error_ =
+        Error{path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key), std::move(what)};
+}
+
+void JsonReader::expected(std::string_view what) {
+  if (error_) return;
+  std::string got = node_->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (got.size() > 40) got = got.substr(0, 37) + "...";
+  error_ = Error{path_, fmt::format("expected {}, got {}", what, got)};
+}
+
+std::int64_t JsonReader::integer(std::int64_t low, std::int64_t high) {
+  if (error_) return 0;
+  // Numerators may be negative only where the plan forbids it anyway: all integers are >= 0.
+  if (node_->is_number_unsigned()) {
+    const auto value = node_->get<std::uint64_t>();
+    if (std::cmp_greater_equal(value, low) && std::cmp_less_equal(value, high))
+      return static_cast<std::int64_t>(value);
+  }
+  expected(fmt::format("an integer from {} to {}", low, high));
+  return 0;
+}
+
+void JsonReader::get(bool& value) {
+  if (!node_->is_boolean()) return expected("true or false");
+  value = node_->get<bool>();
+}
+
+void JsonReader::get(std::string& value) {
+  if (!node_->is_string()) return expected("a string");
+  value = node_->get<std::string>();
+}
+
+void JsonReader::schema(std::string_view key) {
+  std::string schema;
+  (*this)(key, schema);
+  if (!error_ && schema != kPlanSchema)
+    refuse(key, fmt::format("expected \"{}\", got \"{}\"", kPlanSchema, schema));
+}
+
+template <std::size_t Index>
+bool JsonReader::get_alternative(std::string_view kind, const nlohmann::json& child, OpBody& body) {
+  if (Names<OpKind>::values[Index] != kind) return false;
+  get_at(kind, child, body.emplace<Index>());
+  return true;
+}
+
+void JsonReader::get(OpBody& body) {
+  if (!node_->is_object() || node_->size() != 1)
+    return expected("an object with the op's kind as its one key");
+  const auto entry = node_->items().begin();
+  const bool known = [&]<std::size_t... Indices>(std::index_sequence<Indices...>) {
+    return (get_alternative<Indices>(entry.key(), entry.value(), body) || ...);
+  }(std::make_index_sequence<std::variant_size_v<OpBody>>{});
+  if (!known) expected("one of the kinds " + name_list<OpKind>());
+}
+
+}  // namespace
+
+Result<Program> program_from_json(std::string_view text, const std::string& where) {
+  MFSDP_LET(document, parse_json(text, where));
+  Program program;
+  JsonReader reader(document);
+  reader.get_object(program);
+  if (const auto& error = reader.error())
+    return fail(error->where.empty() ? where : fmt::format("{}: {}", where, error->where),
+                error->what);
+  if (auto checked = check_structure(program); !checked)
+    return fail(fmt::format("{}: {}", where, checked.error().where), checked.error().what);
+  return program;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,206 @@
+#include "core/plan/result.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/plan/result_json.hpp"
+
+namespace mfsdp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys stay in the order of the documented schema
+
+template <class Enum>
+std::string name_of(Enum value) {
+  return std::string(to_string(value));
+}
+
+/// A number where a decimal stands for the fraction exactly, else "num/den".
+Json exact(const Rational& rational) {
+  if (rational.den == 1) return rational.num;
+  const auto back = rational_from_double(rational.value(), "");
+  if (back && *back == rational) return rational.value();
+  return fmt::format("{}/{}", rational.num, rational.den);
+}
+
+/// JSON has no infinities and no not-a-number.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json finite(const std::optional<double>& value) { return value ? finite(*value) : Json(nullptr); }
+
+Json model_object(const RunResult& result) {
+  const ModelShape& shape = result.config.model;
+  return {{"name", result.model_name},
+          {"parameters", result.parameters},
+          {"layers", shape.layers},
+          {"hidden", shape.hidden},
+          {"heads", shape.heads},
+          {"kv_heads", shape.kv_heads},
+          {"head_dim", shape.head_dim},
+          {"intermediate", shape.intermediate},
+          {"vocab", shape.vocab},
+          {"max_seq_len", shape.max_seq_len},
+          {"tied_embeddings", shape.tied_embeddings},
+          {"qkv_bias", shape.qkv_bias},
+          {"qk_norm", shape.qk_norm},
+          {"rms_norm_eps", exact(shape.rms_norm_eps)},
+          {"rope_theta", exact(shape.rope_theta)},
+          {"rope_scaling",
+           {{"factor", exact(shape.rope_scaling.factor)},
+            {"low_freq_factor", exact(shape.rope_scaling.low_freq_factor)},
+            {"high_freq_factor", exact(shape.rope_scaling.high_freq_factor)},
+            {"original_max_seq_len", shape.rope_scaling.original_max_seq_len}}}};
+}
+
+std::string recompute_flag(const RecomputePolicy& policy) {
+  const std::string_view kind = to_string(policy.kind);
+  if (policy.full_blocks == 0) return std::string(kind);
+  return fmt::format("{}:{}", kind, policy.full_blocks);
+}
+
+Json config_object(const PlanConfig& config) {
+  return {{"strategy", name_of(config.strategy)},
+          {"outer_strategy", name_of(config.outer_strategy)},
+          {"dp_outer", config.mesh.dp_outer},
+          {"dp_shard", config.mesh.dp_shard},
+          {"seq_len", config.seq_len},
+          {"micro_batch", config.micro_batch},
+          {"microbatches", config.microbatches},
+          {"global_batch",
+           product_of(config.micro_batch, config.microbatches, config.mesh.world_size())},
+          {"recompute", recompute_flag(config.recompute)},
+          {"param_dtype", name_of(config.param_dtype)},
+          {"main_dtype", name_of(config.main_dtype)},
+          {"grad_dtype", name_of(config.grad_dtype)},
+          {"reduce_dtype", name_of(config.reduce_dtype)},
+          {"prefetch", config.prefetch},
+          {"grad_slots", config.grad_slots},
+          {"allocator", name_of(config.allocator)},
+          {"optimizer", name_of(config.optimizer)},
+          {"clip", exact(config.clip)},
+          {"deterministic", config.deterministic},
+          {"exact_sums", config.exact_sums},
+          {"frozen", config.frozen},
+          {"logits_chunk", config.logits_chunk}};
+}
+
+Json plan_object(const PlanSummary& plan) {
+  Json pools = Json::array();
+  for (const PoolSummary& pool : plan.pools)
+    pools.push_back({{"name", pool.name},
+                     {"height_bytes", pool.height.value},
+                     {"lower_bound_bytes", pool.lower_bound.value}});
+  return {{"units", plan.units},
+          {"groups", plan.groups},
+          {"ops", plan.ops},
+          {"events", plan.events},
+          {"waits", plan.waits},
+          {"buffers", plan.buffers},
+          {"collectives", plan.collectives},
+          {"segments", plan.segments},
+          {"max_live_full_weights", plan.max_live_full_weights},
+          {"max_live_full_gradients", plan.max_live_full_gradients},
+          {"allocator", name_of(plan.allocator)},
+          {"pools", std::move(pools)},
+          {"padding_bytes", plan.padding.value}};
+}
+
+Json memory_object(const MemorySummary& memory) {
+  Json categories = Json::object();
+  for (std::size_t i = 0; i < memory.categories.size(); ++i)
+    categories[name_of(static_cast<Category>(i))] = memory.categories[i].value;
+  return {{"capacity_bytes", memory.capacity.value},
+          {"allocated_bytes", memory.allocated.value},
+          {"peak_bytes", memory.peak.value},
+          {"peak_op", memory.peak_op},
+          {"fits", memory.fits},
+          {"headroom_bytes", memory.headroom.value},
+          {"categories", std::move(categories)},
+          {"runtime_source", memory.runtime_source}};
+}
+
+Json time_object(const RunResult& result) {
+  const TimeSummary& time = result.time;
+  Json exposed = Json::array();
+  for (const ExposedUnit& unit : result.exposed_units)
+    exposed.push_back({{"unit", unit.unit}, {"exposed_ns", unit.exposed.value}});
+  return {{"step_ns", time.step.value},
+          {"compute_ns", time.compute.value},
+          {"communication_ns", time.communication.value},
+          {"exposed_communication_ns", time.exposed_communication.value},
+          {"idle_ns", time.idle.value},
+          {"contention_ns", time.contention.value},
+          {"overlap_fraction", finite(time.overlap_fraction)},
+          {"tokens_per_second_per_gpu", finite(time.tokens_per_second_per_gpu)},
+          {"tflops_per_gpu", finite(time.tflops_per_gpu)},
+          {"mfu", finite(time.mfu)},
+          {"exposed_units", std::move(exposed)}};
+}
+
+Json steps_array(const std::vector<StepResult>& steps) {
+  Json array = Json::array();
+  for (const StepResult& step : steps)
+    array.push_back({{"step", step.step},
+                     {"loss", finite(step.loss)},
+                     {"grad_norm", finite(step.grad_norm)},
+                     {"step_ns", step.duration.value}});
+  return array;
+}
+
+Json result_object(const RunResult& result) {
+  Json object = {{"schema", kResultSchema},
+                 {"tool", result.tool},
+                 {"version", result.version},
+                 {"run_id", result.run_id},
+                 {"name", result.name},
+                 {"created_unix_ns", result.created_unix_ns},
+                 {"plan_hash", result.plan_hash},
+                 {"model", model_object(result)},
+                 {"cluster",
+                  {{"gpu", result.cluster.gpu},
+                   {"gpus", result.cluster.gpus},
+                   {"nodes", result.cluster.nodes},
+                   {"gpus_per_node", result.cluster.gpus_per_node},
+                   {"network", result.cluster.network}}},
+                 {"config", config_object(result.config)},
+                 {"engine", result.engine},
+                 {"calibration", result.calibration},
+                 {"cost_model_version", result.cost_model_version},
+                 {"plan", plan_object(result.plan)},
+                 {"memory", memory_object(result.memory)},
+                 {"time", time_object(result)},
+                 {"traffic",
+                  {{"all_gather_bytes", result.traffic.all_gather.value},
+                   {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
+                   {"all_reduce_bytes", result.traffic.all_reduce.value}}},
+                 {"source", result.source}};
+  if (result.source == "measured" || !result.steps.empty())
+    object["steps"] = steps_array(result.steps);
+  return object;
+}
+
+std::string text_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+constexpr int kOneLine = -1;  // nlohmann's word for it
+
+}  // namespace
+
+std::string to_json(const RunResult& result) { return text_of(result_object(result), 2) + "\n"; }
+
+std::string to_json_line(const RunResult& result) {
+  return text_of(result_object(result), kOneLine);
+}
+
+std::string model_json(const RunResult& result) { return text_of(model_object(result), kOneLine); }
+
+std::string config_json(const PlanConfig& config) {
+  return text_of(config_object(config), kOneLine);
+}
+
+}  // namespace mfsdp

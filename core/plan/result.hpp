@@ -1,0 +1,136 @@
+// What a step took, simulated or measured alike: the record that is printed and stored.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/vocabulary.hpp"
+#include "core/plan/config.hpp"
+
+namespace mfsdp {
+
+struct ClusterSummary {
+  std::string gpu;  ///< catalogue name
+  std::int64_t gpus = 0;
+  std::int64_t nodes = 0;
+  std::int64_t gpus_per_node = 0;
+  std::string network;  ///< one line: what was assumed between and inside nodes
+};
+
+struct PoolSummary {
+  std::string name;
+  Bytes height;
+  Bytes lower_bound;
+};
+
+struct PlanSummary {
+  std::int64_t units = 0;
+  std::int64_t groups = 0;
+  std::int64_t ops = 0;  ///< of the train plan, each segment counted once
+  std::int64_t events = 0;
+  std::int64_t waits = 0;
+  std::int64_t buffers = 0;
+  std::int64_t collectives = 0;  ///< per step, repeats counted
+  std::int64_t segments = 0;
+  std::int64_t max_live_full_weights = 0;
+  std::int64_t max_live_full_gradients = 0;
+  AllocatorPolicy allocator = AllocatorPolicy::best_fit;
+  std::vector<PoolSummary> pools;
+  Bytes padding;  ///< of the flat layouts, per full copy of the compute weights
+};
+
+struct MemorySummary {
+  Bytes capacity;
+  Bytes allocated;  ///< pool heights + runtime; decides `fits`
+  Bytes peak;       ///< largest sum of live bytes + runtime
+  std::string peak_op;
+  bool fits = false;
+  Bytes headroom;  ///< capacity - allocated; negative when it does not fit
+  std::array<Bytes, Names<Category>::values.size()> categories{};  ///< at the peak; sum to `peak`
+  std::string runtime_source;  ///< where the figure for `runtime` comes from
+};
+
+struct TimeSummary {
+  Nanos step;           ///< = compute + exposed_communication + idle
+  Nanos compute;        ///< union of compute-stream kernels, contention included
+  Nanos communication;  ///< union of collectives
+  Nanos exposed_communication;
+  Nanos idle;
+  Nanos contention;             ///< kernel slow-down beside collectives, inside compute
+  double overlap_fraction = 0;  ///< 1 - exposed / communication; 1 without communication
+  double tokens_per_second_per_gpu = 0;
+  double tflops_per_gpu = 0;
+  double mfu = 0;
+};
+
+struct TrafficSummary {
+  Bytes all_gather;  ///< sent per rank and step
+  Bytes reduce_scatter;
+  Bytes all_reduce;
+};
+
+/// When one instance of an op ran, relative to the step's start.
+struct OpTime {
+  OpId op;
+  std::string name;
+  std::string stream;
+  std::string kind;  ///< kernel, collective or copy kind
+  std::string segment;
+  std::int64_t instance = 0;  ///< of the segment in this step
+  Nanos start;
+  Nanos end;
+};
+
+/// Live bytes by category from `at` until the next point.
+struct MemoryPoint {
+  Nanos at;
+  std::array<Bytes, Names<Category>::values.size()> categories{};
+};
+
+/// Communication that compute waited for, by unit.
+struct ExposedUnit {
+  std::string unit;
+  Nanos exposed;
+};
+
+struct StepResult {
+  std::int64_t step = 0;
+  Nanos duration;
+  std::optional<double> loss;
+  std::optional<double> grad_norm;
+};
+
+struct RunResult {
+  std::string tool;
+  std::string version;
+  std::string run_id;
+  std::string name;
+  std::int64_t created_unix_ns = 0;
+  std::string plan_hash;
+  std::string model_name;
+  std::int64_t parameters = 0;
+  PlanConfig config;
+  ClusterSummary cluster;
+  std::string engine = "mfsdp";  ///< whose kernels and allocator this describes
+  std::string calibration;       ///< "measured" or "datasheet"
+  std::string cost_model_version;
+  std::string source;  ///< "simulated" or "measured"
+  PlanSummary plan;
+  MemorySummary memory;
+  TimeSummary time;
+  TrafficSummary traffic;
+  std::vector<StepResult> steps;
+  std::vector<ExposedUnit> exposed_units;  ///< largest first
+  std::vector<OpTime> timeline;            ///< of one step, by start
+  std::vector<MemoryPoint> memory_timeline;
+};
+
+/// JSON of schema mfsdp.result/1 on several lines, keys in the schema's order; the timelines are
+/// not part of it. Numbers that are not finite become null, bytes that are not UTF-8 the
+/// replacement character. See core/plan/result_json.hpp for one line and for reading back.
+[[nodiscard]] std::string to_json(const RunResult& result);
+
+}  // namespace mfsdp

@@ -1,0 +1,200 @@
+// Reading the `model` and `config` objects of a result back into a configuration.
+#include <charconv>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "core/plan/result_json.hpp"
+
+namespace mfsdp {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// Reads fields of one object and keeps the first error, so that a reader is a list of fields.
+class FieldReader {
+ public:
+  FieldReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  void operator()(const char* key, std::int64_t& value) {
+    const auto fits = [](const Json& field) {
+      return field.is_number_integer() && (!field.is_number_unsigned() ||
+                                           std::in_range<std::int64_t>(field.get<std::uint64_t>()));
+    };
+    if (const Json* field = find(key, "an integer below 2^63", fits))
+      value = field->get<std::int64_t>();
+  }
+  void operator()(const char* key, bool& value) {
+    if (const Json* field = find(key, "true or false", &Json::is_boolean))
+      value = field->get<bool>();
+  }
+  void operator()(const char* key, std::string& value) {
+    if (const Json* field = find(key, "text", &Json::is_string)) value = field->get<std::string>();
+  }
+  void operator()(const char* key, std::vector<std::string>& value) {
+    const Json* field = find(key, "a list of text", &Json::is_array);
+    if (field == nullptr) return;
+    value.clear();
+    for (const Json& item : *field) {
+      if (!item.is_string()) return expected(key, "a list of text");
+      value.push_back(item.get<std::string>());
+    }
+  }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(const char* key, Enum& value) {
+    const Json* field = find(key, name_list<Enum>(), &Json::is_string);
+    if (field == nullptr) return;
+    if (const auto known = parse<Enum>(field->get_ref<const std::string&>()))
+      value = *known;
+    else
+      expected(key, name_list<Enum>());
+  }
+  void operator()(const char* key, Rational& value) {
+    constexpr std::string_view kind = "a number or \"num/den\"";
+    const auto any = [](const Json&) { return true; };
+    const Json* field = find(key, kind, any);
+    if (field == nullptr) return;
+    const auto read = rational(*field);
+    if (read)
+      value = *read;
+    else
+      expected(key, kind);
+  }
+  void operator()(const char* key, RecomputePolicy& value) {
+    std::string text;
+    (*this)(key, text);
+    if (error_) return;
+    const std::string_view all = text;
+    const std::size_t colon = all.find(':');
+    const auto kind = parse<Recompute>(all.substr(0, colon));
+    std::int64_t blocks = 0;
+    bool good = kind.has_value();
+    if (good && colon != std::string_view::npos) {
+      const auto read = std::from_chars(all.data() + colon + 1, all.data() + all.size(), blocks);
+      good = read.ec == std::errc() && read.ptr == all.data() + all.size();
+    }
+    if (!good) return expected(key, name_list<Recompute>() + ", or full:K");
+    value = {.kind = *kind, .full_blocks = blocks};
+  }
+
+  /// The object under `key`, or an empty one after an error.
+  const Json& object(const char* key) {
+    static const Json empty = Json::object();
+    const Json* field = find(key, "an object", &Json::is_object);
+    return field != nullptr ? *field : empty;
+  }
+
+  [[nodiscard]] Result<void> outcome() const {
+    if (error_) return tl::unexpected<Error>(*error_);
+    return {};
+  }
+
+ private:
+  static Result<Rational> rational(const Json& field) {
+    if (field.is_number_integer()) return make_rational(field.get<std::int64_t>(), 1);
+    if (field.is_number()) return rational_from_double(field.get<double>(), "");
+    if (!field.is_string()) return fail("", "not a number");
+    const auto& text = field.get_ref<const std::string&>();
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) return fail("", "no fraction");
+    std::int64_t num = 0;
+    std::int64_t den = 0;
+    const char* end = text.data() + text.size();
+    const auto over = std::from_chars(text.data(), text.data() + slash, num);
+    const auto under = std::from_chars(text.data() + slash + 1, end, den);
+    if (over.ptr != text.data() + slash || under.ptr != end) return fail("", "no fraction");
+    return make_rational(num, den);
+  }
+
+  template <class Check>
+  const Json* find(const char* key, std::string_view kind, Check check) {
+    if (error_) return nullptr;
+    const auto found = object_.find(key);
+    if (found != object_.end() && std::invoke(check, *found)) return &*found;
+    expected(key, kind);
+    return nullptr;
+  }
+  void expected(const char* key, std::string_view kind) {
+    error_ = Error{.where = where_ + "." + key, .what = "expected " + std::string(kind)};
+  }
+
+  const Json& object_;
+  std::string where_;
+  std::optional<Error> error_;
+};
+
+Result<Json> parse_object(const std::string& text, const std::string& where) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return fail(where, "expected a JSON object");
+  return json;
+}
+
+Result<void> read_model(const Json& json, const std::string& where, ModelShape& shape) {
+  FieldReader field(json, where);
+  field("layers", shape.layers);
+  field("hidden", shape.hidden);
+  field("heads", shape.heads);
+  field("kv_heads", shape.kv_heads);
+  field("head_dim", shape.head_dim);
+  field("intermediate", shape.intermediate);
+  field("vocab", shape.vocab);
+  field("max_seq_len", shape.max_seq_len);
+  field("tied_embeddings", shape.tied_embeddings);
+  field("qkv_bias", shape.qkv_bias);
+  field("qk_norm", shape.qk_norm);
+  field("rms_norm_eps", shape.rms_norm_eps);
+  field("rope_theta", shape.rope_theta);
+  const Json& scaling = field.object("rope_scaling");
+  MFSDP_TRY(field.outcome());
+  FieldReader part(scaling, where + ".rope_scaling");
+  part("factor", shape.rope_scaling.factor);
+  part("low_freq_factor", shape.rope_scaling.low_freq_factor);
+  part("high_freq_factor", shape.rope_scaling.high_freq_factor);
+  part("original_max_seq_len", shape.rope_scaling.original_max_seq_len);
+  return part.outcome();
+}
+
+Result<void> read_config(const Json& json, const std::string& where, PlanConfig& config) {
+  FieldReader field(json, where);
+  field("strategy", config.strategy);
+  field("outer_strategy", config.outer_strategy);
+  field("dp_outer", config.mesh.dp_outer);
+  field("dp_shard", config.mesh.dp_shard);
+  field("seq_len", config.seq_len);
+  field("micro_batch", config.micro_batch);
+  field("microbatches", config.microbatches);
+  field("recompute", config.recompute);
+  field("param_dtype", config.param_dtype);
+  field("main_dtype", config.main_dtype);
+  field("grad_dtype", config.grad_dtype);
+  field("reduce_dtype", config.reduce_dtype);
+  field("prefetch", config.prefetch);
+  field("grad_slots", config.grad_slots);
+  field("allocator", config.allocator);
+  field("optimizer", config.optimizer);
+  field("clip", config.clip);
+  field("deterministic", config.deterministic);
+  field("exact_sums", config.exact_sums);
+  field("frozen", config.frozen);
+  field("logits_chunk", config.logits_chunk);
+  return field.outcome();
+}
+
+}  // namespace
+
+Result<PlanConfig> config_from_json(const std::string& model, const std::string& config,
+                                    const std::string& where) {
+  PlanConfig result;
+  MFSDP_LET(model_object, parse_object(model, where + ".model"));
+  MFSDP_LET(config_object, parse_object(config, where + ".config"));
+  MFSDP_TRY(read_model(model_object, where + ".model", result.model));
+  MFSDP_TRY(read_config(config_object, where + ".config", result));
+  return result;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,30 @@
+// A run's result as JSON text, and its configuration back from it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/plan/result.hpp"
+
+namespace mfsdp {
+
+inline constexpr std::string_view kResultSchema = "mfsdp.result/1";
+
+/// The same object as to_json(RunResult), on one line without a line break.
+[[nodiscard]] std::string to_json_line(const RunResult& result);
+
+/// The result's `model` object on one line: name, parameters and every field of the shape.
+[[nodiscard]] std::string model_json(const RunResult& result);
+
+/// The result's `config` object on one line: every flag that shapes the plan.
+/// Requires a valid configuration: throws OverflowError if the global batch leaves 63 bits.
+[[nodiscard]] std::string config_json(const PlanConfig& config);
+
+/// The configuration that `model_json` and `config_json` were written from. `where` names their
+/// origin in errors; a missing or mistyped field is named.
+[[nodiscard]] Result<PlanConfig> config_from_json(const std::string& model,
+                                                  const std::string& config,
+                                                  const std::string& where);
+
+}  // namespace mfsdp

@@ -1,0 +1,97 @@
+// The kernels of a unit, forward and backward, as data. A recipe names tensors; the schedule gives
+// them buffers. What a tensor is saved for follows from its last use: a tensor that only forward
+// touches dies there, one that backward reads lives until then.
+//
+// Shapes: T tokens of a microbatch, h hidden, f intermediate, Q columns of fused qkv,
+// A = heads * head_dim, V vocabulary. All activations are compute dtype unless said otherwise.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/model.hpp"
+#include "core/plan/config.hpp"
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+/// Whose tensor an operand is.
+enum class Source {
+  tensor,      ///< of this unit
+  previous,    ///< of the unit whose output is this unit's input
+  microbatch,  ///< shared by all units of a microbatch
+  global,      ///< persistent, of the whole program
+  weight,      ///< a parameter of this unit, in compute dtype
+  weight_grad  ///< its gradient
+};
+
+struct RecipeOperand {
+  std::string role;
+  Access access = Access::read;
+  Source source = Source::tensor;
+  std::string name;                                    ///< of the tensor; unused for weights
+  ParameterRole parameter = ParameterRole::embedding;  ///< for weight and weight_grad
+  DType dtype = DType::bf16;                           ///< for weight_grad the schedule sets it
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  ///< elements; empty means contiguous
+  std::int64_t offset = 0;            ///< elements from the tensor's start
+};
+
+/// A kernel over named operands. Attribute "beta" on one that writes a weight gradient: 0 writes,
+/// 1 adds to what this microbatch wrote before.
+struct RecipeKernel {
+  std::string name;
+  Phase phase = Phase::forward;
+  KernelKind kind = KernelKind::gemm;
+  std::vector<RecipeOperand> operands;
+  std::vector<Attribute> attributes;
+  std::int64_t flops = 0;
+  /// The parameter whose gradient this kernel is for; left out where that one is frozen.
+  std::optional<ParameterRole> gradient_of;
+};
+
+/// Bytes that a recipe's tensor needs.
+struct RecipeTensor {
+  std::string name;
+  Source source = Source::tensor;  ///< tensor or microbatch
+  DType dtype = DType::bf16;
+  std::int64_t elements = 0;
+  Category category = Category::activation;
+};
+
+struct UnitRecipe {
+  std::vector<RecipeTensor> tensors;
+  std::vector<RecipeKernel> forward;
+  std::vector<RecipeKernel> backward;
+  std::vector<RecipeKernel> eval;  ///< runs instead of `backward` in the eval plan
+};
+
+/// Persistent device buffers that recipes refer to by these names.
+namespace global {
+inline constexpr std::string_view tokens = "tokens";          ///< int32 [2, T]: ids, labels
+inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, head_dim]
+inline constexpr std::string_view gemm_workspace = "gemm_workspace";
+inline constexpr std::string_view loss_sums = "loss_sums";  ///< fp32 [2]: loss, valid tokens
+}  // namespace global
+
+/// Bytes of the workspace that every GEMM of a stream may use.
+inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
+
+/// tokens -> "mid" [T, h].
+[[nodiscard]] UnitRecipe embedding_recipe(const PlanConfig& config);
+
+/// One block. `first`: its input is the embedding's output and no residual is added.
+[[nodiscard]] UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute);
+
+/// Final norm, then head and cross-entropy in chunks of tokens, backward included: the logits of
+/// one chunk exist at a time.
+[[nodiscard]] UnitRecipe head_recipe(const PlanConfig& config);
+
+/// Scratch of the attention backward beside its operands, bytes: dK and dV per query head
+/// (T * A * 4; measured 134 MB at T = 8192, 32 heads of 128), and with deterministic sums a
+/// further batch * heads * seq_len^2 * 2 (4.43 GB in all there).
+[[nodiscard]] std::int64_t attention_backward_workspace(const PlanConfig& config);
+
+}  // namespace mfsdp

@@ -1,0 +1,74 @@
+#include "core/schedule/build.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "core/memory/assign.hpp"
+#include "core/model/model.hpp"
+#include "core/schedule/bindings.hpp"
+#include "core/schedule/microbatch.hpp"
+#include "core/schedule/optimizer.hpp"
+
+namespace mfsdp {
+namespace {
+
+using schedule::Emitter;
+using schedule::MicrobatchSchedule;
+using schedule::State;
+
+/// first, middle x k, last, optimizer; a single microbatch is the segment "only".
+void build_train(Emitter& emitter, const State& state, std::int64_t microbatches) {
+  emitter.program().plans.push_back({.name = "train", .segments = {}});
+  MicrobatchSchedule microbatch(emitter, state, true);
+  if (microbatches == 1) {
+    microbatch.emit("only", 1, {.first = true, .last = true});
+  } else {
+    microbatch.emit("first", 1, {.first = true, .last = false});
+    if (microbatches > 2) {
+      const MicrobatchSchedule::Carry before = microbatch.carry();
+      microbatch.emit("middle", microbatches - 2, {.first = false, .last = false});
+      if (microbatch.carry() != before)
+        throw std::logic_error("a middle microbatch does not end as it begins");
+    }
+    microbatch.emit("last", 1, {.first = false, .last = true});
+  }
+  schedule::emit_loss(emitter, state, "");
+  schedule::emit_optimizer(emitter, state);
+}
+
+/// One microbatch forward and its loss.
+void build_eval(Emitter& emitter, const State& state) {
+  emitter.program().plans.push_back({.name = "eval", .segments = {}});
+  MicrobatchSchedule microbatch(emitter, state, false);
+  microbatch.emit("eval", 1, {.first = true, .last = true});
+  schedule::emit_loss(emitter, state, "eval.");
+  schedule::emit_readback(emitter, state, "loss_ready", "eval.");
+  // The next evaluation begins the sums anew.
+  emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
+}
+
+}  // namespace
+
+Result<Program> build_program(const PlanConfig& config, const Meta& meta) {
+  MFSDP_TRY(validate(config));
+  try {
+    Program program;
+    program.meta = meta;
+    program.config = config;
+    program.classes = {{.role = "data_parallel", .ranks = config.mesh.world_size()}};
+    Emitter emitter(program);
+    const State state(emitter, make_model(config.model, config.param_dtype));
+    build_train(emitter, state, config.microbatches);
+    build_eval(emitter, state);
+    for (Plan& plan : program.plans) resolve_bindings(plan);
+    MFSDP_TRY(assign_memory(program));
+    return program;
+  } catch (const OverflowError& error) {
+    return fail("plan", fmt::format("a size is too large for 63 bits ({}): check the model's "
+                                    "shape, --seq-len and --micro-batch",
+                                    error.what()));
+  }
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,114 @@
+#include "core/schedule/emitter.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace mfsdp::schedule {
+
+Operand operand(std::string role, Access access, const Region& region) {
+  Operand made;
+  made.role = std::move(role);
+  made.access = access;
+  made.buffer = region.buffer;
+  made.offset = region.offset;
+  made.dtype = region.dtype;
+  made.shape = region.shape;
+  made.rank_strides = region.rank_strides;
+  return made;
+}
+
+Emitter::Emitter(Program& program) : program_(program) {
+  for (std::size_t i = 0; i < Names<StreamRole>::values.size(); ++i)
+    program_.streams.push_back({.id = StreamId(i), .role = static_cast<StreamRole>(i)});
+  const Mesh& mesh = program_.config.mesh;
+  const auto add = [&](std::vector<Axis> axes, std::string purpose, std::int64_t size) {
+    if (size > 1)
+      program_.communicators.push_back({.id = CommunicatorId(program_.communicators.size()),
+                                        .axes = std::move(axes),
+                                        .purpose = std::move(purpose),
+                                        .size = size});
+  };
+  add({Axis::dp_shard}, "all_gather", mesh.dp_shard);
+  add({Axis::dp_shard}, "reduce_scatter", mesh.dp_shard);
+  add({Axis::dp_outer}, "outer", mesh.dp_outer);
+  add({Axis::dp_outer, Axis::dp_shard}, "world", mesh.world_size());
+  for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
+                           "activations", "workspace", "pinned"}) {
+    Pool pool;
+    pool.id = PoolId(program_.pools.size());
+    pool.name = name;
+    program_.pools.push_back(std::move(pool));
+  }
+  program_.pools.back().space = MemorySpace::host;
+}
+
+void Emitter::begin_segment(std::string name, std::int64_t repeat) {
+  Segment segment;
+  segment.name = std::move(name);
+  segment.repeat = repeat;
+  program_.plans.back().segments.push_back(std::move(segment));
+}
+
+void Emitter::emit(StreamRole stream, Phase phase, std::optional<UnitId> unit, std::string name,
+                   OpBody body) {
+  segment().ops.push_back({.id = OpId(ops_++),
+                           .stream = StreamId(static_cast<std::size_t>(stream)),
+                           .phase = phase,
+                           .unit = unit,
+                           .name = std::move(name),
+                           .body = std::move(body)});
+}
+
+void Emitter::record(StreamRole stream, Phase phase, const std::string& name) {
+  emit(stream, phase, std::nullopt, name, Record{.event = event(name)});
+}
+
+void Emitter::wait(StreamRole stream, Phase phase, const std::string& name) {
+  emit(stream, phase, std::nullopt, name, Wait{.event = event(name), .bindings = {}});
+}
+
+void Emitter::acquire(StreamRole stream, Phase phase, BufferId id) {
+  emit(stream, phase, at(id).unit, at(id).name, Acquire{.buffer = id});
+}
+
+void Emitter::release(StreamRole stream, Phase phase, BufferId id) {
+  emit(stream, phase, at(id).unit, at(id).name, Release{.buffer = id});
+}
+
+BufferId Emitter::buffer(const std::string& name, Category category, DType dtype,
+                         std::int64_t elements, PoolRole pool, std::optional<UnitId> unit) {
+  const auto [found, fresh] = buffers_.try_emplace(name, BufferId(program_.buffers.size()));
+  if (fresh) {
+    Buffer made;
+    made.id = found->second;
+    made.name = name;
+    made.category = category;
+    made.dtype = dtype;
+    made.pool = PoolId(static_cast<std::size_t>(pool));
+    made.size = bytes_of(elements, dtype);
+    made.unit = unit;
+    program_.buffers.push_back(std::move(made));
+  }
+  return found->second;
+}
+
+BufferId Emitter::persistent(const std::string& name, Category category, DType dtype,
+                             std::int64_t elements, PoolRole pool, std::optional<UnitId> unit) {
+  const BufferId id = buffer(name, category, dtype, elements, pool, unit);
+  program_.buffers[id.value].persistent = true;
+  return id;
+}
+
+EventId Emitter::event(const std::string& name) {
+  const auto [found, fresh] = events_.try_emplace(name, EventId(program_.events.size()));
+  if (fresh) program_.events.push_back({.id = found->second, .name = name});
+  return found->second;
+}
+
+CommunicatorId Emitter::communicator(const std::string& purpose) const {
+  for (const Communicator& communicator : program_.communicators)
+    if (communicator.purpose == purpose) return communicator.id;
+  throw std::logic_error("no communicator for " + purpose);
+}
+
+}  // namespace mfsdp::schedule

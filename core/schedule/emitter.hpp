@@ -1,0 +1,72 @@
+// Ids, names and the segment under construction: what every part of the schedule writes through.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/plan/plan.hpp"
+
+namespace mfsdp::schedule {
+
+/// The pools, in the order of their PoolId.
+enum class PoolRole {
+  model_weights,      ///< persistent compute weights
+  state,              ///< persistent main weights, main gradients, optimizer state
+  unsharded_weights,  ///< gathered units; acquired on all_gather
+  gradients,          ///< full gradients; acquired on compute
+  activations,        ///< activations, logits and scratch; acquired on compute
+  workspace,          ///< persistent small buffers and the GEMM workspace
+  pinned              ///< host memory of copies
+};
+
+/// Where an operand lies, short of its access and role.
+struct Region {
+  BufferId buffer;
+  std::int64_t offset = 0;  ///< bytes
+  DType dtype = DType::bf16;
+  std::vector<std::int64_t> shape;
+  std::vector<RankStride> rank_strides;
+};
+
+[[nodiscard]] Operand operand(std::string role, Access access, const Region& region);
+
+class Emitter {
+ public:
+  explicit Emitter(Program& program);
+
+  /// Starts a segment of the plan that `plans.back()` is; ops go there from now on.
+  void begin_segment(std::string name, std::int64_t repeat);
+
+  void emit(StreamRole stream, Phase phase, std::optional<UnitId> unit, std::string name,
+            OpBody body);
+  void record(StreamRole stream, Phase phase, const std::string& event);
+  /// A wait whose bindings resolve_bindings() fills in.
+  void wait(StreamRole stream, Phase phase, const std::string& event);
+  void acquire(StreamRole stream, Phase phase, BufferId buffer);
+  void release(StreamRole stream, Phase phase, BufferId buffer);
+
+  /// The buffer of that name, made on first use with this size.
+  BufferId buffer(const std::string& name, Category category, DType dtype, std::int64_t elements,
+                  PoolRole pool, std::optional<UnitId> unit);
+  /// The same, for the whole run.
+  BufferId persistent(const std::string& name, Category category, DType dtype,
+                      std::int64_t elements, PoolRole pool, std::optional<UnitId> unit);
+  EventId event(const std::string& name);
+  CommunicatorId communicator(const std::string& purpose) const;
+
+  [[nodiscard]] const Buffer& at(BufferId id) const { return program_.buffers[id.value]; }
+  [[nodiscard]] Program& program() { return program_; }
+  [[nodiscard]] const PlanConfig& config() const { return program_.config; }
+  [[nodiscard]] Segment& segment() { return program_.plans.back().segments.back(); }
+
+ private:
+  Program& program_;
+  std::unordered_map<std::string, BufferId> buffers_;
+  std::unordered_map<std::string, EventId> events_;
+  std::size_t ops_ = 0;
+};
+
+}  // namespace mfsdp::schedule

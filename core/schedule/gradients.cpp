@@ -1,0 +1,218 @@
+// From a unit's first weight gradient to its reduced main gradient.
+#include <algorithm>
+
+#include "core/schedule/microbatch.hpp"
+#include "core/shard/groups.hpp"
+
+namespace mfsdp::schedule {
+
+BufferId MicrobatchSchedule::gradient_slot(std::size_t unit) const {
+  const UnitState& state = state_.units[unit];
+  const Group& group = *state_.groups[*state.trainable].group;
+  return e_.buffer(state.name + ".grad", Category::unsharded_grad, config_.reduce_dtype,
+                   group.elements, PoolRole::gradients, state.id);
+}
+
+/// A slot is taken before the unit's first weight gradient: compute waits until fewer than
+/// grad_slots are in use, oldest reduction first.
+void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
+  if (state_.layout.shard_gradient) {
+    // A tied unit takes its slot at the head and gives it back after the embedding's backward.
+    std::size_t in_use = carry_.reducing.size();
+    for (std::size_t u = 0; u < gradients_.size(); ++u)
+      if (held_[u]) ++in_use;
+    std::optional<std::size_t> awaited;
+    const auto must_wait = [&] {
+      return in_use >= static_cast<std::size_t>(config_.grad_slots) ||
+             std::find(carry_.reducing.begin(), carry_.reducing.end(), unit) !=
+                 carry_.reducing.end();
+    };
+    while (!carry_.reducing.empty() && must_wait()) {
+      awaited = carry_.reducing.front();
+      carry_.reducing.pop_front();
+      --in_use;
+    }
+    // Reductions finish in stream order: the last one that is awaited stands for all before it.
+    if (awaited)
+      e_.wait(StreamRole::compute, Phase::backward, "reduced." + state_.units[*awaited].name);
+    e_.acquire(StreamRole::compute, Phase::backward, gradient_slot(unit));
+    held_[unit] = true;
+    zero_padding(unit);
+  } else if (position.first) {
+    zero_padding(unit);
+  }
+}
+
+/// No weight gradient writes the layout's gaps; norm and update read them.
+void MicrobatchSchedule::zero_padding(std::size_t unit) {
+  const UnitState& state = state_.units[unit];
+  const GroupState& group = state_.groups[*state.trainable];
+  const bool slot = state_.layout.shard_gradient;
+  const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
+  Kernel kernel{.kind = KernelKind::zero_padding, .operands = {}, .attributes = {}, .flops = 0};
+  for (const Interval& gap : padding_intervals(layout_of(*group.group, config_)))
+    kernel.operands.push_back(operand("padding", Access::write,
+                                      {.buffer = slot ? gradient_slot(unit) : *group.main_grad,
+                                       .offset = gap.begin * size_of(dtype),
+                                       .dtype = dtype,
+                                       .shape = {gap.size()},
+                                       .rank_strides = {}}));
+  if (!kernel.operands.empty())
+    e_.emit(StreamRole::compute, Phase::backward, state.id, state.name + ".zero_padding",
+            std::move(kernel));
+}
+
+void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
+  const UnitState& state = state_.units[unit];
+  const GroupState& group = state_.groups[*state.trainable];
+  if (!state_.layout.shard_gradient && !position.last) return;
+  e_.record(StreamRole::compute, Phase::backward, "grad_ready." + state.name);
+  e_.wait(StreamRole::reduce_scatter, Phase::reduce, "grad_ready." + state.name);
+  if (state_.layout.shard_gradient) {
+    reduce_to_shard(state, group, position);
+    held_[unit] = false;
+    carry_.reducing.push_back(unit);
+  } else if (state_.layout.reduce) {
+    reduce_whole(state, group);
+  }
+  if (position.last) finish_gradient(state, group);
+}
+
+/// optim_grads and optim_grads_params: the slot is reduced into the rank's own slice of itself,
+/// which then begins the main gradient or is added to it.
+void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
+                                         Position position) {
+  const BufferId slot = gradient_slot(unit.id.value);
+  const std::int64_t elements = group.group->elements;
+  const std::int64_t shard = elements / config_.mesh.dp_shard;
+  const DType wire = config_.reduce_dtype;
+  const Region whole{
+      .buffer = slot, .offset = 0, .dtype = wire, .shape = {elements}, .rank_strides = {}};
+  const Region own{.buffer = slot,
+                   .offset = 0,
+                   .dtype = wire,
+                   .shape = {shard},
+                   .rank_strides = {{.axis = Axis::dp_shard, .bytes = shard * size_of(wire)}}};
+  const Region main{.buffer = *group.main_grad,
+                    .offset = 0,
+                    .dtype = config_.grad_dtype,
+                    .shape = {shard},
+                    .rank_strides = {}};
+  e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + ".reduce_scatter",
+          Collective{.kind = CollectiveKind::reduce_scatter,
+                     .communicator = e_.communicator("reduce_scatter"),
+                     .reduction = Reduction::sum,
+                     .count = shard,
+                     .dtype = wire,
+                     .input = operand("input", Access::read, whole),
+                     .output = operand("output", Access::write, own)});
+  Kernel accumulate{
+      .kind = KernelKind::accumulate,
+      .operands = {operand("input", Access::read, own),
+                   operand("output", position.first ? Access::write : Access::read_write, main)},
+      .attributes = {{"beta", position.first ? 0 : 1}},
+      .flops = 0};
+  e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + ".accumulate",
+          std::move(accumulate));
+  e_.release(StreamRole::reduce_scatter, Phase::reduce, slot);
+  e_.record(StreamRole::reduce_scatter, Phase::reduce, "reduced." + unit.name);
+}
+
+/// no_shard and optim: the summed main gradient is reduced once, in place. A wire of another dtype
+/// goes through a buffer of its own.
+void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& group) {
+  const bool scatter = state_.layout.shard_optimizer;
+  const std::int64_t elements = group.group->elements;
+  const std::int64_t shard = elements / config_.mesh.dp_shard;
+  const Region main{.buffer = *group.main_grad,
+                    .offset = 0,
+                    .dtype = config_.grad_dtype,
+                    .shape = {elements},
+                    .rank_strides = {}};
+  const bool cast = config_.reduce_dtype != config_.grad_dtype;
+  Region wire = main;
+  const auto emit_cast = [&](const Region& from, const Region& to, const char* name) {
+    e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + name,
+            Kernel{.kind = KernelKind::cast,
+                   .operands = {operand("input", Access::read, from),
+                                operand("output", Access::write, to)},
+                   .attributes = {{"beta", 0}},
+                   .flops = 0});
+  };
+  if (cast) {
+    wire.dtype = config_.reduce_dtype;
+    wire.buffer = e_.buffer(unit.name + ".grad_wire", Category::unsharded_grad, wire.dtype,
+                            elements, PoolRole::gradients, unit.id);
+    e_.acquire(StreamRole::reduce_scatter, Phase::reduce, wire.buffer);
+    emit_cast(main, wire, ".grad.to_wire");
+  }
+  const auto own = [&](Region region) {
+    if (!scatter) return region;
+    region.shape = {shard};
+    region.rank_strides = {{.axis = Axis::dp_shard, .bytes = shard * size_of(region.dtype)}};
+    return region;
+  };
+  e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id,
+          unit.name + (scatter ? ".reduce_scatter" : ".all_reduce"),
+          Collective{.kind = scatter ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                     .communicator = e_.communicator("reduce_scatter"),
+                     .reduction = Reduction::sum,
+                     .count = scatter ? shard : elements,
+                     .dtype = wire.dtype,
+                     .input = operand("input", Access::read, wire),
+                     .output = operand("output", Access::write, own(wire))});
+  if (cast) {
+    emit_cast(own(wire), own(main), ".grad.from_wire");
+    e_.release(StreamRole::reduce_scatter, Phase::reduce, wire.buffer);
+  }
+}
+
+/// Last microbatch: the outer axis once, then this rank's share of the gradient norm.
+void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState& group) {
+  StreamRole stream = StreamRole::reduce_scatter;
+  if (state_.layout.outer) {
+    e_.record(stream, Phase::reduce, "shard_ready." + unit.name);
+    stream = StreamRole::outer;
+    e_.wait(stream, Phase::reduce, "shard_ready." + unit.name);
+    const Region own = state_.gradient_slice(group);
+    Region whole = own;
+    if (state_.layout.outer_shard) {
+      std::erase_if(whole.rank_strides,
+                    [](const RankStride& stride) { return stride.axis == Axis::dp_outer; });
+      whole.shape[0] *= config_.mesh.dp_outer;
+    }
+    e_.emit(stream, Phase::reduce, unit.id,
+            unit.name + (state_.layout.outer_shard ? ".outer_reduce_scatter" : ".outer_all_reduce"),
+            Collective{.kind = state_.layout.outer_shard ? CollectiveKind::reduce_scatter
+                                                         : CollectiveKind::all_reduce,
+                       .communicator = e_.communicator("outer"),
+                       .reduction = Reduction::sum,
+                       .count = own.shape[0],
+                       .dtype = config_.grad_dtype,
+                       .input = operand("input", Access::read, whole),
+                       .output = operand("output", Access::write, own)});
+  }
+  // Every strategy sums the same slices in the same order: one partial per group and rank.
+  Region slice = state_.gradient_slice(group);
+  if (!state_.layout.shard_optimizer && config_.mesh.dp_shard > 1) {
+    const std::int64_t shard = slice.shape[0] / config_.mesh.dp_shard;
+    slice.shape = {shard};
+    slice.rank_strides.push_back(
+        {.axis = Axis::dp_shard, .bytes = shard * size_of(config_.grad_dtype)});
+  }
+  const Region partial{.buffer = state_.norm_partials,
+                       .offset = static_cast<std::int64_t>(group.norm_index) * 4,
+                       .dtype = DType::fp32,
+                       .shape = {1},
+                       .rank_strides = {}};
+  e_.emit(stream, Phase::reduce, unit.id, unit.name + ".norm_partial",
+          Kernel{.kind = KernelKind::norm_partial,
+                 .operands = {operand("input", Access::read, slice),
+                              operand("output", Access::write, partial)},
+                 .attributes = {},
+                 .flops = 0});
+  // With clipping the update waits for the norm, which waits for every gradient.
+  if (config_.clip.num == 0) e_.record(stream, Phase::reduce, "synced." + unit.name);
+}
+
+}  // namespace mfsdp::schedule

@@ -1,0 +1,264 @@
+#include "core/schedule/microbatch.hpp"
+
+#include <algorithm>
+
+#include "core/schedule/residency.hpp"
+
+namespace mfsdp::schedule {
+namespace {
+
+bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
+  return std::find(units.begin(), units.end(), unit) != units.end();
+}
+
+/// Buffers of the gathered units, ascending.
+std::vector<BufferId> live_buffers(const MicrobatchSchedule::Carry& carry) {
+  std::vector<BufferId> live;
+  for (const auto& buffer : carry.weights)
+    if (buffer) live.push_back(*buffer);
+  std::sort(live.begin(), live.end());
+  return live;
+}
+
+}  // namespace
+
+std::string MicrobatchSchedule::event(const std::string& name) const {
+  return train_ ? name : "eval." + name;
+}
+
+void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, Position position) {
+  resident_ =
+      resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), !position.last);
+  fresh_waited_.clear();
+  e_.begin_segment(segment, repeat);
+  e_.segment().live_in = live_buffers(carry_);
+  emit_input();
+  std::size_t weight_use = 0;
+  for (std::size_t u = 0; u < uses_.size(); ++u) {
+    const Use& use = uses_[u];
+    if (use.weights) {
+      change_residents(weight_use, position);
+      await_weights(use.unit, position);
+    }
+    emit_use(u, position);
+    if (use.weights) {
+      if (state_.layout.gather && !contains(resident_[weight_use + 1], use.unit))
+        e_.record(StreamRole::compute, Phase::forward,
+                  event("used." + e_.at(*carry_.weights[use.unit]).name));
+      ++weight_use;
+      if (weight_use == weight_uses_.size()) change_residents(weight_use, position);
+    }
+    const GradientSpan& span = gradients_[use.unit];
+    if (train_ && span.first && span.last >= use.begin && span.last < use.end)
+      reduce(use.unit, position);
+  }
+  e_.segment().live_out = live_buffers(carry_);
+}
+
+/// Host tokens are staged, then copied: staging is free for the next microbatch at once, so two
+/// microbatches' tokens are in flight at fixed addresses.
+void MicrobatchSchedule::emit_input() {
+  const Region pinned{.buffer = state_.pinned_tokens,
+                      .offset = 0,
+                      .dtype = DType::int32,
+                      .shape = {2, config_.tokens_per_microbatch()},
+                      .rank_strides = {}};
+  Region staged = pinned;
+  staged.buffer = state_.staged_tokens;
+  Region tokens = pinned;
+  tokens.buffer = state_.tokens;
+  e_.wait(StreamRole::h2d, Phase::input, event("tokens_consumed"));
+  e_.emit(StreamRole::h2d, Phase::input, std::nullopt, "tokens.h2d",
+          Copy{.kind = CopyKind::h2d,
+               .input = operand("input", Access::read, pinned),
+               .output = operand("output", Access::write, staged)});
+  e_.record(StreamRole::h2d, Phase::input, event("tokens_staged"));
+  e_.wait(StreamRole::compute, Phase::input, event("tokens_staged"));
+  Kernel copy{.kind = KernelKind::token_copy,
+              .operands = {operand("input", Access::read, staged),
+                           operand("output", Access::write, tokens)},
+              .attributes = {},
+              .flops = 0};
+  e_.emit(StreamRole::compute, Phase::input, std::nullopt, "tokens.copy", std::move(copy));
+  e_.record(StreamRole::compute, Phase::input, event("tokens_consumed"));
+}
+
+void MicrobatchSchedule::emit_use(std::size_t use, Position position) {
+  for (std::size_t i = uses_[use].begin; i < uses_[use].end; ++i) {
+    if (gradients_[uses_[use].unit].first == i) begin_gradient(uses_[use].unit, position);
+    emit_step(steps_[i], position);
+  }
+}
+
+void MicrobatchSchedule::emit_step(const Step& step, Position position) {
+  for (const BufferId id : step.acquires) e_.acquire(StreamRole::compute, step.kernel->phase, id);
+  emit_kernel(step, position);
+  for (const BufferId id : step.releases) e_.release(StreamRole::compute, step.kernel->phase, id);
+}
+
+void MicrobatchSchedule::emit_kernel(const Step& step, Position position) {
+  const RecipeKernel& recipe = *step.kernel;
+  Kernel kernel{
+      .kind = recipe.kind, .operands = {}, .attributes = recipe.attributes, .flops = recipe.flops};
+  // Sums that live longer than a microbatch are begun by the first one and added to by the others.
+  const bool whole_gradient =
+      recipe.gradient_of && !state_.layout.shard_gradient &&
+      std::any_of(recipe.operands.begin(), recipe.operands.end(), [](const RecipeOperand& operand) {
+        return operand.source == Source::weight_grad;
+      });
+  const bool loss =
+      recipe.kind == KernelKind::cross_entropy || recipe.kind == KernelKind::cross_entropy_loss;
+  for (Attribute& attribute : kernel.attributes)
+    if (attribute.name == "beta" && !position.first && (whole_gradient || loss))
+      attribute.value = 1;
+  const bool adds = kernel.attribute("beta") != 0;
+  for (const RecipeOperand& operand : recipe.operands)
+    kernel.operands.push_back(resolve(step, operand, adds));
+  const UnitState& unit = state_.units[step.unit];
+  e_.emit(StreamRole::compute, recipe.phase, unit.id, unit.name + "." + recipe.name,
+          std::move(kernel));
+}
+
+Operand MicrobatchSchedule::resolve(const Step& step, const RecipeOperand& recipe,
+                                    bool adds) const {
+  Region region;
+  Access access = recipe.access;
+  switch (recipe.source) {
+    case Source::tensor:
+    case Source::previous:
+    case Source::microbatch:
+      region = {.buffer = tensor_buffer(step.owner, recipe),
+                .offset = 0,
+                .dtype = recipe.dtype,
+                .shape = recipe.shape,
+                .rank_strides = {}};
+      break;
+    case Source::global:
+      region = {.buffer = state_.global(recipe.name),
+                .offset = 0,
+                .dtype = recipe.dtype,
+                .shape = recipe.shape,
+                .rank_strides = {}};
+      if (access == Access::read_write && !adds) access = Access::write;
+      break;
+    case Source::weight: region = weight_region(step.unit, recipe.parameter); break;
+    case Source::weight_grad:
+      region = gradient_region(step.unit, recipe.parameter);
+      access = adds ? Access::read_write : Access::write;
+      break;
+  }
+  Operand made = operand(recipe.role, access, region);
+  made.shape = recipe.shape;
+  made.strides = recipe.strides;
+  made.offset += recipe.offset * size_of(made.dtype);
+  return made;
+}
+
+Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) const {
+  const auto [group, parameter] = state_.find(unit, role);
+  const std::int64_t offset = parameter->offset * size_of(config_.param_dtype);
+  const bool gathered = state_.layout.gather;
+  return {.buffer = gathered ? *carry_.weights[unit] : group->model_weight,
+          .offset = gathered ? group->group->full_offset + offset : offset,
+          .dtype = config_.param_dtype,
+          .shape = {},
+          .rank_strides = {}};
+}
+
+Region MicrobatchSchedule::gradient_region(std::size_t unit, ParameterRole role) const {
+  const auto [group, parameter] = state_.find(unit, role);
+  const bool slot = state_.layout.shard_gradient;
+  const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
+  return {.buffer = slot ? gradient_slot(unit) : *group->main_grad,
+          .offset = parameter->offset * size_of(dtype),
+          .dtype = dtype,
+          .shape = {},
+          .rank_strides = {}};
+}
+
+BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weight_use) const {
+  // The ordinal of the use that the gather is for, among the unit's uses in a microbatch.
+  std::size_t needed = weight_use;
+  while (weight_uses_[needed % weight_uses_.size()] != unit) ++needed;
+  needed %= weight_uses_.size();
+  const auto ordinal = std::count(weight_uses_.begin(),
+                                  weight_uses_.begin() + static_cast<std::ptrdiff_t>(needed), unit);
+  const UnitState& state = state_.units[unit];
+  return e_.buffer(state.name + ".weights." + std::to_string(ordinal), Category::unsharded_weight,
+                   config_.param_dtype, state.weight_bytes / size_of(config_.param_dtype),
+                   PoolRole::unsharded_weights, state.id);
+}
+
+/// Brings the gathered units to what use `weight_use` (or the end of the microbatch) wants.
+void MicrobatchSchedule::change_residents(std::size_t weight_use, Position position) {
+  if (!state_.layout.gather) return;
+  const auto& wanted = resident_[weight_use];
+  for (std::size_t unit = 0; unit < carry_.weights.size(); ++unit) {
+    if (!carry_.weights[unit] || contains(wanted, unit)) continue;
+    const BufferId buffer = *carry_.weights[unit];
+    e_.wait(StreamRole::all_gather, Phase::forward, event("used." + e_.at(buffer).name));
+    e_.release(StreamRole::all_gather, Phase::forward, buffer);
+    carry_.weights[unit].reset();
+  }
+  for (const std::size_t unit : wanted)
+    if (!carry_.weights[unit]) gather(unit, weight_use, position);
+}
+
+void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Position position) {
+  const UnitState& state = state_.units[unit];
+  const BufferId buffer = gathered_buffer(unit, weight_use);
+  if (train_ && position.first && state.trainable && fresh_waited_.insert(unit).second)
+    e_.wait(StreamRole::all_gather, Phase::forward, "fresh." + state.name);
+  e_.acquire(StreamRole::all_gather, Phase::forward, buffer);
+  const CommunicatorId communicator = e_.communicator("all_gather");
+  const bool several = state.groups.size() > 1;
+  const auto bracket = [&](OpBody body, const char* name) {
+    if (several)
+      e_.emit(StreamRole::all_gather, Phase::forward, state.id, state.name + name, std::move(body));
+  };
+  bracket(GroupBegin{.communicator = communicator}, ".all_gather.begin");
+  for (const std::size_t g : state.groups) {
+    const Group& group = *state_.groups[g].group;
+    const std::int64_t shard = group.elements / config_.mesh.dp_shard;
+    const Region input{.buffer = state_.groups[g].model_weight,
+                       .offset = 0,
+                       .dtype = config_.param_dtype,
+                       .shape = {shard},
+                       .rank_strides = {}};
+    const Region output{.buffer = buffer,
+                        .offset = group.full_offset,
+                        .dtype = config_.param_dtype,
+                        .shape = {group.elements},
+                        .rank_strides = {}};
+    e_.emit(StreamRole::all_gather, Phase::forward, state.id, state.name + ".all_gather",
+            Collective{.kind = CollectiveKind::all_gather,
+                       .communicator = communicator,
+                       .reduction = Reduction::none,
+                       .count = shard,
+                       .dtype = config_.param_dtype,
+                       .input = operand("input", Access::read, input),
+                       .output = operand("output", Access::write, output)});
+  }
+  bracket(GroupEnd{.communicator = communicator}, ".all_gather.end");
+  e_.record(StreamRole::all_gather, Phase::forward, event("gathered." + e_.at(buffer).name));
+  carry_.weights[unit] = buffer;
+  carry_.unwaited.insert(unit);
+}
+
+/// Compute waits for its own unit's weights only: a gather of this microbatch, or the refresh of
+/// whole weights at the end of the last step.
+void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
+  const UnitState& state = state_.units[unit];
+  if (state_.layout.gather) {
+    if (carry_.unwaited.erase(unit) > 0)
+      e_.wait(StreamRole::compute, Phase::forward,
+              event("gathered." + e_.at(*carry_.weights[unit]).name));
+    return;
+  }
+  const bool refreshed_elsewhere = state_.layout.refresh || state_.layout.outer_shard;
+  if (train_ && refreshed_elsewhere && position.first && state.trainable &&
+      fresh_waited_.insert(unit).second)
+    e_.wait(StreamRole::compute, Phase::forward, "fresh." + state.name);
+}
+
+}  // namespace mfsdp::schedule

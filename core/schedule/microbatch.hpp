@@ -1,0 +1,117 @@
+// The ops of one microbatch, and what one microbatch leaves to the next.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/recipe/recipe.hpp"
+#include "core/schedule/emitter.hpp"
+#include "core/schedule/state.hpp"
+
+namespace mfsdp::schedule {
+
+/// A microbatch's place in its step. Both are set when a step has one microbatch.
+struct Position {
+  bool first = false;
+  bool last = false;
+};
+
+/// Emits microbatches of a plan one after the other. `train` runs backward and reduces gradients;
+/// otherwise the plan is `eval`: forward and loss.
+class MicrobatchSchedule {
+ public:
+  MicrobatchSchedule(Emitter& emitter, const State& state, bool train);
+
+  /// Emits one segment's ops and declares what is live at its ends.
+  void emit(const std::string& segment, std::int64_t repeat, Position position);
+
+  /// What is left at the end of a microbatch; a repeated segment must end as it began.
+  struct Carry {
+    std::vector<std::optional<BufferId>> weights;  ///< gathered buffer of each unit
+    std::set<std::size_t> unwaited;    ///< units whose gather compute has not waited for
+    std::deque<std::size_t> reducing;  ///< units whose gradient slot may still be in use
+
+    friend bool operator==(const Carry&, const Carry&) = default;
+  };
+  [[nodiscard]] const Carry& carry() const { return carry_; }
+
+ private:
+  /// One pass over a unit: its kernels in order.
+  struct Use {
+    std::size_t unit = 0;
+    bool weights = true;
+    std::size_t begin = 0;  ///< of steps_
+    std::size_t end = 0;
+  };
+  /// A kernel with the tensors that begin and end with it.
+  struct Step {
+    const RecipeKernel* kernel = nullptr;
+    std::size_t owner = 0;
+    std::size_t unit = 0;
+    std::vector<BufferId> acquires;
+    std::vector<BufferId> releases;
+  };
+  /// The kernels of a unit that write its gradient, as indices of steps_.
+  struct GradientSpan {
+    std::optional<std::size_t> first;
+    std::size_t last = 0;
+  };
+
+  void make_recipes();
+  void make_uses();
+  void add_use(std::size_t owner, std::vector<const std::vector<RecipeKernel>*> lists,
+               bool weights);
+  void make_tensors();
+  [[nodiscard]] std::size_t lowest_trainable_owner() const;
+  [[nodiscard]] std::size_t unit_of(std::size_t owner) const;
+  [[nodiscard]] const UnitRecipe& recipe_of(std::size_t owner) const;
+  [[nodiscard]] bool is_frozen(std::size_t unit, ParameterRole role) const;
+  [[nodiscard]] BufferId tensor_buffer(std::size_t owner, const RecipeOperand& operand) const;
+
+  void emit_input();
+  void emit_use(std::size_t use, Position position);
+  void emit_step(const Step& step, Position position);
+  void emit_kernel(const Step& step, Position position);
+  [[nodiscard]] Operand resolve(const Step& step, const RecipeOperand& operand, bool adds) const;
+  [[nodiscard]] Region weight_region(std::size_t unit, ParameterRole role) const;
+  [[nodiscard]] Region gradient_region(std::size_t unit, ParameterRole role) const;
+
+  void change_residents(std::size_t weight_use, Position position);
+  void gather(std::size_t unit, std::size_t weight_use, Position position);
+  void await_weights(std::size_t unit, Position position);
+  [[nodiscard]] BufferId gathered_buffer(std::size_t unit, std::size_t weight_use) const;
+
+  void begin_gradient(std::size_t unit, Position position);
+  void zero_padding(std::size_t unit);
+  void reduce(std::size_t unit, Position position);
+  void reduce_to_shard(const UnitState& unit, const GroupState& group, Position position);
+  void reduce_whole(const UnitState& unit, const GroupState& group);
+  void finish_gradient(const UnitState& unit, const GroupState& group);
+  [[nodiscard]] BufferId gradient_slot(std::size_t unit) const;
+
+  [[nodiscard]] std::string event(const std::string& name) const;
+
+  Emitter& e_;
+  const State& state_;
+  const PlanConfig& config_;
+  bool train_;
+
+  std::vector<UnitRecipe> recipes_;        // embedding, first block, block kinds, head
+  std::vector<std::size_t> block_recipe_;  // of each block, index into recipes_
+  std::vector<Use> uses_;
+  std::vector<Step> steps_;
+  std::vector<std::size_t> weight_uses_;  // units, in the order of uses that need weights
+  std::vector<std::vector<std::size_t>> resident_;
+  std::vector<GradientSpan> gradients_;  // per unit
+  std::unordered_map<std::string, BufferId> tensors_;
+  Carry carry_;
+  std::vector<bool> held_;              // units whose gradient is being written
+  std::set<std::size_t> fresh_waited_;  // units whose update this step has been waited for
+};
+
+}  // namespace mfsdp::schedule

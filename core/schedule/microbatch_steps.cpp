@@ -1,0 +1,164 @@
+// What a microbatch consists of, worked out once per plan: uses, kernels, tensor lifetimes.
+#include <algorithm>
+
+#include "core/schedule/microbatch.hpp"
+
+namespace mfsdp::schedule {
+namespace {
+
+// Owners are the places in forward order: embedding, blocks 1..layers, head. Tied weights make the
+// first and the last one unit, but they stay two owners of activations.
+constexpr std::size_t kEmbedding = 0;
+
+constexpr std::size_t kEmbeddingRecipe = 0;
+constexpr std::size_t kHeadRecipe = 1;
+
+std::string owner_name(std::size_t owner, const PlanConfig& config) {
+  if (owner == kEmbedding) return "embedding";
+  if (owner == static_cast<std::size_t>(config.model.layers) + 1) return "head";
+  return "layers." + std::to_string(owner - 1);
+}
+
+Recompute recompute_of(std::size_t block, const RecomputePolicy& policy) {
+  if (policy.kind != Recompute::full || policy.full_blocks == 0) return policy.kind;
+  return static_cast<std::int64_t>(block) < policy.full_blocks ? Recompute::full
+                                                               : Recompute::selective;
+}
+
+}  // namespace
+
+MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state, bool train)
+    : e_(emitter), state_(state), config_(emitter.config()), train_(train) {
+  carry_.weights.resize(state_.units.size());
+  gradients_.resize(state_.units.size());
+  held_.resize(state_.units.size());
+  make_recipes();
+  make_uses();
+  make_tensors();
+}
+
+void MicrobatchSchedule::make_recipes() {
+  recipes_ = {embedding_recipe(config_), head_recipe(config_)};
+  std::vector<std::pair<std::pair<bool, Recompute>, std::size_t>> made;
+  for (std::int64_t block = 0; block < config_.model.layers; ++block) {
+    const std::pair kind{block == 0,
+                         recompute_of(static_cast<std::size_t>(block), config_.recompute)};
+    auto found = std::find_if(made.begin(), made.end(),
+                              [&](const auto& entry) { return entry.first == kind; });
+    if (found == made.end()) {
+      made.emplace_back(kind, recipes_.size());
+      recipes_.push_back(block_recipe(config_, kind.first, kind.second));
+      found = made.end() - 1;
+    }
+    block_recipe_.push_back(found->second);
+  }
+}
+
+std::size_t MicrobatchSchedule::unit_of(std::size_t owner) const {
+  const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
+  return owner == head && config_.model.tied_embeddings ? 0 : owner;
+}
+
+const UnitRecipe& MicrobatchSchedule::recipe_of(std::size_t owner) const {
+  if (owner == kEmbedding) return recipes_[kEmbeddingRecipe];
+  if (owner == static_cast<std::size_t>(config_.model.layers) + 1) return recipes_[kHeadRecipe];
+  return recipes_[block_recipe_[owner - 1]];
+}
+
+bool MicrobatchSchedule::is_frozen(std::size_t unit, ParameterRole role) const {
+  return !state_.find(unit, role).group->group->requires_grad;
+}
+
+std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
+  std::size_t owner = 0;
+  while (!state_.units[unit_of(owner)].trainable) ++owner;
+  // A tied unit that trains only its final norm trains nothing in the embedding.
+  if (owner == kEmbedding && is_frozen(unit_of(owner), ParameterRole::embedding)) {
+    ++owner;
+    while (!state_.units[unit_of(owner)].trainable) ++owner;
+  }
+  return owner;
+}
+
+void MicrobatchSchedule::add_use(std::size_t owner,
+                                 std::vector<const std::vector<RecipeKernel>*> lists,
+                                 bool weights) {
+  Use use{.unit = unit_of(owner), .weights = weights, .begin = steps_.size(), .end = 0};
+  for (const auto* list : lists)
+    for (const RecipeKernel& kernel : *list) {
+      if (kernel.gradient_of && is_frozen(use.unit, *kernel.gradient_of)) continue;
+      if (kernel.gradient_of) {
+        GradientSpan& span = gradients_[use.unit];
+        if (!span.first) span.first = steps_.size();
+        span.last = steps_.size();
+      }
+      steps_.push_back(
+          {.kernel = &kernel, .owner = owner, .unit = use.unit, .acquires = {}, .releases = {}});
+    }
+  use.end = steps_.size();
+  if (use.end == use.begin) return;
+  uses_.push_back(use);
+  if (weights) weight_uses_.push_back(use.unit);
+}
+
+void MicrobatchSchedule::make_uses() {
+  const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
+  for (std::size_t owner = 0; owner < head; ++owner)
+    add_use(owner, {&recipe_of(owner).forward}, true);
+  const UnitRecipe& end = recipe_of(head);
+  add_use(head, {&end.forward, train_ ? &end.backward : &end.eval}, true);
+  if (!train_) return;
+  const std::size_t lowest = lowest_trainable_owner();
+  for (std::size_t owner = head - 1; owner + 1 > lowest && owner != kEmbedding; --owner)
+    add_use(owner, {&recipe_of(owner).backward}, true);
+  // The embedding's backward needs token ids and the gradient, but no weights.
+  if (lowest == kEmbedding) add_use(kEmbedding, {&recipe_of(kEmbedding).backward}, false);
+}
+
+BufferId MicrobatchSchedule::tensor_buffer(std::size_t owner, const RecipeOperand& operand) const {
+  const std::size_t from = operand.source == Source::previous ? owner - 1 : owner;
+  const std::string key = operand.source == Source::microbatch
+                              ? operand.name
+                              : owner_name(from, config_) + "." + operand.name;
+  return tensors_.at(key);
+}
+
+/// A tensor lives from the first kernel that touches it to the last.
+void MicrobatchSchedule::make_tensors() {
+  const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
+  std::unordered_map<std::string, std::pair<const RecipeTensor*, std::size_t>> declared;
+  for (std::size_t owner = 0; owner <= head; ++owner)
+    for (const RecipeTensor& tensor : recipe_of(owner).tensors) {
+      const std::string key = tensor.source == Source::microbatch
+                                  ? tensor.name
+                                  : owner_name(owner, config_) + "." + tensor.name;
+      declared.emplace(key, std::pair{&tensor, owner});
+    }
+  std::unordered_map<BufferId, std::size_t> last_use;
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    for (const RecipeOperand& operand : steps_[i].kernel->operands) {
+      if (operand.source != Source::tensor && operand.source != Source::previous &&
+          operand.source != Source::microbatch)
+        continue;
+      const std::size_t from =
+          operand.source == Source::previous ? steps_[i].owner - 1 : steps_[i].owner;
+      const std::string key = operand.source == Source::microbatch
+                                  ? operand.name
+                                  : owner_name(from, config_) + "." + operand.name;
+      auto found = tensors_.find(key);
+      if (found == tensors_.end()) {
+        const auto& [tensor, owner] = declared.at(key);
+        std::optional<UnitId> unit;
+        if (tensor->source != Source::microbatch) unit = state_.units[unit_of(owner)].id;
+        const BufferId id = e_.buffer(key, tensor->category, tensor->dtype, tensor->elements,
+                                      PoolRole::activations, unit);
+        found = tensors_.emplace(key, id).first;
+        steps_[i].acquires.push_back(id);
+      }
+      last_use[found->second] = i;
+    }
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    for (const BufferId id : steps_[i].acquires) steps_[last_use.at(id)].releases.push_back(id);
+}
+
+}  // namespace mfsdp::schedule

@@ -1,0 +1,182 @@
+#include "core/schedule/optimizer.hpp"
+
+namespace mfsdp::schedule {
+namespace {
+
+Region vector_of(BufferId buffer, std::int64_t elements, DType dtype = DType::fp32) {
+  return {.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {elements}, .rank_strides = {}};
+}
+
+/// The report's halves: loss, tokens, 1/T; then norm, clip factor, non-finite flag.
+Region report_loss(const State& state) { return vector_of(state.report, 4); }
+Region report_norm(const State& state) {
+  Region half = vector_of(state.report, 4);
+  half.offset = 16;
+  return half;
+}
+
+/// Gathers a small fp32 vector of every rank; a single rank's is read where it is.
+Region gather_small(Emitter& e, const std::string& name, Phase phase, BufferId from, BufferId to,
+                    std::int64_t elements) {
+  const std::int64_t world = e.config().mesh.world_size();
+  if (world == 1) return vector_of(from, elements);
+  const Region output = vector_of(to, elements * world);
+  e.emit(StreamRole::outer, phase, std::nullopt, name,
+         Collective{.kind = CollectiveKind::all_gather,
+                    .communicator = e.communicator("world"),
+                    .reduction = Reduction::none,
+                    .count = elements,
+                    .dtype = DType::fp32,
+                    .input = operand("input", Access::read, vector_of(from, elements)),
+                    .output = operand("output", Access::write, output)});
+  return output;
+}
+
+class OptimizerSegment {
+ public:
+  OptimizerSegment(Emitter& e, const State& state) : e_(e), state_(state), config_(e.config()) {}
+
+  void emit() {
+    e_.begin_segment("optimizer", 1);
+    const bool clips = config_.clip.num != 0;
+    norm();
+    step_block();
+    e_.wait(StreamRole::compute, Phase::optimizer, clips ? "norm_ready" : "loss_ready");
+    e_.wait(StreamRole::compute, Phase::optimizer, "step_block_ready");
+    for (const UnitState& unit : state_.units) {
+      if (!unit.trainable) continue;
+      if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "synced." + unit.name);
+      update(unit, state_.groups[*unit.trainable]);
+      refresh(unit, state_.groups[*unit.trainable]);
+    }
+    e_.record(StreamRole::compute, Phase::optimizer, "step_block_read");
+    // Without clipping nothing above waited for the norm, and the next step overwrites its parts.
+    if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
+    e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
+            HostWait{.event = e_.event("readback"), .bindings = {}});
+    emit_readback(e_, state_, "norm_ready", "");
+  }
+
+ private:
+  void norm() {
+    const auto groups = static_cast<std::int64_t>(state_.trainable_groups);
+    if (!state_.layout.outer) {
+      e_.record(StreamRole::reduce_scatter, Phase::optimizer, "norm_partials");
+      e_.wait(StreamRole::outer, Phase::optimizer, "norm_partials");
+    }
+    const Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer, state_.norm_partials,
+                                      state_.gathered_norms, groups);
+    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish",
+            Kernel{.kind = KernelKind::norm_finish,
+                   .operands = {operand("input", Access::read, parts),
+                                operand("loss", Access::read, report_loss(state_)),
+                                operand("norm", Access::write, report_norm(state_))},
+                   .attributes = {{"groups", groups}},
+                   .flops = 0});
+    e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
+  }
+
+  void step_block() {
+    const Region host = vector_of(state_.pinned_step_block, 64, DType::uint8);
+    const Region device = vector_of(state_.step_block, 64, DType::uint8);
+    e_.wait(StreamRole::h2d, Phase::optimizer, "step_block_read");
+    e_.emit(StreamRole::h2d, Phase::optimizer, std::nullopt, "step_block.h2d",
+            Copy{.kind = CopyKind::h2d,
+                 .input = operand("input", Access::read, host),
+                 .output = operand("output", Access::write, device)});
+    e_.record(StreamRole::h2d, Phase::optimizer, "step_block_ready");
+  }
+
+  void update(const UnitState& unit, const GroupState& group) {
+    const std::int64_t elements = state_.slice_elements(group);
+    Kernel kernel{
+        .kind = config_.optimizer == Optimizer::adamw ? KernelKind::adamw : KernelKind::sgd,
+        .operands = {operand("grad", Access::read, state_.gradient_slice(group))},
+        .attributes = {{"elements", elements}},
+        .flops = 0};
+    if (group.main_weight)
+      kernel.operands.push_back(
+          operand("main_weight", Access::read_write,
+                  vector_of(*group.main_weight, elements, config_.main_dtype)));
+    for (std::size_t i = 0; i < group.moments.size(); ++i)
+      kernel.operands.push_back(operand(i == 0 ? "exp_avg" : "exp_avg_sq", Access::read_write,
+                                        vector_of(group.moments[i], elements)));
+    // Without main weights the compute weights are the ones that are updated.
+    kernel.operands.push_back(operand("weight",
+                                      group.main_weight ? Access::write : Access::read_write,
+                                      state_.weight_slice(group)));
+    kernel.operands.push_back(
+        operand("step_block", Access::read, vector_of(state_.step_block, 64, DType::uint8)));
+    kernel.operands.push_back(operand("loss", Access::read, report_loss(state_)));
+    if (config_.clip.num != 0)
+      kernel.operands.push_back(operand("norm", Access::read, report_norm(state_)));
+    const std::string name = config_.optimizer == Optimizer::adamw ? ".adamw" : ".sgd";
+    e_.emit(StreamRole::compute, Phase::optimizer, unit.id, unit.name + name, std::move(kernel));
+  }
+
+  /// Makes the updated slice known to the ranks that hold more of the weights than they update.
+  void refresh(const UnitState& unit, const GroupState& group) {
+    const Layout& layout = state_.layout;
+    const std::string fresh = "fresh." + unit.name;
+    if (!layout.refresh && !layout.outer_shard) {
+      if (layout.gather) e_.record(StreamRole::compute, Phase::refresh, fresh);
+      return;
+    }
+    const StreamRole stream = layout.outer_shard ? StreamRole::outer : StreamRole::all_gather;
+    const Axis axis = layout.outer_shard ? Axis::dp_outer : Axis::dp_shard;
+    const std::int64_t ranks = layout.outer_shard ? config_.mesh.dp_outer : config_.mesh.dp_shard;
+    const Region own = state_.weight_slice(group);
+    Region whole = own;
+    std::erase_if(whole.rank_strides, [&](const RankStride& s) { return s.axis == axis; });
+    whole.shape[0] *= ranks;
+    e_.record(StreamRole::compute, Phase::refresh, "updated." + unit.name);
+    e_.wait(stream, Phase::refresh, "updated." + unit.name);
+    e_.emit(stream, Phase::refresh, unit.id, unit.name + ".refresh",
+            Collective{.kind = CollectiveKind::all_gather,
+                       .communicator = e_.communicator(layout.outer_shard ? "outer" : "all_gather"),
+                       .reduction = Reduction::none,
+                       .count = own.shape[0],
+                       .dtype = config_.param_dtype,
+                       .input = operand("input", Access::read, own),
+                       .output = operand("output", Access::write, whole)});
+    e_.record(stream, Phase::refresh, fresh);
+  }
+
+  Emitter& e_;
+  const State& state_;
+  const PlanConfig& config_;
+};
+
+}  // namespace
+
+void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
+  e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
+  e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
+  const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output, state.loss_sums,
+                                   state.gathered_sums, 2);
+  // The report of the last step must have left before it is overwritten.
+  e.wait(StreamRole::outer, Phase::output, prefix + "readback");
+  e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish",
+         Kernel{.kind = KernelKind::loss_finish,
+                .operands = {operand("input", Access::read, sums),
+                             operand("loss", Access::write, report_loss(state))},
+                .attributes = {},
+                .flops = 0});
+  e.record(StreamRole::outer, Phase::output, prefix + "loss_ready");
+}
+
+void emit_readback(Emitter& e, const State& state, const std::string& event,
+                   const std::string& prefix) {
+  e.wait(StreamRole::d2h, Phase::output, prefix + event);
+  e.emit(StreamRole::d2h, Phase::output, std::nullopt, prefix + "report.d2h",
+         Copy{.kind = CopyKind::d2h,
+              .input = operand("input", Access::read, vector_of(state.report, 8)),
+              .output = operand("output", Access::write, vector_of(state.pinned_report, 8))});
+  e.record(StreamRole::d2h, Phase::output, prefix + "readback");
+}
+
+void emit_optimizer(Emitter& emitter, const State& state) {
+  OptimizerSegment(emitter, state).emit();
+}
+
+}  // namespace mfsdp::schedule

@@ -1,0 +1,25 @@
+// The end of a step: loss, norm, update, refresh, readback.
+#pragma once
+
+#include "core/schedule/emitter.hpp"
+#include "core/schedule/state.hpp"
+
+namespace mfsdp::schedule {
+
+/// Sums loss and valid tokens over all ranks, once the last microbatch's head has run:
+///   outer     AG sums, loss_finish -> report (mean loss, 1/T)
+void emit_loss(Emitter& emitter, const State& state, const std::string& event_prefix);
+
+/// The segment "optimizer":
+///   outer     AG norm partials, norm_finish -> report (norm, clip factor)
+///   h2d       step block
+///   compute   update of every group in the order in which the next step needs it
+///   refresh   all_gather (whole weights) or outer (HFSDP), group by group behind the update
+///   d2h       report; the host stays at most two steps ahead of it
+void emit_optimizer(Emitter& emitter, const State& state);
+
+/// Report to the host, behind `event`.
+void emit_readback(Emitter& emitter, const State& state, const std::string& event,
+                   const std::string& event_prefix);
+
+}  // namespace mfsdp::schedule

@@ -1,0 +1,22 @@
+#include "core/schedule/residency.hpp"
+
+#include <algorithm>
+
+namespace mfsdp::schedule {
+
+std::vector<std::vector<std::size_t>> resident_units(const std::vector<std::size_t>& uses,
+                                                     std::size_t prefetch, bool next_follows) {
+  const std::size_t end = next_follows ? 2 * uses.size() : uses.size();
+  std::vector<std::vector<std::size_t>> resident;
+  for (std::size_t j = 0; j <= uses.size(); ++j) {
+    std::vector<std::size_t> units;
+    for (std::size_t k = j; k < end && units.size() <= prefetch; ++k) {
+      const std::size_t unit = uses[k % uses.size()];
+      if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+    }
+    resident.push_back(std::move(units));
+  }
+  return resident;
+}
+
+}  // namespace mfsdp::schedule

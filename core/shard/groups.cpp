@@ -1,0 +1,118 @@
+#include "core/shard/groups.hpp"
+
+#include <map>
+
+namespace mfsdp {
+namespace {
+
+/// Blocks repeat: layouts are made once per list of sizes.
+class LayoutCache {
+ public:
+  explicit LayoutCache(std::int64_t ranks) : ranks_(ranks) {}
+
+  const FlatLayout& get(const std::vector<LayoutItem>& items) {
+    std::vector<std::int64_t> key;
+    for (const LayoutItem& item : items) key.insert(key.end(), {item.elements, item.row});
+    auto found = layouts_.find(key);
+    if (found == layouts_.end())
+      found = layouts_.emplace(std::move(key), make_flat_layout(items, ranks_)).first;
+    return found->second;
+  }
+
+ private:
+  std::int64_t ranks_;
+  std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
+};
+
+bool shards(Placement placement) { return placement == Placement::shard; }
+
+std::int64_t elements_of(const PlacedParameter& parameter) {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : parameter.shape) count = checked_mul(count, dim);
+  return count;
+}
+
+}  // namespace
+
+std::int64_t layout_ranks(const PlanConfig& config) {
+  return config.outer_strategy == Strategy::optim ? config.mesh.world_size() : config.mesh.dp_shard;
+}
+
+std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
+  LayoutCache layouts(layout_ranks(config));
+  std::vector<Group> groups;
+  for (const Unit& unit : model.units) {
+    std::int64_t full_offset = 0;
+    for (const bool requires_grad : {true, false}) {
+      std::vector<LayoutItem> items;
+      Group group;
+      group.id = GroupId(groups.size());
+      group.unit = unit.id;
+      group.dtype = config.param_dtype;
+      group.requires_grad = requires_grad;
+      for (const std::size_t p : unit.parameters) {
+        const Parameter& parameter = model.parameters[p];
+        if (config.is_frozen(parameter.name) == requires_grad) continue;
+        items.push_back({.elements = parameter.elements(), .row = parameter.row_elements()});
+        group.parameters.push_back({.name = parameter.name,
+                                    .role = parameter.role,
+                                    .shape = parameter.shape,
+                                    .offset = 0,
+                                    .decay = parameter.decay});
+      }
+      if (items.empty()) continue;
+      const FlatLayout& layout = layouts.get(items);
+      group.chunk = layout.chunk;
+      group.elements = layout.elements;
+      group.full_offset = full_offset;
+      for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];
+      full_offset =
+          checked_add(full_offset, round_up(bytes_of(group.elements, group.dtype).value, 256));
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+FlatLayout layout_of(const Group& group, const PlanConfig& config) {
+  FlatLayout layout{.chunk = group.chunk,
+                    .elements = group.elements,
+                    .ranks = layout_ranks(config),
+                    .offsets = {},
+                    .sizes = {}};
+  for (const PlacedParameter& parameter : group.parameters) {
+    layout.offsets.push_back(parameter.offset);
+    layout.sizes.push_back(elements_of(parameter));
+  }
+  return layout;
+}
+
+ResidentElements resident_elements(const Group& group, const PlanConfig& config) {
+  const Placements inner = placements_of(config.strategy, config.mesh.dp_shard);
+  const Placements outer = placements_of(config.outer_strategy, config.mesh.dp_outer);
+  const std::int64_t full = group.elements;
+  const std::int64_t shard = full / config.mesh.dp_shard;
+  std::int64_t optimizer = shards(inner.optimizer) ? shard : full;
+  if (shards(outer.optimizer)) optimizer /= config.mesh.dp_outer;
+
+  ResidentElements resident{.model_weight = shards(inner.parameter) ? shard : full};
+  if (!group.requires_grad) return resident;
+  if (config.main_dtype != config.param_dtype) resident.main_weight = optimizer;
+  resident.main_grad = shards(inner.gradient) ? shard : full;
+  if (config.optimizer == Optimizer::adamw) resident.optimizer_state = checked_mul(optimizer, 2);
+  return resident;
+}
+
+ResidentBytes resident_bytes(const std::vector<Group>& groups, const PlanConfig& config) {
+  ResidentBytes sum;
+  for (const Group& group : groups) {
+    const ResidentElements elements = resident_elements(group, config);
+    sum.model_weight += bytes_of(elements.model_weight, config.param_dtype);
+    sum.main_weight += bytes_of(elements.main_weight, config.main_dtype);
+    sum.main_grad += bytes_of(elements.main_grad, config.grad_dtype);
+    sum.optimizer_state += bytes_of(elements.optimizer_state, DType::fp32);
+  }
+  return sum;
+}
+
+}  // namespace mfsdp

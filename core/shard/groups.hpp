@@ -1,0 +1,50 @@
+// A model's parameter groups under a configuration, and the bytes that each rank keeps of them.
+#pragma once
+
+#include <vector>
+
+#include "core/model/model.hpp"
+#include "core/plan/config.hpp"
+#include "core/plan/plan.hpp"
+#include "core/shard/flat_layout.hpp"
+
+namespace mfsdp {
+
+/// Groups of all units in unit order; trainable before frozen within a unit. The flat layout is
+/// made for the ranks that own parts of it: dp_shard, times dp_outer under HFSDP.
+[[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
+
+/// The layout a group was made with.
+[[nodiscard]] FlatLayout layout_of(const Group& group, const PlanConfig& config);
+
+/// Ranks among which a group's flat buffer is laid out.
+[[nodiscard]] std::int64_t layout_ranks(const PlanConfig& config);
+
+/// Elements that one rank keeps of each kind of state for the whole run; 0 where it has no such
+/// buffer. With B the padded group, I = dp_shard, O = dp_outer:
+///   model_weight     B/I under optim_grads_params, else B
+///   main_weight      B/I from optim on (B/(I O) under HFSDP), else B; none where the main dtype is
+///                    the compute dtype, and none for frozen groups
+///   main_grad        B/I from optim_grads on, else B
+///   optimizer_state  as main_weight, two per element for AdamW, none for SGD
+struct ResidentElements {
+  std::int64_t model_weight = 0;
+  std::int64_t main_weight = 0;
+  std::int64_t main_grad = 0;
+  std::int64_t optimizer_state = 0;  ///< fp32 values
+};
+
+[[nodiscard]] ResidentElements resident_elements(const Group& group, const PlanConfig& config);
+
+/// The same in bytes, summed over groups, in the order of Category (model_weight first).
+struct ResidentBytes {
+  Bytes model_weight;
+  Bytes main_weight;
+  Bytes main_grad;
+  Bytes optimizer_state;
+};
+
+[[nodiscard]] ResidentBytes resident_bytes(const std::vector<Group>& groups,
+                                           const PlanConfig& config);
+
+}  // namespace mfsdp

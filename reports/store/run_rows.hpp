@@ -1,0 +1,48 @@
+// A run as rows: the columns of each table in the order in which they are written and read.
+// Internal to this folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/plan/result.hpp"
+
+// NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
+namespace SQLite {
+class Database;
+}
+
+namespace mfsdp {
+
+namespace columns {
+
+inline constexpr std::string_view kRuns =
+    "run_id, name, tool, version, created_unix_ns, source, plan_hash, model_name, parameters, "
+    "model, config, gpu, gpus, nodes, gpus_per_node, network, engine, calibration, "
+    "cost_model_version, capacity_bytes, allocated_bytes, peak_bytes, peak_op, fits, "
+    "headroom_bytes, runtime_source, step_ns, compute_ns, communication_ns, "
+    "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, "
+    "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
+    "all_reduce_bytes";
+inline constexpr std::string_view kPlanSummaries =
+    "units, groups, ops, events, waits, buffers, collectives, segments, max_live_full_weights, "
+    "max_live_full_gradients, allocator, padding_bytes";
+inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
+inline constexpr std::string_view kMemoryCategories = "category, bytes";
+inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
+inline constexpr std::string_view kSteps = "step, step_ns, loss, grad_norm";
+inline constexpr std::string_view kOpTimes =
+    "op, name, stream, kind, segment, instance, start_ns, end_ns";
+
+}  // namespace columns
+
+/// Writes all rows of the run inside the caller's transaction and returns its row in `runs`.
+[[nodiscard]] std::int64_t write_run(SQLite::Database& database, const RunResult& result);
+
+/// Reads the run of that row. `file` names the store in errors.
+[[nodiscard]] Result<RunResult> read_run(SQLite::Database& database, std::int64_t id,
+                                         const std::string& file);
+
+}  // namespace mfsdp

@@ -1,0 +1,167 @@
+#include "reports/store/schema.hpp"
+
+#include <array>
+
+namespace mfsdp {
+
+namespace {
+
+// All times are integer nanoseconds (_ns), all sizes integer bytes (_bytes). Every row belongs to a
+// run and goes with it. `position` keeps the order of a list.
+//
+// The two long lists, op times and memory points, are stored narrow and read through views:
+// - texts that repeat (op, stream, kind, segment, category) are numbers into `names`, which all
+//   runs share. These numbers carry no foreign key: they are looked up in the same transaction,
+//   names are never deleted, and the check would cost more than the insert.
+// - of a memory point only the categories that changed since the previous point are kept. The first
+//   point counts as a change from zero. A point that changes nothing keeps one row of any category.
+constexpr std::string_view kVersion1 = R"sql(
+CREATE TABLE schema_versions (
+  version INTEGER PRIMARY KEY,
+  migrated_unix_ns INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE runs (
+  id INTEGER PRIMARY KEY,
+  run_id TEXT NOT NULL UNIQUE,
+  name TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  version TEXT NOT NULL,
+  created_unix_ns INTEGER NOT NULL,
+  source TEXT NOT NULL,
+  plan_hash TEXT NOT NULL,
+  model_name TEXT NOT NULL,
+  parameters INTEGER NOT NULL,
+  model TEXT NOT NULL CHECK (json_valid(model)),
+  config TEXT NOT NULL CHECK (json_valid(config)),
+  gpu TEXT NOT NULL,
+  gpus INTEGER NOT NULL,
+  nodes INTEGER NOT NULL,
+  gpus_per_node INTEGER NOT NULL,
+  network TEXT NOT NULL,
+  engine TEXT NOT NULL,
+  calibration TEXT NOT NULL,
+  cost_model_version TEXT NOT NULL,
+  capacity_bytes INTEGER NOT NULL,
+  allocated_bytes INTEGER NOT NULL,
+  peak_bytes INTEGER NOT NULL,
+  peak_op TEXT NOT NULL,
+  fits INTEGER NOT NULL CHECK (fits IN (0, 1)),
+  headroom_bytes INTEGER NOT NULL,
+  runtime_source TEXT NOT NULL,
+  step_ns INTEGER NOT NULL,
+  compute_ns INTEGER NOT NULL,
+  communication_ns INTEGER NOT NULL,
+  exposed_communication_ns INTEGER NOT NULL,
+  idle_ns INTEGER NOT NULL,
+  contention_ns INTEGER NOT NULL,
+  overlap_fraction REAL,
+  tokens_per_second_per_gpu REAL,
+  tflops_per_gpu REAL,
+  mfu REAL,
+  all_gather_bytes INTEGER NOT NULL,
+  reduce_scatter_bytes INTEGER NOT NULL,
+  all_reduce_bytes INTEGER NOT NULL
+) STRICT;
+CREATE INDEX runs_by_plan ON runs (plan_hash);
+
+CREATE TABLE plan_summaries (
+  run INTEGER PRIMARY KEY REFERENCES runs ON DELETE CASCADE,
+  units INTEGER NOT NULL,
+  groups INTEGER NOT NULL,
+  ops INTEGER NOT NULL,
+  events INTEGER NOT NULL,
+  waits INTEGER NOT NULL,
+  buffers INTEGER NOT NULL,
+  collectives INTEGER NOT NULL,
+  segments INTEGER NOT NULL,
+  max_live_full_weights INTEGER NOT NULL,
+  max_live_full_gradients INTEGER NOT NULL,
+  allocator TEXT NOT NULL,
+  padding_bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE pools (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  height_bytes INTEGER NOT NULL,
+  lower_bound_bytes INTEGER NOT NULL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE memory_categories (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  category TEXT NOT NULL,
+  bytes INTEGER NOT NULL,
+  PRIMARY KEY (run, category)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE exposed_units (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  unit TEXT NOT NULL,
+  exposed_ns INTEGER NOT NULL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE steps (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  step_ns INTEGER NOT NULL,
+  loss REAL,
+  grad_norm REAL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE names (
+  id INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+) STRICT;
+
+CREATE TABLE op_time_rows (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  op INTEGER NOT NULL,
+  name INTEGER NOT NULL,
+  stream INTEGER NOT NULL,
+  kind INTEGER NOT NULL,
+  segment INTEGER NOT NULL,
+  instance INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  end_ns INTEGER NOT NULL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE memory_changes (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  point INTEGER NOT NULL,
+  category INTEGER NOT NULL,
+  at_ns INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  PRIMARY KEY (run, point, category)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW op_times AS
+  SELECT run, position, op, n.text AS name, s.text AS stream, k.text AS kind, g.text AS segment,
+         instance, start_ns, end_ns
+  FROM op_time_rows AS t
+  LEFT JOIN names AS n ON n.id = t.name
+  LEFT JOIN names AS s ON s.id = t.stream
+  LEFT JOIN names AS k ON k.id = t.kind
+  LEFT JOIN names AS g ON g.id = t.segment;
+
+CREATE VIEW memory_timeline AS
+  SELECT run, point, at_ns, n.text AS category, bytes
+  FROM memory_changes AS c
+  LEFT JOIN names AS n ON n.id = c.category;
+)sql";
+
+constexpr std::array kMigrations{kVersion1};
+
+}  // namespace
+
+std::span<const std::string_view> store_migrations() { return kMigrations; }
+
+}  // namespace mfsdp

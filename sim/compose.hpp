@@ -1,0 +1,165 @@
+// From a plan and a cluster to the record of one predicted step.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "core/model/model.hpp"
+#include "core/plan/lifetimes.hpp"
+#include "core/plan/plan.hpp"
+#include "core/plan/plan_json.hpp"
+#include "core/plan/result.hpp"
+#include "sim/cost/cost_model.hpp"
+#include "sim/engine/simulation.hpp"
+#include "sim/hardware/cluster.hpp"
+
+namespace mfsdp {
+
+/// Ranks of dp_shard are neighbours; those of dp_outer alone lie dp_shard apart.
+[[nodiscard]] inline CommunicatorShape shape_of(const Communicator& communicator,
+                                                const Mesh& mesh) {
+  const bool outer_alone =
+      communicator.axes.size() == 1 && communicator.axes.front() == Axis::dp_outer;
+  return {.ranks = communicator.size, .spacing = outer_alone ? mesh.dp_shard : 1};
+}
+
+/// The engine's questions, answered by the cost model, which must outlive them.
+[[nodiscard]] inline Prices prices_of(const CostModel& costs, const Mesh& mesh) {
+  static_assert(kOne == kSlowdownUnit);
+  const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
+    const CollectiveCost cost =
+        costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh));
+    return CollectivePrice{.duration = cost.duration,
+                           .latency = cost.latency,
+                           .slowdown = cost.slowdown,
+                           .link = cost.link == LinkClass::network ? 1 : 0};
+  };
+  return {
+      .kernel = [&costs](const Kernel& op) { return costs.kernel(op); },
+      .collective = collective,
+      .copy = [&costs](
+                  const Copy& op) { return costs.copy(op.kind, Bytes(op.input.touched_bytes())); }};
+}
+
+/// Elements of a group's parameters, padding not included.
+[[nodiscard]] inline std::int64_t used_elements(const Group& group) {
+  std::int64_t used = 0;
+  for (const PlacedParameter& parameter : group.parameters) {
+    std::int64_t elements = 1;
+    for (const std::int64_t dim : parameter.shape) elements = checked_mul(elements, dim);
+    used = checked_add(used, elements);
+  }
+  return used;
+}
+
+inline void count_ops(const Segment& segment, PlanSummary& summary) {
+  for (const Op& op : segment.ops) {
+    ++summary.ops;
+    const OpKind kind = op.kind();
+    if (kind == OpKind::wait || kind == OpKind::host_wait) ++summary.waits;
+    if (kind == OpKind::collective)
+      summary.collectives = checked_add(summary.collectives, segment.repeat);
+  }
+}
+
+/// What a plan consists of. Pools of host memory are left out.
+[[nodiscard]] inline Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
+  PlanSummary summary;
+  summary.units = std::ssize(program.units);
+  summary.groups = std::ssize(program.groups);
+  summary.events = std::ssize(program.events);
+  summary.buffers = std::ssize(program.buffers);
+  summary.segments = std::ssize(plan.segments);
+  summary.allocator = program.config.allocator;
+  for (const Segment& segment : plan.segments) count_ops(segment, summary);
+  for (const Pool& pool : program.pools)
+    if (pool.space == MemorySpace::device)
+      summary.pools.push_back(
+          {.name = pool.name, .height = pool.height, .lower_bound = pool.lower_bound});
+  for (const Group& group : program.groups)
+    summary.padding += bytes_of(checked_sub(group.elements, used_elements(group)), group.dtype);
+  MFSDP_LET(weights, max_live_buffers(program, plan, Category::unsharded_weight));
+  MFSDP_LET(gradients, max_live_buffers(program, plan, Category::unsharded_grad));
+  summary.max_live_full_weights = weights;
+  summary.max_live_full_gradients = gradients;
+  return summary;
+}
+
+/// Adds what lies outside the plan: capacity, and the runtime beside the pools.
+inline void complete_memory(MemorySummary& memory, const PlanSummary& plan, const Gpu& gpu) {
+  memory.capacity = gpu.capacity;
+  memory.allocated = gpu.runtime;
+  for (const PoolSummary& pool : plan.pools) memory.allocated += pool.height;
+  memory.peak += gpu.runtime;
+  memory.categories[static_cast<std::size_t>(Category::runtime)] = gpu.runtime;
+  memory.runtime_source = gpu.runtime_source;
+  memory.fits = memory.allocated <= memory.capacity;
+  memory.headroom = memory.capacity - memory.allocated;
+}
+
+/// Rates over the step's time; 0 for a plan that takes none.
+inline void complete_rates(TimeSummary& time, const PlanConfig& config, const Gpu& gpu) {
+  if (time.step.value <= 0) return;
+  const double tokens = static_cast<double>(config.tokens_per_step());
+  const double flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
+  const double seconds = static_cast<double>(time.step.value) / 1e9;
+  time.tokens_per_second_per_gpu = tokens / seconds;
+  time.tflops_per_gpu = flops * tokens / seconds / 1e12;
+  time.mfu = time.tflops_per_gpu / gpu.bf16;
+}
+
+[[nodiscard]] inline ClusterSummary summarise(const Cluster& cluster) {
+  return {.gpu = cluster.gpu.name,
+          .gpus = cluster.gpus,
+          .nodes = cluster.nodes,
+          .gpus_per_node = cluster.gpus_per_node,
+          .network = cluster.network};
+}
+
+/// The plan whose step is predicted.
+inline constexpr std::string_view predicted_plan = "train";
+
+/// A prediction with what led to it.
+struct Prediction {
+  RunResult run;
+  Simulation simulation;
+};
+
+/// Simulates the program's train plan on a cluster of as many GPUs as its mesh. Who ran it, when
+/// and under which name is left to the caller.
+[[nodiscard]] inline Result<Prediction> predict(const Program& program, const CostModel& costs) {
+  const Plan* plan = program.find_plan(predicted_plan);
+  if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", predicted_plan));
+  const Cluster& cluster = costs.cluster();
+  try {
+    MFSDP_LET(summary, summarise(program, *plan));
+    MFSDP_LET(simulation, simulate(program, *plan, prices_of(costs, program.config.mesh)));
+    RunResult run;
+    run.plan_hash = plan_hash(program);
+    run.model_name = program.meta.model_name;
+    run.parameters = make_model(program.config.model, program.config.param_dtype).parameter_count();
+    run.config = program.config;
+    run.cluster = summarise(cluster);
+    run.calibration = costs.calibration();
+    run.cost_model_version = std::string(costs.version());
+    run.source = "simulated";
+    run.plan = std::move(summary);
+    run.memory = simulation.memory;
+    run.time = simulation.time;
+    run.traffic = simulation.traffic;
+    run.exposed_units = simulation.exposed_units;
+    run.timeline = std::move(simulation.timeline);
+    run.memory_timeline = std::move(simulation.memory_timeline);
+    complete_memory(run.memory, run.plan, cluster.gpu);
+    for (MemoryPoint& point : run.memory_timeline)
+      point.categories[static_cast<std::size_t>(Category::runtime)] = cluster.gpu.runtime;
+    complete_rates(run.time, program.config, cluster.gpu);
+    return Prediction{.run = std::move(run), .simulation = std::move(simulation)};
+  } catch (const OverflowError& error) {
+    return fail("plan", std::string("its sizes or times are too large: ") + error.what());
+  }
+}
+
+}  // namespace mfsdp

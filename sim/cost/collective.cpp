@@ -1,0 +1,197 @@
+#include "sim/cost/collective.hpp"
+
+#include <algorithm>
+
+#include "sim/cost/nanos.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr BytesPerNano kTableLink = 450;  // NVLink of the H200 that the table was measured on
+
+// Share of the NICs' nominal bandwidth that large messages reach. All-reduce: 381.8 of 400 GB/s at
+// 16 GiB on 4 nodes of B200 (8 x 400 Gbit/s). All-gather and reduce-scatter reach 0.673 / 0.742 of
+// all-reduce's share (the same fit on B200 gives both), 0.95 * 0.907 = 0.86.
+constexpr double kNetworkShareAllReduce = 0.95;
+constexpr double kNetworkShareGather = 0.86;
+
+// Contention, fitted on one measurement on 8 H200: twelve 8192 x 28672 x 4096 GEMMs take 33.15 ms
+// alone and 35.33 ms beside four all-gathers of 436 MB that take 4.83 ms alone. Meanwhile the GEMMs
+// lose (35.33 - 33.15) / 4.83 = 0.451 of their speed. 24 of 132 SMs are 0.182 of it. The gathers
+// move 4 * 2 * 7/8 * 436 MB = 3.05 GB through memory in 4.83 ms, 632 GB/s or 0.149 of what a copy
+// sustains; the remaining 0.269 is 1.8 times that.
+constexpr double kMemoryContention = 1.8;
+constexpr double kMostSlowdown = 0.9;  // a kernel never stops entirely
+
+double column(const CollectiveRow& row, CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_gather: return row.all_gather_ns;
+    case CollectiveKind::reduce_scatter: return row.reduce_scatter_ns;
+    case CollectiveKind::all_reduce: return row.all_reduce_ns;
+  }
+  return 0;
+}
+
+/// Lowers every time to the least at equal or larger sizes and rank counts. Below 4 MiB the
+/// measured times are launch noise and may fall with size; larger rows stay as they are.
+void make_monotone(std::vector<std::vector<double>>& curves) {
+  for (std::size_t c = curves.size(); c-- > 0;) {
+    for (std::size_t s = curves[c].size(); s-- > 0;) {
+      double& time = curves[c][s];
+      if (s + 1 < curves[c].size()) time = std::min(time, curves[c][s + 1]);
+      if (c + 1 < curves.size()) time = std::min(time, curves[c + 1][s]);
+    }
+  }
+}
+
+/// Ranks per domain and domains of a communicator.
+struct Span {
+  double ranks = 1;
+  double domains = 1;
+};
+
+Span span_of(const Cluster& cluster, const CommunicatorShape& shape) {
+  const std::int64_t block = checked_mul(shape.ranks, shape.spacing);
+  const auto ranks = static_cast<double>(shape.ranks);
+  const bool fits = block <= cluster.domain && cluster.domain % block == 0;
+  if (cluster.gpus <= cluster.domain || fits) return {.ranks = ranks, .domains = 1};
+  const std::int64_t inside =
+      std::clamp<std::int64_t>(cluster.domain / shape.spacing, 1, shape.ranks);
+  // A group that does not divide the domain lies across a border somewhere; that one is slowest.
+  const std::int64_t domains = std::max<std::int64_t>(2, ceil_div(shape.ranks, inside));
+  return {.ranks = ranks, .domains = static_cast<double>(domains)};
+}
+
+}  // namespace
+
+CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, const Cluster& cluster)
+    : cluster_(cluster) {
+  for (const CollectiveRow& row : rows) {
+    const bool new_curve = ranks_.empty() || ranks_.back() != row.ranks;
+    if (new_curve) ranks_.push_back(row.ranks);
+    if (ranks_.size() == 1) sizes_.push_back(row.bytes);
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::reduce_scatter}) {
+      auto& curves = nanoseconds_[static_cast<std::size_t>(kind)];
+      if (new_curve) curves.emplace_back();
+      curves.back().push_back(column(row, kind));
+    }
+  }
+  for (auto& curves : nanoseconds_) make_monotone(curves);
+}
+
+double CollectiveModel::link_scale(double ranks) const {
+  const Gpu& gpu = cluster_.gpu;
+  double bandwidth = gpu.link_bandwidth;
+  // Without a switch a pair of GPUs has one link; all links are busy only when all GPUs take part.
+  if (gpu.per_peer_bandwidth)
+    bandwidth = std::min(bandwidth, (ranks - 1) * *gpu.per_peer_bandwidth);
+  return bandwidth * gpu.link_efficiency / kTableLink;
+}
+
+double CollectiveModel::table_time(CollectiveKind kind, std::size_t curve, double bytes) const {
+  const std::vector<double>& times = nanoseconds_[static_cast<std::size_t>(kind)][curve];
+  if (bytes <= sizes_.front()) return times.front();
+  std::size_t upper = 1;
+  while (upper + 1 < sizes_.size() && sizes_[upper] < bytes) ++upper;
+  const double slope = (times[upper] - times[upper - 1]) / (sizes_[upper] - sizes_[upper - 1]);
+  return times[upper - 1] + (bytes - sizes_[upper - 1]) * slope;
+}
+
+BytesPerNano CollectiveModel::bus_inside(CollectiveKind kind, double ranks) const {
+  const std::vector<double>& times = nanoseconds_[static_cast<std::size_t>(kind)].back();
+  const std::size_t last = sizes_.size() - 1;
+  const double bytes = wire_bytes(kind, sizes_[last] - sizes_[last - 1], ranks_.back());
+  return bytes / std::max(1.0, times[last] - times[last - 1]) * link_scale(ranks);
+}
+
+BytesPerNano CollectiveModel::bus_between(CollectiveKind kind, double ranks_per_domain) const {
+  const double share =
+      kind == CollectiveKind::all_reduce ? kNetworkShareAllReduce : kNetworkShareGather;
+  const double network = cluster_.network_bandwidth() * ranks_per_domain * share;
+  if (ranks_per_domain < 2) return network;
+  return std::min(network, bus_inside(kind, ranks_per_domain));
+}
+
+NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double ranks) const {
+  std::size_t upper = 0;
+  while (upper + 1 < ranks_.size() && ranks_[upper] < ranks) ++upper;
+  const std::size_t lower = upper == 0 ? 0 : upper - 1;
+  const double span = ranks_[upper] - ranks_[lower];
+  const double part = span == 0 ? 0 : std::clamp((ranks - ranks_[lower]) / span, 0.0, 1.0);
+  const auto between = [&](double size) {
+    const double low = table_time(kind, lower, size);
+    return low + (table_time(kind, upper, size) - low) * part;
+  };
+  NcclTime time;
+  time.latency_ns = between(0);
+  time.total_ns = time.latency_ns + (between(bytes) - time.latency_ns) / link_scale(ranks);
+  // The table's latency hides the first megabyte on NVLink, which slower links cannot do.
+  time.total_ns = std::max(time.total_ns, wire_bytes(kind, bytes, ranks) / bus_inside(kind, ranks));
+  if (ranks <= ranks_.back()) return time;
+  // Beyond the table (NVL72): what NCCL's model adds from the last curve's ranks to these.
+  NcclPath path{.ranks = ranks_.back(),
+                .domains = 1,
+                .bus = bus_inside(kind, ranks),
+                .nic_latency_ns = 0,
+                .link = cluster_.gpu.link,
+                .link_scale = link_scale(ranks)};
+  const NcclTime base = nccl_time(kind, bytes, path);
+  path.ranks = ranks;
+  const NcclTime wide = nccl_time(kind, bytes, path);
+  time.total_ns += std::max(0.0, wide.total_ns - base.total_ns);
+  time.latency_ns += std::max(0.0, wide.latency_ns - base.latency_ns);
+  return time;
+}
+
+NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, double ranks,
+                                       double domains) const {
+  const double inside = ranks / domains;
+  const NcclPath path{.ranks = ranks,
+                      .domains = domains,
+                      .bus = bus_between(kind, inside),
+                      .nic_latency_ns = static_cast<double>(cluster_.nic_latency.value),
+                      .link = cluster_.gpu.link,
+                      .link_scale = link_scale(std::max(2.0, inside))};
+  NcclTime time = nccl_time(kind, bytes, path);
+  if (inside >= 2)
+    time.total_ns = std::max(time.total_ns, time_inside(kind, bytes, inside).total_ns);
+  return time;
+}
+
+std::int64_t CollectiveModel::slowdown(double traffic_bytes, double duration_ns) const {
+  const Gpu& gpu = cluster_.gpu;
+  const double sms = static_cast<double>(gpu.collective_sms) / static_cast<double>(gpu.sms);
+  const double memory = traffic_bytes / std::max(1.0, duration_ns) / gpu.copy_bandwidth();
+  const double share = std::min(kMostSlowdown, sms + kMemoryContention * memory);
+  return static_cast<std::int64_t>(share * static_cast<double>(kSlowdownUnit) + 0.5);
+}
+
+CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) const {
+  if (kind == CollectiveKind::all_reduce || bytes == 0) return {};
+  const Gpu& gpu = cluster_.gpu;
+  const double launch = static_cast<double>(gpu.launch.value);
+  const double ns = launch + 2 * bytes / gpu.copy_bandwidth();
+  return CollectiveCost{.duration = to_nanos(ns),
+                        .latency = to_nanos(launch),
+                        .slowdown = slowdown(2 * bytes, ns),
+                        .link = LinkClass::node};
+}
+
+CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
+                                     const CommunicatorShape& shape) const {
+  const auto bytes = static_cast<double>(full_bytes.value);
+  if (shape.ranks <= 1) return local_copy(kind, bytes);
+  const Span span = span_of(cluster_, shape);
+  const bool local = span.domains <= 1;
+  const NcclTime time = local ? time_inside(kind, bytes, span.ranks)
+                              : time_between(kind, bytes, span.ranks, span.domains);
+  // Every byte sent is read from memory once and written once on the other side.
+  const double traffic = 2 * wire_bytes(kind, bytes, span.ranks);
+  return CollectiveCost{.duration = to_nanos(time.total_ns),
+                        .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
+                        .slowdown = slowdown(traffic, time.total_ns),
+                        .link = local ? LinkClass::node : LinkClass::network};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,69 @@
+// The price of a collective, and what it takes from kernels that run beside it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/quantity.hpp"
+#include "core/plan/op.hpp"
+#include "sim/cost/nccl.hpp"
+#include "sim/cost/tables.hpp"
+#include "sim/hardware/cluster.hpp"
+
+namespace mfsdp {
+
+/// Ranks base, base + spacing, base + 2 spacing, ... of the world. dp_shard is contiguous
+/// (spacing 1); dp_outer's ranks lie dp_shard apart. All `spacing` such communicators are taken to
+/// run at the same time, as they do in a symmetric step.
+struct CommunicatorShape {
+  std::int64_t ranks = 1;
+  std::int64_t spacing = 1;
+};
+
+/// Slow-downs are parts of this.
+inline constexpr std::int64_t kSlowdownUnit = 1 << 20;
+
+struct CollectiveCost {
+  Nanos duration;
+  Nanos latency;              ///< part of the duration in which the link is idle
+  std::int64_t slowdown = 0;  ///< a kernel beside it runs at 1 - slowdown / kSlowdownUnit
+  LinkClass link = LinkClass::node;
+
+  friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
+};
+
+class CollectiveModel {
+ public:
+  /// `rows` as parse_collective_table returns them.
+  CollectiveModel(std::span<const CollectiveRow> rows, const Cluster& cluster);
+
+  /// Price over the full (gathered) buffer; for all-reduce the buffer itself. Inside a domain from
+  /// the table: linear in bytes between its sizes and linear in ranks between its curves. Between
+  /// domains from NCCL's model, but never less than the part inside one domain takes. One rank
+  /// pays a device copy (nothing for all-reduce, which is in place).
+  [[nodiscard]] CollectiveCost cost(CollectiveKind kind, Bytes full_bytes,
+                                    const CommunicatorShape& shape) const;
+
+  /// Large-message bus bandwidth that the model assumes inside a domain / between domains for a
+  /// communicator with that many ranks in each domain.
+  [[nodiscard]] BytesPerNano bus_inside(CollectiveKind kind, double ranks) const;
+  [[nodiscard]] BytesPerNano bus_between(CollectiveKind kind, double ranks_per_domain) const;
+
+ private:
+  [[nodiscard]] double link_scale(double ranks) const;
+  [[nodiscard]] double table_time(CollectiveKind kind, std::size_t curve, double bytes) const;
+  [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
+  [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, double ranks,
+                                      double domains) const;
+  [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
+  [[nodiscard]] std::int64_t slowdown(double traffic_bytes, double duration_ns) const;
+
+  Cluster cluster_;
+  std::vector<double> ranks_;                                    ///< of each curve, ascending
+  std::vector<double> sizes_;                                    ///< bytes, ascending
+  std::array<std::vector<std::vector<double>>, 3> nanoseconds_;  ///< [kind][curve][size]
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,66 @@
+// What every op of a plan costs on a cluster.
+//
+//   GEMMs and attention     measured tables, by shape          gemm.hpp, attention.hpp
+//   all other kernels       memory: bytes / sustained bandwidth
+//   collectives             measured inside a domain, NCCL's model between     collective.hpp
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/base/quantity.hpp"
+#include "core/plan/op.hpp"
+#include "sim/cost/attention.hpp"
+#include "sim/cost/collective.hpp"
+#include "sim/cost/gemm.hpp"
+#include "sim/cost/tables.hpp"
+#include "sim/hardware/cluster.hpp"
+
+namespace mfsdp {
+
+/// Changes when a price changes for any plan.
+inline constexpr std::string_view kCostModelVersion = "1";
+
+class CostModel {
+ public:
+  CostModel(const Cluster& cluster, const CostTables& tables);
+
+  /// Time of a kernel that runs alone, launch gap included. Attributes read: gemm m, n, k, kind
+  /// (GemmKind); attention batch, seq, heads, head_dim, deterministic. A kernel without the
+  /// attributes of its kind is priced by its bytes and its FLOPs at the peak.
+  /// Throws OverflowError where a duration leaves 2^62 ns.
+  [[nodiscard]] Nanos kernel(const Kernel& kernel) const;
+
+  /// As CollectiveModel::cost. `full_bytes`: of the gathered buffer.
+  [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
+                                          const CommunicatorShape& shape) const;
+
+  /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
+  /// bytes / host bandwidth to and from the host.
+  [[nodiscard]] Nanos copy(CopyKind kind, Bytes bytes) const;
+
+  [[nodiscard]] const Cluster& cluster() const { return cluster_; }
+  /// "measured" where the tables are of this GPU, else "datasheet".
+  [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
+  [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
+
+ private:
+  [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
+  [[nodiscard]] double attention_ns(const Kernel& kernel) const;
+  [[nodiscard]] double memory_ns(double bytes, double efficiency) const;
+
+  Cluster cluster_;
+  GemmCost gemm_;
+  AttentionCost attention_;
+  CollectiveModel collectives_;
+};
+
+/// Loads the tables that the cluster's GPU names. Errors name the file.
+[[nodiscard]] Result<CostModel> make_cost_model(const Cluster& cluster);
+
+/// Elements as NCCL counts them, on a communicator of `ranks`, to bytes of the full buffer.
+[[nodiscard]] Bytes full_bytes(const Collective& collective, std::int64_t ranks);
+
+}  // namespace mfsdp

@@ -1,0 +1,40 @@
+// A measured table: comma-separated values with one header line; lines that start with # are notes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+class CsvTable {
+ public:
+  /// Errors name file and line: no header, a row with another number of cells.
+  [[nodiscard]] static Result<CsvTable> parse(std::string_view text, const std::string& where);
+
+  [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+  /// Index of a column; an error when the header lacks it.
+  [[nodiscard]] Result<std::size_t> column(std::string_view name) const;
+  [[nodiscard]] const std::string& cell(std::size_t row, std::size_t column) const {
+    return rows_[row].cells[column];
+  }
+  /// A positive number, at most 1e12.
+  [[nodiscard]] Result<double> number(std::size_t row, std::size_t column) const;
+  /// "file:line" of a row.
+  [[nodiscard]] std::string place(std::size_t row) const;
+
+ private:
+  struct Row {
+    std::size_t line = 0;
+    std::vector<std::string> cells;
+  };
+  std::string where_;
+  std::vector<std::string> header_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace mfsdp

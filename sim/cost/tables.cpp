@@ -1,0 +1,136 @@
+#include "sim/cost/tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/cost/csv.hpp"
+#include "sim/hardware/toml_fields.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr double kNanosPerMilli = 1e6;
+constexpr double kMebibyte = 1048576;
+
+/// Numbers of the named columns, row by row.
+template <std::size_t Count>
+Result<std::vector<std::array<double, Count>>> numbers(
+    const CsvTable& table, const std::array<std::string_view, Count>& names) {
+  std::array<std::size_t, Count> columns{};
+  for (std::size_t c = 0; c < Count; ++c) {
+    MFSDP_LET(column, table.column(names[c]));
+    columns[c] = column;
+  }
+  std::vector<std::array<double, Count>> rows(table.rows());
+  for (std::size_t r = 0; r < table.rows(); ++r) {
+    for (std::size_t c = 0; c < Count; ++c) {
+      MFSDP_LET(value, table.number(r, columns[c]));
+      rows[r][c] = value;
+    }
+  }
+  return rows;
+}
+
+/// Index of each row's word in `words`; every word must occur.
+template <std::size_t Count>
+Result<std::vector<std::size_t>> words_of(const CsvTable& table, std::string_view column_name,
+                                          const std::array<std::string_view, Count>& words,
+                                          const std::string& where) {
+  MFSDP_LET(column, table.column(column_name));
+  std::vector<std::size_t> found(table.rows());
+  std::array<bool, Count> seen{};
+  for (std::size_t r = 0; r < table.rows(); ++r) {
+    const auto word = std::ranges::find(words, std::string_view(table.cell(r, column)));
+    if (word == words.end())
+      return fail(table.place(r),
+                  fmt::format("{} is \"{}\"; expected one of {}", column_name,
+                              table.cell(r, column).substr(0, 40), fmt::join(words, ", ")));
+    found[r] = static_cast<std::size_t>(word - words.begin());
+    seen[found[r]] = true;
+  }
+  for (std::size_t w = 0; w < Count; ++w) {
+    if (!seen[w]) return fail(where, fmt::format("has no row with {} {}", column_name, words[w]));
+  }
+  return found;
+}
+
+Result<void> check_grid(const std::vector<CollectiveRow>& rows, const std::string& where) {
+  const auto first =
+      static_cast<std::size_t>(std::ranges::count(rows, rows.front().ranks, &CollectiveRow::ranks));
+  bool even = first >= 2 && rows.size() % first == 0;
+  for (std::size_t r = 0; even && r < rows.size(); ++r) {
+    even = rows[r].ranks == rows[r - r % first].ranks && rows[r].bytes == rows[r % first].bytes &&
+           (r % first == 0 || rows[r].bytes > rows[r - 1].bytes);
+  }
+  if (!even) return fail(where, "must list the same two or more sizes for every n, each once");
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(kinds, (words_of<3>(table, "kind", {"fwd", "dgrad", "wgrad"}, where)));
+  MFSDP_LET(values, (numbers<4>(table, {"M", "N", "K", "tflops"})));
+  std::vector<GemmRow> rows;
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const auto& [m, n, k, tflops] = values[r];
+    rows.push_back(GemmRow{.kind = static_cast<GemmKind>(kinds[r]),
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .flops_per_ns = tflops * 1e3});
+  }
+  return rows;
+}
+
+Result<std::vector<AttentionRow>> parse_attention_table(std::string_view text,
+                                                        const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(directions, (words_of<2>(table, "direction", {"fwd", "bwd"}, where)));
+  MFSDP_LET(values, (numbers<5>(table, {"B", "S", "heads", "head_dim", "ms"})));
+  std::vector<AttentionRow> rows;
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const auto& [batch, seq, heads, head_dim, ms] = values[r];
+    rows.push_back(AttentionRow{.backward = directions[r] == 1,
+                                .batch = batch,
+                                .seq = seq,
+                                .heads = heads,
+                                .head_dim = head_dim,
+                                .ns = ms * kNanosPerMilli});
+  }
+  return rows;
+}
+
+Result<std::vector<CollectiveRow>> parse_collective_table(std::string_view text,
+                                                          const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(values, (numbers<5>(table, {"n", "mbytes", "ag_ms", "rs_ms", "ar_ms"})));
+  std::vector<CollectiveRow> rows;
+  for (const auto& [ranks, mebibytes, ag, rs, ar] : values) {
+    rows.push_back(CollectiveRow{.ranks = ranks,
+                                 .bytes = mebibytes * kMebibyte,
+                                 .all_gather_ns = ag * kNanosPerMilli,
+                                 .reduce_scatter_ns = rs * kNanosPerMilli,
+                                 .all_reduce_ns = ar * kNanosPerMilli});
+  }
+  std::ranges::stable_sort(
+      rows, {}, [](const CollectiveRow& row) { return std::pair(row.ranks, row.bytes); });
+  MFSDP_TRY(check_grid(rows, where));
+  return rows;
+}
+
+Result<CostTables> load_cost_tables(const TableFiles& files) {
+  MFSDP_LET(gemm_text, read_small_file(files.gemm.string()));
+  MFSDP_LET(attention_text, read_small_file(files.attention.string()));
+  MFSDP_LET(collective_text, read_small_file(files.collective.string()));
+  MFSDP_LET(gemm, parse_gemm_table(gemm_text, files.gemm.string()));
+  MFSDP_LET(attention, parse_attention_table(attention_text, files.attention.string()));
+  MFSDP_LET(collective, parse_collective_table(collective_text, files.collective.string()));
+  return CostTables{.gemm = std::move(gemm),
+                    .attention = std::move(attention),
+                    .collective = std::move(collective)};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,68 @@
+// The measured tables that prices are interpolated from.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/quantity.hpp"
+#include "sim/hardware/gpu.hpp"
+
+namespace mfsdp {
+
+/// Which of a linear layer's three products a GEMM is. m tokens, n outputs, k inputs in all three:
+/// forward [m,n] = [m,k][n,k]^T, dgrad [m,k] = [m,n][n,k], wgrad [n,k] = [m,n]^T[m,k].
+enum class GemmKind { forward, dgrad, wgrad };
+
+struct GemmRow {
+  GemmKind kind = GemmKind::forward;
+  double m = 0;
+  double n = 0;
+  double k = 0;
+  double flops_per_ns = 0;  ///< sustained, launch gaps included
+};
+
+struct AttentionRow {
+  bool backward = false;
+  double batch = 0;
+  double seq = 0;
+  double heads = 0;
+  double head_dim = 0;
+  double ns = 0;
+};
+
+/// Times of one collective over `ranks` GPUs of a domain.
+struct CollectiveRow {
+  double ranks = 0;
+  double bytes = 0;  ///< of the full (gathered) buffer
+  double all_gather_ns = 0;
+  double reduce_scatter_ns = 0;
+  double all_reduce_ns = 0;
+};
+
+struct CostTables {
+  std::vector<GemmRow> gemm;
+  std::vector<AttentionRow> attention;
+  std::vector<CollectiveRow> collective;
+};
+
+/// Columns kind (fwd, dgrad, wgrad), M, N, K, tflops. Every kind must occur.
+[[nodiscard]] Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text,
+                                                            const std::string& where);
+
+/// Columns direction (fwd, bwd), B, S, heads, head_dim, ms. Both directions must occur.
+[[nodiscard]] Result<std::vector<AttentionRow>> parse_attention_table(std::string_view text,
+                                                                      const std::string& where);
+
+/// Columns n, mbytes (MiB), ag_ms, rs_ms, ar_ms; sorted by n, then mbytes. Every n must have the
+/// same sizes, at least two of them.
+[[nodiscard]] Result<std::vector<CollectiveRow>> parse_collective_table(std::string_view text,
+                                                                        const std::string& where);
+
+/// Reads the three files that the GPU names. Errors name file, line and column.
+[[nodiscard]] Result<CostTables> load_cost_tables(const TableFiles& files);
+
+}  // namespace mfsdp

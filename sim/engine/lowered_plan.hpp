@@ -1,0 +1,79 @@
+// A plan made ready to run: ids resolved, ops priced, waits turned into counts (track_table.hpp),
+// and one list of entries for each segment and stream.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "sim/engine/plan_ids.hpp"
+#include "sim/engine/prices.hpp"
+#include "sim/engine/track_table.hpp"
+
+namespace mfsdp {
+
+/// The latest record before the wait in host order.
+struct LoweredWait {
+  Target first;  ///< in instance 0 of the segment
+  Target later;  ///< in its other instances
+
+  [[nodiscard]] const Target& target(std::int64_t instance) const {
+    return instance == 0 ? first : later;
+  }
+};
+
+/// One collective, or those of a group: its launch takes their bandwidth parts and one latency.
+struct Launch {
+  Target turn;  ///< launches of one communicator run in host order
+  std::int64_t slowdown = 0;
+  std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
+  int link = 0;
+  std::uint32_t unit = 0;              ///< position in the program's units, or their number
+  std::vector<std::uint32_t> members;  ///< collectives, positions in the segment
+};
+
+enum class Action : std::uint8_t { acquire, copy, kernel, launch, record, release, wait };
+
+/// What a stream does next.
+struct Entry {
+  Action action = Action::kernel;
+  std::uint32_t op = 0;      ///< position in the segment; of a group, its end
+  std::uint32_t detail = 0;  ///< position of the launch, wait or buffer; or the record's track
+  std::int64_t duration = 0;
+};
+
+/// Where the host waits.
+struct HostEntry {
+  std::uint32_t op = 0;
+  std::uint32_t wait = 0;
+};
+
+struct LoweredSegment {
+  std::uint32_t source = 0;  ///< position in the plan
+  std::int64_t repeat = 1;
+  std::int64_t length = 0;  ///< ops
+  std::int64_t begin = 0;   ///< of its first instance, in ops from the step's start
+  std::vector<std::vector<Entry>> streams;
+  std::vector<HostEntry> host;
+};
+
+struct LoweredPlan {
+  std::vector<LoweredSegment> segments;     ///< those that run at least once
+  std::int64_t length = 0;                  ///< ops in a step
+  std::int64_t entries = 0;                 ///< entries of all streams in a step
+  std::int64_t spans = 0;                   ///< kernels, collectives and copies in a step
+  std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise
+  std::vector<LoweredWait> waits;
+  std::vector<Launch> launches;
+  std::vector<std::uint32_t> live_in;  ///< buffers live before the first op
+};
+
+/// Most ops of one step that are worth simulating; more is an error.
+inline constexpr std::int64_t kMostOps = std::int64_t{1} << 27;
+
+/// Resolves, prices and orders. Errors name the op, as simulate() states.
+[[nodiscard]] Result<LoweredPlan> lower(const Program& program, const Plan& plan,
+                                        const PlanIds& ids, const Prices& prices);
+
+}  // namespace mfsdp

@@ -1,0 +1,54 @@
+// Live bytes of the device pools over simulated time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/plan.hpp"
+#include "core/plan/result.hpp"
+#include "sim/engine/plan_ids.hpp"
+
+namespace mfsdp {
+
+class MemoryLedger {
+ public:
+  using CategoryBytes = std::array<Bytes, Names<Category>::values.size()>;
+
+  /// Persistent buffers are live from the start, and so are `live_in` (positions). Errors: a pool
+  /// id that does not resolve.
+  static Result<MemoryLedger> open(const Program& program, const PlanIds& ids,
+                                   const std::vector<std::uint32_t>& live_in);
+
+  /// Forgets peak and points, and begins with a point of what is live now.
+  void begin_window(std::int64_t now);
+
+  enum class Outcome { done, new_peak, refused };
+  /// Refused when the buffer is live. `keep` says whether to keep a point.
+  Outcome acquire(std::uint32_t buffer, std::int64_t now, bool keep);
+  /// Refused when the buffer is not live.
+  Outcome release(std::uint32_t buffer, std::int64_t now, bool keep);
+
+  [[nodiscard]] Bytes peak() const { return peak_; }
+  [[nodiscard]] const CategoryBytes& peak_categories() const { return peak_categories_; }
+  /// Times are absolute.
+  [[nodiscard]] std::vector<MemoryPoint> take_points() { return std::move(points_); }
+
+ private:
+  struct Entry {
+    Bytes size;  ///< 0 in host memory
+    Category category = Category::activation;
+    bool live = false;
+  };
+
+  void add(Entry& entry);
+
+  std::vector<Entry> entries_;  // by position in the program's buffers
+  CategoryBytes live_{};
+  Bytes total_;
+  Bytes peak_;
+  CategoryBytes peak_categories_{};
+  std::vector<MemoryPoint> points_;
+};
+
+}  // namespace mfsdp

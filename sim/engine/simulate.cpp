@@ -1,0 +1,148 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "sim/engine/engine.hpp"
+#include "sim/engine/op_names.hpp"
+#include "sim/engine/simulation.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Bytes that one rank sends for all collectives of a step: (n - 1) / n of the full bytes; twice
+/// that for all_reduce, which is a reduce_scatter and an all_gather.
+TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanIds& ids) {
+  TrafficSummary traffic;
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) {
+      const auto* collective = std::get_if<Collective>(&op.body);
+      if (collective == nullptr || segment.repeat == 0) continue;
+      const std::int64_t ranks =
+          program.communicators[ids.communicators[collective->communicator]].size;
+      const Bytes bytes = bytes_of(collective->count, collective->dtype);
+      switch (collective->kind) {
+        case CollectiveKind::all_gather:  // count is what each rank sends
+          traffic.all_gather += bytes * (ranks - 1) * segment.repeat;
+          break;
+        case CollectiveKind::reduce_scatter:  // count is what each rank receives
+          traffic.reduce_scatter += bytes * (ranks - 1) * segment.repeat;
+          break;
+        case CollectiveKind::all_reduce: {
+          const Int128 sent = static_cast<Int128>(bytes.value) * 2 * (ranks - 1) / ranks;
+          traffic.all_reduce += Bytes(static_cast<std::int64_t>(sent)) * segment.repeat;
+          break;
+        }
+      }
+    }
+  return traffic;
+}
+
+TimeSummary time_of(const StepRecord& record) {
+  TimeSummary time;
+  time.step = Nanos(record.end - record.begin);
+  time.compute = Nanos(record.compute);
+  time.communication = Nanos(record.communication);
+  time.exposed_communication = Nanos(record.exposed);
+  time.idle = time.step - time.compute - time.exposed_communication;
+  time.contention = Nanos(static_cast<std::int64_t>(record.lost / kOne));
+  time.overlap_fraction =
+      record.communication == 0
+          ? 1.0
+          : 1.0 - static_cast<double>(record.exposed) / static_cast<double>(record.communication);
+  return time;
+}
+
+/// The op that the memory of the peak is for: the next on the acquire's stream that takes time or,
+/// at the segment's end, the one before.
+std::string peak_op(const Plan& plan, std::optional<OpPlace> peak) {
+  if (!peak) return "start of the step";
+  const std::span<const Op> ops = plan.segments[peak->segment].ops;
+  const Op& acquire = ops[peak->op];
+  const auto is_user = [&](const Op& op) { return takes_time(op) && op.stream == acquire.stream; };
+  const auto after = std::ranges::find_if(ops.subspan(peak->op), is_user);
+  if (after != ops.end()) return after->name;
+  for (std::size_t i = peak->op; i > 0; --i)
+    if (is_user(ops[i - 1])) return ops[i - 1].name;
+  return acquire.name;
+}
+
+std::vector<OpTime> timeline_of(const Program& program, const Plan& plan, const PlanIds& ids,
+                                std::span<const OpSpan> spans) {
+  std::vector<OpTime> timeline;
+  timeline.reserve(spans.size());
+  for (const OpSpan& span : spans) {
+    if (span.instance >= 2) continue;
+    const Segment& segment = plan.segments[span.segment];
+    const Op& op = segment.ops[span.op];
+    OpTime time;
+    time.op = op.id;
+    time.name = op.name;
+    time.stream = to_string(program.streams[ids.streams[op.stream]].role);
+    time.kind = kind_name(op);
+    time.segment = segment.name;
+    time.instance = span.instance;
+    time.start = span.start;
+    time.end = span.end;
+    timeline.push_back(std::move(time));
+  }
+  return timeline;
+}
+
+std::vector<ExposedUnit> exposed_of(const Program& program, const StepRecord& record) {
+  std::vector<ExposedUnit> exposed;
+  for (std::size_t unit = 0; unit < record.exposed_by_unit.size(); ++unit) {
+    if (record.exposed_by_unit[unit] == 0) continue;
+    const std::string name =
+        unit < program.units.size() ? program.units[unit].name : std::string(kNoUnit);
+    exposed.push_back({.unit = name, .exposed = Nanos(record.exposed_by_unit[unit])});
+  }
+  std::ranges::stable_sort(exposed, std::greater{}, &ExposedUnit::exposed);
+  return exposed;
+}
+
+Result<Simulation> simulate_checked(const Program& program, const Plan& plan,
+                                    const Prices& prices) {
+  const PlanIds ids(program);
+  MFSDP_LET(lowered, lower(program, plan, ids, prices));
+  MFSDP_LET(memory, MemoryLedger::open(program, ids, lowered.live_in));
+  MFSDP_LET(record, Engine(program, plan, lowered, memory).run());
+
+  const Nanos begin(record.begin);
+  for (OpSpan& span : record.spans) {
+    span.start -= begin;
+    span.end -= begin;
+  }
+  std::ranges::sort(record.spans, [](const OpSpan& a, const OpSpan& b) {
+    return std::tie(a.start, a.segment, a.instance, a.op) <
+           std::tie(b.start, b.segment, b.instance, b.op);
+  });
+
+  Simulation simulation;
+  simulation.time = time_of(record);
+  simulation.traffic = traffic_of(program, plan, ids);
+  simulation.memory.peak = memory.peak();
+  simulation.memory.peak_op = peak_op(plan, record.peak);
+  simulation.memory.categories = memory.peak_categories();
+  simulation.timeline = timeline_of(program, plan, ids, record.spans);
+  simulation.memory_timeline = memory.take_points();
+  for (MemoryPoint& point : simulation.memory_timeline) point.at -= begin;
+  simulation.exposed_units = exposed_of(program, record);
+  simulation.spans = std::move(record.spans);
+  return simulation;
+}
+
+}  // namespace
+
+Result<Simulation> simulate(const Program& program, const Plan& plan, const Prices& prices) {
+  try {
+    return simulate_checked(program, plan, prices);
+  } catch (const OverflowError& error) {
+    return fail(plan.name, fmt::format("times or bytes out of range: {}", error.what()));
+  }
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,62 @@
+// A training step on simulated time.
+//
+//   host     issues ops in plan order at no cost; a host_wait holds it back
+//   streams  run their ops in order; a wait holds its stream until its record has run
+//   kernels  run at (1 - sum of slowdowns of the collectives beside them), at least 1/4
+//   links    collectives that want more than a link has share it in proportion
+//
+// Steps follow each other without a barrier, so a step has no natural start. Let C(k) be the time
+// when the last op of step k ends. The reported step is the second one, in the window
+// [C(1), C(2)); the third step runs ahead in it as far as the plan allows, as the second did in
+// the first. In steady state C(k + 1) - C(k) repeats, and every nanosecond belongs to one step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/plan/result.hpp"
+#include "sim/engine/prices.hpp"
+
+namespace mfsdp {
+
+/// When one instance of a kernel, collective or copy of the second step ran, relative to C(1).
+/// Ops that ran ahead, under the end of the step before, start below 0.
+struct OpSpan {
+  std::uint32_t segment = 0;  ///< position in the plan
+  std::uint32_t op = 0;       ///< position in the segment
+  std::int64_t instance = 0;  ///< of the segment
+  Nanos start;
+  Nanos end;
+};
+
+struct Simulation {
+  /// step = compute + exposed_communication + idle, exactly. Compute is the union of kernels and
+  /// copies on streams of role compute; communication the union of collectives on all streams. The
+  /// rates (tokens/s, FLOP/s, MFU) are left to the caller.
+  TimeSummary time;
+  TrafficSummary traffic;
+  /// Only `peak`, `peak_op` and `categories` are filled, for device pools and without `runtime`.
+  MemorySummary memory;
+  /// Kernels, collectives and copies by start. Of a repeated segment only instances 0 and 1.
+  std::vector<OpTime> timeline;
+  /// One point for each acquire and release in the window, host pools excluded. Of a repeated
+  /// segment only those of instances 0 and 1.
+  std::vector<MemoryPoint> memory_timeline;
+  /// Largest first. A stretch of exposed communication belongs to the collective that the compute
+  /// stream waits for or, where it waits for none that runs, to the one with most time left.
+  std::vector<ExposedUnit> exposed_units;
+  /// All of the step when they are at most kMostSpans; else only instances 0 and 1 of a segment.
+  std::vector<OpSpan> spans;
+};
+
+inline constexpr std::int64_t kMostSpans = 50'000;
+
+/// Simulates `plan`, one of the program's plans. Errors name the op: an id that does not resolve, a
+/// wait for a record that never ran, an acquire of a live buffer or release of a dead one, a group
+/// that does not close, a negative price, times beyond 2^63 ns.
+[[nodiscard]] Result<Simulation> simulate(const Program& program, const Plan& plan,
+                                          const Prices& prices);
+
+}  // namespace mfsdp

@@ -1,0 +1,149 @@
+#include "sim/hardware/gpu.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/hardware/toml_fields.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr FieldRange kTeraflops{0.01, 1e6};
+constexpr FieldRange kBandwidth{0.01, 1e6};  // GB/s
+constexpr FieldRange kNanoseconds{0, 1e9};   // a second
+constexpr FieldRange kScale{0.001, 1000};
+constexpr FieldRange kFraction{0.01, 1};
+constexpr FieldRange kBytes{1e6, 1e15};  // a petabyte
+constexpr FieldRange kCount{1, 65536};
+
+LinkKind link_kind(TomlFields& fields) {
+  const std::string kind = fields.text("link.kind");
+  if (kind == "pcie") return LinkKind::pcie;
+  if (kind == "xgmi") return LinkKind::xgmi;
+  if (kind != "nvlink") fields.reject("link.kind", "must be \"nvlink\", \"pcie\" or \"xgmi\"");
+  return LinkKind::nvlink;
+}
+
+void read_compute(TomlFields& fields, Gpu& gpu) {
+  gpu.title = fields.text("title");
+  gpu.calibration = fields.text("calibration");
+  if (gpu.calibration != "measured" && gpu.calibration != "datasheet")
+    fields.reject("calibration", "must be \"measured\" or \"datasheet\"");
+  gpu.bf16 = fields.number("compute.bf16_tflops", kTeraflops);
+  gpu.fp32 = fields.number("compute.fp32_tflops", kTeraflops);
+  gpu.sms = fields.integer("compute.sms", kCount);
+  gpu.gemm_scale = fields.number("compute.gemm_scale", kScale);
+  gpu.attention_scale = fields.number("compute.attention_scale", kScale);
+  gpu.launch = Nanos(fields.integer("compute.launch_ns", kNanoseconds));
+}
+
+void read_memory(TomlFields& fields, Gpu& gpu) {
+  gpu.capacity = Bytes(fields.integer("memory.capacity_bytes", kBytes));
+  gpu.memory_bandwidth = fields.number("memory.gb_per_s", kBandwidth);
+  gpu.copy_fraction = fields.number("memory.copy_fraction", kFraction);
+  gpu.runtime = Bytes(fields.integer("memory.runtime_bytes", FieldRange{0, 1e15}));
+  gpu.runtime_source = fields.text("memory.runtime_source");
+  gpu.host_bandwidth = fields.number("memory.host_gb_per_s", kBandwidth);
+  if (gpu.runtime >= gpu.capacity)
+    fields.reject("memory.runtime_bytes", "must be less than memory.capacity_bytes");
+}
+
+void read_links(TomlFields& fields, Gpu& gpu) {
+  gpu.link = link_kind(fields);
+  gpu.link_bandwidth = fields.number("link.gb_per_s", kBandwidth);
+  gpu.link_efficiency = fields.number("link.efficiency", kScale);
+  gpu.per_peer_bandwidth = fields.optional_number("link.per_peer_gb_per_s", kBandwidth);
+  gpu.domain = fields.integer("link.domain", kCount);
+  gpu.collective_sms = fields.integer("link.collective_sms", kCount);
+  gpu.gpus_per_node = fields.integer("node.gpus", kCount);
+  gpu.nics_per_node = fields.integer("node.nics", kCount);
+  gpu.nic_bandwidth = fields.number("node.nic_gb_per_s", kBandwidth);
+  gpu.nic_latency = Nanos(fields.integer("node.nic_latency_ns", kNanoseconds));
+  if (gpu.collective_sms > gpu.sms)
+    fields.reject("link.collective_sms", "must not exceed compute.sms");
+}
+
+void read_tables(TomlFields& fields, Gpu& gpu) {
+  const bool given = fields.has("tables.gemm") || fields.has("tables.attention") ||
+                     fields.has("tables.collective");
+  const auto path = [&](std::string_view key) {
+    return std::filesystem::path(given ? fields.text(key) : fields.text_or(key, ""));
+  };
+  gpu.tables = TableFiles{.gemm = path("tables.gemm"),
+                          .attention = path("tables.attention"),
+                          .collective = path("tables.collective")};
+}
+
+void read_sources(TomlFields& fields, Gpu& gpu) {
+  const std::vector<std::string> known = fields.known_keys();
+  gpu.sources = fields.texts_below("source");
+  for (const auto& [key, source] : gpu.sources) {
+    if (std::ranges::find(known, key) == known.end())
+      fields.reject("source." + key, fmt::format("is the source of no key; the closest is \"{}\"",
+                                                 closest_name(key, known)));
+  }
+}
+
+bool is_path(const std::string& name_or_path) {
+  return name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".toml");
+}
+
+Result<std::filesystem::path> find_gpu_file(const std::string& name_or_path,
+                                            const std::filesystem::path& gpus_dir) {
+  if (is_path(name_or_path)) return std::filesystem::path(name_or_path);
+  MFSDP_LET(names, list_gpus(gpus_dir));
+  if (std::ranges::find(names, name_or_path) == names.end())
+    return fail("--gpu", fmt::format("unknown GPU \"{}\"; the closest is \"{}\" (--list-gpus shows "
+                                     "all; a TOML file works too)",
+                                     name_or_path, closest_name(name_or_path, names)));
+  return gpus_dir / (name_or_path + ".toml");
+}
+
+}  // namespace
+
+Result<Gpu> parse_gpu(std::string_view text, const std::string& where) {
+  MFSDP_LET(fields, TomlFields::parse(text, where));
+  Gpu gpu;
+  read_compute(fields, gpu);
+  read_memory(fields, gpu);
+  read_links(fields, gpu);
+  read_tables(fields, gpu);
+  read_sources(fields, gpu);
+  MFSDP_TRY(fields.finish());
+  return gpu;
+}
+
+Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::path& gpus_dir) {
+  MFSDP_LET(path, find_gpu_file(name_or_path, gpus_dir));
+  MFSDP_LET(text, read_small_file(path.string()));
+  MFSDP_LET(gpu, parse_gpu(text, path.string()));
+  gpu.name = path.stem().string();
+  if (gpu.tables.gemm.empty()) {
+    gpu.tables = TableFiles{.gemm = gpus_dir / "tables" / "h200_gemm_bf16.csv",
+                            .attention = gpus_dir / "tables" / "h200_attention_bf16.csv",
+                            .collective = gpus_dir / "tables" / "h200_nccl.csv"};
+  } else {
+    const std::filesystem::path folder = path.parent_path();
+    gpu.tables = TableFiles{.gemm = folder / gpu.tables.gemm,
+                            .attention = folder / gpu.tables.attention,
+                            .collective = folder / gpu.tables.collective};
+  }
+  return gpu;
+}
+
+Result<std::vector<std::string>> list_gpus(const std::filesystem::path& gpus_dir) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (auto entry = std::filesystem::directory_iterator(gpus_dir, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".toml") names.push_back(entry->path().stem().string());
+  }
+  if (error)
+    return fail(gpus_dir.string(), "GPU catalogue cannot be read: " + error.message(),
+                Fault::environment);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,82 @@
+// One kind of GPU: what the simulator must know to price work on it, and where each value is from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/quantity.hpp"
+
+namespace mfsdp {
+
+using BytesPerNano = double;  ///< = 10^9 bytes per second, GB/s
+using Teraflops = double;     ///< 10^12 floating point operations per second
+
+/// What joins the GPUs of a domain. Decides NCCL's latency per hop.
+enum class LinkKind { nvlink, pcie, xgmi };
+
+/// Files of measured prices; they hold for an H200 and are scaled to other GPUs.
+struct TableFiles {
+  std::filesystem::path gemm;
+  std::filesystem::path attention;
+  std::filesystem::path collective;
+};
+
+struct Gpu {
+  std::string name;         ///< catalogue name, the file's stem
+  std::string title;        ///< as the vendor calls it
+  std::string calibration;  ///< "measured": the tables are of this GPU; else "datasheet"
+
+  Teraflops bf16 = 0;          ///< dense peak; MFU is relative to it
+  Teraflops fp32 = 0;          ///< without tensor cores
+  std::int64_t sms = 0;        ///< streaming multiprocessors or compute units
+  double gemm_scale = 1;       ///< sustained GEMM rate relative to the tables'
+  double attention_scale = 1;  ///< likewise for attention
+  Nanos launch;                ///< a kernel that does nothing, gap to the next one included
+
+  Bytes capacity;                     ///< device memory that a process can address
+  BytesPerNano memory_bandwidth = 0;  ///< nominal
+  double copy_fraction = 0;           ///< of it that a large device copy sustains
+  Bytes runtime;                      ///< driver, context, NCCL and libraries, outside all pools
+  std::string runtime_source;         ///< where that figure is from
+  BytesPerNano host_bandwidth = 0;    ///< to and from host memory, each way
+
+  LinkKind link = LinkKind::nvlink;
+  BytesPerNano link_bandwidth = 0;  ///< to all peers together, per direction
+  double link_efficiency = 1;       ///< of NCCL on this link relative to H200's NVLink
+  std::optional<BytesPerNano> per_peer_bandwidth;  ///< without a switch: of the link to one peer
+  std::int64_t domain = 8;                         ///< GPUs that one such fabric joins
+  std::int64_t collective_sms = 0;                 ///< SMs that a running collective occupies
+
+  std::int64_t gpus_per_node = 8;  ///< of the usual machine
+  std::int64_t nics_per_node = 0;
+  BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
+  Nanos nic_latency;               ///< added to each hop between nodes
+
+  TableFiles tables;
+  std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
+
+  /// Bytes per nanosecond that a large device copy moves, read and written counted both.
+  [[nodiscard]] BytesPerNano copy_bandwidth() const { return memory_bandwidth * copy_fraction; }
+};
+
+/// Reads one GPU file. `where` is the file's name for errors, which name line, key and what was
+/// expected: wrong type, missing or unknown keys, values out of range. Table paths stay as written;
+/// without a [tables] section they are empty.
+[[nodiscard]] Result<Gpu> parse_gpu(std::string_view text, const std::string& where);
+
+/// `name_or_path`: a catalogue name (<gpus_dir>/<name>.toml) or a TOML file, recognised by a
+/// slash or by ending in ".toml". Table paths are relative to the file; a file without [tables]
+/// takes the H200 tables in `gpus_dir`. An unknown name is answered with the closest one.
+[[nodiscard]] Result<Gpu> load_gpu(const std::string& name_or_path,
+                                   const std::filesystem::path& gpus_dir);
+
+/// Catalogue names, sorted.
+[[nodiscard]] Result<std::vector<std::string>> list_gpus(const std::filesystem::path& gpus_dir);
+
+}  // namespace mfsdp

@@ -1,0 +1,236 @@
+#include "sim/hardware/toml_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+// toml++ 3.3 asserts (and under NDEBUG assumes) what the text "[#" breaks, although its next lines
+// report that very mistake. Without the assertion they do.
+#undef NDEBUG
+#define TOML_ASSERT(condition) static_cast<void>(0)
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+namespace mfsdp {
+namespace {
+
+/// Keys can hold any character; messages stay on one line.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char c : text.substr(0, 80))
+    shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return shown;
+}
+
+std::string at_line(const std::string& where, std::uint32_t line) {
+  return line == 0 ? where : fmt::format("{}:{}", where, line);
+}
+
+void flatten(const toml::table& table, const std::string& prefix, std::vector<TomlEntry>& out) {
+  for (auto&& [key, node] : table) {
+    std::string name = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) {
+      flatten(*inner, name + ".", out);
+      continue;
+    }
+    TomlEntry entry{.key = std::move(name), .value = {}, .line = key.source().begin.line};
+    if (const auto* text = node.as_string()) entry.value = text->get();
+    if (const auto* integer = node.as_integer()) entry.value = integer->get();
+    if (const auto* real = node.as_floating_point()) entry.value = real->get();
+    out.push_back(std::move(entry));
+  }
+}
+
+/// The text in ASCII: characters beyond it become "?" in comments and are errors elsewhere.
+/// toml++ 3.3 has undefined behaviour for some of them outside strings (U+00A1 is enough).
+Result<std::string> ascii_of(std::string_view text, const std::string& where) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  std::string ascii(text);
+  std::uint32_t line = 1;
+  bool comment = false;
+  for (char& c : ascii) {
+    if (c == '\n') {
+      ++line;
+      comment = false;
+    }
+    if (c == '#') comment = true;
+    if (static_cast<unsigned char>(c) < 0x80) continue;
+    if (!comment)
+      return fail(at_line(where, line), "holds a character beyond ASCII outside a comment");
+    c = '?';
+  }
+  return ascii;
+}
+
+std::string limits(FieldRange range) {
+  return fmt::format("from {} to {}", range.least, range.most);
+}
+
+}  // namespace
+
+Result<TomlFields> TomlFields::parse(std::string_view text, const std::string& where) {
+  MFSDP_LET(ascii, ascii_of(text, where));
+  const toml::parse_result parsed = toml::parse(ascii);
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    return fail(at_line(where, error.source().begin.line),
+                fmt::format("not TOML: {}", printable(error.description())));
+  }
+  TomlFields fields(where);
+  flatten(parsed.table(), "", fields.entries_);
+  std::ranges::stable_sort(fields.entries_, {}, &TomlEntry::line);
+  return fields;
+}
+
+TomlEntry* TomlFields::find(std::string_view key) {
+  known_.emplace_back(key);
+  const auto found = std::ranges::find(entries_, key, &TomlEntry::key);
+  if (found == entries_.end()) return nullptr;
+  found->used = true;
+  return &*found;
+}
+
+TomlEntry* TomlFields::require(std::string_view key, std::string_view expected) {
+  TomlEntry* entry = find(key);
+  if (entry == nullptr && !mistake_)
+    mistake_ = Error{where_, fmt::format("{} is missing; expected {}", key, expected)};
+  return entry;
+}
+
+bool TomlFields::has(std::string_view key) const {
+  return std::ranges::find(entries_, key, &TomlEntry::key) != entries_.end();
+}
+
+void TomlFields::reject(std::string_view key, std::string what) {
+  if (mistake_) return;
+  const auto found = std::ranges::find(entries_, key, &TomlEntry::key);
+  const std::uint32_t line = found == entries_.end() ? 0 : found->line;
+  mistake_ = Error{at_line(where_, line), fmt::format("{} {}", printable(key), what)};
+}
+
+std::string TomlFields::text(std::string_view key) {
+  TomlEntry* entry = require(key, "text in quotes");
+  if (entry == nullptr) return {};
+  const auto* value = std::get_if<std::string>(&entry->value);
+  if (value == nullptr || value->empty()) {
+    reject(key, "must be text in quotes, not empty");
+    return {};
+  }
+  return *value;
+}
+
+std::string TomlFields::text_or(std::string_view key, std::string otherwise) {
+  if (has(key)) return text(key);
+  known_.emplace_back(key);
+  return otherwise;
+}
+
+double TomlFields::checked_number(TomlEntry& entry, FieldRange range) {
+  double value = NAN;
+  if (const auto* integer = std::get_if<std::int64_t>(&entry.value))
+    value = static_cast<double>(*integer);
+  else if (const auto* real = std::get_if<double>(&entry.value))
+    value = *real;
+  else
+    reject(entry.key, fmt::format("must be a number {}", limits(range)));
+  if (!(value >= range.least && value <= range.most)) {
+    reject(entry.key, fmt::format("is {}; expected a number {}", value, limits(range)));
+    return 0;
+  }
+  return value;
+}
+
+double TomlFields::number(std::string_view key, FieldRange range) {
+  TomlEntry* entry = require(key, fmt::format("a number {}", limits(range)));
+  return entry == nullptr ? 0 : checked_number(*entry, range);
+}
+
+std::optional<double> TomlFields::optional_number(std::string_view key, FieldRange range) {
+  TomlEntry* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
+  return checked_number(*entry, range);
+}
+
+std::int64_t TomlFields::integer(std::string_view key, FieldRange range) {
+  TomlEntry* entry = require(key, fmt::format("an integer {}", limits(range)));
+  if (entry == nullptr) return 0;
+  const auto* value = std::get_if<std::int64_t>(&entry->value);
+  if (value == nullptr) {
+    reject(key, fmt::format("must be an integer {}", limits(range)));
+    return 0;
+  }
+  return checked_number(*entry, range) == 0 ? 0 : *value;
+}
+
+std::vector<std::pair<std::string, std::string>> TomlFields::texts_below(std::string_view table) {
+  const std::string prefix = std::string(table) + ".";
+  std::vector<std::pair<std::string, std::string>> found;
+  for (TomlEntry& entry : entries_) {
+    if (!entry.key.starts_with(prefix)) continue;
+    entry.used = true;
+    if (const auto* value = std::get_if<std::string>(&entry.value))
+      found.emplace_back(entry.key.substr(prefix.size()), *value);
+    else
+      reject(entry.key, "must be text in quotes");
+  }
+  return found;
+}
+
+Result<void> TomlFields::finish() {
+  for (const TomlEntry& entry : entries_) {
+    if (entry.used) continue;
+    // A misspelt key also leaves its field missing; the misspelling is the better message.
+    return fail(at_line(where_, entry.line),
+                fmt::format("unknown key \"{}\"; the closest is \"{}\"", printable(entry.key),
+                            closest_name(entry.key, known_)));
+  }
+  if (mistake_) return tl::unexpected<Error>(*mistake_);
+  return {};
+}
+
+std::string closest_name(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string_view key = word.substr(0, 64);
+  std::string best;
+  std::size_t least = SIZE_MAX;
+  for (const std::string& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (std::size_t i = 0; i < key.size(); ++i) {
+      std::size_t diagonal = std::exchange(row[0], i + 1);
+      for (std::size_t j = 0; j < candidate.size(); ++j) {
+        const std::size_t replaced = diagonal + (key[i] == candidate[j] ? 0 : 1);
+        diagonal = row[j + 1];
+        row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+      }
+    }
+    if (row.back() >= least) continue;
+    least = row.back();
+    best = candidate;
+  }
+  return best;
+}
+
+Result<std::string> read_small_file(const std::string& path) {
+  constexpr std::uintmax_t kLimit = 1 << 20;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return fail(path, "is a directory, not a file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(path, "cannot be opened");
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (!error && size > kLimit) return fail(path, "is larger than 1 MiB");
+  std::string text;
+  text.resize(kLimit + 1);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return fail(path, "cannot be read", Fault::environment);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kLimit) return fail(path, "is larger than 1 MiB");
+  return text;
+}
+
+}  // namespace mfsdp

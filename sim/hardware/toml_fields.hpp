@@ -1,0 +1,75 @@
+// A TOML file as a flat list of named values, checked field by field.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// One value; tables are joined into the key with dots: "memory.capacity_bytes".
+struct TomlEntry {
+  std::string key;
+  std::variant<std::monostate, std::string, std::int64_t, double> value;  ///< none: another type
+  std::uint32_t line = 0;
+  bool used = false;
+};
+
+/// Inclusive limits of a field, in the field's unit.
+struct FieldRange {
+  double least = 0;
+  double most = 0;
+};
+
+/// Reads fields by key and remembers the first mistake, so that a reader lists its fields plainly
+/// and asks for the outcome once. Wrong fields read as 0 or "".
+class TomlFields {
+ public:
+  /// Errors on text that is not TOML, with file and line. Beyond comments it must be ASCII.
+  [[nodiscard]] static Result<TomlFields> parse(std::string_view text, const std::string& where);
+
+  [[nodiscard]] std::string text(std::string_view key);
+  [[nodiscard]] std::string text_or(std::string_view key, std::string otherwise);
+  /// A finite number, integer or not, within the range.
+  [[nodiscard]] double number(std::string_view key, FieldRange range);
+  [[nodiscard]] std::optional<double> optional_number(std::string_view key, FieldRange range);
+  [[nodiscard]] std::int64_t integer(std::string_view key, FieldRange range);
+  /// All text values below `table`, with their keys relative to it.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> texts_below(
+      std::string_view table);
+
+  [[nodiscard]] bool has(std::string_view key) const;
+  /// Every key asked for so far.
+  [[nodiscard]] const std::vector<std::string>& known_keys() const { return known_; }
+  /// Notes a mistake at that key's line, unless an earlier one was noted.
+  void reject(std::string_view key, std::string what);
+  /// The first mistake, or an error for the first key that nothing asked for.
+  [[nodiscard]] Result<void> finish();
+
+ private:
+  explicit TomlFields(std::string where) : where_(std::move(where)) {}
+  [[nodiscard]] TomlEntry* find(std::string_view key);
+  [[nodiscard]] TomlEntry* require(std::string_view key, std::string_view expected);
+  [[nodiscard]] double checked_number(TomlEntry& entry, FieldRange range);
+
+  std::string where_;
+  std::vector<TomlEntry> entries_;
+  std::vector<std::string> known_;
+  std::optional<Error> mistake_;
+};
+
+/// The candidate with the fewest letters to change, or "" without candidates.
+[[nodiscard]] std::string closest_name(std::string_view word,
+                                       const std::vector<std::string>& candidates);
+
+/// A text file of at most 1 MiB. Errors name the file.
+[[nodiscard]] Result<std::string> read_small_file(const std::string& path);
+
+}  // namespace mfsdp

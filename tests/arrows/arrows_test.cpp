@@ -1,0 +1,228 @@
+// Guards the arrows of the design (table in core/README.md): first that each rule can fail, then
+// that the tree keeps them all.
+#include "tests/arrows/arrows.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace mfsdp::arrows {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::string listing(const std::vector<Violation>& violations) {
+  std::ostringstream text;
+  for (const auto& v : violations) text << v.path << ":" << v.line << ": " << v.what << "\n";
+  return text.str();
+}
+
+// ---- the tree --------------------------------------------------------------------------------
+
+TEST(Tree, KeepsEveryRule) {
+  const std::vector<File> files = read_tree(MFSDP_SOURCE_DIR);
+  ASSERT_GT(files.size(), 20u) << "the tree was not found at " << MFSDP_SOURCE_DIR;
+  EXPECT_EQ(listing(check(files)), "");
+}
+
+TEST(Tree, EveryRoomSeesRoomsOfTheTable) {
+  std::set<std::string_view> names;
+  for (const Room& room : rooms()) {
+    // Only rooms above it in the table: so there is no circle.
+    for (const auto seen : room.sees) EXPECT_TRUE(names.contains(seen)) << room.name << ' ' << seen;
+    EXPECT_TRUE(names.insert(room.name).second) << room.name;
+  }
+}
+
+TEST(Tree, TheReadmeShowsTheSameTable) {
+  std::ifstream in(std::string(MFSDP_SOURCE_DIR) + "/core/README.md");
+  const std::string readme{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  for (const Room& room : rooms()) {
+    std::string row = "| " + std::string(room.name) + " | `" + std::string(room.target) + "` | ";
+    for (std::size_t i = 0; i < room.folders.size(); ++i)
+      row += (i > 0 ? ", `" : "`") + std::string(room.folders[i]) + "`";
+    row += " | ";
+    for (std::size_t i = 0; i < room.sees.size(); ++i)
+      row += (i > 0 ? ", " : "") + std::string(room.sees[i]);
+    row += room.sees.empty() ? "– |" : " |";
+    EXPECT_THAT(readme, HasSubstr(row));
+  }
+}
+
+// ---- rules that must be able to fail ---------------------------------------------------------
+
+TEST(Includes, FollowTheTable) {
+  EXPECT_THAT(check_includes({"sim/engine/a.cpp", "#include \"core/memory/allocation.hpp\"\n"}),
+              IsEmpty());
+  // What a room sees brings what that room sees: sim -> planner -> plan.
+  EXPECT_THAT(check_includes({"sim/engine/a.cpp", "#include \"core/plan/plan.hpp\"\n"}), IsEmpty());
+  EXPECT_THAT(check_includes({"sim/engine/a.cpp", "#include \"sim/cost/b.hpp\"\n"}), IsEmpty());
+}
+
+TEST(Includes, ArrowsAgainstTheTableAreFound) {
+  const std::vector<File> wrong{
+      {"core/plan/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
+      {"core/memory/a.cpp", "#include \"sim/engine/engine.hpp\"\n"},
+      {"core/cli/a.hpp", "#include \"core/memory/allocation.hpp\"\n"},
+      {"sim/engine/a.cpp", "#include \"reports/store/store.hpp\"\n"},
+      {"sim/engine/a.cpp", "#include \"core/cli/flags.hpp\"\n"},
+      {"reports/store/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
+      {"reports/store/a.cpp", "#include \"reports/html/page.hpp\"\n"},
+      {"verify/checker/a.cpp", "#include \"core/plan/plan.hpp\"\n"},
+      {"verify/cpu/a.cpp", "#include \"core/memory/allocation.hpp\"\n"},
+      {"gpu_backend/train/a.cpp", "#include \"gpu_backend/cuda/stream.hpp\"\n"},
+      {"gpu_backend/cuda/a.cu", "#include \"gpu_backend/train/loop.hpp\"\n"},
+  };
+  for (const File& file : wrong)
+    EXPECT_THAT(check_includes(file), SizeIs(1)) << file.path << ' ' << file.text;
+}
+
+TEST(Includes, NameTheLine) {
+  const auto found =
+      check_includes({"core/plan/a.cpp", "// one\n#include <vector>\n#include \"sim/x.hpp\"\n"});
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].line, 3u);
+  EXPECT_EQ(found[0].what, "plan may not see sim: \"sim/x.hpp\"");
+}
+
+TEST(Includes, StartAtTheRoot) {
+  EXPECT_THAT(check_includes({"core/plan/a.cpp", "#include \"plan.hpp\"\n"}), SizeIs(1));
+  EXPECT_THAT(check_includes({"core/plan/a.cpp", "#include \"../base/error.hpp\"\n"}), SizeIs(1));
+}
+
+TEST(Includes, EverySourceLiesInARoom) {
+  EXPECT_THAT(check_includes({"core/helpers/a.cpp", ""}), SizeIs(1));
+  EXPECT_THAT(check_includes({"verify/a.cpp", ""}), SizeIs(1));
+}
+
+TEST(Includes, OnlyMainsCompose) {
+  const std::string text =
+      "#include \"core/cli/flags.hpp\"\n#include \"reports/store/store.hpp\"\n";
+  EXPECT_THAT(check_includes({"sim/main.cpp", text}), IsEmpty());
+  EXPECT_THAT(check_includes({"sim/app.cpp", text}), SizeIs(2));
+}
+
+TEST(Libraries, StayInTheirRooms) {
+  const std::vector<File> wrong{
+      {"gpu_backend/train/a.cpp", "#include <cuda_runtime.h>\n"},
+      {"sim/engine/a.cpp", "#include <nccl.h>\n"},
+      {"core/runtime/a.hpp", "#include <cudnn.h>\n"},
+      {"sim/engine/a.cpp", "#include <SQLiteCpp/SQLiteCpp.h>\n"},
+      {"sim/main.cpp", "#include <sqlite3.h>\n"},
+      {"core/plan/a.cpp", "#include <boost/graph/adjacency_list.hpp>\n"},
+      {"sim/main.cpp", "#include <boost/program_options.hpp>\n"},
+      {"core/model/a.cpp", "#include <toml++/toml.h>\n"},
+      {"sim/engine/a.cpp", "#include <zlib.h>\n"},
+      // Right room, but a header:
+      {"core/schedule/a.hpp", "#include <boost/graph/adjacency_list.hpp>\n"},
+      {"core/plan/a.hpp", "#include <nlohmann/json.hpp>\n"},
+      {"sim/hardware/a.hpp", "#include <toml++/toml.h>\n"},
+      {"reports/store/a.hpp", "#include <SQLiteCpp/Database.h>\n"},
+      {"core/cli/a.hpp", "#include <boost/program_options.hpp>\n"},
+      {"sim/engine/a.hpp", "#include <boost/dynamic_bitset.hpp>\n"},
+  };
+  for (const File& file : wrong)
+    EXPECT_THAT(check_libraries(file), SizeIs(1)) << file.path << ' ' << file.text;
+}
+
+TEST(Libraries, AreFreeWhereTheyBelong) {
+  const std::vector<File> right{
+      {"gpu_backend/cuda/a.hpp", "#include <cuda_runtime.h>\n#include <nccl.h>\n"},
+      {"reports/store/a.cpp", "#include <SQLiteCpp/SQLiteCpp.h>\n#include <sqlite3.h>\n"},
+      {"reports/trace/a.cpp", "#include <zlib.h>\n"},
+      {"core/schedule/a.cpp", "#include <boost/graph/topological_sort.hpp>\n"},
+      {"core/cli/a.cpp", "#include <boost/program_options.hpp>\n"},
+      {"core/plan/a.cpp", "#include <nlohmann/json.hpp>\n#include <fmt/format.h>\n"},
+      {"sim/hardware/a.cpp", "#include <toml++/toml.h>\n"},
+      {"core/base/a.hpp", "#include <tl/expected.hpp>\n#include <vector>\n"},
+  };
+  for (const File& file : right) EXPECT_EQ(listing(check_libraries(file)), "");
+}
+
+TEST(Libraries, MayStandInAPrivateHeader) {
+  const std::vector<File> files{
+      {"core/plan/reader.hpp", "#include <nlohmann/json.hpp>\n"},
+      {"core/plan/plan_json.cpp", "#include \"core/plan/reader.hpp\"\n"},
+  };
+  EXPECT_EQ(listing(check(files)), "");
+  for (const char* outsider : {"core/plan/plan.hpp", "core/memory/a.cpp"}) {
+    std::vector<File> more = files;
+    more.push_back({outsider, "#include \"core/plan/reader.hpp\"\n"});
+    EXPECT_THAT(check(more), SizeIs(1)) << outsider;
+  }
+  // Privacy does not open a room to a library.
+  EXPECT_THAT(check({{"core/plan/a.hpp", "#include <toml++/toml.h>\n"}}), SizeIs(1));
+}
+
+TEST(Manners, LibrariesNeitherPrintNorExit) {
+  const std::vector<std::string> wrong{
+      "#include <iostream>\n", "std::cerr << 1;\n",        "printf(\"%d\", 1);\n",
+      "std::printf(\"x\");\n", "fprintf(stderr, \"\");\n", "fmt::print(\"x\");\n",
+      "if (x) exit(1);\n",     "std::exit(2);\n",          "std::abort();\n",
+      "  puts(\"x\");\n",
+  };
+  for (const std::string& text : wrong) {
+    EXPECT_THAT(check_manners({"core/plan/a.cpp", text}), SizeIs(1)) << text;
+    EXPECT_THAT(check_manners({"sim/main.cpp", text}), IsEmpty()) << text;
+    EXPECT_THAT(check_manners({"gpu_backend/cuda/memory_probe.cu", text}), IsEmpty()) << text;
+  }
+}
+
+TEST(Manners, WordsInCommentsStringsAndNamesAreFree) {
+  const std::vector<std::string> right{
+      "// printf(1) and exit(1)\n",   "/* std::cout\n exit(1) */ int a;\n",
+      "auto s = \"exit(1)\";\n",      "snprintf(buffer, size, \"x\");\n",
+      "on_exit(2); exit_code(3);\n",  "stack.exit(1);\n",
+      "auto r = R\"(exit(1))\";\n",   "const int n = 1'000; // exit(1)\n",
+      "char c = '\"'; // printf()\n",
+  };
+  for (const std::string& text : right)
+    EXPECT_EQ(listing(check_manners({"core/plan/a.cpp", text})), "") << text;
+}
+
+TEST(Manners, ProgramsStartInTheMainsAlone) {
+  EXPECT_THAT(check_manners({"sim/engine/tool.cpp", "int main() { return 0; }\n"}), SizeIs(1));
+  EXPECT_THAT(check_manners({"sim/main.cpp", "int main() { return 0; }\n"}), IsEmpty());
+}
+
+TEST(Links, FollowTheTable) {
+  EXPECT_THAT(check_links({"core/CMakeLists.txt",
+                           "mfsdp_room(mfsdp_planner FOLDERS core/recipe core/memory\n"
+                           "  SEES mfsdp_plan fmt::fmt)  # mfsdp_sim in a comment\n"}),
+              IsEmpty());
+  EXPECT_THAT(check_links({"sim/CMakeLists.txt",
+                           "target_link_libraries(mfsdp-sim PRIVATE mfsdp_sim mfsdp_store)\n"}),
+              IsEmpty());
+}
+
+TEST(Links, AgainstTheTableAreFound) {
+  const std::vector<std::string> wrong{
+      "mfsdp_room(mfsdp_plan FOLDERS core/base SEES mfsdp_planner)\n",
+      "mfsdp_room(mfsdp_sim FOLDERS sim/engine SEES mfsdp_planner mfsdp_store)\n",
+      "mfsdp_room(mfsdp_sim FOLDERS sim/engine reports/store SEES mfsdp_planner)\n",
+      "mfsdp_room(mfsdp_extra FOLDERS core/base)\n",
+      "target_link_libraries(mfsdp_sim PRIVATE mfsdp_cli)\n",
+      "target_link_libraries(mfsdp-tool PRIVATE mfsdp_sim)\n",
+  };
+  for (const std::string& text : wrong)
+    EXPECT_THAT(check_links({"core/CMakeLists.txt", text}), SizeIs(1)) << text;
+}
+
+TEST(Check, AppliesEachRuleToItsFiles) {
+  const std::vector<File> files{
+      {"core/CMakeLists.txt", "mfsdp_room(mfsdp_plan FOLDERS core/base SEES mfsdp_sim)\n"},
+      {"core/plan/a.cpp", "#include \"sim/engine/e.hpp\"\n#include <nccl.h>\nexit(1);\n"},
+  };
+  EXPECT_THAT(check(files), SizeIs(4));
+}
+
+}  // namespace
+}  // namespace mfsdp::arrows

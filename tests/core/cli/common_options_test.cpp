@@ -1,0 +1,119 @@
+#include "core/cli/common_options.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/cli/sim_options.hpp"
+
+namespace mfsdp {
+namespace {
+
+CommonOptions parsed(std::vector<std::string> args) {
+  args.insert(args.begin(), {"--model", "llama_nano"});
+  const auto options = parse_sim_options(args);
+  EXPECT_TRUE(options) << options.error().message();
+  return options ? options->common : CommonOptions{};
+}
+
+std::string error_of(const std::vector<std::string>& args) {
+  const auto options = parse_sim_options(args);
+  return options ? "no error" : options.error().message();
+}
+
+TEST(CommonOptions, DefaultsAreThoseOfTheContract) {
+  const CommonOptions o = parsed({});
+  EXPECT_EQ(o.gpus, 8);
+  EXPECT_EQ(o.gpu, "h100");
+  EXPECT_EQ(o.gpus_per_node, 8);
+  EXPECT_EQ(o.strategy, Strategy::optim_grads_params);
+  EXPECT_EQ(o.outer_dp, 1);
+  EXPECT_EQ(o.outer_strategy, Strategy::no_shard);
+  EXPECT_FALSE(o.seq_len);
+  EXPECT_EQ(o.micro_batch, 1);
+  EXPECT_FALSE(o.global_batch);
+  EXPECT_EQ(o.recompute, (RecomputePolicy{.kind = Recompute::selective, .full_blocks = 0}));
+  EXPECT_EQ(o.param_dtype, DType::bf16);
+  EXPECT_EQ(o.main_dtype, DType::fp32);
+  EXPECT_EQ(o.grad_dtype, DType::fp32);
+  EXPECT_EQ(o.reduce_dtype, DType::fp32);
+  EXPECT_EQ(o.prefetch, 1);
+  EXPECT_EQ(o.grad_slots, 2);
+  EXPECT_EQ(o.allocator, AllocatorPolicy::best_fit);
+  EXPECT_EQ(o.optimizer, Optimizer::adamw);
+  EXPECT_EQ(o.clip, (Rational{1, 1}));
+  EXPECT_FALSE(o.deterministic);
+  EXPECT_FALSE(o.exact_sums);
+  EXPECT_EQ(o.output, OutputFormat::text);
+  EXPECT_EQ(o.store_path(), "mfsdp.sqlite");
+}
+
+TEST(CommonOptions, StrategiesByNameAndStage) {
+  EXPECT_EQ(parsed({"--strategy", "0"}).strategy, Strategy::no_shard);
+  EXPECT_EQ(parsed({"--strategy", "2"}).strategy, Strategy::optim_grads);
+  EXPECT_EQ(parsed({"--strategy", "optim"}).strategy, Strategy::optim);
+  EXPECT_EQ(parsed({"--outer-strategy", "optim"}).outer_strategy, Strategy::optim);
+  EXPECT_EQ(error_of({"--strategy", "4"}),
+            "--strategy: '4' is not one of no_shard, optim, optim_grads or optim_grads_params, or "
+            "0 to 3");
+  EXPECT_EQ(error_of({"--outer-strategy", "3"}),
+            "--outer-strategy: '3' is not one of no_shard (HSDP) or optim (HFSDP)");
+}
+
+TEST(CommonOptions, WorldSizeIsGpus) {
+  EXPECT_EQ(parsed({"--world-size", "64"}).gpus, 64);
+  EXPECT_EQ(parsed({"--world-size", "64", "--gpus", "64"}).gpus, 64);
+  EXPECT_EQ(error_of({"--gpus", "8", "--world-size", "16"}),
+            "--world-size: 16 contradicts --gpus 8; they mean the same");
+}
+
+TEST(CommonOptions, Recompute) {
+  EXPECT_EQ(parsed({"--recompute", "full:4"}).recompute,
+            (RecomputePolicy{.kind = Recompute::full, .full_blocks = 4}));
+  EXPECT_EQ(parsed({"--recompute", "none"}).recompute.kind, Recompute::none);
+  for (const char* wrong : {"full:", "full:0", "full:-1", "full:x"})
+    EXPECT_EQ(error_of({"--recompute", wrong}),
+              "--recompute: '" + std::string(wrong) +
+                  "': the K of full:K must be a whole number of blocks, 1 or more");
+  EXPECT_EQ(error_of({"--recompute", "all"}),
+            "--recompute: 'all' is not one of none, selective, full or full:K");
+}
+
+TEST(CommonOptions, ClipIsExact) {
+  EXPECT_EQ(parsed({"--clip", "0.1"}).clip, (Rational{1, 10}));
+  EXPECT_EQ(parsed({"--clip", "0"}).clip, (Rational{0, 1}));
+  for (const char* wrong : {"-1", "nan", "1e99", "one"})
+    EXPECT_EQ(error_of({"--clip", wrong}),
+              "--clip: '" + std::string(wrong) + "' is not a number of 0 (no clipping) or more");
+}
+
+TEST(CommonOptions, DtypesAreFloats) {
+  EXPECT_EQ(parsed({"--reduce-dtype", "bf16"}).reduce_dtype, DType::bf16);
+  EXPECT_EQ(error_of({"--param-dtype", "int32"}),
+            "--param-dtype: 'int32' is not one of bf16, fp16 or fp32");
+}
+
+TEST(CommonOptions, FreezeIsAListAndRepeats) {
+  EXPECT_EQ(parsed({"--freeze", "embed,norm", "--freeze", "head"}).freeze,
+            (std::vector<std::string>{"embed", "norm", "head"}));
+  for (const char* wrong : {",", "a,,b", "a,"})
+    EXPECT_EQ(
+        error_of({"--freeze", wrong}),
+        "--freeze: '" + std::string(wrong) + "' is not a comma list of parts of parameter names");
+}
+
+TEST(CommonOptions, Contradictions) {
+  EXPECT_EQ(error_of({"--plan", "p.json", "--model", "x"}),
+            "--model: contradicts --plan, whose file decides it");
+  EXPECT_EQ(error_of({"--plan", "p.json", "--strategy", "1"}),
+            "--strategy: contradicts --plan, whose file decides it");
+  EXPECT_EQ(error_of({"--plan", "p.json", "--gpu", "h200"}), "no error");
+  EXPECT_EQ(error_of({"--model", "x", "--no-save", "--db", "a"}), "--no-save: contradicts --db");
+  EXPECT_EQ(error_of({"--model", "x", "--explain", "memory", "--output", "csv"}),
+            "--explain: contradicts --output csv; explanations are text");
+  EXPECT_EQ(error_of({}),
+            "--model: is missing: name a model (--list-models), a config.json or a --plan");
+  EXPECT_EQ(error_of({"--list-models"}), "no error");
+  EXPECT_EQ(error_of({"--help"}), "no error");
+}
+
+}  // namespace
+}  // namespace mfsdp

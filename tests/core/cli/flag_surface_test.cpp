@@ -1,0 +1,96 @@
+// Scripts depend on these names. Adding one is free; renaming or removing one needs an alias and a
+// CHANGELOG entry.
+#include <gmock/gmock.h>
+
+#include "core/cli/sim_options.hpp"
+
+namespace mfsdp {
+namespace {
+
+const std::vector<std::string> common_names{"--model",
+                                            "--gpus",
+                                            "--world-size",
+                                            "--gpu",
+                                            "--gpus-per-node",
+                                            "--strategy",
+                                            "--outer-dp",
+                                            "--outer-strategy",
+                                            "--seq-len",
+                                            "--micro-batch",
+                                            "--global-batch",
+                                            "--recompute",
+                                            "--prefetch",
+                                            "--grad-slots",
+                                            "--allocator",
+                                            "--logits-chunk",
+                                            "--param-dtype",
+                                            "--main-dtype",
+                                            "--grad-dtype",
+                                            "--reduce-dtype",
+                                            "--optimizer",
+                                            "--clip",
+                                            "--freeze",
+                                            "--deterministic",
+                                            "--exact-sums",
+                                            "--plan",
+                                            "--plan-out",
+                                            "--output",
+                                            "--db",
+                                            "--no-save",
+                                            "--name",
+                                            "--trace",
+                                            "--memory-trace",
+                                            "--help",
+                                            "--version"};
+
+TEST(FlagSurface, CommonFlags) {
+  CommonOptions options;
+  EXPECT_THAT(flag_names(common_flags(options)), testing::ElementsAreArray(common_names));
+}
+
+TEST(FlagSurface, MfsdpSim) {
+  SimOptions options;
+  std::vector<std::string> names = common_names;
+  names.insert(names.end(), {"--list-models", "--list-gpus", "--require-fit", "--explain"});
+  EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
+}
+
+TEST(FlagSurface, EveryFlagIsExplainedInAHundredColumns) {
+  SimOptions options;
+  const std::vector<FlagGroup> groups = sim_flags(options);
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags) EXPECT_FALSE(flag.help.empty()) << flag.name;
+  const std::string help = render_help(sim_help(), groups);
+  EXPECT_LT(help.find("Examples:"), help.find("Model and machine:"));
+  std::size_t begin = 0;
+  for (std::size_t end; (end = help.find('\n', begin)) != std::string::npos; begin = end + 1)
+    EXPECT_LE(end - begin, 100u) << help.substr(begin, end - begin);
+}
+
+TEST(FlagSurface, VersionNamesBuildAndGpuLibraries) {
+  const std::string text = render_version("mfsdp-sim");
+  EXPECT_TRUE(text.starts_with("mfsdp-sim " + std::string(version()) + "\n"));
+  for (const char* part : {"commit:", "compiler:", "CUDA", "NCCL", "cuDNN"})
+    EXPECT_THAT(text, testing::HasSubstr(part));
+}
+
+TEST(FlagSurface, ExamplesParse) {
+  for (const Example& example : sim_help().examples) {
+    std::vector<std::string> words;
+    std::string word;
+    for (const char c : example.command + " ") {
+      if (c != ' ') {
+        word += c;
+      } else if (!word.empty()) {
+        words.push_back(word);
+        word.clear();
+      }
+    }
+    ASSERT_EQ(words.front(), "mfsdp-sim");
+    words.erase(words.begin());
+    EXPECT_TRUE(parse_sim_options(words)) << example.command;
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp

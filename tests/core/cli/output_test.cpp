@@ -1,0 +1,99 @@
+#include "core/cli/output.hpp"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/core/cli/sample_run.hpp"
+
+namespace mfsdp {
+namespace {
+
+std::string rendered(const std::vector<RunResult>& runs, OutputFormat format) {
+  return render_runs(runs, format, TextStyle{}, "not stored");
+}
+
+TEST(Output, JsonIsOneObjectOrAnArray) {
+  const RunResult run = sample_run();
+  EXPECT_EQ(rendered({run}, OutputFormat::json), to_json(run));
+  const auto both = nlohmann::json::parse(rendered({run, run}, OutputFormat::json));
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[1], nlohmann::json::parse(to_json(run)));
+  EXPECT_EQ(rendered({}, OutputFormat::json), "[]\n");
+}
+
+TEST(Output, JsonlIsOneLineARun) {
+  RunResult run = sample_run();
+  run.name = "a\n  b";
+  const std::string text = rendered({run, run}, OutputFormat::jsonl);
+  ASSERT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')));
+  EXPECT_EQ(first, nlohmann::json::parse(to_json(run)));
+}
+
+/// Splits CSV by RFC 4180.
+std::vector<std::vector<std::string>> parse_csv(const std::string& text) {
+  std::vector<std::vector<std::string>> rows(1, std::vector<std::string>(1));
+  bool in_quotes = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_quotes && c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
+      rows.back().back() += '"';
+      ++i;
+    } else if (c == '"') {
+      in_quotes = !in_quotes;
+    } else if (!in_quotes && c == ',') {
+      rows.back().emplace_back();
+    } else if (!in_quotes && c == '\n') {
+      rows.emplace_back(1);
+    } else {
+      rows.back().back() += c;
+    }
+  }
+  rows.pop_back();
+  return rows;
+}
+
+TEST(Output, CsvHasAHeaderAndQuotesSafely) {
+  RunResult run = sample_run();
+  run.run_id = "";
+  run.name = "a,\"b\"\nc";
+  const auto rows = parse_csv(rendered({run, sample_run()}, OutputFormat::csv));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].size(), rows[1].size());
+  EXPECT_EQ(rows[0].size(), rows[2].size());
+  const auto cell = [&](const std::string& column) {
+    for (std::size_t i = 0; i < rows[0].size(); ++i)
+      if (rows[0][i] == column) return rows[1][i];
+    return std::string("no such column");
+  };
+  EXPECT_EQ(cell("run_id"), "");
+  EXPECT_EQ(cell("name"), "a,\"b\"\nc");
+  EXPECT_EQ(cell("peak_bytes"), "59055800320");  // 55 * 2^30
+  EXPECT_EQ(cell("runtime_bytes"), "10737418240");
+  EXPECT_EQ(cell("step_ns"), "1000000000");
+  EXPECT_EQ(cell("mfu"), "0.426");
+  EXPECT_EQ(cell("fits"), "true");
+}
+
+TEST(Output, MarkdownHasOneRowARun) {
+  const std::string text = rendered({sample_run(), sample_run()}, OutputFormat::md);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+  EXPECT_THAT(text, testing::StartsWith("| model |"));
+  EXPECT_THAT(text, testing::HasSubstr("| llama3_8b | h100 | 64 | optim_grads_params | 8,192 |"));
+}
+
+TEST(Output, TextOfSeveralRunsIsSeparated) {
+  const std::string one = rendered({sample_run()}, OutputFormat::text);
+  EXPECT_EQ(rendered({sample_run(), sample_run()}, OutputFormat::text), one + "\n" + one);
+}
+
+TEST(Output, CsvFieldsAreQuotedOnlyWhenNeeded) {
+  EXPECT_EQ(csv_field("plain text"), "plain text");
+  EXPECT_EQ(csv_field(" outer"), "\" outer\"");
+  EXPECT_EQ(csv_field("a\rb"), "\"a\rb\"");
+  EXPECT_EQ(csv_field("say \"hi\""), "\"say \"\"hi\"\"\"");
+}
+
+}  // namespace
+}  // namespace mfsdp

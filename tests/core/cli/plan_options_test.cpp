@@ -1,0 +1,132 @@
+#include "core/cli/plan_options.hpp"
+
+#include <gtest/gtest.h>
+
+namespace mfsdp {
+namespace {
+
+ModelShape small_model() {
+  return {.vocab = 256,
+          .hidden = 64,
+          .layers = 4,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 16,
+          .intermediate = 128,
+          .max_seq_len = 512,
+          .rope_scaling = {}};
+}
+
+std::string error_of(const CommonOptions& options) {
+  const auto config = make_plan_config(options, small_model());
+  return config ? "no error" : config.error().message();
+}
+
+TEST(PlanOptions, DefaultsComeFromTheModel) {
+  const auto config = make_plan_config(CommonOptions{}, small_model());
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->seq_len, 512);  // min(8192, 512)
+  EXPECT_EQ(config->mesh, (Mesh{.dp_outer = 1, .dp_shard = 8}));
+  EXPECT_EQ(config->microbatches, 1);
+  ModelShape longer = small_model();
+  longer.max_seq_len = 131'072;
+  EXPECT_EQ(make_plan_config(CommonOptions{}, longer)->seq_len, 8192);
+}
+
+TEST(PlanOptions, MeshFromGpusAndGroups) {
+  CommonOptions options{.gpus = 64, .outer_dp = 8};
+  EXPECT_EQ(make_plan_config(options, small_model())->mesh, (Mesh{.dp_outer = 8, .dp_shard = 8}));
+  options.outer_dp = 6;
+  EXPECT_EQ(error_of(options), "--outer-dp: 6 does not divide --gpus 64");
+}
+
+TEST(PlanOptions, NodesAreWholeOrOne) {
+  EXPECT_EQ(count_nodes(3, 8, "--gpus"), 1);
+  EXPECT_EQ(count_nodes(8, 8, "--gpus"), 1);
+  EXPECT_EQ(count_nodes(64, 8, "--gpus"), 8);
+  EXPECT_EQ(error_of({.gpus = 12}),
+            "--gpus: 12 is not a multiple of --gpus-per-node 8; the nearest are 8 and 16");
+  EXPECT_EQ(error_of({.gpus = 12, .gpus_per_node = 4}), "no error");
+}
+
+TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {
+  CommonOptions options{.gpus = 8, .micro_batch = 2, .global_batch = 80};
+  EXPECT_EQ(make_plan_config(options, small_model())->microbatches, 5);  // 80 / (2 * 8)
+  options.global_batch = 85;
+  EXPECT_EQ(error_of(options),
+            "--global-batch: 85 is not a multiple of --micro-batch 2 times --gpus 8; the nearest "
+            "are 80 and 96");
+  options.global_batch = 15;
+  EXPECT_EQ(error_of(options),
+            "--global-batch: 15 is not a multiple of --micro-batch 2 times --gpus 8; the smallest "
+            "is 16");
+}
+
+TEST(PlanOptions, EqualMeaningsGiveEqualConfigurations) {
+  const auto plain = make_plan_config(CommonOptions{}, small_model());
+  const auto hfsdp_of_one_group =
+      make_plan_config({.outer_strategy = Strategy::optim}, small_model());
+  EXPECT_EQ(*hfsdp_of_one_group, *plain);
+  const auto full =
+      make_plan_config({.recompute = {.kind = Recompute::full, .full_blocks = 0}}, small_model());
+  const auto full_4 =
+      make_plan_config({.recompute = {.kind = Recompute::full, .full_blocks = 4}}, small_model());
+  EXPECT_EQ(*full_4, *full);
+  const auto frozen = make_plan_config({.freeze = {"norm", "embed", "norm"}}, small_model());
+  ASSERT_TRUE(frozen) << frozen.error().message();
+  EXPECT_EQ(frozen->frozen, (std::vector<std::string>{"embed", "norm"}));
+}
+
+TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
+  const CommonOptions options{.strategy = Strategy::optim,
+                              .seq_len = 128,
+                              .param_dtype = DType::fp16,
+                              .main_dtype = DType::fp16,
+                              .grad_dtype = DType::bf16,
+                              .reduce_dtype = DType::bf16,
+                              .prefetch = 2,
+                              .grad_slots = 3,
+                              .allocator = AllocatorPolicy::trace_pool,
+                              .optimizer = Optimizer::sgd,
+                              .clip = {1, 2},
+                              .deterministic = true,
+                              .exact_sums = true,
+                              .logits_chunk = 64};
+  const auto config = make_plan_config(options, small_model());
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(*config, (PlanConfig{.model = small_model(),
+                                 .mesh = {.dp_outer = 1, .dp_shard = 8},
+                                 .strategy = Strategy::optim,
+                                 .outer_strategy = Strategy::no_shard,
+                                 .seq_len = 128,
+                                 .micro_batch = 1,
+                                 .microbatches = 1,
+                                 .recompute = {},
+                                 .param_dtype = DType::fp16,
+                                 .main_dtype = DType::fp16,
+                                 .grad_dtype = DType::bf16,
+                                 .reduce_dtype = DType::bf16,
+                                 .prefetch = 2,
+                                 .grad_slots = 3,
+                                 .allocator = AllocatorPolicy::trace_pool,
+                                 .optimizer = Optimizer::sgd,
+                                 .clip = {1, 2},
+                                 .deterministic = true,
+                                 .exact_sums = true,
+                                 .frozen = {},
+                                 .logits_chunk = 64}));
+}
+
+TEST(PlanOptions, WhatTheModelForbidsNamesTheFlag) {
+  for (const auto& [options, flag] : std::vector<std::pair<CommonOptions, std::string>>{
+           {{.seq_len = 513}, "--seq-len"},
+           {{.recompute = {.kind = Recompute::full, .full_blocks = 5}}, "--recompute"},
+           {{.freeze = {"no_such_parameter"}}, "--freeze"}}) {
+    const auto config = make_plan_config(options, small_model());
+    ASSERT_FALSE(config) << flag;
+    EXPECT_EQ(config.error().where, flag) << config.error().message();
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp

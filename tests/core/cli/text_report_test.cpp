@@ -1,0 +1,105 @@
+#include "core/cli/text_report.hpp"
+
+#include <gmock/gmock.h>
+#include <rapidcheck/gtest.h>
+
+#include "core/cli/format.hpp"
+#include "tests/core/cli/sample_run.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(text.substr(begin, end - begin));
+  return lines;
+}
+
+TEST(TextReport, TheWholeScreen) {
+  EXPECT_EQ(render_text(sample_run(), TextStyle{}, "stored in mfsdp.sqlite"),
+            R"(llama3_8b, 8.03 B parameters, on 64 h100 in 8 nodes, optim_grads_params
+sequence 8192, micro-batch 1, 1 microbatch: 524,288 tokens a step; recompute selective, adamw
+
+Fits: 56.00 of 80.00 GiB allocated, 24.00 GiB free
+Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 bytes)
+  model_weight         1.00 GiB   1.8 %  #
+  main_weight          2.00 GiB   3.6 %  ##
+  main_grad            3.00 GiB   5.5 %  ###
+  optimizer_state      4.00 GiB   7.3 %  ####
+  unsharded_weight     5.00 GiB   9.1 %  #####
+  unsharded_grad       6.00 GiB  10.9 %  #####
+  activation           7.00 GiB  12.7 %  ######
+  logits               8.00 GiB  14.5 %  #######
+  workspace            9.00 GiB  16.4 %  ########
+  runtime             10.00 GiB  18.2 %  #########
+
+Time   1.000 s a step = 900.00 ms compute + 60.00 ms exposed communication + 40.00 ms idle
+       8,192 tokens/s per GPU, 524,288 in all; 421.5 TFLOP/s per GPU, MFU 42.6 %
+Comm   400.00 ms a step, 85.0 % hidden, 60.00 ms exposed; most by embedding (50.00 ms)
+       60.00 GiB sent per GPU; kernels slowed by 9.00 ms beside it
+
+simulated 0.1.0: engine mfsdp; calibration datasheet (never measured); cost model 1
+NVLink 450 GB/s inside a node, 50 GB/s per GPU between nodes
+plan 0123456789abcdef0123456789abcdef; stored in mfsdp.sqlite
+)");
+}
+
+TEST(TextReport, DoesNotFitByHowMuch) {
+  RunResult run = sample_run();
+  run.memory.fits = false;
+  run.memory.allocated = mebibytes(92 * 1024 + 512);
+  run.memory.headroom = mebibytes(-12 * 1024 - 512);
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("Does not fit: 92.50 of 80.00 GiB allocated, 12.50 GiB too much\n"));
+}
+
+TEST(TextReport, EmptyCategoriesAndMissingCommunicationAreLeftOut) {
+  RunResult run = sample_run();
+  run.memory.categories[static_cast<std::size_t>(Category::logits)] = Bytes(0);
+  run.time.communication = Nanos(0);
+  const std::string text = render_text(run, TextStyle{}, "");
+  EXPECT_THAT(text, Not(HasSubstr("logits")));
+  EXPECT_THAT(text, HasSubstr("Comm   none\n"));
+}
+
+TEST(TextReport, MeshNameAndMicrobatches) {
+  RunResult run = sample_run();
+  run.name = "try 1";
+  run.config.mesh = {.dp_outer = 4, .dp_shard = 16};
+  run.config.microbatches = 4;
+  run.config.recompute = {.kind = Recompute::full, .full_blocks = 3};
+  const std::string text = render_text(run, TextStyle{}, "");
+  EXPECT_THAT(text, HasSubstr("llama3_8b (try 1), "));
+  EXPECT_THAT(text, HasSubstr("optim_grads_params, HSDP 4 x 16\n"));
+  // 8192 * 1 * 4 * 64 = 2097152
+  EXPECT_THAT(text, HasSubstr("4 microbatches: 2,097,152 tokens a step; recompute full:3"));
+}
+
+TEST(TextReport, ColourAndUnicodeOnlyWhereWanted) {
+  const std::string plain = render_text(sample_run(), TextStyle{}, "");
+  EXPECT_THAT(plain, Not(HasSubstr("\x1b")));
+  for (const char c : plain) ASSERT_LT(static_cast<unsigned char>(c), 0x80);
+  const std::string rich = render_text(sample_run(), {.colour = true, .unicode = true}, "");
+  EXPECT_THAT(rich, HasSubstr("\x1b[32mFits\x1b[0m"));
+  EXPECT_THAT(rich, HasSubstr("█"));
+}
+
+RC_GTEST_PROP(TextReport, AlwaysOneScreen, (std::string name, std::string model, std::string op)) {
+  RunResult run = sample_run();
+  run.name = name;
+  run.model_name = model;
+  run.memory.peak_op = op;
+  run.cluster.network = name + op;
+  run.exposed_units.front().unit = model + op;
+  const auto lines = lines_of(render_text(run, {.unicode = true}, "stored in " + name));
+  RC_ASSERT(lines.size() <= 24u);
+  for (const std::string& line : lines) RC_ASSERT(display_width(line) <= 100u);
+}
+
+}  // namespace
+}  // namespace mfsdp

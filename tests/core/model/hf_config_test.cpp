@@ -1,0 +1,323 @@
+#include "core/model/hf_config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+/// Llama-3-8B's shape without rope fields; "@" lines are replaced by tests.
+constexpr std::string_view kLlama = R"({
+  "model_type": "llama",
+  "hidden_size": 4096,
+  "intermediate_size": 14336,
+  "num_hidden_layers": 32,
+  "num_attention_heads": 32,
+  "num_key_value_heads": 8,
+  "vocab_size": 128256,
+  "max_position_embeddings": 8192,
+  "rms_norm_eps": 1e-05
+})";
+
+/// kLlama with `field` set to `value`; "" leaves the field out; new fields are added.
+std::string with(std::string_view field, std::string_view value, std::string text = "") {
+  if (text.empty()) text = kLlama;
+  const std::string key = "\"" + std::string(field) + "\":";
+  if (const auto at = text.find(key); at != std::string::npos) {
+    const auto line = text.rfind('\n', at);
+    const auto end = text.find('\n', at);
+    const bool last = text[end - 1] != ',';
+    text.erase(line, end - line);
+    if (last) text.erase(text.rfind(','), 1);
+  }
+  if (!value.empty()) text.insert(1, "\n  " + key + " " + std::string(value) + ",");
+  return text;
+}
+
+std::string error_of(const std::string& text) {
+  const auto shape = parse_hf_config(text, "config.json");
+  return shape ? "no error" : shape.error().message();
+}
+
+TEST(HfConfig, ReadsLlama) {
+  const auto shape = parse_hf_config(kLlama, "config.json");
+  ASSERT_TRUE(shape) << shape.error().message();
+  ModelShape expected;
+  expected.vocab = 128256;
+  expected.hidden = 4096;
+  expected.layers = 32;
+  expected.heads = 32;
+  expected.kv_heads = 8;
+  expected.head_dim = 128;  // 4096 / 32
+  expected.intermediate = 14336;
+  expected.max_seq_len = 8192;
+  expected.rms_norm_eps = Rational{1, 100000};
+  expected.rope_theta = Rational{10000, 1};  // Hugging Face's default
+  EXPECT_EQ(*shape, expected);
+}
+
+TEST(HfConfig, AcceptsByteOrderMarkAndNulls) {
+  const std::string text =
+      with("head_dim", "null",
+           with("rope_scaling", "null",
+                with("quantization_config", "null", with("num_key_value_heads", "null"))));
+  const auto shape = parse_hf_config("\xEF\xBB\xBF" + text, "config.json");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->kv_heads, 32);
+  EXPECT_EQ(shape->head_dim, 128);
+  EXPECT_EQ(shape->rope_scaling, RopeScaling{});
+}
+
+TEST(HfConfig, FamiliesDifferInBiasNormAndHeadDim) {
+  const auto qwen2 =
+      parse_hf_config(with("attention_bias", "true", with("model_type", "\"qwen2\"")), "c");
+  ASSERT_TRUE(qwen2) << qwen2.error().message();
+  EXPECT_TRUE(qwen2->qkv_bias);
+  EXPECT_FALSE(qwen2->qk_norm);
+
+  const std::string small = with("hidden_size", "1024", with("num_attention_heads", "16"));
+  const auto qwen3 = parse_hf_config(with("model_type", "\"qwen3\"", small), "c");
+  ASSERT_TRUE(qwen3) << qwen3.error().message();
+  EXPECT_FALSE(qwen3->qkv_bias);
+  EXPECT_TRUE(qwen3->qk_norm);
+  EXPECT_EQ(qwen3->head_dim, 128);  // Qwen3's default, not 1024 / 16 = 64
+
+  const auto llama = parse_hf_config(small, "c");
+  ASSERT_TRUE(llama) << llama.error().message();
+  EXPECT_EQ(llama->head_dim, 64);
+}
+
+TEST(HfConfig, ReadsRopeInOldAndNewForm) {
+  constexpr std::string_view kScaling =
+      R"({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192, "rope_type": "llama3")";
+  const std::string scaling(kScaling);
+  const auto old_form =
+      parse_hf_config(with("rope_theta", "500000.0", with("rope_scaling", scaling + "}")), "c");
+  ASSERT_TRUE(old_form) << old_form.error().message();
+  EXPECT_EQ(old_form->rope_theta, (Rational{500000, 1}));
+  const RopeScaling expected{.factor = {8, 1},
+                             .low_freq_factor = {1, 1},
+                             .high_freq_factor = {4, 1},
+                             .original_max_seq_len = 8192};
+  EXPECT_EQ(old_form->rope_scaling, expected);
+
+  const std::string parameters = scaling + R"(, "rope_theta": 500000})";
+  const auto new_form = parse_hf_config(with("rope_parameters", parameters), "c");
+  ASSERT_TRUE(new_form) << new_form.error().message();
+  EXPECT_EQ(*new_form, *old_form);
+
+  const auto both = parse_hf_config(
+      with("rope_parameters", parameters, with("rope_scaling", scaling + "}")), "c");
+  ASSERT_TRUE(both) << both.error().message();
+  EXPECT_EQ(*both, *old_form);
+
+  const auto plain = parse_hf_config(with("rope_parameters", R"({"rope_type": "default"})"), "c");
+  ASSERT_TRUE(plain) << plain.error().message();
+  EXPECT_EQ(plain->rope_scaling, RopeScaling{});
+}
+
+TEST(HfConfig, ScalingByOneIsNoScaling) {
+  const auto shape =
+      parse_hf_config(with("rope_scaling", R"({"type": "llama3", "factor": 1, "low_freq_factor": 1,
+                               "high_freq_factor": 4, "original_max_position_embeddings": 64})"),
+                      "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->rope_scaling, RopeScaling{});
+}
+
+TEST(HfConfig, WindowsThatNeverCutAreFullAttention) {
+  const std::string mistral = with("model_type", "\"mistral\"");
+  EXPECT_EQ(error_of(with("sliding_window", "null", mistral)), "no error");
+  EXPECT_EQ(error_of(with("sliding_window", "8192", mistral)), "no error");
+  const std::string qwen2 = with("model_type", "\"qwen2\"", with("sliding_window", "4096"));
+  EXPECT_EQ(error_of(with("use_sliding_window", "false", qwen2)), "no error");
+}
+
+struct BadField {
+  std::string field;
+  std::string value;
+  std::string message;  ///< after "config.json: "
+};
+
+class BadFields : public testing::TestWithParam<BadField> {};
+
+TEST_P(BadFields, AreNamed) {
+  const BadField& bad = GetParam();
+  EXPECT_EQ(error_of(with(bad.field, bad.value)), "config.json: " + bad.message);
+}
+
+constexpr auto kDim = "expected an integer from 1 to 2147483647, got ";
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, BadFields,
+    testing::Values(
+        BadField{"hidden_size", "", std::string("hidden_size: ") + kDim + "nothing"},
+        BadField{"hidden_size", "null", std::string("hidden_size: ") + kDim + "null"},
+        BadField{"hidden_size", "0", std::string("hidden_size: ") + kDim + "0"},
+        BadField{"hidden_size", "-4096", std::string("hidden_size: ") + kDim + "-4096"},
+        BadField{"hidden_size", "4096.0", std::string("hidden_size: ") + kDim + "4096.0"},
+        BadField{"hidden_size", "\"4096\"", std::string("hidden_size: ") + kDim + "\"4096\""},
+        BadField{"hidden_size", "[4096]", std::string("hidden_size: ") + kDim + "[4096]"},
+        BadField{"hidden_size", "true", std::string("hidden_size: ") + kDim + "true"},
+        BadField{"intermediate_size", "9223372036854775808",  // 2^63
+                 std::string("intermediate_size: ") + kDim + "9223372036854775808"},
+        BadField{"intermediate_size", "36893488147419103232",  // 2^65, beyond unsigned
+                 std::string("intermediate_size: ") + kDim + "3.6893488147419103e+19"},
+        BadField{"vocab_size", "2147483648",  // 2^31
+                 std::string("vocab_size: ") + kDim + "2147483648"},
+        BadField{"max_position_embeddings", "",
+                 std::string("max_position_embeddings: ") + kDim + "nothing"},
+        BadField{"num_hidden_layers", "100001",
+                 "num_hidden_layers: expected an integer from 1 to 100000, got 100001"},
+        BadField{"num_attention_heads", "0",
+                 "num_attention_heads: expected an integer from 1 to 1048576, got 0"},
+        BadField{"num_attention_heads", "24",
+                 "head_dim: expected an even integer, as hidden_size (4096) is not a multiple of "
+                 "num_attention_heads (24), got nothing"},
+        BadField{"num_key_value_heads", "5",
+                 "num_key_value_heads: expected a divisor of num_attention_heads (32), got 5"},
+        BadField{"num_key_value_heads", "64",
+                 "num_key_value_heads: expected an integer from 1 to 32, got 64"},
+        BadField{"head_dim", "127",
+                 "head_dim: expected an even number (RoPE turns pairs), got 127"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, BadFields,
+    testing::Values(
+        BadField{"model_type", "",
+                 "model_type: expected llama, mistral, qwen2 or qwen3, got nothing"},
+        BadField{"model_type", "\"mixtral\"",
+                 "model_type: expected llama, mistral, qwen2 or qwen3, got \"mixtral\""},
+        BadField{"model_type", "7", "model_type: expected llama, mistral, qwen2 or qwen3, got 7"},
+        BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
+                 "model_type: expected llama, mistral, qwen2 or qwen3, got "
+                 "\"qwen2\\n\\u001b[31m\""},
+        BadField{"attention_bias", "true",
+                 "attention_bias: expected false (attention biases are not supported), got true"},
+        BadField{"attention_bias", "0", "attention_bias: expected true or false, got 0"},
+        BadField{"mlp_bias", "true",
+                 "mlp_bias: expected false (biases in the MLP are not supported), got true"},
+        BadField{"hidden_act", "\"gelu\"", "hidden_act: expected \"silu\", got \"gelu\""},
+        BadField{"tie_word_embeddings", "\"yes\"",
+                 "tie_word_embeddings: expected true or false, got \"yes\""},
+        BadField{"quantization_config", R"({"quant_method": "fp8"})",
+                 "quantization_config: expected none (quantized checkpoints are not supported; "
+                 "name the unquantized one), got {\"quant_method\":\"fp8\"}"},
+        BadField{"layer_types", R"(["full_attention", "sliding_attention"])",
+                 "layer_types: expected \"full_attention\" for every layer, got "
+                 "[\"full_attention\",\"sliding_attention\"]"},
+        BadField{"partial_rotary_factor", "0.5",
+                 "partial_rotary_factor: expected 1 (RoPE turns whole heads), got 0.5"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers, BadFields,
+    testing::Values(
+        BadField{"rms_norm_eps", "", "rms_norm_eps: expected a number, got nothing"},
+        BadField{"rms_norm_eps", "0",
+                 "rms_norm_eps: expected a positive number of at most 18 digits, got 0"},
+        BadField{"rms_norm_eps", "1e-300",
+                 "rms_norm_eps: expected a positive number of at most 18 digits, got 1e-300"},
+        BadField{"rms_norm_eps", "1.5",
+                 "rms_norm_eps: expected a number above 0 and below 1, got 1.5"},
+        BadField{"rope_theta", "-1",
+                 "rope_theta: expected a positive number of at most 18 digits, got -1"},
+        BadField{"rope_theta", "18446744073709551615",
+                 "rope_theta: expected a positive number of at most 18 digits, got "
+                 "18446744073709551615"},
+        BadField{"rope_theta", "0.5", "rope_theta: expected a number of at least 1, got 0.5"},
+        BadField{"rope_scaling", "8.0", "rope_scaling: expected an object or null, got 8.0"},
+        BadField{"rope_scaling", R"({"type": "linear", "factor": 2.0})",
+                 "rope_scaling.type: expected \"llama3\" or \"default\", got \"linear\""},
+        BadField{"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})",
+                 "rope_scaling.rope_type: expected \"llama3\" or \"default\", got \"yarn\""},
+        BadField{"rope_scaling", R"({"factor": 4.0})",
+                 "rope_scaling.rope_type: expected \"llama3\" or \"default\", got nothing"},
+        BadField{"rope_scaling", R"({"rope_type": "llama3", "factor": 8})",
+                 "rope_scaling.low_freq_factor: expected a number, got nothing"},
+        BadField{"rope_scaling",
+                 R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
+                 "rope_scaling.high_freq_factor: expected a number above low_freq_factor (4), "
+                 "got 4"},
+        BadField{"rope_scaling",
+                 R"({"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
+                 "rope_scaling.factor: expected a number of at least 1, got 0.5"},
+        BadField{"rope_parameters", R"({"full_attention": {"rope_type": "yarn"}})",
+                 "rope_parameters: expected one set of parameters for all layers, got "
+                 "{\"full_attention\":{\"rope_type\":\"yarn\"}}"}));
+
+TEST(HfConfig, NamesTheFieldThatMakesTooManyParameters) {
+  // A block of 3 * hidden * intermediate = 3 * 2^25 * (2^31 - 1) > 2^53 is too large by itself.
+  EXPECT_EQ(error_of(with("hidden_size", "33554432", with("intermediate_size", "2147483647"))),
+            "config.json: intermediate_size: expected fewer than 2^53 parameters in all");
+  // A block of 3 * 4096 * (2^31 - 1) = 2.6e13, times 1000 layers 2.6e16 > 2^53 = 9.0e15.
+  EXPECT_EQ(error_of(with("intermediate_size", "2147483647", with("num_hidden_layers", "1000"))),
+            "config.json: num_hidden_layers: expected fewer than 2^53 parameters in all");
+  // One block of hidden 4194304: 2.5 h^2 for attention + 3 h for the MLP = 4.4e13; two tables of
+  // 2147483647 * 4194304 = 9.007e15 each.
+  EXPECT_EQ(error_of(with("vocab_size", "2147483647",
+                          with("hidden_size", "4194304",
+                               with("intermediate_size", "1", with("num_hidden_layers", "1"))))),
+            "config.json: vocab_size: expected fewer than 2^53 parameters in all");
+}
+
+TEST(HfConfig, ContradictingRopeFieldsAreErrors) {
+  EXPECT_EQ(error_of(with("rope_parameters", R"({"rope_theta": 5})", with("rope_theta", "10000"))),
+            "config.json: rope_parameters.rope_theta: expected the value of rope_theta outside "
+            "(10000), got 5");
+  EXPECT_EQ(error_of(with("rope_scaling", R"({"rope_type": "default"})",
+                          with("rope_parameters",
+                               R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                             "high_freq_factor": 4, "original_max_position_embeddings": 64})"))),
+            "config.json: rope_parameters: expected the same scaling as in rope_scaling, got "
+            "{\"factor\":8,\"high_freq_factor\":4,\"low_fr...");
+}
+
+TEST(HfConfig, CountsThatTheFamilyDoesNotImplyAreAskedFor) {
+  const std::string mistral = with("model_type", "\"mistral\"", with("num_key_value_heads", ""));
+  EXPECT_EQ(error_of(mistral),
+            "config.json: num_key_value_heads: expected an integer from 1 to 32, got nothing");
+}
+
+TEST(HfConfig, SlidingWindowsAreRefused) {
+  const std::string mistral = with("model_type", "\"mistral\"");
+  EXPECT_EQ(error_of(with("sliding_window", "4096", mistral)),
+            "config.json: sliding_window: expected null or at least max_position_embeddings "
+            "(8192), got 4096");
+  EXPECT_EQ(error_of(mistral),
+            "config.json: sliding_window: expected null or at least max_position_embeddings "
+            "(8192), as absent means 4096, got nothing");
+  const std::string qwen2 = with("model_type", "\"qwen2\"", with("sliding_window", "4096"));
+  EXPECT_EQ(error_of(with("use_sliding_window", "true", qwen2)),
+            "config.json: sliding_window: expected null or at least max_position_embeddings "
+            "(8192), got 4096");
+}
+
+TEST(HfConfig, BrokenJsonNamesItsPlace) {
+  EXPECT_THAT(error_of(""), StartsWith("config.json: expected"));
+  EXPECT_THAT(error_of(" \n\t"), StartsWith("config.json: expected"));
+  EXPECT_EQ(error_of("[1, 2]"), "config.json: expected a JSON object, got [1,2]");
+  EXPECT_EQ(error_of("null"), "config.json: expected a JSON object, got null");
+  EXPECT_THAT(error_of("{\n  \"model_type\": \"llama\",\n  \"hidden_size\": 4x\n}"),
+              StartsWith("config.json:3:"));
+  EXPECT_THAT(error_of("{\n\"model_type\": \"llama\""), StartsWith("config.json:2:"));
+  EXPECT_THAT(error_of("{\"model_type\": \"\xFF\"}"), StartsWith("config.json:1:"));
+  EXPECT_THAT(error_of(R"({"hidden_size": 1, "hidden_size": 2})"), HasSubstr("hidden_size"));
+  const std::string deep = std::string(100'000, '[');
+  EXPECT_THAT(error_of("{\"a\": " + deep), HasSubstr("deep"));
+  for (const std::string& text : {std::string("{\"a\": 1e999}"), std::string("{\"a\": NaN}"),
+                                  std::string("{} {}"), std::string("{\"a\": \"\n\"}")}) {
+    EXPECT_THAT(error_of(text), StartsWith("config.json"));
+    EXPECT_EQ(error_of(text).find('\n'), std::string::npos) << error_of(text);
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp

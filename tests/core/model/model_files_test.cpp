@@ -1,0 +1,161 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "core/model/hf_config.hpp"
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::StartsWith;
+
+const fs::path kModels = fs::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
+
+/// An empty folder of this test's own, removed afterwards.
+class ModelFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::path(testing::TempDir()) / (std::string("mfsdp_models_") + info->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void copy_config(const fs::path& to) const {
+    fs::create_directories((folder_ / to).parent_path());
+    fs::copy_file(kModels / "llama3_8b" / "config.json", folder_ / to);
+  }
+
+  [[nodiscard]] std::string error_of(const std::string& name) const {
+    const auto model = load_model(name, kModels);
+    if (model) return "no error";
+    EXPECT_EQ(model.error().fault, Fault::input);
+    return model.error().message();
+  }
+
+  fs::path folder_;
+};
+
+/// Parameters of every built-in model. Those of llama3_8b to qwen2.5_7b are given numbers; the
+/// others are the totals of the published checkpoints; the last two follow from their shapes.
+const std::map<std::string, std::int64_t> kCounts{
+    {"llama3_8b", 8030261248},
+    {"llama3_70b", 70553706496},
+    {"llama3_405b", 405853388800},
+    {"llama3_1b", 1235814400},
+    {"qwen2.5_0.5b", 494032768},
+    {"qwen2.5_7b", 7615616512},
+    {"llama3_3b", 3212749824},
+    {"llama2_7b", 6738415616},
+    {"llama2_13b", 13015864320},
+    {"llama2_70b", 68976648192},
+    {"mistral_7b", 7248023552},
+    {"qwen2.5_72b", 72706203648},
+    {"qwen3_0.6b", 596049920},
+    {"qwen3_8b", 8190735360},
+    {"qwen3_32b", 32762123264},
+    // Block: qkv (4 + 2*2)*64*256 = 131072, out 256*256 = 65536, MLP 3*256*640 = 491520, norms 512:
+    // 688640. 4 blocks 2754560, two tables of 264*256 = 67584, final norm 256.
+    {"llama_tiny", 2889984},
+    // Block: 2048 + 1024 + 3*32*96 = 9216 + 64: 12352. 3 blocks 37056, one table 8448, norm 32.
+    {"llama_nano", 45536},
+};
+
+TEST_F(ModelFiles, BuiltInModelsHaveTheirExactCounts) {
+  const auto names = list_models(kModels);
+  ASSERT_TRUE(names) << names.error().message();
+  std::vector<std::string> expected;
+  for (const auto& [name, count] : kCounts) expected.push_back(name);
+  EXPECT_EQ(*names, expected);  // both sorted
+  for (const auto& [name, count] : kCounts) {
+    const auto model = load_model(name, kModels);
+    ASSERT_TRUE(model) << model.error().message();
+    EXPECT_EQ(model->name, name);
+    EXPECT_EQ(make_model(model->shape, DType::bf16).parameter_count(), count) << name;
+  }
+}
+
+TEST_F(ModelFiles, LlamaTinyAndNanoAreSmallByteModels) {
+  const auto tiny = load_model("llama_tiny", kModels);
+  ASSERT_TRUE(tiny);
+  EXPECT_EQ(tiny->shape.max_seq_len, 512);
+  EXPECT_EQ(tiny->shape.vocab, 264);  // 256 bytes, 3 special tokens, padded to a multiple of 8
+  EXPECT_FALSE(tiny->shape.tied_embeddings);
+  const auto nano = load_model("llama_nano", kModels);
+  ASSERT_TRUE(nano);
+  EXPECT_LE(make_model(nano->shape, DType::bf16).parameter_count(), 50'000);
+  EXPECT_TRUE(nano->shape.tied_embeddings);
+}
+
+TEST_F(ModelFiles, NamesAndPathsGiveTheSameShape) {
+  const auto by_name = load_model("llama3_8b", kModels);
+  ASSERT_TRUE(by_name);
+  for (const fs::path& path :
+       {kModels / "llama3_8b", kModels / "llama3_8b/", kModels / "llama3_8b" / "config.json"}) {
+    const auto by_path = load_model(path.string(), kModels);
+    ASSERT_TRUE(by_path) << by_path.error().message();
+    EXPECT_EQ(by_path->name, "llama3_8b");
+    EXPECT_EQ(by_path->shape, by_name->shape);
+  }
+}
+
+TEST_F(ModelFiles, PathsNameTheModel) {
+  copy_config("mine/config.json");
+  copy_config("small.v2.json");
+  const auto folder = load_model((folder_ / "mine").string(), kModels);
+  ASSERT_TRUE(folder) << folder.error().message();
+  EXPECT_EQ(folder->name, "mine");
+  const auto file = load_model((folder_ / "small.v2.json").string(), kModels);
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_EQ(file->name, "small.v2");
+}
+
+TEST_F(ModelFiles, UnknownNamesGetTheClosest) {
+  EXPECT_THAT(error_of("lama3_8b"), StartsWith("--model: unknown model 'lama3_8b'; closest: "
+                                               "llama3_8b, "));
+  EXPECT_THAT(error_of("Llama3-70B"),
+              StartsWith("--model: unknown model 'Llama3-70B'; closest: llama3_70b, "));
+  EXPECT_EQ(error_of("qwen3"),
+            "--model: unknown model 'qwen3'; closest: qwen3_8b, qwen3_32b, qwen3_0.6b; or give "
+            "the path of a config.json or of its directory");
+  EXPECT_THAT(error_of(""), StartsWith("--model: unknown model ''; closest: "));
+  EXPECT_THAT(error_of(std::string(100'000, 'x')), StartsWith("--model: unknown model 'xxx"));
+}
+
+TEST_F(ModelFiles, WrongPathsAreNamed) {
+  const std::string missing = (folder_ / "missing" / "config.json").string();
+  EXPECT_EQ(error_of(missing),
+            missing + ": expected a config.json or its directory, found nothing there");
+  EXPECT_EQ(error_of(folder_.string()),
+            folder_.string() + ": expected a directory with a config.json, found none in it");
+  fs::create_directories(folder_ / "odd" / "config.json");
+  EXPECT_EQ(error_of((folder_ / "odd").string()), (folder_ / "odd" / "config.json").string() +
+                                                      ": expected a config.json, got a directory");
+}
+
+TEST_F(ModelFiles, WrongFilesAreNamed) {
+  const std::string empty = (folder_ / "empty.json").string();
+  std::ofstream(empty).close();
+  EXPECT_THAT(error_of(empty), StartsWith(empty + ": expected"));
+  const fs::path huge = folder_ / "weights.safetensors";
+  std::ofstream(huge).close();
+  fs::resize_file(huge, (std::uintmax_t{16} << 20) + 1);
+  EXPECT_EQ(error_of(huge.string()),
+            huge.string() + ": expected a config.json, got a file of more than 16 MiB");
+}
+
+TEST_F(ModelFiles, MissingBuiltInsAreTheEnvironmentsFault) {
+  const auto names = list_models(folder_ / "nowhere");
+  ASSERT_FALSE(names);
+  EXPECT_EQ(names.error().fault, Fault::environment);
+  EXPECT_THAT(names.error().message(),
+              StartsWith((folder_ / "nowhere").string() + ": cannot list the built-in models"));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,156 @@
+#include "core/model/model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/model/hf_config.hpp"
+#include "core/model/model_shape.hpp"
+
+namespace mfsdp {
+namespace {
+
+ModelShape shape_of(const std::string& name) {
+  const auto model = load_model(name, std::string(MFSDP_SOURCE_DIR) + "/scenarios/models");
+  EXPECT_TRUE(model) << model.error().message();
+  return model ? model->shape : ModelShape{};
+}
+
+std::vector<std::string> names_of(const Model& model, const Unit& unit) {
+  std::vector<std::string> names;
+  for (const std::size_t i : unit.parameters) names.push_back(model.parameters[i].name);
+  return names;
+}
+
+using Strings = std::vector<std::string>;
+using Dims = std::vector<std::int64_t>;
+
+TEST(Model, UnitsOfAnUntiedModel) {
+  const Model model = make_model(shape_of("llama3_8b"), DType::bf16);
+  ASSERT_EQ(model.units.size(), 34u);  // embedding, 32 blocks, head
+  EXPECT_EQ(model.units[0].name, "embedding");
+  EXPECT_EQ(names_of(model, model.units[0]), Strings{"model.embed_tokens.weight"});
+  EXPECT_EQ(model.units[4].name, "layers.3");
+  EXPECT_EQ(
+      names_of(model, model.units[4]),
+      (Strings{"model.layers.3.input_layernorm.weight", "model.layers.3.self_attn.qkv_proj.weight",
+               "model.layers.3.self_attn.o_proj.weight",
+               "model.layers.3.post_attention_layernorm.weight",
+               "model.layers.3.mlp.gate_up_proj.weight", "model.layers.3.mlp.down_proj.weight"}));
+  EXPECT_EQ(model.units[33].name, "head");
+  EXPECT_EQ(model.units[33].kind, UnitKind::head);
+  EXPECT_EQ(names_of(model, model.units[33]), (Strings{"model.norm.weight", "lm_head.weight"}));
+}
+
+TEST(Model, ShapesOfALlamaBlock) {
+  const Model model = make_model(shape_of("llama3_8b"), DType::fp16);
+  const Unit& block = model.units[1];
+  const std::vector<Dims> expected{{4096}, {6144, 4096},  {4096, 4096},
+                                   {4096}, {28672, 4096}, {4096, 14336}};
+  ASSERT_EQ(block.parameters.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const Parameter& parameter = model.parameters[block.parameters[i]];
+    EXPECT_EQ(parameter.shape, expected[i]) << parameter.name;
+    EXPECT_EQ(parameter.decay, expected[i].size() == 2) << parameter.name;
+    EXPECT_EQ(parameter.dtype, DType::fp16);
+    EXPECT_EQ(parameter.unit, block.id);
+  }
+  const Parameter& qkv = model.parameters[block.parameters[1]];
+  EXPECT_EQ(qkv.parts, (std::vector<ParameterPart>{
+                           {"model.layers.0.self_attn.q_proj.weight", 4096},  // 32 * 128
+                           {"model.layers.0.self_attn.k_proj.weight", 1024},  // 8 * 128
+                           {"model.layers.0.self_attn.v_proj.weight", 1024}}));
+  EXPECT_EQ(qkv.row_elements(), 4096);
+  EXPECT_EQ(qkv.elements(), 6144 * 4096);
+  const Parameter& gate_up = model.parameters[block.parameters[4]];
+  EXPECT_EQ(gate_up.parts,
+            (std::vector<ParameterPart>{{"model.layers.0.mlp.gate_proj.weight", 14336},
+                                        {"model.layers.0.mlp.up_proj.weight", 14336}}));
+  EXPECT_EQ(model.parameters[block.parameters[0]].row_elements(), 1);
+}
+
+TEST(Model, QwenBlocksHaveBiasOrNorms) {
+  const Model qwen2 = make_model(shape_of("qwen2.5_7b"), DType::bf16);
+  const Parameter& bias = qwen2.parameters[qwen2.units[1].parameters[2]];
+  EXPECT_EQ(bias.name, "model.layers.0.self_attn.qkv_proj.bias");
+  EXPECT_EQ(bias.role, ParameterRole::qkv_bias);
+  EXPECT_EQ(bias.shape, Dims{(28 + 2 * 4) * 128});
+  EXPECT_EQ(bias.parts[2].name, "model.layers.0.self_attn.v_proj.bias");
+  EXPECT_FALSE(bias.decay);
+
+  const Model qwen3 = make_model(shape_of("qwen3_8b"), DType::bf16);
+  EXPECT_EQ(
+      names_of(qwen3, qwen3.units[2]),
+      (Strings{"model.layers.1.input_layernorm.weight", "model.layers.1.self_attn.qkv_proj.weight",
+               "model.layers.1.self_attn.q_norm.weight", "model.layers.1.self_attn.k_norm.weight",
+               "model.layers.1.self_attn.o_proj.weight",
+               "model.layers.1.post_attention_layernorm.weight",
+               "model.layers.1.mlp.gate_up_proj.weight", "model.layers.1.mlp.down_proj.weight"}));
+  EXPECT_EQ(qwen3.parameters[qwen3.units[2].parameters[3]].shape, Dims{128});
+}
+
+TEST(Model, TiedModelsHaveOneUnitForEmbeddingAndHead) {
+  const Model model = make_model(shape_of("llama3_1b"), DType::bf16);
+  ASSERT_EQ(model.units.size(), 17u);  // 16 blocks
+  EXPECT_EQ(model.units[0].name, "embedding_head");
+  EXPECT_EQ(model.units[0].kind, UnitKind::embedding_and_head);
+  EXPECT_EQ(names_of(model, model.units[0]),
+            (Strings{"model.embed_tokens.weight", "model.norm.weight"}));
+}
+
+TEST(Model, PartsAddUpAndUnitsCoverAllParametersInOrder) {
+  for (const char* name : {"llama3_8b", "qwen2.5_0.5b", "qwen3_32b", "llama_nano"}) {
+    const Model model = make_model(shape_of(name), DType::bf16);
+    std::size_t next = 0;
+    for (std::size_t u = 0; u < model.units.size(); ++u) {
+      EXPECT_EQ(model.units[u].id, UnitId(u));
+      for (const std::size_t i : model.units[u].parameters) EXPECT_EQ(i, next++);
+    }
+    EXPECT_EQ(next, model.parameters.size());
+    for (const Parameter& parameter : model.parameters) {
+      std::int64_t rows = 0;
+      for (const ParameterPart& part : parameter.parts) rows += part.rows;
+      EXPECT_EQ(rows, parameter.parts.empty() ? 0 : parameter.shape[0]) << parameter.name;
+    }
+  }
+}
+
+TEST(Model, BlockCountsAgreeWithTheParameters) {
+  for (const char* name : {"llama3_8b", "qwen2.5_0.5b", "qwen3_32b"}) {
+    const ModelShape shape = shape_of(name);
+    const Model model = make_model(shape, DType::bf16);
+    std::int64_t all = 0;
+    std::int64_t matrices = 0;
+    for (const std::size_t i : model.units[1].parameters) {
+      const Parameter& parameter = model.parameters[i];
+      all += parameter.elements();
+      if (parameter.shape.size() == 2) matrices += parameter.elements();
+    }
+    EXPECT_EQ(block_elements(shape), all) << name;
+    EXPECT_EQ(block_matrix_elements(shape), matrices) << name;
+  }
+}
+
+TEST(Model, FlopsPerToken) {
+  // Matrices: 32 * (6144 + 4096 + 28672 + 14336) * 4096 = 6,979,321,856, and the head
+  // 128256 * 4096 = 525,336,576: 7,504,658,432. Attention: 32 * 32 * 128 * 8192 = 1,073,741,824.
+  // 6 * (7,504,658,432 + 1,073,741,824) = 51,470,401,536, that is 51.47 GFLOP.
+  EXPECT_EQ(flops_per_token(shape_of("llama3_8b"), 8192), 51'470'401'536);
+  // Tied: 16 * (3072*2048 + 2048*2048 + 3*2048*8192) = 973,078,528, head 262,668,288; attention
+  // 16 * 32 * 64 * 4096 = 134,217,728. 6 * 1,369,964,544 = 8,219,787,264.
+  EXPECT_EQ(flops_per_token(shape_of("llama3_1b"), 4096), 8'219'787'264);
+}
+
+TEST(Model, OverflowIsAnException) {
+  ModelShape shape = shape_of("llama_nano");
+  shape.heads = std::int64_t{1} << 40;
+  shape.head_dim = std::int64_t{1} << 40;
+  EXPECT_THROW((void)make_model(shape, DType::bf16), OverflowError);
+  EXPECT_THROW((void)flops_per_token(shape, 1), OverflowError);
+  shape = shape_of("llama_nano");
+  shape.vocab = std::int64_t{1} << 60;
+  EXPECT_THROW((void)make_model(shape, DType::bf16).parameter_count(), OverflowError);
+}
+
+}  // namespace
+}  // namespace mfsdp

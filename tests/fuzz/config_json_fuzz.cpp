@@ -1,0 +1,29 @@
+// Arbitrary bytes as a config.json: an error or a shape that a model can be made of.
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/model/hf_config.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace mfsdp;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto shape = parse_hf_config(text, "config.json");
+  if (!shape) {
+    // One line, and it names the file.
+    const std::string message = shape.error().message();
+    if (!message.starts_with("config.json")) std::abort();
+    if (message.find('\n') != std::string::npos) std::abort();
+    return 0;
+  }
+  // A hundred thousand layers are a valid shape, but would make each run take seconds.
+  ModelShape small = *shape;
+  small.layers = std::min<std::int64_t>(small.layers, 64);
+  try {
+    const Model model = make_model(small, DType::bf16);
+    if (model.parameter_count() <= 0) std::abort();
+    if (flops_per_token(*shape, 1) <= 0) std::abort();
+  } catch (const OverflowError&) {
+    // Allowed: the caller reports it.
+  }
+  return 0;
+}

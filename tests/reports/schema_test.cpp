@@ -1,0 +1,162 @@
+#include "reports/store/schema.hpp"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/result_json.hpp"
+#include "reports/store/store.hpp"
+#include "tests/support/sample_run.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::sample_run;
+using test::ScratchFolder;
+
+/// The released entries and one more.
+std::vector<std::string_view> with_next_version(std::string_view sql) {
+  std::vector<std::string_view> list(store_migrations().begin(), store_migrations().end());
+  list.push_back(sql);
+  return list;
+}
+
+std::int64_t scalar(const std::filesystem::path& path, const std::string& query) {
+  SQLite::Database database(path.string(), SQLite::OPEN_READWRITE);
+  return database.execAndGet(query).getInt64();
+}
+
+void execute(const std::filesystem::path& path, const std::string& sql) {
+  SQLite::Database database(path.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  database.exec(sql);
+}
+
+TEST(Schema, ANewStoreHasTheNewestVersionAndOurMark) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(Store::open(folder / "s.sqlite"));
+  const auto newest = static_cast<std::int64_t>(store_migrations().size());
+  EXPECT_EQ(scalar(folder / "s.sqlite", "PRAGMA user_version"), newest);
+  EXPECT_EQ(scalar(folder / "s.sqlite", "PRAGMA application_id"), 0x4d465344);
+  EXPECT_EQ(scalar(folder / "s.sqlite", "SELECT count(*) FROM schema_versions"), newest);
+}
+
+TEST(Schema, EveryTableIsStrict) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(Store::open(folder / "s.sqlite"));
+  constexpr auto loose =
+      "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND "
+      "schema = 'main' AND name NOT LIKE 'sqlite_%' AND NOT strict";
+  EXPECT_EQ(scalar(folder / "s.sqlite", loose), 0);
+  constexpr auto tables = "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND strict";
+  EXPECT_EQ(scalar(folder / "s.sqlite", tables), 10);
+}
+
+TEST(Schema, AnEmptyDatabaseIsVersionZeroAndIsMigrated) {
+  const ScratchFolder folder;
+  execute(folder / "s.sqlite", "VACUUM");  // an SQLite file with no tables
+  ASSERT_TRUE(std::filesystem::exists(folder / "s.sqlite"));
+  auto store = Store::open(folder / "s.sqlite");
+  ASSERT_TRUE(store) << store.error().message();
+  EXPECT_TRUE(store->save(sample_run()));
+}
+
+TEST(Schema, OneMoreEntryTakesAStoreToTheNextVersion) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  RunResult run = sample_run();
+  ASSERT_TRUE(Store::open(path)->save(run));
+  const auto list = with_next_version("ALTER TABLE runs ADD COLUMN note TEXT DEFAULT 'none'");
+  {
+    auto store = Store::open(path, {.migrations = list});
+    ASSERT_TRUE(store) << store.error().message();
+    EXPECT_EQ(store->version(), static_cast<std::int64_t>(list.size()));
+    EXPECT_EQ(to_json(*store->load(1)), to_json(run));  // the older run is still there
+  }
+  EXPECT_EQ(scalar(path, "PRAGMA user_version"), static_cast<std::int64_t>(list.size()));
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM runs WHERE note = 'none'"), 1);
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM schema_versions"),
+            static_cast<std::int64_t>(list.size()));
+}
+
+TEST(Schema, AFailedMigrationChangesNothing) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  ASSERT_TRUE(Store::open(path)->save(sample_run()));
+  const auto list = with_next_version("ALTER TABLE runs ADD COLUMN note TEXT; SELECT broken");
+  const auto store = Store::open(path, {.migrations = list});
+  ASSERT_FALSE(store);
+  EXPECT_EQ(scalar(path, "PRAGMA user_version"), 1);
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM pragma_table_info('runs') WHERE name = 'note'"), 0);
+  EXPECT_EQ(Store::open(path)->list()->size(), 1U);
+}
+
+TEST(Schema, AStoreFromTheFutureIsRefusedUntouched) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  {
+    ASSERT_TRUE(Store::open(path)->save(sample_run()));
+  }
+  execute(path, "PRAGMA user_version = 7");
+  const std::string before = test::read_file(path);
+  const auto store = Store::open(path);
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().message(),
+            path.string() +
+                ": is a store of version 7, this program knows versions up to 1: use a "
+                "newer mfsdp or another file");
+  EXPECT_EQ(store.error().fault, Fault::input);
+  EXPECT_EQ(test::read_file(path), before);
+}
+
+TEST(Schema, AnotherProgramsDatabaseIsRefusedUntouched) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  execute(path, "CREATE TABLE runs (id INTEGER)");
+  const std::string before = test::read_file(path);
+  const auto store = Store::open(path);
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().message(),
+            path.string() + ": is an SQLite database but not an mfsdp store");
+  EXPECT_EQ(store.error().fault, Fault::input);
+  EXPECT_EQ(test::read_file(path), before);
+}
+
+TEST(Schema, DeletingARunDeletesItsRows) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  {
+    auto store = Store::open(path);
+    ASSERT_TRUE(store->save(sample_run("a")));
+    ASSERT_TRUE(store->save(sample_run("b")));
+  }
+  constexpr auto ops = "SELECT count(*) FROM op_times";
+  const std::int64_t both = scalar(path, ops);
+  execute(path, "PRAGMA foreign_keys = ON; DELETE FROM runs WHERE run_id = 'a'");
+  EXPECT_GT(both, 0);
+  EXPECT_EQ(scalar(path, ops), both / 2);
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM memory_timeline WHERE run = 1"), 0);
+  EXPECT_EQ(
+      scalar(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check != 'ok'"), 0);
+}
+
+TEST(Schema, ViewsShowTextsAndSums) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  {
+    ASSERT_TRUE(Store::open(path)->save(sample_run("a", 6)));
+  }
+  // Ops 0, 2, 4 run on compute, each for 150,000 ns.
+  EXPECT_EQ(scalar(path, "SELECT sum(end_ns - start_ns) FROM op_times WHERE stream = 'compute'"),
+            450'000);
+  EXPECT_EQ(scalar(path, "SELECT sum(bytes) FROM memory_categories"), 55);
+  EXPECT_EQ(scalar(path, "SELECT config ->> 'global_batch' FROM runs"), 192);  // 1 * 3 * 64
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM memory_timeline WHERE category IS NULL"), 0);
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,332 @@
+#include "reports/store/store.hpp"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/plan/result_json.hpp"
+#include "tests/support/sample_run.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::sample_run;
+using test::ScratchFolder;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Store open_store(const std::filesystem::path& path) {
+  auto store = Store::open(path);
+  EXPECT_TRUE(store) << store.error().message();
+  return std::move(store.value());
+}
+
+std::size_t run_count(const std::filesystem::path& path) { return open_store(path).list()->size(); }
+
+/// The message of a failed open, checked to be one line that begins with the file.
+Error open_error(const std::filesystem::path& path) {
+  auto store = Store::open(path);
+  EXPECT_FALSE(store);
+  if (store) return {};
+  EXPECT_THAT(store.error().message(), AllOf(StartsWith(path.string()), Not(HasSubstr("\n"))));
+  return store.error();
+}
+
+void expect_same_timeline(const RunResult& a, const RunResult& b) {
+  ASSERT_EQ(a.timeline.size(), b.timeline.size());
+  for (std::size_t i = 0; i < a.timeline.size(); ++i) {
+    const OpTime& x = a.timeline[i];
+    const OpTime& y = b.timeline[i];
+    EXPECT_EQ(std::tie(x.op, x.name, x.stream, x.kind, x.segment, x.instance, x.start, x.end),
+              std::tie(y.op, y.name, y.stream, y.kind, y.segment, y.instance, y.start, y.end));
+  }
+  ASSERT_EQ(a.memory_timeline.size(), b.memory_timeline.size());
+  for (std::size_t i = 0; i < a.memory_timeline.size(); ++i) {
+    EXPECT_EQ(a.memory_timeline[i].at, b.memory_timeline[i].at);
+    EXPECT_EQ(a.memory_timeline[i].categories, b.memory_timeline[i].categories);
+  }
+}
+
+TEST(Store, LoadsWhatWasSaved) {
+  const ScratchFolder folder;
+  RunResult run = sample_run("run-1", 40, 60);
+  run.steps = {{.step = 1, .duration = Nanos(5), .loss = 5.5, .grad_norm = std::nullopt},
+               {.step = 2, .duration = Nanos(6), .loss = 5.25, .grad_norm = 0.1}};
+  auto store = open_store(folder / "s.sqlite");
+  const auto id = store.save(run);
+  ASSERT_TRUE(id) << id.error().message();
+  const auto loaded = store.load(*id);
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  // The result's JSON shows every field but the timelines, the plan's configuration included.
+  EXPECT_EQ(to_json(*loaded), to_json(run));
+  EXPECT_EQ(loaded->config, run.config);
+  expect_same_timeline(*loaded, run);
+}
+
+TEST(Store, KeepsMemoryPointsThatChangeNothingAndStartFromZero) {
+  const ScratchFolder folder;
+  RunResult run = sample_run("run-1", 0, 0);
+  MemoryPoint point{.at = Nanos(-5), .categories = {}};
+  run.memory_timeline.push_back(point);  // nothing live
+  point.at = Nanos(10);
+  point.categories.at(3) = Bytes(7);
+  run.memory_timeline.push_back(point);
+  run.memory_timeline.push_back(point);  // the same again, at the same time
+  point.categories.fill(Bytes());
+  run.memory_timeline.push_back(point);
+  auto store = open_store(folder / "s.sqlite");
+  expect_same_timeline(*store.load(*store.save(run)), run);
+}
+
+TEST(Store, ListsRunsInTheOrderOfSaving) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  ASSERT_TRUE(store.save(sample_run("b")));
+  ASSERT_TRUE(store.save(sample_run("a")));
+  const auto runs = store.list();
+  ASSERT_TRUE(runs);
+  ASSERT_EQ(runs->size(), 2U);
+  EXPECT_EQ(runs->at(0).run_id, "b");
+  EXPECT_EQ(runs->at(1).run_id, "a");
+  EXPECT_EQ(runs->at(1).name, sample_run().name);
+  EXPECT_EQ(runs->at(1).step, Nanos(1000));
+  EXPECT_FALSE(runs->at(1).fits);
+}
+
+TEST(Store, RefusesTheSameRunTwiceAndKeepsTheFirst) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  ASSERT_TRUE(store.save(sample_run("a")));
+  const auto again = store.save(sample_run("a"));
+  ASSERT_FALSE(again);
+  EXPECT_THAT(again.error().message(), EndsWith("s.sqlite: run a is stored already"));
+  EXPECT_TRUE(store.save(sample_run("b")));
+  EXPECT_EQ(store.list()->size(), 2U);
+}
+
+TEST(Store, AFailedSaveLeavesNoRow) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  RunResult run = sample_run("a");
+  run.config.microbatches = std::numeric_limits<std::int64_t>::max();  // global batch overflows
+  EXPECT_FALSE(store.save(run));
+  EXPECT_TRUE(store.list()->empty());
+  EXPECT_TRUE(store.save(sample_run("a")));
+}
+
+TEST(Store, NumbersThatAreNoneComeBackAsNone) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  RunResult run = sample_run("a");
+  run.time.mfu = std::numeric_limits<double>::quiet_NaN();
+  run.steps.emplace_back().loss = std::numeric_limits<double>::quiet_NaN();
+  const auto loaded = store.load(*store.save(run));
+  ASSERT_TRUE(loaded);
+  EXPECT_TRUE(std::isnan(loaded->time.mfu));
+  EXPECT_FALSE(loaded->steps.at(0).loss.has_value());
+}
+
+TEST(Store, AnUnknownRunIsAnError) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  const auto loaded = store.load(42);
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message(), EndsWith("s.sqlite: no run 42"));
+}
+
+TEST(Store, ClosedStoreIsOneFile) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(open_store(folder / "s.sqlite").save(sample_run()));
+  EXPECT_EQ(folder.file_count(), 1U);  // no -wal, no -shm: the file can be copied
+}
+
+TEST(Store, SpecialNamesAreFiles) {
+  const ScratchFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  for (const char* name : {":memory:", "file:x?mode=memory", "it's 100% öl.sqlite"}) {
+    EXPECT_TRUE(open_store(name).save(sample_run()));
+    EXPECT_EQ(run_count(name), 1U) << name;
+    EXPECT_TRUE(std::filesystem::exists(name)) << name;
+  }
+  std::filesystem::current_path(before);
+}
+
+TEST(Store, ConcurrentProcessesLoseNothing) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";  // does not exist: they race to create it, too
+  constexpr int processes = 8;
+  constexpr int runs = 20;
+  std::vector<pid_t> children;
+  for (int p = 0; p < processes; ++p)
+    children.push_back(test::start_child([&] {
+      for (int i = 0; i < runs; ++i) {
+        auto store = Store::open(path);
+        if (!store) return 1;
+        const std::string id = std::to_string(p) + "." + std::to_string(i);
+        if (!store->save(sample_run(id, 50, 50))) return 2;
+      }
+      return 0;
+    }));
+  for (const pid_t child : children) EXPECT_EQ(test::wait_for(child), 0);
+  auto store = open_store(path);
+  const auto stored = store.list();
+  ASSERT_TRUE(stored);
+  EXPECT_EQ(stored->size(), 160U);  // 8 * 20
+  for (const StoredRun& run : *stored)
+    EXPECT_EQ(store.load(run.id)->timeline.size(), 50U) << run.run_id;
+}
+
+TEST(Store, AWriterThatIsKilledLeavesAWholeStore) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  ASSERT_TRUE(open_store(path).save(sample_run("first")));
+  const pid_t child = test::start_child([&] {
+    auto store = Store::open(path);
+    if (!store || !store->save(sample_run("second"))) return 1;
+    std::raise(SIGKILL);  // without closing: the write-ahead log stays behind
+    return 0;
+  });
+  EXPECT_EQ(test::wait_for(child), 1000 + SIGKILL);
+  EXPECT_EQ(run_count(path), 2U);
+}
+
+TEST(Store, WaitsNoLongerThanAsked) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  ASSERT_TRUE(open_store(path).save(sample_run("first")));
+  // The other process holds the write lock until the pipe to it is closed.
+  std::array<int, 2> to_child{};
+  std::array<int, 2> to_parent{};
+  ASSERT_EQ(::pipe(to_child.data()), 0);
+  ASSERT_EQ(::pipe(to_parent.data()), 0);
+  char byte = 0;
+  const pid_t child = test::start_child([&] {
+    ::close(to_child[1]);
+    SQLite::Database database(path.string(), SQLite::OPEN_READWRITE);
+    database.exec("BEGIN IMMEDIATE");
+    if (::write(to_parent[1], "x", 1) != 1) return 1;
+    return ::read(to_child[0], &byte, 1) == 0 ? 0 : 2;
+  });
+  ASSERT_EQ(::read(to_parent[0], &byte, 1), 1);
+  auto store = Store::open(path, {.patience = std::chrono::milliseconds(20)});
+  ASSERT_TRUE(store) << "reading needs no write lock";
+  const auto saved = store->save(sample_run("second"));
+  ::close(to_child[1]);
+  EXPECT_EQ(test::wait_for(child), 0);
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().fault, Fault::environment);
+  EXPECT_THAT(saved.error().message(),
+              EndsWith("s.sqlite: locked by another process for more than 20 ms"));
+  EXPECT_TRUE(store->save(sample_run("second")));
+}
+
+TEST(StoreErrors, AFullDiskLeavesNothingHalfWritten) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  ASSERT_TRUE(open_store(path).save(sample_run("first")));
+  const auto limit = std::filesystem::file_size(path) + 100'000;
+  const pid_t child = test::start_child([&] {
+    auto store = Store::open(path);
+    if (!store) return 1;
+    test::limit_file_size(limit);
+    const auto saved = store->save(sample_run("too large", 20'000, 20'000));
+    if (saved) return 2;
+    if (saved.error().fault != Fault::environment) return 3;
+    if (saved.error().message() !=
+        path.string() + ": disk full or file size limit reached, nothing was stored")
+      return 4;
+    return store->save(sample_run("small", 5, 5)) ? 0 : 5;  // still usable
+  });
+  EXPECT_EQ(test::wait_for(child), 0);
+  auto store = open_store(path);
+  const auto runs = store.list();
+  ASSERT_TRUE(runs);
+  ASSERT_EQ(runs->size(), 2U);
+  EXPECT_EQ(runs->at(0).run_id, "first");
+  EXPECT_EQ(runs->at(1).run_id, "small");
+  EXPECT_EQ(store.load(runs->at(1).id)->timeline.size(), 5U);
+}
+
+TEST(StoreErrors, CreatingOnAFullDiskSaysSo) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  const pid_t child = test::start_child([&] {
+    test::limit_file_size(5000);
+    const auto store = Store::open(path);
+    if (store) return 1;
+    return store.error().fault == Fault::environment && store.error().what.starts_with("disk full")
+               ? 0
+               : 2;
+  });
+  EXPECT_EQ(test::wait_for(child), 0);
+  EXPECT_EQ(run_count(path), 0U);  // what is left can be used once there is room
+}
+
+TEST(StoreErrors, FilesThatAreNotStores) {
+  const ScratchFolder folder;
+  test::write_file(folder / "text", std::string(5000, 'x'));
+  const Error text = open_error(folder / "text");
+  EXPECT_EQ(text.what, "is not an mfsdp store (not an SQLite file)");
+  EXPECT_EQ(text.fault, Fault::input);
+  EXPECT_EQ(test::read_file(folder / "text"), std::string(5000, 'x'));
+
+  const Error directory = open_error(folder.path());
+  EXPECT_EQ(directory.what, "is a directory, expected an mfsdp store");
+  EXPECT_EQ(directory.fault, Fault::input);
+
+  EXPECT_EQ(open_error("/dev/null").what, "is not a regular file, cannot be a store");
+  EXPECT_EQ(Store::open("").error().message(), "store: expected a path, found an empty one");
+}
+
+TEST(StoreErrors, AMissingFolderIsNamed) {
+  const ScratchFolder folder;
+  const Error error = open_error(folder / "no/s.sqlite");
+  EXPECT_EQ(error.fault, Fault::environment);
+  EXPECT_EQ(error.what, "cannot open the store: folder " + (folder / "no").string() +
+                            ": No such file or directory");
+}
+
+TEST(StoreErrors, ReadersDoNotCreate) {
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "s.sqlite", {.create = false});
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().what, "no such store");
+  EXPECT_EQ(store.error().fault, Fault::input);
+  EXPECT_EQ(folder.file_count(), 0U);
+}
+
+TEST(StoreErrors, PermissionsAreFaultsOfTheEnvironment) {
+  namespace fs = std::filesystem;
+  const ScratchFolder folder;
+  ASSERT_TRUE(open_store(folder / "s.sqlite").save(sample_run()));
+  fs::permissions(folder / "s.sqlite", fs::perms(0444));
+  fs::create_directory(folder / "closed");
+  fs::permissions(folder / "closed", fs::perms(0555));
+  fs::permissions(folder.path(), fs::perms(0777));
+  const auto what = [](const fs::path& path) {
+    const auto store = Store::open(path);
+    return store || store.error().fault != Fault::environment ? "" : store.error().what;
+  };
+  const pid_t child = test::start_child([&] {
+    test::become_ordinary_user();
+    if (what(folder / "s.sqlite") != "is read-only, cannot store results") return 1;
+    if (!what(folder / "closed/s.sqlite").ends_with("closed: Permission denied")) return 2;
+    return 0;
+  });
+  EXPECT_EQ(test::wait_for(child), 0);
+  fs::permissions(folder / "closed", fs::perms(0777));
+}
+
+}  // namespace
+}  // namespace mfsdp

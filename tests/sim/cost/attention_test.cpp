@@ -1,0 +1,80 @@
+#include "sim/cost/attention.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/sim/cost/cost_fixture.hpp"
+
+namespace mfsdp {
+namespace {
+
+AttentionShape shape_of(const AttentionRow& row) {
+  return {.batch = static_cast<std::int64_t>(row.batch),
+          .seq = static_cast<std::int64_t>(row.seq),
+          .heads = static_cast<std::int64_t>(row.heads),
+          .head_dim = static_cast<std::int64_t>(row.head_dim),
+          .backward = row.backward};
+}
+
+class AttentionCostTest : public testing::Test {
+ protected:
+  CostTables tables_ = testing_cost::h200_tables();
+  Gpu gpu_ = testing_cost::cluster_of("h200", 8).gpu;
+  AttentionCost cost_{tables_.attention, gpu_};
+};
+
+TEST_F(AttentionCostTest, ReproducesEveryRow) {
+  for (const AttentionRow& row : tables_.attention)
+    EXPECT_NEAR(cost_.nanoseconds(shape_of(row)), row.ns, row.ns * 1e-3) << row.seq;
+}
+
+TEST_F(AttentionCostTest, LeaveOneOutStaysWithinTenPercent) {
+  double sum = 0;
+  double worst = 0;
+  for (std::size_t i = 0; i < tables_.attention.size(); ++i) {
+    const AttentionRow row = tables_.attention[i];
+    std::vector<AttentionRow> others = tables_.attention;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    const double error =
+        std::abs(AttentionCost(others, gpu_).nanoseconds(shape_of(row)) / row.ns - 1);
+    sum += error;
+    worst = std::max(worst, error);
+  }
+  RecordProperty("mean_percent", std::to_string(100 * sum / 24));
+  RecordProperty("worst_percent", std::to_string(100 * worst));
+  EXPECT_LT(worst, 0.10);
+  EXPECT_LT(sum / 24, 0.015);
+}
+
+TEST_F(AttentionCostTest, OneTileIsBoundByOneSm) {
+  // batch 1, one head, 128 tokens: one tile on 132 SMs; the fixed 15 us dominate.
+  const double ns = cost_.nanoseconds({.seq = 128, .heads = 1, .head_dim = 64});
+  EXPECT_GT(ns, 15'000);
+  EXPECT_LT(ns, 20'000);
+}
+
+TEST_F(AttentionCostTest, DeterministicBackwardIsSlower) {
+  AttentionShape shape{.seq = 8192, .heads = 32, .head_dim = 128, .backward = true};
+  EXPECT_NEAR(cost_.nanoseconds(shape), 2'964'900, 3'000);  // the table's row
+  shape.deterministic = true;
+  EXPECT_NEAR(cost_.nanoseconds(shape), 50'000 + 1.5 * 2'914'900, 4'500);
+  shape.backward = false;  // has no say forward
+  EXPECT_NEAR(cost_.nanoseconds(shape), 1'016'600, 1'100);
+}
+
+RC_GTEST_FIXTURE_PROP(AttentionCostTest, DoublingTheSequenceTakesLonger, ()) {
+  AttentionShape shape{.batch = *rc::gen::inRange(1, 64),
+                       .seq = *rc::gen::inRange(1, 1 << 17),
+                       .heads = *rc::gen::inRange(1, 129),
+                       .head_dim = *rc::gen::element(16, 32, 64, 96, 128, 256),
+                       .backward = *rc::gen::arbitrary<bool>()};
+  const double before = cost_.nanoseconds(shape);
+  shape.seq *= 2;
+  RC_ASSERT(cost_.nanoseconds(shape) >= before);
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,202 @@
+#include "sim/cost/collective.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+
+#include "tests/sim/cost/cost_fixture.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing_cost::cluster_of;
+
+constexpr std::array kKinds{CollectiveKind::all_gather, CollectiveKind::all_reduce,
+                            CollectiveKind::reduce_scatter};
+
+CollectiveModel collectives(const std::string& gpu, std::int64_t gpus,
+                            std::int64_t gpus_per_node = 8) {
+  return CollectiveModel(testing_cost::h200_tables().collective,
+                         cluster_of(gpu, gpus, gpus_per_node));
+}
+
+Bytes mebibytes(double count) { return Bytes(static_cast<std::int64_t>(count * 1048576)); }
+
+/// NCCL's bus bandwidth in GB/s.
+double bus(const CollectiveModel& model, CollectiveKind kind, Bytes bytes, std::int64_t ranks) {
+  const CollectiveCost cost = model.cost(kind, bytes, {.ranks = ranks});
+  return wire_bytes(kind, static_cast<double>(bytes.value), static_cast<double>(ranks)) /
+         static_cast<double>(cost.duration.value);
+}
+
+TEST(Collective, ReproducesTheTable) {
+  const CollectiveModel model = collectives("h200", 8);
+  for (const CollectiveRow& row : testing_cost::h200_tables().collective) {
+    const std::array measured{row.all_gather_ns, row.all_reduce_ns, row.reduce_scatter_ns};
+    for (std::size_t k = 0; k < kKinds.size(); ++k) {
+      const CollectiveCost cost = model.cost(kKinds[k], Bytes(static_cast<std::int64_t>(row.bytes)),
+                                             {.ranks = static_cast<std::int64_t>(row.ranks)});
+      const auto ns = static_cast<double>(cost.duration.value);
+      EXPECT_EQ(cost.link, LinkClass::node);
+      EXPECT_LE(ns, measured[k] + 1) << row.ranks << " ranks, " << row.bytes;
+      if (row.bytes >= 16 * 1048576.0) {
+        EXPECT_NEAR(ns, measured[k], 1) << row.ranks << " ranks, " << row.bytes;
+      } else {
+        // Launch noise: lowered to the least time of larger messages and more ranks.
+        EXPECT_GE(ns, measured[k] * 0.6) << row.ranks << " ranks, " << row.bytes;
+      }
+    }
+  }
+}
+
+TEST(Collective, IsLinearBetweenPointsAndBeyond) {
+  const CollectiveModel model = collectives("h200", 8);
+  const auto ns = [&](double mib, std::int64_t ranks) {
+    return model.cost(CollectiveKind::all_gather, mebibytes(mib), {.ranks = ranks}).duration.value;
+  };
+  EXPECT_EQ(ns(96, 8), (208'700 + 382'300) / 2);  // halfway from 64 to 128 MiB
+  EXPECT_EQ(ns(0.001, 8), 23'200);                // the floor: the least time measured
+  EXPECT_EQ(ns(0, 8), 23'200);
+  // Slope from 436 to 1024 MiB: (2.7330 - 1.1994) / 588 ms; 588 MiB further on it adds as much.
+  EXPECT_EQ(ns(1612, 8), 2'733'000 + 1'533'600);
+  EXPECT_EQ(ns(64, 6), (190'500 + 208'700) / 2);  // six ranks lie between four and eight
+}
+
+TEST(Collective, OtherLinksScaleTheBandwidthPart) {
+  // B200: 900 * 0.929 / 450 = 1.858 times as wide; latency 23.2 us stays.
+  const CollectiveModel model = collectives("b200", 8);
+  const CollectiveCost cost = model.cost(CollectiveKind::all_gather, mebibytes(1024), {.ranks = 8});
+  EXPECT_NEAR(static_cast<double>(cost.duration.value), 23'200 + (2'733'000 - 23'200) / 1.858, 2);
+  EXPECT_EQ(cost.latency, Nanos(23'200));
+  // 16 GiB on eight: about 682 GB/s measured.
+  EXPECT_NEAR(bus(model, CollectiveKind::all_gather, mebibytes(16384), 8), 682, 35);
+}
+
+TEST(Collective, SlowLinksAreNotHiddenByTheTablesLatency) {
+  // 1 MiB over PCIe at 31 * 0.9 GB/s cannot take NVLink's 23 us: 7/8 MiB / 21.8 GB/s = 42 us.
+  const CollectiveModel model = collectives("l40s", 8);
+  EXPECT_NEAR(
+      static_cast<double>(
+          model.cost(CollectiveKind::all_gather, mebibytes(1), {.ranks = 8}).duration.value),
+      42'000, 500);
+}
+
+TEST(Collective, OneRankCopies) {
+  const CollectiveModel model = collectives("h200", 1);
+  EXPECT_EQ(model.cost(CollectiveKind::all_reduce, mebibytes(64), {}), CollectiveCost{});
+  EXPECT_EQ(model.cost(CollectiveKind::all_gather, Bytes(0), {}), CollectiveCost{});
+  // 3 us + 2 * 64 MiB / 4238.4 GB/s = 3,000 + 31,667 ns
+  EXPECT_EQ(model.cost(CollectiveKind::all_gather, mebibytes(64), {}).duration, Nanos(34'667));
+}
+
+TEST(Collective, AgreesWithPublishedMultiNodeAllReduces) {
+  const CollectiveModel b200 = collectives("b200", 32);  // 381.8 and 362 GB/s measured
+  EXPECT_NEAR(bus(b200, CollectiveKind::all_reduce, mebibytes(16384), 32), 381.8, 381.8 * 0.02);
+  EXPECT_NEAR(bus(b200, CollectiveKind::all_reduce, mebibytes(1024), 32), 362, 362 * 0.04);
+  const CollectiveModel h100 = collectives("h100", 256);  // 340 GB/s at 2 GB measured
+  EXPECT_NEAR(bus(h100, CollectiveKind::all_reduce, Bytes(2'000'000'000), 256), 340, 340 * 0.05);
+}
+
+TEST(Collective, SpacedRanksShareTheNics) {
+  // 8 ranks, one in each of 8 nodes, beside 7 such groups: each has one NIC, 50 GB/s * 0.95.
+  const CollectiveModel model = collectives("h100", 64);
+  EXPECT_EQ(model.bus_between(CollectiveKind::all_reduce, 1), 47.5);
+  const CollectiveCost cost =
+      model.cost(CollectiveKind::all_reduce, Bytes(1'000'000'000), {.ranks = 8, .spacing = 8});
+  EXPECT_EQ(cost.link, LinkClass::network);
+  // LL128 ring: 14 + 14 * (4 + 2) us, bandwidth 0.92 of it; Simple ring: (8.4 + 14 * (14 + 2 * 2))
+  // * 1.4 = 365 us + 2 * 7/8 GB / 47.5 GB/s = 36,842 us, the least.
+  EXPECT_NEAR(static_cast<double>(cost.duration.value), 364'560 + 36'842'105, 2);
+  EXPECT_EQ(cost.latency, Nanos(364'560));
+}
+
+TEST(Collective, RanksOfOneDomainStayInside) {
+  const CollectiveModel model = collectives("h100", 64);
+  const auto link = [&](std::int64_t ranks, std::int64_t spacing) {
+    return model
+        .cost(CollectiveKind::all_gather, mebibytes(1), {.ranks = ranks, .spacing = spacing})
+        .link;
+  };
+  EXPECT_EQ(link(8, 1), LinkClass::node);
+  EXPECT_EQ(link(2, 4), LinkClass::node);     // ranks 0 and 4
+  EXPECT_EQ(link(2, 8), LinkClass::network);  // ranks 0 and 8
+  EXPECT_EQ(link(6, 1), LinkClass::network);  // ranks 6..11 straddle two nodes
+  EXPECT_EQ(link(16, 1), LinkClass::network);
+  EXPECT_EQ(
+      collectives("h100", 6).cost(CollectiveKind::all_gather, mebibytes(1), {.ranks = 6}).link,
+      LinkClass::node);
+  EXPECT_EQ(collectives("gb200", 72, 4)
+                .cost(CollectiveKind::all_gather, mebibytes(1), {.ranks = 72})
+                .link,
+            LinkClass::node);
+}
+
+TEST(Collective, NcclsModelByHand) {
+  // 16 ranks on two domains, 1 GB all-gather at 300 GB/s, NIC latency 2 us. 15 steps, one between.
+  const NcclPath path{.ranks = 16, .domains = 2, .bus = 300, .nic_latency_ns = 2000};
+  EXPECT_DOUBLE_EQ(wire_bytes(CollectiveKind::all_gather, 1e9, 16), 937.5e6);
+  // Simple: 8.4 + 14 * 3.4 + (14 + 2 * 2) = 74 us, + 937.5 MB / 300 GB/s = 3,125 us
+  const NcclTime large = nccl_time(CollectiveKind::all_gather, 1e9, path);
+  EXPECT_NEAR(large.total_ns, 3'199'000, 1e-6 * 3'199'000);
+  EXPECT_NEAR(large.latency_ns, 74'000, 1e-3);
+  // LL: 6.6 + 14 * max(0.6, 1) + (2.7 + 2) = 25.3 us, + 937.5 B / 45 GB/s = 0.021 us
+  const NcclTime small = nccl_time(CollectiveKind::all_gather, 1000, path);
+  EXPECT_NEAR(small.total_ns, 25'300 + 937.5 / 45, 1e-3);
+  // Tree of two domains, LL: 6.8 + 2 * (7 * 1 + 1 * (5 + 2)) = 34.8 us; the ring has 30 steps:
+  // 6.6 + 28 + 2 * 4.7 = 44 us.
+  EXPECT_NEAR(nccl_time(CollectiveKind::all_reduce, 0, path).total_ns, 34'800, 1e-3);
+}
+
+struct Query {
+  CollectiveKind kind;
+  std::int64_t ranks;
+  std::int64_t bytes;
+};
+
+std::int64_t duration(const CollectiveModel& model, const Query& query) {
+  return model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks}).duration.value;
+}
+
+Query any_query() {
+  return {.kind = *rc::gen::elementOf(kKinds),
+          .ranks = *rc::gen::element<std::int64_t>(2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 1024, 16384),
+          .bytes = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << *rc::gen::inRange(1, 36))};
+}
+
+// Not so on mi300x, where a pair has one link of seven, nor for groups that straddle NVL72 domains.
+RC_GTEST_PROP(CollectiveProperty, GrowsWithBytesAndRanks, ()) {
+  static const CollectiveModel models[]{collectives("h100", 16384), collectives("a100_80", 16384),
+                                        collectives("gb200", 72, 4), collectives("l40s", 16384)};
+  const CollectiveModel& model = models[*rc::gen::inRange(0, 4)];
+  Query query = any_query();
+  const std::int64_t before = duration(model, query);
+  RC_ASSERT(before > 0);
+  Query larger = query;
+  larger.bytes += *rc::gen::inRange<std::int64_t>(0, 1 << 24);
+  RC_ASSERT(duration(model, larger) >= before);
+  if (query.ranks < 8) return;
+  query.ranks *= 2;
+  RC_ASSERT(duration(model, query) >= before);
+}
+
+RC_GTEST_PROP(CollectiveProperty, IsContinuousInBytes, ()) {
+  static const CollectiveModel model = collectives("h100", 16384);
+  Query query = any_query();
+  const std::int64_t before = duration(model, query);
+  query.bytes += 1000;
+  // 1000 bytes twice over the slowest bandwidth, LL's 35 GB/s, take 57 ns.
+  RC_ASSERT(duration(model, query) - before <= 60);
+}
+
+RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
+  static const CollectiveModel model = collectives("h200", 16384);
+  const Query query = any_query();
+  const CollectiveCost cost = model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks});
+  RC_ASSERT(cost.latency <= cost.duration);
+  RC_ASSERT(cost.slowdown >= 0);
+  RC_ASSERT(cost.slowdown < kSlowdownUnit);
+}
+
+}  // namespace
+}  // namespace mfsdp

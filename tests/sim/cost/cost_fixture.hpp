@@ -1,0 +1,43 @@
+// Clusters and tables of the shipped catalogue, for the cost tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sim/cost/cost_model.hpp"
+#include "sim/cost/csv.hpp"
+#include "sim/hardware/toml_fields.hpp"
+
+namespace mfsdp::testing_cost {
+
+inline const std::filesystem::path kGpus =
+    std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
+
+inline Cluster cluster_of(const std::string& gpu, std::int64_t gpus,
+                          std::int64_t gpus_per_node = 8) {
+  const auto kind = load_gpu(gpu, kGpus);
+  if (!kind) throw std::runtime_error(kind.error().message());
+  return make_cluster(*kind, gpus, gpus_per_node).value();
+}
+
+inline CostModel model_of(const std::string& gpu, std::int64_t gpus,
+                          std::int64_t gpus_per_node = 8) {
+  auto model = make_cost_model(cluster_of(gpu, gpus, gpus_per_node));
+  if (!model) throw std::runtime_error(model.error().message());
+  return *std::move(model);
+}
+
+inline CostTables h200_tables() {
+  return load_cost_tables(cluster_of("h200", 8).gpu.tables).value();
+}
+
+/// A shipped table as text cells.
+inline CsvTable csv(const std::string& name) {
+  const std::string path = (kGpus / "tables" / name).string();
+  return CsvTable::parse(read_small_file(path).value(), path).value();
+}
+
+}  // namespace mfsdp::testing_cost

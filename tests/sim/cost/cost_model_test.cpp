@@ -1,0 +1,181 @@
+#include "sim/cost/cost_model.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/cost/plan_prices.hpp"
+#include "tests/sim/cost/cost_fixture.hpp"
+
+namespace mfsdp {
+namespace {
+
+Operand tensor(Access access, DType dtype, std::vector<std::int64_t> shape) {
+  Operand operand;
+  operand.access = access;
+  operand.dtype = dtype;
+  operand.shape = std::move(shape);
+  return operand;
+}
+
+Kernel gemm(DType inputs, DType output) {
+  return {.kind = KernelKind::gemm,
+          .operands = {tensor(Access::read, inputs, {8192, 4096}),
+                       tensor(Access::read, inputs, {6144, 4096}),
+                       tensor(Access::write, output, {8192, 6144}),
+                       tensor(Access::scratch, DType::uint8, {32 << 20})},
+          .attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 6144}},
+          .flops = 2LL * 8192 * 6144 * 4096};
+}
+
+class CostModelTest : public testing::Test {
+ protected:
+  CostModel model_ = testing_cost::model_of("h200", 8);
+};
+
+TEST_F(CostModelTest, StatesWhatItStandsOn) {
+  EXPECT_EQ(model_.calibration(), "measured");
+  EXPECT_EQ(testing_cost::model_of("h100", 8).calibration(), "datasheet");
+  EXPECT_EQ(model_.version(), "1");
+}
+
+TEST_F(CostModelTest, GemmIsTheTables) {
+  // Table: 652.9 TFLOP/s, 2 * 8192 * 6144 * 4096 = 412.3e9 FLOP: 631.5 us.
+  EXPECT_NEAR(static_cast<double>(model_.kernel(gemm(DType::bf16, DType::bf16)).value), 631'514, 2);
+}
+
+TEST_F(CostModelTest, AnFp32OutputIsAnAccumulator) {
+  EXPECT_EQ(model_.kernel(gemm(DType::bf16, DType::fp32)),
+            model_.kernel(gemm(DType::bf16, DType::bf16)));
+  EXPECT_NEAR(static_cast<double>(model_.kernel(gemm(DType::fp32, DType::fp32)).value),
+              631'514 * 989.0 / 67, 100);
+}
+
+TEST_F(CostModelTest, ThinGemmIsBoundByMemory) {
+  Kernel thin = gemm(DType::bf16, DType::bf16);
+  thin.operands = {tensor(Access::read, DType::bf16, {1, 4096}),
+                   tensor(Access::read, DType::bf16, {128256, 4096}),
+                   tensor(Access::write, DType::bf16, {1, 128256})};
+  thin.attributes = {{"k", 4096}, {"kind", 0}, {"m", 1}, {"n", 128256}};
+  // 2 * (4096 + 128256 * 4096 + 128256) bytes / (4238.4 * 0.9 GB/s) + 3 us = 278.5 us, against
+  // 2 * 128 * 128256 * 4096 FLOP / 660 TFLOP/s = 204 us for one row of tiles.
+  EXPECT_NEAR(static_cast<double>(model_.kernel(thin).value), 278'500, 200);
+}
+
+TEST_F(CostModelTest, AttentionIsTheTables) {
+  Kernel kernel{.kind = KernelKind::attention_forward,
+                .operands = {},
+                .attributes = {{"batch", 1},
+                               {"deterministic", 0},
+                               {"head_dim", 128},
+                               {"heads", 32},
+                               {"kv_heads", 8},
+                               {"seq", 8192}},
+                .flops = 0};
+  EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 1'016'600, 2);
+  kernel.kind = KernelKind::attention_backward;
+  EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 2'964'900, 2);
+  kernel.attributes[1].value = 1;
+  EXPECT_GT(model_.kernel(kernel).value, 4'000'000);
+}
+
+TEST_F(CostModelTest, OtherKernelsMoveBytes) {
+  // AdamW on 1,003,782,656 parameters: reads gradient, weight and two moments, writes the latter
+  // three and a bf16 weight, 30 bytes each: 3 us + 30.11 GB / 3,814.6 GB/s = 7.897 ms.
+  const std::int64_t count = 1'003'782'656;
+  const Kernel adamw{.kind = KernelKind::adamw,
+                     .operands = {tensor(Access::read, DType::fp32, {count}),
+                                  tensor(Access::read_write, DType::fp32, {count}),
+                                  tensor(Access::read_write, DType::fp32, {count}),
+                                  tensor(Access::read_write, DType::fp32, {count}),
+                                  tensor(Access::write, DType::bf16, {count})},
+                     .attributes = {},
+                     .flops = 0};
+  EXPECT_EQ(adamw.bytes(), 30 * count);
+  EXPECT_NEAR(static_cast<double>(model_.kernel(adamw).value), 7'897'300, 1'000);
+  const Kernel nothing{
+      .kind = KernelKind::norm_finish, .operands = {}, .attributes = {}, .flops = 0};
+  EXPECT_EQ(model_.kernel(nothing), Nanos(3000));
+}
+
+TEST_F(CostModelTest, CopiesFollowTheMeasurement) {
+  const CsvTable table = testing_cost::csv("h200_copy.csv");
+  const std::size_t sizes = table.column("bytes_moved").value();
+  const std::size_t times = table.column("ms").value();
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const double moved = table.number(row, sizes).value();
+    if (moved < 1e8) continue;  // fits in the cache, or waits for the framework's launch
+    const double measured = table.number(row, times).value() * 1e6;
+    const Nanos copy = model_.copy(CopyKind::d2d, Bytes(static_cast<std::int64_t>(moved / 2)));
+    EXPECT_NEAR(static_cast<double>(copy.value), measured, 0.015 * measured) << moved;
+  }
+  // 1 MB over PCIe: 3 us + 1e6 / 51.5 = 19.4 us
+  EXPECT_EQ(model_.copy(CopyKind::h2d, Bytes(1'000'000)), Nanos(3'000 + 19'417));
+}
+
+TEST_F(CostModelTest, KernelsWithoutAttributesAreBoundByThePeak) {
+  Kernel kernel = gemm(DType::bf16, DType::bf16);
+  kernel.attributes.clear();
+  // 412.3e9 FLOP / 989 TFLOP/s = 416.9 us
+  EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 416'900, 100);
+}
+
+TEST_F(CostModelTest, AbsurdSizesAreErrorsNotUndefined) {
+  Kernel kernel = gemm(DType::bf16, DType::bf16);
+  kernel.attributes = {{"k", INT64_MAX}, {"kind", 7}, {"m", INT64_MAX}, {"n", INT64_MAX}};
+  EXPECT_THROW(static_cast<void>(model_.kernel(kernel)), OverflowError);
+  EXPECT_GT(model_.collective(CollectiveKind::all_reduce, Bytes(INT64_MAX), {.ranks = 8}).duration,
+            Nanos(0));
+}
+
+TEST(MakeCostModel, NamesAMissingTable) {
+  Cluster cluster = testing_cost::cluster_of("h200", 8);
+  cluster.gpu.tables.gemm = "/nowhere/gemm.csv";
+  const auto model = make_cost_model(cluster);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().message(), "/nowhere/gemm.csv: cannot be opened");
+}
+
+TEST(PlanPrices, MapCommunicatorsToLinks) {
+  const CostModel model = testing_cost::model_of("h100", 64);
+  const Mesh mesh{.dp_outer = 8, .dp_shard = 8};
+  const Communicator inner{.id = {}, .axes = {Axis::dp_shard}, .purpose = "all_gather", .size = 8};
+  const Communicator outer{.id = {}, .axes = {Axis::dp_outer}, .purpose = "outer", .size = 8};
+  const Communicator world{
+      .id = {}, .axes = {Axis::dp_outer, Axis::dp_shard}, .purpose = "world", .size = 64};
+  EXPECT_EQ(shape_of(inner, mesh).spacing, 1);
+  EXPECT_EQ(shape_of(outer, mesh).spacing, 8);
+  EXPECT_EQ(shape_of(world, mesh).ranks, 64);
+  EXPECT_EQ(shape_of(world, mesh).spacing, 1);
+
+  const Prices prices = plan_prices(model, mesh);
+  Collective gather;
+  gather.kind = CollectiveKind::all_gather;
+  gather.count = 1'000'000;  // per rank, bf16: 16 MB in all
+  const CollectivePrice price = prices.collective(gather, inner);
+  EXPECT_EQ(price.duration,
+            model.collective(CollectiveKind::all_gather, Bytes(16'000'000), {.ranks = 8}).duration);
+  EXPECT_EQ(price.link, 0);
+  EXPECT_EQ(prices.collective(gather, outer).link, 1);
+  Copy copy;
+  copy.kind = CopyKind::h2d;
+  copy.output.dtype = DType::int32;
+  copy.output.shape = {2, 8192};
+  EXPECT_EQ(prices.copy(copy), model.copy(CopyKind::h2d, Bytes(65'536)));
+}
+
+TEST(FullBytes, CountsAsNcclDoes) {
+  Collective collective;
+  collective.count = 100;
+  collective.dtype = DType::fp32;
+  collective.kind = CollectiveKind::all_gather;
+  EXPECT_EQ(full_bytes(collective, 8), Bytes(3200));
+  collective.kind = CollectiveKind::reduce_scatter;
+  EXPECT_EQ(full_bytes(collective, 8), Bytes(3200));
+  collective.kind = CollectiveKind::all_reduce;
+  EXPECT_EQ(full_bytes(collective, 8), Bytes(400));
+}
+
+}  // namespace
+}  // namespace mfsdp

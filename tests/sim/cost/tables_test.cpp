@@ -1,0 +1,66 @@
+#include "sim/cost/tables.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/cost/cost_fixture.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kHeader = "kind,M,N,K,tflops\n";
+const std::string kRows = "fwd,1,2,3,600\ndgrad,1,2,3,600\nwgrad,1,2,3,600\n";
+
+std::string gemm_error(const std::string& text) {
+  const auto rows = parse_gemm_table(text, "g.csv");
+  return rows ? "no error" : rows.error().message();
+}
+
+std::string collective_error(const std::string& rows) {
+  const auto table = parse_collective_table("n,mbytes,ag_ms,rs_ms,ar_ms\n" + rows, "c.csv");
+  return table ? "no error" : table.error().message();
+}
+
+TEST(Tables, ShippedOnesHoldEveryMeasurement) {
+  const CostTables tables = testing_cost::h200_tables();
+  EXPECT_EQ(tables.gemm.size(), 114u);       // 38 shapes, three products each
+  EXPECT_EQ(tables.attention.size(), 24u);   // 12 shapes, two directions
+  EXPECT_EQ(tables.collective.size(), 27u);  // 9 sizes on 2, 4 and 8 GPUs
+  EXPECT_EQ(tables.gemm[0].flops_per_ns, 627.4 * 1e3);
+  EXPECT_EQ(tables.collective[0].bytes, 65536);  // 0.0625 MiB
+}
+
+TEST(Tables, NotesAndLineEndsAreSkipped) {
+  const auto rows = parse_gemm_table("# note\r\n\r\n" + kHeader + kRows, "g.csv");
+  ASSERT_TRUE(rows) << rows.error().message();
+  EXPECT_EQ(rows->size(), 3u);
+}
+
+TEST(Tables, ErrorsNameFileLineAndColumn) {
+  EXPECT_EQ(gemm_error(""), "g.csv: holds no table; expected a header and rows");
+  EXPECT_EQ(gemm_error("kind,M,N,K\n"
+                       "fwd,1,2,3\ndgrad,1,2,3\nwgrad,1,2,3\n"),
+            "g.csv: has no column \"tflops\"");
+  EXPECT_EQ(gemm_error(kHeader + "fwd,1,2,3\n"), "g.csv:2: has 4 cells; the header has 5");
+  EXPECT_EQ(gemm_error(kHeader + kRows + "fwd,1,2,3,x\n"),
+            "g.csv:5: tflops is \"x\"; expected a number above 0 and at most 1e12");
+  EXPECT_THAT(gemm_error(kHeader + kRows + "fwd,0,2,3,600\n"), HasSubstr("g.csv:5: M is \"0\""));
+  EXPECT_THAT(gemm_error(kHeader + kRows + "fwd,1,2,3,nan\n"), HasSubstr("tflops is \"nan\""));
+  EXPECT_THAT(gemm_error(kHeader + "sideways,1,2,3,6\n"),
+              HasSubstr("g.csv:2: kind is \"sideways\"; expected one of fwd, dgrad, wgrad"));
+  EXPECT_EQ(gemm_error(kHeader + "fwd,1,2,3,600\n"), "g.csv: has no row with kind dgrad");
+}
+
+TEST(Tables, CollectivesFormAGrid) {
+  EXPECT_EQ(collective_error("2,1,1,1,1\n2,2,1,1,1\n"), "no error");
+  const std::string uneven = "c.csv: must list the same two or more sizes for every n, each once";
+  EXPECT_EQ(collective_error("2,1,1,1,1\n"), uneven);
+  EXPECT_EQ(collective_error("2,1,1,1,1\n2,1,1,1,1\n"), uneven);
+  EXPECT_EQ(collective_error("2,1,1,1,1\n2,2,1,1,1\n4,1,1,1,1\n"), uneven);
+  EXPECT_EQ(collective_error("2,1,1,1,1\n2,2,1,1,1\n4,1,1,1,1\n4,3,1,1,1\n"), uneven);
+}
+
+}  // namespace
+}  // namespace mfsdp

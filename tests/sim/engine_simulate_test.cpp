@@ -1,0 +1,395 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "sim/engine/simulation.hpp"
+#include "tests/sim/tiny_program.hpp"
+
+namespace mfsdp {
+namespace {
+
+using namespace test;
+using testing::HasSubstr;
+
+/// The summary in one line, so that a test states all of it at once.
+std::string summary(const Result<Simulation>& result) {
+  if (!result) return result.error().message();
+  const TimeSummary& time = result->time;
+  EXPECT_EQ(time.step, time.compute + time.exposed_communication + time.idle);
+  return "step " + std::to_string(time.step.value) + " compute " +
+         std::to_string(time.compute.value) + " communication " +
+         std::to_string(time.communication.value) + " exposed " +
+         std::to_string(time.exposed_communication.value) + " idle " +
+         std::to_string(time.idle.value) + " contention " + std::to_string(time.contention.value);
+}
+
+const OpTime& find(const Simulation& simulation, const std::string& name,
+                   std::int64_t instance = 0) {
+  const auto found = std::ranges::find_if(simulation.timeline, [&](const OpTime& time) {
+    return time.name == name && time.instance == instance;
+  });
+  EXPECT_NE(found, simulation.timeline.end()) << name;
+  return *found;
+}
+
+/// The gather stream starts with the compute stream: e0 is recorded where the step starts.
+Tiny gated() {
+  Tiny tiny;
+  tiny.segment("only").record(kCompute, 0).wait(kGather, 0).wait(kScatter, 0);
+  return tiny;
+}
+
+/// Ends the step when both collective streams are done, so that the next one starts from rest.
+Tiny& join(Tiny& tiny) {
+  return tiny.record(kGather, 6).record(kScatter, 7).wait(kCompute, 6).wait(kCompute, 7);
+}
+
+TEST(Simulate, EmptyPlanTakesNoTime) {
+  Tiny tiny;
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 0 compute 0 communication 0 exposed 0 idle 0 contention 0");
+  tiny.segment("only").segment("never", 0).kernel(5);
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 0 compute 0 communication 0 exposed 0 idle 0 contention 0");
+  EXPECT_EQ(result->time.overlap_fraction, 1.0);
+}
+
+TEST(Simulate, KernelsOfOneStreamAddUp) {
+  Tiny tiny;
+  tiny.segment("first").kernel(100).segment("middle", 3).kernel(7).kernel(5).segment("last");
+  // 100 + 3 * (7 + 5) = 136
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 136 compute 136 communication 0 exposed 0 idle 0 contention 0");
+}
+
+TEST(Simulate, GatherIsHiddenUnderTheKernelBeforeItsWait) {
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 60}, 1).record(kGather, 1);
+  tiny.kernel(40, "one").wait(kCompute, 1).kernel(50, "two");
+  // gather [0, 60), one [0, 40), two [60, 110): 20 of 60 exposed.
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 110 compute 90 communication 60 exposed 20 idle 0 contention 0");
+  EXPECT_DOUBLE_EQ(result->time.overlap_fraction, 1.0 - 20.0 / 60.0);
+  ASSERT_EQ(result->exposed_units.size(), 1U);
+  EXPECT_EQ(result->exposed_units[0].unit, "b");
+  EXPECT_EQ(result->exposed_units[0].exposed, Nanos(20));
+  EXPECT_EQ(find(*result, "two").start, Nanos(60));
+  EXPECT_EQ(find(*result, "two").end, Nanos(110));
+  EXPECT_EQ(find(*result, "all_gather").stream, "all_gather");
+  EXPECT_EQ(find(*result, "all_gather").kind, "all_gather");
+  EXPECT_EQ(find(*result, "all_gather").segment, "only");
+}
+
+TEST(Simulate, TheStepWithinAStepTimeHoldsWhatTheNextOneRunsAhead) {
+  // The gather of the next step runs under the optimizer of this one.
+  Tiny tiny;
+  tiny.segment("only").wait(kGather, 0, 1).collective(kGather, 0, {.duration = 30});
+  tiny.record(kGather, 1).wait(kCompute, 1).kernel(100, "forward").record(kCompute, 0);
+  tiny.segment("optimizer").kernel(50, "update");
+  // Step 1: gather [0, 30), forward [30, 130), update [130, 180) = C(1), second gather [130, 160).
+  // Step 2: forward [180, 280), update [280, 330) = C(2), third gather [280, 310), all hidden.
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 150 compute 150 communication 30 exposed 0 idle 0 contention 0");
+  EXPECT_EQ(result->time.overlap_fraction, 1.0);
+  EXPECT_EQ(find(*result, "all_gather").start, Nanos(130 - 180));
+  EXPECT_EQ(find(*result, "all_gather").end, Nanos(160 - 180));
+}
+
+TEST(Simulate, DistanceOneBindsToTheInstanceBefore) {
+  // Each kernel waits for the reduction of the instance before; the first, for that of the step
+  // before. One round is 10 + 25, three of them 105.
+  Tiny tiny;
+  tiny.segment("middle", 3).wait(kCompute, 0, 1).kernel(10).record(kCompute, 1);
+  tiny.wait(kScatter, 1).collective(kScatter, 1, {.duration = 25}).record(kScatter, 0);
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 105 compute 30 communication 75 exposed 75 idle 0 contention 0");
+  // Times of instances 0 and 1 only: 2 * (kernel + collective).
+  EXPECT_EQ(result->timeline.size(), 4U);
+  EXPECT_EQ(result->spans.size(), 6U);
+  EXPECT_EQ(find(*result, "kernel", 1).start, Nanos(35));
+}
+
+TEST(Simulate, AWaitInARepeatedSegmentBindsToTheEarlierSegmentFirst) {
+  // e0 is recorded in `first` after 40 ns, then in each instance of `middle` after its own wait.
+  // The gather stream: [0, 40) waits, 3 * 10. The kernel of `first` is all of compute.
+  Tiny tiny;
+  tiny.segment("first").kernel(40).record(kCompute, 0);
+  tiny.segment("middle", 3).wait(kGather, 0, 0).collective(kGather, 0, {.duration = 10});
+  tiny.record(kGather, 0);
+  tiny.segment("last").wait(kCompute, 0).kernel(1);
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 71 compute 41 communication 30 exposed 30 idle 0 contention 0");
+}
+
+TEST(Simulate, HostWaitHoldsBackWhatIsIssuedAfterIt) {
+  Tiny tiny;
+  tiny.segment("only").kernel(50).record(kCompute, 0).wait(kCopyOut, 0).copy(20);
+  tiny.record(kCopyOut, 1);
+  Tiny eager = tiny;
+  tiny.host_wait(1).kernel(30);
+  eager.kernel(30);
+  // kernel [0, 50), copy [50, 70), and only then kernel [70, 100).
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 100 compute 80 communication 0 exposed 0 idle 20 contention 0");
+  EXPECT_EQ(summary(simulate(eager)),
+            "step 80 compute 80 communication 0 exposed 0 idle 0 contention 0");
+}
+
+TEST(Simulate, CollectivesSlowTheKernelsBesideThem) {
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 100, .quarters = 1}).kernel(100);
+  // 100 ns at 3/4 do 75; the last 25 run alone.
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 125 compute 125 communication 100 exposed 0 idle 0 contention 25");
+}
+
+TEST(Simulate, KernelsKeepAQuarterOfTheirSpeed) {
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 40, .quarters = 4}).kernel(20);
+  // 40 ns at 1/4 do 10; 10 more alone.
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 50 compute 50 communication 40 exposed 0 idle 0 contention 30");
+}
+
+TEST(Simulate, CollectivesShareTheBandwidthOfTheirLink) {
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 100}, 0);
+  tiny.collective(kScatter, 1, {.duration = 50}, 1, CollectiveKind::reduce_scatter);
+  // Both at half speed until the second ends at 100; the first has 50 left: 150.
+  const auto result = simulate(join(tiny));
+  EXPECT_EQ(summary(result),
+            "step 150 compute 0 communication 150 exposed 150 idle 0 contention 0");
+  EXPECT_EQ(find(*result, "reduce_scatter").end, Nanos(100));
+}
+
+TEST(Simulate, LatencyTakesNoBandwidth) {
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 100, .latency = 50});
+  tiny.collective(kScatter, 1, {.duration = 100, .latency = 50});
+  // Each wants half of the link.
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 100 compute 0 communication 100 exposed 100 idle 0 contention 0");
+}
+
+TEST(Simulate, LinksAreIndependent) {
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 100}).collective(kScatter, 2, {.duration = 100});
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 100 compute 0 communication 100 exposed 100 idle 0 contention 0");
+}
+
+TEST(Simulate, OneCommunicatorRunsItsCollectivesInHostOrder) {
+  // The gather is issued first but waits for a kernel of 30; the other stream's turn comes after.
+  Tiny tiny = gated();
+  tiny.kernel(30).record(kCompute, 1).wait(kGather, 1);
+  tiny.collective(kGather, 0, {.duration = 40}, 0);
+  tiny.collective(kScatter, 0, {.duration = 40}, 1, CollectiveKind::reduce_scatter);
+  const auto result = simulate(join(tiny));
+  EXPECT_EQ(summary(result), "step 110 compute 30 communication 80 exposed 80 idle 0 contention 0");
+  EXPECT_EQ(find(*result, "all_gather").start, Nanos(30));
+  EXPECT_EQ(find(*result, "reduce_scatter").start, Nanos(70));
+}
+
+TEST(Simulate, AGroupIsOneLaunchWithOneLatency) {
+  Tiny tiny;
+  tiny.segment("only").op(kGather, "begin", GroupBegin{CommunicatorId(0)});
+  tiny.collective(kGather, 0, {.duration = 100, .latency = 20});
+  tiny.collective(kGather, 0, {.duration = 50, .latency = 20});
+  tiny.collective(kGather, 0, {.duration = 50, .latency = 10});
+  tiny.op(kGather, "end", GroupEnd{CommunicatorId(0)});
+  // 80 + 30 + 40 + 20
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result),
+            "step 170 compute 0 communication 170 exposed 170 idle 0 contention 0");
+  EXPECT_EQ(result->timeline.size(), 3U);
+}
+
+TEST(Simulate, ExposedTimeBelongsToTheCollectiveThatComputeWaitsFor) {
+  // Compute waits for the gather of "a" (30) while the longer reduction of "b" (80) runs on; the
+  // rest of the latter is for nobody else. Links differ, so neither slows the other.
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 30}, 0).record(kGather, 1);
+  tiny.collective(kScatter, 2, {.duration = 80}, 1);
+  tiny.wait(kCompute, 1).kernel(10);
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 80 compute 10 communication 80 exposed 70 idle 0 contention 0");
+  ASSERT_EQ(result->exposed_units.size(), 2U);
+  EXPECT_EQ(result->exposed_units[0].unit, "b");
+  EXPECT_EQ(result->exposed_units[0].exposed, Nanos(40));
+  EXPECT_EQ(result->exposed_units[1].unit, "a");
+  EXPECT_EQ(result->exposed_units[1].exposed, Nanos(30));
+}
+
+TEST(Simulate, ExposedTimeThatNobodyWaitsForBelongsToTheLongest) {
+  // The host waits, not the compute stream: [0, 60) for "b", which has most time left.
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 30}, 0);
+  tiny.collective(kScatter, 2, {.duration = 60}, 1).record(kScatter, 1).host_wait(1).kernel(5);
+  const auto result = simulate(tiny);
+  EXPECT_EQ(summary(result), "step 65 compute 5 communication 60 exposed 60 idle 0 contention 0");
+  ASSERT_EQ(result->exposed_units.size(), 1U);
+  EXPECT_EQ(result->exposed_units[0].unit, "b");
+}
+
+TEST(Simulate, TrafficCountsWhatARankSends) {
+  // bf16, 4 ranks, twice a step. all_gather: 100 elements * 2 bytes * 3; all_reduce: 2 * 3/4 * 200.
+  Tiny tiny;
+  tiny.segment("middle", 2).collective(kGather, 0, {.duration = 100});
+  tiny.collective(kScatter, 1, {.duration = 10}, {}, CollectiveKind::reduce_scatter);
+  tiny.collective(kScatter, 1, {.duration = 100}, {}, CollectiveKind::all_reduce);
+  const auto result = simulate(tiny);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->traffic.all_gather, Bytes(2 * 600));
+  EXPECT_EQ(result->traffic.reduce_scatter, Bytes(2 * 60));
+  EXPECT_EQ(result->traffic.all_reduce, Bytes(2 * 300));
+}
+
+TEST(Simulate, MemoryFollowsAcquireAndRelease) {
+  Tiny tiny;
+  tiny.buffer(1000, Category::model_weight, 0, true).buffer(7000, Category::workspace, 1);
+  tiny.buffer(300, Category::activation).buffer(50, Category::workspace);
+  tiny.segment("only").acquire(kCompute, 2).acquire(kCompute, 1).kernel(10, "forward");
+  tiny.acquire(kCompute, 3).kernel(20, "backward").release(kCompute, 3).release(kCompute, 1);
+  tiny.release(kCompute, 2).kernel(5, "update");
+  const auto result = simulate(tiny);
+  ASSERT_TRUE(result) << result.error().message();
+  const auto total = [](const MemoryPoint& point) {
+    std::int64_t sum = 0;
+    for (const Bytes bytes : point.categories) sum += bytes.value;
+    return std::pair(point.at.value, sum);
+  };
+  std::vector<std::pair<std::int64_t, std::int64_t>> points;
+  for (const MemoryPoint& point : result->memory_timeline) points.push_back(total(point));
+  // Host memory (7000) does not count. The window ends with the update, before the next acquire.
+  EXPECT_THAT(points,
+              testing::ElementsAre(std::pair(0, 1000), std::pair(0, 1300), std::pair(10, 1350),
+                                   std::pair(30, 1300), std::pair(30, 1000)));
+  EXPECT_EQ(result->memory.peak, Bytes(1350));
+  EXPECT_EQ(result->memory.peak_op, "backward");
+  EXPECT_EQ(result->memory.categories[static_cast<std::size_t>(Category::activation)], Bytes(300));
+  EXPECT_EQ(result->memory.categories[static_cast<std::size_t>(Category::model_weight)],
+            Bytes(1000));
+  EXPECT_EQ(result->memory.categories[static_cast<std::size_t>(Category::workspace)], Bytes(50));
+}
+
+TEST(Simulate, BuffersMayLiveAcrossSegmentsAndSteps) {
+  Tiny tiny;
+  tiny.buffer(100, Category::activation).segment("only").kernel(10).release(kCompute, 0);
+  tiny.kernel(10).acquire(kCompute, 0);
+  tiny.plan().segments[0].live_in = {BufferId(0)};
+  const auto result = simulate(tiny);
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(result->memory.peak, Bytes(100));
+  EXPECT_EQ(result->memory.peak_op, "start of the step");
+}
+
+TEST(Simulate, AWaitForWhatIsNeverRecordedIsADeadlock) {
+  Tiny tiny;
+  tiny.segment("only").kernel(1).wait(kCompute, 3);
+  EXPECT_EQ(summary(simulate(tiny)),
+            "train.only.ops[1] 'wait': deadlock: waits for event 'e3', which no op records");
+}
+
+TEST(Simulate, AWaitForALaterRecordIsADeadlock) {
+  Tiny tiny;
+  tiny.segment("only").wait(kCompute, 3).kernel(1).record(kGather, 3);
+  EXPECT_THAT(summary(simulate(tiny)), HasSubstr("ops[0] 'wait': deadlock: waits for event 'e3'"));
+}
+
+TEST(Simulate, WrongUseOfBuffersIsAnError) {
+  Tiny twice;
+  twice.buffer(8, Category::activation).segment("only").acquire(kCompute, 0).acquire(kGather, 0);
+  EXPECT_THAT(summary(simulate(twice)), HasSubstr("buffer 'b0' is acquired while it is live"));
+  Tiny dead;
+  dead.buffer(8, Category::activation).segment("middle", 2).release(kCompute, 0);
+  EXPECT_EQ(summary(simulate(dead)),
+            "train.middle.ops[0] 'release': instance 0: buffer 'b0' is released while it is not "
+            "live");
+  Tiny leak;  // the second instance finds it live
+  leak.buffer(8, Category::activation).segment("middle", 2).acquire(kCompute, 0);
+  EXPECT_THAT(summary(simulate(leak)), HasSubstr("instance 1: buffer 'b0' is acquired while"));
+  Tiny persistent;
+  persistent.buffer(8, Category::main_grad, 0, true).segment("only").acquire(kCompute, 0);
+  EXPECT_THAT(summary(simulate(persistent)), HasSubstr("buffer 'b0' is persistent"));
+}
+
+TEST(Simulate, IdsThatDoNotResolveAreErrors) {
+  const auto error = [](const auto& add) {
+    Tiny tiny;
+    tiny.segment("only");
+    add(tiny);
+    return summary(simulate(tiny));
+  };
+  EXPECT_THAT(error([](Tiny& t) { t.kernel(1, "k", 77); }),
+              HasSubstr("train.only.ops[0] 'k': there is no stream with id 77"));
+  EXPECT_THAT(error([](Tiny& t) { t.record(kCompute, 4294967295U); }),
+              HasSubstr("no event with id 4294967295"));
+  EXPECT_THAT(error([](Tiny& t) { t.wait(kCompute, 99); }), HasSubstr("no event with id 99"));
+  EXPECT_THAT(error([](Tiny& t) { t.acquire(kCompute, 5); }), HasSubstr("no buffer with id 5"));
+  EXPECT_THAT(error([](Tiny& t) { t.collective(kGather, 9, {}); }),
+              HasSubstr("no communicator with id 9"));
+  EXPECT_THAT(error([](Tiny& t) { t.collective(kGather, 0, {}, 42); }),
+              HasSubstr("no unit with id 42"));
+  EXPECT_THAT(error([](Tiny& t) { t.buffer(1, Category::logits, 6); }),
+              HasSubstr("buffers[0].pool: there is no pool with id 6"));
+  EXPECT_THAT(error([](Tiny& t) { t.plan().segments[0].live_in = {BufferId(3)}; }),
+              HasSubstr("train.only.live_in: there is no buffer with id 3"));
+}
+
+TEST(Simulate, GroupsThatDoNotNestAreErrors) {
+  const auto error = [](const auto& add) {
+    Tiny tiny;
+    tiny.segment("only");
+    add(tiny);
+    return summary(simulate(tiny));
+  };
+  const GroupBegin begin{CommunicatorId(0)};
+  const GroupEnd end{CommunicatorId(0)};
+  EXPECT_THAT(error([&](Tiny& t) { t.op(kGather, "g", begin); }),
+              HasSubstr("group_begin without group_end"));
+  EXPECT_THAT(error([&](Tiny& t) { t.op(kGather, "g", end); }),
+              HasSubstr("group_end without group_begin"));
+  EXPECT_THAT(error([&](Tiny& t) { t.op(kGather, "g", begin).kernel(1, "k", kGather); }),
+              HasSubstr("expected only collectives"));
+  EXPECT_THAT(error([&](Tiny& t) {
+                t.op(kGather, "g", begin).collective(kGather, 1, {}).op(kGather, "h", end);
+              }),
+              HasSubstr("expected the communicator of its group"));
+  EXPECT_THAT(error([&](Tiny& t) {
+                t.op(kGather, "g", begin).op(kGather, "h", GroupEnd{CommunicatorId(1)});
+              }),
+              HasSubstr("expected the communicator of its group_begin"));
+}
+
+TEST(Simulate, AbsurdNumbersAreErrors) {
+  const auto error = [](const auto& add) {
+    Tiny tiny;
+    tiny.segment("only");
+    add(tiny);
+    return summary(simulate(tiny));
+  };
+  constexpr std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_THAT(error([](Tiny& t) { t.kernel(-5); }), HasSubstr("at least 0 ns, got -5"));
+  EXPECT_THAT(error([](Tiny& t) { t.copy(-5); }), HasSubstr("at least 0 ns, got -5"));
+  EXPECT_THAT(error([](Tiny& t) { t.collective(kGather, 0, {.duration = 5, .latency = 6}); }),
+              HasSubstr("latency"));
+  EXPECT_THAT(error([](Tiny& t) { t.kernel(huge).kernel(huge); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](Tiny& t) {
+                t.buffer(huge, Category::logits, 0, true).buffer(huge, Category::logits, 0, true);
+              }),
+              HasSubstr("out of range"));
+  EXPECT_THAT(error([](Tiny& t) { t.segment("middle", huge).kernel(1); }),
+              HasSubstr("train.middle.repeat: a step of more than"));
+  EXPECT_THAT(error([](Tiny& t) { t.segment("middle", -1).kernel(1); }),
+              HasSubstr("train.middle.repeat: expected at least 0, got -1"));
+  EXPECT_THAT(error([](Tiny& t) {
+                t.program.communicators[0].size = 0;
+                t.collective(kGather, 0, {.duration = 5});
+              }),
+              HasSubstr("at least 1 rank"));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,195 @@
+#include "sim/hardware/gpu.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+namespace mfsdp {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::filesystem::path kGpus = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
+
+const std::string kGood = R"(title = "Test"
+calibration = "datasheet"
+[compute]
+bf16_tflops = 100
+fp32_tflops = 10.0
+sms = 100
+gemm_scale = 0.5
+attention_scale = 0.25
+launch_ns = 2000
+[memory]
+capacity_bytes = 40000000000
+gb_per_s = 1000.0
+copy_fraction = 0.5
+runtime_bytes = 1000000000
+runtime_source = "test"
+host_gb_per_s = 20
+[link]
+kind = "xgmi"
+gb_per_s = 448
+efficiency = 1
+per_peer_gb_per_s = 64
+domain = 8
+collective_sms = 10
+[node]
+gpus = 8
+nics = 4
+nic_gb_per_s = 25
+nic_latency_ns = 1000
+[source]
+"compute.sms" = "counted"
+)";
+
+/// kGood with one line replaced.
+std::string with(const std::string& line, const std::string& other) {
+  std::string text = kGood;
+  const std::size_t at = text.find(line);
+  EXPECT_NE(at, std::string::npos) << line;
+  return text.replace(at, line.size(), other);
+}
+
+std::string error_of(const std::string& text) {
+  const auto gpu = parse_gpu(text, "x.toml");
+  return gpu ? "no error" : gpu.error().message();
+}
+
+TEST(ParseGpu, ReadsEveryField) {
+  const auto gpu = parse_gpu(kGood, "x.toml");
+  ASSERT_TRUE(gpu) << gpu.error().message();
+  EXPECT_EQ(gpu->title, "Test");
+  EXPECT_EQ(gpu->bf16, 100);
+  EXPECT_EQ(gpu->fp32, 10);
+  EXPECT_EQ(gpu->sms, 100);
+  EXPECT_EQ(gpu->gemm_scale, 0.5);
+  EXPECT_EQ(gpu->attention_scale, 0.25);
+  EXPECT_EQ(gpu->launch, Nanos(2000));
+  EXPECT_EQ(gpu->capacity, Bytes(40'000'000'000));
+  EXPECT_EQ(gpu->copy_bandwidth(), 500);  // 1000 GB/s * 0.5
+  EXPECT_EQ(gpu->runtime, Bytes(1'000'000'000));
+  EXPECT_EQ(gpu->runtime_source, "test");
+  EXPECT_EQ(gpu->host_bandwidth, 20);
+  EXPECT_EQ(gpu->link, LinkKind::xgmi);
+  EXPECT_EQ(gpu->link_bandwidth, 448);
+  EXPECT_EQ(gpu->per_peer_bandwidth, 64.0);
+  EXPECT_EQ(gpu->domain, 8);
+  EXPECT_EQ(gpu->collective_sms, 10);
+  EXPECT_EQ(gpu->gpus_per_node, 8);
+  EXPECT_EQ(gpu->nics_per_node, 4);
+  EXPECT_EQ(gpu->nic_bandwidth, 25);
+  EXPECT_EQ(gpu->nic_latency, Nanos(1000));
+  EXPECT_TRUE(gpu->tables.gemm.empty());
+  ASSERT_EQ(gpu->sources.size(), 1u);
+  EXPECT_EQ(gpu->sources[0].second, "counted");
+}
+
+TEST(ParseGpu, ErrorsNameLineKeyAndExpectation) {
+  EXPECT_EQ(error_of(with("sms = 100", "sms = \"many\"")),
+            "x.toml:6: compute.sms must be an integer from 1 to 65536");
+  EXPECT_EQ(error_of(with("sms = 100\n", "")),
+            "x.toml: compute.sms is missing; expected an integer from 1 to 65536");
+  EXPECT_EQ(error_of(with("sms = 100", "smss = 100")),
+            "x.toml:6: unknown key \"compute.smss\"; the closest is \"compute.sms\"");
+  EXPECT_EQ(error_of(with("bf16_tflops = 100", "bf16_tflops = 0")),
+            "x.toml:4: compute.bf16_tflops is 0; expected a number from 0.01 to 1000000");
+  EXPECT_EQ(error_of(with("launch_ns = 2000", "launch_ns = -1")),
+            "x.toml:9: compute.launch_ns is -1; expected a number from 0 to 1000000000");
+  EXPECT_EQ(error_of(with("\"xgmi\"", "\"carrier\"")),
+            "x.toml:18: link.kind must be \"nvlink\", \"pcie\" or \"xgmi\"");
+  EXPECT_EQ(error_of(with("title = \"Test\"", "title = 3")),
+            "x.toml:1: title must be text in quotes, not empty");
+  EXPECT_EQ(error_of(with("runtime_bytes = 1000000000", "runtime_bytes = 40000000000")),
+            "x.toml:14: memory.runtime_bytes must be less than memory.capacity_bytes");
+  EXPECT_EQ(error_of(with("collective_sms = 10", "collective_sms = 101")),
+            "x.toml:23: link.collective_sms must not exceed compute.sms");
+}
+
+TEST(ParseGpu, RejectsAbsurdNumbers) {
+  for (const std::string value : {"nan", "inf", "-inf", "1e300", "-5", "0", "true", "[1]", "\"9\"",
+                                  "1979-05-27", "{a = 1}"}) {
+    EXPECT_THAT(error_of(with("gb_per_s = 1000.0", "gb_per_s = " + value)),
+                HasSubstr("memory.gb_per_s"))
+        << value;
+    EXPECT_THAT(error_of(with("gb_per_s = 1000.0", "gb_per_s = " + value)), Not(HasSubstr("\n")));
+  }
+}
+
+TEST(ParseGpu, RejectsWhatIsNotToml) {
+  EXPECT_THAT(error_of("title = \"a\"\nsms ="), HasSubstr("x.toml:2: not TOML: "));
+  EXPECT_THAT(error_of("title = 1\ntitle = 2"), HasSubstr("x.toml:2: not TOML: "));
+  EXPECT_EQ(error_of("# \u00b5s\nlength = 1 \u00b5m"),
+            "x.toml:2: holds a character beyond ASCII outside a comment");
+  EXPECT_EQ(error_of("\xEF\xBB\xBF# \u00b5s\n" + kGood), "no error");     // byte order mark
+  EXPECT_THAT(error_of("[# no key"), HasSubstr("x.toml:1: not TOML: "));  // found by fuzzing
+  EXPECT_EQ(error_of(""), "x.toml: title is missing; expected text in quotes");
+}
+
+TEST(ParseGpu, ASourceNamesAKey) {
+  EXPECT_EQ(error_of(with("\"compute.sms\" =", "\"compute.sns\" =")),
+            "x.toml:30: source.compute.sns is the source of no key; the closest is "
+            "\"compute.sms\"");
+}
+
+TEST(ParseGpu, TablesAreAllOrNone) {
+  EXPECT_EQ(error_of(kGood + "[tables]\ngemm = \"a.csv\"\n"),
+            "x.toml: tables.attention is missing; expected text in quotes");
+}
+
+TEST(LoadGpu, EveryCatalogueEntryIsReadableAndNamesItsSources) {
+  const auto names = list_gpus(kGpus);
+  ASSERT_TRUE(names) << names.error().message();
+  for (const std::string name : {"a100_40", "a100_80", "h100", "h200", "b200", "gb200", "mi300x"})
+    EXPECT_THAT(*names, Contains(name));
+  for (const std::string& name : *names) {
+    const auto gpu = load_gpu(name, kGpus);
+    ASSERT_TRUE(gpu) << gpu.error().message();
+    EXPECT_EQ(gpu->name, name);
+    EXPECT_EQ(gpu->calibration, name == "h200" ? "measured" : "datasheet");
+    EXPECT_FALSE(gpu->runtime_source.empty());
+    for (const std::string key :
+         {"compute.bf16_tflops", "compute.gemm_scale", "memory.capacity_bytes", "memory.gb_per_s",
+          "link.gb_per_s", "link.efficiency", "node.nics"})
+      EXPECT_THAT(gpu->sources, Contains(testing::Pair(key, Not("")))) << name;
+    EXPECT_TRUE(std::filesystem::exists(gpu->tables.collective)) << gpu->tables.collective;
+  }
+}
+
+TEST(LoadGpu, KnowsTheH200) {
+  const auto gpu = load_gpu("h200", kGpus);
+  ASSERT_TRUE(gpu) << gpu.error().message();
+  EXPECT_EQ(gpu->capacity, Bytes(150'754'820'096));  // device property
+  EXPECT_EQ(gpu->bf16, 989);
+  EXPECT_NEAR(gpu->copy_bandwidth(), 4238, 1);  // GB/s, the largest copy measured
+}
+
+TEST(LoadGpu, TakesAFile) {
+  const auto gpu = load_gpu((kGpus / "h100.toml").string(), "/nowhere");
+  ASSERT_TRUE(gpu) << gpu.error().message();
+  EXPECT_EQ(gpu->name, "h100");
+}
+
+TEST(LoadGpu, NamesTheClosestAndTheMissing) {
+  const auto misspelt = load_gpu("h10", kGpus);
+  ASSERT_FALSE(misspelt);
+  EXPECT_THAT(misspelt.error().message(),
+              HasSubstr("--gpu: unknown GPU \"h10\"; the closest is \"h100\""));
+  EXPECT_EQ(misspelt.error().fault, Fault::input);
+  const auto missing = load_gpu("/nowhere/x.toml", kGpus);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().message(), "/nowhere/x.toml: cannot be opened");
+  const auto folder = load_gpu(kGpus.string() + "/", kGpus);
+  ASSERT_FALSE(folder);
+  EXPECT_THAT(folder.error().message(), HasSubstr("is a directory"));
+  const auto catalogue = list_gpus("/nowhere");
+  ASSERT_FALSE(catalogue);
+  EXPECT_EQ(catalogue.error().fault, Fault::environment);
+}
+
+}  // namespace
+}  // namespace mfsdp

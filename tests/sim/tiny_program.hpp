@@ -1,0 +1,163 @@
+// Programs of a few ops, whose prices stand in the ops themselves.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engine/simulation.hpp"
+
+namespace mfsdp::test {
+
+inline constexpr std::uint32_t kCompute = 0;
+inline constexpr std::uint32_t kGather = 1;
+inline constexpr std::uint32_t kScatter = 2;
+inline constexpr std::uint32_t kCopyOut = 3;
+
+/// A collective's price. Slowdown in quarters of a kernel's speed.
+struct Cost {
+  std::int64_t duration = 0;
+  std::int64_t latency = 0;
+  std::int64_t quarters = 0;
+};
+
+/// Builds one plan, "train", op by op. Communicators: 0 "all_gather" and 1 "reduce_scatter" inside
+/// a node, 2 "outer" on the network; all of 4 ranks. Units: "a", "b", "c".
+class Tiny {
+ public:
+  Tiny() {
+    const std::pair<std::uint32_t, StreamRole> streams[] = {{kCompute, StreamRole::compute},
+                                                            {kGather, StreamRole::all_gather},
+                                                            {kScatter, StreamRole::reduce_scatter},
+                                                            {kCopyOut, StreamRole::d2h}};
+    for (const auto& [id, role] : streams)
+      program.streams.push_back({.id = StreamId(id), .role = role});
+    for (const std::string purpose : {"all_gather", "reduce_scatter", "outer"}) {
+      Communicator communicator;
+      communicator.id = CommunicatorId(program.communicators.size());
+      communicator.purpose = purpose;
+      communicator.size = 4;
+      program.communicators.push_back(std::move(communicator));
+    }
+    for (const std::string name : {"a", "b", "c"}) {
+      PlanUnit unit;
+      unit.id = UnitId(program.units.size());
+      unit.name = name;
+      program.units.push_back(std::move(unit));
+    }
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      Event event;
+      event.id = EventId(i);
+      event.name = "e" + std::to_string(i);
+      program.events.push_back(std::move(event));
+    }
+    Pool pool;
+    pool.name = "device";
+    program.pools.push_back(pool);
+    pool.id = PoolId(1);
+    pool.name = "host";
+    pool.space = MemorySpace::host;
+    program.pools.push_back(pool);
+    Plan train;
+    train.name = "train";
+    program.plans.push_back(std::move(train));
+  }
+
+  Tiny& segment(const std::string& name, std::int64_t repeat = 1) {
+    Segment segment;
+    segment.name = name;
+    segment.repeat = repeat;
+    plan().segments.push_back(std::move(segment));
+    return *this;
+  }
+  Tiny& op(std::uint32_t stream, const std::string& name, OpBody body) {
+    Op op;
+    op.id = OpId(next_++);
+    op.stream = StreamId(stream);
+    op.name = name;
+    op.body = std::move(body);
+    plan().segments.back().ops.push_back(std::move(op));
+    return *this;
+  }
+  Tiny& kernel(std::int64_t ns, const std::string& name = "kernel",
+               std::uint32_t stream = kCompute) {
+    Kernel kernel;
+    kernel.flops = ns;
+    return op(stream, name, std::move(kernel));
+  }
+  Tiny& copy(std::int64_t ns, std::uint32_t stream = kCopyOut) {
+    Copy copy;
+    copy.kind = CopyKind::d2h;
+    copy.input.offset = ns;
+    return op(stream, "copy", std::move(copy));
+  }
+  Tiny& collective(std::uint32_t stream, std::uint32_t communicator, Cost cost,
+                   std::optional<std::uint32_t> unit = {},
+                   CollectiveKind kind = CollectiveKind::all_gather) {
+    Collective body;
+    body.kind = kind;
+    body.communicator = CommunicatorId(communicator);
+    body.count = cost.duration;
+    body.input.offset = cost.latency;
+    body.output.offset = cost.quarters;
+    op(stream, std::string(to_string(kind)), std::move(body));
+    if (unit) plan().segments.back().ops.back().unit = UnitId(*unit);
+    return *this;
+  }
+  Tiny& record(std::uint32_t stream, std::uint32_t event) {
+    return op(stream, "record", Record{EventId(event)});
+  }
+  /// `distance`: of its one binding, to op 0 for want of a better one.
+  Tiny& wait(std::uint32_t stream, std::uint32_t event, std::int64_t distance = 0) {
+    return op(stream, "wait", Wait{EventId(event), {Binding{OpId(0), distance}}});
+  }
+  Tiny& host_wait(std::uint32_t event, std::int64_t distance = 0) {
+    return op(kCompute, "host_wait", HostWait{EventId(event), {Binding{OpId(0), distance}}});
+  }
+  Tiny& acquire(std::uint32_t stream, std::uint32_t buffer) {
+    return op(stream, "acquire", Acquire{BufferId(buffer)});
+  }
+  Tiny& release(std::uint32_t stream, std::uint32_t buffer) {
+    return op(stream, "release", Release{BufferId(buffer)});
+  }
+  Tiny& buffer(std::int64_t bytes, Category category, std::uint32_t pool = 0,
+               bool persistent = false) {
+    Buffer buffer;
+    buffer.id = BufferId(program.buffers.size());
+    buffer.name = "b" + std::to_string(program.buffers.size());
+    buffer.category = category;
+    buffer.pool = PoolId(pool);
+    buffer.size = Bytes(bytes);
+    buffer.persistent = persistent;
+    program.buffers.push_back(std::move(buffer));
+    return *this;
+  }
+
+  [[nodiscard]] Plan& plan() { return program.plans.front(); }
+
+  Program program;
+
+ private:
+  std::size_t next_ = 0;
+};
+
+inline Prices tiny_prices() {
+  Prices prices;
+  prices.kernel = [](const Kernel& kernel) { return Nanos(kernel.flops); };
+  prices.copy = [](const Copy& copy) { return Nanos(copy.input.offset); };
+  prices.collective = [](const Collective& collective, const Communicator& communicator) {
+    CollectivePrice price;
+    price.duration = Nanos(collective.count);
+    price.latency = Nanos(collective.input.offset);
+    price.slowdown = collective.output.offset * kOne / 4;
+    price.link = communicator.purpose == "outer" ? 1 : 0;
+    return price;
+  };
+  return prices;
+}
+
+inline Result<Simulation> simulate(Tiny& tiny) {
+  return mfsdp::simulate(tiny.program, tiny.plan(), tiny_prices());
+}
+
+}  // namespace mfsdp::test
