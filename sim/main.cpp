@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/atomic_file.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/explain.hpp"
 #include "core/cli/format.hpp"
@@ -27,9 +28,9 @@
 #include "core/schedule/build.hpp"
 #include "reports/store/store.hpp"
 #include "reports/trace/chrome_trace.hpp"
-#include "sim/compose.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/hardware/gpu.hpp"
+#include "sim/predict/predict.hpp"
 
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/shard/groups.hpp"

@@ -6,7 +6,9 @@
 #include <boost/program_options.hpp>
 #include <charconv>
 
-#include "core/cli/closest.hpp"
+#include "core/base/closest.hpp"
+#include "core/base/text.hpp"
+
 
 namespace mfsdp {
 namespace {

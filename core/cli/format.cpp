@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -17,30 +19,6 @@ std::string with_separators(std::string_view digits) {
     out += digits[i];
   }
   return out;
-}
-
-/// Bytes of the UTF-8 sequence at the front of `text`, or 0 if there is no valid one.
-std::size_t sequence_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Overlong forms, surrogates and what lies above U+10FFFF.
-  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
-  if (lead == 0xED && byte(1) > 0x9F) return 0;
-  if (lead == 0xF0 && byte(1) < 0x90) return 0;
-  if (lead == 0xF4 && byte(1) > 0x8F) return 0;
-  return length;
-}
-
-/// Below 0x20, 0x7F, and U+0080..U+009F, which some terminals obey as well.
-bool is_control(std::string_view sequence) {
-  const auto lead = static_cast<unsigned char>(sequence[0]);
-  if (sequence.size() == 1) return lead < 0x20 || lead == 0x7F;
-  return sequence.size() == 2 && lead == 0xC2 && static_cast<unsigned char>(sequence[1]) < 0xA0;
 }
 
 }  // namespace
@@ -101,38 +79,8 @@ std::string format_percent(double fraction) {
   return std::isfinite(fraction) ? format_real(fraction * 100, 1) + " %" : "n/a";
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
-    const std::string_view sequence = text.substr(0, length);
-    if (length == 0) {
-      out += '?';
-    } else if (!is_control(sequence)) {
-      out += sequence;
-    } else if (sequence == "\n") {
-      out += "\\n";
-    } else if (sequence == "\t") {
-      out += "\\t";
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(sequence.back()));
-    }
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return out;
-}
-
 std::string in_quotes(std::string_view text) {
   return "'" + cut_to_width(printable(text), 60) + "'";
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
 }
 
 std::size_t display_width(std::string_view text) {

@@ -34,14 +34,8 @@ namespace mfsdp {
 /// 0.9312 -> "93.1 %".
 [[nodiscard]] std::string format_percent(double fraction);
 
-/// Text on one printable line: control characters become \n, \t or \x1b, bytes that are no UTF-8
-/// become '?'.
-[[nodiscard]] std::string printable(std::string_view text);
-
-/// printable text in single quotes, cut after 60 characters: a value in an error message.
+/// Printable text (core/base/text.hpp) in single quotes, cut after 60 characters: a value in an error message.
 [[nodiscard]] std::string in_quotes(std::string_view text);
-
-[[nodiscard]] bool is_utf8(std::string_view text);
 
 /// Characters that a UTF-8 text takes on screen (one per code point).
 [[nodiscard]] std::size_t display_width(std::string_view text);

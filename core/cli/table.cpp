@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 
 namespace mfsdp {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 
 namespace mfsdp {

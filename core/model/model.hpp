@@ -55,25 +55,25 @@ struct Names<UnitKind> {
 
 /// What a parameter does in its unit; the recipe finds its weights by role.
 enum class ParameterRole {
-  embedding,       ///< [vocab, hidden]; also the head's matrix when tied
-  input_norm,      ///< [hidden]
-  qkv,             ///< [qkv_width, hidden]: query, key, value rows in this order
-  qkv_bias,        ///< [qkv_width]
-  q_norm,          ///< [head_dim]
-  k_norm,          ///< [head_dim]
-  attention_out,   ///< [hidden, heads * head_dim]
-  post_norm,       ///< [hidden]
-  gate_up,         ///< [2 * intermediate, hidden]: gate rows, then up rows
-  down,            ///< [hidden, intermediate]
-  final_norm,      ///< [hidden]
-  head             ///< [vocab, hidden]
+  embedding,      ///< [vocab, hidden]; also the head's matrix when tied
+  input_norm,     ///< [hidden]
+  qkv,            ///< [qkv_width, hidden]: query, key, value rows in this order
+  qkv_bias,       ///< [qkv_width]
+  q_norm,         ///< [head_dim]
+  k_norm,         ///< [head_dim]
+  attention_out,  ///< [hidden, heads * head_dim]
+  post_norm,      ///< [hidden]
+  gate_up,        ///< [2 * intermediate, hidden]: gate rows, then up rows
+  down,           ///< [hidden, intermediate]
+  final_norm,     ///< [hidden]
+  head            ///< [vocab, hidden]
 };
 
 template <>
 struct Names<ParameterRole> {
   static constexpr std::array<std::string_view, 12> values{
-      "embedding", "input_norm", "qkv",     "qkv_bias", "q_norm",     "k_norm",
-      "attention_out", "post_norm", "gate_up", "down",  "final_norm", "head"};
+      "embedding",     "input_norm", "qkv",     "qkv_bias", "q_norm",     "k_norm",
+      "attention_out", "post_norm",  "gate_up", "down",     "final_norm", "head"};
 };
 
 /// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.

@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
-#include <numeric>
 #include <system_error>
 
+#include "core/base/closest.hpp"
+#include "core/base/read_file.hpp"
 #include "core/model/hf_config.hpp"
 
 namespace mfsdp {
@@ -18,27 +17,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 constexpr std::size_t kSuggestions = 3;
 
-Result<std::string> read_file(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored))
-    return fail(path.string(), "expected a config.json, got a directory");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(path.string(), "cannot be opened for reading");
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (text.size() <= kLargestFile) {
-    file.read(piece.data(), piece.size());
-    if (file.bad()) return fail(path.string(), "cannot be read");
-    if (file.gcount() == 0) break;
-    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (text.size() > kLargestFile)
-    return fail(path.string(), "expected a config.json, got a file of more than 16 MiB");
-  return text;
-}
-
 Result<NamedModel> read_model(std::string name, const fs::path& path) {
-  MFSDP_LET(text, read_file(path));
+  MFSDP_LET(text, read_file(path, "a config.json", kLargestFile));
   MFSDP_LET(shape, parse_hf_config(text, path.string()));
   return NamedModel{.name = std::move(name), .shape = shape};
 }
@@ -58,55 +38,12 @@ bool is_plain_name(const std::string& text) {
          text.find('\0') == std::string::npos;
 }
 
-/// Letters as a user may vary them in a model's name: case, and "-" for "_".
-std::string folded(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    if (c == '-') c = '_';
-  }
-  return text;
-}
-
-/// Levenshtein distance: insertions, deletions and replacements of one letter.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (const char letter : a) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (letter == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-/// The names that come closest, best first.
-std::vector<std::string> closest_names(const std::string& wanted, std::vector<std::string> names) {
-  const std::string key = folded(wanted.substr(0, 64));
-  const auto rank = [&](const std::string& name) {
-    const std::string other = folded(name);
-    return std::pair(!other.starts_with(key), distance(key, other));
-  };
-  std::ranges::stable_sort(
-      names, [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
-  if (names.size() > kSuggestions) names.resize(kSuggestions);
-  return names;
-}
-
-std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 tl::unexpected<Error> unknown_model(const std::string& name, const fs::path& models_dir) {
   const auto names = list_models(models_dir);
   if (!names) return tl::unexpected<Error>(names.error());
   return fail("--model", fmt::format("unknown model '{}'; closest: {}; or give the path of a "
                                      "config.json or of its directory",
-                                     name, join(closest_names(name, *names))));
+                                     name, fmt::join(closest_names(name, *names, kSuggestions), ", ")));
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 namespace mfsdp {
 namespace {
 
+/// Each chunk of logits is ops of its own: more of them make plans that nobody waits for.
+constexpr std::int64_t kMostChunks = 16'384;
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
@@ -63,6 +65,15 @@ Result<void> check_sizes(const PlanConfig& config) {
                             config.mesh.world_size()));
   }
   return {};
+}
+
+Result<void> check_chunks(const PlanConfig& config) {
+  const std::int64_t tokens = config.tokens_per_microbatch();
+  if (ceil_div(tokens, config.logits_chunk) <= kMostChunks) return {};
+  return fail("--logits-chunk",
+              fmt::format("{} cuts the {} tokens of a microbatch into more than {} parts; use at "
+                          "least {}",
+                          config.logits_chunk, tokens, kMostChunks, ceil_div(tokens, kMostChunks)));
 }
 
 Result<void> check_recompute(const PlanConfig& config) {
@@ -120,19 +131,19 @@ Result<void> check_strategy(const PlanConfig& config) {
 /// A pattern must mean whole parameters: with query, key and value in one matrix, "v_proj" would
 /// freeze all three by its name's accident, and "q_proj" none.
 Result<void> check_pattern(const Model& model, const std::string& pattern) {
-  if (pattern.empty()) return fail("--frozen", "expected part of a parameter's name, got nothing");
+  if (pattern.empty()) return fail("--freeze", "expected part of a parameter's name, got nothing");
   bool found = false;
   for (const Parameter& parameter : model.parameters) {
     found = found || contains(parameter.name, pattern);
     const auto hits = std::ranges::count_if(
         parameter.parts, [&](const ParameterPart& part) { return contains(part.name, pattern); });
     if (hits > 0 && hits < std::ssize(parameter.parts))
-      return fail("--frozen", fmt::format("expected whole parameters, but '{}' names only a part "
+      return fail("--freeze", fmt::format("expected whole parameters, but '{}' names only a part "
                                           "of the fused '{}'",
                                           pattern, parameter.name));
   }
   if (!found)
-    return fail("--frozen",
+    return fail("--freeze",
                 fmt::format("expected part of a parameter's name, but '{}' matches none (the first "
                             "is '{}')",
                             pattern, model.parameters.front().name));
@@ -147,7 +158,7 @@ Result<void> check_frozen(const PlanConfig& config) {
     return !config.is_frozen(parameter.name);
   });
   if (!trains)
-    return fail("--frozen", "expected at least one parameter to stay trainable, got none");
+    return fail("--freeze", "expected at least one parameter to stay trainable, got none");
   return {};
 }
 
@@ -172,6 +183,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_shape(config.model, "--model"));
   MFSDP_TRY(check_counts(config));
   MFSDP_TRY(check_sizes(config));
+  MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_dtypes(config));
   MFSDP_TRY(check_strategy(config));

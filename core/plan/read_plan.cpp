@@ -48,6 +48,12 @@ class JsonReader {
   void meta(std::string_view key, Meta& value) { sparse(key, value); }
   void schema(std::string_view key);
 
+  /// Tells another kind of JSON before its first missing field does.
+  void check_schema() {
+    if (node_->is_object()) schema("schema");
+    fields_seen_ = 0;
+  }
+
   template <class T>
   void get_object(T& value) {
     if (error_) return;
@@ -225,6 +231,7 @@ Result<Program> program_from_json(std::string_view text, const std::string& wher
   MFSDP_LET(document, parse_json(text, where));
   Program program;
   JsonReader reader(document);
+  reader.check_schema();
   reader.get_object(program);
   if (const auto& error = reader.error())
     return fail(error->where.empty() ? where : fmt::format("{}: {}", where, error->where),

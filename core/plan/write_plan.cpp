@@ -1,9 +1,9 @@
-#include "core/plan/plan_json.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "core/plan/plan_json.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -21,11 +21,13 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
     std::size_t in_use = carry_.reducing.size();
     for (std::size_t u = 0; u < gradients_.size(); ++u)
       if (held_[u]) ++in_use;
+    // The first slot of a microbatch also waits for all of the last one's reductions, which had a
+    // whole forward to end: so the ends of two microbatches never need memory together.
+    const bool drains = !gradient_begun_;
+    gradient_begun_ = true;
     std::optional<std::size_t> awaited;
     const auto must_wait = [&] {
-      return in_use >= static_cast<std::size_t>(config_.grad_slots) ||
-             std::find(carry_.reducing.begin(), carry_.reducing.end(), unit) !=
-                 carry_.reducing.end();
+      return drains || in_use >= static_cast<std::size_t>(config_.grad_slots);
     };
     while (!carry_.reducing.empty() && must_wait()) {
       awaited = carry_.reducing.front();

@@ -30,6 +30,7 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
   resident_ =
       resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), !position.last);
   fresh_waited_.clear();
+  gradient_begun_ = false;
   e_.begin_segment(segment, repeat);
   e_.segment().live_in = live_buffers(carry_);
   emit_input();

@@ -49,8 +49,8 @@ double AttentionCost::nanoseconds(const AttentionShape& shape) const {
   const std::size_t index = shape.backward ? 1 : 0;
   const Direction& direction = kDirections[index];
   const double sequences = static_cast<double>(shape.batch) * static_cast<double>(shape.heads);
-  const double seq = static_cast<double>(shape.seq);
-  const double head_dim = static_cast<double>(shape.head_dim);
+  const auto seq = static_cast<double>(shape.seq);
+  const auto head_dim = static_cast<double>(shape.head_dim);
   const double tiles = sequences * static_cast<double>(ceil_div(shape.seq, kTileQueries));
   const double rate =
       tables_[index].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);

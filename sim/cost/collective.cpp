@@ -1,6 +1,8 @@
 #include "sim/cost/collective.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "sim/cost/nanos.hpp"
 
@@ -64,8 +66,8 @@ Span span_of(const Cluster& cluster, const CommunicatorShape& shape) {
 
 }  // namespace
 
-CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, const Cluster& cluster)
-    : cluster_(cluster) {
+CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cluster)
+    : cluster_(std::move(cluster)) {
   for (const CollectiveRow& row : rows) {
     const bool new_curve = ranks_.empty() || ranks_.back() != row.ranks;
     if (new_curve) ranks_.push_back(row.ranks);
@@ -164,13 +166,13 @@ std::int64_t CollectiveModel::slowdown(double traffic_bytes, double duration_ns)
   const double sms = static_cast<double>(gpu.collective_sms) / static_cast<double>(gpu.sms);
   const double memory = traffic_bytes / std::max(1.0, duration_ns) / gpu.copy_bandwidth();
   const double share = std::min(kMostSlowdown, sms + kMemoryContention * memory);
-  return static_cast<std::int64_t>(share * static_cast<double>(kSlowdownUnit) + 0.5);
+  return std::llround(share * static_cast<double>(kSlowdownUnit));
 }
 
 CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) const {
   if (kind == CollectiveKind::all_reduce || bytes == 0) return {};
   const Gpu& gpu = cluster_.gpu;
-  const double launch = static_cast<double>(gpu.launch.value);
+  const auto launch = static_cast<double>(gpu.launch.value);
   const double ns = launch + 2 * bytes / gpu.copy_bandwidth();
   return CollectiveCost{.duration = to_nanos(ns),
                         .latency = to_nanos(launch),

@@ -37,7 +37,7 @@ struct CollectiveCost {
 class CollectiveModel {
  public:
   /// `rows` as parse_collective_table returns them.
-  CollectiveModel(std::span<const CollectiveRow> rows, const Cluster& cluster);
+  CollectiveModel(std::span<const CollectiveRow> rows, Cluster cluster);
 
   /// Price over the full (gathered) buffer; for all-reduce the buffer itself. Inside a domain from
   /// the table: linear in bytes between its sizes and linear in ranks between its curves. Between

@@ -50,7 +50,7 @@ GemmCost::GemmCost(std::span<const GemmRow> rows, const Gpu& gpu)
 
 double GemmCost::nanoseconds(const GemmShape& shape, bool fp32) const {
   const Product product = product_of_kind(shape);
-  const double reduction = static_cast<double>(product.reduction);
+  const auto reduction = static_cast<double>(product.reduction);
   const double padded = tiles(product.rows, kTileRows) * static_cast<double>(kTileRows) *
                         (tiles(product.columns, kColumnGrain) * static_cast<double>(kColumnGrain));
   const double slices = std::max(1.0, reduction / kSlice);

@@ -1,15 +1,18 @@
 // From computed nanoseconds to the simulator's integers.
 #pragma once
 
+#include <cmath>
+
 #include "core/base/quantity.hpp"
 
 namespace mfsdp {
 
-/// Nearest integer. Throws OverflowError above 2^62 ns (146 years) and for NaN.
+/// Nearest integer, halves away from zero. Throws OverflowError above 2^62 ns (146 years) and for
+/// NaN.
 [[nodiscard]] inline Nanos to_nanos(double nanoseconds) {
   if (!(nanoseconds >= 0 && nanoseconds < 4.6e18))
     throw OverflowError("a duration exceeds 2^62 nanoseconds");
-  return Nanos(static_cast<std::int64_t>(nanoseconds + 0.5));
+  return Nanos(std::llround(nanoseconds));
 }
 
 }  // namespace mfsdp

@@ -32,7 +32,8 @@ struct PathShare {
 
 struct CriticalPath {
   std::vector<CriticalOp> ops;  ///< in the order in which they ran
-  /// Sum of durations; what is missing to the step is waiting for the step before.
+  /// Sum of durations. Less than the step where the path waits for the step before; more where its
+  /// ends run beside the steps before and after.
   Nanos length;
   std::vector<PathShare> by_unit;  ///< largest first
   std::vector<PathShare> by_kind;  ///< largest first

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+
+#include "core/base/closest.hpp"
+#include "core/base/text.hpp"
 
 // toml++ 3.3 asserts (and under NDEBUG assumes) what the text "[#" breaks, although its next lines
 // report that very mistake. Without the assertion they do.
@@ -19,14 +19,6 @@
 
 namespace mfsdp {
 namespace {
-
-/// Keys can hold any character; messages stay on one line.
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (const char c : text.substr(0, 80))
-    shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return shown;
-}
 
 std::string at_line(const std::string& where, std::uint32_t line) {
   return line == 0 ? where : fmt::format("{}:{}", where, line);
@@ -188,49 +180,10 @@ Result<void> TomlFields::finish() {
     // A misspelt key also leaves its field missing; the misspelling is the better message.
     return fail(at_line(where_, entry.line),
                 fmt::format("unknown key \"{}\"; the closest is \"{}\"", printable(entry.key),
-                            closest_name(entry.key, known_)));
+                            closest_to(entry.key, known_)));
   }
   if (mistake_) return tl::unexpected<Error>(*mistake_);
   return {};
-}
-
-std::string closest_name(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string_view key = word.substr(0, 64);
-  std::string best;
-  std::size_t least = SIZE_MAX;
-  for (const std::string& candidate : candidates) {
-    std::vector<std::size_t> row(candidate.size() + 1);
-    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (std::size_t i = 0; i < key.size(); ++i) {
-      std::size_t diagonal = std::exchange(row[0], i + 1);
-      for (std::size_t j = 0; j < candidate.size(); ++j) {
-        const std::size_t replaced = diagonal + (key[i] == candidate[j] ? 0 : 1);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-      }
-    }
-    if (row.back() >= least) continue;
-    least = row.back();
-    best = candidate;
-  }
-  return best;
-}
-
-Result<std::string> read_small_file(const std::string& path) {
-  constexpr std::uintmax_t kLimit = 1 << 20;
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return fail(path, "is a directory, not a file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(path, "cannot be opened");
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (!error && size > kLimit) return fail(path, "is larger than 1 MiB");
-  std::string text;
-  text.resize(kLimit + 1);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return fail(path, "cannot be read", Fault::environment);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kLimit) return fail(path, "is larger than 1 MiB");
-  return text;
 }
 
 }  // namespace mfsdp

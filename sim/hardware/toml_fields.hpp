@@ -65,11 +65,4 @@ class TomlFields {
   std::optional<Error> mistake_;
 };
 
-/// The candidate with the fewest letters to change, or "" without candidates.
-[[nodiscard]] std::string closest_name(std::string_view word,
-                                       const std::vector<std::string>& candidates);
-
-/// A text file of at most 1 MiB. Errors name the file.
-[[nodiscard]] Result<std::string> read_small_file(const std::string& path);
-
 }  // namespace mfsdp

@@ -41,7 +41,7 @@ const std::vector<Library>& libraries() {
       {"zlib", std::regex("zlib\\.h"), {"reports"}, true},
       {"Boost.Graph",
        std::regex("boost/(graph|property_map)/.*"),
-       {"core/model", "core/recipe", "core/schedule", "core/memory", "sim"},
+       {"core/recipe", "core/schedule", "core/memory", "sim"},
        true},
       {"Boost.Program_options", std::regex("boost/program_options.*"), {"core/cli"}, true},
       {"Boost", std::regex("boost/.*"), {}, true},

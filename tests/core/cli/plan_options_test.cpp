@@ -117,6 +117,17 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
                                  .logits_chunk = 64}));
 }
 
+TEST(PlanOptions, LogitsAreCutIntoFiniteParts) {
+  // 512 * 64 = 32768 tokens: 16384 parts of 2, 32768 of 1.
+  CommonOptions options{.micro_batch = 64, .logits_chunk = 2};
+  EXPECT_EQ(error_of(options), "no error");
+  options.logits_chunk = 1;
+  EXPECT_EQ(
+      error_of(options),
+      "--logits-chunk: 1 cuts the 32768 tokens of a microbatch into more than 16384 parts; use "
+      "at least 2");
+}
+
 TEST(PlanOptions, WhatTheModelForbidsNamesTheFlag) {
   for (const auto& [options, flag] : std::vector<std::pair<CommonOptions, std::string>>{
            {{.seq_len = 513}, "--seq-len"},

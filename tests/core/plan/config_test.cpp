@@ -179,15 +179,15 @@ INSTANTIATE_TEST_SUITE_P(
              "optim_grads_params: their gradient keeps one slot from the head's backward to the "
              "embedding's, got 1"},
         Case{"frozen_nothing", [](PlanConfig& c) { c.frozen = {"embed", "lm_haed"}; },
-             "--frozen: expected part of a parameter's name, but 'lm_haed' matches none (the first "
+             "--freeze: expected part of a parameter's name, but 'lm_haed' matches none (the first "
              "is 'model.embed_tokens.weight')"},
         Case{"frozen_empty", [](PlanConfig& c) { c.frozen = {""}; },
-             "--frozen: expected part of a parameter's name, got nothing"},
+             "--freeze: expected part of a parameter's name, got nothing"},
         Case{"frozen_part_of_fused", [](PlanConfig& c) { c.frozen = {"v_proj"}; },
-             "--frozen: expected whole parameters, but 'v_proj' names only a part of the fused "
+             "--freeze: expected whole parameters, but 'v_proj' names only a part of the fused "
              "'model.layers.0.self_attn.qkv_proj.weight'"},
         Case{"frozen_all", [](PlanConfig& c) { c.frozen = {"model.", "lm_head"}; },
-             "--frozen: expected at least one parameter to stay trainable, got none"},
+             "--freeze: expected at least one parameter to stay trainable, got none"},
         Case{"model", [](PlanConfig& c) { c.model.kv_heads = 5; },
              "--model: num_key_value_heads: expected a divisor of num_attention_heads (32), got 5"},
         Case{"model_without_layers", [](PlanConfig& c) { c.model.layers = 0; },

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "sim/cost/plan_prices.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
 
 namespace mfsdp {
@@ -135,34 +134,6 @@ TEST(MakeCostModel, NamesAMissingTable) {
   const auto model = make_cost_model(cluster);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().message(), "/nowhere/gemm.csv: cannot be opened");
-}
-
-TEST(PlanPrices, MapCommunicatorsToLinks) {
-  const CostModel model = testing_cost::model_of("h100", 64);
-  const Mesh mesh{.dp_outer = 8, .dp_shard = 8};
-  const Communicator inner{.id = {}, .axes = {Axis::dp_shard}, .purpose = "all_gather", .size = 8};
-  const Communicator outer{.id = {}, .axes = {Axis::dp_outer}, .purpose = "outer", .size = 8};
-  const Communicator world{
-      .id = {}, .axes = {Axis::dp_outer, Axis::dp_shard}, .purpose = "world", .size = 64};
-  EXPECT_EQ(shape_of(inner, mesh).spacing, 1);
-  EXPECT_EQ(shape_of(outer, mesh).spacing, 8);
-  EXPECT_EQ(shape_of(world, mesh).ranks, 64);
-  EXPECT_EQ(shape_of(world, mesh).spacing, 1);
-
-  const Prices prices = plan_prices(model, mesh);
-  Collective gather;
-  gather.kind = CollectiveKind::all_gather;
-  gather.count = 1'000'000;  // per rank, bf16: 16 MB in all
-  const CollectivePrice price = prices.collective(gather, inner);
-  EXPECT_EQ(price.duration,
-            model.collective(CollectiveKind::all_gather, Bytes(16'000'000), {.ranks = 8}).duration);
-  EXPECT_EQ(price.link, 0);
-  EXPECT_EQ(prices.collective(gather, outer).link, 1);
-  Copy copy;
-  copy.kind = CopyKind::h2d;
-  copy.output.dtype = DType::int32;
-  copy.output.shape = {2, 8192};
-  EXPECT_EQ(prices.copy(copy), model.copy(CopyKind::h2d, Bytes(65'536)));
 }
 
 TEST(FullBytes, CountsAsNcclDoes) {

@@ -1,6 +1,7 @@
-#include "core/cli/closest.hpp"
+#include "core/base/closest.hpp"
 
 #include <algorithm>
+#include <compare>
 
 namespace mfsdp {
 namespace {
@@ -39,21 +40,32 @@ std::size_t edit_distance(std::string_view first, std::string_view second) {
   return at(a.size(), b.size());
 }
 
-std::string closest_to(std::string_view word, const std::vector<std::string>& candidates) {
+std::vector<std::string> closest_names(std::string_view word,
+                                       const std::vector<std::string>& candidates,
+                                       std::size_t most) {
+  struct Ranked {
+    bool other = false;  // not what the word abbreviates
+    std::size_t distance = 0;
+    std::size_t position = 0;
+
+    auto operator<=>(const Ranked&) const = default;
+  };
   const std::string prefix = normalised(word);
-  const std::string* best = nullptr;
-  for (const std::string& candidate : candidates)
-    if (normalised(candidate).starts_with(prefix) && (!best || candidate.size() < best->size()))
-      best = &candidate;
-  if (best) return *best;
-  std::size_t best_distance = 0;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (best && distance >= best_distance) continue;
-    best = &candidate;
-    best_distance = distance;
-  }
-  return best ? *best : std::string();
+  std::vector<Ranked> ranked;
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    ranked.push_back({.other = !normalised(candidates[i]).starts_with(prefix),
+                      .distance = edit_distance(word, candidates[i]),
+                      .position = i});
+  std::ranges::sort(ranked);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(most, ranked.size()); ++i)
+    names.push_back(candidates[ranked[i].position]);
+  return names;
+}
+
+std::string closest_to(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::vector<std::string> names = closest_names(word, candidates, 1);
+  return names.empty() ? std::string() : names.front();
 }
 
 }  // namespace mfsdp

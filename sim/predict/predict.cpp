@@ -1,5 +1,4 @@
-// From a plan and a cluster to the record of one predicted step.
-#pragma once
+#include "sim/predict/predict.hpp"
 
 #include <fmt/format.h>
 
@@ -8,25 +7,21 @@
 
 #include "core/model/model.hpp"
 #include "core/plan/lifetimes.hpp"
-#include "core/plan/plan.hpp"
 #include "core/plan/plan_json.hpp"
-#include "core/plan/result.hpp"
-#include "sim/cost/cost_model.hpp"
-#include "sim/engine/simulation.hpp"
 #include "sim/hardware/cluster.hpp"
 
 namespace mfsdp {
 
-/// Ranks of dp_shard are neighbours; those of dp_outer alone lie dp_shard apart.
-[[nodiscard]] inline CommunicatorShape shape_of(const Communicator& communicator,
-                                                const Mesh& mesh) {
+CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
   const bool outer_alone =
       communicator.axes.size() == 1 && communicator.axes.front() == Axis::dp_outer;
   return {.ranks = communicator.size, .spacing = outer_alone ? mesh.dp_shard : 1};
 }
 
+namespace {
+
 /// The engine's questions, answered by the cost model, which must outlive them.
-[[nodiscard]] inline Prices prices_of(const CostModel& costs, const Mesh& mesh) {
+Prices prices_of(const CostModel& costs, const Mesh& mesh) {
   static_assert(kOne == kSlowdownUnit);
   const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
     const CollectiveCost cost =
@@ -44,7 +39,7 @@ namespace mfsdp {
 }
 
 /// Elements of a group's parameters, padding not included.
-[[nodiscard]] inline std::int64_t used_elements(const Group& group) {
+std::int64_t used_elements(const Group& group) {
   std::int64_t used = 0;
   for (const PlacedParameter& parameter : group.parameters) {
     std::int64_t elements = 1;
@@ -54,7 +49,7 @@ namespace mfsdp {
   return used;
 }
 
-inline void count_ops(const Segment& segment, PlanSummary& summary) {
+void count_ops(const Segment& segment, PlanSummary& summary) {
   for (const Op& op : segment.ops) {
     ++summary.ops;
     const OpKind kind = op.kind();
@@ -65,7 +60,7 @@ inline void count_ops(const Segment& segment, PlanSummary& summary) {
 }
 
 /// What a plan consists of. Pools of host memory are left out.
-[[nodiscard]] inline Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
+Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
   PlanSummary summary;
   summary.units = std::ssize(program.units);
   summary.groups = std::ssize(program.groups);
@@ -88,7 +83,7 @@ inline void count_ops(const Segment& segment, PlanSummary& summary) {
 }
 
 /// Adds what lies outside the plan: capacity, and the runtime beside the pools.
-inline void complete_memory(MemorySummary& memory, const PlanSummary& plan, const Gpu& gpu) {
+void complete_memory(MemorySummary& memory, const PlanSummary& plan, const Gpu& gpu) {
   memory.capacity = gpu.capacity;
   memory.allocated = gpu.runtime;
   for (const PoolSummary& pool : plan.pools) memory.allocated += pool.height;
@@ -100,7 +95,7 @@ inline void complete_memory(MemorySummary& memory, const PlanSummary& plan, cons
 }
 
 /// Rates over the step's time; 0 for a plan that takes none.
-inline void complete_rates(TimeSummary& time, const PlanConfig& config, const Gpu& gpu) {
+void complete_rates(TimeSummary& time, const PlanConfig& config, const Gpu& gpu) {
   if (time.step.value <= 0) return;
   const double tokens = static_cast<double>(config.tokens_per_step());
   const double flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
@@ -110,7 +105,7 @@ inline void complete_rates(TimeSummary& time, const PlanConfig& config, const Gp
   time.mfu = time.tflops_per_gpu / gpu.bf16;
 }
 
-[[nodiscard]] inline ClusterSummary summarise(const Cluster& cluster) {
+ClusterSummary summarise(const Cluster& cluster) {
   return {.gpu = cluster.gpu.name,
           .gpus = cluster.gpus,
           .nodes = cluster.nodes,
@@ -118,18 +113,9 @@ inline void complete_rates(TimeSummary& time, const PlanConfig& config, const Gp
           .network = cluster.network};
 }
 
-/// The plan whose step is predicted.
-inline constexpr std::string_view predicted_plan = "train";
+}  // namespace
 
-/// A prediction with what led to it.
-struct Prediction {
-  RunResult run;
-  Simulation simulation;
-};
-
-/// Simulates the program's train plan on a cluster of as many GPUs as its mesh. Who ran it, when
-/// and under which name is left to the caller.
-[[nodiscard]] inline Result<Prediction> predict(const Program& program, const CostModel& costs) {
+Result<Prediction> predict(const Program& program, const CostModel& costs) {
   const Plan* plan = program.find_plan(predicted_plan);
   if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", predicted_plan));
   const Cluster& cluster = costs.cluster();

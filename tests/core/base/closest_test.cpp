@@ -1,5 +1,6 @@
-#include "core/cli/closest.hpp"
+#include "core/base/closest.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace mfsdp {
@@ -18,6 +19,14 @@ TEST(Closest, PrefersWhatTheWordAbbreviates) {
   EXPECT_EQ(closest_to("--g", {"--gpus", "--gpu", "--grad"}), "--gpu");
   EXPECT_EQ(closest_to("--modle", {"--gpus", "--model"}), "--model");
   EXPECT_EQ(closest_to("x", {}), "");
+}
+
+TEST(Closest, NamesComeInTheOrderOfTheirLikelihood) {
+  // "qwen3" begins the last two, the shorter first; "qwen" is one letter away, "llama" more.
+  EXPECT_THAT(closest_names("qwen3", {"llama", "qwen", "Qwen3-32b", "qwen3_8b"}, 3),
+              testing::ElementsAre("qwen3_8b", "Qwen3-32b", "qwen"));
+  EXPECT_THAT(closest_names("x", {"b", "a"}, 3), testing::ElementsAre("b", "a"));  // equals
+  EXPECT_THAT(closest_names("x", {"b", "a"}, 0), testing::IsEmpty());
 }
 
 TEST(Closest, HugeWordsAreCheap) {

@@ -1,0 +1,19 @@
+// Files that are read whole.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// The content of a file of at most `most` bytes: the bound keeps a mistyped path to weights or to
+/// a device from filling the memory. Errors name the file and say why; a directory and a file that
+/// is too large are told that `expected` ("a config.json") was expected.
+[[nodiscard]] Result<std::string> read_file(const std::filesystem::path& path,
+                                            std::string_view expected, std::size_t most);
+
+}  // namespace mfsdp

@@ -1,0 +1,31 @@
+// From a plan and a cluster to the record of one predicted step.
+#pragma once
+
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/plan/result.hpp"
+#include "sim/cost/cost_model.hpp"
+#include "sim/engine/simulation.hpp"
+
+namespace mfsdp {
+
+/// The plan whose step is predicted.
+inline constexpr std::string_view predicted_plan = "train";
+
+/// Where a communicator's ranks lie: those of dp_shard are neighbours, those of dp_outer alone lie
+/// dp_shard apart.
+[[nodiscard]] CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh);
+
+/// A prediction with what led to it.
+struct Prediction {
+  RunResult run;
+  Simulation simulation;
+};
+
+/// Simulates the program's train plan on a cluster of as many GPUs as its mesh. Who ran it, when
+/// and under which name is left to the caller.
+[[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs);
+
+}  // namespace mfsdp

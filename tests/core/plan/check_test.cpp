@@ -1,0 +1,108 @@
+#include "core/plan/check.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/support/tiny_program.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What check_structure says of the tiny program after an edit.
+std::string complaint(const std::function<void(Program&)>& edit) {
+  Program program = test::tiny_program();
+  edit(program);
+  const auto checked = check_structure(program);
+  return checked ? "" : checked.error().message();
+}
+
+std::vector<Op>& ops(Program& program) { return program.plans[0].segments[0].ops; }
+
+TEST(CheckStructure, AcceptsAGoodProgram) {
+  EXPECT_EQ(complaint([](Program&) {}), "");
+}
+
+TEST(CheckStructure, AcceptsIdsWithGaps) {
+  EXPECT_EQ(complaint([](Program& p) { ops(p).back().id = OpId(900); }), "");
+}
+
+TEST(CheckStructure, RefusesIdsThatAppearTwice) {
+  EXPECT_EQ(complaint([](Program& p) { p.buffers[1].id = BufferId(0); }),
+            "buffers[1].id: id 0 appears twice");
+  EXPECT_EQ(complaint([](Program& p) { ops(p)[3].id = OpId(0); }),
+            "plans[0].segments[0].ops[3].id: id 0 appears twice");
+}
+
+TEST(CheckStructure, RefusesReferencesToNothing) {
+  EXPECT_EQ(complaint([](Program& p) { std::get<Acquire>(ops(p)[0].body).buffer = BufferId(9); }),
+            "plans[0].segments[0].ops[0].body.acquire.buffer: there is no buffer with id 9");
+  EXPECT_EQ(complaint([](Program& p) { ops(p)[0].unit = UnitId(5); }),
+            "plans[0].segments[0].ops[0].unit: there is no unit with id 5");
+  EXPECT_EQ(complaint([](Program& p) { p.buffers[0].pool = PoolId(7); }),
+            "buffers[0].pool: there is no pool with id 7");
+  EXPECT_EQ(
+      complaint([](Program& p) {
+        std::get<Collective>(ops(p)[1].body).communicator = CommunicatorId(3);
+      }),
+      "plans[0].segments[0].ops[1].body.collective.communicator: there is no communicator with "
+      "id 3");
+}
+
+TEST(CheckStructure, RefusesMemoryOutOfBounds) {
+  // 768 + 256 bytes end at 1024, the pool's height; 1024 + 256 do not.
+  EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(768); }), "");
+  EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(1024); }),
+            "buffers[2]: ends at 1280 in pool 'memory' of 1024 bytes");
+  EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(8); }),
+            "buffers[2].offset: expected a multiple of 256");
+}
+
+TEST(CheckStructure, RefusesOperandsOutOfBoundsOnAnyRank) {
+  EXPECT_EQ(complaint([](Program& p) { std::get<Kernel>(ops(p)[5].body).operands[0].offset = 2; }),
+            "plans[0].segments[0].ops[5].body.kernel.operands[0]: ends at byte 258 of buffer "
+            "'weights', which has 256");
+  // Rank 1 of 2 reads 64 elements from byte 130 on: 130 + 128 = 258.
+  EXPECT_EQ(complaint([](Program& p) {
+              Operand& input = std::get<Kernel>(ops(p)[5].body).operands[0];
+              input.shape = {64};
+              input.rank_strides = {{.axis = Axis::dp_shard, .bytes = 130}};
+            }),
+            "plans[0].segments[0].ops[5].body.kernel.operands[0]: ends at byte 258 of buffer "
+            "'weights', which has 256");
+}
+
+TEST(CheckStructure, RefusesWaitsThatBindToTheWrongOp) {
+  EXPECT_EQ(
+      complaint([](Program& p) { std::get<Wait>(ops(p)[3].body).bindings[0].record = OpId(7); }),
+      "plans[0].segments[0].ops[3].body.wait.bindings[0].record: op 7 does not record event "
+      "0");
+  EXPECT_EQ(complaint([](Program& p) { std::get<Wait>(ops(p)[3].body).bindings[0].distance = 2; }),
+            "plans[0].segments[0].ops[3].body.wait.bindings[0].distance: expected 0 or 1");
+  EXPECT_EQ(complaint([](Program& p) { std::get<Wait>(ops(p)[3].body).bindings.clear(); }),
+            "plans[0].segments[0].ops[3].body.wait.bindings: expected at least one record");
+}
+
+TEST(CheckStructure, RefusesGroupsThatDoNotNest) {
+  EXPECT_EQ(
+      complaint([](Program& p) { ops(p)[0].body = GroupBegin{.communicator = CommunicatorId(0)}; }),
+      "plans[0].segments[0]: op 0 opens a group that nothing ends");
+  EXPECT_EQ(
+      complaint([](Program& p) { ops(p)[0].body = GroupEnd{.communicator = CommunicatorId(0)}; }),
+      "plans[0].segments[0].ops[0]: group_end without group_begin");
+}
+
+TEST(CheckStructure, RefusesSegmentsThatDoNotMeet) {
+  EXPECT_EQ(complaint([](Program& p) { p.plans[0].segments[0].live_out = {BufferId(1)}; }),
+            "plans[0].segments[0].live_out: differs from live_in of segment 'only'");
+}
+
+TEST(CheckStructure, RefusesSizesThatOverflow) {
+  const std::string said = complaint([](Program& p) {
+    std::get<Kernel>(ops(p)[5].body).operands[0].shape = {std::int64_t{1} << 62, 8};
+  });
+  EXPECT_EQ(said, "plan: a size is too large: product exceeds 2^63 - 1");
+}
+
+}  // namespace
+}  // namespace mfsdp

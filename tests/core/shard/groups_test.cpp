@@ -1,0 +1,131 @@
+#include "core/shard/groups.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/model/hf_config.hpp"
+#include "tests/support/configurations.hpp"
+
+namespace mfsdp {
+namespace {
+
+PlanConfig llama3_8b(std::int64_t ranks, Strategy strategy) {
+  const auto model =
+      load_model("llama3_8b", std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models");
+  PlanConfig config;
+  config.model = model->shape;
+  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.strategy = strategy;
+  return config;
+}
+
+std::vector<Group> groups_of(const PlanConfig& config) {
+  return make_groups(make_model(config.model, config.param_dtype), config);
+}
+
+TEST(Groups, OneForEachUnitOfLlama) {
+  const auto groups = groups_of(llama3_8b(8, Strategy::optim_grads_params));
+  ASSERT_EQ(groups.size(), 34U);  // embedding, 32 blocks, head
+  // Rows of 4096 and 14336: c = lcm = 28672. 218,112,000 elements padded to a multiple of
+  // 8 * 28672 = 229,376: 951 * 229,376 = 218,136,576.
+  EXPECT_EQ(groups[1].chunk, 28672);
+  EXPECT_EQ(groups[1].elements, 218136576);
+  EXPECT_EQ(groups[1].parameters.size(), 6U);
+  // 128,256 * 4096 = 525,336,576 = 16,032 * (8 * 4096): no padding.
+  EXPECT_EQ(groups[0].elements, 525336576);
+}
+
+/// Bytes that stay on a rank, from B of the three kinds of units alone:
+///   no_shard           2B + 4B + 4B + 8B
+///   optim              2B + 4B + (4 + 8) S
+///   optim_grads        2B + (4 + 4 + 8) S
+///   optim_grads_params (2 + 4 + 4 + 8) S
+TEST(Groups, ResidentBytesFollowTheFormulas) {
+  for (const std::int64_t ranks : {1, 2, 7, 8, 64}) {
+    const auto padded = [&](std::int64_t elements, std::int64_t chunk) {
+      const std::int64_t unit = ranks * chunk;
+      return (elements + unit - 1) / unit * unit;
+    };
+    // Embedding: rows of 4096. Block: chunk 28672. Head: norm of 4096 and the same matrix.
+    const std::int64_t b =
+        padded(525336576, 4096) + 32 * padded(218112000, 28672) + padded(525336576 + 4096, 4096);
+    const std::int64_t s = b / ranks;
+    const auto total = [&](Strategy strategy) {
+      const PlanConfig config = llama3_8b(ranks, strategy);
+      const ResidentBytes bytes = resident_bytes(groups_of(config), config);
+      return (bytes.model_weight + bytes.main_weight + bytes.main_grad + bytes.optimizer_state)
+          .value;
+    };
+    EXPECT_EQ(total(Strategy::no_shard), 18 * b) << ranks;
+    EXPECT_EQ(total(Strategy::optim), (ranks > 1 ? 6 * b + 12 * s : 18 * b)) << ranks;
+    EXPECT_EQ(total(Strategy::optim_grads), (ranks > 1 ? 2 * b + 16 * s : 18 * b)) << ranks;
+    EXPECT_EQ(total(Strategy::optim_grads_params), 18 * s) << ranks;
+  }
+}
+
+TEST(Groups, MainWeightsOfTheComputeDtypeAreNotKeptTwice) {
+  PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
+  config.main_dtype = DType::bf16;
+  EXPECT_EQ(resident_bytes(groups_of(config), config).main_weight, Bytes(0));
+  config.main_dtype = DType::fp32;
+  config.optimizer = Optimizer::sgd;
+  EXPECT_EQ(resident_bytes(groups_of(config), config).optimizer_state, Bytes(0));
+}
+
+TEST(Groups, HfsdpCutsTheOptimizerAlongBothAxes) {
+  PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
+  config.mesh = {.dp_outer = 4, .dp_shard = 8};
+  config.outer_strategy = Strategy::optim;
+  std::int64_t b = 0;
+  for (const Group& group : groups_of(config)) {
+    // The layout is cut for all 32 ranks, so that no row is split on either axis.
+    EXPECT_EQ(group.elements % (32 * group.chunk), 0);
+    b += group.elements;
+  }
+  const ResidentBytes bytes = resident_bytes(groups_of(config), config);
+  EXPECT_EQ(bytes.model_weight, Bytes(2 * b / 8));
+  EXPECT_EQ(bytes.main_grad, Bytes(4 * b / 8));
+  EXPECT_EQ(bytes.main_weight, Bytes(4 * b / 32));
+  EXPECT_EQ(bytes.optimizer_state, Bytes(8 * b / 32));
+}
+
+TEST(Groups, FrozenParametersKeepTheirWeightsOnly) {
+  PlanConfig config = test::small_config(2);
+  config.frozen = {"mlp"};
+  const auto groups = groups_of(config);
+  // embedding; two blocks of a trainable and a frozen group each; head
+  ASSERT_EQ(groups.size(), 6U);
+  const Group& frozen = groups[2];
+  EXPECT_FALSE(frozen.requires_grad);
+  EXPECT_EQ(frozen.unit, groups[1].unit);
+  EXPECT_GT(frozen.full_offset, 0);
+  const ResidentElements resident = resident_elements(frozen, config);
+  EXPECT_EQ(resident.model_weight, frozen.elements / 2);
+  EXPECT_EQ(resident.main_weight + resident.main_grad + resident.optimizer_state, 0);
+}
+
+TEST(Groups, TiedWeightsAreOneParameter) {
+  PlanConfig config = test::small_config(2);
+  config.model.tied_embeddings = true;
+  const auto groups = groups_of(config);
+  ASSERT_EQ(groups.size(), 3U);  // embedding with final norm, two blocks
+  EXPECT_EQ(groups[0].parameters[0].name, "model.embed_tokens.weight");
+  EXPECT_EQ(groups[0].parameters[1].name, "model.norm.weight");
+}
+
+TEST(Groups, LayoutReadsBackAndOwnsEveryElementOnce) {
+  const PlanConfig config = test::small_config(7);
+  for (const Group& group : groups_of(config)) {
+    const FlatLayout layout = layout_of(group, config);
+    for (std::size_t p = 0; p < group.parameters.size(); ++p) {
+      std::int64_t owned = 0;
+      for (std::int64_t rank = 0; rank < layout.ranks; ++rank)
+        owned += owned_interval(layout, p, rank).size();
+      EXPECT_EQ(owned, layout.sizes[p]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
