@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "core/base/atomic_file.hpp"
+#include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/explain.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
-#include "core/cli/input_file.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/plan_options.hpp"
 #include "core/cli/scenarios.hpp"
@@ -25,6 +25,7 @@
 #include "core/cli/table.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/plan/plan_json.hpp"
+#include "core/recipe/module_tree.hpp"
 #include "core/schedule/build.hpp"
 #include "reports/store/store.hpp"
 #include "reports/trace/chrome_trace.hpp"
@@ -38,6 +39,8 @@ using namespace mfsdp;
 namespace fs = std::filesystem;
 
 constexpr std::string_view tool = "mfsdp-sim";
+/// Far above the plan of any built-in model.
+constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
 Result<std::string> models_table(const fs::path& scenarios, OutputFormat format) {
   Table table{.columns = {{"model"},
@@ -83,7 +86,7 @@ Result<std::string> gpus_table(const fs::path& scenarios, OutputFormat format) {
 
 /// The program of --plan, checked; a note goes to `err` where its stored hash is stale.
 Result<Program> read_program(const std::string& path, std::ostream& err) {
-  MFSDP_LET(text, read_input_file(path));
+  MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   MFSDP_LET(program, program_from_json(text, path));
   if (const auto valid = validate(program.config); !valid)
     return fail(path + ": config", valid.error().message());
@@ -193,7 +196,9 @@ std::string explain_critical_path(const CriticalPath& path) {
 std::string explanation(Explain what, const Program& program, const Prediction& prediction) {
   switch (what) {
     case Explain::memory: return explain_memory(prediction.run);
-    case Explain::layout: return explain_layout(program);
+    case Explain::layout:
+      return module_tree_text(make_model(program.config.model, program.config.param_dtype)) + "\n" +
+             explain_layout(program);
     case Explain::critical_path: break;
   }
   const Plan* plan = program.find_plan(predicted_plan);

@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -73,7 +75,7 @@ class StrictBuilder {
 
   bool key(std::string& name) {
     if (!keys_.back().insert(name).second) {
-      return refuse(fmt::format("key \"{}\" appears twice in one object", name));
+      return refuse(fmt::format("key \"{}\" appears twice in one object", printable(name)));
     }
     return dom_.key(name);
   }

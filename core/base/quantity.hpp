@@ -6,9 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 
 namespace mfsdp {
+
+/// For products of two 63-bit numbers.
+__extension__ using Int128 = __int128;
 
 /// Thrown by checked arithmetic. Builders catch it at their entry point and name the input.
 struct OverflowError : std::overflow_error {
@@ -33,11 +37,24 @@ struct OverflowError : std::overflow_error {
   return product;
 }
 
+[[nodiscard]] inline std::int64_t checked_narrow(Int128 value) {
+  const auto narrow = static_cast<std::int64_t>(value);
+  if (narrow != value) throw OverflowError("result leaves 64 bits");
+  return narrow;
+}
+
 /// Product of any number of factors, checked.
 template <class... Factors>
 [[nodiscard]] std::int64_t product_of(std::int64_t first, Factors... rest) {
   ((first = checked_mul(first, static_cast<std::int64_t>(rest))), ...);
   return first;
+}
+
+/// Elements of a shape: the product of its dims, 1 without dims; checked.
+[[nodiscard]] inline std::int64_t product_of(std::span<const std::int64_t> dims) {
+  std::int64_t product = 1;
+  for (const std::int64_t dim : dims) product = checked_mul(product, dim);
+  return product;
 }
 
 /// ceil(a / b) for a >= 0, b > 0.

@@ -36,8 +36,8 @@ Result<std::string> read_file(const std::filesystem::path& path, std::string_vie
                   Fault::environment);
     text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
     if (text.size() > most)
-      return fail(where,
-                  fmt::format("expected {}, got a file of more than {}", expected, size_text(most)));
+      return fail(
+          where, fmt::format("expected {}, got a file of more than {}", expected, size_text(most)));
   }
   return text;
 }

@@ -18,16 +18,6 @@ std::string ratio_above(Bytes height, Bytes lower_bound) {
                         static_cast<double>(lower_bound.value));
 }
 
-std::int64_t used_elements(const Group& group) {
-  std::int64_t used = 0;
-  for (const PlacedParameter& parameter : group.parameters) {
-    std::int64_t elements = 1;
-    for (const std::int64_t dim : parameter.shape) elements = checked_mul(elements, dim);
-    used = checked_add(used, elements);
-  }
-  return used;
-}
-
 /// Ranks whose shard holds padding alone: no parameter reaches into it.
 std::int64_t empty_shards(const Group& group, std::int64_t ranks) {
   const std::int64_t shard = group.elements / ranks;
@@ -35,8 +25,7 @@ std::int64_t empty_shards(const Group& group, std::int64_t ranks) {
   std::int64_t reached = 0;  // shards below this one are counted already
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
   for (const PlacedParameter& parameter : group.parameters) {
-    std::int64_t elements = 1;
-    for (const std::int64_t dim : parameter.shape) elements = checked_mul(elements, dim);
+    const std::int64_t elements = parameter.elements();
     if (elements > 0) ranges.emplace_back(parameter.offset, parameter.offset + elements - 1);
   }
   std::sort(ranges.begin(), ranges.end());
@@ -50,7 +39,7 @@ std::int64_t empty_shards(const Group& group, std::int64_t ranks) {
 
 std::vector<std::string> layout_row(const Program& program, const Group& group) {
   const std::int64_t ranks = layout_ranks(program.config);
-  const std::int64_t used = used_elements(group);
+  const std::int64_t used = group.used_elements();
   return {std::string(to_string(group.dtype)),
           group.requires_grad ? "trained" : "frozen",
           format_count(static_cast<std::int64_t>(group.parameters.size())),

@@ -9,7 +9,6 @@
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
 
-
 namespace mfsdp {
 namespace {
 

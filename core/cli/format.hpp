@@ -34,7 +34,8 @@ namespace mfsdp {
 /// 0.9312 -> "93.1 %".
 [[nodiscard]] std::string format_percent(double fraction);
 
-/// Printable text (core/base/text.hpp) in single quotes, cut after 60 characters: a value in an error message.
+/// Printable text (core/base/text.hpp) in single quotes, cut after 60 characters: a value in an
+/// error message.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
 /// Characters that a UTF-8 text takes on screen (one per code point).

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/model/model_shape.hpp"
 
@@ -37,14 +38,6 @@ constexpr std::array kFamilies{
 };
 constexpr std::string_view kModelTypes = "llama, mistral, qwen2 or qwen3";
 
-/// A value as it stands in the file, on one line and short enough for an error.
-std::string shown(const json& value) {
-  constexpr std::size_t kLongest = 40;
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-  return text;
-}
-
 /// The fields of one JSON object. Null counts as absent, as in Hugging Face's files. Readers leave
 /// `value` as it is when the field is absent, and name "file: field" in errors.
 class Fields {
@@ -61,7 +54,7 @@ class Fields {
                                             std::string_view expected) const {
     const auto at = object_.find(name);
     return fail(where_, fmt::format("{}{}: expected {}, got {}", prefix_, name, expected,
-                                    at == object_.end() ? "nothing" : shown(*at)));
+                                    at == object_.end() ? "nothing" : json_excerpt(*at)));
   }
 
   [[nodiscard]] Result<void> integer(const char* name, std::int64_t most,
@@ -261,7 +254,7 @@ Result<void> check_window(const Fields& fields, const Family& family, const Mode
 Result<ModelShape> parse_hf_config(std::string_view text, const std::string& where) {
   MFSDP_LET(document, parse_json(text, where));
   if (!document.is_object())
-    return fail(where, fmt::format("expected a JSON object, got {}", shown(document)));
+    return fail(where, fmt::format("expected a JSON object, got {}", json_excerpt(document)));
   const Fields fields(document, where);
   MFSDP_LET(family, read_family(fields));
   MFSDP_TRY(refuse_unsupported(fields, family));

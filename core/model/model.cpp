@@ -108,9 +108,7 @@ std::int64_t Parameter::elements() const {
 }
 
 std::int64_t Parameter::row_elements() const {
-  std::int64_t row = 1;
-  for (std::size_t dim = 1; dim < shape.size(); ++dim) row = checked_mul(row, shape[dim]);
-  return row;
+  return shape.empty() ? 1 : product_of(std::span(shape).subspan(1));
 }
 
 std::int64_t Model::parameter_count() const {

@@ -41,9 +41,10 @@ bool is_plain_name(const std::string& text) {
 tl::unexpected<Error> unknown_model(const std::string& name, const fs::path& models_dir) {
   const auto names = list_models(models_dir);
   if (!names) return tl::unexpected<Error>(names.error());
-  return fail("--model", fmt::format("unknown model '{}'; closest: {}; or give the path of a "
-                                     "config.json or of its directory",
-                                     name, fmt::join(closest_names(name, *names, kSuggestions), ", ")));
+  return fail("--model",
+              fmt::format("unknown model '{}'; closest: {}; or give the path of a "
+                          "config.json or of its directory",
+                          name, fmt::join(closest_names(name, *names, kSuggestions), ", ")));
 }
 
 }  // namespace

@@ -86,11 +86,12 @@ class StructureCheck {
       if (group.elements % program_.config.mesh.dp_shard != 0)
         return fail(where + ".elements", "expected a multiple of config.mesh.dp_shard");
       for (std::size_t p = 0; p < group.parameters.size(); ++p) {
-        std::int64_t end = 1;
-        for (const std::int64_t dim : group.parameters[p].shape) end = checked_mul(end, dim);
-        if (checked_add(end, group.parameters[p].offset) > group.elements)
+        const PlacedParameter& parameter = group.parameters[p];
+        if (checked_add(parameter.offset, parameter.elements()) > group.elements)
           return fail(fmt::format("{}.parameters[{}]", where, p), "ends outside its group");
       }
+      if (group.used_elements() > group.elements)
+        return fail(where + ".parameters", "hold more elements than their group");
     }
     return {};
   }
@@ -118,6 +119,8 @@ class StructureCheck {
       if (segment.live_out != next.live_in)
         return fail(place + ".live_out",
                     fmt::format("differs from live_in of segment '{}'", next.name));
+      for (std::size_t i = 0; i < segment.live_in.size(); ++i)
+        MFSDP_TRY(check_transient(segment.live_in[i], fmt::format("{}.live_in[{}]", place, i)));
       if (segment.repeat < 1) return fail(place + ".repeat", "expected at least 1");
       if (segment.repeat > 1 && segment.live_in != segment.live_out)
         return fail(place, "a repeated segment needs live_in equal to live_out");

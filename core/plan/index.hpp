@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -9,9 +10,11 @@
 namespace mfsdp {
 
 /// Position of each id in a list of structs with an `id` field; nothing for ids that it lacks.
+/// Takes memory for the ids that there are, and at most 256 KiB beside it, whatever their values.
 template <class Key>
 class IdIndex {
  public:
+  /// Of two equal ids the first counts.
   template <class T>
   explicit IdIndex(const std::vector<T>& list) {
     for (std::size_t i = 0; i < list.size(); ++i) insert(list[i].id, i);
@@ -20,23 +23,35 @@ class IdIndex {
 
   /// False when the id is there already.
   bool insert(Key id, std::size_t position) {
-    if (id.value >= positions_.size()) positions_.resize(id.value + 1, kAbsent);
-    if (positions_[id.value] != kAbsent) return false;
-    positions_[id.value] = static_cast<std::uint32_t>(position);
+    if (id.value >= kTable) return far_.emplace(id, position).second;
+    if (id.value >= table_.size()) table_.resize(id.value + 1, kAbsent);
+    if (table_[id.value] != kAbsent) return false;
+    table_[id.value] = static_cast<std::uint32_t>(position);
     return true;
   }
 
   [[nodiscard]] std::optional<std::size_t> find(Key id) const {
-    if (id.value >= positions_.size() || positions_[id.value] == kAbsent) return std::nullopt;
-    return positions_[id.value];
+    if (id.value >= kTable) {
+      const auto found = far_.find(id);
+      if (found == far_.end()) return std::nullopt;
+      return found->second;
+    }
+    if (id.value >= table_.size() || table_[id.value] == kAbsent) return std::nullopt;
+    return table_[id.value];
   }
 
   /// The position of an id that is known to be there.
-  [[nodiscard]] std::size_t operator[](Key id) const { return positions_[id.value]; }
+  [[nodiscard]] std::size_t operator[](Key id) const {
+    return id.value < kTable ? table_[id.value] : far_.at(id);
+  }
 
  private:
   static constexpr std::uint32_t kAbsent = ~std::uint32_t{0};
-  std::vector<std::uint32_t> positions_;
+  /// Ids below are looked up in a table: the builder numbers from 0. A file may hold any others.
+  static constexpr std::uint32_t kTable = std::uint32_t{1} << 16;
+
+  std::vector<std::uint32_t> table_;
+  std::unordered_map<Key, std::size_t> far_;
 };
 
 }  // namespace mfsdp

@@ -2,11 +2,7 @@
 
 namespace mfsdp {
 
-std::int64_t Operand::elements() const {
-  std::int64_t count = 1;
-  for (const std::int64_t dim : shape) count = checked_mul(count, dim);
-  return count;
-}
+std::int64_t Operand::elements() const { return product_of(shape); }
 
 std::int64_t Operand::touched_bytes() const { return checked_mul(elements(), size_of(dtype)); }
 

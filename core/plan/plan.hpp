@@ -94,6 +94,8 @@ struct PlacedParameter {
   bool decay = false;
 
   friend bool operator==(const PlacedParameter&, const PlacedParameter&) = default;
+
+  [[nodiscard]] std::int64_t elements() const;
 };
 
 /// A unit's parameters of equal dtype and requires_grad in one flat layout. Rank r of the
@@ -109,6 +111,9 @@ struct Group {
   std::vector<PlacedParameter> parameters;
 
   friend bool operator==(const Group&, const Group&) = default;
+
+  /// Elements of its parameters, padding not included.
+  [[nodiscard]] std::int64_t used_elements() const;
 };
 
 struct PlanUnit {

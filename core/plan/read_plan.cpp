@@ -11,7 +11,9 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
+#include "core/base/text.hpp"
 #include "core/plan/check.hpp"
 #include "core/plan/describe.hpp"
 #include "core/plan/plan_json.hpp"
@@ -87,7 +89,7 @@ class JsonReader {
     describe::fields(known, value);
     for (const auto& [key, unused] : node_->items())
       if (std::find(known.keys.begin(), known.keys.end(), key) == known.keys.end())
-        return refuse(key, "unknown key");
+        return refuse(printable(key), "unknown key");
   }
 
   template <class T>
@@ -115,8 +117,7 @@ class JsonReader {
   }
   template <class Kind>
   void get(Id<Kind>& value) {
-    // Ids index tables; the bound keeps a hostile file from sizing them.
-    constexpr std::int64_t kLargestId = (1 << 24) - 1;
+    constexpr std::int64_t kLargestId = std::numeric_limits<std::uint32_t>::max();
     value = Id<Kind>(static_cast<std::size_t>(integer(0, kLargestId)));
   }
   template <class Enum>
@@ -174,9 +175,7 @@ void JsonReader::refuse(std::string_view key, std::string what) {
 
 void JsonReader::expected(std::string_view what) {
   if (error_) return;
-  std::string got = node_->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  if (got.size() > 40) got = got.substr(0, 37) + "...";
-  error_ = Error{path_, fmt::format("expected {}, got {}", what, got)};
+  error_ = Error{path_, fmt::format("expected {}, got {}", what, json_excerpt(*node_))};
 }
 
 std::int64_t JsonReader::integer(std::int64_t low, std::int64_t high) {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_text.hpp"
 #include "core/plan/plan_json.hpp"
 
 #define XXH_INLINE_ALL
@@ -47,8 +47,7 @@ void JsonWriter::put(const std::string& value) {
     out_ += value;
     out_ += '"';
   } else {
-    // Replaces invalid UTF-8, so that the text is always JSON.
-    out_ += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out_ += json_literal(value);
   }
 }
 

@@ -26,12 +26,6 @@ class LayoutCache {
 
 bool shards(Placement placement) { return placement == Placement::shard; }
 
-std::int64_t elements_of(const PlacedParameter& parameter) {
-  std::int64_t count = 1;
-  for (const std::int64_t dim : parameter.shape) count = checked_mul(count, dim);
-  return count;
-}
-
 }  // namespace
 
 std::int64_t layout_ranks(const PlanConfig& config) {
@@ -82,7 +76,7 @@ FlatLayout layout_of(const Group& group, const PlanConfig& config) {
                     .sizes = {}};
   for (const PlacedParameter& parameter : group.parameters) {
     layout.offsets.push_back(parameter.offset);
-    layout.sizes.push_back(elements_of(parameter));
+    layout.sizes.push_back(parameter.elements());
   }
   return layout;
 }

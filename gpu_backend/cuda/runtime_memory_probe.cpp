@@ -62,8 +62,8 @@ void report(int rank, const char* stage) {
   std::size_t available = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
-  std::printf("{\"rank\":%d,\"stage\":\"%s\",\"used_bytes\":%zu,\"total_bytes\":%zu}\n", rank, stage,
-              total - available, total);
+  std::printf("{\"rank\":%d,\"stage\":\"%s\",\"used_bytes\":%zu,\"total_bytes\":%zu}\n", rank,
+              stage, total - available, total);
   std::fflush(stdout);
 }
 
@@ -82,8 +82,7 @@ void multiply(cublasLtHandle_t handle) {
   check(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, kMatrix, kMatrix, kMatrix),
         "cublasLtMatrixLayoutCreate");
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  check(cublasLtMatmulPreferenceSetAttribute(preference,
-                                             CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+  check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &kWorkspaceBytes, sizeof kWorkspaceBytes),
         "cublasLtMatmulPreferenceSetAttribute");
   cublasLtMatmulHeuristicResult_t choice{};
@@ -123,9 +122,9 @@ void run_rank(int rank, int ranks, const std::vector<ncclUniqueId>& ids) {
     {
       DeviceBytes input(kMessageBytes);
       DeviceBytes output(kMessageBytes * static_cast<std::size_t>(ranks));
-      check(ncclAllGather(input.get(), output.get(), kMessageBytes, ncclUint8, communicator,
-                          nullptr),
-            "ncclAllGather");
+      check(
+          ncclAllGather(input.get(), output.get(), kMessageBytes, ncclUint8, communicator, nullptr),
+          "ncclAllGather");
       check(ncclReduceScatter(output.get(), input.get(), kMessageBytes / sizeof(float), ncclFloat,
                               ncclSum, communicator, nullptr),
             "ncclReduceScatter");

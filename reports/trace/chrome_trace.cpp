@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json_text.hpp"
 #include "reports/trace/output_file.hpp"
 
 namespace mfsdp {
@@ -16,11 +16,6 @@ namespace mfsdp {
 namespace {
 
 constexpr int kProcess = 1;  ///< rank classes would count up from here
-
-/// A JSON string literal; bytes that are not UTF-8 become the replacement character.
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 /// Microseconds with exactly the nanoseconds' digits: 1234567 -> "1234.567".
 std::string microseconds(Nanos time) {
@@ -65,33 +60,33 @@ void write_header(OutputFile& file, const RunResult& result) {
   file.write(fmt::format(
       "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"tool\":{},\"version\":{},\"run_id\":{},"
       "\"plan_hash\":{},\"source\":{}}},\n\"traceEvents\":[\n",
-      json_text(result.tool), json_text(result.version), json_text(result.run_id),
-      json_text(result.plan_hash), json_text(result.source)));
+      json_literal(result.tool), json_literal(result.version), json_literal(result.run_id),
+      json_literal(result.plan_hash), json_literal(result.source)));
   const std::string run = result.name.empty() ? result.run_id : result.name;
   const std::string process = fmt::format("{}: {} on {} x {}", run, result.model_name,
                                           result.cluster.gpus, result.cluster.gpu);
   file.write(
       fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"tid":0,"args":{{"name":{}}}}})",
-                  kProcess, json_text(process)));
+                  kProcess, json_literal(process)));
 }
 
 void write_track(OutputFile& file, std::string_view stream, int track) {
   constexpr std::string_view line =
       ",\n"
       R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"{}":{}}}}})";
-  file.write(fmt::format(line, "thread_name", kProcess, track, "name", json_text(stream)));
+  file.write(fmt::format(line, "thread_name", kProcess, track, "name", json_literal(stream)));
   file.write(fmt::format(line, "thread_sort_index", kProcess, track, "sort_index", track));
 }
 
 void write_op(OutputFile& file, const OpTime& op, int track) {
-  const std::string kind = json_text(op.kind);
+  const std::string kind = json_literal(op.kind);
   file.write(
       fmt::format(",\n"
                   R"({{"name":{},"cat":{},"ph":"X","ts":{},"dur":{},"pid":{},"tid":{},)",
-                  json_text(op.name), kind, microseconds(op.start), microseconds(op.end - op.start),
-                  kProcess, track));
+                  json_literal(op.name), kind, microseconds(op.start),
+                  microseconds(op.end - op.start), kProcess, track));
   file.write(fmt::format(R"("args":{{"op":{},"segment":{},"instance":{},"kind":{}}}}})",
-                         op.op.value, json_text(op.segment), op.instance, kind));
+                         op.op.value, json_literal(op.segment), op.instance, kind));
 }
 
 /// Live bytes after each change. Series that are zero throughout are left out.

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "core/base/json_text.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/output_file.hpp"
 
@@ -42,8 +42,7 @@ void write_csv(OutputFile& file, const RunResult& result) {
 }
 
 void write_json(OutputFile& file, const RunResult& result) {
-  using Json = nlohmann::json;
-  const std::string run = Json(result.run_id).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string run = json_literal(result.run_id);
   file.write(fmt::format("{{\"schema\":\"mfsdp.memory/1\",\"run_id\":{},\"columns\":[\"{}\"],\n",
                          run, fmt::join(column_names(), "\",\"")));
   file.write("\"rows\":[");

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 
+#include "core/base/read_file.hpp"
 #include "sim/cost/csv.hpp"
-#include "sim/hardware/toml_fields.hpp"
 
 namespace mfsdp {
 namespace {
 
 constexpr double kNanosPerMilli = 1e6;
 constexpr double kMebibyte = 1048576;
+constexpr std::size_t kMostTableBytes = std::size_t{1} << 20;
 
 /// Numbers of the named columns, row by row.
 template <std::size_t Count>
@@ -122,9 +123,9 @@ Result<std::vector<CollectiveRow>> parse_collective_table(std::string_view text,
 }
 
 Result<CostTables> load_cost_tables(const TableFiles& files) {
-  MFSDP_LET(gemm_text, read_small_file(files.gemm.string()));
-  MFSDP_LET(attention_text, read_small_file(files.attention.string()));
-  MFSDP_LET(collective_text, read_small_file(files.collective.string()));
+  MFSDP_LET(gemm_text, read_file(files.gemm, "a table", kMostTableBytes));
+  MFSDP_LET(attention_text, read_file(files.attention, "a table", kMostTableBytes));
+  MFSDP_LET(collective_text, read_file(files.collective, "a table", kMostTableBytes));
   MFSDP_LET(gemm, parse_gemm_table(gemm_text, files.gemm.string()));
   MFSDP_LET(attention, parse_attention_table(attention_text, files.attention.string()));
   MFSDP_LET(collective, parse_collective_table(collective_text, files.collective.string()));

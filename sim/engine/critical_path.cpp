@@ -21,6 +21,9 @@ using Graph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Weight>;
 using Vertex = boost::graph_traits<Graph>::vertex_descriptor;
 
+/// Of one step in the graph, ops without duration included.
+constexpr std::int64_t kMostInstances = 8 * kMostSpans;
+
 struct Instance {
   std::uint32_t segment = 0;
   std::uint32_t op = 0;
@@ -155,21 +158,23 @@ CriticalOp describe(const Program& program, const Plan& plan, const PlanIds& ids
   return result;
 }
 
-/// Whether the simulation kept the times of all instances.
-bool has_all_spans(const Plan& plan) {
+/// Whether the simulation kept the times of all instances, and their graph is no monster.
+bool can_unroll(const Plan& plan) {
   std::int64_t spans = 0;
+  std::int64_t ops = 0;
   for (const Segment& segment : plan.segments) {
     const auto timed = std::ranges::count_if(segment.ops, takes_time);
     spans = checked_add(spans, checked_mul(timed, segment.repeat));
+    ops = checked_add(ops, checked_mul(std::ssize(segment.ops), segment.repeat));
   }
-  return spans <= kMostSpans;
+  return spans <= kMostSpans && ops <= kMostInstances;
 }
 
 }  // namespace
 
 CriticalPath critical_path(const Program& program, const Plan& plan, const Simulation& simulation) {
   CriticalPath path;
-  path.abridged = !has_all_spans(plan);
+  path.abridged = !can_unroll(plan);
   const std::int64_t repeats = path.abridged ? 2 : std::numeric_limits<std::int64_t>::max();
   std::vector<Instance> instances = instances_of(plan, repeats, simulation.spans);
   Graph graph(instances.size() + 2);

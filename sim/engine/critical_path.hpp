@@ -38,8 +38,8 @@ struct CriticalPath {
   std::vector<PathShare> by_unit;  ///< largest first
   std::vector<PathShare> by_kind;  ///< largest first
   std::string bounding_unit;       ///< the unit with the largest share; empty for an empty path
-  /// True where the step has more than kMostSpans timed ops: repeated segments are then taken to
-  /// run twice, and `length` is that of the shorter step.
+  /// True where the step has more than kMostSpans timed ops (or a multiple of it in all): repeated
+  /// segments are then taken to run twice, and `length` is that of the shorter step.
   bool abridged = false;
 };
 

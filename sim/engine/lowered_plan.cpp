@@ -11,8 +11,6 @@
 namespace mfsdp {
 namespace {
 
-__extension__ using Int128 = __int128;
-
 /// A launch while its members are being joined.
 struct OpenLaunch {
   std::uint32_t communicator = 0;

@@ -4,39 +4,36 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plan/index.hpp"
 #include "core/plan/plan.hpp"
 
 namespace mfsdp {
 
-/// Positions by id; ids may have gaps of any size.
+/// Positions by id, with an error for ids that are not there.
 template <class Key>
 class Positions {
  public:
   template <class T>
-  Positions(const std::vector<T>& list, std::string_view kind) : kind_(kind) {
-    for (std::size_t i = 0; i < list.size(); ++i)
-      positions_.emplace(list[i].id, static_cast<std::uint32_t>(i));
-  }
+  Positions(const std::vector<T>& list, std::string_view kind) : index_(list), kind_(kind) {}
 
   /// The position of an id that is known to be there.
-  [[nodiscard]] std::uint32_t operator[](Key id) const { return positions_.at(id); }
+  [[nodiscard]] std::uint32_t operator[](Key id) const {
+    return static_cast<std::uint32_t>(index_[id]);
+  }
 
   /// The position, or an error that names the place.
   [[nodiscard]] Result<std::uint32_t> resolve(Key id, const auto& place) const {
-    const auto it = positions_.find(id);
-    if (it != positions_.end()) return it->second;
+    if (const auto position = index_.find(id)) return static_cast<std::uint32_t>(*position);
     return fail(place(), fmt::format("there is no {} with id {}", kind_, id.value));
   }
 
  private:
-  std::unordered_map<Key, std::uint32_t> positions_;
+  IdIndex<Key> index_;
   std::string_view kind_;
 };
 

@@ -24,9 +24,7 @@ std::int64_t Running::time_left() const {
     const auto left = static_cast<std::int64_t>(remaining);
     return rate == kOne ? (left + kOne - 1) / kOne : (left + rate - 1) / rate;
   }
-  const Int128 time = (remaining + rate - 1) / rate;
-  if (time > kMost) throw OverflowError("simulated time exceeds 2^63 - 1 ns");
-  return static_cast<std::int64_t>(time);
+  return checked_narrow((remaining + rate - 1) / rate);
 }
 
 void RunningOps::start(const Running& op) {

@@ -9,8 +9,6 @@
 
 namespace mfsdp {
 
-__extension__ using Int128 = __int128;
-
 /// The slowest that kernels run beside collectives: a quarter of their speed alone.
 inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 

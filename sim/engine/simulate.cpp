@@ -33,7 +33,7 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
           break;
         case CollectiveKind::all_reduce: {
           const Int128 sent = static_cast<Int128>(bytes.value) * 2 * (ranks - 1) / ranks;
-          traffic.all_reduce += Bytes(static_cast<std::int64_t>(sent)) * segment.repeat;
+          traffic.all_reduce += Bytes(checked_narrow(sent)) * segment.repeat;
           break;
         }
       }
@@ -48,7 +48,7 @@ TimeSummary time_of(const StepRecord& record) {
   time.communication = Nanos(record.communication);
   time.exposed_communication = Nanos(record.exposed);
   time.idle = time.step - time.compute - time.exposed_communication;
-  time.contention = Nanos(static_cast<std::int64_t>(record.lost / kOne));
+  time.contention = Nanos(checked_narrow(record.lost / kOne));
   time.overlap_fraction =
       record.communication == 0
           ? 1.0

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 
+#include "core/base/read_file.hpp"
 #include "sim/hardware/toml_fields.hpp"
 
 namespace mfsdp {
@@ -106,7 +107,7 @@ Result<Cluster> load_cluster(const std::filesystem::path& file,
                              const std::filesystem::path& gpus_dir, std::int64_t gpus,
                              std::int64_t gpus_per_node) {
   constexpr FieldRange kCount{1, 65536};
-  MFSDP_LET(text, read_small_file(file.string()));
+  MFSDP_LET(text, read_file(file, "a cluster's TOML file", kMostTomlBytes));
   MFSDP_LET(fields, TomlFields::parse(text, file.string()));
   const std::string name = fields.text("gpu");
   const auto count = [&](std::string_view key) -> std::optional<std::int64_t> {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/base/closest.hpp"
+#include "core/base/read_file.hpp"
 #include "sim/hardware/toml_fields.hpp"
 
 namespace mfsdp {
@@ -43,6 +45,9 @@ void read_memory(TomlFields& fields, Gpu& gpu) {
   gpu.memory_bandwidth = fields.number("memory.gb_per_s", kBandwidth);
   gpu.copy_fraction = fields.number("memory.copy_fraction", kFraction);
   gpu.runtime = Bytes(fields.integer("memory.runtime_bytes", FieldRange{0, 1e15}));
+  gpu.first_communicator =
+      Bytes(fields.integer("memory.first_communicator_bytes", FieldRange{0, 1e15}));
+  gpu.communicator = Bytes(fields.integer("memory.communicator_bytes", FieldRange{0, 1e15}));
   gpu.runtime_source = fields.text("memory.runtime_source");
   gpu.host_bandwidth = fields.number("memory.host_gb_per_s", kBandwidth);
   if (gpu.runtime >= gpu.capacity)
@@ -81,7 +86,7 @@ void read_sources(TomlFields& fields, Gpu& gpu) {
   for (const auto& [key, source] : gpu.sources) {
     if (std::ranges::find(known, key) == known.end())
       fields.reject("source." + key, fmt::format("is the source of no key; the closest is \"{}\"",
-                                                 closest_name(key, known)));
+                                                 closest_to(key, known)));
   }
 }
 
@@ -96,11 +101,16 @@ Result<std::filesystem::path> find_gpu_file(const std::string& name_or_path,
   if (std::ranges::find(names, name_or_path) == names.end())
     return fail("--gpu", fmt::format("unknown GPU \"{}\"; the closest is \"{}\" (--list-gpus shows "
                                      "all; a TOML file works too)",
-                                     name_or_path, closest_name(name_or_path, names)));
+                                     name_or_path, closest_to(name_or_path, names)));
   return gpus_dir / (name_or_path + ".toml");
 }
 
 }  // namespace
+
+Bytes runtime_bytes(const Gpu& gpu, std::int64_t communicators) {
+  if (communicators == 0) return gpu.runtime;
+  return gpu.runtime + gpu.first_communicator + gpu.communicator * (communicators - 1);
+}
 
 Result<Gpu> parse_gpu(std::string_view text, const std::string& where) {
   MFSDP_LET(fields, TomlFields::parse(text, where));
@@ -116,7 +126,7 @@ Result<Gpu> parse_gpu(std::string_view text, const std::string& where) {
 
 Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::path& gpus_dir) {
   MFSDP_LET(path, find_gpu_file(name_or_path, gpus_dir));
-  MFSDP_LET(text, read_small_file(path.string()));
+  MFSDP_LET(text, read_file(path, "a GPU's TOML file", kMostTomlBytes));
   MFSDP_LET(gpu, parse_gpu(text, path.string()));
   gpu.name = path.stem().string();
   if (gpu.tables.gemm.empty()) {

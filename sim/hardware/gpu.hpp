@@ -42,8 +42,10 @@ struct Gpu {
   Bytes capacity;                     ///< device memory that a process can address
   BytesPerNano memory_bandwidth = 0;  ///< nominal
   double copy_fraction = 0;           ///< of it that a large device copy sustains
-  Bytes runtime;                      ///< driver, context, NCCL and libraries, outside all pools
-  std::string runtime_source;         ///< where that figure is from
+  Bytes runtime;                      ///< driver, context and library handles, outside all pools
+  Bytes first_communicator;           ///< what the first NCCL communicator takes beside them
+  Bytes communicator;                 ///< and each further one
+  std::string runtime_source;         ///< where these figures are from
   BytesPerNano host_bandwidth = 0;    ///< to and from host memory, each way
 
   LinkKind link = LinkKind::nvlink;
@@ -64,6 +66,9 @@ struct Gpu {
   /// Bytes per nanosecond that a large device copy moves, read and written counted both.
   [[nodiscard]] BytesPerNano copy_bandwidth() const { return memory_bandwidth * copy_fraction; }
 };
+
+/// Device memory outside all pools in a process with that many communicators.
+[[nodiscard]] Bytes runtime_bytes(const Gpu& gpu, std::int64_t communicators);
 
 /// Reads one GPU file. `where` is the file's name for errors, which name line, key and what was
 /// expected: wrong type, missing or unknown keys, values out of range. Table paths stay as written;

@@ -20,6 +20,9 @@
 namespace mfsdp {
 namespace {
 
+/// Keys can hold any character and be of any length; messages stay on one line.
+std::string shown(std::string_view key) { return printable(key.substr(0, 80)); }
+
 std::string at_line(const std::string& where, std::uint32_t line) {
   return line == 0 ? where : fmt::format("{}:{}", where, line);
 }
@@ -72,7 +75,7 @@ Result<TomlFields> TomlFields::parse(std::string_view text, const std::string& w
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     return fail(at_line(where, error.source().begin.line),
-                fmt::format("not TOML: {}", printable(error.description())));
+                fmt::format("not TOML: {}", shown(error.description())));
   }
   TomlFields fields(where);
   flatten(parsed.table(), "", fields.entries_);
@@ -103,7 +106,7 @@ void TomlFields::reject(std::string_view key, std::string what) {
   if (mistake_) return;
   const auto found = std::ranges::find(entries_, key, &TomlEntry::key);
   const std::uint32_t line = found == entries_.end() ? 0 : found->line;
-  mistake_ = Error{at_line(where_, line), fmt::format("{} {}", printable(key), what)};
+  mistake_ = Error{at_line(where_, line), fmt::format("{} {}", shown(key), what)};
 }
 
 std::string TomlFields::text(std::string_view key) {
@@ -179,7 +182,7 @@ Result<void> TomlFields::finish() {
     if (entry.used) continue;
     // A misspelt key also leaves its field missing; the misspelling is the better message.
     return fail(at_line(where_, entry.line),
-                fmt::format("unknown key \"{}\"; the closest is \"{}\"", printable(entry.key),
+                fmt::format("unknown key \"{}\"; the closest is \"{}\"", shown(entry.key),
                             closest_to(entry.key, known_)));
   }
   if (mistake_) return tl::unexpected<Error>(*mistake_);

@@ -14,6 +14,9 @@
 
 namespace mfsdp {
 
+/// Largest TOML file that is read.
+inline constexpr std::size_t kMostTomlBytes = std::size_t{1} << 20;
+
 /// One value; tables are joined into the key with dots: "memory.capacity_bytes".
 struct TomlEntry {
   std::string key;

@@ -38,17 +38,6 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh) {
                   const Copy& op) { return costs.copy(op.kind, Bytes(op.input.touched_bytes())); }};
 }
 
-/// Elements of a group's parameters, padding not included.
-std::int64_t used_elements(const Group& group) {
-  std::int64_t used = 0;
-  for (const PlacedParameter& parameter : group.parameters) {
-    std::int64_t elements = 1;
-    for (const std::int64_t dim : parameter.shape) elements = checked_mul(elements, dim);
-    used = checked_add(used, elements);
-  }
-  return used;
-}
-
 void count_ops(const Segment& segment, PlanSummary& summary) {
   for (const Op& op : segment.ops) {
     ++summary.ops;
@@ -74,7 +63,7 @@ Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
       summary.pools.push_back(
           {.name = pool.name, .height = pool.height, .lower_bound = pool.lower_bound});
   for (const Group& group : program.groups)
-    summary.padding += bytes_of(checked_sub(group.elements, used_elements(group)), group.dtype);
+    summary.padding += bytes_of(checked_sub(group.elements, group.used_elements()), group.dtype);
   MFSDP_LET(weights, max_live_buffers(program, plan, Category::unsharded_weight));
   MFSDP_LET(gradients, max_live_buffers(program, plan, Category::unsharded_grad));
   summary.max_live_full_weights = weights;
@@ -83,12 +72,13 @@ Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
 }
 
 /// Adds what lies outside the plan: capacity, and the runtime beside the pools.
-void complete_memory(MemorySummary& memory, const PlanSummary& plan, const Gpu& gpu) {
+void complete_memory(MemorySummary& memory, const PlanSummary& plan, const Gpu& gpu,
+                     Bytes runtime) {
   memory.capacity = gpu.capacity;
-  memory.allocated = gpu.runtime;
+  memory.allocated = runtime;
   for (const PoolSummary& pool : plan.pools) memory.allocated += pool.height;
-  memory.peak += gpu.runtime;
-  memory.categories[static_cast<std::size_t>(Category::runtime)] = gpu.runtime;
+  memory.peak += runtime;
+  memory.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
   memory.runtime_source = gpu.runtime_source;
   memory.fits = memory.allocated <= memory.capacity;
   memory.headroom = memory.capacity - memory.allocated;
@@ -138,9 +128,10 @@ Result<Prediction> predict(const Program& program, const CostModel& costs) {
     run.exposed_units = simulation.exposed_units;
     run.timeline = std::move(simulation.timeline);
     run.memory_timeline = std::move(simulation.memory_timeline);
-    complete_memory(run.memory, run.plan, cluster.gpu);
+    const Bytes runtime = runtime_bytes(cluster.gpu, std::ssize(program.communicators));
+    complete_memory(run.memory, run.plan, cluster.gpu, runtime);
     for (MemoryPoint& point : run.memory_timeline)
-      point.categories[static_cast<std::size_t>(Category::runtime)] = cluster.gpu.runtime;
+      point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
     complete_rates(run.time, program.config, cluster.gpu);
     return Prediction{.run = std::move(run), .simulation = std::move(simulation)};
   } catch (const OverflowError& error) {

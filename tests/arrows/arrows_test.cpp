@@ -172,7 +172,7 @@ TEST(Manners, LibrariesNeitherPrintNorExit) {
   for (const std::string& text : wrong) {
     EXPECT_THAT(check_manners({"core/plan/a.cpp", text}), SizeIs(1)) << text;
     EXPECT_THAT(check_manners({"sim/main.cpp", text}), IsEmpty()) << text;
-    EXPECT_THAT(check_manners({"gpu_backend/cuda/memory_probe.cu", text}), IsEmpty()) << text;
+    EXPECT_THAT(check_manners({"gpu_backend/cuda/memory_probe.cpp", text}), IsEmpty()) << text;
   }
 }
 

@@ -3,6 +3,12 @@
 #include <cstdlib>
 
 #include "core/model/hf_config.hpp"
+#include "tests/fuzz/json_mutator.hpp"
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
+  return mfsdp::fuzz::mutate_json(data, size, most, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace mfsdp;

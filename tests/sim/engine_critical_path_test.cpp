@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/engine/critical_path.hpp"
-#include "tests/sim/tiny_program.hpp"
+#include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "sim/engine/simulation.hpp"
-#include "tests/sim/tiny_program.hpp"
+#include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {
 namespace {

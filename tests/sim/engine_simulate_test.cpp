@@ -5,13 +5,14 @@
 #include <string>
 
 #include "sim/engine/simulation.hpp"
-#include "tests/sim/tiny_program.hpp"
+#include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {
 namespace {
 
 using namespace test;
 using testing::HasSubstr;
+using testing::Not;
 
 /// The summary in one line, so that a test states all of it at once.
 std::string summary(const Result<Simulation>& result) {
@@ -389,6 +390,14 @@ TEST(Simulate, AbsurdNumbersAreErrors) {
                 t.collective(kGather, 0, {.duration = 5});
               }),
               HasSubstr("at least 1 rank"));
+  // Each rank sends 2 * (4 - 1) / 4 of 2^62 bytes: 1.5 * 2^62 fits, of 2^63 - 2 bytes does not.
+  const auto reduce = [&](std::int64_t elements) {
+    return error([&](Tiny& t) {
+      t.collective(kGather, 0, {.duration = elements}, {}, CollectiveKind::all_reduce);
+    });
+  };
+  EXPECT_THAT(reduce(huge / 2), Not(HasSubstr("out of range")));
+  EXPECT_THAT(reduce(huge - 1), HasSubstr("out of range"));
 }
 
 }  // namespace

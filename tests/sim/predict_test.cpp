@@ -1,6 +1,8 @@
 #include "sim/predict/predict.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <filesystem>
 #include <numeric>
@@ -8,6 +10,7 @@
 #include "core/model/hf_config.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
 
 namespace mfsdp {
 namespace {
@@ -49,7 +52,8 @@ TEST_P(PredictOf, EverySumHolds) {
             memory.peak);
   Bytes pools;
   for (const PoolSummary& pool : run.plan.pools) pools += pool.height;
-  EXPECT_EQ(memory.allocated, pools + costs->cluster().gpu.runtime);
+  EXPECT_EQ(memory.allocated,
+            pools + runtime_bytes(costs->cluster().gpu, std::ssize(program->communicators)));
   EXPECT_LE(memory.peak, memory.allocated);
   EXPECT_EQ(memory.headroom, memory.capacity - memory.allocated);
 
@@ -67,6 +71,12 @@ TEST_P(PredictOf, EverySumHolds) {
   EXPECT_EQ(run.plan_hash, plan_hash(*program));
 }
 
+std::string shape_name(const testing::TestParamInfo<PredictOf::ParamType>& test) {
+  const auto& [strategy, mesh, microbatches] = test.param;
+  return fmt::format("{}_{}x{}_{}", to_string(strategy), mesh.dp_outer, mesh.dp_shard,
+                     microbatches);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, PredictOf,
                          testing::Combine(testing::Values(Strategy::no_shard, Strategy::optim,
                                                           Strategy::optim_grads,
@@ -74,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PredictOf,
                                           testing::Values(Mesh{.dp_outer = 1, .dp_shard = 1},
                                                           Mesh{.dp_outer = 1, .dp_shard = 7},
                                                           Mesh{.dp_outer = 2, .dp_shard = 8}),
-                                          testing::Values(1, 3)));
+                                          testing::Values(1, 3)),
+                         shape_name);
 
 TEST(Predict, CommunicatorsLieWhereTheMeshPutsThem) {
   const Mesh mesh{.dp_outer = 4, .dp_shard = 8};
@@ -97,6 +108,25 @@ TEST(Predict, APlanWithoutTrainIsAnError) {
   const auto prediction = predict(*program, *costs);
   ASSERT_FALSE(prediction);
   EXPECT_EQ(prediction.error().message(), "plans: there is no plan named 'train'");
+}
+
+RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {
+  const PlanConfig config = *test::any_config();
+  RC_PRE(validate(config).has_value() && config.mesh.world_size() <= 8);
+  const auto program = build_program(config, {});
+  RC_ASSERT(program.has_value());
+  const auto costs = costs_of(config.mesh.world_size());
+  RC_ASSERT(costs.has_value());
+  const auto prediction = predict(*program, *costs);
+  if (!prediction) RC_FAIL(prediction.error().message());
+  const TimeSummary& time = prediction->run.time;
+  RC_ASSERT(time.step == time.compute + time.exposed_communication + time.idle);
+  RC_ASSERT(time.idle >= Nanos(0));
+  RC_ASSERT(time.exposed_communication <= time.communication);
+  const MemorySummary& memory = prediction->run.memory;
+  RC_ASSERT(std::accumulate(memory.categories.begin(), memory.categories.end(), Bytes(0)) ==
+            memory.peak);
+  RC_ASSERT(memory.peak <= memory.allocated);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 
 namespace mfsdp {
@@ -144,6 +145,9 @@ struct BadField {
   std::string value;
   std::string message;  ///< after "config.json: "
 };
+
+/// How a test of this case is called.
+void PrintTo(const BadField& bad, std::ostream* out) { *out << bad.field; }
 
 class BadFields : public testing::TestWithParam<BadField> {};
 

@@ -97,6 +97,36 @@ TEST(CheckStructure, RefusesSegmentsThatDoNotMeet) {
             "plans[0].segments[0].live_out: differs from live_in of segment 'only'");
 }
 
+TEST(CheckStructure, RefusesWhatCannotLiveAcrossABoundary) {
+  const auto live = [](std::size_t buffer) {
+    return complaint([buffer](Program& p) {
+      Segment& segment = p.plans[0].segments[0];
+      segment.live_in = segment.live_out = {BufferId(buffer)};
+    });
+  };
+  EXPECT_EQ(live(1), "");
+  EXPECT_EQ(live(0), "plans[0].segments[0].live_in[0]: buffer 0 is persistent");
+  EXPECT_EQ(live(9), "plans[0].segments[0].live_in[0]: there is no buffer with id 9");
+}
+
+TEST(CheckStructure, RefusesGroupsWithMoreThanTheyHold) {
+  const auto with = [](std::vector<std::int64_t> offsets) {
+    return complaint([&](Program& p) {
+      Group group;
+      group.elements = 16;
+      for (const std::int64_t offset : offsets) {
+        group.parameters.emplace_back();
+        group.parameters.back().shape = {2, 4};
+        group.parameters.back().offset = offset;
+      }
+      p.groups = {group};
+    });
+  };
+  EXPECT_EQ(with({0, 8}), "");  // 8 + 2 * 4 = 16
+  EXPECT_EQ(with({0, 9}), "groups[0].parameters[1]: ends outside its group");
+  EXPECT_EQ(with({0, 4, 8}), "groups[0].parameters: hold more elements than their group");
+}
+
 TEST(CheckStructure, RefusesSizesThatOverflow) {
   const std::string said = complaint([](Program& p) {
     std::get<Kernel>(ops(p)[5].body).operands[0].shape = {std::int64_t{1} << 62, 8};

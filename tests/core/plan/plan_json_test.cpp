@@ -79,10 +79,10 @@ TEST(PlanJson, NamesThePlaceOfEveryError) {
   };
   EXPECT_EQ(error_of(edited([&](auto& d) { op(d)["stream"] = "x"; })),
             "plan.json: plans[0].segments[0].ops[0].stream: expected an integer from 0 to "
-            "16777215, got \"x\"");
+            "4294967295, got \"x\"");
   EXPECT_EQ(error_of(edited([&](auto& d) { op(d)["stream"] = -1; })),
             "plan.json: plans[0].segments[0].ops[0].stream: expected an integer from 0 to "
-            "16777215, got -1");
+            "4294967295, got -1");
   EXPECT_EQ(error_of(edited([&](auto& d) { op(d)["stream"] = 77; })),
             "plan.json: plans[0].segments[0].ops[0].stream: there is no stream with id 77");
   EXPECT_EQ(error_of(edited([&](auto& d) { op(d).erase("name"); })),

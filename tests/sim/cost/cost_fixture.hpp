@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/read_file.hpp"
 #include "sim/cost/cost_model.hpp"
 #include "sim/cost/csv.hpp"
-#include "sim/hardware/toml_fields.hpp"
 
 namespace mfsdp::testing_cost {
 
@@ -37,7 +37,7 @@ inline CostTables h200_tables() {
 /// A shipped table as text cells.
 inline CsvTable csv(const std::string& name) {
   const std::string path = (kGpus / "tables" / name).string();
-  return CsvTable::parse(read_small_file(path).value(), path).value();
+  return CsvTable::parse(read_file(path, "a table", std::size_t{1} << 20).value(), path).value();
 }
 
 }  // namespace mfsdp::testing_cost

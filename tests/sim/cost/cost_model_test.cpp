@@ -133,7 +133,8 @@ TEST(MakeCostModel, NamesAMissingTable) {
   cluster.gpu.tables.gemm = "/nowhere/gemm.csv";
   const auto model = make_cost_model(cluster);
   ASSERT_FALSE(model);
-  EXPECT_EQ(model.error().message(), "/nowhere/gemm.csv: cannot be opened");
+  EXPECT_EQ(model.error().message(),
+            "/nowhere/gemm.csv: cannot be opened: No such file or directory");
 }
 
 TEST(FullBytes, CountsAsNcclDoes) {

@@ -1,4 +1,4 @@
-// Programs of a few ops, whose prices stand in the ops themselves.
+// Plans of a few ops, whose prices stand in the ops themselves. Complete programs: tests/support.
 #pragma once
 
 #include <string>

@@ -1,0 +1,98 @@
+// Arbitrary bytes as a plan: an error, or a program that reads back as it was written and that
+// lifetimes and simulator answer with a value or an error.
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+
+#include "core/plan/lifetimes.hpp"
+#include "core/plan/plan_json.hpp"
+#include "sim/engine/critical_path.hpp"
+#include "sim/engine/lowered_plan.hpp"
+#include "tests/fuzz/json_mutator.hpp"
+
+namespace {
+
+using namespace mfsdp;
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void check_identity(Program program) {
+  const std::string written = to_canonical_json(program);
+  program.meta.stored_hash = plan_hash(program);
+  const auto back = program_from_json(written, "plan.json");
+  require(back && *back == program);
+  require(plan_hash(*back) == program.meta.stored_hash);
+  require(to_canonical_json(*back) == written);
+}
+
+/// Every op takes a microsecond.
+Prices equal_prices() {
+  static constexpr Nanos price(1000);
+  return {.kernel = [](const Kernel&) { return price; },
+          .collective =
+              [](const Collective&, const Communicator&) {
+                return CollectivePrice{.duration = price, .latency = Nanos(100), .slowdown = 1000};
+              },
+          .copy = [](const Copy&) { return price; }};
+}
+
+/// Numbers of the ops as they stand, up to 2^63 - 1 ns.
+Prices stated_prices() {
+  return {.kernel = [](const Kernel& op) { return Nanos(op.flops); },
+          .collective =
+              [](const Collective& op, const Communicator& communicator) {
+                return CollectivePrice{.duration = Nanos(op.count),
+                                       .latency = Nanos(op.count / 8),
+                                       .slowdown = kOne / 3,
+                                       .link = communicator.purpose == "outer" ? 1 : 0};
+              },
+          .copy = [](const Copy& op) { return Nanos(op.input.offset); }};
+}
+
+void check_simulation(const Program& program, const Plan& plan, const Prices& prices) {
+  const auto simulation = simulate(program, plan, prices);
+  if (!simulation) return;
+  const TimeSummary& time = simulation->time;
+  require(time.step == time.compute + time.exposed_communication + time.idle);
+  require(time.compute.value >= 0 && time.idle.value >= 0 && time.contention.value >= 0);
+  require(time.exposed_communication.value >= 0);
+  require(time.exposed_communication <= time.communication);
+  const auto& categories = simulation->memory.categories;
+  require(std::accumulate(categories.begin(), categories.end(), Bytes()) ==
+          simulation->memory.peak);
+  require(critical_path(program, plan, *simulation).length.value >= 0);
+}
+
+/// Ops of a step. More than the simulator takes are an error; fewer, but many, are only slow.
+bool is_slow(const Plan& plan) {
+  constexpr std::int64_t quick = 100'000;
+  Int128 ops = 0;
+  for (const Segment& segment : plan.segments)
+    ops += static_cast<Int128>(segment.repeat) * std::ssize(segment.ops);
+  return ops > quick && ops <= kMostOps;
+}
+
+}  // namespace
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
+  return fuzz::mutate_json(data, size, most, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto program = program_from_json(text, "plan.json");
+  if (!program) {
+    require(program.error().where.starts_with("plan.json"));
+    return 0;
+  }
+  check_identity(*program);
+  const Plan* train = program->find_plan("train");
+  (void)buffer_lifetimes(*program, *train);
+  if (is_slow(*train)) return 0;
+  check_simulation(*program, *train, equal_prices());
+  check_simulation(*program, *train, stated_prices());
+  return 0;
+}
