@@ -10,6 +10,11 @@
 namespace mfsdp {
 namespace {
 
+/// A plan has a handful of each. Lifetimes and simulation keep a table of ops by streams and one of
+/// events by segments: the limits keep these in proportion to the file.
+constexpr std::size_t kMostStreams = 64;
+constexpr std::size_t kMostSegments = 64;
+
 class StructureCheck {
  public:
   explicit StructureCheck(const Program& program) : program_(program) {}
@@ -17,13 +22,13 @@ class StructureCheck {
   Result<void> run() {
     MFSDP_TRY(validate(program_.config));
     MFSDP_TRY(index_lists());
+    MFSDP_TRY(check_mesh());
     MFSDP_TRY(check_memory());
     MFSDP_TRY(check_groups());
     MFSDP_TRY(index_ops());
     for (std::size_t p = 0; p < program_.plans.size(); ++p)
       MFSDP_TRY(check_plan(program_.plans[p], fmt::format("plans[{}]", p)));
-    if (program_.find_plan("train") == nullptr) return fail("plans", "expected a plan \"train\"");
-    return {};
+    return check_model();
   }
 
  private:
@@ -37,6 +42,9 @@ class StructureCheck {
   }
 
   Result<void> index_lists() {
+    if (program_.streams.size() > kMostStreams)
+      return fail("streams", fmt::format("expected at most {}, got {}", kMostStreams,
+                                         program_.streams.size()));
     MFSDP_TRY(index(streams_, program_.streams, "streams"));
     MFSDP_TRY(index(communicators_, program_.communicators, "communicators"));
     MFSDP_TRY(index(events_, program_.events, "events"));
@@ -52,6 +60,49 @@ class StructureCheck {
                               std::string_view what) {
     if (ids.find(id)) return {};
     return fail(where, fmt::format("there is no {} with id {}", what, id.value));
+  }
+
+  /// Ranks and communicators are those of the configured mesh.
+  Result<void> check_mesh() {
+    const Mesh& mesh = program_.config.mesh;
+    std::int64_t ranks = 0;
+    for (const RankClass& ranks_class : program_.classes)
+      ranks = checked_add(ranks, ranks_class.ranks);
+    if (ranks != mesh.world_size())
+      return fail("classes",
+                  fmt::format("hold {} ranks where config.mesh has {}", ranks, mesh.world_size()));
+    for (std::size_t i = 0; i < program_.communicators.size(); ++i) {
+      std::int64_t size = 1;
+      for (const Axis axis : program_.communicators[i].axes)
+        size = checked_mul(size, axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer);
+      if (program_.communicators[i].size != size)
+        return fail(fmt::format("communicators[{}].size", i),
+                    fmt::format("expected {} as config.mesh has on its axes, got {}", size,
+                                program_.communicators[i].size));
+    }
+    return {};
+  }
+
+  /// Groups hold the configured model's parameters, and segments its microbatches.
+  Result<void> check_model() {
+    std::int64_t elements = 0;
+    for (const Group& group : program_.groups)
+      elements = checked_add(elements, group.used_elements());
+    const std::int64_t expected =
+        make_model(program_.config.model, program_.config.param_dtype).parameter_count();
+    if (elements != expected)
+      return fail("groups",
+                  fmt::format("hold {} parameters where config.model has {}", elements, expected));
+    const Plan* train = program_.find_plan("train");
+    if (train == nullptr) return fail("plans", "expected a plan \"train\"");
+    std::int64_t microbatches = 0;
+    for (const Segment& segment : train->segments)
+      if (segment.name != "optimizer") microbatches = checked_add(microbatches, segment.repeat);
+    if (microbatches != program_.config.microbatches)
+      return fail("config.microbatches",
+                  fmt::format("expected {} as the segments of plan \"train\" have, got {}",
+                              microbatches, program_.config.microbatches));
+    return {};
   }
 
   Result<void> check_memory() {
@@ -112,6 +163,9 @@ class StructureCheck {
 
   Result<void> check_plan(const Plan& plan, const std::string& where) {
     if (plan.segments.empty()) return fail(where + ".segments", "expected at least one segment");
+    if (plan.segments.size() > kMostSegments)
+      return fail(where + ".segments",
+                  fmt::format("expected at most {}, got {}", kMostSegments, plan.segments.size()));
     for (std::size_t s = 0; s < plan.segments.size(); ++s) {
       const Segment& segment = plan.segments[s];
       const std::string place = fmt::format("{}.segments[{}]", where, s);

@@ -17,6 +17,8 @@ constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
 constexpr std::int64_t kMostSlots = 64;
+/// Patterns of --freeze times layers: each pattern is looked for in every parameter's name.
+constexpr std::int64_t kMostPatternLayers = 1'000'000;
 
 bool contains(std::string_view name, std::string_view pattern) {
   return name.find(pattern) != std::string_view::npos;
@@ -152,6 +154,11 @@ Result<void> check_pattern(const Model& model, const std::string& pattern) {
 
 Result<void> check_frozen(const PlanConfig& config) {
   if (config.frozen.empty()) return {};
+  const std::int64_t most = kMostPatternLayers / config.model.layers;
+  if (std::ssize(config.frozen) > most)
+    return fail("--freeze",
+                fmt::format("expected at most {} texts for a model of {} layers, got {}", most,
+                            config.model.layers, config.frozen.size()));
   const Model model = make_model(config.model, config.param_dtype);
   for (const std::string& pattern : config.frozen) MFSDP_TRY(check_pattern(model, pattern));
   const bool trains = std::ranges::any_of(model.parameters, [&](const Parameter& parameter) {

@@ -14,13 +14,6 @@ void merge(Clock& into, std::span<const std::uint32_t> from) {
   for (std::size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], from[s]);
 }
 
-/// The latest state of something that a later op may learn from.
-struct Latest {
-  std::optional<Clock> clock;
-
-  void set(Clock clock_now) { clock = std::move(clock_now); }
-};
-
 const CommunicatorId* communicator_of(const Op& op) {
   const auto* collective = std::get_if<Collective>(&op.body);
   return collective == nullptr ? nullptr : &collective->communicator;
@@ -34,14 +27,15 @@ HappensBefore::HappensBefore(const Program& program, const Plan& plan, std::int6
   const IdIndex<StreamId> stream_index(program.streams);
   const IdIndex<EventId> event_index(program.events);
   const IdIndex<CommunicatorId> communicator_index(program.communicators);
-  std::vector<Latest> recorded(program.events.size());
-  std::vector<Latest> communicated(program.communicators.size());
+  // What the latest record of each event, and the latest op of each communicator, knew.
+  std::vector<std::optional<Clock>> recorded(program.events.size());
+  std::vector<std::optional<Clock>> communicated(program.communicators.size());
   std::vector<Clock> now(streams_, Clock(streams_, 0));  // what each stream knows
   std::vector<std::uint32_t> issued(streams_, 0);
   Clock host(streams_, 0);  // what the host knows: its waits only
 
   const auto learn_event = [&](EventId event, Clock& learner) {
-    if (const auto& latest = recorded[event_index[event]].clock) merge(learner, *latest);
+    if (const auto& latest = recorded[event_index[event]]) merge(learner, *latest);
   };
 
   const auto run = [&](const Op& op, std::int64_t step) {
@@ -52,7 +46,7 @@ HappensBefore::HappensBefore(const Program& program, const Plan& plan, std::int6
     if (const auto* wait = std::get_if<HostWait>(&op.body)) learn_event(wait->event, host);
     const CommunicatorId* communicator = communicator_of(op);
     if (communicator != nullptr)
-      if (const auto& latest = communicated[communicator_index[*communicator]].clock)
+      if (const auto& latest = communicated[communicator_index[*communicator]])
         merge(clock, *latest);
 
     instances_.push_back({.op = &op, .stream = s, .position = issued[s], .step = step});
@@ -60,8 +54,8 @@ HappensBefore::HappensBefore(const Program& program, const Plan& plan, std::int6
     clock[s] = ++issued[s];
 
     if (const auto* record = std::get_if<Record>(&op.body))
-      recorded[event_index[record->event]].set(clock);
-    if (communicator != nullptr) communicated[communicator_index[*communicator]].set(clock);
+      recorded[event_index[record->event]] = clock;
+    if (communicator != nullptr) communicated[communicator_index[*communicator]] = clock;
   };
 
   for (std::int64_t step = 0; step < steps; ++step)

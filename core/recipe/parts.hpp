@@ -56,8 +56,8 @@ class Builder {
   /// residual_out = residual (+ delta); normed = residual_out * rstd * weight
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs);
-  /// d_residual (+)= gradient through the norm; writes the normed rows again when `normed_again`;
-  /// then the weight's gradient from partial sums.
+  /// d_residual (+)= gradient through the norm, which writes the normed rows over d_normed where
+  /// that one is updated; then the weight's gradient from partial sums.
   struct NormBackward {
     std::string name;
     ParameterRole role;

@@ -37,6 +37,7 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
   std::size_t weight_use = 0;
   for (std::size_t u = 0; u < uses_.size(); ++u) {
     const Use& use = uses_[u];
+    phase_ = steps_[use.begin].kernel->phase == Phase::forward ? Phase::forward : Phase::backward;
     if (use.weights) {
       change_residents(weight_use, position);
       await_weights(use.unit, position);
@@ -44,7 +45,7 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
     emit_use(u, position);
     if (use.weights) {
       if (state_.layout.gather && !contains(resident_[weight_use + 1], use.unit))
-        e_.record(StreamRole::compute, Phase::forward,
+        e_.record(StreamRole::compute, phase_,
                   event("used." + e_.at(*carry_.weights[use.unit]).name));
       ++weight_use;
       if (weight_use == weight_uses_.size()) change_residents(weight_use, position);
@@ -197,8 +198,8 @@ void MicrobatchSchedule::change_residents(std::size_t weight_use, Position posit
   for (std::size_t unit = 0; unit < carry_.weights.size(); ++unit) {
     if (!carry_.weights[unit] || contains(wanted, unit)) continue;
     const BufferId buffer = *carry_.weights[unit];
-    e_.wait(StreamRole::all_gather, Phase::forward, event("used." + e_.at(buffer).name));
-    e_.release(StreamRole::all_gather, Phase::forward, buffer);
+    e_.wait(StreamRole::all_gather, phase_, event("used." + e_.at(buffer).name));
+    e_.release(StreamRole::all_gather, phase_, buffer);
     carry_.weights[unit].reset();
   }
   for (const std::size_t unit : wanted)
@@ -209,13 +210,13 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   const UnitState& state = state_.units[unit];
   const BufferId buffer = gathered_buffer(unit, weight_use);
   if (train_ && position.first && state.trainable && fresh_waited_.insert(unit).second)
-    e_.wait(StreamRole::all_gather, Phase::forward, "fresh." + state.name);
-  e_.acquire(StreamRole::all_gather, Phase::forward, buffer);
+    e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
+  e_.acquire(StreamRole::all_gather, phase_, buffer);
   const CommunicatorId communicator = e_.communicator("all_gather");
   const bool several = state.groups.size() > 1;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
-      e_.emit(StreamRole::all_gather, Phase::forward, state.id, state.name + name, std::move(body));
+      e_.emit(StreamRole::all_gather, phase_, state.id, state.name + name, std::move(body));
   };
   bracket(GroupBegin{.communicator = communicator}, ".all_gather.begin");
   for (const std::size_t g : state.groups) {
@@ -231,7 +232,7 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
                         .dtype = config_.param_dtype,
                         .shape = {group.elements},
                         .rank_strides = {}};
-    e_.emit(StreamRole::all_gather, Phase::forward, state.id, state.name + ".all_gather",
+    e_.emit(StreamRole::all_gather, phase_, state.id, state.name + ".all_gather",
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = communicator,
                        .reduction = Reduction::none,
@@ -241,7 +242,7 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
                        .output = operand("output", Access::write, output)});
   }
   bracket(GroupEnd{.communicator = communicator}, ".all_gather.end");
-  e_.record(StreamRole::all_gather, Phase::forward, event("gathered." + e_.at(buffer).name));
+  e_.record(StreamRole::all_gather, phase_, event("gathered." + e_.at(buffer).name));
   carry_.weights[unit] = buffer;
   carry_.unwaited.insert(unit);
 }
@@ -252,14 +253,13 @@ void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
   if (state_.layout.gather) {
     if (carry_.unwaited.erase(unit) > 0)
-      e_.wait(StreamRole::compute, Phase::forward,
-              event("gathered." + e_.at(*carry_.weights[unit]).name));
+      e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));
     return;
   }
   const bool refreshed_elsewhere = state_.layout.refresh || state_.layout.outer_shard;
   if (train_ && refreshed_elsewhere && position.first && state.trainable &&
       fresh_waited_.insert(unit).second)
-    e_.wait(StreamRole::compute, Phase::forward, "fresh." + state.name);
+    e_.wait(StreamRole::compute, phase_, "fresh." + state.name);
 }
 
 }  // namespace mfsdp::schedule

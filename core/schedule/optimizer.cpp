@@ -1,5 +1,7 @@
 #include "core/schedule/optimizer.hpp"
 
+#include <algorithm>
+
 namespace mfsdp::schedule {
 namespace {
 
@@ -43,8 +45,8 @@ class OptimizerSegment {
     step_block();
     e_.wait(StreamRole::compute, Phase::optimizer, clips ? "norm_ready" : "loss_ready");
     e_.wait(StreamRole::compute, Phase::optimizer, "step_block_ready");
-    for (const UnitState& unit : state_.units) {
-      if (!unit.trainable) continue;
+    for (const std::size_t u : update_order(clips)) {
+      const UnitState& unit = state_.units[u];
       if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "synced." + unit.name);
       update(unit, state_.groups[*unit.trainable]);
       refresh(unit, state_.groups[*unit.trainable]);
@@ -58,14 +60,28 @@ class OptimizerSegment {
   }
 
  private:
+  /// With clipping all gradients are there: the order in which the next step needs the weights.
+  /// Without, the order in which gradients arrive: head, blocks backwards, embedding.
+  [[nodiscard]] std::vector<std::size_t> update_order(bool clips) const {
+    std::vector<std::size_t> order;
+    for (std::size_t u = 0; u < state_.units.size(); ++u)
+      if (state_.units[u].trainable) order.push_back(u);
+    if (!clips) std::reverse(order.begin(), order.end());
+    return order;
+  }
+
   void norm() {
     const auto groups = static_cast<std::int64_t>(state_.trainable_groups);
     if (!state_.layout.outer) {
       e_.record(StreamRole::reduce_scatter, Phase::optimizer, "norm_partials");
       e_.wait(StreamRole::outer, Phase::optimizer, "norm_partials");
     }
-    const Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer, state_.norm_partials,
-                                      state_.gathered_norms, groups);
+    Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer, state_.norm_partials,
+                                state_.gathered_norms, groups);
+    // Without HFSDP every outer replica has the same slices: the norm is that of the first one,
+    // whose ranks come first in the world's order.
+    if (state_.layout.outer && !state_.layout.outer_shard)
+      parts.shape = {groups * config_.mesh.dp_shard};
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish",
             Kernel{.kind = KernelKind::norm_finish,
                    .operands = {operand("input", Access::read, parts),

@@ -13,7 +13,8 @@ void emit_loss(Emitter& emitter, const State& state, const std::string& event_pr
 /// The segment "optimizer":
 ///   outer     AG norm partials, norm_finish -> report (norm, clip factor)
 ///   h2d       step block
-///   compute   update of every group in the order in which the next step needs it
+///   compute   update of every group, in the order in which the next step needs it; without
+///             clipping in the order in which gradients arrive
 ///   refresh   all_gather (whole weights) or outer (HFSDP), group by group behind the update
 ///   d2h       report; the host stays at most two steps ahead of it
 void emit_optimizer(Emitter& emitter, const State& state);

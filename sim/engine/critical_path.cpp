@@ -38,6 +38,7 @@ std::vector<Instance> instances_of(const Plan& plan, std::int64_t repeats,
   std::vector<std::size_t> begins;
   for (std::uint32_t s = 0; s < plan.segments.size(); ++s) {
     begins.push_back(instances.size());
+    if (plan.segments[s].ops.empty()) continue;
     for (std::int64_t k = 0; k < std::min(plan.segments[s].repeat, repeats); ++k)
       for (std::uint32_t i = 0; i < plan.segments[s].ops.size(); ++i)
         instances.push_back({.segment = s, .op = i, .instance = k});

@@ -1,5 +1,5 @@
 // Arbitrary bytes as a plan: an error, or a program that reads back as it was written and that
-// lifetimes and simulator answer with a value or an error.
+// lifetimes, simulator and prediction answer with a value or an error.
 #include <cstdlib>
 #include <numeric>
 #include <string_view>
@@ -8,6 +8,7 @@
 #include "core/plan/plan_json.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/engine/lowered_plan.hpp"
+#include "sim/predict/predict.hpp"
 #include "tests/fuzz/json_mutator.hpp"
 
 namespace {
@@ -65,6 +66,14 @@ void check_simulation(const Program& program, const Plan& plan, const Prices& pr
   require(critical_path(program, plan, *simulation).length.value >= 0);
 }
 
+const CostModel& shipped_costs() {
+  static const CostModel costs = [] {
+    const auto gpu = load_gpu("h200", MFSDP_SOURCE_DIR "/scenarios/gpus");
+    return make_cost_model(make_cluster(gpu.value(), 64, 8).value()).value();
+  }();
+  return costs;
+}
+
 /// Ops of a step. More than the simulator takes are an error; fewer, but many, are only slow.
 bool is_slow(const Plan& plan) {
   constexpr std::int64_t quick = 100'000;
@@ -94,5 +103,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (is_slow(*train)) return 0;
   check_simulation(*program, *train, equal_prices());
   check_simulation(*program, *train, stated_prices());
+  (void)predict(*program, shipped_costs());
   return 0;
 }

@@ -80,6 +80,14 @@ TEST(CriticalPath, LongStepsAreAbridgedToTwoInstances) {
   EXPECT_EQ(path.length, Nanos(1 + 2 * 7 + 2));
 }
 
+TEST(CriticalPath, MultitudesOfOpsWithoutDurationAreAbridgedToo) {
+  Tiny tiny;
+  tiny.segment("first").kernel(1).segment("middle", 8 * kMostSpans).record(kCompute, 0);
+  const CriticalPath path = path_of(tiny);
+  EXPECT_TRUE(path.abridged);
+  EXPECT_EQ(path.length, Nanos(1));
+}
+
 TEST(CriticalPath, EmptyPlanHasNone) {
   Tiny tiny;
   const CriticalPath path = path_of(tiny);

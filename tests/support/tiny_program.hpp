@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/plan/plan.hpp"
+#include "core/shard/groups.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp::test {
@@ -32,7 +33,10 @@ inline Program tiny_program() {
   const EventId gathered(0);
   const EventId used(1);
   program.events = {{.id = gathered, .name = "gathered"}, {.id = used, .name = "used"}};
-  program.units = {{.id = UnitId(0), .name = "layers.0", .kind = UnitKind::block}};
+  const Model model = make_model(program.config.model, DType::bf16);
+  for (const Unit& unit : model.units)
+    program.units.push_back({.id = unit.id, .name = unit.name, .kind = unit.kind});
+  program.groups = make_groups(model, program.config);
   Pool pool;
   pool.name = "memory";
   pool.height = Bytes(1024);

@@ -49,6 +49,18 @@ TEST(CheckStructure, RefusesReferencesToNothing) {
       "id 3");
 }
 
+TEST(CheckStructure, RefusesWhatTheConfigurationDenies) {
+  EXPECT_EQ(complaint([](Program& p) { p.communicators[0].size = 1000000; }),
+            "communicators[0].size: expected 2 as config.mesh has on its axes, got 1000000");
+  EXPECT_EQ(complaint([](Program& p) { p.classes[0].ranks = 5; }),
+            "classes: hold 5 ranks where config.mesh has 2");
+  EXPECT_EQ(complaint([](Program& p) { p.config.microbatches = 5; }),
+            "config.microbatches: expected 1 as the segments of plan \"train\" have, got 5");
+  // Vocabulary 24 -> 25: one more row of 8 in the embedding and in the head.
+  EXPECT_EQ(complaint([](Program& p) { p.config.model.vocab = 25; }),
+            "groups: hold 1384 parameters where config.model has 1400");
+}
+
 TEST(CheckStructure, RefusesMemoryOutOfBounds) {
   // 768 + 256 bytes end at 1024, the pool's height; 1024 + 256 do not.
   EXPECT_EQ(complaint([](Program& p) { p.buffers[2].offset = Bytes(768); }), "");
@@ -122,9 +134,27 @@ TEST(CheckStructure, RefusesGroupsWithMoreThanTheyHold) {
       p.groups = {group};
     });
   };
-  EXPECT_EQ(with({0, 8}), "");  // 8 + 2 * 4 = 16
+  // 8 + 2 * 4 = 16: they fit, and are found to be another model's.
+  EXPECT_EQ(with({0, 8}), "groups: hold 16 parameters where config.model has 1384");
   EXPECT_EQ(with({0, 9}), "groups[0].parameters[1]: ends outside its group");
   EXPECT_EQ(with({0, 4, 8}), "groups[0].parameters: hold more elements than their group");
+}
+
+TEST(CheckStructure, RefusesHordesOfStreamsAndSegments) {
+  EXPECT_EQ(complaint([](Program& p) {
+              for (std::size_t id = 2; id < 65; ++id) p.streams.push_back({.id = StreamId(id)});
+            }),
+            "streams: expected at most 64, got 65");
+  const auto segments = [](std::size_t count) {
+    return complaint([count](Program& p) {
+      Segment empty;
+      empty.name = "empty";
+      p.plans[0].segments.resize(count, empty);
+      p.config.microbatches = static_cast<std::int64_t>(count);
+    });
+  };
+  EXPECT_EQ(segments(64), "");
+  EXPECT_EQ(segments(65), "plans[0].segments: expected at most 64, got 65");
 }
 
 TEST(CheckStructure, RefusesSizesThatOverflow) {

@@ -183,6 +183,12 @@ INSTANTIATE_TEST_SUITE_P(
              "is 'model.embed_tokens.weight')"},
         Case{"frozen_empty", [](PlanConfig& c) { c.frozen = {""}; },
              "--freeze: expected part of a parameter's name, got nothing"},
+        Case{"frozen_too_many",
+             [](PlanConfig& c) {
+               c.model.layers = 100'000;  // 1'000'000 / 100'000 = 10
+               c.frozen.assign(11, "embed");
+             },
+             "--freeze: expected at most 10 texts for a model of 100000 layers, got 11"},
         Case{"frozen_part_of_fused", [](PlanConfig& c) { c.frozen = {"v_proj"}; },
              "--freeze: expected whole parameters, but 'v_proj' names only a part of the fused "
              "'model.layers.0.self_attn.qkv_proj.weight'"},

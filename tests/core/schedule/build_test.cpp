@@ -72,6 +72,43 @@ TEST(Schedule, OuterAxisIsReducedOnceAStep) {
   EXPECT_EQ(counts.count("all_reduce outer"), 0U);
 }
 
+/// Partials that norm_finish sums.
+std::vector<std::int64_t> norm_parts(const PlanConfig& config) {
+  const Program program = build(config);
+  for (const Op& op : program.plans[0].segments.back().ops)
+    if (const auto* kernel = std::get_if<Kernel>(&op.body);
+        kernel != nullptr && kernel->kind == KernelKind::norm_finish)
+      return kernel->operands[0].shape;
+  return {};
+}
+
+TEST(Schedule, TheNormCountsEverySliceOnce) {
+  // Four groups. Flat over 8: 8 slices each. HSDP 2 x 4: both replicas hold the same 4 slices, so
+  // only one counts. HFSDP 2 x 4: 8 slices again.
+  EXPECT_EQ(norm_parts(small_config(8)), (std::vector<std::int64_t>{8 * 4}));
+  PlanConfig config = small_config(4);
+  config.mesh.dp_outer = 2;
+  EXPECT_EQ(norm_parts(config), (std::vector<std::int64_t>{4 * 4}));
+  config.outer_strategy = Strategy::optim;
+  EXPECT_EQ(norm_parts(config), (std::vector<std::int64_t>{8 * 4}));
+}
+
+TEST(Schedule, WithoutClippingUpdatesFollowTheGradients) {
+  const auto updates = [](const PlanConfig& config) {
+    std::vector<std::string> names;
+    const Program program = build(config);
+    for (const Op& op : program.plans[0].segments.back().ops)
+      if (op.name.ends_with(".adamw")) names.push_back(op.name);
+    return names;
+  };
+  PlanConfig config = small_config(4);
+  EXPECT_EQ(updates(config), (std::vector<std::string>{"embedding.adamw", "layers.0.adamw",
+                                                       "layers.1.adamw", "head.adamw"}));
+  config.clip = Rational{0, 1};
+  EXPECT_EQ(updates(config), (std::vector<std::string>{"head.adamw", "layers.1.adamw",
+                                                       "layers.0.adamw", "embedding.adamw"}));
+}
+
 TEST(Schedule, ASingleRankCommunicatesNothing) {
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {
     PlanConfig config = small_config(1);

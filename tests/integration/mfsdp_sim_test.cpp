@@ -1,0 +1,76 @@
+// The built tool from outside: what scripts rely on.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+const std::filesystem::path kTool = std::filesystem::path(MFSDP_BINARY_DIR) / "sim" / "mfsdp-sim";
+const std::filesystem::path kModels =
+    std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
+
+/// What the tool prints on stdout.
+std::string run(const std::string& arguments) {
+  const std::string command = fmt::format("'{}' {}", kTool.string(), arguments);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (const std::size_t count = fread(piece.data(), 1, piece.size(), pipe.get()))
+    text.append(piece.data(), count);
+  return text;
+}
+
+nlohmann::json result(const std::string& arguments) {
+  return nlohmann::json::parse(run(arguments + " --no-save --output json"));
+}
+
+TEST(MfsdpSim, CountsParametersExactlyFromNamesAndPaths) {
+  const std::array<std::pair<const char*, std::int64_t>, 6> models{{
+      {"llama3_8b", 8030261248},
+      {"llama3_70b", 70553706496},
+      {"llama3_405b", 405853388800},
+      {"llama3_1b", 1235814400},
+      {"qwen2.5_0.5b", 494032768},
+      {"qwen2.5_7b", 7615616512},
+  }};
+  for (const auto& [name, parameters] : models) {
+    const auto by_name = result(fmt::format("--model {}", name));
+    const std::string folder = (kModels / name).string();
+    const auto by_folder = result(fmt::format("--model '{}'", folder));
+    const auto by_file = result(fmt::format("--model '{}/config.json'", folder));
+    for (const auto* run : {&by_name, &by_folder, &by_file})
+      EXPECT_EQ((*run)["model"]["parameters"], parameters) << name;
+    EXPECT_EQ(by_name["plan_hash"], by_folder["plan_hash"]);
+    EXPECT_EQ(by_name["plan_hash"], by_file["plan_hash"]);
+  }
+}
+
+TEST(MfsdpSim, AWrittenPlanReadsBackToTheSamePrediction) {
+  const test::ScratchFolder folder;
+  const std::string plan = (folder.path() / "plan.json").string();
+  const auto built = result(fmt::format("--model llama_tiny --gpus 4 --plan-out '{}'", plan));
+  const auto read = result(fmt::format("--plan '{}'", plan));
+  for (const char* key : {"plan_hash", "plan", "memory", "time", "traffic", "config"})
+    EXPECT_EQ(built[key], read[key]) << key;
+}
+
+TEST(MfsdpSim, TheHashKnowsTheConfigurationAndNotTheMachine) {
+  const std::string base = "--model llama_tiny --gpus 4";
+  const auto hash = result(base)["plan_hash"];
+  EXPECT_EQ(result(base + " --gpu a100_80 --name other")["plan_hash"], hash);
+  for (const char* flag : {"--prefetch 2", "--grad-slots 3", "--recompute none", "--clip 0",
+                           "--allocator temporary", "--deterministic", "--seq-len 128"})
+    EXPECT_NE(result(base + " " + flag)["plan_hash"], hash) << flag;
+}
+
+}  // namespace
+}  // namespace mfsdp
