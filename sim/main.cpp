@@ -19,6 +19,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/output.hpp"
+#include "core/cli/path_check.hpp"
 #include "core/cli/plan_options.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/sim_options.hpp"
@@ -109,8 +110,13 @@ Result<Program> make_program(const CommonOptions& options, const fs::path& scena
 
 Result<CostModel> costs_of(const CommonOptions& options, std::int64_t gpus,
                            const fs::path& scenarios) {
+  if (options.cluster) {
+    MFSDP_LET(cluster,
+              load_cluster(*options.cluster, scenarios / "gpus", gpus, options.gpus_per_node));
+    return make_cost_model(cluster);
+  }
   MFSDP_LET(gpu, load_gpu(options.gpu, scenarios / "gpus"));
-  MFSDP_LET(cluster, make_cluster(gpu, gpus, options.gpus_per_node));
+  MFSDP_LET(cluster, make_cluster(gpu, gpus, options.node_size()));
   return make_cost_model(cluster);
 }
 
@@ -216,6 +222,7 @@ Result<ExitCode> predict_and_print(const SimOptions& options, std::ostream& out,
     out << table;
     return ExitCode::good;
   }
+  MFSDP_TRY(check_paths(common, scenarios));
   MFSDP_LET(program, make_program(common, scenarios, err));
   MFSDP_LET(costs, costs_of(common, program.config.mesh.world_size(), scenarios));
   MFSDP_LET(prediction, predict(program, costs));

@@ -92,7 +92,9 @@ Result<void> set_recompute(const std::string& text, RecomputePolicy& target) {
 Result<void> set_clip(const std::string& text, Rational& target) {
   const auto value = parse_rational(text, "--clip");
   if (!value || value->num < 0)
-    return fail("--clip", in_quotes(text) + " is not a number of 0 (no clipping) or more");
+    return fail("--clip", in_quotes(text) +
+                              " is not a number of 0 (no clipping) or more with at most 18 digits "
+                              "(written without an exponent)");
   target = *value;
   return {};
 }
@@ -119,7 +121,8 @@ FlagGroup model_group(CommonOptions& o) {
                             o.model)),
           gpus, world_size,
           text_flag("--gpu", "NAME|FILE", "GPU of the catalogue, or a TOML file (h100)", o.gpu),
-          integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts)}};
+          integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts),
+          path_flag("--cluster", "TOML file of a GPU and its nodes, instead of --gpu", o.cluster)}};
 }
 
 FlagGroup parallelism_group(CommonOptions& o) {
@@ -218,6 +221,11 @@ Result<void> check_common(const CommonOptions& options, const std::vector<FlagGr
         if (flag.shapes_plan && contains(given, flag.name))
           return fail(flag.name, "contradicts --plan, whose file decides it");
   if (options.no_save && options.db) return fail("--no-save", "contradicts --db");
+  if (options.cluster && contains(given, "--gpu"))
+    return fail("--cluster", "contradicts --gpu; the cluster's file names its GPU");
+  if (options.outer_strategy == Strategy::optim && options.outer_dp == 1)
+    return fail("--outer-strategy",
+                "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
   return {};
 }
 

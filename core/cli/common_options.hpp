@@ -24,8 +24,9 @@ struct Names<OutputFormat> {
 struct CommonOptions {
   std::string model = {};  ///< built-in name, config.json or its directory; empty with --plan
   std::int64_t gpus = 8;
-  std::string gpu = "h100";  ///< catalogue name or TOML file
-  std::int64_t gpus_per_node = 8;
+  std::string gpu = "h100";                 ///< catalogue name or TOML file
+  std::optional<std::string> cluster = {};  ///< TOML file, instead of `gpu`
+  std::optional<std::int64_t> gpus_per_node = {};
   Strategy strategy = Strategy::optim_grads_params;
   std::int64_t outer_dp = 1;
   Strategy outer_strategy = Strategy::no_shard;
@@ -57,6 +58,8 @@ struct CommonOptions {
   bool help = false;
   bool version = false;
 
+  /// GPUs in one node where no cluster file says otherwise.
+  [[nodiscard]] std::int64_t node_size() const { return gpus_per_node.value_or(8); }
   /// Where results are stored: --db, else mfsdp.sqlite in the current folder.
   [[nodiscard]] std::string store_path() const { return db.value_or("mfsdp.sqlite"); }
 };

@@ -38,6 +38,14 @@ std::string format_real(double value, int decimals) {
          digits.substr(point);
 }
 
+std::string format_rate(double value) {
+  // The limits are where one decimal less would still print three digits after rounding.
+  if (!std::isfinite(value) || value == 0 || value >= 99.95) return format_real(value, 0);
+  if (value >= 9.995) return format_real(value, 1);
+  if (value >= 0.9995) return format_real(value, 2);
+  return fmt::format("{:.3g}", value);
+}
+
 std::string format_parameters(std::int64_t count) {
   const auto value = static_cast<double>(count);
   // The limits are where two decimals would round up to 1000 of the smaller unit.

@@ -18,6 +18,10 @@ namespace mfsdp {
 /// infinity print as "n/a".
 [[nodiscard]] std::string format_real(double value, int decimals);
 
+/// A rate of 0 or more to at least three digits, so that a slow one is not "0": "8,192", "42.5",
+/// "3.14", "0.0125".
+[[nodiscard]] std::string format_rate(double value);
+
 /// Parameters of a model: "8.03 B", "494.03 M", "46.2 k", "512".
 [[nodiscard]] std::string format_parameters(std::int64_t count);
 

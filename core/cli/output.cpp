@@ -1,6 +1,7 @@
 #include "core/cli/output.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <vector>
 
@@ -45,6 +46,23 @@ void add_configuration(std::vector<Field>& fields, const RunResult& run) {
   integer("grad_slots", c.grad_slots);
   word("allocator", to_string(c.allocator));
   word("optimizer", to_string(c.optimizer));
+}
+
+/// A decimal where one stands for the fraction exactly, else "num/den".
+std::string exact_text(const Rational& value) {
+  if (value.den == 1) return fmt::format("{}", value.num);
+  const auto back = rational_from_double(value.value(), "");
+  if (back && *back == value) return fmt::format("{}", value.value());
+  return fmt::format("{}/{}", value.num, value.den);
+}
+
+/// What later versions added to the configuration: columns are only ever appended.
+std::vector<Field> numerics_fields(const PlanConfig& config) {
+  return {{"clip", exact_text(config.clip)},
+          {"deterministic", config.deterministic ? "true" : "false"},
+          {"exact_sums", config.exact_sums ? "true" : "false"},
+          {"frozen", fmt::format("{}", fmt::join(config.frozen, ","))},
+          {"logits_chunk", fmt::format("{}", config.logits_chunk)}};
 }
 
 void add_memory(std::vector<Field>& fields, const MemorySummary& memory) {
@@ -101,6 +119,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_configuration(fields, run);
   add_memory(fields, run.memory);
   add_time(fields, run);
+  for (Field& field : numerics_fields(run.config)) fields.push_back(std::move(field));
   return fields;
 }
 
@@ -133,7 +152,12 @@ std::string render_markdown(std::span<const RunResult> runs) {
                           {"TFLOP/s", Align::right},
                           {"MFU", Align::right},
                           {"hidden", Align::right},
-                          {"plan"}},
+                          {"plan"},
+                          {"clip", Align::right},
+                          {"deterministic"},
+                          {"exact sums"},
+                          {"frozen"},
+                          {"logits chunk", Align::right}},
               .rows = {}};
   for (const RunResult& run : runs) {
     const PlanConfig& c = run.config;
@@ -143,9 +167,10 @@ std::string render_markdown(std::span<const RunResult> runs) {
          format_count(c.seq_len), fmt::format("{} x {}", c.microbatches, c.micro_batch),
          std::string(to_string(c.recompute.kind)), run.memory.fits ? "yes" : "no",
          format_gib(run.memory.allocated), format_gib(run.memory.peak),
-         format_duration(run.time.step), format_real(run.time.tokens_per_second_per_gpu, 0),
+         format_duration(run.time.step), format_rate(run.time.tokens_per_second_per_gpu),
          format_real(run.time.tflops_per_gpu, 1), format_percent(run.time.mfu),
          format_percent(run.time.overlap_fraction), run.plan_hash});
+    for (const Field& field : numerics_fields(c)) table.rows.back().push_back(field.value);
   }
   return render_markdown_table(table);
 }

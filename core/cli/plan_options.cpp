@@ -52,13 +52,16 @@ Result<std::int64_t> count_nodes(std::int64_t gpus, std::int64_t gpus_per_node,
   if (gpus <= gpus_per_node) return 1;
   if (gpus % gpus_per_node == 0) return gpus / gpus_per_node;
   const std::int64_t below = gpus / gpus_per_node * gpus_per_node;
-  return fail(std::string(flag),
-              fmt::format("{} is not a multiple of --gpus-per-node {}; the nearest are {} and {}",
-                          gpus, gpus_per_node, below, checked_add(below, gpus_per_node)));
+  return fail(
+      std::string(flag),
+      fmt::format("{} GPUs do not fill nodes of {} (--gpus-per-node); expected at most {} "
+                  "or a multiple of it: the nearest are {} and {}",
+                  gpus, gpus_per_node, gpus_per_node, below, checked_add(below, gpus_per_node)));
 }
 
 Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelShape& model) {
-  MFSDP_TRY(count_nodes(options.gpus, options.gpus_per_node, "--gpus"));
+  // The nodes of a cluster file are known where it is read.
+  if (!options.cluster) MFSDP_TRY(count_nodes(options.gpus, options.node_size(), "--gpus"));
   MFSDP_LET(mesh, mesh_of(options));
   MFSDP_LET(microbatches, microbatches_of(options));
   PlanConfig config{

@@ -1,15 +1,20 @@
 #include "core/cli/text_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "core/model/model.hpp"
+#include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
+
+constexpr std::size_t screen_lines = 24;
 
 /// Printable, without blanks at the end, and not wider than the width.
 std::string fitted(std::string_view text, std::size_t width) {
@@ -24,20 +29,26 @@ class Screen {
   explicit Screen(const TextStyle& style) : style_(style) {}
 
   void line(std::string_view text, Colour colour = Colour::plain) {
-    out_ += coloured(fitted(text, style_.width), colour, style_) + "\n";
+    lines_.push_back(coloured(fitted(text, style_.width), colour, style_));
   }
   /// A line whose first words have a colour of their own.
   void line(std::string_view head, Colour colour, std::string_view rest) {
-    out_ +=
-        coloured(head, colour, style_) + fitted(rest, style_.width - display_width(head)) + "\n";
+    lines_.push_back(coloured(head, colour, style_) +
+                     fitted(rest, style_.width - display_width(head)));
   }
-  void blank() { out_ += "\n"; }
-  [[nodiscard]] const std::string& text() const { return out_; }
+  void blank() { lines_.emplace_back(); }
+  /// The lines; blank ones give way, the last first, where there are more than a screen holds.
+  [[nodiscard]] std::string text() const {
+    std::vector<std::string> lines = lines_;
+    for (std::size_t i = lines.size(); i-- > 0 && lines.size() > screen_lines;)
+      if (lines[i].empty()) lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(i));
+    return fmt::format("{}\n", fmt::join(lines, "\n"));
+  }
   [[nodiscard]] const TextStyle& style() const { return style_; }
 
  private:
   TextStyle style_;
-  std::string out_;
+  std::vector<std::string> lines_;
 };
 
 std::string counted(std::int64_t count, std::string_view one, std::string_view many) {
@@ -71,6 +82,33 @@ void add_title(Screen& screen, const RunResult& run) {
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
       config.micro_batch, counted(config.microbatches, "microbatch", "microbatches"),
       format_real(tokens, 0), recompute_text(config.recompute), to_string(config.optimizer)));
+}
+
+/// What the user asked for without seeing its extent: frozen parameters, and padding that weighs.
+void add_notes(Screen& screen, const RunResult& run) {
+  const PlanConfig& config = run.config;
+  if (!config.frozen.empty()) {
+    const Model model = make_model(config.model, config.param_dtype);
+    std::int64_t tensors = 0;
+    double elements = 0;
+    for (const Parameter& parameter : model.parameters) {
+      if (!config.is_frozen(parameter.name)) continue;
+      ++tensors;
+      elements += static_cast<double>(parameter.elements());
+    }
+    const double all = static_cast<double>(std::max<std::int64_t>(model.parameter_count(), 1));
+    screen.line(fmt::format("frozen: {} of {} parameter tensors ({} of the weights)",
+                            format_count(tensors), format_count(std::ssize(model.parameters)),
+                            format_percent(elements / all)));
+  }
+  constexpr double worth_a_line = 0.02;
+  const double weights = static_cast<double>(run.parameters) *
+                         static_cast<double>(bytes_of(1, config.param_dtype).value);
+  const double padding = static_cast<double>(run.plan.padding.value);
+  if (padding > worth_a_line * weights)
+    screen.line(
+        fmt::format("padding adds {} to the weights at {} shards: see --explain layout, --outer-dp",
+                    format_percent(padding / weights), format_count(layout_ranks(config))));
 }
 
 void add_verdict(Screen& screen, const MemorySummary& memory) {
@@ -112,8 +150,10 @@ void add_time(Screen& screen, const RunResult& run) {
                           format_duration(time.step), format_duration(time.compute),
                           format_duration(time.exposed_communication), format_duration(time.idle)));
   screen.line(fmt::format("       {} tokens/s per GPU, {} in all; {} TFLOP/s per GPU, MFU {}",
-                          format_real(time.tokens_per_second_per_gpu, 0), format_real(total, 0),
-                          format_real(time.tflops_per_gpu, 1), format_percent(time.mfu)));
+                          format_rate(time.tokens_per_second_per_gpu), format_rate(total),
+                          time.tflops_per_gpu < 0.05 ? format_rate(time.tflops_per_gpu)
+                                                     : format_real(time.tflops_per_gpu, 1),
+                          format_percent(time.mfu)));
 }
 
 void add_communication(Screen& screen, const RunResult& run) {
@@ -158,6 +198,7 @@ void add_footer(Screen& screen, const RunResult& run, const std::string& stored)
 std::string render_text(const RunResult& run, const TextStyle& style, const std::string& stored) {
   Screen screen(style);
   add_title(screen, run);
+  add_notes(screen, run);
   screen.blank();
   add_verdict(screen, run.memory);
   add_memory(screen, run.memory);

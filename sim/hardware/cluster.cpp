@@ -57,16 +57,19 @@ std::string_view link_name(LinkKind kind) {
 }
 
 std::string describe_network(const Cluster& cluster) {
-  std::string line;
   const Gpu& kind = cluster.gpu;
   if (cluster.gpus == 1) return "one GPU, no network";
-  line = fmt::format("{} {:g} GB/s per GPU in domains of {}", link_name(kind.link),
-                     kind.link_bandwidth, std::min(cluster.domain, cluster.gpus));
-  if (cluster.gpus > cluster.domain)
-    line += fmt::format(", between them {} NICs of {:g} GB/s per node, {:.1f} us per hop",
-                        cluster.nics_per_node, cluster.nic_bandwidth,
-                        static_cast<double>(cluster.nic_latency.value) / 1000.0);
-  return line;
+  const std::int64_t domain = std::min(cluster.domain, cluster.gpus);
+  const std::string_view link = link_name(kind.link);
+  if (cluster.gpus <= cluster.domain)
+    return fmt::format("{} {:g} GB/s per GPU in domains of {}", link, kind.link_bandwidth, domain);
+  // Short enough for a screen of 100 columns; what is cut on a narrower one comes last.
+  return fmt::format(
+      "{} {:g} GB/s in domains of {}; network modelled, not measured: {} {} of {:g} GB/s a node, "
+      "{:g} us/hop",
+      link, kind.link_bandwidth, domain, cluster.nics_per_node,
+      cluster.nics_per_node == 1 ? "NIC" : "NICs", cluster.nic_bandwidth,
+      static_cast<double>(cluster.nic_latency.value) / 1000.0);
 }
 
 /// A fabric that joins more GPUs than the usual node holds (GB200 NVL72) joins whole nodes.
@@ -75,37 +78,51 @@ std::int64_t domain_of(const Gpu& kind, std::int64_t gpus_per_node) {
   return std::max(gpus_per_node, kind.domain / gpus_per_node * gpus_per_node);
 }
 
-}  // namespace
-
-Result<Cluster> make_cluster(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node) {
+/// Nodes of `gpus_per_node`, a number that `source` gave: a flag, or a file and its key.
+Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node,
+                         std::optional<std::int64_t> domain, const std::string& source) {
   constexpr std::int64_t kMost = 1 << 24;
   if (gpus_per_node < 1 || gpus_per_node > 65536)
-    return fail("--gpus-per-node", fmt::format("is {}; expected 1 to 65536", gpus_per_node));
+    return fail(source, fmt::format("is {}; expected 1 to 65536", gpus_per_node));
   if (gpus < 1 || gpus > kMost)
     return fail("--gpus", fmt::format("is {}; expected 1 to {}", gpus, kMost));
-  if (gpus > gpus_per_node && gpus % gpus_per_node != 0)
-    return fail("--gpus", fmt::format("{} GPUs do not fill nodes of {}; expected fewer than {} or "
-                                      "a multiple of it (--gpus-per-node)",
-                                      gpus, gpus_per_node, gpus_per_node));
+  if (!domain && gpus_per_node > kind.domain)
+    return fail(source,
+                fmt::format("{} is more than the {} GPUs that one {} domain of {} joins (a cluster "
+                            "file with its own domain may say otherwise: --cluster)",
+                            gpus_per_node, kind.domain, link_name(kind.link), kind.name));
+  const std::int64_t below = gpus / gpus_per_node * gpus_per_node;
+  if (gpus > gpus_per_node && below != gpus)
+    return fail("--gpus", fmt::format("{} GPUs do not fill nodes of {} ({}); expected at most {} "
+                                      "or a multiple of it: the nearest are {} and {}",
+                                      gpus, gpus_per_node, source, gpus_per_node, below,
+                                      below + gpus_per_node));
   const std::int64_t in_node = std::min(gpus, gpus_per_node);
   Cluster cluster{
       .gpu = kind,
       .gpus = gpus,
       .gpus_per_node = in_node,
       .nodes = ceil_div(gpus, gpus_per_node),
-      .domain = domain_of(kind, gpus_per_node),
+      .domain = domain.value_or(domain_of(kind, gpus_per_node)),
       // NICs come with GPUs: a node half the usual size has half of them, but at least one.
       .nics_per_node = std::max<std::int64_t>(1, kind.nics_per_node * in_node / kind.gpus_per_node),
       .nic_bandwidth = kind.nic_bandwidth,
       .nic_latency = kind.nic_latency,
       .network = {}};
-  cluster.network = describe_network(cluster);
   return cluster;
+}
+
+}  // namespace
+
+Result<Cluster> make_cluster(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node) {
+  MFSDP_LET(cluster, assemble(kind, gpus, gpus_per_node, std::nullopt, "--gpus-per-node"));
+  cluster.network = describe_network(cluster);
+  return std::move(cluster);
 }
 
 Result<Cluster> load_cluster(const std::filesystem::path& file,
                              const std::filesystem::path& gpus_dir, std::int64_t gpus,
-                             std::int64_t gpus_per_node) {
+                             std::optional<std::int64_t> gpus_per_node) {
   constexpr FieldRange kCount{1, 65536};
   MFSDP_LET(text, read_file(file, "a cluster's TOML file", kMostTomlBytes));
   MFSDP_LET(fields, TomlFields::parse(text, file.string()));
@@ -123,13 +140,19 @@ Result<Cluster> load_cluster(const std::filesystem::path& file,
 
   const bool is_file = name.find('/') != std::string::npos || name.ends_with(".toml");
   MFSDP_LET(kind, load_gpu(is_file ? (file.parent_path() / name).string() : name, gpus_dir));
-  MFSDP_LET(cluster, make_cluster(kind, gpus, per_node.value_or(gpus_per_node)));
-  cluster.domain = domain.value_or(cluster.domain);
+  const std::string key = file.string() + ": gpus_per_node";
+  if (per_node && gpus_per_node && *per_node != *gpus_per_node)
+    return fail("--gpus-per-node",
+                fmt::format("{} contradicts --cluster {}, whose gpus_per_node is {}",
+                            *gpus_per_node, file.string(), *per_node));
+  const std::int64_t nodes_of = per_node.value_or(gpus_per_node.value_or(kind.gpus_per_node));
+  MFSDP_LET(cluster,
+            assemble(kind, gpus, nodes_of, domain, gpus_per_node ? "--gpus-per-node" : key));
   cluster.nics_per_node = nics.value_or(cluster.nics_per_node);
   cluster.nic_bandwidth = bandwidth.value_or(cluster.nic_bandwidth);
   if (latency) cluster.nic_latency = Nanos(static_cast<std::int64_t>(*latency));
   cluster.network = describe_network(cluster);
-  return cluster;
+  return std::move(cluster);
 }
 
 Route widest_route(const Cluster& cluster, LinkClass to) {

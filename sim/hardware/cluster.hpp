@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,17 +37,19 @@ struct Cluster {
   }
 };
 
-/// `gpus` GPUs of that kind. Fewer than `gpus_per_node` are one node, otherwise they must be a
-/// multiple of it; the error names --gpus and both numbers.
+/// `gpus` GPUs of that kind. Up to `gpus_per_node` are one node, otherwise they must be a multiple
+/// of it; the error names --gpus and both numbers. A node larger than the GPU's domain is an error:
+/// no such fabric is known.
 [[nodiscard]] Result<Cluster> make_cluster(const Gpu& gpu, std::int64_t gpus,
                                            std::int64_t gpus_per_node);
 
 /// Reads a cluster file: gpu (a catalogue name, or a GPU file relative to this one), and where they
 /// differ from the GPU's usual machine gpus_per_node, domain, nics_per_node, nic_gb_per_s,
-/// nic_latency_ns. `gpus_per_node` is taken where the file names none. Errors as parse_gpu.
+/// nic_latency_ns. `gpus_per_node` is --gpus-per-node where that was given; it may stand in for the
+/// file's, and must not contradict it. A `domain` is taken as it stands. Errors as parse_gpu.
 [[nodiscard]] Result<Cluster> load_cluster(const std::filesystem::path& file,
                                            const std::filesystem::path& gpus_dir, std::int64_t gpus,
-                                           std::int64_t gpus_per_node);
+                                           std::optional<std::int64_t> gpus_per_node);
 
 /// Where a transfer stays: inside a domain, or on the network between domains.
 enum class LinkClass { node, network };

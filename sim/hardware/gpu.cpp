@@ -105,6 +105,17 @@ Result<std::filesystem::path> find_gpu_file(const std::string& name_or_path,
   return gpus_dir / (name_or_path + ".toml");
 }
 
+/// Beside the GPU's file first, then in the catalogue, whose files people copy. Where it is in
+/// neither, the place beside the file, for the error of whoever opens it.
+std::filesystem::path find_table(const std::filesystem::path& table,
+                                 const std::filesystem::path& folder,
+                                 const std::filesystem::path& gpus_dir) {
+  std::error_code ignored;
+  const bool beside = std::filesystem::exists(folder / table, ignored);
+  if (!beside && std::filesystem::exists(gpus_dir / table, ignored)) return gpus_dir / table;
+  return folder / table;
+}
+
 }  // namespace
 
 Bytes runtime_bytes(const Gpu& gpu, std::int64_t communicators) {
@@ -135,9 +146,9 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
                             .collective = gpus_dir / "tables" / "h200_nccl.csv"};
   } else {
     const std::filesystem::path folder = path.parent_path();
-    gpu.tables = TableFiles{.gemm = folder / gpu.tables.gemm,
-                            .attention = folder / gpu.tables.attention,
-                            .collective = folder / gpu.tables.collective};
+    gpu.tables = TableFiles{.gemm = find_table(gpu.tables.gemm, folder, gpus_dir),
+                            .attention = find_table(gpu.tables.attention, folder, gpus_dir),
+                            .collective = find_table(gpu.tables.collective, folder, gpus_dir)};
   }
   return gpu;
 }

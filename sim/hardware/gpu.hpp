@@ -76,8 +76,9 @@ struct Gpu {
 [[nodiscard]] Result<Gpu> parse_gpu(std::string_view text, const std::string& where);
 
 /// `name_or_path`: a catalogue name (<gpus_dir>/<name>.toml) or a TOML file, recognised by a
-/// slash or by ending in ".toml". Table paths are relative to the file; a file without [tables]
-/// takes the H200 tables in `gpus_dir`. An unknown name is answered with the closest one.
+/// slash or by ending in ".toml". Table paths are relative to the file, and to `gpus_dir` where
+/// they are not beside it; a file without [tables] takes the H200 tables in `gpus_dir`. An unknown
+/// name is answered with the closest one.
 [[nodiscard]] Result<Gpu> load_gpu(const std::string& name_or_path,
                                    const std::filesystem::path& gpus_dir);
 

@@ -23,7 +23,8 @@ TEST(CommonOptions, DefaultsAreThoseOfTheContract) {
   const CommonOptions o = parsed({});
   EXPECT_EQ(o.gpus, 8);
   EXPECT_EQ(o.gpu, "h100");
-  EXPECT_EQ(o.gpus_per_node, 8);
+  EXPECT_EQ(o.node_size(), 8);
+  EXPECT_FALSE(o.cluster);
   EXPECT_EQ(o.strategy, Strategy::optim_grads_params);
   EXPECT_EQ(o.outer_dp, 1);
   EXPECT_EQ(o.outer_strategy, Strategy::no_shard);
@@ -50,7 +51,8 @@ TEST(CommonOptions, StrategiesByNameAndStage) {
   EXPECT_EQ(parsed({"--strategy", "0"}).strategy, Strategy::no_shard);
   EXPECT_EQ(parsed({"--strategy", "2"}).strategy, Strategy::optim_grads);
   EXPECT_EQ(parsed({"--strategy", "optim"}).strategy, Strategy::optim);
-  EXPECT_EQ(parsed({"--outer-strategy", "optim"}).outer_strategy, Strategy::optim);
+  EXPECT_EQ(parsed({"--outer-strategy", "optim", "--outer-dp", "2"}).outer_strategy,
+            Strategy::optim);
   EXPECT_EQ(error_of({"--strategy", "4"}),
             "--strategy: '4' is not one of no_shard, optim, optim_grads or optim_grads_params, or "
             "0 to 3");
@@ -80,9 +82,13 @@ TEST(CommonOptions, Recompute) {
 TEST(CommonOptions, ClipIsExact) {
   EXPECT_EQ(parsed({"--clip", "0.1"}).clip, (Rational{1, 10}));
   EXPECT_EQ(parsed({"--clip", "0"}).clip, (Rational{0, 1}));
-  for (const char* wrong : {"-1", "nan", "1e99", "one"})
+  EXPECT_EQ(parsed({"--clip", "0.12345678901234567"}).clip,  // 18 digits
+            (Rational{12345678901234567, 100000000000000000}));
+  for (const char* wrong : {"-1", "nan", "1e99", "1e-30", "one"})
     EXPECT_EQ(error_of({"--clip", wrong}),
-              "--clip: '" + std::string(wrong) + "' is not a number of 0 (no clipping) or more");
+              "--clip: '" + std::string(wrong) +
+                  "' is not a number of 0 (no clipping) or more with at most 18 digits (written "
+                  "without an exponent)");
 }
 
 TEST(CommonOptions, DtypesAreFloats) {
@@ -107,6 +113,13 @@ TEST(CommonOptions, Contradictions) {
             "--strategy: contradicts --plan, whose file decides it");
   EXPECT_EQ(error_of({"--plan", "p.json", "--gpu", "h200"}), "no error");
   EXPECT_EQ(error_of({"--model", "x", "--no-save", "--db", "a"}), "--no-save: contradicts --db");
+  EXPECT_EQ(error_of({"--model", "x", "--gpu", "h200", "--cluster", "c.toml"}),
+            "--cluster: contradicts --gpu; the cluster's file names its GPU");
+  EXPECT_EQ(error_of({"--plan", "p.json", "--cluster", "c.toml"}), "no error");
+  EXPECT_EQ(error_of({"--model", "x", "--outer-strategy", "optim"}),
+            "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "
+            "groups");
+  EXPECT_EQ(error_of({"--model", "x", "--outer-strategy", "no_shard"}), "no error");
   EXPECT_EQ(error_of({"--model", "x", "--explain", "memory", "--output", "csv"}),
             "--explain: contradicts --output csv; explanations are text");
   EXPECT_EQ(error_of({}),

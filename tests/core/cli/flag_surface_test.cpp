@@ -7,41 +7,16 @@
 namespace mfsdp {
 namespace {
 
-const std::vector<std::string> common_names{"--model",
-                                            "--gpus",
-                                            "--world-size",
-                                            "--gpu",
-                                            "--gpus-per-node",
-                                            "--strategy",
-                                            "--outer-dp",
-                                            "--outer-strategy",
-                                            "--seq-len",
-                                            "--micro-batch",
-                                            "--global-batch",
-                                            "--recompute",
-                                            "--prefetch",
-                                            "--grad-slots",
-                                            "--allocator",
-                                            "--logits-chunk",
-                                            "--param-dtype",
-                                            "--main-dtype",
-                                            "--grad-dtype",
-                                            "--reduce-dtype",
-                                            "--optimizer",
-                                            "--clip",
-                                            "--freeze",
-                                            "--deterministic",
-                                            "--exact-sums",
-                                            "--plan",
-                                            "--plan-out",
-                                            "--output",
-                                            "--db",
-                                            "--no-save",
-                                            "--name",
-                                            "--trace",
-                                            "--memory-trace",
-                                            "--help",
-                                            "--version"};
+const std::vector<std::string> common_names{
+    "--model",          "--gpus",         "--world-size",  "--gpu",
+    "--gpus-per-node",  "--cluster",      "--strategy",    "--outer-dp",
+    "--outer-strategy", "--seq-len",      "--micro-batch", "--global-batch",
+    "--recompute",      "--prefetch",     "--grad-slots",  "--allocator",
+    "--logits-chunk",   "--param-dtype",  "--main-dtype",  "--grad-dtype",
+    "--reduce-dtype",   "--optimizer",    "--clip",        "--freeze",
+    "--deterministic",  "--exact-sums",   "--plan",        "--plan-out",
+    "--output",         "--db",           "--no-save",     "--name",
+    "--trace",          "--memory-trace", "--help",        "--version"};
 
 TEST(FlagSurface, CommonFlags) {
   CommonOptions options;

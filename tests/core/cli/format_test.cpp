@@ -78,5 +78,15 @@ RC_GTEST_PROP(Format, CutTextIsValidAndFits, (std::string text)) {
   RC_ASSERT(shown.find('\n') == std::string::npos);
 }
 
+TEST(Format, RatesKeepThreeDigits) {
+  EXPECT_EQ(format_rate(8192), "8,192");
+  EXPECT_EQ(format_rate(123.4), "123");
+  EXPECT_EQ(format_rate(99.96), "100");
+  EXPECT_EQ(format_rate(42.51), "42.5");
+  EXPECT_EQ(format_rate(3.14159), "3.14");
+  EXPECT_EQ(format_rate(0.0125), "0.0125");
+  EXPECT_EQ(format_rate(0), "0");
+}
+
 }  // namespace
 }  // namespace mfsdp

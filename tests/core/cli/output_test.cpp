@@ -76,6 +76,27 @@ TEST(Output, CsvHasAHeaderAndQuotesSafely) {
   EXPECT_EQ(cell("fits"), "true");
 }
 
+TEST(Output, NumericsAreTheLastColumns) {
+  RunResult run = sample_run();
+  run.config.clip = {1, 3};
+  run.config.deterministic = true;
+  run.config.frozen = {"embed", "norm"};
+  run.config.logits_chunk = 512;
+  const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
+  const auto last = [](const std::vector<std::string>& row) {
+    return std::vector<std::string>(row.end() - 5, row.end());
+  };
+  EXPECT_THAT(last(rows[0]), testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen",
+                                                  "logits_chunk"));
+  EXPECT_THAT(last(rows[1]), testing::ElementsAre("1/3", "true", "false", "embed,norm", "512"));
+  EXPECT_THAT(rendered({run}, OutputFormat::md),
+              testing::EndsWith("| 1/3 | true | false | embed,norm | 512 |\n"));
+  run.config.clip = {1, 10};
+  EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
+  run.config.clip = {2, 1};
+  EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "2");
+}
+
 TEST(Output, MarkdownHasOneRowARun) {
   const std::string text = rendered({sample_run(), sample_run()}, OutputFormat::md);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);

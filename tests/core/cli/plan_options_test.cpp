@@ -45,8 +45,11 @@ TEST(PlanOptions, NodesAreWholeOrOne) {
   EXPECT_EQ(count_nodes(8, 8, "--gpus"), 1);
   EXPECT_EQ(count_nodes(64, 8, "--gpus"), 8);
   EXPECT_EQ(error_of({.gpus = 12}),
-            "--gpus: 12 is not a multiple of --gpus-per-node 8; the nearest are 8 and 16");
+            "--gpus: 12 GPUs do not fill nodes of 8 (--gpus-per-node); expected at most 8 or a "
+            "multiple of it: the nearest are 8 and 16");
   EXPECT_EQ(error_of({.gpus = 12, .gpus_per_node = 4}), "no error");
+  // The file says how large its nodes are; whoever reads it checks.
+  EXPECT_EQ(error_of({.gpus = 12, .cluster = "c.toml"}), "no error");
 }
 
 TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {

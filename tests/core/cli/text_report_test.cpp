@@ -80,6 +80,62 @@ TEST(TextReport, MeshNameAndMicrobatches) {
   EXPECT_THAT(text, HasSubstr("4 microbatches: 2,097,152 tokens a step; recompute full:3"));
 }
 
+/// A model of which the report counts tensors: an embedding, a block, a norm and a head.
+ModelShape counted_model() {
+  return {.vocab = 100,
+          .hidden = 8,
+          .layers = 1,
+          .heads = 2,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .intermediate = 16,
+          .max_seq_len = 64,
+          .tied_embeddings = false,
+          .rope_scaling = {}};
+}
+
+TEST(TextReport, SaysHowMuchIsFrozen) {
+  RunResult run = sample_run();
+  EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("frozen")));
+  run.config.model = counted_model();
+  run.config.frozen = {"embed_tokens"};
+  // Tensors: embedding, input_norm, qkv, output, post_norm, gate_up, down, final norm, head: 9.
+  // Weights: 2 * 100 * 8 + 3 * 8 + 8 * 24 + 8 * 8 + 8 * 32 + 16 * 8 = 2264, of them 800 frozen.
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("frozen: 1 of 9 parameter tensors (35.3 % of the weights)\n"));
+}
+
+TEST(TextReport, NamesPaddingThatWeighs) {
+  RunResult run = sample_run();
+  run.plan.padding = Bytes(run.parameters * 2 / 50);  // 2 % of bf16 weights, rounded down
+  EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("padding")));
+  run.plan.padding = Bytes(run.parameters * 2 / 4);
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("padding adds 25.0 % to the weights at 64 shards: see --explain layout, "
+                        "--outer-dp\n"));
+}
+
+TEST(TextReport, NotesTakeThePlaceOfBlankLines) {
+  RunResult run = sample_run();
+  run.config.model = counted_model();
+  run.config.frozen = {"embed_tokens"};
+  run.plan.padding = Bytes(run.parameters);
+  // 22 lines of text, three blank ones and the two notes: two blank ones go, the last first.
+  const auto lines = lines_of(render_text(run, TextStyle{}, ""));
+  ASSERT_EQ(lines.size(), 24u);
+  EXPECT_EQ(lines[4], "");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), ""), 1);
+}
+
+TEST(TextReport, ASlowRunIsNotZero) {
+  RunResult run = sample_run();
+  run.time.tokens_per_second_per_gpu = 0.04;
+  run.time.tflops_per_gpu = 0.002;
+  // 0.04 * 64 = 2.56
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("0.04 tokens/s per GPU, 2.56 in all; 0.002 TFLOP/s per GPU"));
+}
+
 TEST(TextReport, ColourAndUnicodeOnlyWhereWanted) {
   const std::string plain = render_text(sample_run(), TextStyle{}, "");
   EXPECT_THAT(plain, Not(HasSubstr("\x1b")));
@@ -96,6 +152,9 @@ RC_GTEST_PROP(TextReport, AlwaysOneScreen, (std::string name, std::string model,
   run.memory.peak_op = op;
   run.cluster.network = name + op;
   run.exposed_units.front().unit = model + op;
+  run.config.model = counted_model();
+  run.config.frozen = {"embed_tokens"};
+  run.plan.padding = Bytes(run.parameters);
   const auto lines = lines_of(render_text(run, {.unicode = true}, "stored in " + name));
   RC_ASSERT(lines.size() <= 24u);
   for (const std::string& line : lines) RC_ASSERT(display_width(line) <= 100u);

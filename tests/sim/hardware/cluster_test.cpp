@@ -32,8 +32,8 @@ TEST(MakeCluster, CountsNodes) {
   EXPECT_EQ(cluster->nics_per_node, 8);
   EXPECT_EQ(cluster->network_bandwidth(), 50);  // 8 NICs * 50 GB/s / 8 GPUs
   EXPECT_EQ(cluster->network,
-            "NVLink 450 GB/s per GPU in domains of 8, between them 8 NICs of 50 GB/s per node, "
-            "2.0 us per hop");
+            "NVLink 450 GB/s in domains of 8; network modelled, not measured: 8 NICs of 50 GB/s a "
+            "node, 2 us/hop");
 }
 
 TEST(MakeCluster, FewerThanANodeIsOneNode) {
@@ -49,8 +49,8 @@ TEST(MakeCluster, FewerThanANodeIsOneNode) {
 
 TEST(MakeCluster, ErrorsNameTheFlagAndTheNumbers) {
   EXPECT_EQ(error_of(12, 8),
-            "--gpus: 12 GPUs do not fill nodes of 8; expected fewer than 8 or a multiple of it "
-            "(--gpus-per-node)");
+            "--gpus: 12 GPUs do not fill nodes of 8 (--gpus-per-node); expected at most 8 or a "
+            "multiple of it: the nearest are 8 and 16");
   EXPECT_THAT(error_of(0, 8), HasSubstr("--gpus: is 0"));
   EXPECT_THAT(error_of(-8, 8), HasSubstr("--gpus: is -8"));
   EXPECT_THAT(error_of(INT64_MAX, 8), HasSubstr("--gpus: is 9223372036854775807"));
@@ -65,6 +65,23 @@ TEST(MakeCluster, NvlinkDomainsSpanWholeNodes) {
   EXPECT_EQ(make_cluster(gb200, 160, 16)->domain, 64);     // 4 * 16, 72 / 16 = 4.5
   EXPECT_EQ(make_cluster(gpu("h100"), 64, 4)->domain, 4);  // a node of four has its own
   EXPECT_EQ(make_cluster(gpu("h100"), 64, 4)->nics_per_node, 4);
+}
+
+TEST(MakeCluster, ANodeIsNotLargerThanTheDomain) {
+  EXPECT_EQ(error_of(64, 64),
+            "--gpus-per-node: 64 is more than the 8 GPUs that one NVLink domain of h100 joins (a "
+            "cluster file with its own domain may say otherwise: --cluster)");
+  EXPECT_EQ(make_cluster(gpu("gb200"), 72, 72)->domain, 72);
+  EXPECT_FALSE(make_cluster(gpu("gb200"), 73, 73));
+}
+
+TEST(MakeCluster, TheNetworkFitsAScreenForEveryGpu) {
+  const auto names = list_gpus(kGpus);
+  for (const std::string& name : *names) {
+    const Cluster cluster = *make_cluster(gpu(name), 1024, 8);
+    EXPECT_LE(cluster.network.size(), 100u) << cluster.network;
+    EXPECT_THAT(cluster.network, HasSubstr("modelled, not measured"));
+  }
 }
 
 TEST(WidestRoute, FollowsTheFastLinkInsideAndTheNicBetween) {
@@ -98,9 +115,10 @@ class LoadCluster : public testing::Test {
             ("mfsdp_cluster_" + std::to_string(::getpid()) + ".toml");
   }
   void TearDown() override { std::filesystem::remove(file_); }
-  Result<Cluster> load(const std::string& text) {
+  Result<Cluster> load(const std::string& text,
+                       std::optional<std::int64_t> gpus_per_node = std::nullopt) {
     std::ofstream(file_) << text;
-    return load_cluster(file_, kGpus, 64, 8);
+    return load_cluster(file_, kGpus, 64, gpus_per_node);
   }
   std::filesystem::path file_;
 };
@@ -113,7 +131,26 @@ TEST_F(LoadCluster, OverridesTheUsualMachine) {
   EXPECT_EQ(cluster->nodes, 16);
   EXPECT_EQ(cluster->network_bandwidth(), 6.25);  // 25 / 4
   EXPECT_EQ(cluster->nic_latency, Nanos(5000));
-  EXPECT_THAT(cluster->network, HasSubstr("1 NICs of 25 GB/s per node, 5.0 us"));
+  EXPECT_THAT(cluster->network, HasSubstr("1 NIC of 25 GB/s a node, 5 us/hop"));
+}
+
+TEST_F(LoadCluster, TheFlagStandsInAndMustNotContradict) {
+  EXPECT_EQ(load("gpu = \"h100\"\n")->gpus_per_node, 8);   // the usual machine
+  EXPECT_EQ(load("gpu = \"gb200\"\n")->gpus_per_node, 4);  // a tray
+  EXPECT_EQ(load("gpu = \"h100\"\n", 4)->gpus_per_node, 4);
+  EXPECT_EQ(load("gpu = \"h100\"\ngpus_per_node = 4\n", 4)->gpus_per_node, 4);
+  EXPECT_EQ(
+      load("gpu = \"h100\"\ngpus_per_node = 4\n", 8).error().message(),
+      "--gpus-per-node: 8 contradicts --cluster " + file_.string() + ", whose gpus_per_node is 4");
+}
+
+TEST_F(LoadCluster, ALargerNodeNeedsADomainOfItsOwn) {
+  EXPECT_THAT(load("gpu = \"h100\"\ngpus_per_node = 16\n").error().message(),
+              HasSubstr(".toml: gpus_per_node: 16 is more than the 8 GPUs"));
+  const auto cluster = load("gpu = \"h100\"\ngpus_per_node = 16\ndomain = 16\n");
+  ASSERT_TRUE(cluster) << cluster.error().message();
+  EXPECT_EQ(cluster->domain, 16);
+  EXPECT_EQ(cluster->nics_per_node, 16);  // 8 of 8 GPUs, so 16 of 16
 }
 
 TEST_F(LoadCluster, NamesMistakes) {

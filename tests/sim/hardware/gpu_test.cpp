@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/scratch_folder.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -176,6 +178,21 @@ TEST(LoadGpu, TakesAFile) {
   const auto gpu = load_gpu((kGpus / "h100.toml").string(), "/nowhere");
   ASSERT_TRUE(gpu) << gpu.error().message();
   EXPECT_EQ(gpu->name, "h100");
+}
+
+TEST(LoadGpu, TablesBesideTheFileComeFirstThenTheCatalogue) {
+  namespace fs = std::filesystem;
+  const test::ScratchFolder folder;
+  fs::copy_file(kGpus / "h100.toml", folder / "my.toml");
+  const std::string mine = (folder / "my.toml").string();
+  const auto copied = load_gpu(mine, kGpus);
+  ASSERT_TRUE(copied) << copied.error().message();
+  EXPECT_EQ(copied->tables.gemm, kGpus / "tables/h200_gemm_bf16.csv");
+  fs::create_directory(folder / "tables");
+  fs::copy_file(kGpus / "tables/h200_gemm_bf16.csv", folder / "tables/h200_gemm_bf16.csv");
+  EXPECT_EQ(load_gpu(mine, kGpus)->tables.gemm, folder / "tables/h200_gemm_bf16.csv");
+  EXPECT_EQ(load_gpu(mine, kGpus)->tables.collective, kGpus / "tables/h200_nccl.csv");
+  EXPECT_EQ(load_gpu(mine, "/nowhere")->tables.collective, folder / "tables/h200_nccl.csv");
 }
 
 TEST(LoadGpu, NamesTheClosestAndTheMissing) {

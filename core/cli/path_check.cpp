@@ -1,0 +1,118 @@
+#include "core/cli/path_check.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A file and what the user called it.
+struct NamedFile {
+  std::string flag;  ///< as an error names it
+  std::string text;  ///< as it was given
+  fs::path place;    ///< canonical; empty for what may repeat
+};
+
+/// Also of files that do not exist yet, behind links that lead nowhere yet.
+fs::path canonical_place(fs::path path) {
+  constexpr int most_links = 40;  // as Linux follows
+  std::error_code error;
+  for (int links = 0; links < most_links && fs::is_symlink(path, error); ++links) {
+    const fs::path target = fs::read_symlink(path, error);
+    if (error) break;
+    path = path.parent_path() / target;
+  }
+  const fs::path absolute = fs::absolute(path, error);
+  const fs::path place = fs::weakly_canonical(absolute, error);
+  return error ? absolute.lexically_normal() : place;
+}
+
+bool may_repeat(const fs::path& path) {
+  std::error_code ignored;
+  // /dev/stdout may lead to a regular file.
+  if (path.lexically_normal().string().starts_with("/dev/")) return true;
+  const fs::file_status status = fs::status(path, ignored);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
+void add(std::vector<NamedFile>& files, const std::string& flag, const std::string& path) {
+  files.push_back(
+      {.flag = flag, .text = path, .place = may_repeat(path) ? fs::path() : canonical_place(path)});
+}
+
+bool one_file(const NamedFile& a, const NamedFile& b) {
+  if (a.place.empty() || b.place.empty()) return false;
+  if (a.place == b.place) return true;
+  std::error_code error;  // hard links; false where one does not exist
+  return fs::equivalent(a.place, b.place, error) && !error;
+}
+
+/// What the run writes; the store first.
+std::vector<NamedFile> written(const CommonOptions& options) {
+  std::vector<NamedFile> files;
+  if (!options.no_save) {
+    const std::string flag = options.db ? "--db" : "the default of --db,";
+    const std::string store = options.store_path();
+    add(files, flag, store);
+    for (const char* of_sqlite : {"-wal", "-shm", "-journal"})
+      add(files, flag + " (SQLite)", store + of_sqlite);
+  }
+  const std::pair<const char*, const std::optional<std::string>&> flags[] = {
+      {"--trace", options.trace},
+      {"--memory-trace", options.memory_trace},
+      {"--plan-out", options.plan_out}};
+  for (const auto& [flag, path] : flags)
+    if (path) add(files, flag, *path);
+  return files;
+}
+
+/// What the run reads.
+std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenarios) {
+  std::vector<NamedFile> files;
+  const auto input = [&](const std::string& flag, const std::string& text, const fs::path& path) {
+    files.push_back({.flag = flag, .text = text, .place = canonical_place(path)});
+  };
+  std::error_code ignored;
+  if (!options.model.empty()) {
+    const bool plain = options.model.find('/') == std::string::npos;
+    const fs::path built_in = scenarios / "models" / options.model / "config.json";
+    const fs::path given = options.model;
+    const fs::path inside = fs::is_directory(given, ignored) ? given / "config.json" : given;
+    input("--model", options.model, plain && fs::exists(built_in, ignored) ? built_in : inside);
+  }
+  if (options.plan) input("--plan", *options.plan, *options.plan);
+  if (options.cluster) {
+    input("--cluster", *options.cluster, *options.cluster);
+  } else {
+    const bool file = options.gpu.find('/') != std::string::npos || options.gpu.ends_with(".toml");
+    input("--gpu", options.gpu,
+          file ? fs::path(options.gpu) : scenarios / "gpus" / (options.gpu + ".toml"));
+  }
+  return files;
+}
+
+}  // namespace
+
+Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios) {
+  std::vector<NamedFile> others = read(options, scenarios);
+  const auto with = [](const NamedFile& file) {
+    return fmt::format("{} {}", file.flag, in_quotes(file.text));
+  };
+  for (const NamedFile& output : written(options)) {
+    for (const NamedFile& other : others)
+      if (one_file(output, other))
+        return fail("", fmt::format("{} and {} are one file; name another for one of them",
+                                    with(output), with(other)));
+    others.push_back(output);
+  }
+  return {};
+}
+
+}  // namespace mfsdp
