@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "core/memory/packing.hpp"
 
@@ -97,12 +96,6 @@ Packing rotate(const AllocationProblem& problem, std::span<const Block> blocks) 
     std::ranges::move(ring.slots, std::back_inserter(slots));
   }
   return stack_slots(blocks, slots);
-}
-
-Packing first_fit(std::span<const Block> blocks) {
-  std::vector<std::uint32_t> order(blocks.size());
-  std::iota(order.begin(), order.end(), 0U);
-  return pack_in_gaps(blocks, order);
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ struct Allocation {
 };
 
 /// Places all items under a policy:
-///   temporary      first fit in issue order
+///   temporary      first fit in issue order; where thousands of items are live together it is
+///                  quadratic, and beyond kFirstFitBudget (packing.hpp) long ones come first
 ///   double_buffer  slots that are reused in rotation, one slot size per slot_class
 ///   trace_pool     left edge: the first slot that is free grows to the largest size it serves
 ///   best_fit       several orders with lowest fitting gap; the lowest height wins

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "core/memory/packing.hpp"
 
@@ -12,7 +14,7 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;
 
-/// Comparisons after which the search takes what it has: about 10 ms.
+/// Comparisons after which the search takes what it has, issue order not counted: about 10 ms.
 constexpr std::int64_t kWorkBudget = 8'000'000;
 /// The same for repairs of the best order: about 4 ms.
 constexpr std::int64_t kRepairBudget = 3'000'000;
@@ -28,15 +30,27 @@ Order order_by(std::span<const Block> blocks, Key key) {
   return order;
 }
 
+Order longest_first(std::span<const Block> blocks) {
+  return order_by(blocks, [](const Block& b) { return b.alive; });
+}
+
+Order issue_order(std::span<const Block> blocks) {
+  Order order(blocks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  return order;
+}
+
+constexpr std::size_t kIssueOrder = 3;  // of orders_of
+
 std::array<Order, 6> orders_of(std::span<const Block> blocks) {
   return {
-      order_by(blocks, [](const Block& b) { return b.alive; }),
+      longest_first(blocks),
       order_by(blocks, [](const Block& b) { return b.size; }),
       order_by(blocks,
                [](const Block& b) {
                  return static_cast<double>(b.size) * static_cast<double>(b.alive);
                }),
-      order_by(blocks, [](const Block&) { return 0; }),
+      issue_order(blocks),
       order_by(blocks, [](const Block& b) { return b.end; }),
       order_by(blocks, [](const Block& b) { return std::pair(b.size, b.alive); }),
   };
@@ -58,9 +72,12 @@ void promote_one(std::minstd_rand& random, Order& order) {
 
 /// Hill climbing over orders, from that one. Some order reaches the optimum: any packing is
 /// reproduced, or lowered, by placing its blocks by ascending offset.
-Packing repair(std::span<const Block> blocks, Order order, std::int64_t lower_bound) {
+std::optional<Packing> repair(std::span<const Block> blocks, Order order,
+                              std::int64_t lower_bound) {
   std::minstd_rand random;  // default seed: results are equal everywhere
-  Packing best = pack_in_gaps(blocks, order);
+  std::optional<Packing> first = pack_in_gaps(blocks, order, kRepairBudget);
+  if (!first) return std::nullopt;
+  Packing best = *std::move(first);
   std::int64_t work = best.work;
   for (int attempt = 0; attempt < kMostRepairs; ++attempt) {
     if (best.height <= lower_bound || work >= kRepairBudget) break;
@@ -70,36 +87,58 @@ Packing repair(std::span<const Block> blocks, Order order, std::int64_t lower_bo
     } else {
       promote_one(random, changed);
     }
-    Packing next = pack_in_gaps(blocks, changed);
-    work += next.work;
-    if (next.height > best.height) continue;
-    best = std::move(next);
+    std::optional<Packing> next = pack_in_gaps(blocks, changed, kRepairBudget - work);
+    if (!next) break;
+    work += next->work;
+    if (next->height > best.height) continue;
+    best = *std::move(next);
     order = std::move(changed);
   }
   return best;
 }
 
+/// Neighbours where they are worth making.
+std::optional<Neighbours> sparse_neighbours(std::span<const Block> blocks) {
+  if (blocks.size() < kManyBlocks) return std::nullopt;
+  return neighbours_of(blocks, kNeighboursPerBlock * std::ssize(blocks));
+}
+
+std::optional<Packing> pack(std::span<const Block> blocks, const Order& order, std::int64_t budget,
+                            const std::optional<Neighbours>& neighbours) {
+  if (neighbours) return pack_beside(*neighbours, blocks, order);
+  return pack_in_gaps(blocks, order, budget);
+}
+
 }  // namespace
+
+Packing first_fit(std::span<const Block> blocks) {
+  std::optional<Packing> packing =
+      pack(blocks, issue_order(blocks), kFirstFitBudget, sparse_neighbours(blocks));
+  return packing ? *std::move(packing) : pack_on_skyline(blocks, longest_first(blocks));
+}
 
 Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   const std::array<Order, 6> orders = orders_of(blocks);
-  Packing best = pack_on_skyline(blocks, orders[0]);
+  Packing best = pack_on_skyline(blocks, orders.front());
+  if (best.height <= lower_bound) return best;
+  const std::optional<Neighbours> neighbours = sparse_neighbours(blocks);
   std::int64_t work = best.work;
-  const auto finished = [&] { return best.height <= lower_bound || work >= kWorkBudget; };
-
-  const Order* best_order = &orders[0];
-  for (const Order& order : orders) {
-    if (finished()) return best;
-    Packing next = pack_in_gaps(blocks, order);
-    work += next.work;
-    if (next.height >= best.height) continue;
-    best = std::move(next);
-    best_order = &order;
+  const Order* best_order = &orders.front();
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    // Issue order has first_fit's budget, so that the result is never above it.
+    const std::int64_t budget = i == kIssueOrder ? kFirstFitBudget : kWorkBudget - work;
+    if (budget <= 0) continue;
+    std::optional<Packing> next = pack(blocks, orders[i], budget, neighbours);
+    if (i != kIssueOrder) work += next ? next->work : budget;
+    if (!next || next->height >= best.height) continue;
+    best = *std::move(next);
+    best_order = &orders[i];
+    if (best.height <= lower_bound) return best;
   }
 
-  if (finished()) return best;
-  Packing repaired = repair(blocks, *best_order, lower_bound);
-  return repaired.height < best.height ? repaired : best;
+  if (work >= kWorkBudget) return best;
+  std::optional<Packing> repaired = repair(blocks, *best_order, lower_bound);
+  return repaired && repaired->height < best.height ? *std::move(repaired) : best;
 }
 
 }  // namespace mfsdp

@@ -124,7 +124,73 @@ bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b) {
   return false;
 }
 
-Packing pack_in_gaps(std::span<const Block> blocks, std::span<const std::uint32_t> order) {
+std::optional<Neighbours> neighbours_of(std::span<const Block> blocks, std::int64_t most) {
+  struct Change {
+    std::int64_t at;
+    bool begins;
+    std::uint32_t block;
+  };
+  std::vector<Change> changes;
+  for (std::uint32_t i = 0; i < blocks.size(); ++i)
+    for (const Lifetime& life : blocks[i].lifetimes) {
+      if (life.begin == life.end) continue;
+      changes.push_back({life.begin, true, i});
+      changes.push_back({life.end, false, i});
+    }
+  // Ends come before begins at one position: lifetimes are half-open.
+  std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
+    return a.at != b.at ? a.at < b.at : a.begins < b.begins;
+  });
+  Neighbours neighbours(blocks.size());
+  std::vector<std::uint32_t> alive;
+  std::int64_t pairs = 0;
+  for (const Change& change : changes) {
+    if (!change.begins) {
+      std::erase(alive, change.block);
+      continue;
+    }
+    pairs += std::ssize(alive);
+    if (pairs > most) return std::nullopt;
+    for (const std::uint32_t other : alive) {
+      neighbours[other].push_back(change.block);
+      neighbours[change.block].push_back(other);
+    }
+    alive.push_back(change.block);
+  }
+  return neighbours;
+}
+
+Packing pack_beside(const Neighbours& neighbours, std::span<const Block> blocks,
+                    std::span<const std::uint32_t> order) {
+  struct Taken {
+    std::int64_t offset;
+    std::int64_t top;
+  };
+  Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
+  std::vector<bool> is_placed(blocks.size());
+  std::vector<Taken> taken;  // by those alive with the block
+  for (const std::uint32_t index : order) {
+    const std::int64_t size = blocks[index].size;
+    taken.clear();
+    for (const std::uint32_t other : neighbours[index])
+      if (is_placed[other])
+        taken.push_back({packing.offsets[other], packing.offsets[other] + blocks[other].size});
+    std::ranges::sort(taken, {}, &Taken::offset);
+    std::int64_t offset = 0;
+    for (const Taken& other : taken) {
+      if (other.offset - offset >= size) break;
+      offset = std::max(offset, other.top);
+    }
+    is_placed[index] = true;
+    packing.offsets[index] = offset;
+    packing.height = std::max(packing.height, checked_add(offset, size));
+    packing.work += std::ssize(neighbours[index]) + 1;
+  }
+  return packing;
+}
+
+std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
+                                    std::span<const std::uint32_t> order, std::int64_t budget) {
   Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
   std::vector<Placed> placed;  // by offset
   placed.reserve(blocks.size());
@@ -142,6 +208,7 @@ Packing pack_in_gaps(std::span<const Block> blocks, std::span<const std::uint32_
         offset = std::max(offset, it->top);
       }
       packing.work += it - placed.begin() + 1;
+      if (packing.work > budget) return std::nullopt;
       const auto at = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
       placed.insert(at, {offset, checked_add(offset, block.size), block.begin, block.end, index});
     }

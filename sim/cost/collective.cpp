@@ -129,7 +129,8 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   time.latency_ns = between(0);
   time.total_ns = time.latency_ns + (between(bytes) - time.latency_ns) / link_scale(ranks);
   // The table's latency hides the first megabyte on NVLink, which slower links cannot do.
-  time.total_ns = std::max(time.total_ns, wire_bytes(kind, bytes, ranks) / bus_inside(kind, ranks));
+  const double known = std::min(ranks, ranks_.back());
+  time.total_ns = std::max(time.total_ns, wire_bytes(kind, bytes, known) / bus_inside(kind, ranks));
   if (ranks <= ranks_.back()) return time;
   // Beyond the table (NVL72): what NCCL's model adds from the last curve's ranks to these.
   NcclPath path{.ranks = ranks_.back(),

@@ -50,6 +50,19 @@ TEST(Collective, ReproducesTheTable) {
   }
 }
 
+TEST(Collective, ManyRanksOfOneDomainPayForTheWireOnce) {
+  // 64 GB200 against 8 of one NVLink domain: 63/64 of the bytes travel where 7/8 did, 1.125 times
+  // as many; 8 % is left for the latency of more hops. Counted twice it would be 1.27 times.
+  const CollectiveModel model = collectives("gb200", 64, 64);
+  for (const CollectiveKind kind : kKinds) {
+    const auto ns = [&](std::int64_t ranks) {
+      return static_cast<double>(
+          model.cost(kind, mebibytes(2048), {.ranks = ranks}).duration.value);
+    };
+    EXPECT_LT(ns(64), ns(8) * 1.125 * 1.08) << to_string(kind);
+  }
+}
+
 TEST(Collective, IsLinearBetweenPointsAndBeyond) {
   const CollectiveModel model = collectives("h200", 8);
   const auto ns = [&](double mib, std::int64_t ranks) {
