@@ -84,7 +84,8 @@ Result<void> check_path(const std::string& file, bool create) {
   return {};
 }
 
-/// The store's version. Errors on the databases of other programs and on newer stores.
+/// The store's version. Errors on the databases of other programs and on newer stores. Inside a
+/// transaction: another process may be creating the store between two reads.
 Result<std::int64_t> read_version(SQLite::Database& database, const std::string& file,
                                   std::int64_t newest) {
   const std::int64_t version = scalar(database, "PRAGMA user_version");
@@ -121,7 +122,9 @@ Result<void> migrate(SQLite::Database& database, const std::string& file,
 Result<void> prepare(SQLite::Database& database, const std::string& file,
                      std::span<const std::string_view> migrations) {
   const auto newest = static_cast<std::int64_t>(migrations.size());
+  SQLite::Transaction snapshot(database, SQLite::TransactionBehavior::DEFERRED);
   MFSDP_LET(version, read_version(database, file, newest));
+  snapshot.commit();
   if (sqlite3_db_readonly(database.getHandle(), "main") == 1)
     return fail(file, "is read-only, cannot store results", Fault::environment);
   // In WAL mode readers never block the writer, and NORMAL can lose the last runs in a power cut

@@ -172,9 +172,15 @@ TEST(Store, ConcurrentProcessesLoseNothing) {
     children.push_back(test::start_child([&] {
       for (int i = 0; i < runs; ++i) {
         auto store = Store::open(path);
-        if (!store) return 1;
+        if (!store) {
+          ADD_FAILURE() << store.error().message();  // a child's words; its code is what counts
+          return 1;
+        }
         const std::string id = std::to_string(p) + "." + std::to_string(i);
-        if (!store->save(sample_run(id, 50, 50))) return 2;
+        if (const auto saved = store->save(sample_run(id, 50, 50)); !saved) {
+          ADD_FAILURE() << saved.error().message();
+          return 2;
+        }
       }
       return 0;
     }));

@@ -145,6 +145,18 @@ TEST(Collective, RanksOfOneDomainStayInside) {
             LinkClass::node);
 }
 
+TEST(Collective, OneDomainIsNotSlowerThanNodes) {
+  const CollectiveModel domain = collectives("h100", 64, 64);
+  const CollectiveModel nodes = collectives("h100", 64);
+  for (const CollectiveKind kind : kKinds)
+    for (const double size : {1, 16, 64, 256, 2048, 16384}) {
+      const CollectiveCost one = domain.cost(kind, mebibytes(size), {.ranks = 64});
+      EXPECT_EQ(one.link, LinkClass::node);
+      EXPECT_LE(one.duration, nodes.cost(kind, mebibytes(size), {.ranks = 64}).duration)
+          << to_string(kind) << ", " << size << " MiB";
+    }
+}
+
 TEST(Collective, NcclsModelByHand) {
   // 16 ranks on two domains, 1 GB all-gather at 300 GB/s, NIC latency 2 us. 15 steps, one between.
   const NcclPath path{.ranks = 16, .domains = 2, .bus = 300, .nic_latency_ns = 2000};
@@ -207,8 +219,8 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   const Query query = any_query();
   const CollectiveCost cost = model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks});
   RC_ASSERT(cost.latency <= cost.duration);
-  RC_ASSERT(cost.slowdown >= 0);
-  RC_ASSERT(cost.slowdown < kSlowdownUnit);
+  RC_ASSERT(cost.slowdown_sms >= 0 && cost.slowdown_memory >= 0);
+  RC_ASSERT(cost.slowdown() < kSlowdownUnit);
 }
 
 }  // namespace
