@@ -188,17 +188,11 @@ std::string shares_table(const std::string& title, const std::vector<PathShare>&
   return render_table(table);
 }
 
-std::string explain_critical_path(const CriticalPath& path, Nanos step) {
-  const Nanos ahead = path.length > step ? path.length - step : Nanos(0);
+std::string explain_critical_path(const CriticalPath& path) {
   return fmt::format(
-      "Critical path: {} ops, {}; the largest share is of {}.{}{}\n\n{}\n{}",
+      "Critical path: {} ops, {}; the largest share is of {}.{}\n\n{}\n{}",
       format_count(std::ssize(path.ops)), format_duration(path.length),
       path.bounding_unit.empty() ? "nothing" : path.bounding_unit,
-      ahead.value > 0
-          ? fmt::format("\nIt is longer than the step by {}: it begins before it, under the last "
-                        "optimizer.",
-                        format_duration(ahead))
-          : "",
       path.abridged ? "\nRepeated microbatches are counted twice: the step is too long to keep."
                     : "",
       shares_table("kind", path.by_kind, path.length),
@@ -214,8 +208,7 @@ std::string explanation(Explain what, const Program& program, const Prediction& 
     case Explain::critical_path: break;
   }
   const Plan* plan = program.find_plan(predicted_plan);
-  return explain_critical_path(critical_path(program, *plan, prediction.simulation),
-                               prediction.run.time.step);
+  return explain_critical_path(critical_path(program, *plan, prediction.simulation));
 }
 
 /// Everything after the flags; `out` is written last, when nothing can fail any more.

@@ -162,15 +162,12 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, double
   return time;
 }
 
-void CollectiveModel::set_slowdown(CollectiveCost& cost, double traffic_bytes,
-                                   double duration_ns) const {
+std::int64_t CollectiveModel::slowdown(double traffic_bytes, double duration_ns) const {
   const Gpu& gpu = cluster_.gpu;
-  const double sms = std::min(
-      kMostSlowdown, static_cast<double>(gpu.collective_sms) / static_cast<double>(gpu.sms));
-  const double used = traffic_bytes / std::max(1.0, duration_ns) / gpu.copy_bandwidth();
-  const double memory = std::min(kMostSlowdown - sms, kMemoryContention * used);
-  cost.slowdown_sms = std::llround(sms * static_cast<double>(kSlowdownUnit));
-  cost.slowdown_memory = std::llround(memory * static_cast<double>(kSlowdownUnit));
+  const double sms = static_cast<double>(gpu.collective_sms) / static_cast<double>(gpu.sms);
+  const double memory = traffic_bytes / std::max(1.0, duration_ns) / gpu.copy_bandwidth();
+  const double share = std::min(kMostSlowdown, sms + kMemoryContention * memory);
+  return std::llround(share * static_cast<double>(kSlowdownUnit));
 }
 
 CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) const {
@@ -178,10 +175,10 @@ CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) co
   const Gpu& gpu = cluster_.gpu;
   const auto launch = static_cast<double>(gpu.launch.value);
   const double ns = launch + 2 * bytes / gpu.copy_bandwidth();
-  CollectiveCost cost{
-      .duration = to_nanos(ns), .latency = to_nanos(launch), .link = LinkClass::node};
-  set_slowdown(cost, 2 * bytes, ns);
-  return cost;
+  return CollectiveCost{.duration = to_nanos(ns),
+                        .latency = to_nanos(launch),
+                        .slowdown = slowdown(2 * bytes, ns),
+                        .link = LinkClass::node};
 }
 
 CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
@@ -194,11 +191,10 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
                               : time_between(kind, bytes, span.ranks, span.domains);
   // Every byte sent is read from memory once and written once on the other side.
   const double traffic = 2 * wire_bytes(kind, bytes, span.ranks);
-  CollectiveCost cost{.duration = to_nanos(time.total_ns),
-                      .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-                      .link = local ? LinkClass::node : LinkClass::network};
-  set_slowdown(cost, traffic, time.total_ns);
-  return cost;
+  return CollectiveCost{.duration = to_nanos(time.total_ns),
+                        .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
+                        .slowdown = slowdown(traffic, time.total_ns),
+                        .link = local ? LinkClass::node : LinkClass::network};
 }
 
 }  // namespace mfsdp

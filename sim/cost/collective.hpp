@@ -27,13 +27,9 @@ inline constexpr std::int64_t kSlowdownUnit = 1 << 20;
 
 struct CollectiveCost {
   Nanos duration;
-  Nanos latency;                     ///< part of the duration in which the link is idle
-  std::int64_t slowdown_sms = 0;     ///< by the SMs that it occupies as long as it runs
-  std::int64_t slowdown_memory = 0;  ///< by its memory traffic when it has its link for itself
+  Nanos latency;              ///< part of the duration in which the link is idle
+  std::int64_t slowdown = 0;  ///< a kernel beside it runs at 1 - slowdown / kSlowdownUnit
   LinkClass link = LinkClass::node;
-
-  /// A kernel beside it runs at 1 - slowdown / kSlowdownUnit when it has its link for itself.
-  [[nodiscard]] std::int64_t slowdown() const { return slowdown_sms + slowdown_memory; }
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };
@@ -62,7 +58,7 @@ class CollectiveModel {
   [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, double ranks,
                                       double domains) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
-  void set_slowdown(CollectiveCost& cost, double traffic_bytes, double duration_ns) const;
+  [[nodiscard]] std::int64_t slowdown(double traffic_bytes, double duration_ns) const;
 
   Cluster cluster_;
   std::vector<double> ranks_;                                    ///< of each curve, ascending

@@ -179,10 +179,8 @@ class Lowering {
                                   price.latency.value, price.duration.value));
     open.bandwidth = checked_add(open.bandwidth, price.duration.value - price.latency.value);
     open.latency = std::max(open.latency, price.latency.value);
-    const auto sms = std::clamp<std::int64_t>(price.slowdown_sms, 0, kOne);
-    const auto memory = std::clamp<std::int64_t>(price.slowdown_memory, 0, kOne);
-    open.launch.slowdown_sms = std::max(open.launch.slowdown_sms, sms);
-    open.launch.slowdown_memory = std::max(open.launch.slowdown_memory, memory);
+    const std::int64_t slowdown = std::clamp<std::int64_t>(price.slowdown, 0, kOne);
+    open.launch.slowdown = std::max(open.launch.slowdown, slowdown);
     open.launch.link = price.link;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};

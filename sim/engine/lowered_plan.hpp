@@ -25,10 +25,9 @@ struct LoweredWait {
 
 /// One collective, or those of a group: its launch takes their bandwidth parts and one latency.
 struct Launch {
-  Target turn;                       ///< launches of one communicator run in host order
-  std::int64_t slowdown_sms = 0;     ///< of kernels beside it, of kOne, at any rate
-  std::int64_t slowdown_memory = 0;  ///< the same at full rate
-  std::int64_t demand = 0;           ///< share of the link that it wants, of kOne
+  Target turn;  ///< launches of one communicator run in host order
+  std::int64_t slowdown = 0;
+  std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number
   std::vector<std::uint32_t> members;  ///< collectives, positions in the segment

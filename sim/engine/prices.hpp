@@ -12,13 +12,10 @@ namespace mfsdp {
 inline constexpr std::int64_t kOne = std::int64_t{1} << 20;
 
 struct CollectivePrice {
-  Nanos duration;  ///< alone on its link, latency included
-  Nanos latency;   ///< the part that moves no bytes; at most `duration`
-  // Parts per 2^20 that a kernel beside it loses: to the SMs that it holds while it runs, and to
-  // its memory traffic, which falls with its rate where it shares a link. Each in [0, 2^20].
-  std::int64_t slowdown_sms = 0;
-  std::int64_t slowdown_memory = 0;
-  int link = 0;  ///< 0 inside a node, 1 network; collectives of one link share it
+  Nanos duration;             ///< alone on its link, latency included
+  Nanos latency;              ///< the part that moves no bytes; at most `duration`
+  std::int64_t slowdown = 0;  ///< parts per 2^20 that a kernel beside it loses
+  int link = 0;               ///< 0 inside a node, 1 network; collectives of one link share it
 };
 
 /// Each is called once for each op of the plan, not for each instance.

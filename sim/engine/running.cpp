@@ -35,9 +35,8 @@ void RunningOps::share() {
   std::int64_t lost = 0;
   for (Running& op : ops_) {
     if (op.launch == nullptr) continue;
+    lost += op.launch->slowdown;
     op.rate = link_rate(ops_, op.launch->link);
-    // At half its rate it moves half the bytes, with the same SMs.
-    lost += op.launch->slowdown_sms + op.launch->slowdown_memory * op.rate / kOne;
   }
   for (Running& op : ops_)
     if (op.entry->action == Action::kernel) op.rate = std::max(kOne - lost, kSlowestKernel);

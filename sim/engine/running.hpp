@@ -1,6 +1,5 @@
 // What runs at one moment, and how fast: kernels lose speed beside collectives, and collectives
-// share links; a collective that progresses slower disturbs the kernels' memory less. All integers;
-// an op that runs undisturbed takes exactly its price.
+// share links. All integers; an op that runs undisturbed takes exactly its price.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,7 @@
 //
 //   host     issues ops in plan order at no cost; a host_wait holds it back
 //   streams  run their ops in order; a wait holds its stream until its record has run
-//   kernels  run at (1 - sum of slowdowns of the collectives beside them), at least 1/4; the part
-//            of a slowdown that is memory traffic scales with the collective's rate
+//   kernels  run at (1 - sum of slowdowns of the collectives beside them), at least 1/4
 //   links    collectives that want more than a link has share it in proportion
 //
 // Steps follow each other without a barrier, so a step has no natural start. Let C(k) be the time

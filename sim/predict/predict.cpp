@@ -28,8 +28,7 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh) {
         costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh));
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
-                           .slowdown_sms = cost.slowdown_sms,
-                           .slowdown_memory = cost.slowdown_memory,
+                           .slowdown = cost.slowdown,
                            .link = cost.link == LinkClass::network ? 1 : 0};
   };
   return {
