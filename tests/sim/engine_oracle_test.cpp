@@ -135,15 +135,9 @@ Expected run(const Plan& plan, const Program& program) {
       return (p.duration.value - p.latency.value) * kOne / p.duration.value;
     };
     for (const Node& node : nodes)
-      if (const auto* c = std::get_if<Collective>(&node.op->body); c != nullptr && running(node))
-        demand[price(*c).link] += demand_of(price(*c));
-    const auto rate_of = [&](const CollectivePrice& p) {
-      return demand[p.link] > kOne ? kOne * kOne / demand[p.link] : kOne;
-    };
-    for (const Node& node : nodes)
       if (const auto* c = std::get_if<Collective>(&node.op->body); c != nullptr && running(node)) {
-        const CollectivePrice p = price(*c);
-        lost += p.slowdown_sms + p.slowdown_memory * rate_of(p) / kOne;
+        lost += price(*c).slowdown;
+        demand[price(*c).link] += demand_of(price(*c));
       }
     bool computes = false;
     bool communicates = false;
@@ -152,7 +146,8 @@ Expected run(const Plan& plan, const Program& program) {
       std::int64_t rate = kOne;
       if (const auto* c = std::get_if<Collective>(&node.op->body)) {
         communicates = true;
-        rate = rate_of(price(*c));
+        const std::int64_t wanted = demand[price(*c).link];
+        if (wanted > kOne) rate = kOne * kOne / wanted;
       } else if (!std::holds_alternative<HostWait>(node.op->body)) {
         if (std::holds_alternative<Kernel>(node.op->body)) rate = std::max(kOne - lost, kOne / 4);
         if (node.op->stream.value == test::kCompute) {
@@ -193,8 +188,7 @@ void add_random_op(Tiny& tiny) {
     tiny.collective(stream, pick(0U, 2U),
                     {.duration = duration,
                      .latency = pick<std::int64_t>(0, duration),
-                     .quarters = pick<std::int64_t>(0, 2),
-                     .sm_quarters = pick<std::int64_t>(0, 1)});
+                     .quarters = pick<std::int64_t>(0, 2)});
   } else if (choice == 14) {
     tiny.copy(pick<std::int64_t>(0, 9), stream);
   } else {

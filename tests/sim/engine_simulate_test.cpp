@@ -165,23 +165,6 @@ TEST(Simulate, CollectivesShareTheBandwidthOfTheirLink) {
   EXPECT_EQ(find(*result, "reduce_scatter").end, Nanos(100));
 }
 
-TEST(Simulate, CollectivesThatShareALinkTakeLessMemoryButTheSameSms) {
-  const auto beside = [](test::Cost cost) {
-    Tiny tiny = gated();
-    tiny.collective(kGather, 0, cost);
-    tiny.collective(kScatter, 1, cost, {}, CollectiveKind::reduce_scatter);
-    tiny.kernel(200);
-    return summary(simulate(tiny));
-  };
-  // Both run at half rate, for 200 ns. Memory: 2 * 1/2 * 1/4 are lost, so the kernel does 150, and
-  // its last 50 alone.
-  EXPECT_EQ(beside({.duration = 100, .quarters = 1}),
-            "step 250 compute 250 communication 200 exposed 0 idle 0 contention 50");
-  // SMs: 2 * 1/4 are lost, it does 100, and 100 alone.
-  EXPECT_EQ(beside({.duration = 100, .sm_quarters = 1}),
-            "step 300 compute 300 communication 200 exposed 0 idle 0 contention 100");
-}
-
 TEST(Simulate, LatencyTakesNoBandwidth) {
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 100, .latency = 50});

@@ -14,12 +14,11 @@ inline constexpr std::uint32_t kGather = 1;
 inline constexpr std::uint32_t kScatter = 2;
 inline constexpr std::uint32_t kCopyOut = 3;
 
-/// A collective's price. Slowdown in quarters of a kernel's speed, by memory traffic and by SMs.
+/// A collective's price. Slowdown in quarters of a kernel's speed.
 struct Cost {
   std::int64_t duration = 0;
   std::int64_t latency = 0;
   std::int64_t quarters = 0;
-  std::int64_t sm_quarters = 0;
 };
 
 /// Builds one plan, "train", op by op. Communicators: 0 "all_gather" and 1 "reduce_scatter" inside
@@ -101,7 +100,6 @@ class Tiny {
     body.count = cost.duration;
     body.input.offset = cost.latency;
     body.output.offset = cost.quarters;
-    body.output.shape = {cost.sm_quarters};
     op(stream, std::string(to_string(kind)), std::move(body));
     if (unit) plan().segments.back().ops.back().unit = UnitId(*unit);
     return *this;
@@ -151,8 +149,7 @@ inline Prices tiny_prices() {
     CollectivePrice price;
     price.duration = Nanos(collective.count);
     price.latency = Nanos(collective.input.offset);
-    price.slowdown_memory = collective.output.offset * kOne / 4;
-    price.slowdown_sms = collective.output.shape.front() * kOne / 4;
+    price.slowdown = collective.output.offset * kOne / 4;
     price.link = communicator.purpose == "outer" ? 1 : 0;
     return price;
   };

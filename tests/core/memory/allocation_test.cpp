@@ -5,9 +5,14 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/memory/packing.hpp"
 #include "tests/core/memory/training_pattern.hpp"
 
 namespace mfsdp {
@@ -203,6 +208,74 @@ TEST(Allocation, BestFitStaysWithinTwoPercentOfTheBoundOnTrainingSteps) {
   }
 }
 
+/// fault_of for many items, in O(n log n): live items may not share bytes, where a map of them by
+/// offset shows two that do as neighbours.
+bool live_items_share_bytes(const AllocationProblem& problem, const Allocation& allocation) {
+  struct Change {
+    std::int64_t at;
+    bool begins;
+    std::size_t item;
+  };
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < problem.items.size(); ++i)
+    for (const Lifetime& life : problem.items[i].lifetimes) {
+      changes.push_back({life.begin, true, i});
+      changes.push_back({life.end, false, i});
+    }
+  std::ranges::sort(changes, {}, [](const Change& c) { return std::pair(c.at, c.begins); });
+  std::map<std::int64_t, std::int64_t> live;  // top by offset
+  for (const Change& change : changes) {
+    const std::int64_t low = allocation.offsets[change.item].value;
+    if (!change.begins) {
+      live.erase(low);
+      continue;
+    }
+    const auto [at, added] = live.emplace(low, low + problem.items[change.item].size.value);
+    if (!added || (at != live.begin() && std::prev(at)->second > low)) return true;
+    if (std::next(at) != live.end() && std::next(at)->first < at->second) return true;
+  }
+  return false;
+}
+
+// Every search over orders of ten thousand layers would take hours: it has to stop, and what it
+// falls back to has to be as good. The second kind is a chain, on which the skyline alone is lost.
+TEST(Allocation, TenThousandLayersStayWithinTwoPercentOfTheBound) {
+  const std::map<std::string, AllocationProblem> cases{
+      {"activations", test::activations(10'000)},
+      {"gathered", test::gathered(10'000, 2, 1050673152, 436224000, 1050681344)}};
+  for (const auto& [name, problem] : cases)
+    for (const AllocatorPolicy policy : {AllocatorPolicy::temporary, AllocatorPolicy::best_fit}) {
+      const Allocation allocation = allocate(problem, policy);
+      EXPECT_FALSE(live_items_share_bytes(problem, allocation)) << name;
+      const auto bound = static_cast<double>(allocation.lower_bound.value);
+      // First fit leaves a hole at the embedding: it may need a block more.
+      const double most = policy == AllocatorPolicy::best_fit || name == "activations" ? 1.02 : 1.5;
+      EXPECT_LE(static_cast<double>(allocation.height.value), most * bound)
+          << name << ", " << to_string(policy);
+    }
+}
+
+TEST(Packing, InGapsStopsAtItsBudget) {
+  // Eight blocks alive at once: block k looks at the k before it and at the end, 1 + ... + 8 = 36.
+  AllocationProblem problem;
+  for (int i = 0; i < 8; ++i) problem.items.push_back(item(256, {{0, 9}}));
+  const std::vector<Block> blocks = blocks_of(problem);
+  const std::vector<std::uint32_t> order{0, 1, 2, 3, 4, 5, 6, 7};
+  const auto packing = pack_in_gaps(blocks, order, 36);
+  ASSERT_TRUE(packing.has_value());
+  EXPECT_EQ(packing->work, 36);
+  EXPECT_EQ(packing->height, 8 * 256);
+  EXPECT_FALSE(pack_in_gaps(blocks, order, 35).has_value());
+}
+
+TEST(Packing, NeighboursAreCountedUpToABound) {
+  // a meets b, and b meets c: two pairs.
+  const auto problem = problem_of({item(4, {{0, 2}}), item(4, {{1, 4}}), item(4, {{2, 4}})});
+  const std::vector<Block> blocks = blocks_of(problem);
+  EXPECT_FALSE(neighbours_of(blocks, 1).has_value());
+  EXPECT_EQ(neighbours_of(blocks, 2), (Neighbours{{1}, {0, 2}, {1}}));
+}
+
 /// Uniform in [low, high], for small cases too.
 template <class T>
 T pick(T low, T high) {
@@ -234,6 +307,17 @@ RC_GTEST_PROP(AllocationProperty, NoTwoLiveItemsOverlap, ()) {
   const AllocationProblem problem = random_problem();
   for (const AllocatorPolicy policy : kPolicies)
     RC_ASSERT(fault_of(problem, allocate(problem, policy)) == "");
+}
+
+RC_GTEST_PROP(PackingProperty, BesideNeighboursIsInGaps, ()) {
+  const AllocationProblem problem = random_problem();
+  const std::vector<Block> blocks = blocks_of(problem);
+  std::vector<std::uint32_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto neighbours = neighbours_of(blocks, 1'000'000);
+  RC_ASSERT(neighbours.has_value());
+  RC_ASSERT(pack_beside(*neighbours, blocks, order).offsets ==
+            pack_in_gaps(blocks, order)->offsets);
 }
 
 RC_GTEST_PROP(AllocationProperty, BestFitIsNeverAboveTemporary, ()) {

