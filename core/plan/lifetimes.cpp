@@ -145,17 +145,22 @@ Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program, cons
   return pools;
 }
 
-Result<std::int64_t> max_live_buffers(const Program& program, const Plan& plan, Category category) {
-  MFSDP_LET(pools, buffer_lifetimes(program, plan));
+std::int64_t max_live_buffers(const Program& program, const std::vector<PoolLifetimes>& pools,
+                              Category category) {
   const IdIndex<BufferId> index(program.buffers);
   std::int64_t most = 0;
-  for (PoolLifetimes& pool : pools) {
+  for (PoolLifetimes pool : pools) {
     std::erase_if(pool.buffers, [&](const BufferLifetimes& buffer) {
       return program.buffers[index[buffer.buffer]].category != category;
     });
     most += most_alive(pool);
   }
   return most;
+}
+
+Result<std::int64_t> max_live_buffers(const Program& program, const Plan& plan, Category category) {
+  MFSDP_LET(pools, buffer_lifetimes(program, plan));
+  return max_live_buffers(program, pools, category);
 }
 
 }  // namespace mfsdp

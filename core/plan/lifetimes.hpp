@@ -42,6 +42,11 @@ struct PoolLifetimes {
 [[nodiscard]] Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program,
                                                                   const Plan& plan);
 
+/// The most buffers of a category among these lifetimes of a plan that are live at one time.
+[[nodiscard]] std::int64_t max_live_buffers(const Program& program,
+                                            const std::vector<PoolLifetimes>& pools,
+                                            Category category);
+
 /// The most buffers of a category that any interleaving of the plan has live at one time.
 [[nodiscard]] Result<std::int64_t> max_live_buffers(const Program& program, const Plan& plan,
                                                     Category category);

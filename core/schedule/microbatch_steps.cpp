@@ -19,6 +19,13 @@ std::string owner_name(std::size_t owner, const PlanConfig& config) {
   return "layers." + std::to_string(owner - 1);
 }
 
+/// The name of a tensor's buffer: `owner` is the place whose kernel names it.
+std::string tensor_key(Source source, std::size_t owner, const std::string& name,
+                       const PlanConfig& config) {
+  if (source == Source::microbatch) return name;
+  return owner_name(source == Source::previous ? owner - 1 : owner, config) + "." + name;
+}
+
 Recompute recompute_of(std::size_t block, const RecomputePolicy& policy) {
   if (policy.kind != Recompute::full || policy.full_blocks == 0) return policy.kind;
   return static_cast<std::int64_t>(block) < policy.full_blocks ? Recompute::full
@@ -116,11 +123,7 @@ void MicrobatchSchedule::make_uses() {
 }
 
 BufferId MicrobatchSchedule::tensor_buffer(std::size_t owner, const RecipeOperand& operand) const {
-  const std::size_t from = operand.source == Source::previous ? owner - 1 : owner;
-  const std::string key = operand.source == Source::microbatch
-                              ? operand.name
-                              : owner_name(from, config_) + "." + operand.name;
-  return tensors_.at(key);
+  return tensors_.at(tensor_key(operand.source, owner, operand.name, config_));
 }
 
 /// A tensor lives from the first kernel that touches it to the last.
@@ -129,10 +132,8 @@ void MicrobatchSchedule::make_tensors() {
   std::unordered_map<std::string, std::pair<const RecipeTensor*, std::size_t>> declared;
   for (std::size_t owner = 0; owner <= head; ++owner)
     for (const RecipeTensor& tensor : recipe_of(owner).tensors) {
-      const std::string key = tensor.source == Source::microbatch
-                                  ? tensor.name
-                                  : owner_name(owner, config_) + "." + tensor.name;
-      declared.emplace(key, std::pair{&tensor, owner});
+      declared.emplace(tensor_key(tensor.source, owner, tensor.name, config_),
+                       std::pair{&tensor, owner});
     }
   std::unordered_map<BufferId, std::size_t> last_use;
   for (std::size_t i = 0; i < steps_.size(); ++i)
@@ -140,11 +141,7 @@ void MicrobatchSchedule::make_tensors() {
       if (operand.source != Source::tensor && operand.source != Source::previous &&
           operand.source != Source::microbatch)
         continue;
-      const std::size_t from =
-          operand.source == Source::previous ? steps_[i].owner - 1 : steps_[i].owner;
-      const std::string key = operand.source == Source::microbatch
-                                  ? operand.name
-                                  : owner_name(from, config_) + "." + operand.name;
+      const std::string key = tensor_key(operand.source, steps_[i].owner, operand.name, config_);
       auto found = tensors_.find(key);
       if (found == tensors_.end()) {
         const auto& [tensor, owner] = declared.at(key);

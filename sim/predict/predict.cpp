@@ -64,10 +64,9 @@ Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
           {.name = pool.name, .height = pool.height, .lower_bound = pool.lower_bound});
   for (const Group& group : program.groups)
     summary.padding += bytes_of(checked_sub(group.elements, group.used_elements()), group.dtype);
-  MFSDP_LET(weights, max_live_buffers(program, plan, Category::unsharded_weight));
-  MFSDP_LET(gradients, max_live_buffers(program, plan, Category::unsharded_grad));
-  summary.max_live_full_weights = weights;
-  summary.max_live_full_gradients = gradients;
+  MFSDP_LET(pools, buffer_lifetimes(program, plan));
+  summary.max_live_full_weights = max_live_buffers(program, pools, Category::unsharded_weight);
+  summary.max_live_full_gradients = max_live_buffers(program, pools, Category::unsharded_grad);
   return summary;
 }
 
