@@ -1,4 +1,4 @@
-#include "sim/hardware/toml_fields.hpp"
+#include "core/base/toml_fields.hpp"
 
 #include <fmt/format.h>
 
