@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "core/plan/plan_json.hpp"
 #include "core/recipe/module_tree.hpp"
 #include "core/schedule/build.hpp"
+#include "reports/budget/budget.hpp"
 #include "reports/store/store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
@@ -211,6 +213,18 @@ std::string explanation(Explain what, const Program& program, const Prediction& 
   return explain_critical_path(critical_path(program, *plan, prediction.simulation));
 }
 
+/// The run's output with the budget's report, for which a CSV, being one table, has no place.
+std::string with_budget(std::string output, OutputFormat format, const BudgetReport& report) {
+  switch (format) {
+    case OutputFormat::text: return output + "\n" + render_budget_text(report);
+    case OutputFormat::md: return output + "\n" + render_budget_markdown(report);
+    case OutputFormat::json:
+    case OutputFormat::jsonl: return add_budget(output, report);
+    case OutputFormat::csv: break;
+  }
+  return output;
+}
+
 /// Everything after the flags; `out` is written last, when nothing can fail any more.
 Result<ExitCode> predict_and_print(const SimOptions& options, std::ostream& out,
                                    std::ostream& err) {
@@ -222,7 +236,14 @@ Result<ExitCode> predict_and_print(const SimOptions& options, std::ostream& out,
     out << table;
     return ExitCode::good;
   }
-  MFSDP_TRY(check_paths(common, scenarios));
+  MFSDP_TRY(check_paths(
+      common, scenarios,
+      {.read = {{"--budget", options.budget}}, .written = {{"--budget-out", options.budget_out}}}));
+  std::optional<Budget> budget;
+  if (options.budget) {
+    MFSDP_LET(loaded, load_budget(*options.budget));
+    budget = std::move(loaded);
+  }
   MFSDP_LET(program, make_program(common, scenarios, err));
   MFSDP_LET(costs, costs_of(common, program.config.mesh.world_size(), scenarios));
   MFSDP_LET(prediction, predict(program, costs));
@@ -231,9 +252,21 @@ Result<ExitCode> predict_and_print(const SimOptions& options, std::ostream& out,
   const std::string longer =
       options.explain ? "\n" + explanation(*options.explain, program, prediction) : "";
   MFSDP_TRY(write_files(common, program, run));
+  if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));
   MFSDP_LET(stored, store_run(common, run, err));
-  out << render_runs({&run, 1}, common.output, style_of(describe_stdout()), stored) << longer;
-  return options.require_fit && !run.memory.fits ? ExitCode::negative : ExitCode::good;
+  std::string text = render_runs({&run, 1}, common.output, style_of(describe_stdout()), stored);
+  bool good = run.memory.fits || !options.require_fit;
+  if (budget) {
+    const BudgetReport report = check_budget(*budget, run);
+    for (const std::string& line : exceeded_lines(report)) err << tool << ": " << line << "\n";
+    if (common.output == OutputFormat::csv)
+      for (const std::string& note : report.notes)
+        err << fmt::format("{}: note: {}: {}\n", tool, printable(report.file), note);
+    text = with_budget(std::move(text), common.output, report);
+    good = good && report.passes();
+  }
+  out << text << longer;
+  return good ? ExitCode::good : ExitCode::negative;
 }
 
 Result<ExitCode> run_tool(const std::vector<std::string>& args, std::ostream& out,

@@ -33,8 +33,8 @@ std::string render_help(const HelpText& text, const std::vector<FlagGroup>& grou
                          flag.value.empty() ? flag.name : flag.name + " " + flag.value, flag.help);
   }
   out +=
-      "\nExit status: 0 good; 1 does not fit (--require-fit); 2 wrong flags or input;\n"
-      "  3 the machine: disk, store, installation.\n";
+      "\nExit status: 0 good; 1 does not fit (--require-fit) or is over --budget;\n"
+      "  2 wrong flags or input; 3 the machine: disk, store, installation.\n";
   return out;
 }
 

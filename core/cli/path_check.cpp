@@ -55,7 +55,7 @@ bool one_file(const NamedFile& a, const NamedFile& b) {
 }
 
 /// What the run writes; the store first.
-std::vector<NamedFile> written(const CommonOptions& options) {
+std::vector<NamedFile> written(const CommonOptions& options, const ToolFiles& tool) {
   std::vector<NamedFile> files;
   if (!options.no_save) {
     const std::string flag = options.db ? "--db" : "the default of --db,";
@@ -70,11 +70,14 @@ std::vector<NamedFile> written(const CommonOptions& options) {
       {"--plan-out", options.plan_out}};
   for (const auto& [flag, path] : flags)
     if (path) add(files, flag, *path);
+  for (const FlagFile& file : tool.written)
+    if (file.path) add(files, file.flag, *file.path);
   return files;
 }
 
 /// What the run reads.
-std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenarios) {
+std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenarios,
+                            const ToolFiles& tool) {
   std::vector<NamedFile> files;
   const auto input = [&](const std::string& flag, const std::string& text, const fs::path& path) {
     files.push_back({.flag = flag, .text = text, .place = canonical_place(path)});
@@ -95,17 +98,20 @@ std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenar
     input("--gpu", options.gpu,
           file ? fs::path(options.gpu) : scenarios / "gpus" / (options.gpu + ".toml"));
   }
+  for (const FlagFile& file : tool.read)
+    if (file.path) input(file.flag, *file.path, *file.path);
   return files;
 }
 
 }  // namespace
 
-Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios) {
-  std::vector<NamedFile> others = read(options, scenarios);
+Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios,
+                         const ToolFiles& tool) {
+  std::vector<NamedFile> others = read(options, scenarios, tool);
   const auto with = [](const NamedFile& file) {
     return fmt::format("{} {}", file.flag, in_quotes(file.text));
   };
-  for (const NamedFile& output : written(options)) {
+  for (const NamedFile& output : written(options, tool)) {
     for (const NamedFile& other : others)
       if (one_file(output, other))
         return fail("", fmt::format("{} and {} are one file; name another for one of them",

@@ -2,17 +2,33 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
 
 namespace mfsdp {
 
-/// An error that names both flags where two of the store, --trace, --memory-trace and --plan-out
-/// are one file, or one of them is the file of --model, --plan, --gpu or --cluster. Links are
-/// followed. `scenarios` is where names of models and GPUs are files. Devices and pipes, and
-/// whatever lies below /dev, may be given repeatedly. Reads the file system, changes nothing.
+/// A file that one tool alone has a flag for.
+struct FlagFile {
+  std::string flag;
+  std::optional<std::string> path;  ///< none: the flag was not given
+};
+
+struct ToolFiles {
+  std::vector<FlagFile> read;
+  std::vector<FlagFile> written;
+};
+
+/// An error that names both flags where two of the store, --trace, --memory-trace, --plan-out and
+/// what the tool writes are one file, or one of them is the file of --model, --plan, --gpu,
+/// --cluster or what the tool reads. Links are followed. `scenarios` is where names of models and
+/// GPUs are files. Devices and pipes, and whatever lies below /dev, may be given repeatedly. Reads
+/// the file system, changes nothing.
 [[nodiscard]] Result<void> check_paths(const CommonOptions& options,
-                                       const std::filesystem::path& scenarios);
+                                       const std::filesystem::path& scenarios,
+                                       const ToolFiles& tool = {});
 
 }  // namespace mfsdp

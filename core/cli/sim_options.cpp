@@ -18,7 +18,10 @@ std::vector<FlagGroup> sim_flags(SimOptions& options) {
            {.name = "--explain",
             .value = "WHAT",
             .help = "memory, layout or critical-path: a longer answer after the text",
-            .apply = explain}}});
+            .apply = explain},
+           path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded",
+                     options.budget),
+           path_flag("--budget-out", "write the run's values as a budget", options.budget_out)}});
   return groups;
 }
 
@@ -53,6 +56,8 @@ HelpText sim_help() {
           {"mfsdp-sim --model ./my-model --gpu h200 --recompute full", "a config.json of yours"},
           {"mfsdp-sim --model qwen3_32b --gpus 512 --outer-dp 64", "HSDP: 64 groups of 8"},
           {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
+          {"mfsdp-sim --model llama3_8b --budget limits.toml",
+           "for CI: fails where a plan got worse"},
           {"mfsdp-sim --model llama3_8b --trace step.json.gz", "open it in ui.perfetto.dev"}}};
 }
 

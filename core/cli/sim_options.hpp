@@ -24,6 +24,8 @@ struct SimOptions {
   bool list_gpus = false;
   bool require_fit = false;
   std::optional<Explain> explain;
+  std::optional<std::string> budget;      ///< TOML file of limits
+  std::optional<std::string> budget_out;  ///< where to write the run's own values as limits
 };
 
 /// All flag groups of mfsdp-sim, bound to `options`.

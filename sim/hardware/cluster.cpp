@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "core/base/read_file.hpp"
-#include "sim/hardware/toml_fields.hpp"
+#include "core/base/toml_fields.hpp"
 
 namespace mfsdp {
 namespace {

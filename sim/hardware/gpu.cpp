@@ -6,7 +6,7 @@
 
 #include "core/base/closest.hpp"
 #include "core/base/read_file.hpp"
-#include "sim/hardware/toml_fields.hpp"
+#include "core/base/toml_fields.hpp"
 
 namespace mfsdp {
 namespace {

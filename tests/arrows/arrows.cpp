@@ -47,7 +47,7 @@ const std::vector<Library>& libraries() {
       {"Boost", std::regex("boost/.*"), {}, true},
       // Forward declarations (json_fwd.hpp) are light enough for a header.
       {"nlohmann-json", std::regex("nlohmann/(?!json_fwd).*"), {}, true},
-      {"toml++", std::regex("(toml\\+\\+|toml).*"), {"sim", "reports"}, true},
+      {"toml++", std::regex("(toml\\+\\+|toml).*"), {"core/base", "sim", "reports"}, true},
   };
   return table;
 }

@@ -141,6 +141,7 @@ TEST(Libraries, AreFreeWhereTheyBelong) {
       {"core/schedule/a.cpp", "#include <boost/graph/topological_sort.hpp>\n"},
       {"core/cli/a.cpp", "#include <boost/program_options.hpp>\n"},
       {"core/plan/a.cpp", "#include <nlohmann/json.hpp>\n#include <fmt/format.h>\n"},
+      {"core/base/a.cpp", "#include <toml++/toml.h>\n"},
       {"sim/hardware/a.cpp", "#include <toml++/toml.h>\n"},
       {"core/base/a.hpp", "#include <tl/expected.hpp>\n#include <vector>\n"},
   };

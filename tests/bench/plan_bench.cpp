@@ -36,6 +36,7 @@ void hash(benchmark::State& state, const char* model) {
   for (auto _ : state) benchmark::DoNotOptimize(plan_hash(*program));
 }
 BENCHMARK_CAPTURE(hash, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(hash, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(hash, llama3_405b, "llama3_405b")->Unit(benchmark::kMillisecond);
 
 void lifetimes(benchmark::State& state, const char* model) {
@@ -43,6 +44,7 @@ void lifetimes(benchmark::State& state, const char* model) {
   for (auto _ : state) benchmark::DoNotOptimize(buffer_lifetimes(*program, program->plans[0]));
 }
 BENCHMARK_CAPTURE(lifetimes, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(lifetimes, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(lifetimes, llama3_405b, "llama3_405b")->Unit(benchmark::kMillisecond);
 
 void read_json(benchmark::State& state) {

@@ -26,7 +26,8 @@ TEST(FlagSurface, CommonFlags) {
 TEST(FlagSurface, MfsdpSim) {
   SimOptions options;
   std::vector<std::string> names = common_names;
-  names.insert(names.end(), {"--list-models", "--list-gpus", "--require-fit", "--explain"});
+  names.insert(names.end(), {"--list-models", "--list-gpus", "--require-fit", "--explain",
+                             "--budget", "--budget-out"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 

@@ -87,6 +87,21 @@ TEST_F(CheckPaths, InputsAreNotOverwritten) {
               HasSubstr("--model 'llama_tiny'"));
 }
 
+TEST_F(CheckPaths, FilesOfTheToolAlone) {
+  const std::string file = made("in.toml");
+  const CommonOptions options{.no_save = true, .trace = at("t.json")};
+  const auto error = [&](const ToolFiles& tool) {
+    const auto checked = check_paths(options, kScenarios, tool);
+    return checked ? "no error" : checked.error().message();
+  };
+  EXPECT_EQ(error({.read = {{"--in", file}}, .written = {{"--out", at("o")}}}), "no error");
+  EXPECT_EQ(error({.read = {{"--in", std::nullopt}}, .written = {{"--out", std::nullopt}}}),
+            "no error");
+  EXPECT_THAT(error({.read = {{"--in", file}}, .written = {{"--out", file}}}),
+              testing::AllOf(HasSubstr("--in '"), HasSubstr("--out '")));
+  EXPECT_THAT(error({.read = {}, .written = {{"--out", at("t.json")}}}), HasSubstr("--trace '"));
+}
+
 TEST_F(CheckPaths, LinksAreFollowed) {
   const std::string file = made("file");
   fs::create_symlink("file", at("soft"));

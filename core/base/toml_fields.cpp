@@ -1,4 +1,4 @@
-#include "sim/hardware/toml_fields.hpp"
+#include "core/base/toml_fields.hpp"
 
 #include <fmt/format.h>
 
@@ -83,7 +83,7 @@ Result<TomlFields> TomlFields::parse(std::string_view text, const std::string& w
   return fields;
 }
 
-TomlEntry* TomlFields::find(std::string_view key) {
+const TomlEntry* TomlFields::find(std::string_view key) {
   known_.emplace_back(key);
   const auto found = std::ranges::find(entries_, key, &TomlEntry::key);
   if (found == entries_.end()) return nullptr;
@@ -91,8 +91,8 @@ TomlEntry* TomlFields::find(std::string_view key) {
   return &*found;
 }
 
-TomlEntry* TomlFields::require(std::string_view key, std::string_view expected) {
-  TomlEntry* entry = find(key);
+const TomlEntry* TomlFields::require(std::string_view key, std::string_view expected) {
+  const TomlEntry* entry = find(key);
   if (entry == nullptr && !mistake_)
     mistake_ = Error{where_, fmt::format("{} is missing; expected {}", key, expected)};
   return entry;
@@ -110,7 +110,7 @@ void TomlFields::reject(std::string_view key, std::string what) {
 }
 
 std::string TomlFields::text(std::string_view key) {
-  TomlEntry* entry = require(key, "text in quotes");
+  const TomlEntry* entry = require(key, "text in quotes");
   if (entry == nullptr) return {};
   const auto* value = std::get_if<std::string>(&entry->value);
   if (value == nullptr || value->empty()) {
@@ -126,7 +126,7 @@ std::string TomlFields::text_or(std::string_view key, std::string otherwise) {
   return otherwise;
 }
 
-double TomlFields::checked_number(TomlEntry& entry, FieldRange range) {
+double TomlFields::checked_number(const TomlEntry& entry, FieldRange range) {
   double value = NAN;
   if (const auto* integer = std::get_if<std::int64_t>(&entry.value))
     value = static_cast<double>(*integer);
@@ -142,18 +142,18 @@ double TomlFields::checked_number(TomlEntry& entry, FieldRange range) {
 }
 
 double TomlFields::number(std::string_view key, FieldRange range) {
-  TomlEntry* entry = require(key, fmt::format("a number {}", limits(range)));
+  const TomlEntry* entry = require(key, fmt::format("a number {}", limits(range)));
   return entry == nullptr ? 0 : checked_number(*entry, range);
 }
 
 std::optional<double> TomlFields::optional_number(std::string_view key, FieldRange range) {
-  TomlEntry* entry = find(key);
+  const TomlEntry* entry = find(key);
   if (entry == nullptr) return std::nullopt;
   return checked_number(*entry, range);
 }
 
 std::int64_t TomlFields::integer(std::string_view key, FieldRange range) {
-  TomlEntry* entry = require(key, fmt::format("an integer {}", limits(range)));
+  const TomlEntry* entry = require(key, fmt::format("an integer {}", limits(range)));
   if (entry == nullptr) return 0;
   const auto* value = std::get_if<std::int64_t>(&entry->value);
   if (value == nullptr) {

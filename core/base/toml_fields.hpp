@@ -48,6 +48,8 @@ class TomlFields {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> texts_below(
       std::string_view table);
 
+  /// A value of any type, for fields with rules of their own; null where there is none.
+  [[nodiscard]] const TomlEntry* find(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const;
   /// Every key asked for so far.
   [[nodiscard]] const std::vector<std::string>& known_keys() const { return known_; }
@@ -58,9 +60,8 @@ class TomlFields {
 
  private:
   explicit TomlFields(std::string where) : where_(std::move(where)) {}
-  [[nodiscard]] TomlEntry* find(std::string_view key);
-  [[nodiscard]] TomlEntry* require(std::string_view key, std::string_view expected);
-  [[nodiscard]] double checked_number(TomlEntry& entry, FieldRange range);
+  [[nodiscard]] const TomlEntry* require(std::string_view key, std::string_view expected);
+  [[nodiscard]] double checked_number(const TomlEntry& entry, FieldRange range);
 
   std::string where_;
   std::vector<TomlEntry> entries_;

@@ -1,0 +1,77 @@
+#include "core/base/toml_fields.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace mfsdp {
+namespace {
+
+constexpr FieldRange kAny{0, 1e6};
+
+TomlFields fields_of(std::string_view text) {
+  auto fields = TomlFields::parse(text, "x.toml");
+  EXPECT_TRUE(fields.has_value());
+  return *fields;
+}
+
+std::string outcome_of(TomlFields& fields) {
+  const auto outcome = fields.finish();
+  return outcome ? "good" : outcome.error().message();
+}
+
+TEST(TomlFields, ReadsEachTypeByItsDottedKey) {
+  TomlFields fields = fields_of("title = 'a'\n[memory]\nrate = 1.5\nbytes = 7\n[names]\nb = 'c'\n");
+  EXPECT_EQ(fields.text("title"), "a");
+  EXPECT_EQ(fields.number("memory.rate", kAny), 1.5);
+  EXPECT_EQ(fields.integer("memory.bytes", kAny), 7);
+  EXPECT_EQ(fields.text_or("other", "none"), "none");
+  EXPECT_EQ(fields.optional_number("memory.other", kAny), std::nullopt);
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(fields.texts_below("names"), (Pairs{{"b", "c"}}));
+  EXPECT_EQ(outcome_of(fields), "good");
+}
+
+TEST(TomlFields, KeepIntegersExact) {
+  TomlFields fields = fields_of("most = 9223372036854775807\n");
+  EXPECT_EQ(fields.integer("most", {0, 1e19}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(outcome_of(fields), "good");
+}
+
+TEST(TomlFields, FindAValueOfAnyTypeWithItsLine) {
+  TomlFields fields = fields_of("a = 'text'\n[b]\nc = 2\nd = true\n");
+  ASSERT_NE(fields.find("b.c"), nullptr);
+  EXPECT_EQ(fields.find("b.c")->line, 3u);
+  EXPECT_EQ(std::get<std::int64_t>(fields.find("b.c")->value), 2);
+  EXPECT_EQ(std::get<std::string>(fields.find("a")->value), "text");
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(fields.find("b.d")->value));
+  EXPECT_EQ(fields.find("c"), nullptr);
+  EXPECT_EQ(outcome_of(fields), "good");
+}
+
+TEST(TomlFields, NameTheFirstMistakeWithItsLine) {
+  TomlFields fields = fields_of("a = 1\nb = 'two'\nc = -1\n");
+  EXPECT_EQ(fields.integer("a", kAny), 1);
+  EXPECT_EQ(fields.integer("b", kAny), 0);
+  EXPECT_EQ(fields.integer("c", kAny), 0);
+  EXPECT_EQ(outcome_of(fields), "x.toml:2: b must be an integer from 0 to 1000000");
+}
+
+TEST(TomlFields, NameAnUnknownKeyBeforeTheMissingOne) {
+  TomlFields fields = fields_of("memory.bites = 1\n");
+  EXPECT_EQ(fields.integer("memory.bytes", kAny), 0);
+  EXPECT_EQ(outcome_of(fields),
+            "x.toml:1: unknown key \"memory.bites\"; the closest is \"memory.bytes\"");
+}
+
+TEST(TomlFields, RefuseWhatIsNoToml) {
+  const auto error = TomlFields::parse("a = 1\na = 2\n", "x.toml").error().message();
+  EXPECT_TRUE(error.starts_with("x.toml:2: not TOML: ")) << error;
+  EXPECT_EQ(TomlFields::parse("a = '\xC2\xA1'\n", "x.toml").error().message(),
+            "x.toml:1: holds a character beyond ASCII outside a comment");
+}
+
+}  // namespace
+}  // namespace mfsdp

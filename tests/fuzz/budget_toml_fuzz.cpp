@@ -1,0 +1,26 @@
+// Arbitrary bytes as a budget: an error of one line, or a budget that a run can be checked against.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "reports/budget/budget.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace mfsdp;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto budget = parse_budget(text, "budget.toml");
+  if (!budget) {
+    const std::string message = budget.error().message();
+    if (!message.starts_with("budget.toml")) std::abort();
+    if (message.find('\n') != std::string::npos) std::abort();
+    return 0;
+  }
+  RunResult run;  // all zeros: no limit is exceeded, as none is negative
+  const BudgetReport report = check_budget(*budget, run);
+  if (report.rows.empty() || !report.passes()) std::abort();
+  run.time.step = Nanos(INT64_MAX);
+  run.memory.allocated = Bytes(INT64_MAX);
+  for (const std::string& line : exceeded_lines(check_budget(*budget, run)))
+    if (line.find('\n') != std::string::npos) std::abort();
+  return 0;
+}

@@ -1,0 +1,120 @@
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "reports/budget/budget.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+std::string error_of(std::string_view text) {
+  const auto budget = parse_budget(text, "b.toml");
+  return budget ? "no error" : budget.error().message();
+}
+
+/// The value of the file's one limit, in the table and under the key of `assignment`.
+std::int64_t limit_of(const std::string& table, const std::string& assignment) {
+  const auto budget = parse_budget("[" + table + "]\n" + assignment + "\n", "b.toml");
+  if (!budget) {
+    ADD_FAILURE() << budget.error().message();
+    return -1;
+  }
+  EXPECT_EQ(budget->limits.size(), 1u);
+  return budget->limits.front().most;
+}
+
+TEST(ParseBudget, EveryLimitKnowsItsLine) {
+  const auto budget = parse_budget(
+      "plan_hash = 'abc'\n"
+      "cost_model_version = '7'\n"
+      "memory = { allocated_bytes = 1 }\n"
+      "[plan]\n"
+      "waits = 80\n"
+      "[time]\n"
+      "step_ns = 9223372036854775807\n",
+      "b.toml");
+  ASSERT_TRUE(budget) << budget.error().message();
+  EXPECT_EQ(budget->file, "b.toml");
+  EXPECT_EQ(budget->plan_hash->text, "abc");
+  EXPECT_EQ(budget->plan_hash->line, 1u);
+  EXPECT_EQ(budget->cost_model_version->text, "7");
+  ASSERT_EQ(budget->limits.size(), 3u);
+  EXPECT_EQ(budget->limits[0].key, "memory.allocated_bytes");
+  EXPECT_EQ(budget->limits[0].line, 3u);
+  EXPECT_EQ(budget->limits[1].key, "plan.waits");
+  EXPECT_EQ(budget->limits[1].line, 5u);
+  EXPECT_EQ(budget->limits[2].most, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(budget->limits[2].line, 7u);
+}
+
+TEST(ParseBudget, WordsMeanWholeBytesAndNanosecondsExactly) {
+  EXPECT_EQ(limit_of("memory", "peak_bytes = '48 GiB'"), 51'539'607'552);  // 48 * 2^30
+  EXPECT_EQ(limit_of("memory", "peak_bytes = '1.5 KiB'"), 1536);           // 1.5 * 1024
+  EXPECT_EQ(limit_of("memory", "peak_bytes = '80GB'"), 80'000'000'000);
+  EXPECT_EQ(limit_of("memory.peak_categories", "logits_bytes = '0 B'"), 0);
+  EXPECT_EQ(limit_of("traffic", "total_bytes = '2.000001 MB'"), 2'000'001);
+  EXPECT_EQ(limit_of("traffic", "all_reduce_bytes = '8388607.5 TiB'"),
+            9'223'371'487'098'961'920);  // (2^24 - 1) * 2^39
+  EXPECT_EQ(limit_of("time", "step_ns = '820 ms'"), 820'000'000);
+  EXPECT_EQ(limit_of("time", "step_ns = '0.820000001 s'"), 820'000'001);
+  EXPECT_EQ(limit_of("time", "exposed_communication_ns = '1.25 us'"), 1250);
+}
+
+TEST(ParseBudget, OtherTextIsRefusedWithItsLine) {
+  for (const char* text : {"48 GIB", "48  GiB", "GiB", "-1 GiB", "1e3 MB", "48", "", "1.2.3 GB",
+                           "0.3 KiB", "0.5 B", "8388608 TiB", "99999999999999999999 B", "5 ms"})
+    EXPECT_EQ(
+        error_of("[memory]\n\nallocated_bytes = '" + std::string(text) + "'\n"),
+        "b.toml:3: memory.allocated_bytes is \"" + std::string(text) +
+            "\"; expected an integer from 0 to 2^63 - 1 in bytes, or text such as \"48 GiB\"");
+  EXPECT_EQ(error_of("[time]\nstep_ns = '5 MiB'\n"),
+            "b.toml:2: time.step_ns is \"5 MiB\"; expected an integer from 0 to 2^63 - 1 in "
+            "nanoseconds, or text such as \"820 ms\"");
+  EXPECT_EQ(error_of("[plan]\nops = '5 B'\n"),
+            "b.toml:2: plan.ops is \"5 B\"; expected an integer from 0 to 2^63 - 1");
+}
+
+TEST(ParseBudget, WrongValuesAreRefusedWithTheirLine) {
+  EXPECT_EQ(error_of("[plan]\nwaits = -1\n"),
+            "b.toml:2: plan.waits is -1; expected an integer from 0 to 2^63 - 1");
+  EXPECT_EQ(error_of("[plan]\nwaits = 1.0\n"),
+            "b.toml:2: plan.waits is 1; expected an integer from 0 to 2^63 - 1");
+  EXPECT_EQ(error_of("[plan]\nwaits = [1]\n"),
+            "b.toml:2: plan.waits is of another type; expected an integer from 0 to 2^63 - 1");
+  EXPECT_THAT(error_of("[plan]\nwaits = 9223372036854775808\n"),
+              testing::StartsWith("b.toml:2: not TOML: "));
+  EXPECT_EQ(error_of("cost_model_version = 1\n[plan]\nwaits = 1\n"),
+            "b.toml:1: cost_model_version must be text in quotes, not empty");
+}
+
+TEST(ParseBudget, UnknownKeysNameTheClosest) {
+  EXPECT_EQ(error_of("[memory]\nalocated_bytes = 1\n"),
+            "b.toml:2: unknown key \"memory.alocated_bytes\"; the closest is "
+            "\"memory.allocated_bytes\"");
+  EXPECT_EQ(error_of("[memory.peak_categories]\nactivations_bytes = 1\n"),
+            "b.toml:2: unknown key \"memory.peak_categories.activations_bytes\"; the closest is "
+            "\"memory.peak_categories.activation_bytes\"");
+  EXPECT_EQ(error_of("plan_hsh = 'x'\n"),
+            "b.toml:1: unknown key \"plan_hsh\"; the closest is \"plan_hash\"");
+}
+
+TEST(ParseBudget, ABudgetThatCannotFailIsRefused) {
+  for (const char* text : {"", "[memory]\n", "plan_hash = 'x'\n"})
+    EXPECT_EQ(error_of(text),
+              "b.toml: holds no limit; expected one at least, such as allocated_bytes in [memory]");
+}
+
+TEST(LoadBudget, ReadsTheFileThatErrorsName) {
+  const test::ScratchFolder folder;
+  const std::string file = (folder / "b.toml").string();
+  EXPECT_EQ(load_budget(file).error().message(),
+            file + ": cannot be opened: No such file or directory");
+  test::write_file(file, "[plan]\nops = 1\nops = 2\n");
+  EXPECT_THAT(load_budget(file).error().message(), testing::StartsWith(file + ":3: not TOML: "));
+  test::write_file(file, "[plan]\nops = 1\n");
+  EXPECT_EQ(load_budget(file)->file, file);
+}
+
+}  // namespace
+}  // namespace mfsdp
