@@ -223,9 +223,6 @@ Result<void> check_common(const CommonOptions& options, const std::vector<FlagGr
   if (options.no_save && options.db) return fail("--no-save", "contradicts --db");
   if (options.cluster && contains(given, "--gpu"))
     return fail("--cluster", "contradicts --gpu; the cluster's file names its GPU");
-  if (options.outer_strategy == Strategy::optim && options.outer_dp == 1)
-    return fail("--outer-strategy",
-                "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
   return {};
 }
 

@@ -26,6 +26,9 @@ po::options_description describe(const std::vector<FlagGroup>& groups) {
       const std::string name = flag.name.substr(2);
       if (flag.value.empty())
         description.add_options()(name.c_str(), "");
+      else if (flag.takes_several)
+        description.add_options()(name.c_str(), po::value<std::vector<std::string>>()->multitoken(),
+                                  "");
       else
         description.add_options()(name.c_str(), po::value<std::string>(), "");
     }
@@ -69,7 +72,7 @@ tl::unexpected<Error> syntax_error(const std::vector<FlagGroup>& groups, const p
 
 /// Boost takes "--gpus --foo" as a value of "--foo"; nobody means that.
 bool value_is_a_flag(const po::option& option) {
-  return option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--");
+  return option.original_tokens.size() >= 2 && option.original_tokens[1].starts_with("--");
 }
 
 }  // namespace
@@ -162,7 +165,8 @@ Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& group
       return fail(name, fmt::format("needs a value: {} {}", name, flag->value));
     if (contains(given, name) && !flag->repeatable) return fail(name, "is given twice");
     given.push_back(name);
-    MFSDP_TRY(flag->apply(option.value.empty() ? std::string() : option.value.front()));
+    if (option.value.empty()) MFSDP_TRY(flag->apply(""));
+    for (const std::string& value : option.value) MFSDP_TRY(flag->apply(value));
   }
   return given;
 }

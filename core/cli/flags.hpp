@@ -22,7 +22,8 @@ struct Flag {
   /// Stores the value (empty for a switch) or says what is wrong with it.
   std::function<Result<void>(const std::string&)> apply;
   bool repeatable = false;
-  bool shapes_plan = false;  ///< contradicts --plan, which has decided it already
+  bool shapes_plan = false;    ///< contradicts --plan, which has decided it already
+  bool takes_several = false;  ///< values up to the next flag, each applied on its own
 };
 
 struct FlagGroup {

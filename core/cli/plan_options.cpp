@@ -28,6 +28,9 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
   if (options.gpus % options.outer_dp != 0)
     return fail("--outer-dp",
                 fmt::format("{} does not divide --gpus {}", options.outer_dp, options.gpus));
+  if (options.outer_strategy == Strategy::optim && options.outer_dp == 1)
+    return fail("--outer-strategy",
+                "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
   return Mesh{.dp_outer = options.outer_dp, .dp_shard = options.gpus / options.outer_dp};
 }
 

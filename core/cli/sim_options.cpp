@@ -1,27 +1,247 @@
 #include "core/cli/sim_options.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/amount.hpp"
+
 namespace mfsdp {
+namespace {
+
+constexpr Range kRanks{.lowest = 0, .highest = 1'048'575};
+constexpr Range kSeeds{.lowest = 0};
+
+/// A number of at least `least`, and at most `most`.
+Result<Rational> parse_number(const std::string& text, std::string_view flag, double least,
+                              double most, std::string_view expected) {
+  const auto number = parse_rational(text, flag);
+  if (!number || number->value() < least || number->value() > most)
+    return fail(std::string(flag), fmt::format("{} is not {}", in_quotes(text), expected));
+  return *number;
+}
+
+Flag number_flag(std::string name, std::string value, std::string help,
+                 std::optional<Rational>& target, double least, double most, std::string expected) {
+  const auto apply = [=, &target](const std::string& text) -> Result<void> {
+    MFSDP_LET(number, parse_number(text, name, least, most, expected));
+    target = number;
+    return {};
+  };
+  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+}
+
+Result<void> set_tokens(const std::string& text, std::optional<std::int64_t>& target) {
+  const auto words = parse_amount(text, kCountWords);
+  const auto plain = parse_integer(text, "--tokens", {.lowest = 1});
+  if (words && *words > 0)
+    target = words;
+  else if (plain)
+    target = *plain;
+  else
+    return fail("--tokens", in_quotes(text) +
+                                " is not a number of tokens such as 15T, 300B or "
+                                "1000000000");
+  return {};
+}
+
+Result<void> set_reserve(const std::string& text, Reserve& target) {
+  const std::string expected =
+      in_quotes(text) + " is not an amount of memory such as 4GiB, or a part of it such as 5%";
+  if (text.ends_with('%')) {
+    const auto percent = parse_rational(text.substr(0, text.size() - 1), "--memory-reserve");
+    if (!percent || percent->num < 0 || percent->value() >= 100)
+      return fail("--memory-reserve", expected);
+    MFSDP_LET(part, make_rational(percent->num, checked_mul(percent->den, 100)));
+    target = part;
+    return {};
+  }
+  const auto bytes = parse_amount(text, kByteWords);
+  if (!bytes) return fail("--memory-reserve", expected);
+  target = Bytes(*bytes);
+  return {};
+}
+
+Result<void> set_jitter(const std::string& text, Rational& target) {
+  const std::string number = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
+  MFSDP_LET(value, parse_number(number, "--jitter", 0, text.ends_with('%') ? 30 : 0.3,
+                                "a deviation of kernel times from 0 to 30%, such as 2% or 0.02"));
+  MFSDP_LET(part, make_rational(value.num, checked_mul(value.den, text.ends_with('%') ? 100 : 1)));
+  target = part;
+  return {};
+}
+
+/// RANK:FACTOR
+Result<void> add_slow_rank(const std::string& text, std::vector<SlowRankFlag>& target) {
+  const std::string expected =
+      in_quotes(text) +
+      " is not RANK:FACTOR, such as 17:1.05 for kernels that take 1.05 times as "
+      "long (1 to 100)";
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return fail("--slow-rank", expected);
+  const auto rank = parse_integer(text.substr(0, colon), "--slow-rank", kRanks);
+  const auto factor = parse_rational(text.substr(colon + 1), "--slow-rank");
+  if (!rank || !factor || factor->value() < 1 || factor->value() > 100)
+    return fail("--slow-rank", expected);
+  for (const SlowRankFlag& other : target)
+    if (other.rank == *rank)
+      return fail("--slow-rank", fmt::format("rank {} is given twice", *rank));
+  target.push_back({.rank = *rank, .factor = *factor});
+  return {};
+}
+
+/// "2.5" for every kind of GPU, or "h100=2.5,h200=3.8".
+Result<void> set_prices(const std::string& text, std::vector<GpuPrice>& target) {
+  const std::string expected = in_quotes(text) +
+                               " is not the price of a GPU for an hour such as 2.5, nor a list by "
+                               "GPU such as h100=2.5,h200=3.8";
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const std::size_t sign = part.find('=');
+    const bool named = sign != std::string::npos;
+    const auto price = parse_rational(named ? part.substr(sign + 1) : part, "--price");
+    const bool lonely = !named && (begin > 0 || end < text.size());
+    if (!price || price->num < 0 || lonely || sign == 0) return fail("--price", expected);
+    target.push_back({.gpu = named ? part.substr(0, sign) : "", .price = *price});
+    begin = end + 1;
+  }
+  return {};
+}
+
+FlagGroup machine_group(SimOptions& o) {
+  const auto jitter = [&o](const std::string& text) { return set_jitter(text, o.jitter); };
+  const auto slow = [&o](const std::string& text) { return add_slow_rank(text, o.slow_ranks); };
+  const auto reserve = [&o](const std::string& text) { return set_reserve(text, o.reserve); };
+  return {.title = "Machine in detail",
+          .flags = {number_flag("--network-gbps", "X",
+                                "Gbit/s of one node's network, all NICs, per direction",
+                                o.network_gbps, 1e-3, 1e6, "a number of Gbit/s from 0.001 to 1e6"),
+                    {.name = "--memory-reserve",
+                     .value = "X",
+                     .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",
+                     .apply = reserve},
+                    {.name = "--jitter",
+                     .value = "X",
+                     .help = "standard deviation of kernel times on every rank: 2% or 0.02 (0)",
+                     .apply = jitter},
+                    {.name = "--slow-rank",
+                     .value = "R:X",
+                     .help = "kernels of rank R take X times as long",
+                     .apply = slow,
+                     .repeatable = true},
+                    integer_flag("--seed", "of the jitter (1)", o.seed, kSeeds),
+                    switch_flag("--by-rank", "simulate every rank, also those that do not differ",
+                                o.by_rank)}};
+}
+
+FlagGroup question_group(SimOptions& o) {
+  const auto explain = [&o](const std::string& text) -> Result<void> {
+    MFSDP_LET(choice, parse_choice<Explain>(text, "--explain"));
+    o.explain = choice;
+    return {};
+  };
+  const auto find = [&o](const std::string& text) -> Result<void> {
+    MFSDP_LET(choice, parse_choice<Find>(text, "--find"));
+    o.find = choice;
+    return {};
+  };
+  const auto tokens = [&o](const std::string& text) { return set_tokens(text, o.tokens); };
+  const auto prices = [&o](const std::string& text) { return set_prices(text, o.prices); };
+  return {.title = "Questions",
+          .flags = {{.name = "--find",
+                     .value = "WHAT",
+                     .help = "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest",
+                     .apply = find},
+                    {.name = "--tokens",
+                     .value = "N",
+                     .help = "tokens to train on (15T): days and GPU-hours",
+                     .apply = tokens},
+                    {.name = "--price",
+                     .value = "X",
+                     .help = "of one GPU for one hour, or h100=X,h200=Y: the cost of --tokens",
+                     .apply = prices},
+                    switch_flag("--require-fit", "exit status 1 if it does not fit", o.require_fit),
+                    {.name = "--explain",
+                     .value = "WHAT",
+                     .help = "memory, layout or critical-path: a longer answer after the text",
+                     .apply = explain},
+                    path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded",
+                              o.budget),
+                    path_flag("--budget-out", "write the run's values as a budget", o.budget_out),
+                    switch_flag("--list-models", "built-in models", o.list_models),
+                    switch_flag("--list-gpus", "GPUs of the catalogue", o.list_gpus),
+                    switch_flag("--list-clusters", "clusters of the catalogue", o.list_clusters)}};
+}
+
+FlagGroup trust_group(SimOptions& o) {
+  const auto calibrate = [&o](const std::string& text) -> Result<void> {
+    MFSDP_LET(path, parse_path(text, "--calibrate"));
+    o.calibrate.push_back(path);
+    return {};
+  };
+  return {
+      .title = "Trust",
+      .flags = {
+          switch_flag("--fidelity", "all measurements there are, against the model", o.fidelity),
+          path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
+          {.name = "--calibrate",
+           .value = "FILE...",
+           .help = "fit measurements: nccl-tests output, GEMM, attention and other tables",
+           .apply = calibrate,
+           .repeatable = true,
+           .takes_several = true},
+          path_flag("--calibrate-out", "the GPU or cluster file that --calibrate writes",
+                    o.calibrate_out)}};
+}
+
+/// What is asked instead of a prediction, by the names of its flags.
+std::vector<std::string> other_questions(const SimOptions& o) {
+  std::vector<std::string> asked;
+  const std::pair<bool, const char*> questions[] = {{o.list_models, "--list-models"},
+                                                    {o.list_gpus, "--list-gpus"},
+                                                    {o.list_clusters, "--list-clusters"},
+                                                    {o.fidelity, "--fidelity"},
+                                                    {!o.calibrate.empty(), "--calibrate"}};
+  for (const auto& [is_asked, name] : questions)
+    if (is_asked) asked.emplace_back(name);
+  return asked;
+}
+
+Result<void> check_questions(const SimOptions& options) {
+  const CommonOptions& common = options.common;
+  const std::vector<std::string> others = other_questions(options);
+  const std::string format(to_string(common.output));
+  if (others.size() > 1)
+    return fail(others[0], "contradicts " + others[1] + "; ask for one of them at a time");
+  const bool lists = options.list_models || options.list_gpus || options.list_clusters;
+  if (lists && common.output != OutputFormat::text && common.output != OutputFormat::md)
+    return fail(others[0], "contradicts --output " + format + "; lists are text or md");
+  if (options.explain && common.output != OutputFormat::text)
+    return fail("--explain", "contradicts --output " + format + "; explanations are text");
+  if (others.empty() && common.model.empty() && !common.plan)
+    return fail("--model", "is missing: name a model (--list-models), a config.json or a --plan");
+  return {};
+}
+
+Result<void> check_pairs(const SimOptions& options) {
+  if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest)
+    return fail("--price", "needs --tokens: how many of them are to be paid for");
+  if (options.calibrate_out && options.calibrate.empty())
+    return fail("--calibrate-out", "needs --calibrate and the measurements to fit");
+  if (options.find && options.common.plan)
+    return fail("--find", "contradicts --plan: there is nothing to choose in a given plan");
+  return {};
+}
+
+}  // namespace
 
 std::vector<FlagGroup> sim_flags(SimOptions& options) {
   std::vector<FlagGroup> groups = common_flags(options.common);
-  const auto explain = [&options](const std::string& text) -> Result<void> {
-    MFSDP_LET(choice, parse_choice<Explain>(text, "--explain"));
-    options.explain = choice;
-    return {};
-  };
-  groups.push_back(
-      {.title = "Questions",
-       .flags = {
-           switch_flag("--list-models", "built-in models", options.list_models),
-           switch_flag("--list-gpus", "GPUs of the catalogue", options.list_gpus),
-           switch_flag("--require-fit", "exit status 1 if it does not fit", options.require_fit),
-           {.name = "--explain",
-            .value = "WHAT",
-            .help = "memory, layout or critical-path: a longer answer after the text",
-            .apply = explain},
-           path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded",
-                     options.budget),
-           path_flag("--budget-out", "write the run's values as a budget", options.budget_out)}});
+  groups.push_back(machine_group(options));
+  groups.push_back(question_group(options));
+  groups.push_back(trust_group(options));
   return groups;
 }
 
@@ -29,22 +249,20 @@ Result<SimOptions> parse_sim_options(const std::vector<std::string>& args) {
   SimOptions options;
   const std::vector<FlagGroup> groups = sim_flags(options);
   MFSDP_LET(given, parse_flags(groups, args));
-  const CommonOptions& common = options.common;
-  if (common.help || common.version) return options;
-  MFSDP_TRY(check_common(common, groups, given));
-  if (options.list_models && options.list_gpus)
-    return fail("--list-models", "contradicts --list-gpus; ask for one list at a time");
-  if (options.explain && common.output != OutputFormat::text)
-    return fail("--explain", "contradicts --output " + std::string(to_string(common.output)) +
-                                 "; explanations are text");
-  const bool asks_for_a_list = options.list_models || options.list_gpus;
-  if (asks_for_a_list && common.output != OutputFormat::text && common.output != OutputFormat::md)
-    return fail(
-        options.list_models ? "--list-models" : "--list-gpus",
-        "contradicts --output " + std::string(to_string(common.output)) + "; lists are text or md");
-  if (!asks_for_a_list && common.model.empty() && !common.plan)
-    return fail("--model", "is missing: name a model (--list-models), a config.json or a --plan");
+  options.given = given;
+  if (options.common.help || options.common.version) return options;
+  MFSDP_TRY(check_common(options.common, groups, given));
+  MFSDP_TRY(check_questions(options));
+  MFSDP_TRY(check_pairs(options));
   return options;
+}
+
+Result<void> check_several(const SimOptions& options, const std::string& several) {
+  for (const char* flag : {"--explain", "--trace", "--memory-trace", "--plan-out", "--budget",
+                           "--budget-out", "--calibrate", "--fidelity"})
+    if (contains(options.given, flag))
+      return fail(flag, "is about one run and contradicts " + several);
+  return {};
 }
 
 HelpText sim_help() {
@@ -55,6 +273,8 @@ HelpText sim_help() {
           {"mfsdp-sim --model llama3_8b --gpus 64", "Llama-3-8B on 64 H100"},
           {"mfsdp-sim --model ./my-model --gpu h200 --recompute full", "a config.json of yours"},
           {"mfsdp-sim --model qwen3_32b --gpus 512 --outer-dp 64", "HSDP: 64 groups of 8"},
+          {"mfsdp-sim --model llama3_8b --gpus 64,128 --micro-batch 1,2,4", "lists: a row each"},
+          {"mfsdp-sim --model llama3_70b --gpus 256 --find fastest", "the best configuration"},
           {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
           {"mfsdp-sim --model llama3_8b --budget limits.toml",
            "for CI: fails where a plan got worse"},

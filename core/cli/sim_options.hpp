@@ -1,8 +1,10 @@
 // The flags of mfsdp-sim: the common ones and its own.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/cli/common_options.hpp"
@@ -18,14 +20,56 @@ struct Names<Explain> {
   static constexpr std::array<std::string_view, 3> values{"memory", "layout", "critical-path"};
 };
 
+/// What to look for.
+enum class Find { max_micro_batch, max_seq_len, min_gpus, fastest, cheapest };
+
+template <>
+struct Names<Find> {
+  static constexpr std::array<std::string_view, 5> values{"max-micro-batch", "max-seq-len",
+                                                          "min-gpus", "fastest", "cheapest"};
+};
+
+/// A rank whose kernels take `factor` times as long.
+struct SlowRankFlag {
+  std::int64_t rank = 0;
+  Rational factor{1, 1};
+};
+
+/// What one GPU costs for one hour.
+struct GpuPrice {
+  std::string gpu;  ///< catalogue name; empty: every kind
+  Rational price{0, 1};
+};
+
+/// Memory to keep free: bytes, or a part of the GPU's memory.
+using Reserve = std::variant<Bytes, Rational>;
+
 struct SimOptions {
   CommonOptions common;
+  std::vector<std::string> given;  ///< names of the flags on the command line
+  // The machine.
+  std::optional<Rational> network_gbps;  ///< of one node, per direction
+  Rational jitter{0, 1};                 ///< standard deviation of kernel times, a fraction
+  std::vector<SlowRankFlag> slow_ranks;
+  std::int64_t seed = 1;
+  bool by_rank = false;
+  Reserve reserve = Bytes(0);
+  // Questions.
+  std::optional<Find> find;
+  std::optional<std::int64_t> tokens;  ///< to train on
+  std::vector<GpuPrice> prices;        ///< empty: not asked
   bool list_models = false;
   bool list_gpus = false;
+  bool list_clusters = false;
   bool require_fit = false;
   std::optional<Explain> explain;
-  std::optional<std::string> budget;      ///< TOML file of limits
-  std::optional<std::string> budget_out;  ///< where to write the run's own values as limits
+  std::optional<std::string> budget;      ///< limits that the run must keep
+  std::optional<std::string> budget_out;  ///< where the run's own values become a budget
+  // Trust.
+  bool fidelity = false;
+  std::optional<std::string> anchor;         ///< a measured run
+  std::vector<std::string> calibrate;        ///< measurements to fit
+  std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
 };
 
 /// All flag groups of mfsdp-sim, bound to `options`.
@@ -33,6 +77,10 @@ struct SimOptions {
 
 /// Reads the arguments (without the program's name) and checks them against each other.
 [[nodiscard]] Result<SimOptions> parse_sim_options(const std::vector<std::string>& args);
+
+/// The error of a flag that asks about one run where there are several (`several`: what asks for
+/// them), as --trace does with a comma list.
+[[nodiscard]] Result<void> check_several(const SimOptions& options, const std::string& several);
 
 /// What --help says around the flags.
 [[nodiscard]] HelpText sim_help();

@@ -141,6 +141,14 @@ Json time_object(const RunResult& result) {
           {"exposed_units", std::move(exposed)}};
 }
 
+Json training_object(const TrainingEstimate& training) {
+  Json object = {{"tokens", training.tokens},
+                 {"seconds", finite(training.seconds)},
+                 {"gpu_hours", finite(training.gpu_hours)}};
+  if (training.cost) object["cost"] = finite(*training.cost);
+  return object;
+}
+
 Json steps_array(const std::vector<StepResult>& steps) {
   Json array = Json::array();
   for (const StepResult& step : steps)
@@ -178,6 +186,7 @@ Json result_object(const RunResult& result) {
                    {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
                    {"all_reduce_bytes", result.traffic.all_reduce.value}}},
                  {"source", result.source}};
+  if (result.training) object["training"] = training_object(*result.training);
   if (result.source == "measured" || !result.steps.empty())
     object["steps"] = steps_array(result.steps);
   return object;

@@ -103,6 +103,14 @@ struct StepResult {
   std::optional<double> grad_norm;
 };
 
+/// What training on a number of tokens takes at the run's speed. Not stored: it follows from it.
+struct TrainingEstimate {
+  std::int64_t tokens = 0;
+  double seconds = 0;
+  double gpu_hours = 0;
+  std::optional<double> cost;  ///< in the currency of the price; none where none was given
+};
+
 struct RunResult {
   std::string tool;
   std::string version;
@@ -122,6 +130,7 @@ struct RunResult {
   MemorySummary memory;
   TimeSummary time;
   TrafficSummary traffic;
+  std::optional<TrainingEstimate> training;  ///< where it was asked for
   std::vector<StepResult> steps;
   std::vector<ExposedUnit> exposed_units;  ///< largest first
   std::vector<OpTime> timeline;            ///< of one step, by start

@@ -3,11 +3,11 @@
 //   contention_probe GPUS
 //
 // The kernels: 24 bf16 products [8192, 28672] = [8192, 4096] [28672, 4096]^T on a warm GPU at its
-// power limit or, rows named stream_*, 100 copies of 1 GiB. With one GPU their neighbours are blocks
-// that only spin and blocks that copy memory; with more, four collectives of 436 MB or, rows named
-// one_*, one of four times that, which all end while the kernels run. Each run beside a neighbour follows one without: `solo` and `beside` are
-// in the same state of heat and power. Prints CSV, times in ms, medians of kRepeats. Exit code 3
-// where CUDA or a library fails.
+// power limit or, rows named stream_*, 100 copies of 1 GiB. With one GPU their neighbours are
+// blocks that only spin and blocks that copy memory; with more, four collectives of 436 MB or, rows
+// named one_*, one of four times that, which all end while the kernels run. Each run beside a
+// neighbour follows one without: `solo` and `beside` are in the same state of heat and power.
+// Prints CSV, times in ms, medians of kRepeats. Exit code 3 where CUDA or a library fails.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -88,7 +88,8 @@ __global__ void copy_once(const uint4* from, uint4* to, std::size_t count) {
 }
 
 /// About normal(0, deviation): a sum of twelve uniforms.
-__global__ void fill(__nv_bfloat16* values, std::size_t count, float deviation, std::uint32_t seed) {
+__global__ void fill(__nv_bfloat16* values, std::size_t count, float deviation,
+                     std::uint32_t seed) {
   for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     std::uint32_t state = static_cast<std::uint32_t>(i) * 2654435761u ^ seed;
@@ -293,9 +294,9 @@ void run_one_gpu() {
   check(cudaMemset(from, 1, kCopyBytes), "cudaMemset");
   for (const void* kernel :
        {reinterpret_cast<const void*>(spin), reinterpret_cast<const void*>(copy)})
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               kNeighbourShared),
-          "cudaFuncSetAttribute");
+    check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kNeighbourShared),
+        "cudaFuncSetAttribute");
   const auto meet = [&] {
     check(cudaStreamSynchronize(streams.compute), "kernels");
     check(cudaMemset(flag, 0, sizeof(int)), "cudaMemset");

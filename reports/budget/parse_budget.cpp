@@ -4,7 +4,7 @@
 #include <limits>
 #include <span>
 
-#include "core/base/rational.hpp"
+#include "core/base/amount.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/base/toml_fields.hpp"
@@ -13,23 +13,6 @@
 
 namespace mfsdp {
 namespace {
-
-struct UnitWord {
-  std::string_view word;
-  std::int64_t size = 1;  ///< in bytes or nanoseconds
-};
-
-constexpr std::array<UnitWord, 9> kByteWords{{{"B", 1},
-                                              {"kB", 1'000},
-                                              {"MB", 1'000'000},
-                                              {"GB", 1'000'000'000},
-                                              {"TB", 1'000'000'000'000},
-                                              {"KiB", std::int64_t{1} << 10},
-                                              {"MiB", std::int64_t{1} << 20},
-                                              {"GiB", std::int64_t{1} << 30},
-                                              {"TiB", std::int64_t{1} << 40}}};
-constexpr std::array<UnitWord, 4> kTimeWords{
-    {{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
 
 std::span<const UnitWord> words_of(MeasureUnit unit) {
   switch (unit) {
@@ -50,23 +33,6 @@ std::string expected(MeasureUnit unit) {
   return integer;
 }
 
-/// "1.5 GiB" -> 1610612736; none unless it means a whole number below 2^63 exactly.
-std::optional<std::int64_t> value_in_words(std::string_view text, MeasureUnit unit) {
-  const std::size_t end = text.find_first_not_of("0123456789.");
-  if (end == 0 || end == std::string_view::npos) return std::nullopt;
-  std::string_view word = text.substr(end);
-  if (word.starts_with(' ')) word.remove_prefix(1);
-  const auto words = words_of(unit);
-  const auto found = std::ranges::find(words, word, &UnitWord::word);
-  const auto number = parse_rational(text.substr(0, end), "");
-  if (found == words.end() || !number) return std::nullopt;
-  const Int128 whole = Int128{number->num} * found->size;
-  if (whole % number->den != 0) return std::nullopt;
-  const Int128 value = whole / number->den;
-  if (value > std::numeric_limits<std::int64_t>::max()) return std::nullopt;
-  return static_cast<std::int64_t>(value);
-}
-
 void read_limit(TomlFields& fields, const BudgetMeasure& measure, Budget& budget) {
   const TomlEntry* entry = fields.find(measure.key());
   if (entry == nullptr) return;
@@ -79,7 +45,7 @@ void read_limit(TomlFields& fields, const BudgetMeasure& measure, Budget& budget
     shown = fmt::format("{}", *real);
   } else if (const auto* text = std::get_if<std::string>(&entry->value)) {
     shown = fmt::format("\"{}\"", printable(std::string_view(*text).substr(0, 60)));
-    most = value_in_words(*text, measure.unit);
+    most = parse_amount(*text, words_of(measure.unit));
   }
   if (most)
     budget.limits.push_back({.key = entry->key, .most = *most, .line = entry->line});

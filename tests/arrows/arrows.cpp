@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 /// Programs that compose rooms: parse flags, call libraries, print.
 constexpr std::array<std::string_view, 4> mains{"sim/main.cpp", "verify/main.cpp",
                                                 "reports/main.cpp", "gpu_backend/main.cpp"};
+/// What a main is made of where it would be too long: the actions of mfsdp-sim.
+constexpr std::string_view actions = "sim/tool";
 constexpr std::array<std::string_view, 4> main_targets{"mfsdp-sim", "mfsdp-verify", "mfsdp-report",
                                                        "mfsdp-exec"};
 
@@ -79,7 +81,9 @@ bool is_under(std::string_view path, std::string_view folder) {
          (path.starts_with(folder) && path.size() > folder.size() && path[folder.size()] == '/');
 }
 
-bool is_main(std::string_view path) { return std::ranges::find(mains, path) != mains.end(); }
+bool is_main(std::string_view path) {
+  return std::ranges::find(mains, path) != mains.end() || is_under(path, actions);
+}
 
 /// A small program beside the CUDA code that measures one fact of a machine.
 bool is_probe(std::string_view path) {

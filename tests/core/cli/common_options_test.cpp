@@ -116,9 +116,6 @@ TEST(CommonOptions, Contradictions) {
   EXPECT_EQ(error_of({"--model", "x", "--gpu", "h200", "--cluster", "c.toml"}),
             "--cluster: contradicts --gpu; the cluster's file names its GPU");
   EXPECT_EQ(error_of({"--plan", "p.json", "--cluster", "c.toml"}), "no error");
-  EXPECT_EQ(error_of({"--model", "x", "--outer-strategy", "optim"}),
-            "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "
-            "groups");
   EXPECT_EQ(error_of({"--model", "x", "--outer-strategy", "no_shard"}), "no error");
   EXPECT_EQ(error_of({"--model", "x", "--explain", "memory", "--output", "csv"}),
             "--explain: contradicts --output csv; explanations are text");

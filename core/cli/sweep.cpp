@@ -1,0 +1,102 @@
+#include "core/cli/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "core/base/quantity.hpp"
+#include "core/cli/format.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Where a list stands among the arguments.
+struct List {
+  std::size_t argument = 0;
+  std::string prefix;  ///< "--gpus=" where flag and value are one argument
+  SweepAxis axis;
+};
+
+Result<std::vector<std::string>> split(const std::string& text, const std::string& flag) {
+  std::vector<std::string> values;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string value = text.substr(begin, end - begin);
+    if (value.empty())
+      return fail(flag, in_quotes(text) + " has an empty value; expected a list like 8,16,32");
+    if (std::ranges::find(values, value) != values.end())
+      return fail(flag, in_quotes(text) + " lists " + in_quotes(value) + " twice");
+    values.push_back(value);
+    begin = end + 1;
+  }
+  return values;
+}
+
+bool is_list(const std::string& value) {
+  std::error_code ignored;
+  return value.find(',') != std::string::npos && !std::filesystem::exists(value, ignored);
+}
+
+/// The list that begins with argument i, if one does.
+Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::size_t i) {
+  const std::string flag = args[i].substr(0, args[i].find('='));
+  if (std::ranges::find(swept_flags(), flag) == swept_flags().end()) return std::nullopt;
+  const bool joined = flag.size() < args[i].size();
+  if (!joined && i + 1 == args.size()) return std::nullopt;
+  const std::string value = joined ? args[i].substr(flag.size() + 1) : args[i + 1];
+  if (!is_list(value)) return std::nullopt;
+  MFSDP_LET(values, split(value, flag));
+  return List{.argument = joined ? i : i + 1,
+              .prefix = joined ? flag + "=" : "",
+              .axis = {.flag = flag, .values = std::move(values)}};
+}
+
+}  // namespace
+
+const std::vector<std::string>& swept_flags() {
+  static const std::vector<std::string> flags{
+      "--model",    "--gpus",           "--gpu",          "--cluster",      "--network-gbps",
+      "--strategy", "--seq-len",        "--micro-batch",  "--global-batch", "--recompute",
+      "--outer-dp", "--outer-strategy", "--reduce-dtype", "--prefetch"};
+  return flags;
+}
+
+std::vector<std::string> Sweep::values(std::size_t i) const {
+  std::vector<std::string> chosen(axes.size());
+  for (std::size_t a = axes.size(); a-- > 0;) {
+    chosen[a] = axes[a].values[i % axes[a].values.size()];
+    i /= axes[a].values.size();
+  }
+  return chosen;
+}
+
+Result<Sweep> expand_lists(const std::vector<std::string>& args) {
+  std::vector<List> lists;
+  Sweep sweep;
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    MFSDP_LET(list, list_at(args, i));
+    if (!list) continue;
+    for (const List& other : lists)
+      if (other.axis.flag == list->axis.flag) return fail(list->axis.flag, "is given twice");
+    count *= list->axis.values.size();
+    if (count > kMostCombinations)
+      return fail(list->axis.flag, fmt::format("the lists make more than {} combinations",
+                                               format_count(std::int64_t{kMostCombinations})));
+    sweep.axes.push_back(list->axis);
+    lists.push_back(*std::move(list));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::string> chosen = args;
+    const std::vector<std::string> values = sweep.values(i);
+    for (std::size_t a = 0; a < lists.size(); ++a)
+      chosen[lists[a].argument] = lists[a].prefix + values[a];
+    sweep.arguments.push_back(std::move(chosen));
+  }
+  return sweep;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,84 @@
+#include "sim/cost/contention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+
+namespace mfsdp {
+namespace {
+
+struct Point {
+  double blocks = 0;
+  double value = 0;
+};
+
+constexpr double kTableSms = 132;  // of the H200 that the tables were measured on
+
+// Speed that large products lose to blocks which only spin: 1 - solo_ms / beside_ms, mean of the
+// runs in h200_occupied_sms.csv. It grows in steps: products spread over fewer SMs leave a ragged
+// last wave, and 4 blocks cost as much as 8.
+constexpr std::array<Point, 12> kOccupancy{{{0, 0},
+                                            {1, 0.0294},
+                                            {2, 0.0631},
+                                            {4, 0.0835},
+                                            {8, 0.0851},
+                                            {9, 0.1057},
+                                            {12, 0.1458},
+                                            {16, 0.2087},
+                                            {20, 0.2146},
+                                            {24, 0.2138},
+                                            {32, 0.3210},
+                                            {48, 0.3931}}};
+
+// Times beside products over times alone, of one long collective: neighbour_ms / alone_ms of the
+// rows one_* in h200_collectives_beside_kernels.csv, mean over all-gather and reduce-scatter in
+// bf16 and fp32. Few blocks cannot hide the longer way to memory that products make.
+constexpr std::array<Point, 3> kRingDrag{{{4, 1.514}, {8, 1.328}, {24, 1.106}}};
+constexpr std::array<Point, 2> kSymmetricDrag{{{8, 1.235}, {9, 1.188}}};
+constexpr double kCopyEngineDrag = 1.926;
+
+// The one number fitted on GEMMs beside collectives. On 8 H200 twelve products take 33.15 ms alone
+// and 35.33 ms beside four all-gathers of 436.2 MB that take 4.83 ms alone (ag_default). Of the
+// 2.18 ms lost, occupancy explains 0.2138 * 1.106 * 4.83 = 1.142. The gathers read and write
+// 4 * 2 * 7/8 * 436.2 MB = 3.053 GB, 0.7204 ms of what a copy sustains (4238 GB/s);
+// 1.038 / 0.7204 = 1.441. More than a share of memory bandwidth: at the power limit every byte
+// moved costs energy that products no longer get.
+constexpr double kTraffic = 1.441;
+
+/// Linear between the points, constant beyond them.
+double at(std::span<const Point> points, double blocks) {
+  if (blocks <= points.front().blocks) return points.front().value;
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    if (blocks > points[i].blocks) continue;
+    const Point& low = points[i - 1];
+    const double part = (blocks - low.blocks) / (points[i].blocks - low.blocks);
+    return low.value + part * (points[i].value - low.value);
+  }
+  return points.back().value;
+}
+
+double drag_of(Transport transport, double blocks) {
+  switch (transport) {
+    case Transport::ring: return at(kRingDrag, blocks);
+    case Transport::symmetric: return at(kSymmetricDrag, blocks);
+    case Transport::copy_engine: return kCopyEngineDrag;
+  }
+  return 1;
+}
+
+std::int64_t parts(double share) {
+  return std::llround(share * static_cast<double>(kContentionUnit));
+}
+
+}  // namespace
+
+Contention contention(const Gpu& gpu, const CollectiveLoad& load) {
+  const double blocks = load.blocks * kTableSms / static_cast<double>(gpu.sms);
+  const double memory = load.bytes / load.duration_ns / gpu.copy_bandwidth();
+  return {.occupancy = parts(at(kOccupancy, blocks)),
+          .traffic = parts(std::min(1.0, kTraffic * memory)),
+          .drag = parts(drag_of(load.transport, blocks))};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,45 @@
+// What a collective takes from kernels that run beside it, and they from it.
+//
+// Three effects, each from a measurement of its own (scenarios/gpus/tables):
+//   occupancy  it holds SMs                        h200_occupied_sms.csv
+//   traffic    the bytes that it moves             h200_overlap.csv, row ag_default alone
+//   drag       it runs slower than on an idle GPU  h200_collectives_beside_kernels.csv
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/quantity.hpp"
+#include "sim/hardware/gpu.hpp"
+
+namespace mfsdp {
+
+/// Shares and rates are parts of this.
+inline constexpr std::int64_t kContentionUnit = 1 << 20;
+
+/// What moves the bytes inside a domain.
+enum class Transport {
+  ring,         ///< NCCL's rings, one block for each channel
+  symmetric,    ///< NCCL's kernels on registered windows
+  copy_engine,  ///< no SM at all
+};
+
+/// A collective as it is when it runs alone.
+struct CollectiveLoad {
+  Transport transport = Transport::ring;
+  double blocks = 0;       ///< SMs that it holds
+  double bytes = 0;        ///< read from and written to this GPU's memory
+  double duration_ns = 0;  ///< above 0
+};
+
+struct Contention {
+  std::int64_t occupancy = 0;           ///< of their speed kernels lose while it is there
+  std::int64_t traffic = 0;             ///< and at its full rate; in proportion to its rate
+  std::int64_t drag = kContentionUnit;  ///< how much longer it takes beside kernels, at least 1
+
+  friend bool operator==(const Contention&, const Contention&) = default;
+};
+
+/// SMs are counted relative to the GPU's, bytes to what a copy sustains on it.
+[[nodiscard]] Contention contention(const Gpu& gpu, const CollectiveLoad& load);
+
+}  // namespace mfsdp

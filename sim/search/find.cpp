@@ -1,0 +1,140 @@
+#include "sim/search/find.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "sim/search/parallel.hpp"
+
+namespace mfsdp {
+namespace {
+
+Tried look_at(std::int64_t value, const AskFor& ask) {
+  Tried tried{.value = value, .impossible = {}, .memory = {}};
+  const auto question = ask(value);
+  const auto program = question ? program_of(*question) : tl::unexpected<Error>(question.error());
+  if (!program) {
+    tried.impossible = program.error();
+    return tried;
+  }
+  tried.memory = footprint(**program, question->costs->cluster().gpu);
+  tried.fits = fits(tried.memory->allocated, *question);
+  return tried;
+}
+
+/// One search for the largest value; remembers what it has looked at.
+class Largest {
+ public:
+  Largest(std::int64_t first, std::int64_t step, const AskFor& ask, const Watch& watch)
+      : first_(first), step_(step), ask_(ask), watch_(watch) {}
+
+  /// The candidate at that place, nothing when the search was stopped.
+  std::optional<Tried> at(std::int64_t place) {
+    for (const Tried& tried : found_.tried)
+      if (tried.value == value(place)) return tried;
+    found_.tried.push_back(look_at(value(place), ask_));
+    if (!watch_(found_.tried.back())) return std::nullopt;
+    return found_.tried.back();
+  }
+
+  [[nodiscard]] bool can_fit(const Tried& tried) const {
+    if (tried.impossible) return false;
+    const auto question = ask_(tried.value);
+    return question && mfsdp::fits(tried.memory->least, *question);
+  }
+
+  [[nodiscard]] std::int64_t value(std::int64_t place) const { return first_ + place * step_; }
+  Found take() { return std::move(found_); }
+  void choose(const Tried& tried) { found_.value = tried.value; }
+
+ private:
+  std::int64_t first_;
+  std::int64_t step_;
+  const AskFor& ask_;
+  const Watch& watch_;
+  Found found_;
+};
+
+}  // namespace
+
+Result<Found> find_largest(std::int64_t first, std::int64_t step, std::int64_t last,
+                           const AskFor& ask, const Watch& watch) {
+  Largest search(first, step, ask, watch);
+  const std::int64_t places = last < first ? 0 : (last - first) / step + 1;
+  if (places == 0) return search.take();
+  const auto start = search.at(0);
+  if (!start) return search.take();
+  if (start->impossible) return tl::unexpected<Error>(*start->impossible);
+
+  // `low` can fit (or is -1), `high` cannot.
+  std::int64_t low = search.can_fit(*start) ? 0 : -1;
+  std::int64_t high = low < 0 ? 0 : places;
+  for (std::int64_t place = 1; low >= 0 && place < places; place *= 2) {
+    const auto tried = search.at(place);
+    if (!tried) return search.take();
+    if (!search.can_fit(*tried)) {
+      high = place;
+      break;
+    }
+    low = place;
+  }
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    const auto tried = search.at(middle);
+    if (!tried) return search.take();
+    (search.can_fit(*tried) ? low : high) = middle;
+  }
+  for (std::int64_t place = low; place >= 0; --place) {
+    const auto tried = search.at(place);
+    if (!tried) break;
+    if (!tried->fits) continue;
+    search.choose(*tried);
+    break;
+  }
+  return search.take();
+}
+
+Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick, unsigned threads,
+                         const AskFor& ask, const Watch& watch) {
+  Found found;
+  std::vector<std::int64_t> order = candidates;
+  if (pick == Pick::last) std::ranges::reverse(order);
+  // A batch at a time: what comes after the answer is not looked at for long.
+  const std::size_t batch = std::max(threads, 1U);
+  for (std::size_t begin = 0; begin < order.size() && !found.value; begin += batch) {
+    const std::size_t size = std::min(batch, order.size() - begin);
+    std::vector<Tried> looked(size);
+    run_in_parallel(
+        size, threads, [&](std::size_t i) { return look_at(order[begin + i], ask); },
+        [&](std::size_t i, Tried&& tried) {
+          looked[i] = std::move(tried);
+          return true;
+        });
+    for (Tried& tried : looked) {
+      if (tried.fits && !found.value) found.value = tried.value;
+      found.tried.push_back(std::move(tried));
+      if (!watch(found.tried.back())) return found;
+    }
+  }
+  const bool none_possible =
+      std::ranges::all_of(found.tried, [](const Tried& t) { return t.impossible.has_value(); });
+  if (none_possible && !found.tried.empty())
+    return tl::unexpected<Error>(*found.tried.front().impossible);
+  return found;
+}
+
+std::vector<std::size_t> pareto_front(const std::vector<TradeOff>& points) {
+  std::vector<std::size_t> order(points.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+    return std::tuple(points[a].memory, -points[a].speed) <
+           std::tuple(points[b].memory, -points[b].speed);
+  });
+  std::vector<std::size_t> front;
+  for (const std::size_t i : order)
+    if (front.empty() || points[i].speed > points[front.back()].speed) front.push_back(i);
+  return front;
+}
+
+}  // namespace mfsdp

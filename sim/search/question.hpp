@@ -1,0 +1,42 @@
+// One configuration on one cluster, and what is asked about it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/plan/config.hpp"
+#include "core/plan/plan.hpp"
+#include "sim/cost/cost_model.hpp"
+#include "sim/predict/predict.hpp"
+
+namespace mfsdp {
+
+struct Question {
+  PlanConfig config;
+  Meta meta;                               ///< of the program that is built
+  std::shared_ptr<const Program> program;  ///< instead of building one; may be null
+  std::shared_ptr<const CostModel> costs;  ///< of a cluster with as many GPUs as the mesh
+  Bytes reserve;                           ///< memory to keep free; part of whether it fits
+};
+
+/// Device memory of a program on a GPU.
+struct Footprint {
+  Bytes allocated;  ///< pools as they are packed, and the runtime
+  Bytes least;      ///< with pools at their lower bounds; grows with micro-batch and sequence
+
+  friend bool operator==(const Footprint&, const Footprint&) = default;
+};
+
+[[nodiscard]] Footprint footprint(const Program& program, const Gpu& gpu);
+
+/// Whether that much memory leaves the reserve free.
+[[nodiscard]] bool fits(Bytes memory, const Question& question);
+
+/// The program that is asked about, built where none was given.
+[[nodiscard]] Result<std::shared_ptr<const Program>> program_of(const Question& question);
+
+/// As predict(), with `fits` and `headroom` after the reserve.
+[[nodiscard]] Result<Prediction> answer(const Question& question);
+
+}  // namespace mfsdp

@@ -1,0 +1,102 @@
+#include "sim/tool/asker.hpp"
+
+#include <fmt/format.h>
+
+#include "core/base/read_file.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/help.hpp"
+#include "core/cli/plan_options.hpp"
+#include "core/plan/plan_json.hpp"
+#include "sim/hardware/cluster.hpp"
+#include "sim/hardware/gpu.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Far above the plan of any built-in model.
+constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
+
+Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
+                           const std::filesystem::path& gpus_dir) {
+  const CommonOptions& common = options.common;
+  if (common.cluster) return load_cluster(*common.cluster, gpus_dir, gpus, common.gpus_per_node);
+  MFSDP_LET(gpu, load_gpu(common.gpu, gpus_dir));
+  return make_cluster(gpu, gpus, common.node_size());
+}
+
+Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
+  if (const auto* bytes = std::get_if<Bytes>(&reserve)) return *bytes;
+  const auto& part = std::get<Rational>(reserve);
+  const Int128 whole = Int128{gpu.capacity.value} * part.num;
+  return Bytes(checked_narrow((whole + part.den - 1) / part.den));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const CostModel>> Asker::costs(const SimOptions& options,
+                                                      std::int64_t gpus) {
+  const CommonOptions& common = options.common;
+  std::optional<std::pair<std::int64_t, std::int64_t>> network;
+  if (options.network_gbps) network.emplace(options.network_gbps->num, options.network_gbps->den);
+  const Machine machine{common.gpu, common.cluster.value_or(""), gpus, common.gpus_per_node,
+                        network};
+  if (const auto known = costs_.find(machine); known != costs_.end()) return known->second;
+  MFSDP_LET(cluster, cluster_of(options, gpus, session_.scenarios / "gpus"));
+  MFSDP_LET(costs, make_cost_model(cluster));
+  return costs_[machine] = std::make_shared<const CostModel>(std::move(costs));
+}
+
+Result<Gpu> Asker::gpu(const SimOptions& options) {
+  MFSDP_LET(cluster, cluster_of(options, 1, session_.scenarios / "gpus"));
+  return std::move(cluster.gpu);
+}
+
+Result<std::int64_t> Asker::gpus_per_node(const SimOptions& options) {
+  // Enough GPUs for whole nodes of any size.
+  constexpr std::int64_t kPlenty = 65536;
+  if (!options.common.cluster) return options.common.node_size();
+  MFSDP_LET(cluster, cluster_of(options, kPlenty, session_.scenarios / "gpus"));
+  return cluster.gpus_per_node;
+}
+
+Result<std::shared_ptr<const Program>> Asker::plan(const std::string& path) {
+  if (const auto known = plans_.find(path); known != plans_.end()) return known->second;
+  MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
+  MFSDP_LET(program, program_from_json(text, path));
+  if (const auto valid = validate(program.config); !valid)
+    return fail(path + ": config", valid.error().message());
+  const std::string hash = plan_hash(program);
+  if (!program.meta.stored_hash.empty() && program.meta.stored_hash != hash)
+    session_.err << fmt::format(
+        "{}: note: {}: the plan was changed since it was written, its hash is {}\n", kTool,
+        printable(path), hash);
+  return plans_[path] = std::make_shared<const Program>(std::move(program));
+}
+
+Result<const NamedModel*> Asker::model(const std::string& name) {
+  if (const auto known = models_.find(name); known != models_.end()) return &known->second;
+  MFSDP_LET(model, load_model(name, session_.scenarios / "models"));
+  return &(models_[name] = std::move(model));
+}
+
+Result<Question> Asker::question(const SimOptions& options) {
+  const CommonOptions& common = options.common;
+  Question question;
+  if (common.plan) {
+    MFSDP_LET(program, plan(*common.plan));
+    question.config = program->config;
+    question.program = program;
+  } else {
+    MFSDP_LET(named, model(common.model));
+    MFSDP_LET(config, make_plan_config(common, named->shape));
+    question.config = std::move(config);
+    question.meta = {
+        .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
+  }
+  MFSDP_LET(prices, costs(options, question.config.mesh.world_size()));
+  question.costs = prices;
+  question.reserve = reserve_of(options.reserve, prices->cluster().gpu);
+  return question;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,44 @@
+// From flags to questions. What many questions share is read once: models, tables, cost models.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "core/base/error.hpp"
+#include "core/cli/sim_options.hpp"
+#include "core/model/hf_config.hpp"
+#include "sim/search/question.hpp"
+#include "sim/tool/session.hpp"
+
+namespace mfsdp {
+
+class Asker {
+ public:
+  explicit Asker(const Session& session) : session_(session) {}
+
+  /// The question that the options ask: of the configuration that they describe, or of --plan.
+  [[nodiscard]] Result<Question> question(const SimOptions& options);
+
+  /// The GPU that the options name, and how many of them make a node.
+  [[nodiscard]] Result<Gpu> gpu(const SimOptions& options);
+  [[nodiscard]] Result<std::int64_t> gpus_per_node(const SimOptions& options);
+
+ private:
+  /// What a cost model depends on.
+  using Machine = std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
+                             std::optional<std::pair<std::int64_t, std::int64_t>>>;
+
+  Result<std::shared_ptr<const CostModel>> costs(const SimOptions& options, std::int64_t gpus);
+  Result<std::shared_ptr<const Program>> plan(const std::string& path);
+  Result<const NamedModel*> model(const std::string& name);
+
+  Session session_;
+  std::map<std::string, NamedModel> models_;
+  std::map<std::string, std::shared_ptr<const Program>> plans_;
+  std::map<Machine, std::shared_ptr<const CostModel>> costs_;
+};
+
+}  // namespace mfsdp

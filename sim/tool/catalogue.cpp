@@ -1,0 +1,68 @@
+#include "sim/tool/catalogue.hpp"
+
+#include <filesystem>
+
+#include "core/cli/format.hpp"
+#include "core/cli/table.hpp"
+#include "core/model/hf_config.hpp"
+#include "core/model/model.hpp"
+#include "sim/hardware/cluster.hpp"
+#include "sim/hardware/gpu.hpp"
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<Table> models_table(const fs::path& scenarios) {
+  Table table{.columns = {{"model"},
+                          {"parameters", Align::right},
+                          {"layers", Align::right},
+                          {"hidden", Align::right},
+                          {"heads", Align::right},
+                          {"kv heads", Align::right},
+                          {"vocabulary", Align::right},
+                          {"max sequence", Align::right}},
+              .rows = {}};
+  MFSDP_LET(names, list_models(scenarios / "models"));
+  for (const std::string& name : names) {
+    MFSDP_LET(model, load_model(name, scenarios / "models"));
+    const ModelShape& shape = model.shape;
+    table.rows.push_back({name, format_count(make_model(shape, DType::bf16).parameter_count()),
+                          format_count(shape.layers), format_count(shape.hidden),
+                          format_count(shape.heads), format_count(shape.kv_heads),
+                          format_count(shape.vocab), format_count(shape.max_seq_len)});
+  }
+  return table;
+}
+
+Result<Table> gpus_table(const fs::path& scenarios) {
+  Table table{.columns = {{"gpu"},
+                          {"title"},
+                          {"GiB", Align::right},
+                          {"bf16 TFLOP/s", Align::right},
+                          {"memory GB/s", Align::right},
+                          {"link GB/s", Align::right},
+                          {"GPUs linked", Align::right},
+                          {"calibration"}},
+              .rows = {}};
+  MFSDP_LET(names, list_gpus(scenarios / "gpus"));
+  for (const std::string& name : names) {
+    MFSDP_LET(gpu, load_gpu(name, scenarios / "gpus"));
+    table.rows.push_back({name, gpu.title, format_gib(gpu.capacity), format_real(gpu.bf16, 0),
+                          format_real(gpu.memory_bandwidth, 0), format_real(gpu.link_bandwidth, 0),
+                          format_count(gpu.domain), gpu.calibration});
+  }
+  return table;
+}
+
+}  // namespace
+
+Result<std::string> catalogue(const SimOptions& options, const Session& session) {
+  MFSDP_LET(table,
+            options.list_models ? models_table(session.scenarios) : gpus_table(session.scenarios));
+  return options.common.output == OutputFormat::md ? render_markdown_table(table)
+                                                   : render_table(table);
+}
+
+}  // namespace mfsdp

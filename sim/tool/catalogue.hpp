@@ -1,0 +1,15 @@
+// --list-models, --list-gpus, --list-clusters.
+#pragma once
+
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/cli/sim_options.hpp"
+#include "sim/tool/session.hpp"
+
+namespace mfsdp {
+
+/// The table that the options ask for, text or Markdown.
+[[nodiscard]] Result<std::string> catalogue(const SimOptions& options, const Session& session);
+
+}  // namespace mfsdp

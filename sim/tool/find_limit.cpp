@@ -1,0 +1,247 @@
+#include "sim/tool/find_limit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/cli/format.hpp"
+#include "core/cli/output.hpp"
+#include "core/cli/progress.hpp"
+#include "core/cli/table.hpp"
+#include "core/cli/text_style.hpp"
+#include "core/plan/result_json.hpp"
+#include "sim/search/find.hpp"
+#include "sim/tool/asker.hpp"
+#include "sim/tool/run_store.hpp"
+#include "sim/tool/training.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostMicroBatch = 1'048'576;
+constexpr std::int64_t kTokenStep = 256;  // sequence lengths are multiples of it
+constexpr std::int64_t kMostTokens = 16'777'216;
+constexpr std::int64_t kMostGpus = 16'384;  // 2,048 nodes of 8, where --gpus sets no limit
+constexpr std::size_t kShown = 12;
+
+/// One search and its end.
+struct Finding {
+  std::vector<std::string> values;  ///< of the axes
+  Found found;
+  Bytes capacity;                ///< of the GPU
+  std::optional<RunResult> run;  ///< of the value found
+};
+
+const char* unit_of(Find what) {
+  switch (what) {
+    case Find::max_micro_batch: return "micro-batch";
+    case Find::max_seq_len: return "sequence length";
+    default: return "GPUs";
+  }
+}
+
+SimOptions with_value(SimOptions options, std::int64_t value) {
+  CommonOptions& common = options.common;
+  switch (*options.find) {
+    case Find::max_micro_batch: common.micro_batch = value; break;
+    case Find::max_seq_len: common.seq_len = value; break;
+    default: common.gpus = value; break;
+  }
+  return options;
+}
+
+/// Micro-batches that divide the global batch: few, and each has its own number of microbatches.
+std::vector<std::int64_t> dividing(std::int64_t global_batch, std::int64_t gpus) {
+  std::vector<std::int64_t> candidates;
+  const std::int64_t per_gpu = global_batch / gpus;
+  for (std::int64_t m = 1; m <= per_gpu / m; ++m) {
+    if (per_gpu % m != 0) continue;
+    candidates.push_back(m);
+    if (m != per_gpu / m) candidates.push_back(per_gpu / m);
+  }
+  std::ranges::sort(candidates);
+  std::erase_if(candidates, [](std::int64_t m) { return m > kMostMicroBatch; });
+  return candidates;
+}
+
+/// Numbers of GPUs worth asking for: powers of two in one node, then whole nodes.
+std::vector<std::int64_t> gpu_counts(const SimOptions& options, std::int64_t per_node) {
+  const bool limited = contains(options.given, "--gpus") || contains(options.given, "--world-size");
+  const std::int64_t most = limited ? options.common.gpus : kMostGpus;
+  std::vector<std::int64_t> counts;
+  for (std::int64_t n = 1; n < per_node && n <= most; n *= 2) counts.push_back(n);
+  for (std::int64_t n = per_node; n <= most; n += per_node) counts.push_back(n);
+  return counts;
+}
+
+Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch) {
+  const AskFor ask = [&](std::int64_t value) { return asker.question(with_value(options, value)); };
+  const CommonOptions& common = options.common;
+  const unsigned threads = std::thread::hardware_concurrency();
+  switch (*options.find) {
+    case Find::max_micro_batch:
+      if (common.global_batch) {
+        const auto candidates = dividing(*common.global_batch, common.gpus);
+        if (candidates.empty()) return find_largest(1, 1, 1, ask, watch);  // says what is wrong
+        return find_among(candidates, Pick::last, threads, ask, watch);
+      }
+      return find_largest(1, 1, kMostMicroBatch, ask, watch);
+    case Find::max_seq_len: return find_largest(kTokenStep, kTokenStep, kMostTokens, ask, watch);
+    default: {
+      MFSDP_LET(per_node, asker.gpus_per_node(options));
+      return find_among(gpu_counts(options, per_node), Pick::first, threads, ask, watch);
+    }
+  }
+}
+
+/// The candidate beyond the limit that came closest: why the value found is the limit.
+const Tried* next_beyond(const Finding& finding, Find what) {
+  const Tried* next = nullptr;
+  for (const Tried& tried : finding.found.tried) {
+    if (!tried.memory || tried.fits) continue;
+    const bool closer = next == nullptr || (what == Find::min_gpus ? tried.value > next->value
+                                                                   : tried.value < next->value);
+    const bool beyond =
+        !finding.found.value || (what == Find::min_gpus ? tried.value < *finding.found.value
+                                                        : tried.value > *finding.found.value);
+    if (closer && beyond) next = &tried;
+  }
+  return next;
+}
+
+std::string reason(const Finding& finding, Find what) {
+  const Tried* next = next_beyond(finding, what);
+  if (next == nullptr) return "no candidate beyond it is possible";
+  return fmt::format("{} {} would allocate {} of {} GiB", unit_of(what), format_count(next->value),
+                     format_gib(next->memory->allocated), format_gib(finding.capacity));
+}
+
+std::string tried_table(const Finding& finding, Find what) {
+  Table table{.columns = {{unit_of(what), Align::right}, {"GiB", Align::right}, {""}}, .rows = {}};
+  std::vector<Tried> tried = finding.found.tried;
+  std::ranges::sort(tried, {}, &Tried::value);
+  for (const Tried& one : tried)
+    table.rows.push_back({format_count(one.value),
+                          one.memory ? format_gib(one.memory->allocated) : "",
+                          one.impossible ? "not possible"
+                          : one.fits     ? "fits"
+                                         : "does not fit"});
+  if (table.rows.size() > kShown) {
+    // Those around the answer say most.
+    const auto answer = static_cast<std::size_t>(std::ranges::count_if(
+        tried, [&](const Tried& t) { return t.value < finding.found.value.value_or(0); }));
+    const std::size_t begin =
+        std::min(answer > kShown / 2 ? answer - kShown / 2 : 0, table.rows.size() - kShown);
+    const auto first = table.rows.begin() + static_cast<std::ptrdiff_t>(begin);
+    table.rows = {first, first + static_cast<std::ptrdiff_t>(kShown)};
+  }
+  return render_table(table);
+}
+
+std::string labelled(const Sweep& sweep, const Finding& finding) {
+  std::string text;
+  for (std::size_t a = 0; a < sweep.axes.size(); ++a)
+    text += fmt::format("{}{} {}", a == 0 ? "" : " ", sweep.axes[a].flag, finding.values[a]);
+  return text.empty() ? "" : text + ": ";
+}
+
+std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions& options,
+                    const std::string& stored) {
+  const Find what = *options.find;
+  const std::string label = labelled(sweep, finding);
+  const std::string name(to_string(what));
+  if (!finding.found.value)
+    return fmt::format("{}{}: nothing fits; {}\n", label, name, reason(finding, what));
+  return fmt::format("{}{} is {}: {}\nTried {}:\n{}\n", label, name,
+                     format_count(*finding.found.value), reason(finding, what),
+                     format_count(std::ssize(finding.found.tried)), tried_table(finding, what)) +
+         render_runs({&*finding.run, 1}, OutputFormat::text, style_of(describe_stdout()), stored);
+}
+
+Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& options) {
+  Json object = {{"schema", "mfsdp.find/1"}, {"find", std::string(to_string(*options.find))}};
+  for (std::size_t a = 0; a < sweep.axes.size(); ++a)
+    object["axes"][sweep.axes[a].flag.substr(2)] = finding.values[a];
+  object["value"] = finding.found.value ? Json(*finding.found.value) : Json(nullptr);
+  Json tried = Json::array();
+  for (const Tried& one : finding.found.tried) {
+    Json entry = {{"value", one.value}, {"fits", one.fits}};
+    if (one.memory) entry["allocated_bytes"] = one.memory->allocated.value;
+    if (one.impossible) entry["impossible"] = one.impossible->message();
+    tried.push_back(std::move(entry));
+  }
+  object["tried"] = std::move(tried);
+  object["winner"] = finding.run ? Json::parse(to_json_line(*finding.run)) : Json(nullptr);
+  return object;
+}
+
+void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOptions& options,
+           const Session& session, const std::string& stored) {
+  const OutputFormat format = options.common.output;
+  if (format == OutputFormat::text) {
+    bool first = true;
+    for (const Finding& finding : findings) {
+      session.out << (first ? "" : "\n") << as_text(sweep, finding, options, stored);
+      first = false;
+    }
+  } else if (format == OutputFormat::json || format == OutputFormat::jsonl) {
+    Json all = Json::array();
+    for (const Finding& finding : findings) all.push_back(as_json(sweep, finding, options));
+    if (format == OutputFormat::jsonl)
+      for (const Json& one : all) session.out << one.dump() << "\n";
+    else
+      session.out << (all.size() == 1 ? all.front() : all).dump(2) << "\n";
+  } else {
+    std::vector<RunResult> runs;
+    for (const Finding& finding : findings)
+      if (finding.run) runs.push_back(*finding.run);
+    session.out << render_runs(runs, format, style_of(describe_stdout()), stored);
+  }
+}
+
+}  // namespace
+
+Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const Session& session) {
+  Asker asker(session);
+  RunStore store(options.common, session);
+  std::vector<Finding> findings;
+  {
+    Progress progress(session.err, "plans", 0);
+    std::int64_t looked = 0;
+    const Watch watch = [&](const Tried&) {
+      progress.at(++looked);
+      return !session.interrupted.load();
+    };
+    for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
+      MFSDP_LET(one, parse_sim_options(sweep.arguments[i]));
+      Finding finding{.values = sweep.values(i), .found = {}, .capacity = {}, .run = {}};
+      MFSDP_LET(found, search(one, asker, watch));
+      finding.found = std::move(found);
+      MFSDP_LET(gpu, asker.gpu(one));
+      finding.capacity = gpu.capacity;
+      if (finding.found.value) {
+        MFSDP_LET(question, asker.question(with_value(one, *finding.found.value)));
+        MFSDP_LET(prediction, answer(question));
+        sign(prediction.run, options.common);
+        MFSDP_TRY(store.save({&prediction.run, 1}));
+        estimate_training(prediction.run, options);
+        finding.run = std::move(prediction.run);
+      }
+      findings.push_back(std::move(finding));
+    }
+  }
+  print(sweep, findings, options, session, store.note());
+  if (session.interrupted) return ExitCode::interrupted;
+  const bool all =
+      std::ranges::all_of(findings, [](const Finding& f) { return f.run.has_value(); });
+  return all ? ExitCode::good : ExitCode::negative;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,15 @@
+// --find max-micro-batch, max-seq-len and min-gpus.
+#pragma once
+
+#include "core/base/error.hpp"
+#include "core/cli/exit_code.hpp"
+#include "core/cli/sim_options.hpp"
+#include "core/cli/sweep.hpp"
+#include "sim/tool/session.hpp"
+
+namespace mfsdp {
+
+[[nodiscard]] Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options,
+                                          const Session& session);
+
+}  // namespace mfsdp

@@ -1,0 +1,16 @@
+#include "sim/tool/find_run.hpp"
+
+#include "core/cli/path_check.hpp"
+#include "sim/tool/find_best.hpp"
+#include "sim/tool/find_limit.hpp"
+
+namespace mfsdp {
+
+Result<ExitCode> run_find(const Sweep& sweep, const SimOptions& options, const Session& session) {
+  MFSDP_TRY(check_several(options, "--find"));
+  MFSDP_TRY(check_paths(options.common, session.scenarios));
+  const bool best = options.find == Find::fastest || options.find == Find::cheapest;
+  return best ? find_best(sweep, options, session) : find_limit(sweep, options, session);
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,141 @@
+#include "sim/tool/one_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/atomic_file.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/explain.hpp"
+#include "core/cli/format.hpp"
+#include "core/cli/output.hpp"
+#include "core/cli/path_check.hpp"
+#include "core/cli/table.hpp"
+#include "core/cli/text_style.hpp"
+#include "core/plan/plan_json.hpp"
+#include "core/recipe/module_tree.hpp"
+#include "reports/budget/budget.hpp"
+#include "reports/trace/chrome_trace.hpp"
+#include "sim/engine/critical_path.hpp"
+#include "sim/tool/asker.hpp"
+#include "sim/tool/run_store.hpp"
+
+namespace mfsdp {
+namespace {
+
+Result<void> write_files(const CommonOptions& options, const Program& program,
+                         const RunResult& run) {
+  if (options.plan_out)
+    MFSDP_TRY(write_file_atomically(*options.plan_out, to_canonical_json(program) + "\n"));
+  if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace));
+  if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
+  return {};
+}
+
+/// The largest shares of a path; what is left is one row.
+std::string shares_table(const std::string& title, const std::vector<PathShare>& shares,
+                         Nanos length) {
+  constexpr std::size_t rows = 8;
+  Table table{.columns = {{title}, {"time", Align::right}, {"share", Align::right}}, .rows = {}};
+  const auto add = [&](const std::string& name, Nanos time) {
+    const double whole = static_cast<double>(std::max<std::int64_t>(length.value, 1));
+    table.rows.push_back(
+        {name, format_duration(time), format_percent(static_cast<double>(time.value) / whole)});
+  };
+  Nanos rest;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (i < rows)
+      add(shares[i].name, shares[i].time);
+    else
+      rest += shares[i].time;
+  }
+  if (shares.size() > rows) add(fmt::format("{} others", shares.size() - rows), rest);
+  return render_table(table);
+}
+
+std::string explain_critical_path(const CriticalPath& path) {
+  return fmt::format(
+      "Critical path: {} ops, {}; the largest share is of {}.{}\n\n{}\n{}",
+      format_count(std::ssize(path.ops)), format_duration(path.length),
+      path.bounding_unit.empty() ? "nothing" : path.bounding_unit,
+      path.abridged ? "\nRepeated microbatches are counted twice: the step is too long to keep."
+                    : "",
+      shares_table("kind", path.by_kind, path.length),
+      shares_table("unit", path.by_unit, path.length));
+}
+
+std::string explanation(Explain what, const Program& program, const Prediction& prediction) {
+  switch (what) {
+    case Explain::memory: return explain_memory(prediction.run);
+    case Explain::layout:
+      return module_tree_text(make_model(program.config.model, program.config.param_dtype)) + "\n" +
+             explain_layout(program);
+    case Explain::critical_path: break;
+  }
+  const Plan* plan = program.find_plan(predicted_plan);
+  return explain_critical_path(critical_path(program, *plan, prediction.simulation));
+}
+
+/// The run's output with the budget's report, for which a CSV, being one table, has no place.
+std::string with_budget(std::string output, OutputFormat format, const BudgetReport& report) {
+  switch (format) {
+    case OutputFormat::text: return output + "\n" + render_budget_text(report);
+    case OutputFormat::md: return output + "\n" + render_budget_markdown(report);
+    case OutputFormat::json:
+    case OutputFormat::jsonl: return add_budget(output, report);
+    case OutputFormat::csv: break;
+  }
+  return output;
+}
+
+/// The budget's lines on `err`, and the run's output with its report.
+std::string judged(std::string output, OutputFormat format, const BudgetReport& report,
+                   std::ostream& err) {
+  for (const std::string& line : exceeded_lines(report)) err << kTool << ": " << line << "\n";
+  if (format == OutputFormat::csv)
+    for (const std::string& note : report.notes)
+      err << fmt::format("{}: note: {}: {}\n", kTool, printable(report.file), note);
+  return with_budget(std::move(output), format, report);
+}
+
+}  // namespace
+
+Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
+  const CommonOptions& common = options.common;
+  MFSDP_TRY(check_paths(
+      common, session.scenarios,
+      {.read = {{"--budget", options.budget}}, .written = {{"--budget-out", options.budget_out}}}));
+  std::optional<Budget> budget;
+  if (options.budget) {
+    MFSDP_LET(loaded, load_budget(*options.budget));
+    budget = std::move(loaded);
+  }
+  Asker asker(session);
+  MFSDP_LET(question, asker.question(options));
+  MFSDP_LET(program, program_of(question));
+  question.program = program;
+  MFSDP_LET(prediction, answer(question));
+  RunResult& run = prediction.run;
+  sign(run, common);
+  const std::string longer =
+      options.explain ? "\n" + explanation(*options.explain, *program, prediction) : "";
+  MFSDP_TRY(write_files(common, *program, run));
+  if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));
+  RunStore store(common, session);
+  MFSDP_TRY(store.save({&run, 1}));
+  std::string text =
+      render_runs({&run, 1}, common.output, style_of(describe_stdout()), store.note());
+  bool good = run.memory.fits || !options.require_fit;
+  if (budget) {
+    const BudgetReport report = check_budget(*budget, run);
+    text = judged(std::move(text), common.output, report, session.err);
+    good = good && report.passes();
+  }
+  session.out << text << longer;
+  return good ? ExitCode::good : ExitCode::negative;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,149 @@
+#include "sim/tool/sweep_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "core/cli/output.hpp"
+#include "core/cli/path_check.hpp"
+#include "core/cli/progress.hpp"
+#include "core/cli/text_style.hpp"
+#include "sim/search/parallel.hpp"
+#include "sim/tool/asker.hpp"
+#include "sim/tool/run_store.hpp"
+#include "sim/tool/sweep_table.hpp"
+#include "sim/tool/training.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Runs that are stored in one transaction.
+constexpr std::size_t kBatch = 100;
+
+std::vector<RunResult> runs_of(const std::vector<SweepRow>& rows) {
+  std::vector<RunResult> runs;
+  for (const SweepRow& row : rows)
+    if (row.run) runs.push_back(*row.run);
+  return runs;
+}
+
+/// The row with what its question comes to.
+SweepRow predicted(const SweepRow& asked, Predict what) {
+  SweepRow row = asked;
+  Question question = *asked.question;
+  const auto program = program_of(question);
+  if (!program) {
+    row.impossible = program.error();
+    return row;
+  }
+  question.program = *program;
+  const Footprint memory = footprint(**program, question.costs->cluster().gpu);
+  if (what == Predict::what_fits && !fits(memory.allocated, question)) {
+    row.memory = memory;
+    return row;
+  }
+  auto prediction = answer(question);
+  if (!prediction) {
+    row.impossible = prediction.error();
+    return row;
+  }
+  row.run = std::move(prediction->run);
+  row.run->timeline.clear();
+  row.run->memory_timeline.clear();
+  return row;
+}
+
+/// What the rows cannot say in formats that hold runs alone.
+void report_impossible(const std::vector<SweepRow>& rows, const Session& session) {
+  const auto first =
+      std::ranges::find_if(rows, [](const SweepRow& r) { return r.impossible.has_value(); });
+  if (first == rows.end()) return;
+  const auto count =
+      std::ranges::count_if(rows, [](const SweepRow& r) { return r.impossible.has_value(); });
+  session.err << fmt::format(
+      "{}: note: {} of {} combinations are not possible, the first because "
+      "{}\n",
+      kTool, count, rows.size(), first->impossible->message());
+}
+
+}  // namespace
+
+Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& session) {
+  Asker asker(session);
+  std::vector<SweepRow> rows;
+  for (std::size_t i = 0; i < sweep.arguments.size(); ++i) {
+    MFSDP_LET(options, parse_sim_options(sweep.arguments[i]));
+    SweepRow row{
+        .values = sweep.values(i), .question = {}, .impossible = {}, .memory = {}, .run = {}};
+    auto question = asker.question(options);
+    if (question)
+      row.question = *std::move(question);
+    else if (question.error().fault == Fault::environment)
+      return tl::unexpected<Error>(question.error());
+    else
+      row.impossible = question.error();
+    rows.push_back(std::move(row));
+  }
+  if (std::ranges::all_of(rows, [](const SweepRow& row) { return row.impossible.has_value(); }))
+    return tl::unexpected<Error>(*rows.front().impossible);
+  return rows;
+}
+
+Result<bool> predict_rows(std::vector<SweepRow>& rows, const SimOptions& options,
+                          const Session& session, Predict what, std::string& stored) {
+  std::vector<std::size_t> asked;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].question) asked.push_back(i);
+
+  Progress progress(session.err, "configurations", std::ssize(asked));
+  RunStore store(options.common, session);
+  std::vector<RunResult> batch;
+  std::optional<Error> fault;
+  std::int64_t done = 0;
+  run_in_parallel(
+      asked.size(), std::thread::hardware_concurrency(),
+      [&](std::size_t i) { return predicted(rows[asked[i]], what); },
+      [&](std::size_t i, SweepRow&& row) {
+        progress.at(++done);
+        if (row.run) {
+          sign(*row.run, options.common);
+          batch.push_back(*row.run);
+        }
+        rows[asked[i]] = std::move(row);
+        if (batch.size() >= kBatch) {
+          if (const auto saved = store.save(batch); !saved) fault = saved.error();
+          batch.clear();
+        }
+        return !fault && !session.interrupted;
+      });
+  if (fault) return tl::unexpected<Error>(*fault);
+  MFSDP_TRY(store.save(batch));
+  stored = store.note();
+  return !session.interrupted;
+}
+
+Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const Session& session) {
+  MFSDP_TRY(check_several(options, "a comma list of " + sweep.axes.front().flag));
+  MFSDP_TRY(check_paths(options.common, session.scenarios));
+  MFSDP_LET(rows, sweep_rows(sweep, session));
+  std::string stored;
+  MFSDP_LET(whole, predict_rows(rows, options, session, Predict::everything, stored));
+  for (SweepRow& row : rows)
+    if (row.run) estimate_training(*row.run, options);
+
+  const OutputFormat format = options.common.output;
+  if (format == OutputFormat::text || format == OutputFormat::md) {
+    session.out << sweep_table(sweep, rows, format, stored);
+  } else {
+    report_impossible(rows, session);
+    session.out << render_runs(runs_of(rows), format, style_of(describe_stdout()), stored);
+  }
+  if (!whole) return ExitCode::interrupted;
+  const bool all_fit = std::ranges::all_of(
+      rows, [](const SweepRow& row) { return row.impossible || row.run->memory.fits; });
+  return options.require_fit && !all_fit ? ExitCode::negative : ExitCode::good;
+}
+
+}  // namespace mfsdp

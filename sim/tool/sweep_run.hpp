@@ -1,0 +1,42 @@
+// Comma lists: every combination predicted on all cores, a row each.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/cli/exit_code.hpp"
+#include "core/cli/sim_options.hpp"
+#include "core/cli/sweep.hpp"
+#include "core/plan/result.hpp"
+#include "sim/search/question.hpp"
+#include "sim/tool/session.hpp"
+
+namespace mfsdp {
+
+/// A combination and what became of it.
+struct SweepRow {
+  std::vector<std::string> values;  ///< one for each axis
+  std::optional<Question> question;
+  std::optional<Error> impossible;  ///< why there is no such configuration
+  std::optional<Footprint> memory;  ///< where it was not predicted since it does not fit
+  std::optional<RunResult> run;     ///< without its timelines; none where interrupted
+};
+
+/// Asks each combination's question; those that make no configuration are rows all the same.
+/// Errors: flags that are wrong by themselves, and the first combination's where none is possible.
+[[nodiscard]] Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& session);
+
+enum class Predict { everything, what_fits };
+
+/// Predicts the questions, stores the runs, and keeps them in the rows; `stored` says where. False
+/// when interrupted.
+[[nodiscard]] Result<bool> predict_rows(std::vector<SweepRow>& rows, const SimOptions& options,
+                                        const Session& session, Predict what, std::string& stored);
+
+[[nodiscard]] Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options,
+                                         const Session& session);
+
+}  // namespace mfsdp

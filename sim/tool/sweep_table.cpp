@@ -1,0 +1,136 @@
+#include "sim/tool/sweep_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "core/base/text.hpp"
+#include "core/cli/format.hpp"
+#include "sim/search/find.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr double kSecondsPerDay = 86400;
+
+/// "--seq-len" -> "seq-len"
+std::string title_of(const SweepAxis& axis) { return axis.flag.substr(2); }
+
+bool has_training(const std::vector<SweepRow>& rows) {
+  return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->training; });
+}
+
+bool has_cost(const std::vector<SweepRow>& rows) {
+  return std::ranges::any_of(
+      rows, [](const SweepRow& r) { return r.run && r.run->training && r.run->training->cost; });
+}
+
+void add_run(std::vector<std::string>& cells, const RunResult& run) {
+  cells.insert(cells.end(),
+               {run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
+                run.memory.headroom.value < 0 ? "-" + format_gib(Bytes(0) - run.memory.headroom)
+                                              : format_gib(run.memory.headroom),
+                format_duration(run.time.step), format_duration(run.time.exposed_communication),
+                format_rate(run.time.tokens_per_second_per_gpu), format_percent(run.time.mfu)});
+}
+
+void add_training(std::vector<std::string>& cells, const std::optional<TrainingEstimate>& training,
+                  bool cost) {
+  if (!training) return;
+  cells.push_back(format_real(training->seconds / kSecondsPerDay, 1));
+  cells.push_back(format_real(training->gpu_hours, 0));
+  if (cost) cells.push_back(training->cost ? format_real(*training->cost, 0) : "n/a");
+}
+
+/// How many rows came to what, and the reason of the first that is not possible.
+std::string counts_of(const std::vector<SweepRow>& rows) {
+  std::int64_t fit = 0;
+  std::int64_t too_large = 0;
+  std::int64_t impossible = 0;
+  const SweepRow* first = nullptr;
+  for (const SweepRow& row : rows) {
+    if (row.impossible) {
+      ++impossible;
+      if (first == nullptr) first = &row;
+    } else if (row.run) {
+      ++(row.run->memory.fits ? fit : too_large);
+    }
+  }
+  std::string text =
+      fmt::format("{} of {} combinations fit", format_count(fit), format_count(std::ssize(rows)));
+  if (too_large > 0) text += fmt::format(", {} do not", format_count(too_large));
+  if (impossible > 0)
+    text += fmt::format(", {} are not possible (the first because {})", format_count(impossible),
+                        printable(first->impossible->message()));
+  const std::int64_t missing = std::ssize(rows) - fit - too_large - impossible;
+  if (missing > 0) text += fmt::format("; interrupted, {} not predicted", format_count(missing));
+  return text + ".";
+}
+
+}  // namespace
+
+std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
+  std::vector<std::size_t> places;
+  std::vector<TradeOff> points;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].run || !rows[i].run->memory.fits) continue;
+    places.push_back(i);
+    points.push_back({.memory = rows[i].run->memory.allocated,
+                      .speed = rows[i].run->time.tokens_per_second_per_gpu});
+  }
+  std::vector<std::size_t> front = pareto_front(points);
+  for (std::size_t& place : front) place = places[place];
+  return front;
+}
+
+Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
+                 std::span<const std::size_t> places) {
+  Table table;
+  for (const SweepAxis& axis : sweep.axes) table.columns.push_back({title_of(axis)});
+  for (const char* title : {"fits", "GiB", "free GiB", "step", "exposed", "tokens/s/GPU", "MFU"})
+    table.columns.push_back(
+        {title, std::string_view(title) == "fits" ? Align::left : Align::right});
+  const bool cost = has_cost(rows);
+  if (has_training(rows)) {
+    table.columns.push_back({"days", Align::right});
+    table.columns.push_back({"GPU-hours", Align::right});
+    if (cost) table.columns.push_back({"cost", Align::right});
+  }
+  table.columns.push_back({""});
+  const std::vector<std::size_t> front = front_of(rows);
+  for (const std::size_t place : places) {
+    const SweepRow& row = rows[place];
+    std::vector<std::string> cells = row.values;
+    if (row.run) {
+      add_run(cells, *row.run);
+      add_training(cells, row.run->training, cost);
+      cells.resize(table.columns.size() - 1);
+      cells.emplace_back(std::ranges::find(front, place) != front.end() ? "*" : "");
+    } else if (row.impossible) {
+      cells.emplace_back("not possible");
+    }
+    cells.resize(table.columns.size());
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, OutputFormat format,
+                        const std::string& stored) {
+  std::vector<std::size_t> places(rows.size());
+  std::iota(places.begin(), places.end(), 0);
+  const Table table = rows_table(sweep, rows, places);
+  std::string text =
+      format == OutputFormat::md ? render_markdown_table(table) : render_table(table);
+  text += "\n" + counts_of(rows) + "\n* no other row that fits needs less memory and is as fast.\n";
+  const auto first =
+      std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
+  if (first != rows.end())
+    text += fmt::format("simulated {}: calibration {}; cost model {}; {}\n", first->run->version,
+                        first->run->calibration, first->run->cost_model_version, stored);
+  return text;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,35 @@
+#include "sim/tool/training.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr double kSecondsPerHour = 3600;
+
+double tokens_per_second(const RunResult& run) {
+  return run.time.tokens_per_second_per_gpu * static_cast<double>(run.cluster.gpus);
+}
+
+}  // namespace
+
+std::optional<double> price_of(const RunResult& run, const std::vector<GpuPrice>& prices) {
+  for (const GpuPrice& price : prices)
+    if (price.gpu.empty() || price.gpu == run.cluster.gpu) return price.price.value();
+  return std::nullopt;
+}
+
+void estimate_training(RunResult& run, const SimOptions& options) {
+  if (!options.tokens || tokens_per_second(run) <= 0) return;
+  TrainingEstimate training;
+  training.tokens = *options.tokens;
+  training.seconds = static_cast<double>(*options.tokens) / tokens_per_second(run);
+  training.gpu_hours = training.seconds / kSecondsPerHour * static_cast<double>(run.cluster.gpus);
+  if (const auto price = price_of(run, options.prices)) training.cost = training.gpu_hours * *price;
+  run.training = training;
+}
+
+double cost_per_trillion(const RunResult& run, const std::vector<GpuPrice>& prices) {
+  const double seconds = 1e12 / run.time.tokens_per_second_per_gpu;  // GPU-seconds
+  return seconds / kSecondsPerHour * price_of(run, prices).value_or(1.0);
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,19 @@
+// --tokens and --price: what a whole training takes.
+#pragma once
+
+#include "core/cli/sim_options.hpp"
+#include "core/plan/result.hpp"
+
+namespace mfsdp {
+
+/// Price of one GPU of the run's kind for one hour; none where no --price covers it.
+[[nodiscard]] std::optional<double> price_of(const RunResult& run,
+                                             const std::vector<GpuPrice>& prices);
+
+/// Fills in run.training where --tokens asks for it.
+void estimate_training(RunResult& run, const SimOptions& options);
+
+/// Money (GPU-hours where no price is known) for 10^12 tokens: what `cheapest` compares.
+[[nodiscard]] double cost_per_trillion(const RunResult& run, const std::vector<GpuPrice>& prices);
+
+}  // namespace mfsdp

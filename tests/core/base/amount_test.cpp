@@ -1,0 +1,23 @@
+#include "core/base/amount.hpp"
+
+#include <gtest/gtest.h>
+
+namespace mfsdp {
+namespace {
+
+TEST(Amount, ReadsANumberAndAUnit) {
+  EXPECT_EQ(parse_amount("48 GiB", kByteWords), std::int64_t{48} << 30);
+  EXPECT_EQ(parse_amount("1.5GiB", kByteWords), 1610612736);
+  EXPECT_EQ(parse_amount("820 ms", kTimeWords), 820'000'000);
+  EXPECT_EQ(parse_amount("15T", kCountWords), 15'000'000'000'000);
+  EXPECT_EQ(parse_amount("0.0005K", kCountWords), std::nullopt);  // half a token
+}
+
+TEST(Amount, RefusesWhatIsNoAmount) {
+  for (const char* text : {"", "GiB", "48", "48  GiB", "-1 GiB", "48 gib", "1.5.2 GiB", "1e3 B",
+                           "48 GiB ", "9223372036854775808 B", "99999999999 TiB"})
+    EXPECT_EQ(parse_amount(text, kByteWords), std::nullopt) << text;
+}
+
+}  // namespace
+}  // namespace mfsdp
