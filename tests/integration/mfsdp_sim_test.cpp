@@ -3,34 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/support/run_tool.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
 
-const std::filesystem::path kTool = std::filesystem::path(MFSDP_BINARY_DIR) / "sim" / "mfsdp-sim";
 const std::filesystem::path kModels =
     std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
 
-/// What the tool prints on stdout.
-std::string run(const std::string& arguments) {
-  const std::string command = fmt::format("'{}' {}", kTool.string(), arguments);
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (const std::size_t count = fread(piece.data(), 1, piece.size(), pipe.get()))
-    text.append(piece.data(), count);
-  return text;
-}
-
 nlohmann::json result(const std::string& arguments) {
-  return nlohmann::json::parse(run(arguments + " --no-save --output json"));
+  return nlohmann::json::parse(test::run_sim(arguments + " --no-save --output json").out);
 }
 
 TEST(MfsdpSim, CountsParametersExactlyFromNamesAndPaths) {

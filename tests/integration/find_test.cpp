@@ -1,0 +1,231 @@
+// --find against brute force: random problems, every candidate tried one by one.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/base/read_file.hpp"
+#include "core/cli/plan_options.hpp"
+#include "core/model/hf_config.hpp"
+#include "core/schedule/build.hpp"
+#include "sim/predict/predict.hpp"
+#include "tests/support/run_tool.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using nlohmann::json;
+
+const std::filesystem::path kScenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+
+/// A GPU like the H100 with that much memory.
+std::string gpu_file(const test::ScratchFolder& folder, std::int64_t capacity) {
+  std::string text = test::read_file(kScenarios / "gpus" / "h100.toml");
+  const std::string line = "capacity_bytes = 84900000000";
+  const std::size_t at = text.find(line);
+  EXPECT_NE(at, std::string::npos);
+  text.replace(at, line.size(), fmt::format("capacity_bytes = {}", capacity));
+  const auto path = folder / "small.toml";
+  test::write_file(path, text);
+  return path.string();
+}
+
+/// One way to run the model, predicted by the library alone.
+struct Outcome {
+  bool fits = false;
+  double tokens_per_second = 0;  ///< of all GPUs
+  double cost = 0;               ///< GPU-seconds a token
+};
+
+class Brute {
+ public:
+  Brute(const std::string& model, const std::string& gpu)
+      : shape_(load_model(model, kScenarios / "models").value().shape),
+        gpu_(load_gpu(gpu, kScenarios / "gpus").value()) {}
+
+  /// None where there is no such configuration.
+  std::optional<Outcome> outcome(const CommonOptions& options) const {
+    const auto config = make_plan_config(options, shape_);
+    const auto cluster = make_cluster(gpu_, options.gpus, options.node_size());
+    if (!config || !cluster) return std::nullopt;
+    const auto program = build_program(*config, {.model_name = "m", .tool_version = "", .stored_hash = ""});
+    if (!program) return std::nullopt;
+    Bytes pools = runtime_bytes(gpu_, std::ssize(program->communicators));
+    for (const Pool& pool : program->pools)
+      if (pool.space == MemorySpace::device) pools += pool.height;
+    const auto prediction = predict(*program, make_cost_model(*cluster).value());
+    if (!prediction) return std::nullopt;
+    EXPECT_EQ(prediction->run.memory.allocated, pools);  // every "fits" by its pools
+    EXPECT_EQ(prediction->run.memory.fits, pools <= gpu_.capacity);
+    const double speed = prediction->run.time.tokens_per_second_per_gpu;
+    return Outcome{.fits = pools <= gpu_.capacity,
+                   .tokens_per_second = speed * static_cast<double>(options.gpus),
+                   .cost = 1 / speed};
+  }
+
+  [[nodiscard]] bool fits(const CommonOptions& options) const {
+    const auto one = outcome(options);
+    return one && one->fits;
+  }
+
+ private:
+  ModelShape shape_;
+  Gpu gpu_;
+};
+
+class Problems {
+ public:
+  explicit Problems(unsigned seed) : random_(seed) {}
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[between(0, static_cast<std::int64_t>(values.size()) - 1)];
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+constexpr std::int64_t kRuntime = 3'000'000'000;  // about; three communicators take less
+
+json find(const std::string& what, const std::string& flags, const std::string& gpu) {
+  const auto run = test::run_sim(
+      fmt::format("--model llama_tiny --gpu '{}' --find {} {} --no-save --output json", gpu, what,
+                  flags));
+  EXPECT_LE(run.status, 1) << what << " " << flags;
+  return json::parse(run.out);
+}
+
+std::optional<std::int64_t> value_of(const json& answer) {
+  if (answer["value"].is_null()) return std::nullopt;
+  return answer["value"].get<std::int64_t>();
+}
+
+TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
+  Problems problems(1);
+  for (int i = 0; i < 15; ++i) {
+    const test::ScratchFolder folder;
+    const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 400'000'000));
+    CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 4, 8}),
+                          .gpu = gpu,
+                          .seq_len = problems.one_of<std::int64_t>({96, 256, 512}),
+                          .allocator = problems.one_of({AllocatorPolicy::best_fit,
+                                                        AllocatorPolicy::temporary})};
+    std::string flags = fmt::format("--gpus {} --seq-len {} --allocator {}", options.gpus,
+                                    *options.seq_len, to_string(options.allocator));
+    std::int64_t most = 400;
+    if (i % 3 == 0) {
+      most = problems.one_of<std::int64_t>({12, 36, 60});
+      options.global_batch = most * options.gpus;
+      flags += fmt::format(" --global-batch {}", *options.global_batch);
+    }
+    const Brute brute("llama_tiny", gpu);
+    std::optional<std::int64_t> best;
+    bool ended = false;  // memory is far over: no larger one can fit
+    for (std::int64_t m = 1; m <= most && !ended; ++m) {
+      options.micro_batch = m;
+      if (brute.fits(options)) best = m;
+      ended = best && m > 2 * *best + 8 && i % 3 != 0;
+    }
+    EXPECT_EQ(value_of(find("max-micro-batch", flags, gpu)), best) << flags;
+  }
+}
+
+TEST(Find, LongestSequenceIsThatOfBruteForce) {
+  Problems problems(2);
+  for (int i = 0; i < 10; ++i) {
+    const test::ScratchFolder folder;
+    const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 300'000'000));
+    CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 8}),
+                          .gpu = gpu,
+                          .micro_batch = problems.between(1, 3)};
+    const std::string flags =
+        fmt::format("--gpus {} --micro-batch {}", options.gpus, options.micro_batch);
+    const Brute brute("llama_tiny", gpu);
+    std::optional<std::int64_t> best;
+    for (std::int64_t s = 256; s <= 256 * 160; s += 256) {
+      options.seq_len = s;
+      if (brute.fits(options)) best = s;
+      if (best && s > 2 * *best + 2048) break;
+    }
+    EXPECT_EQ(value_of(find("max-seq-len", flags, gpu)), best) << flags;
+  }
+}
+
+TEST(Find, FewestGpusAreThoseOfBruteForce) {
+  Problems problems(3);
+  for (int i = 0; i < 10; ++i) {
+    const test::ScratchFolder folder;
+    const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 120'000'000));
+    CommonOptions options{.gpu = gpu, .seq_len = 128, .micro_batch = problems.between(1, 6)};
+    const std::int64_t most = problems.one_of<std::int64_t>({4, 32, 48});
+    const Brute brute("llama_tiny", gpu);
+    std::optional<std::int64_t> best;
+    for (const std::int64_t n : {1, 2, 4, 8, 16, 24, 32, 40, 48}) {
+      if (n > most || best) break;
+      options.gpus = n;
+      if (brute.fits(options)) best = n;
+    }
+    const std::string flags =
+        fmt::format("--gpus {} --seq-len 128 --micro-batch {}", most, options.micro_batch);
+    EXPECT_EQ(value_of(find("min-gpus", flags, gpu)), best) << flags;
+  }
+}
+
+TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
+  Problems problems(4);
+  constexpr std::array kStrategies{Strategy::optim_grads_params, Strategy::optim_grads,
+                                   Strategy::optim, Strategy::no_shard};
+  for (int i = 0; i < 15; ++i) {
+    const test::ScratchFolder folder;
+    const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 200'000'000));
+    const bool fastest = i % 2 == 0;
+    const std::vector<std::int64_t> worlds =
+        fastest ? std::vector<std::int64_t>{16} : std::vector<std::int64_t>{8, 16};
+    const Brute brute("llama_tiny", gpu);
+    double best = 0;
+    for (const std::int64_t gpus : worlds)
+      for (const Strategy strategy : kStrategies)
+        for (const Recompute recompute : {Recompute::none, Recompute::full})
+          for (const std::int64_t m : {1, 2, 8})
+            for (std::int64_t outer = 1; outer <= worlds.back() / 8; outer *= 2) {
+              const auto one = brute.outcome({.gpus = gpus,
+                                              .gpu = gpu,
+                                              .strategy = strategy,
+                                              .outer_dp = outer,
+                                              .seq_len = 256,
+                                              .micro_batch = m,
+                                              .recompute = {.kind = recompute}});
+              if (!one || !one->fits) continue;
+              best = std::max(best, fastest ? one->tokens_per_second : 1 / one->cost);
+            }
+    const json answer =
+        find(fastest ? "fastest" : "cheapest",
+             fmt::format("--gpus {} --seq-len 256 --recompute none,full --micro-batch 1,2,8",
+                         fmt::join(worlds, ",")),
+             gpu);
+    if (best == 0) {
+      EXPECT_TRUE(answer["winner"].is_null());
+      continue;
+    }
+    ASSERT_FALSE(answer["winner"].is_null());
+    EXPECT_TRUE(answer["winner"]["memory"]["fits"]);
+    const double speed = answer["winner"]["time"]["tokens_per_second_per_gpu"];
+    const double gpus = answer["winner"]["cluster"]["gpus"];
+    EXPECT_DOUBLE_EQ(fastest ? speed * gpus : speed, best);
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
