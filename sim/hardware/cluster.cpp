@@ -19,35 +19,37 @@ std::string_view link_name(LinkKind kind) {
   return "";
 }
 
-/// What a cluster file says beyond NICs; empty where it says nothing.
+/// What a cluster file says beyond NICs; empty where it says nothing. The worst comes first.
 std::string describe_fabric(const Cluster& cluster) {
   std::string text;
   if (const double least = cluster.slowest_fraction(); least < 1)
     text += fmt::format(", slowest at {:g} %", 100 * least);
-  if (cluster.nodes_per_leaf)
-    text +=
-        fmt::format(", {} leaves of {} nodes", cluster.fabric == Fabric::rail ? "rail" : "fat-tree",
-                    *cluster.nodes_per_leaf);
   if (cluster.oversubscription > 1)
     text += fmt::format(", {:g}:1 oversubscribed", cluster.oversubscription);
+  if (cluster.nodes_per_leaf)
+    text += fmt::format(", {}-node {}", *cluster.nodes_per_leaf,
+                        cluster.fabric == Fabric::rail ? "rails" : "leaves");
   return text;
 }
 
+/// Short enough for a screen of 100 columns; what is cut on a narrower one comes last.
 std::string describe_network(const Cluster& cluster) {
   const Gpu& kind = cluster.gpu;
   if (cluster.gpus == 1) return "one GPU, no network";
-  const std::int64_t domain = std::min(cluster.domain, cluster.gpus);
-  const std::string_view link = link_name(kind.link);
+  const std::string link = fmt::format("{} {:g} GB/s", link_name(kind.link), kind.link_bandwidth);
   if (cluster.gpus <= cluster.domain)
-    return fmt::format("{} {:g} GB/s per GPU in domains of {}", link, kind.link_bandwidth, domain);
-  // Short enough for a screen of 100 columns; what is cut on a narrower one comes last.
+    return fmt::format("{} per GPU in domains of {}", link, std::min(cluster.domain, cluster.gpus));
+  const std::string fabric = describe_fabric(cluster);
+  const double hop =
+      static_cast<double>((cluster.nic_latency + cluster.switch_latency).value) / 1000.0;
+  if (!fabric.empty())
+    return fmt::format(
+        "{} in domains of {}; network modelled: {} x {:g} GB/s a node, {:g} us/hop{}", link,
+        cluster.domain, cluster.nics_per_node, cluster.nic_bandwidth, hop, fabric);
   return fmt::format(
-      "{} {:g} GB/s in domains of {}; network modelled, not measured: {} {} of {:g} GB/s a node, "
-      "{:g} us/hop{}",
-      link, kind.link_bandwidth, domain, cluster.nics_per_node,
-      cluster.nics_per_node == 1 ? "NIC" : "NICs", cluster.nic_bandwidth,
-      static_cast<double>((cluster.nic_latency + cluster.switch_latency).value) / 1000.0,
-      describe_fabric(cluster));
+      "{} in domains of {}; network modelled, not measured: {} {} of {:g} GB/s a node, {:g} us/hop",
+      link, cluster.domain, cluster.nics_per_node, cluster.nics_per_node == 1 ? "NIC" : "NICs",
+      cluster.nic_bandwidth, hop);
 }
 
 /// A fabric that joins more GPUs than the usual node holds (GB200 NVL72) joins whole nodes.
