@@ -16,7 +16,7 @@ constexpr BytesPerNano kTableLink = 450;  // NVLink of the H200 that the table w
 // all-reduce's share (the same fit on B200 gives both), 0.95 * 0.907 = 0.86.
 constexpr double kNetworkShareAllReduce = 0.95;
 constexpr double kNetworkShareGather = 0.86;
-constexpr double kChannelsPerNic = 2;
+constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
 constexpr BytesPerNano kUnlimited = 1e12;
 
 // Contention, fitted on one measurement on 8 H200: twelve 8192 x 28672 x 4096 GEMMs take 33.15 ms
@@ -36,45 +36,6 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
   return 0;
 }
 
-/// Times of one collective, [curve of a number of ranks][size]. Cell a is below cell b where it has
-/// neither more ranks nor more bytes.
-using Curves = std::vector<std::vector<double>>;
-
-/// Below this a collective's time is that of its launch, and differences are noise.
-constexpr double kLeastTrustedBytes = 1048576;
-
-/// Times that never fall with bytes or ranks, and whose largest relative distance to the measured
-/// ones is the least possible: the geometric mean of the largest time below a cell and the least
-/// one above, itself included both times (isotonic regression in the logarithm, maximum norm).
-/// Exact where the measured times grow. Reads and writes the sizes from `first` up to `last`.
-void make_monotone(Curves& curves, std::size_t first, std::size_t last) {
-  const Curves measured = curves;
-  for (std::size_t c = 0; c < curves.size(); ++c) {
-    for (std::size_t s = first; s < last; ++s) {
-      double below = 0;
-      double above = measured[c][s];
-      for (std::size_t rank = 0; rank < curves.size(); ++rank) {
-        for (std::size_t size = first; size < last; ++size) {
-          if (rank <= c && size <= s) below = std::max(below, measured[rank][size]);
-          if (rank >= c && size >= s) above = std::min(above, measured[rank][size]);
-        }
-      }
-      curves[c][s] = below == above ? above : std::sqrt(below * above);
-    }
-  }
-}
-
-/// Trusted sizes first; smaller ones may not push them up and only follow them.
-void smooth(Curves& curves, const std::vector<double>& sizes) {
-  const auto first =
-      static_cast<std::size_t>(std::ranges::lower_bound(sizes, kLeastTrustedBytes) - sizes.begin());
-  make_monotone(curves, first, sizes.size());
-  make_monotone(curves, 0, first);
-  if (first == sizes.size()) return;
-  for (std::vector<double>& curve : curves)
-    for (std::size_t s = 0; s < first; ++s) curve[s] = std::min(curve[s], curve[first]);
-}
-
 /// True where every communicator of a class has all its ranks in one part (a domain, a leaf) of
 /// the cluster. `block` is the stretch of GPUs that one takes up; where blocks do not divide the
 /// part, one lies across a border somewhere, and that one is the slowest of its class.
@@ -84,32 +45,30 @@ bool stays_inside(std::int64_t block, std::int64_t part, std::int64_t gpus) {
 
 }  // namespace
 
-/// Where a communicator's ranks lie.
+/// Where a communicator's ranks lie, evenly.
 struct CollectiveModel::Span {
-  std::int64_t ranks = 1;
-  std::int64_t domains = 1;
-  std::int64_t leaves = 1;
+  double ranks = 1;
+  double domains = 1;
+  double leaves = 1;
   bool same_place = true;  ///< in every node the same GPUs take part
 
-  /// Ranks in a domain; with a remainder the mean.
-  [[nodiscard]] double inside() const {
-    return static_cast<double>(ranks) / static_cast<double>(domains);
-  }
+  [[nodiscard]] double ranks_per_domain() const { return ranks / domains; }
 };
 
 CollectiveModel::Span CollectiveModel::span_of(const CommunicatorShape& shape) const {
   const Cluster& cluster = cluster_;
   const std::int64_t block = checked_mul(shape.ranks, shape.spacing);
-  Span span{.ranks = shape.ranks};
+  Span span{.ranks = static_cast<double>(shape.ranks)};
   if (stays_inside(block, cluster.domain, cluster.gpus)) return span;
   const std::int64_t inside =
       std::clamp<std::int64_t>(cluster.domain / shape.spacing, 1, shape.ranks);
-  span.domains = std::max<std::int64_t>(2, ceil_div(shape.ranks, inside));
+  const std::int64_t domains = std::max<std::int64_t>(2, ceil_div(shape.ranks, inside));
+  span.domains = static_cast<double>(domains);
   span.same_place = inside > 1 || shape.spacing % cluster.gpus_per_node == 0;
   if (!cluster.nodes_per_leaf) return span;
   const std::int64_t leaf = checked_mul(*cluster.nodes_per_leaf, cluster.gpus_per_node);
   if (!stays_inside(block, leaf, cluster.gpus))
-    span.leaves = std::clamp<std::int64_t>(ceil_div(block, leaf), 2, span.domains);
+    span.leaves = static_cast<double>(std::clamp<std::int64_t>(ceil_div(block, leaf), 2, domains));
   return span;
 }
 
@@ -126,7 +85,7 @@ CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cl
       curves.back().push_back(column(row, kind));
     }
   }
-  for (auto& curves : nanoseconds_) smooth(curves, sizes_);
+  for (TimeGrid& times : nanoseconds_) make_monotone(times, sizes_);
 }
 
 double CollectiveModel::link_scale(double ranks) const {
@@ -161,7 +120,14 @@ BytesPerNano CollectiveModel::bus_between(CollectiveKind kind, const Span& span)
   const double share =
       kind == CollectiveKind::all_reduce ? kNetworkShareAllReduce : kNetworkShareGather;
   const Route& narrowest = span.leaves > 1 ? routes_.spine : route_below_leaf(span);
-  return narrowest.bandwidth * span.inside() * share;
+  return narrowest.bandwidth * span.ranks_per_domain() * share;
+}
+
+double CollectiveModel::channels_between(double inside) const {
+  const double nics = inside * static_cast<double>(cluster_.nics_per_node) /
+                      static_cast<double>(cluster_.gpus_per_node);
+  const double most = std::max(kChannelsPerNic, static_cast<double>(cluster_.gpu.collective_sms));
+  return std::clamp(kChannelsPerNic * nics, kChannelsPerNic, most);
 }
 
 NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double ranks) const {
@@ -196,28 +162,23 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
 }
 
 NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const Span& span) const {
-  const double inside = span.inside();
+  const double inside = span.ranks_per_domain();
   const BytesPerNano between = bus_between(kind, span);
   const BytesPerNano within = inside < 2 ? kUnlimited : bus_inside(kind, inside);
-  const auto ranks = static_cast<double>(span.ranks);
   // On two domains a tree sends the buffer over the network once in each direction, where a ring
   // sends twice (n-1)/n of it. On more its inner nodes send it up and down, as much as a ring.
-  const double tree_gain = span.domains == 2 ? 2 * (ranks - 1) / ranks : 1;
-  const double nics = inside * static_cast<double>(cluster_.nics_per_node) /
-                      static_cast<double>(cluster_.gpus_per_node);
-  const NcclPath path{
-      .ranks = ranks,
-      .domains = static_cast<double>(span.domains),
-      .leaves = static_cast<double>(span.leaves),
-      .bus = std::min(between, within),
-      .tree_bus = std::min(between * tree_gain, within),
-      .channels =
-          std::clamp(kChannelsPerNic * nics, kChannelsPerNic,
-                     std::max(kChannelsPerNic, static_cast<double>(cluster_.gpu.collective_sms))),
-      .leaf_hop_ns = static_cast<double>(route_below_leaf(span).latency.value),
-      .spine_hop_ns = static_cast<double>(routes_.spine.latency.value),
-      .link = cluster_.gpu.link,
-      .link_scale = cluster_.gpu.link_bandwidth / kTableLink};
+  const double tree_gain = span.domains == 2 ? 2 * (span.ranks - 1) / span.ranks : 1;
+  const NcclPath path{.ranks = span.ranks,
+                      .domains = span.domains,
+                      .leaves = span.leaves,
+                      .bus = std::min(between, within),
+                      .tree_bus = std::min(between * tree_gain, within),
+                      .channels = channels_between(inside),
+                      .leaf_hop_ns = static_cast<double>(route_below_leaf(span).latency.value),
+                      .spine_hop_ns = static_cast<double>(routes_.spine.latency.value),
+                      .simple_only = cluster_.simple_only,
+                      .link = cluster_.gpu.link,
+                      .link_scale = cluster_.gpu.link_bandwidth / kTableLink};
   NcclTime time = nccl_time(kind, bytes, path);
   if (inside >= 2)
     time.total_ns = std::max(time.total_ns, time_inside(kind, bytes, inside).total_ns);
@@ -249,10 +210,10 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   if (shape.ranks <= 1) return local_copy(kind, bytes);
   const Span span = span_of(shape);
   const bool local = span.domains <= 1;
-  const auto ranks = static_cast<double>(shape.ranks);
-  const NcclTime time = local ? time_inside(kind, bytes, ranks) : time_between(kind, bytes, span);
+  const NcclTime time =
+      local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
   // Every byte sent is read from memory once and written once on the other side.
-  const double traffic = 2 * wire_bytes(kind, bytes, ranks);
+  const double traffic = 2 * wire_bytes(kind, bytes, span.ranks);
   return CollectiveCost{.duration = to_nanos(time.total_ns),
                         .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
                         .slowdown = slowdown(traffic, time.total_ns),

@@ -8,6 +8,7 @@
 
 #include "core/base/quantity.hpp"
 #include "core/plan/op.hpp"
+#include "sim/cost/monotone.hpp"
 #include "sim/cost/nccl.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
@@ -22,9 +23,6 @@ struct CommunicatorShape {
   std::int64_t ranks = 1;
   std::int64_t spacing = 1;
 };
-
-/// Where a transfer stays: inside a domain, or on the network between domains.
-enum class LinkClass { node, network };
 
 /// Slow-downs are parts of this.
 inline constexpr std::int64_t kSlowdownUnit = 1 << 20;
@@ -60,6 +58,7 @@ class CollectiveModel {
   [[nodiscard]] BytesPerNano bus_inside(CollectiveKind kind, double ranks) const;
   [[nodiscard]] BytesPerNano bus_between(CollectiveKind kind, const Span& span) const;
   [[nodiscard]] double table_time(CollectiveKind kind, std::size_t curve, double bytes) const;
+  [[nodiscard]] double channels_between(double ranks_per_domain) const;
   [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
   [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, const Span& span) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
@@ -67,9 +66,9 @@ class CollectiveModel {
 
   Cluster cluster_;
   Routes routes_;
-  std::vector<double> ranks_;                                    ///< of each curve, ascending
-  std::vector<double> sizes_;                                    ///< bytes, ascending
-  std::array<std::vector<std::vector<double>>, 3> nanoseconds_;  ///< [kind][curve][size]
+  std::vector<double> ranks_;            ///< of each curve, ascending
+  std::vector<double> sizes_;            ///< bytes, ascending
+  std::array<TimeGrid, 3> nanoseconds_;  ///< of each kind
 };
 
 }  // namespace mfsdp

@@ -166,11 +166,12 @@ void keep_least(NcclTime& best, double latency_us, double bytes, double bandwidt
 }
 
 void try_rings(NcclTime& best, CollectiveKind kind, double bytes, const NcclPath& path) {
+  keep_least(best, ring_latency(kSimple, kind, path), bytes, path.bus);
+  if (path.simple_only) return;
   keep_least(best, ring_latency(kLl, kind, path), bytes,
              std::min(ll_limit(path), path.bus * kRingLlShare));
   keep_least(best, ring_latency(kLl128, kind, path), bytes,
              std::min(path.bus * kRingLl128Share, path.channels * limits_of(path).ring_ll128));
-  keep_least(best, ring_latency(kSimple, kind, path), bytes, path.bus);
 }
 
 void try_trees(NcclTime& best, double full_bytes, double bytes, const NcclPath& path) {
@@ -182,9 +183,10 @@ void try_trees(NcclTime& best, double full_bytes, double bytes, const NcclPath& 
         full_bytes == 0 ? 1 : corrected(full_bytes, protocol.tree_correction) / full_bytes;
     keep_least(best, tree_latency(protocol, path), bytes * sag, bandwidth);
   };
+  consider(kSimple, bus);
+  if (path.simple_only) return;
   consider(kLl, std::min(ll_limit(path), bus / kTreeLlDivisor));
   consider(kLl128, std::min(bus * kTreeLl128Share, path.channels * limits.tree_ll128[many]));
-  consider(kSimple, bus);
 }
 
 }  // namespace

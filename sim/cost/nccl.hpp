@@ -16,6 +16,7 @@ struct NcclPath {
   double channels = 24;       ///< rings, or trees, that share that bandwidth
   double leaf_hop_ns = 0;     ///< of NICs and switches between domains of one leaf
   double spine_hop_ns = 0;    ///< between domains of different leaves
+  bool simple_only = false;   ///< without the protocols LL and LL128
   LinkKind link = LinkKind::nvlink;
   double link_scale = 1;  ///< the link's bandwidth relative to H200's NVLink
 };

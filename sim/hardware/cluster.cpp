@@ -42,14 +42,10 @@ std::string describe_network(const Cluster& cluster) {
   const std::string fabric = describe_fabric(cluster);
   const double hop =
       static_cast<double>((cluster.nic_latency + cluster.switch_latency).value) / 1000.0;
-  if (!fabric.empty())
-    return fmt::format(
-        "{} in domains of {}; network modelled: {} x {:g} GB/s a node, {:g} us/hop{}", link,
-        cluster.domain, cluster.nics_per_node, cluster.nic_bandwidth, hop, fabric);
   return fmt::format(
-      "{} in domains of {}; network modelled, not measured: {} {} of {:g} GB/s a node, {:g} us/hop",
-      link, cluster.domain, cluster.nics_per_node, cluster.nics_per_node == 1 ? "NIC" : "NICs",
-      cluster.nic_bandwidth, hop);
+      "{} in domains of {}; network modelled{}: {} x {:g} GB/s a node, {:g} us/hop{}", link,
+      cluster.domain, fabric.empty() ? ", not measured" : "", cluster.nics_per_node,
+      cluster.nic_bandwidth, hop, fabric);
 }
 
 /// A fabric that joins more GPUs than the usual node holds (GB200 NVL72) joins whole nodes.
@@ -92,6 +88,7 @@ Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_p
       .nodes_per_leaf = std::nullopt,
       .oversubscription = 1,
       .switch_latency = {},
+      .simple_only = false,
       .slow = {},
       .network = {}};
   return cluster;
@@ -121,16 +118,34 @@ void apply(const ClusterFile& file, Cluster& cluster) {
   cluster.nics_per_node = file.nics_per_node.value_or(cluster.nics_per_node);
   cluster.nic_bandwidth = file.nic_bandwidth.value_or(cluster.nic_bandwidth);
   cluster.nic_latency = file.nic_latency.value_or(cluster.nic_latency);
-  cluster.fabric = file.fabric.value_or(cluster.fabric);
+  cluster.fabric = file.fabric;
   cluster.nodes_per_leaf = file.nodes_per_leaf;
   cluster.oversubscription = file.oversubscription.value_or(cluster.oversubscription);
   cluster.switch_latency = file.switch_latency.value_or(cluster.switch_latency);
+  cluster.simple_only = file.simple_only;
   cluster.slow = file.slow;
 }
 
-}  // namespace
+/// What the file's values must be to each other, once all of them are known.
+Result<void> check(const ClusterFile& file, const Cluster& cluster, std::int64_t gpus_per_node) {
+  const std::string where = file.path.string();
+  if (cluster.domain % gpus_per_node != 0 && gpus_per_node % cluster.domain != 0)
+    return fail(where + ": domain",
+                fmt::format("is {}; expected a multiple or a divisor of the {} GPUs of a node",
+                            cluster.domain, gpus_per_node));
+  for (const SlowPart& part : file.slow) {
+    if (file.gpus && part.node >= ceil_div(*file.gpus, gpus_per_node))
+      return fail(where + ": slow",
+                  fmt::format("there is no node {}: the cluster has {}, from 0 on", part.node,
+                              ceil_div(*file.gpus, gpus_per_node)));
+    if (part.nic && *part.nic >= cluster.nics_per_node)
+      return fail(where + ": slow", fmt::format("there is no NIC {}: a node has {}, from 0 on",
+                                                *part.nic, cluster.nics_per_node));
+  }
+  return {};
+}
 
-std::string_view to_string(Fabric fabric) { return fabric == Fabric::rail ? "rail" : "fat_tree"; }
+}  // namespace
 
 double Cluster::slowest_fraction() const {
   double least = 1;
@@ -157,6 +172,7 @@ Result<Cluster> load_cluster(const std::string& name_or_path, const std::filesys
       gpus_per_node ? "--gpus-per-node" : file.path.string() + ": gpus_per_node";
   MFSDP_LET(cluster, assemble(kind, gpus, per_node, file.domain, source));
   apply(file, cluster);
+  MFSDP_TRY(check(file, cluster, per_node));
   cluster.network = describe_network(cluster);
   return std::move(cluster);
 }

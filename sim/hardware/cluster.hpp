@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -18,7 +17,8 @@ namespace mfsdp {
 /// a node share one leaf.
 enum class Fabric { rail, fat_tree };
 
-[[nodiscard]] std::string_view to_string(Fabric fabric);
+/// Where a transfer stays: inside a domain, or on the network between domains.
+enum class LinkClass { node, network };
 
 /// A node, or one NIC of it, that reaches only a part of its network bandwidth.
 struct SlowPart {
@@ -40,6 +40,7 @@ struct Cluster {
   std::optional<std::int64_t> nodes_per_leaf;  ///< none: one leaf (or one of each rail) joins all
   double oversubscription = 1;  ///< bandwidth of a leaf's links down to nodes over those up
   Nanos switch_latency;         ///< of each switch on the way: one inside a leaf, three beyond
+  bool simple_only = false;     ///< the network forbids NCCL's protocols LL and LL128
   std::vector<SlowPart> slow;   ///< entries of nodes beyond `nodes` have no effect
   std::string network;          ///< one line: what is assumed inside and between nodes
 
@@ -59,8 +60,9 @@ struct Cluster {
 
 /// The cluster of --cluster (cluster_file.hpp has the format): `name_or_path` is a TOML file, or a
 /// name in the folder `clusters` beside `gpus_dir`. `gpus_per_node` is --gpus-per-node where that
-/// was given; it may stand in for the file's, and must not contradict it. A `domain` is taken as it
-/// stands. `gpus` must not exceed the file's.
+/// was given; it may stand in for the file's, and must not contradict it. The file's `domain` may
+/// be larger than the GPU's; it must be a multiple or a divisor of a node. `gpus` must not exceed
+/// the file's, whose slow parts must exist.
 [[nodiscard]] Result<Cluster> load_cluster(const std::string& name_or_path,
                                            const std::filesystem::path& gpus_dir, std::int64_t gpus,
                                            std::optional<std::int64_t> gpus_per_node);

@@ -78,28 +78,20 @@ std::optional<BytesPerNano> nic_bandwidth(TomlFields& fields) {
   return bytes;
 }
 
-std::optional<Fabric> fabric(TomlFields& fields) {
-  if (!fields.has("fabric")) {
-    static_cast<void>(fields.text_or("fabric", ""));  // a known key
-    return std::nullopt;
-  }
-  const std::string name = fields.text("fabric");
-  if (name == "fat_tree") return Fabric::fat_tree;
-  if (name != "rail") fields.reject("fabric", "must be \"rail\" or \"fat_tree\"");
-  return Fabric::rail;
+/// One of two words, the first where the key is absent.
+bool is_second_word(TomlFields& fields, std::string_view key, std::string_view first,
+                    std::string_view second) {
+  const std::string word = fields.text_or(key, std::string(first));
+  if (word != first && word != second)
+    fields.reject(key, fmt::format("must be \"{}\" or \"{}\"", first, second));
+  return word == second;
 }
 
-Result<SlowPart> parse_slow(const std::string& text, const ClusterFile& file) {
-  MFSDP_LET(fields, TomlFields::parse(text, file.path.string()));
+Result<SlowPart> parse_slow(const std::string& text, const std::string& where) {
+  MFSDP_LET(fields, TomlFields::parse(text, where));
   const SlowPart part{.node = fields.integer("node", kIndex),
                       .nic = optional_integer(fields, "nic", kIndex),
                       .fraction = fields.number("fraction", kFraction)};
-  if (part.nic && file.nics_per_node && *part.nic >= *file.nics_per_node)
-    fields.reject("nic", fmt::format("is {}, but the nodes have {} NICs, from 0 on", *part.nic,
-                                     *file.nics_per_node));
-  if (file.gpus && file.gpus_per_node && part.node >= ceil_div(*file.gpus, *file.gpus_per_node))
-    fields.reject("node", fmt::format("is {}, but the cluster has {} nodes, from 0 on", part.node,
-                                      ceil_div(*file.gpus, *file.gpus_per_node)));
   MFSDP_TRY(fields.finish());
   return part;
 }
@@ -125,11 +117,13 @@ Result<ClusterFile> parse_cluster_file(std::string_view text, const std::filesys
       .domain = optional_integer(fields, "domain", kCount),
       .nics_per_node = optional_integer(fields, "nics_per_node", kCount),
       .nic_bandwidth = nic_bandwidth(fields),
-      .fabric = fabric(fields),
+      .fabric =
+          is_second_word(fields, "fabric", "rail", "fat_tree") ? Fabric::fat_tree : Fabric::rail,
       .nodes_per_leaf = optional_integer(fields, "nodes_per_leaf", kCount),
       .oversubscription = fields.optional_number("oversubscription", kOversubscription),
       .nic_latency = optional_nanos(fields, "nic_latency_ns"),
       .switch_latency = optional_nanos(fields, "switch_latency_ns"),
+      .simple_only = is_second_word(fields, "protocols", "all", "simple"),
       .slow = {},
       .sources = {}};
   file.sources = read_sources(fields);
@@ -137,7 +131,7 @@ Result<ClusterFile> parse_cluster_file(std::string_view text, const std::filesys
     fields.reject("oversubscription", "has no effect without nodes_per_leaf");
   MFSDP_TRY(fields.finish());
   for (const std::string& table : split.slow) {
-    MFSDP_LET(part, parse_slow(table, file));
+    MFSDP_LET(part, parse_slow(table, path.string()));
     file.slow.push_back(part);
   }
   return file;

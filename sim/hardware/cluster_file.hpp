@@ -12,6 +12,7 @@
 //   oversubscription = 1.0             # leaf's links down over those up; 1 is none
 //   nic_latency_ns = 2000              # each hop between domains, beside NCCL's own time for it
 //   switch_latency_ns = 130            # of each switch: one below a leaf, three beyond
+//   protocols = "all"                  # "simple": a network without NCCL's LL and LL128
 //   [[slow]]                           # any number; the first node and NIC are 0
 //   node = 3
 //   nic = 1                            # absent: all of the node
@@ -44,17 +45,18 @@ struct ClusterFile {
   std::optional<std::int64_t> domain;
   std::optional<std::int64_t> nics_per_node;
   std::optional<BytesPerNano> nic_bandwidth;
-  std::optional<Fabric> fabric;
+  Fabric fabric = Fabric::rail;
   std::optional<std::int64_t> nodes_per_leaf;
   std::optional<double> oversubscription;
   std::optional<Nanos> nic_latency;
   std::optional<Nanos> switch_latency;
+  bool simple_only = false;
   std::vector<SlowPart> slow;
   std::vector<std::pair<std::string, std::string>> sources;  ///< key -> its origin
 };
 
 /// Errors name line, key and what was expected: wrong type, unknown keys with the closest known
-/// one, values out of range, two speeds of the NICs, a slow NIC that the node does not have.
+/// one, values out of range, two speeds of the NICs.
 [[nodiscard]] Result<ClusterFile> parse_cluster_file(std::string_view text,
                                                      const std::filesystem::path& path);
 

@@ -75,6 +75,15 @@ TEST(Nccl, PatTakesFewSteps) {
               134'400 + 875e6 / 50, 1e-2);
 }
 
+TEST(Nccl, SomeNetworksCarryOnlySimple) {
+  NcclPath simple = kTwoNodes;
+  simple.simple_only = true;
+  // Ring 74 us as above; tree 8.4 + 2 * (7 * 4 + 14 + 2 * 2) = 100.4 us, ring of all-reduce
+  // 1.4 * (8.4 + 28 * 3.4 + 2 * 18) = 195.4 us.
+  EXPECT_NEAR(nccl_time(CollectiveKind::all_gather, 0, simple).total_ns, 74'000, 1e-3);
+  EXPECT_NEAR(nccl_time(CollectiveKind::all_reduce, 0, simple).total_ns, 100'400, 1e-3);
+}
+
 TEST(Nccl, ChannelsLimitTrees) {
   // One rank on each of 64 domains at 100 GB/s, a gigabyte: 1.96875 GB to send.
   NcclPath wide = kOneEach;

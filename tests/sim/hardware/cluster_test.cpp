@@ -36,7 +36,7 @@ TEST(MakeCluster, CountsNodes) {
   EXPECT_EQ(cluster->nics_per_node, 8);
   EXPECT_EQ(cluster->network_bandwidth(), 50);  // 8 NICs * 50 GB/s / 8 GPUs
   EXPECT_EQ(cluster->network,
-            "NVLink 450 GB/s in domains of 8; network modelled, not measured: 8 NICs of 50 GB/s a "
+            "NVLink 450 GB/s in domains of 8; network modelled, not measured: 8 x 50 GB/s a "
             "node, 2 us/hop");
 }
 
@@ -100,7 +100,7 @@ TEST(WithNetwork, IsWhatAllNicsOfANodeCarryTogether) {
   const Cluster cluster = *with_network(*make_cluster(gpu("h100"), 64, 8), 400);
   EXPECT_EQ(cluster.nic_bandwidth, 6.25);        // 400 Gbit/s / 8 bits / 8 NICs
   EXPECT_EQ(cluster.network_bandwidth(), 6.25);  // and 8 GPUs
-  EXPECT_THAT(cluster.network, HasSubstr("8 NICs of 6.25 GB/s a node"));
+  EXPECT_THAT(cluster.network, HasSubstr("8 x 6.25 GB/s a node"));
   const Cluster few = *with_network(*make_cluster(gpu("h100"), 64, 4), 100);
   EXPECT_EQ(few.network_bandwidth(), 3.125);  // 12.5 GB/s for 4 GPUs
   for (const double wrong : {0.0, -1.0, 1e7, std::nan("")})
@@ -167,7 +167,10 @@ TEST_F(LoadCluster, ALargerNodeNeedsADomainOfItsOwn) {
   const auto cluster = load("gpu = \"h100\"\ngpus_per_node = 16\ndomain = 16\n");
   ASSERT_TRUE(cluster) << cluster.error().message();
   EXPECT_EQ(cluster->domain, 16);
-  EXPECT_EQ(cluster->nics_per_node, 16);  // 8 of 8 GPUs, so 16 of 16
+  EXPECT_EQ(cluster->nics_per_node, 16);                       // 8 of 8 GPUs, so 16 of 16
+  EXPECT_EQ(load("gpu = \"h100\"\ndomain = 4\n")->domain, 4);  // half a node
+  EXPECT_EQ(error_of("gpu = \"h100\"\ndomain = 12\n"),
+            file_ + ": domain: is 12; expected a multiple or a divisor of the 8 GPUs of a node");
 }
 
 TEST_F(LoadCluster, SlowPartsOfTheNodesThatTakePart) {
@@ -191,10 +194,10 @@ TEST_F(LoadCluster, MistakesInSlowPartsKeepTheirLine) {
               HasSubstr("mine.toml:7: unknown key \"fractoin\"; the closest is \"fraction\""));
   EXPECT_THAT(error_of(head + "[[slow]]\nnode = 1\nfraction = 1.5\n"),
               HasSubstr("mine.toml:7: fraction is 1.5; expected a number from 0.001 to 1"));
-  EXPECT_THAT(error_of(head + "[[slow]]\nnode = 1\nnic = 4\nfraction = 0.5\n"),
-              HasSubstr("mine.toml:7: nic is 4, but the nodes have 4 NICs, from 0 on"));
-  EXPECT_THAT(error_of(head + "[[slow]]\nnode = 8\nfraction = 0.5\n"),
-              HasSubstr("mine.toml:6: node is 8, but the cluster has 8 nodes, from 0 on"));
+  EXPECT_EQ(error_of(head + "[[slow]]\nnode = 1\nnic = 4\nfraction = 0.5\n"),
+            file_ + ": slow: there is no NIC 4: a node has 4, from 0 on");
+  EXPECT_EQ(error_of(head + "[[slow]]\nnode = 8\nfraction = 0.5\n"),
+            file_ + ": slow: there is no node 8: the cluster has 8, from 0 on");
   EXPECT_THAT(error_of(head + "[[slow]]\n"), HasSubstr("node is missing"));
   EXPECT_THAT(error_of(head + "[slow]\nnode = 1\n"),
               HasSubstr("mine.toml:6: unknown key \"slow.node\""));
@@ -209,6 +212,8 @@ TEST_F(LoadCluster, NamesMistakes) {
   EXPECT_THAT(error_of(""), HasSubstr("gpu is missing"));
   EXPECT_THAT(error_of("gpu = \"h100\"\nfabric = \"mesh\"\n"),
               HasSubstr(":2: fabric must be \"rail\" or \"fat_tree\""));
+  EXPECT_THAT(error_of("gpu = \"h100\"\nprotocols = \"LL\"\n"),
+              HasSubstr(":2: protocols must be \"all\" or \"simple\""));
   EXPECT_THAT(error_of("gpu = \"h100\"\nnic_gb_per_s = 50\nnic_gbits_per_s = 400\n"),
               HasSubstr(":3: nic_gbits_per_s contradicts nic_gb_per_s; expected one"));
   EXPECT_THAT(error_of("gpu = \"h100\"\noversubscription = 0.5\nnodes_per_leaf = 8\n"),
@@ -257,6 +262,8 @@ TEST(Clusters, HaveTheirNetworks) {
   EXPECT_EQ(share("gb200_nvl72"), 50);         // 4 * 400 for 4 GPUs
   EXPECT_EQ(share("cloud_a100_4x100"), 6.25);  // 4 * 100 for 8 GPUs
   EXPECT_EQ(load_cluster("gb200_nvl72", kGpus, 144, std::nullopt)->domain, 72);
+  EXPECT_TRUE(load_cluster("cloud_a100_4x100", kGpus, 144, std::nullopt)->simple_only);
+  EXPECT_FALSE(load_cluster("dgx_a100", kGpus, 144, std::nullopt)->simple_only);
 }
 
 }  // namespace
