@@ -133,12 +133,13 @@ Result<void> check(const ClusterFile& file, const Cluster& cluster, std::int64_t
     return fail(where + ": domain",
                 fmt::format("is {}; expected a multiple or a divisor of the {} GPUs of a node",
                             cluster.domain, gpus_per_node));
+  const bool whole = cluster.gpus_per_node == gpus_per_node;  // not a part of one node
   for (const SlowPart& part : file.slow) {
     if (file.gpus && part.node >= ceil_div(*file.gpus, gpus_per_node))
       return fail(where + ": slow",
                   fmt::format("there is no node {}: the cluster has {}, from 0 on", part.node,
                               ceil_div(*file.gpus, gpus_per_node)));
-    if (part.nic && *part.nic >= cluster.nics_per_node)
+    if (whole && part.nic && *part.nic >= cluster.nics_per_node)
       return fail(where + ": slow", fmt::format("there is no NIC {}: a node has {}, from 0 on",
                                                 *part.nic, cluster.nics_per_node));
   }
