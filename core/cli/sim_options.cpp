@@ -188,7 +188,7 @@ FlagGroup trust_group(SimOptions& o) {
           path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
           {.name = "--calibrate",
            .value = "FILE...",
-           .help = "fit measurements: nccl-tests output, GEMM, attention and other tables",
+           .help = "fit measurements: nccl-tests output, GEMM and attention tables, CSV",
            .apply = calibrate,
            .repeatable = true,
            .takes_several = true},

@@ -16,6 +16,8 @@ constexpr BytesPerNano kTableLink = 450;  // NVLink of the H200 that the table w
 // all-reduce's share (the same fit on B200 gives both), 0.95 * 0.907 = 0.86.
 constexpr double kNetworkShareAllReduce = 0.95;
 constexpr double kNetworkShareGather = 0.86;
+constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
+constexpr BytesPerNano kUnlimited = 1e12;
 
 // Contention, fitted on one measurement on 8 H200: twelve 8192 x 28672 x 4096 GEMMs take 33.15 ms
 // alone and 35.33 ms beside four all-gathers of 436 MB that take 4.83 ms alone. Meanwhile the GEMMs
@@ -34,40 +36,44 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
   return 0;
 }
 
-/// Lowers every time to the least at equal or larger sizes and rank counts. Below 4 MiB the
-/// measured times are launch noise and may fall with size; larger rows stay as they are.
-void make_monotone(std::vector<std::vector<double>>& curves) {
-  for (std::size_t c = curves.size(); c-- > 0;) {
-    for (std::size_t s = curves[c].size(); s-- > 0;) {
-      double& time = curves[c][s];
-      if (s + 1 < curves[c].size()) time = std::min(time, curves[c][s + 1]);
-      if (c + 1 < curves.size()) time = std::min(time, curves[c + 1][s]);
-    }
-  }
-}
-
-/// Ranks per domain and domains of a communicator.
-struct Span {
-  double ranks = 1;
-  double domains = 1;
-};
-
-Span span_of(const Cluster& cluster, const CommunicatorShape& shape) {
-  const std::int64_t block = checked_mul(shape.ranks, shape.spacing);
-  const auto ranks = static_cast<double>(shape.ranks);
-  const bool fits = block <= cluster.domain && cluster.domain % block == 0;
-  if (cluster.gpus <= cluster.domain || fits) return {.ranks = ranks, .domains = 1};
-  const std::int64_t inside =
-      std::clamp<std::int64_t>(cluster.domain / shape.spacing, 1, shape.ranks);
-  // A group that does not divide the domain lies across a border somewhere; that one is slowest.
-  const std::int64_t domains = std::max<std::int64_t>(2, ceil_div(shape.ranks, inside));
-  return {.ranks = ranks, .domains = static_cast<double>(domains)};
+/// True where every communicator of a class has all its ranks in one part (a domain, a leaf) of
+/// the cluster. `block` is the stretch of GPUs that one takes up; where blocks do not divide the
+/// part, one lies across a border somewhere, and that one is the slowest of its class.
+bool stays_inside(std::int64_t block, std::int64_t part, std::int64_t gpus) {
+  return gpus <= part || (block <= part && part % block == 0);
 }
 
 }  // namespace
 
+/// Where a communicator's ranks lie, evenly.
+struct CollectiveModel::Span {
+  double ranks = 1;
+  double domains = 1;
+  double leaves = 1;
+  bool same_place = true;  ///< in every node the same GPUs take part
+
+  [[nodiscard]] double ranks_per_domain() const { return ranks / domains; }
+};
+
+CollectiveModel::Span CollectiveModel::span_of(const CommunicatorShape& shape) const {
+  const Cluster& cluster = cluster_;
+  const std::int64_t block = checked_mul(shape.ranks, shape.spacing);
+  Span span{.ranks = static_cast<double>(shape.ranks)};
+  if (stays_inside(block, cluster.domain, cluster.gpus)) return span;
+  const std::int64_t inside =
+      std::clamp<std::int64_t>(cluster.domain / shape.spacing, 1, shape.ranks);
+  const std::int64_t domains = std::max<std::int64_t>(2, ceil_div(shape.ranks, inside));
+  span.domains = static_cast<double>(domains);
+  span.same_place = inside > 1 || shape.spacing % cluster.gpus_per_node == 0;
+  if (!cluster.nodes_per_leaf) return span;
+  const std::int64_t leaf = checked_mul(*cluster.nodes_per_leaf, cluster.gpus_per_node);
+  if (!stays_inside(block, leaf, cluster.gpus))
+    span.leaves = static_cast<double>(std::clamp<std::int64_t>(ceil_div(block, leaf), 2, domains));
+  return span;
+}
+
 CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cluster)
-    : cluster_(std::move(cluster)) {
+    : cluster_(std::move(cluster)), routes_(find_routes(cluster_)) {
   for (const CollectiveRow& row : rows) {
     const bool new_curve = ranks_.empty() || ranks_.back() != row.ranks;
     if (new_curve) ranks_.push_back(row.ranks);
@@ -79,15 +85,14 @@ CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cl
       curves.back().push_back(column(row, kind));
     }
   }
-  for (auto& curves : nanoseconds_) make_monotone(curves);
+  for (TimeGrid& times : nanoseconds_) make_monotone(times, sizes_);
 }
 
 double CollectiveModel::link_scale(double ranks) const {
   const Gpu& gpu = cluster_.gpu;
-  double bandwidth = gpu.link_bandwidth;
+  BytesPerNano bandwidth = routes_.domain.bandwidth;
   // Without a switch a pair of GPUs has one link; all links are busy only when all GPUs take part.
-  if (gpu.per_peer_bandwidth)
-    bandwidth = std::min(bandwidth, (ranks - 1) * *gpu.per_peer_bandwidth);
+  if (gpu.per_peer_bandwidth) bandwidth = std::min(gpu.link_bandwidth, (ranks - 1) * bandwidth);
   return bandwidth * gpu.link_efficiency / kTableLink;
 }
 
@@ -107,12 +112,22 @@ BytesPerNano CollectiveModel::bus_inside(CollectiveKind kind, double ranks) cons
   return bytes / std::max(1.0, times[last] - times[last - 1]) * link_scale(ranks);
 }
 
-BytesPerNano CollectiveModel::bus_between(CollectiveKind kind, double ranks_per_domain) const {
+const Route& CollectiveModel::route_below_leaf(const Span& span) const {
+  return span.same_place ? routes_.leaf : routes_.other_rail;
+}
+
+BytesPerNano CollectiveModel::bus_between(CollectiveKind kind, const Span& span) const {
   const double share =
       kind == CollectiveKind::all_reduce ? kNetworkShareAllReduce : kNetworkShareGather;
-  const double network = cluster_.network_bandwidth() * ranks_per_domain * share;
-  if (ranks_per_domain < 2) return network;
-  return std::min(network, bus_inside(kind, ranks_per_domain));
+  const Route& narrowest = span.leaves > 1 ? routes_.spine : route_below_leaf(span);
+  return narrowest.bandwidth * span.ranks_per_domain() * share;
+}
+
+double CollectiveModel::channels_between(double inside) const {
+  const double nics = inside * static_cast<double>(cluster_.nics_per_node) /
+                      static_cast<double>(cluster_.gpus_per_node);
+  const double most = std::max(kChannelsPerNic, static_cast<double>(cluster_.gpu.collective_sms));
+  return std::clamp(kChannelsPerNic * nics, kChannelsPerNic, most);
 }
 
 NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double ranks) const {
@@ -134,9 +149,8 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   if (ranks <= ranks_.back()) return time;
   // Beyond the table (NVL72): what NCCL's model adds from the last curve's ranks to these.
   NcclPath path{.ranks = ranks_.back(),
-                .domains = 1,
                 .bus = bus_inside(kind, ranks),
-                .nic_latency_ns = 0,
+                .channels = static_cast<double>(cluster_.gpu.collective_sms),
                 .link = cluster_.gpu.link,
                 .link_scale = link_scale(ranks)};
   const NcclTime base = nccl_time(kind, bytes, path);
@@ -147,15 +161,24 @@ NcclTime CollectiveModel::time_inside(CollectiveKind kind, double bytes, double 
   return time;
 }
 
-NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, double ranks,
-                                       double domains) const {
-  const double inside = ranks / domains;
-  const NcclPath path{.ranks = ranks,
-                      .domains = domains,
-                      .bus = bus_between(kind, inside),
-                      .nic_latency_ns = static_cast<double>(cluster_.nic_latency.value),
+NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const Span& span) const {
+  const double inside = span.ranks_per_domain();
+  const BytesPerNano between = bus_between(kind, span);
+  const BytesPerNano within = inside < 2 ? kUnlimited : bus_inside(kind, inside);
+  // On two domains a tree sends the buffer over the network once in each direction, where a ring
+  // sends twice (n-1)/n of it. On more its inner nodes send it up and down, as much as a ring.
+  const double tree_gain = span.domains == 2 ? 2 * (span.ranks - 1) / span.ranks : 1;
+  const NcclPath path{.ranks = span.ranks,
+                      .domains = span.domains,
+                      .leaves = span.leaves,
+                      .bus = std::min(between, within),
+                      .tree_bus = std::min(between * tree_gain, within),
+                      .channels = channels_between(inside),
+                      .leaf_hop_ns = static_cast<double>(route_below_leaf(span).latency.value),
+                      .spine_hop_ns = static_cast<double>(routes_.spine.latency.value),
+                      .simple_only = cluster_.simple_only,
                       .link = cluster_.gpu.link,
-                      .link_scale = link_scale(std::max(2.0, inside))};
+                      .link_scale = cluster_.gpu.link_bandwidth / kTableLink};
   NcclTime time = nccl_time(kind, bytes, path);
   if (inside >= 2)
     time.total_ns = std::max(time.total_ns, time_inside(kind, bytes, inside).total_ns);
@@ -185,10 +208,10 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
                                      const CommunicatorShape& shape) const {
   const auto bytes = static_cast<double>(full_bytes.value);
   if (shape.ranks <= 1) return local_copy(kind, bytes);
-  const Span span = span_of(cluster_, shape);
+  const Span span = span_of(shape);
   const bool local = span.domains <= 1;
-  const NcclTime time = local ? time_inside(kind, bytes, span.ranks)
-                              : time_between(kind, bytes, span.ranks, span.domains);
+  const NcclTime time =
+      local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
   // Every byte sent is read from memory once and written once on the other side.
   const double traffic = 2 * wire_bytes(kind, bytes, span.ranks);
   return CollectiveCost{.duration = to_nanos(time.total_ns),

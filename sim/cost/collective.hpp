@@ -8,9 +8,11 @@
 
 #include "core/base/quantity.hpp"
 #include "core/plan/op.hpp"
+#include "sim/cost/monotone.hpp"
 #include "sim/cost/nccl.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
+#include "sim/hardware/topology.hpp"
 
 namespace mfsdp {
 
@@ -41,29 +43,32 @@ class CollectiveModel {
 
   /// Price over the full (gathered) buffer; for all-reduce the buffer itself. Inside a domain from
   /// the table: linear in bytes between its sizes and linear in ranks between its curves. Between
-  /// domains from NCCL's model, but never less than the part inside one domain takes. One rank
-  /// pays a device copy (nothing for all-reduce, which is in place).
+  /// domains NCCL's model of the rings and trees that the cluster's routes (topology.hpp) carry,
+  /// but never less than the part inside one domain takes. Communicators of a class differ where
+  /// one straddles a border or has a slow NIC: the price is that of the slowest. One rank pays a
+  /// device copy (nothing for all-reduce, which is in place).
   [[nodiscard]] CollectiveCost cost(CollectiveKind kind, Bytes full_bytes,
                                     const CommunicatorShape& shape) const;
 
-  /// Large-message bus bandwidth that the model assumes inside a domain / between domains for a
-  /// communicator with that many ranks in each domain.
-  [[nodiscard]] BytesPerNano bus_inside(CollectiveKind kind, double ranks) const;
-  [[nodiscard]] BytesPerNano bus_between(CollectiveKind kind, double ranks_per_domain) const;
-
  private:
+  struct Span;
+  [[nodiscard]] Span span_of(const CommunicatorShape& shape) const;
+  [[nodiscard]] const Route& route_below_leaf(const Span& span) const;
   [[nodiscard]] double link_scale(double ranks) const;
+  [[nodiscard]] BytesPerNano bus_inside(CollectiveKind kind, double ranks) const;
+  [[nodiscard]] BytesPerNano bus_between(CollectiveKind kind, const Span& span) const;
   [[nodiscard]] double table_time(CollectiveKind kind, std::size_t curve, double bytes) const;
+  [[nodiscard]] double channels_between(double ranks_per_domain) const;
   [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
-  [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, double ranks,
-                                      double domains) const;
+  [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, const Span& span) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
   [[nodiscard]] std::int64_t slowdown(double traffic_bytes, double duration_ns) const;
 
   Cluster cluster_;
-  std::vector<double> ranks_;                                    ///< of each curve, ascending
-  std::vector<double> sizes_;                                    ///< bytes, ascending
-  std::array<std::vector<std::vector<double>>, 3> nanoseconds_;  ///< [kind][curve][size]
+  Routes routes_;
+  std::vector<double> ranks_;            ///< of each curve, ascending
+  std::vector<double> sizes_;            ///< bytes, ascending
+  std::array<TimeGrid, 3> nanoseconds_;  ///< of each kind
 };
 
 }  // namespace mfsdp

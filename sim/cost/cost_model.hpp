@@ -21,7 +21,7 @@
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "1";
+inline constexpr std::string_view kCostModelVersion = "2";
 
 class CostModel {
  public:

@@ -1,4 +1,4 @@
-// NCCL's own estimate of a collective: the model of its tuner (src/graph/tuning.cc).
+// NCCL's own estimate of a collective: the model of its tuner (src/graph/tuning.cc, 2.28).
 #pragma once
 
 #include "core/plan/op.hpp"
@@ -10,8 +10,13 @@ namespace mfsdp {
 struct NcclPath {
   double ranks = 2;
   double domains = 1;
-  BytesPerNano bus = 0;       ///< bandwidth of the ring at its narrowest link
-  double nic_latency_ns = 0;  ///< of a hop between domains
+  double leaves = 1;          ///< leaf switches that the domains hang on, at most one each
+  BytesPerNano bus = 0;       ///< bandwidth of the ring, all channels together, at its narrowest
+  BytesPerNano tree_bus = 0;  ///< likewise of trees; read for all-reduce between domains only
+  double channels = 24;       ///< rings, or trees, that share that bandwidth
+  double leaf_hop_ns = 0;     ///< of NICs and switches between domains of one leaf
+  double spine_hop_ns = 0;    ///< between domains of different leaves
+  bool simple_only = false;   ///< without the protocols LL and LL128
   LinkKind link = LinkKind::nvlink;
   double link_scale = 1;  ///< the link's bandwidth relative to H200's NVLink
 };
@@ -24,13 +29,15 @@ struct NcclTime {
 /// Bytes that each rank sends: (n-1)/n of the full buffer, twice that for all-reduce.
 [[nodiscard]] double wire_bytes(CollectiveKind kind, double full_bytes, double ranks);
 
-/// Latency + bytes / bandwidth, least over the protocols LL, LL128 and Simple and, for all-reduce
-/// between domains, over ring and tree. Continuous and growing in bytes.
-///   ring steps: n - 1 (all-reduce twice that), of which domains - 1 cross the network
-///   tree steps: 2 * (ranks in a domain - 1) inside, 2 * ceil(log2(domains)) between
-/// Left out: NVLS and PAT, caps per channel (they do not bind at these bus bandwidths), the tree's
-/// corrections by size. Ten milliseconds of ring latency at thousands of ranks are NCCL's, not
-/// ours.
+/// Latency + bytes / bandwidth, least over the protocols LL, LL128 and Simple and over
+///   ring  n - 1 steps (all-reduce twice that), of which domains - 1 cross the network
+///   tree  all-reduce between domains: 2 * (ranks in a domain - 1) steps inside and
+///         2 * ceil(log2(domains)) between; its bandwidth sags for messages of middle size
+///   PAT   all-gather and reduce-scatter with one rank in each domain: ceil(log2(domains)) steps
+///         and 2.8 us a rank; three quarters of the bandwidth
+/// Continuous and growing in bytes. Bandwidths per channel and of LL have NCCL's limits. Of the
+/// network hops leaves - 1 of a ring, and ceil(log2(leaves)) of a tree, pass the spine.
+/// Left out: NVLS, and everything with SHARP.
 [[nodiscard]] NcclTime nccl_time(CollectiveKind kind, double full_bytes, const NcclPath& path);
 
 }  // namespace mfsdp

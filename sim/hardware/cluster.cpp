@@ -3,49 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/graph/adjacency_list.hpp>
-#include <boost/graph/dijkstra_shortest_paths.hpp>
-#include <functional>
-#include <limits>
 
-#include "core/base/read_file.hpp"
-#include "core/base/toml_fields.hpp"
+#include "sim/hardware/catalogue.hpp"
+#include "sim/hardware/cluster_file.hpp"
 
 namespace mfsdp {
 namespace {
-
-enum Device : std::size_t { gpu, peer, link_switch, nic, fabric, remote_nic, remote, device_count };
-
-constexpr std::array<const char*, device_count> kDeviceNames{
-    "gpu", "peer gpu", "switch", "nic", "fabric", "remote nic", "remote gpu"};
-
-struct Link {
-  BytesPerNano capacity = 0;
-  std::int64_t latency = 0;
-};
-
-using Topology =
-    boost::adjacency_list<boost::vecS, boost::vecS, boost::undirectedS, boost::no_property, Link>;
-
-Topology make_topology(const Cluster& cluster) {
-  Topology graph(device_count);
-  const Gpu& kind = cluster.gpu;
-  // Without a switch a neighbour is reached over its own link only.
-  const double inside = kind.per_peer_bandwidth.value_or(kind.link_bandwidth);
-  if (cluster.gpus > 1 && cluster.domain > 1) {
-    boost::add_edge(gpu, link_switch, Link{.capacity = inside}, graph);
-    boost::add_edge(link_switch, peer, Link{.capacity = inside}, graph);
-  }
-  if (cluster.gpus > cluster.domain) {
-    const double share = cluster.network_bandwidth();
-    boost::add_edge(gpu, nic, Link{.capacity = share}, graph);
-    boost::add_edge(nic, fabric, Link{.capacity = share, .latency = cluster.nic_latency.value},
-                    graph);
-    boost::add_edge(fabric, remote_nic, Link{.capacity = share}, graph);
-    boost::add_edge(remote_nic, remote, Link{.capacity = share}, graph);
-  }
-  return graph;
-}
 
 std::string_view link_name(LinkKind kind) {
   switch (kind) {
@@ -56,20 +19,33 @@ std::string_view link_name(LinkKind kind) {
   return "";
 }
 
+/// What a cluster file says beyond NICs; empty where it says nothing. The worst comes first.
+std::string describe_fabric(const Cluster& cluster) {
+  std::string text;
+  if (const double least = cluster.slowest_fraction(); least < 1)
+    text += fmt::format(", slowest at {:g} %", 100 * least);
+  if (cluster.oversubscription > 1)
+    text += fmt::format(", {:g}:1 oversubscribed", cluster.oversubscription);
+  if (cluster.nodes_per_leaf)
+    text += fmt::format(", {}-node {}", *cluster.nodes_per_leaf,
+                        cluster.fabric == Fabric::rail ? "rails" : "leaves");
+  return text;
+}
+
+/// Short enough for a screen of 100 columns; what is cut on a narrower one comes last.
 std::string describe_network(const Cluster& cluster) {
   const Gpu& kind = cluster.gpu;
   if (cluster.gpus == 1) return "one GPU, no network";
-  const std::int64_t domain = std::min(cluster.domain, cluster.gpus);
-  const std::string_view link = link_name(kind.link);
+  const std::string link = fmt::format("{} {:g} GB/s", link_name(kind.link), kind.link_bandwidth);
   if (cluster.gpus <= cluster.domain)
-    return fmt::format("{} {:g} GB/s per GPU in domains of {}", link, kind.link_bandwidth, domain);
-  // Short enough for a screen of 100 columns; what is cut on a narrower one comes last.
+    return fmt::format("{} per GPU in domains of {}", link, std::min(cluster.domain, cluster.gpus));
+  const std::string fabric = describe_fabric(cluster);
+  const double hop =
+      static_cast<double>((cluster.nic_latency + cluster.switch_latency).value) / 1000.0;
   return fmt::format(
-      "{} {:g} GB/s in domains of {}; network modelled, not measured: {} {} of {:g} GB/s a node, "
-      "{:g} us/hop",
-      link, kind.link_bandwidth, domain, cluster.nics_per_node,
-      cluster.nics_per_node == 1 ? "NIC" : "NICs", cluster.nic_bandwidth,
-      static_cast<double>(cluster.nic_latency.value) / 1000.0);
+      "{} in domains of {}; network modelled{}: {} x {:g} GB/s a node, {:g} us/hop{}", link,
+      cluster.domain, fabric.empty() ? ", not measured" : "", cluster.nics_per_node,
+      cluster.nic_bandwidth, hop, fabric);
 }
 
 /// A fabric that joins more GPUs than the usual node holds (GB200 NVL72) joins whole nodes.
@@ -108,11 +84,76 @@ Result<Cluster> assemble(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_p
       .nics_per_node = std::max<std::int64_t>(1, kind.nics_per_node * in_node / kind.gpus_per_node),
       .nic_bandwidth = kind.nic_bandwidth,
       .nic_latency = kind.nic_latency,
+      .fabric = Fabric::rail,
+      .nodes_per_leaf = std::nullopt,
+      .oversubscription = 1,
+      .switch_latency = {},
+      .simple_only = false,
+      .slow = {},
       .network = {}};
   return cluster;
 }
 
+/// The GPU that a cluster file names. An unknown name is the file's mistake.
+Result<Gpu> gpu_of(const ClusterFile& file, const std::filesystem::path& gpus_dir) {
+  if (names_a_file(file.gpu))
+    return load_gpu((file.path.parent_path() / file.gpu).string(), gpus_dir);
+  auto kind = load_gpu(file.gpu, gpus_dir);
+  if (!kind && kind.error().where == "--gpu")
+    return fail(file.path.string() + ": gpu", kind.error().what, kind.error().fault);
+  return kind;
+}
+
+/// --gpus-per-node, the file's, or the usual machine's.
+Result<std::int64_t> node_size(const ClusterFile& file, const Gpu& kind,
+                               std::optional<std::int64_t> flag) {
+  if (flag && file.gpus_per_node && *flag != *file.gpus_per_node)
+    return fail("--gpus-per-node",
+                fmt::format("{} contradicts --cluster {}, whose gpus_per_node is {}", *flag,
+                            file.path.string(), *file.gpus_per_node));
+  return file.gpus_per_node.value_or(flag.value_or(kind.gpus_per_node));
+}
+
+void apply(const ClusterFile& file, Cluster& cluster) {
+  cluster.nics_per_node = file.nics_per_node.value_or(cluster.nics_per_node);
+  cluster.nic_bandwidth = file.nic_bandwidth.value_or(cluster.nic_bandwidth);
+  cluster.nic_latency = file.nic_latency.value_or(cluster.nic_latency);
+  cluster.fabric = file.fabric;
+  cluster.nodes_per_leaf = file.nodes_per_leaf;
+  cluster.oversubscription = file.oversubscription.value_or(cluster.oversubscription);
+  cluster.switch_latency = file.switch_latency.value_or(cluster.switch_latency);
+  cluster.simple_only = file.simple_only;
+  cluster.slow = file.slow;
+}
+
+/// What the file's values must be to each other, once all of them are known.
+Result<void> check(const ClusterFile& file, const Cluster& cluster, std::int64_t gpus_per_node) {
+  const std::string where = file.path.string();
+  if (cluster.domain % gpus_per_node != 0 && gpus_per_node % cluster.domain != 0)
+    return fail(where + ": domain",
+                fmt::format("is {}; expected a multiple or a divisor of the {} GPUs of a node",
+                            cluster.domain, gpus_per_node));
+  const bool whole = cluster.gpus_per_node == gpus_per_node;  // not a part of one node
+  for (const SlowPart& part : file.slow) {
+    if (file.gpus && part.node >= ceil_div(*file.gpus, gpus_per_node))
+      return fail(where + ": slow",
+                  fmt::format("there is no node {}: the cluster has {}, from 0 on", part.node,
+                              ceil_div(*file.gpus, gpus_per_node)));
+    if (whole && part.nic && *part.nic >= cluster.nics_per_node)
+      return fail(where + ": slow", fmt::format("there is no NIC {}: a node has {}, from 0 on",
+                                                *part.nic, cluster.nics_per_node));
+  }
+  return {};
+}
+
 }  // namespace
+
+double Cluster::slowest_fraction() const {
+  double least = 1;
+  for (const SlowPart& part : slow)
+    if (part.node < nodes) least = std::min(least, part.fraction);
+  return least;
+}
 
 Result<Cluster> make_cluster(const Gpu& kind, std::int64_t gpus, std::int64_t gpus_per_node) {
   MFSDP_LET(cluster, assemble(kind, gpus, gpus_per_node, std::nullopt, "--gpus-per-node"));
@@ -120,68 +161,34 @@ Result<Cluster> make_cluster(const Gpu& kind, std::int64_t gpus, std::int64_t gp
   return std::move(cluster);
 }
 
-Result<Cluster> load_cluster(const std::filesystem::path& file,
-                             const std::filesystem::path& gpus_dir, std::int64_t gpus,
-                             std::optional<std::int64_t> gpus_per_node) {
-  constexpr FieldRange kCount{1, 65536};
-  MFSDP_LET(text, read_file(file, "a cluster's TOML file", kMostTomlBytes));
-  MFSDP_LET(fields, TomlFields::parse(text, file.string()));
-  const std::string name = fields.text("gpu");
-  const auto count = [&](std::string_view key) -> std::optional<std::int64_t> {
-    if (!fields.optional_number(key, kCount)) return std::nullopt;
-    return fields.integer(key, kCount);
-  };
-  const auto per_node = count("gpus_per_node");
-  const auto domain = count("domain");
-  const auto nics = count("nics_per_node");
-  const auto bandwidth = fields.optional_number("nic_gb_per_s", FieldRange{0.01, 1e6});
-  const auto latency = fields.optional_number("nic_latency_ns", FieldRange{0, 1e9});
-  MFSDP_TRY(fields.finish());
-
-  const bool is_file = name.find('/') != std::string::npos || name.ends_with(".toml");
-  MFSDP_LET(kind, load_gpu(is_file ? (file.parent_path() / name).string() : name, gpus_dir));
-  const std::string key = file.string() + ": gpus_per_node";
-  if (per_node && gpus_per_node && *per_node != *gpus_per_node)
-    return fail("--gpus-per-node",
-                fmt::format("{} contradicts --cluster {}, whose gpus_per_node is {}",
-                            *gpus_per_node, file.string(), *per_node));
-  const std::int64_t nodes_of = per_node.value_or(gpus_per_node.value_or(kind.gpus_per_node));
-  MFSDP_LET(cluster,
-            assemble(kind, gpus, nodes_of, domain, gpus_per_node ? "--gpus-per-node" : key));
-  cluster.nics_per_node = nics.value_or(cluster.nics_per_node);
-  cluster.nic_bandwidth = bandwidth.value_or(cluster.nic_bandwidth);
-  if (latency) cluster.nic_latency = Nanos(static_cast<std::int64_t>(*latency));
+Result<Cluster> load_cluster(const std::string& name_or_path, const std::filesystem::path& gpus_dir,
+                             std::int64_t gpus, std::optional<std::int64_t> gpus_per_node) {
+  MFSDP_LET(file, read_cluster_file(name_or_path, gpus_dir.parent_path() / "clusters"));
+  MFSDP_LET(kind, gpu_of(file, gpus_dir));
+  MFSDP_LET(per_node, node_size(file, kind, gpus_per_node));
+  if (file.gpus && gpus > *file.gpus)
+    return fail("--gpus", fmt::format("{} is more than the {} GPUs of --cluster {}", gpus,
+                                      *file.gpus, file.path.string()));
+  const std::string source =
+      gpus_per_node ? "--gpus-per-node" : file.path.string() + ": gpus_per_node";
+  MFSDP_LET(cluster, assemble(kind, gpus, per_node, file.domain, source));
+  apply(file, cluster);
+  MFSDP_TRY(check(file, cluster, per_node));
   cluster.network = describe_network(cluster);
   return std::move(cluster);
 }
 
-Route widest_route(const Cluster& cluster, LinkClass to) {
-  constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-  const Topology graph = make_topology(cluster);
-  std::vector<double> width(device_count, 0);
-  std::vector<std::size_t> before(device_count);
-  // Dijkstra with (min, greater) in place of (+, less) finds widest paths.
-  boost::dijkstra_shortest_paths(
-      graph, static_cast<std::size_t>(gpu),
-      boost::weight_map(boost::get(&Link::capacity, graph))
-          .distance_map(boost::make_iterator_property_map(width.begin(),
-                                                          boost::get(boost::vertex_index, graph)))
-          .predecessor_map(boost::make_iterator_property_map(
-              before.begin(), boost::get(boost::vertex_index, graph)))
-          .distance_compare(std::greater<>())
-          .distance_combine([](double path, double link) { return std::min(path, link); })
-          .distance_inf(0.0)
-          .distance_zero(kUnlimited));
-  const std::size_t goal = to == LinkClass::node ? peer : remote;
-  Route route{.bandwidth = width[goal], .latency = {}, .via = {}};
-  if (width[goal] == 0) return route;
-  for (std::size_t at = goal; at != gpu; at = before[at]) {
-    route.latency += Nanos(graph[boost::edge(before[at], at, graph).first].latency);
-    route.via.emplace_back(kDeviceNames[at]);
-  }
-  route.via.emplace_back(kDeviceNames[gpu]);
-  std::ranges::reverse(route.via);
-  return route;
+Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node) {
+  constexpr double kLeast = 0.001;
+  constexpr double kMost = 1e6;
+  constexpr double kBitsPerByte = 8;
+  if (!(gbits_per_second_per_node >= kLeast && gbits_per_second_per_node <= kMost))
+    return fail("--network-gbps", fmt::format("is {}; expected {} to {} Gbit/s a node",
+                                              gbits_per_second_per_node, kLeast, kMost));
+  cluster.nic_bandwidth =
+      gbits_per_second_per_node / kBitsPerByte / static_cast<double>(cluster.nics_per_node);
+  cluster.network = describe_network(cluster);
+  return cluster;
 }
 
 }  // namespace mfsdp

@@ -1,17 +1,10 @@
-// GPUs, the links between them, and how wide those links are.
-//
-//   gpu --- switch --- peer gpu          inside a domain (NVLink, or PCIe where there is none)
-//    |
-//   nic --- fabric --- nic --- gpu       between domains
-//
-// Vertices stand for classes of devices, never for single ones: 16,384 GPUs cost as much as 8.
+// How many GPUs, in which nodes, and the network between them. topology.hpp draws the graph.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -19,6 +12,20 @@
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
+
+/// Which leaf switch a NIC hangs on. rail: NIC i of every node shares leaf i. fat_tree: all NICs of
+/// a node share one leaf.
+enum class Fabric { rail, fat_tree };
+
+/// Where a transfer stays: inside a domain, or on the network between domains.
+enum class LinkClass { node, network };
+
+/// A node, or one NIC of it, that reaches only a part of its network bandwidth.
+struct SlowPart {
+  std::int64_t node = 0;
+  std::optional<std::int64_t> nic;  ///< none: all NICs of the node
+  double fraction = 1;              ///< of the nominal bandwidth
+};
 
 struct Cluster {
   Gpu gpu;
@@ -29,40 +36,39 @@ struct Cluster {
   std::int64_t nics_per_node = 1;
   BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
   Nanos nic_latency;               ///< added to each hop between domains
-  std::string network;             ///< one line: what is assumed inside and between nodes
+  Fabric fabric = Fabric::rail;
+  std::optional<std::int64_t> nodes_per_leaf;  ///< none: one leaf (or one of each rail) joins all
+  double oversubscription = 1;  ///< bandwidth of a leaf's links down to nodes over those up
+  Nanos switch_latency;         ///< of each switch on the way: one inside a leaf, three beyond
+  bool simple_only = false;     ///< the network forbids NCCL's protocols LL and LL128
+  std::vector<SlowPart> slow;   ///< entries of nodes beyond `nodes` have no effect
+  std::string network;          ///< one line: what is assumed inside and between nodes
 
   /// A GPU's part of its node's NICs, per direction.
   [[nodiscard]] BytesPerNano network_bandwidth() const {
     return nic_bandwidth * static_cast<double>(nics_per_node) / static_cast<double>(gpus_per_node);
   }
+  /// The least part of its bandwidth that a NIC of these nodes reaches.
+  [[nodiscard]] double slowest_fraction() const;
 };
 
-/// `gpus` GPUs of that kind. Up to `gpus_per_node` are one node, otherwise they must be a multiple
-/// of it; the error names --gpus and both numbers. A node larger than the GPU's domain is an error:
-/// no such fabric is known.
+/// `gpus` GPUs of that kind in its usual machine, with a network that is never oversubscribed. Up
+/// to `gpus_per_node` are one node, otherwise they must be a multiple of it; the error names --gpus
+/// and both numbers. A node larger than the GPU's domain is an error: no such fabric is known.
 [[nodiscard]] Result<Cluster> make_cluster(const Gpu& gpu, std::int64_t gpus,
                                            std::int64_t gpus_per_node);
 
-/// Reads a cluster file: gpu (a catalogue name, or a GPU file relative to this one), and where they
-/// differ from the GPU's usual machine gpus_per_node, domain, nics_per_node, nic_gb_per_s,
-/// nic_latency_ns. `gpus_per_node` is --gpus-per-node where that was given; it may stand in for the
-/// file's, and must not contradict it. A `domain` is taken as it stands. Errors as parse_gpu.
-[[nodiscard]] Result<Cluster> load_cluster(const std::filesystem::path& file,
+/// The cluster of --cluster (cluster_file.hpp has the format): `name_or_path` is a TOML file, or a
+/// name in the folder `clusters` beside `gpus_dir`. `gpus_per_node` is --gpus-per-node where that
+/// was given; it may stand in for the file's, and must not contradict it. The file's `domain` may
+/// be larger than the GPU's; it must be a multiple or a divisor of a node. `gpus` must not exceed
+/// the file's, whose slow parts must exist.
+[[nodiscard]] Result<Cluster> load_cluster(const std::string& name_or_path,
                                            const std::filesystem::path& gpus_dir, std::int64_t gpus,
                                            std::optional<std::int64_t> gpus_per_node);
 
-/// Where a transfer stays: inside a domain, or on the network between domains.
-enum class LinkClass { node, network };
-
-/// The widest way between two neighbouring GPUs.
-struct Route {
-  BytesPerNano bandwidth = 0;    ///< of its narrowest link, per GPU and direction
-  Nanos latency;                 ///< sum over its links, beside NCCL's own per-hop times
-  std::vector<std::string> via;  ///< names of the vertices, ends included
-};
-
-/// The widest path from a GPU to one in its domain, or to one in another domain. Bandwidth is 0
-/// where there is no such GPU.
-[[nodiscard]] Route widest_route(const Cluster& cluster, LinkClass to);
+/// The cluster with another network (--network-gbps): that many Gbit/s for all NICs of one node
+/// together, per direction, as clouds advertise it. 0.001 to 10^6.
+[[nodiscard]] Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node);
 
 }  // namespace mfsdp

@@ -1,12 +1,8 @@
 #include "sim/hardware/gpu.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
-#include "core/base/closest.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/toml_fields.hpp"
+#include "sim/hardware/catalogue.hpp"
 
 namespace mfsdp {
 namespace {
@@ -80,29 +76,8 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
                           .collective = path("tables.collective")};
 }
 
-void read_sources(TomlFields& fields, Gpu& gpu) {
-  const std::vector<std::string> known = fields.known_keys();
-  gpu.sources = fields.texts_below("source");
-  for (const auto& [key, source] : gpu.sources) {
-    if (std::ranges::find(known, key) == known.end())
-      fields.reject("source." + key, fmt::format("is the source of no key; the closest is \"{}\"",
-                                                 closest_to(key, known)));
-  }
-}
-
-bool is_path(const std::string& name_or_path) {
-  return name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".toml");
-}
-
-Result<std::filesystem::path> find_gpu_file(const std::string& name_or_path,
-                                            const std::filesystem::path& gpus_dir) {
-  if (is_path(name_or_path)) return std::filesystem::path(name_or_path);
-  MFSDP_LET(names, list_gpus(gpus_dir));
-  if (std::ranges::find(names, name_or_path) == names.end())
-    return fail("--gpu", fmt::format("unknown GPU \"{}\"; the closest is \"{}\" (--list-gpus shows "
-                                     "all; a TOML file works too)",
-                                     name_or_path, closest_to(name_or_path, names)));
-  return gpus_dir / (name_or_path + ".toml");
+Catalogue gpu_catalogue(const std::filesystem::path& gpus_dir) {
+  return {.folder = gpus_dir, .thing = "GPU", .flag = "--gpu", .list_flag = "--list-gpus"};
 }
 
 /// Beside the GPU's file first, then in the catalogue, whose files people copy. Where it is in
@@ -130,13 +105,13 @@ Result<Gpu> parse_gpu(std::string_view text, const std::string& where) {
   read_memory(fields, gpu);
   read_links(fields, gpu);
   read_tables(fields, gpu);
-  read_sources(fields, gpu);
+  gpu.sources = read_sources(fields);
   MFSDP_TRY(fields.finish());
   return gpu;
 }
 
 Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::path& gpus_dir) {
-  MFSDP_LET(path, find_gpu_file(name_or_path, gpus_dir));
+  MFSDP_LET(path, find_in_catalogue(name_or_path, gpu_catalogue(gpus_dir)));
   MFSDP_LET(text, read_file(path, "a GPU's TOML file", kMostTomlBytes));
   MFSDP_LET(gpu, parse_gpu(text, path.string()));
   gpu.name = path.stem().string();
@@ -154,17 +129,7 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
 }
 
 Result<std::vector<std::string>> list_gpus(const std::filesystem::path& gpus_dir) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (auto entry = std::filesystem::directory_iterator(gpus_dir, error);
-       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (entry->path().extension() == ".toml") names.push_back(entry->path().stem().string());
-  }
-  if (error)
-    return fail(gpus_dir.string(), "GPU catalogue cannot be read: " + error.message(),
-                Fault::environment);
-  std::ranges::sort(names);
-  return names;
+  return list_catalogue(gpu_catalogue(gpus_dir));
 }
 
 }  // namespace mfsdp

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "sim/hardware/cluster.hpp"
+#include "sim/hardware/topology.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace mfsdp;
@@ -19,6 +19,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!cluster) std::abort();
   if (!(gpu->copy_bandwidth() > 0 && gpu->runtime < gpu->capacity)) std::abort();
   const bool alone = gpu->domain == 1;
-  if (!alone && !(widest_route(*cluster, LinkClass::node).bandwidth > 0)) std::abort();
+  if (!alone && !(find_routes(*cluster).domain.bandwidth > 0)) std::abort();
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/cli/sim_options.hpp"
+#include "core/cli/sweep.hpp"
 
 namespace mfsdp {
 namespace {
@@ -68,7 +69,10 @@ TEST(FlagSurface, ExamplesParse) {
     }
     ASSERT_EQ(words.front(), "mfsdp-sim");
     words.erase(words.begin());
-    EXPECT_TRUE(parse_sim_options(words)) << example.command;
+    const auto sweep = expand_lists(words);
+    ASSERT_TRUE(sweep) << example.command;
+    for (const std::vector<std::string>& arguments : sweep->arguments)
+      EXPECT_TRUE(parse_sim_options(arguments)) << example.command;
   }
 }
 

@@ -65,11 +65,13 @@ TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {
             "is 16");
 }
 
+TEST(PlanOptions, HfsdpNeedsGroupsToShardOver) {
+  EXPECT_EQ(error_of({.outer_strategy = Strategy::optim}),
+            "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "
+            "groups");
+}
+
 TEST(PlanOptions, EqualMeaningsGiveEqualConfigurations) {
-  const auto plain = make_plan_config(CommonOptions{}, small_model());
-  const auto hfsdp_of_one_group =
-      make_plan_config({.outer_strategy = Strategy::optim}, small_model());
-  EXPECT_EQ(*hfsdp_of_one_group, *plain);
   const auto full =
       make_plan_config({.recompute = {.kind = Recompute::full, .full_blocks = 0}}, small_model());
   const auto full_4 =

@@ -2,19 +2,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <fstream>
+
+#include "core/base/read_file.hpp"
+#include "sim/hardware/cluster_file.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 const std::filesystem::path kGpus = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
+const std::filesystem::path kClusters = kGpus.parent_path() / "clusters";
 
 Gpu gpu(const std::string& name) { return *load_gpu(name, kGpus); }
 
@@ -32,7 +36,7 @@ TEST(MakeCluster, CountsNodes) {
   EXPECT_EQ(cluster->nics_per_node, 8);
   EXPECT_EQ(cluster->network_bandwidth(), 50);  // 8 NICs * 50 GB/s / 8 GPUs
   EXPECT_EQ(cluster->network,
-            "NVLink 450 GB/s in domains of 8; network modelled, not measured: 8 NICs of 50 GB/s a "
+            "NVLink 450 GB/s in domains of 8; network modelled, not measured: 8 x 50 GB/s a "
             "node, 2 us/hop");
 }
 
@@ -84,81 +88,182 @@ TEST(MakeCluster, TheNetworkFitsAScreenForEveryGpu) {
   }
 }
 
-TEST(WidestRoute, FollowsTheFastLinkInsideAndTheNicBetween) {
-  const Cluster cluster = *make_cluster(gpu("h100"), 16384, 8);
-  const Route inside = widest_route(cluster, LinkClass::node);
-  EXPECT_EQ(inside.bandwidth, 450);
-  EXPECT_EQ(inside.latency, Nanos(0));
-  EXPECT_THAT(inside.via, ElementsAre("gpu", "switch", "peer gpu"));
-  const Route between = widest_route(cluster, LinkClass::network);
-  EXPECT_EQ(between.bandwidth, 50);
-  EXPECT_EQ(between.latency, Nanos(2000));
-  EXPECT_THAT(between.via, ElementsAre("gpu", "nic", "fabric", "remote nic", "remote gpu"));
+TEST(MakeCluster, HasNoLeavesNorSlowParts) {
+  const Cluster cluster = *make_cluster(gpu("h100"), 64, 8);
+  EXPECT_EQ(cluster.nodes_per_leaf, std::nullopt);
+  EXPECT_EQ(cluster.oversubscription, 1);
+  EXPECT_EQ(cluster.switch_latency, Nanos(0));
+  EXPECT_EQ(cluster.slowest_fraction(), 1);
 }
 
-TEST(WidestRoute, WithoutASwitchAPeerHasOneLink) {
-  EXPECT_EQ(widest_route(*make_cluster(gpu("mi300x"), 8, 8), LinkClass::node).bandwidth, 64);
+TEST(WithNetwork, IsWhatAllNicsOfANodeCarryTogether) {
+  const Cluster cluster = *with_network(*make_cluster(gpu("h100"), 64, 8), 400);
+  EXPECT_EQ(cluster.nic_bandwidth, 6.25);        // 400 Gbit/s / 8 bits / 8 NICs
+  EXPECT_EQ(cluster.network_bandwidth(), 6.25);  // and 8 GPUs
+  EXPECT_THAT(cluster.network, HasSubstr("8 x 6.25 GB/s a node"));
+  const Cluster few = *with_network(*make_cluster(gpu("h100"), 64, 4), 100);
+  EXPECT_EQ(few.network_bandwidth(), 3.125);  // 12.5 GB/s for 4 GPUs
+  for (const double wrong : {0.0, -1.0, 1e7, std::nan("")})
+    EXPECT_THAT(with_network(cluster, wrong).error().message(), HasSubstr("--network-gbps: is "));
 }
 
-TEST(WidestRoute, IsEmptyWhereThereIsNobody) {
-  const Cluster one_node = *make_cluster(gpu("h100"), 8, 8);
-  EXPECT_EQ(widest_route(one_node, LinkClass::network).bandwidth, 0);
-  EXPECT_THAT(widest_route(one_node, LinkClass::network).via, IsEmpty());
-  const Cluster one_gpu = *make_cluster(gpu("h100"), 1, 8);
-  EXPECT_EQ(widest_route(one_gpu, LinkClass::node).bandwidth, 0);
-}
-
+/// A catalogue of clusters beside that of GPUs, and files of one's own.
 class LoadCluster : public testing::Test {
  protected:
-  void SetUp() override {
-    file_ = std::filesystem::temp_directory_path() /
-            ("mfsdp_cluster_" + std::to_string(::getpid()) + ".toml");
-  }
-  void TearDown() override { std::filesystem::remove(file_); }
-  Result<Cluster> load(const std::string& text,
+  Result<Cluster> load(const std::string& text, std::int64_t gpus = 64,
                        std::optional<std::int64_t> gpus_per_node = std::nullopt) {
-    std::ofstream(file_) << text;
-    return load_cluster(file_, kGpus, 64, gpus_per_node);
+    test::write_file(file_, text);
+    return load_cluster(file_, kGpus, gpus, gpus_per_node);
   }
-  std::filesystem::path file_;
+  std::string error_of(const std::string& text, std::int64_t gpus = 64) {
+    const auto cluster = load(text, gpus);
+    return cluster ? "no error" : cluster.error().message();
+  }
+  test::ScratchFolder folder_;
+  std::string file_ = (folder_ / "mine.toml").string();
 };
 
 TEST_F(LoadCluster, OverridesTheUsualMachine) {
   const auto cluster = load(
       "gpu = \"h100\"\ngpus_per_node = 4\nnics_per_node = 1\nnic_gb_per_s = 25\n"
-      "nic_latency_ns = 5000\n");
+      "nic_latency_ns = 5000\nswitch_latency_ns = 500\nfabric = \"fat_tree\"\n"
+      "nodes_per_leaf = 8\noversubscription = 2.5\n");
   ASSERT_TRUE(cluster) << cluster.error().message();
   EXPECT_EQ(cluster->nodes, 16);
   EXPECT_EQ(cluster->network_bandwidth(), 6.25);  // 25 / 4
   EXPECT_EQ(cluster->nic_latency, Nanos(5000));
-  EXPECT_THAT(cluster->network, HasSubstr("1 NIC of 25 GB/s a node, 5 us/hop"));
+  EXPECT_EQ(cluster->switch_latency, Nanos(500));
+  EXPECT_EQ(cluster->fabric, Fabric::fat_tree);
+  EXPECT_EQ(cluster->nodes_per_leaf, 8);
+  EXPECT_EQ(cluster->oversubscription, 2.5);
+  EXPECT_EQ(cluster->network,
+            "NVLink 450 GB/s in domains of 4; network modelled: 1 x 25 GB/s a node, 5.5 us/hop, "
+            "2.5:1 oversubscribed, 8-node leaves");
+}
+
+TEST_F(LoadCluster, SpeedsMayBeInBits) {
+  EXPECT_EQ(load("gpu = \"h100\"\nnic_gbits_per_s = 100\n")->nic_bandwidth, 12.5);
 }
 
 TEST_F(LoadCluster, TheFlagStandsInAndMustNotContradict) {
   EXPECT_EQ(load("gpu = \"h100\"\n")->gpus_per_node, 8);   // the usual machine
   EXPECT_EQ(load("gpu = \"gb200\"\n")->gpus_per_node, 4);  // a tray
-  EXPECT_EQ(load("gpu = \"h100\"\n", 4)->gpus_per_node, 4);
-  EXPECT_EQ(load("gpu = \"h100\"\ngpus_per_node = 4\n", 4)->gpus_per_node, 4);
-  EXPECT_EQ(
-      load("gpu = \"h100\"\ngpus_per_node = 4\n", 8).error().message(),
-      "--gpus-per-node: 8 contradicts --cluster " + file_.string() + ", whose gpus_per_node is 4");
+  EXPECT_EQ(load("gpu = \"h100\"\n", 64, 4)->gpus_per_node, 4);
+  EXPECT_EQ(load("gpu = \"h100\"\ngpus_per_node = 4\n", 64, 4)->gpus_per_node, 4);
+  EXPECT_EQ(load("gpu = \"h100\"\ngpus_per_node = 4\n", 64, 8).error().message(),
+            "--gpus-per-node: 8 contradicts --cluster " + file_ + ", whose gpus_per_node is 4");
+}
+
+TEST_F(LoadCluster, AClusterHasAnEnd) {
+  EXPECT_EQ(load("gpu = \"h100\"\ngpus = 64\n", 64)->gpus, 64);
+  EXPECT_EQ(load("gpu = \"h100\"\ngpus = 64\n", 16)->nodes, 2);
+  EXPECT_EQ(error_of("gpu = \"h100\"\ngpus = 64\n", 72),
+            "--gpus: 72 is more than the 64 GPUs of --cluster " + file_);
 }
 
 TEST_F(LoadCluster, ALargerNodeNeedsADomainOfItsOwn) {
-  EXPECT_THAT(load("gpu = \"h100\"\ngpus_per_node = 16\n").error().message(),
+  EXPECT_THAT(error_of("gpu = \"h100\"\ngpus_per_node = 16\n"),
               HasSubstr(".toml: gpus_per_node: 16 is more than the 8 GPUs"));
   const auto cluster = load("gpu = \"h100\"\ngpus_per_node = 16\ndomain = 16\n");
   ASSERT_TRUE(cluster) << cluster.error().message();
   EXPECT_EQ(cluster->domain, 16);
-  EXPECT_EQ(cluster->nics_per_node, 16);  // 8 of 8 GPUs, so 16 of 16
+  EXPECT_EQ(cluster->nics_per_node, 16);                       // 8 of 8 GPUs, so 16 of 16
+  EXPECT_EQ(load("gpu = \"h100\"\ndomain = 4\n")->domain, 4);  // half a node
+  EXPECT_EQ(error_of("gpu = \"h100\"\ndomain = 12\n"),
+            file_ + ": domain: is 12; expected a multiple or a divisor of the 8 GPUs of a node");
+}
+
+TEST_F(LoadCluster, SlowPartsOfTheNodesThatTakePart) {
+  const std::string text =
+      "gpu = \"h100\"\n[[slow]]\nnode = 3 # of 8\nfraction = 0.5\n"
+      "[[slow]]\nnode = 1\nnic = 2\nfraction = 0.75\n[source]\ngpu = \"counted\"\n";
+  const auto cluster = load(text);
+  ASSERT_TRUE(cluster) << cluster.error().message();
+  ASSERT_EQ(cluster->slow.size(), 2u);
+  EXPECT_EQ(cluster->slow[0].node, 3);
+  EXPECT_EQ(cluster->slow[0].nic, std::nullopt);
+  EXPECT_EQ(cluster->slow[1].nic, 2);
+  EXPECT_EQ(cluster->slowest_fraction(), 0.5);
+  EXPECT_THAT(cluster->network, HasSubstr(", slowest at 50 %"));
+  EXPECT_EQ(load(text, 16)->slowest_fraction(), 0.75);  // nodes 0 and 1 alone
+}
+
+TEST_F(LoadCluster, MistakesInSlowPartsKeepTheirLine) {
+  const std::string head = "gpu = \"h100\"\nnics_per_node = 4\ngpus_per_node = 8\ngpus = 64\n";
+  EXPECT_THAT(error_of(head + "[[slow]]\nnode = 1\nfractoin = 0.5\n"),
+              HasSubstr("mine.toml:7: unknown key \"fractoin\"; the closest is \"fraction\""));
+  EXPECT_THAT(error_of(head + "[[slow]]\nnode = 1\nfraction = 1.5\n"),
+              HasSubstr("mine.toml:7: fraction is 1.5; expected a number from 0.001 to 1"));
+  EXPECT_EQ(error_of(head + "[[slow]]\nnode = 1\nnic = 4\nfraction = 0.5\n"),
+            file_ + ": slow: there is no NIC 4: a node has 4, from 0 on");
+  EXPECT_EQ(error_of(head + "[[slow]]\nnode = 8\nfraction = 0.5\n"),
+            file_ + ": slow: there is no node 8: the cluster has 8, from 0 on");
+  EXPECT_THAT(error_of(head + "[[slow]]\n"), HasSubstr("node is missing"));
+  EXPECT_THAT(error_of(head + "[slow]\nnode = 1\n"),
+              HasSubstr("mine.toml:6: unknown key \"slow.node\""));
 }
 
 TEST_F(LoadCluster, NamesMistakes) {
-  EXPECT_THAT(load("gpu = \"h100\"\nnics = 1\n").error().message(),
-              HasSubstr(":2: unknown key \"nics\"; the closest is"));
-  EXPECT_THAT(load("gpu = \"h1o0\"\n").error().message(), HasSubstr("the closest is \"h100\""));
-  EXPECT_THAT(load("gpu = \"h100\"\ndomain = 0\n").error().message(), HasSubstr(":2: domain is 0"));
-  EXPECT_THAT(load("").error().message(), HasSubstr("gpu is missing"));
+  EXPECT_THAT(error_of("gpu = \"h100\"\nnics = 1\n"),
+              HasSubstr(":2: unknown key \"nics\"; the closest is \"nics_per_node\""));
+  EXPECT_THAT(error_of("gpu = \"h1o0\"\n"),
+              HasSubstr("mine.toml: gpu: unknown GPU \"h1o0\"; the closest is \"h100\""));
+  EXPECT_THAT(error_of("gpu = \"h100\"\ndomain = 0\n"), HasSubstr(":2: domain is 0"));
+  EXPECT_THAT(error_of(""), HasSubstr("gpu is missing"));
+  EXPECT_THAT(error_of("gpu = \"h100\"\nfabric = \"mesh\"\n"),
+              HasSubstr(":2: fabric must be \"rail\" or \"fat_tree\""));
+  EXPECT_THAT(error_of("gpu = \"h100\"\nprotocols = \"LL\"\n"),
+              HasSubstr(":2: protocols must be \"all\" or \"simple\""));
+  EXPECT_THAT(error_of("gpu = \"h100\"\nnic_gb_per_s = 50\nnic_gbits_per_s = 400\n"),
+              HasSubstr(":3: nic_gbits_per_s contradicts nic_gb_per_s; expected one"));
+  EXPECT_THAT(error_of("gpu = \"h100\"\noversubscription = 0.5\nnodes_per_leaf = 8\n"),
+              HasSubstr(":2: oversubscription is 0.5; expected a number from 1 to 1000"));
+  EXPECT_THAT(error_of("gpu = \"h100\"\noversubscription = 2\n"),
+              HasSubstr(":2: oversubscription has no effect without nodes_per_leaf"));
+  EXPECT_THAT(error_of("gpu = \"h100\"\n[source]\ndomian = \"x\"\n"),
+              HasSubstr(":3: source.domian is the source of no key; the closest is \"domain\""));
+}
+
+TEST(Clusters, NamesAreAnsweredWithTheClosest) {
+  const auto misspelt = load_cluster("dgx_h10", kGpus, 64, std::nullopt);
+  ASSERT_FALSE(misspelt);
+  EXPECT_EQ(misspelt.error().message(),
+            "--cluster: unknown cluster \"dgx_h10\"; the closest is \"dgx_h100\" (--list-clusters "
+            "shows all; a TOML file works too)");
+  EXPECT_EQ(list_clusters("/nowhere").error().fault, Fault::environment);
+}
+
+TEST(Clusters, EveryShippedFileLoadsAndNamesItsSources) {
+  const auto names = list_clusters(kClusters);
+  ASSERT_TRUE(names) << names.error().message();
+  EXPECT_THAT(*names, ElementsAre("cloud_a100_4x100", "dgx_a100", "dgx_b200", "dgx_h100",
+                                  "dgx_h200", "gb200_nvl72"));
+  for (const std::string& name : *names) {
+    const auto file = read_cluster_file(name, kClusters);
+    ASSERT_TRUE(file) << file.error().message();
+    EXPECT_FALSE(file->title.empty());
+    // Every value has a source: as many as there are lines "key = value" above [source], but title.
+    const std::string text = *mfsdp::read_file(file->path, "a cluster", std::size_t{1} << 16);
+    const std::string values = text.substr(0, text.find("[source]"));
+    EXPECT_EQ(std::ssize(file->sources), std::ranges::count(values, '=') - 1) << name;
+    const auto cluster = load_cluster(name, kGpus, 1440, std::nullopt);
+    ASSERT_TRUE(cluster) << cluster.error().message();
+    EXPECT_THAT(cluster->network, HasSubstr("network modelled"));
+    EXPECT_LE(cluster->network.size(), 100u) << cluster->network;
+  }
+}
+
+TEST(Clusters, HaveTheirNetworks) {
+  const auto share = [](const std::string& name) {
+    return load_cluster(name, kGpus, 144, std::nullopt)->network_bandwidth();
+  };
+  EXPECT_EQ(share("dgx_a100"), 25);            // 8 * 200 Gbit/s for 8 GPUs
+  EXPECT_EQ(share("dgx_h100"), 50);            // 8 * 400
+  EXPECT_EQ(share("gb200_nvl72"), 50);         // 4 * 400 for 4 GPUs
+  EXPECT_EQ(share("cloud_a100_4x100"), 6.25);  // 4 * 100 for 8 GPUs
+  EXPECT_EQ(load_cluster("gb200_nvl72", kGpus, 144, std::nullopt)->domain, 72);
+  EXPECT_TRUE(load_cluster("cloud_a100_4x100", kGpus, 144, std::nullopt)->simple_only);
+  EXPECT_FALSE(load_cluster("dgx_a100", kGpus, 144, std::nullopt)->simple_only);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// A folder of TOML files that users name: scenarios/gpus, scenarios/clusters.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/toml_fields.hpp"
+
+namespace mfsdp {
+
+struct Catalogue {
+  std::filesystem::path folder;
+  std::string thing;      ///< what its files describe, for errors: "GPU"
+  std::string flag;       ///< that takes a name: "--gpu"
+  std::string list_flag;  ///< that lists them: "--list-gpus"
+};
+
+/// Names in it (<name>.toml), sorted. An unreadable folder is a fault of the environment.
+[[nodiscard]] Result<std::vector<std::string>> list_catalogue(const Catalogue& catalogue);
+
+/// True of what holds a slash or ends in ".toml"; anything else is a catalogue name.
+[[nodiscard]] bool names_a_file(const std::string& name_or_path);
+
+/// The file of a catalogue name, or the path itself. An unknown name is answered with the closest.
+[[nodiscard]] Result<std::filesystem::path> find_in_catalogue(const std::string& name_or_path,
+                                                              const Catalogue& catalogue);
+
+/// The texts of [source], each the origin of one of the keys that were asked for so far; another
+/// key is a mistake.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> read_sources(TomlFields& fields);
+
+}  // namespace mfsdp
