@@ -6,13 +6,66 @@
 namespace mfsdp {
 namespace {
 
-struct Placed {
-  std::int64_t offset;
-  std::int64_t top;
-  std::int64_t begin;
-  std::int64_t end;
+/// The blocks that were placed so far, by offset.
+struct Shelf {
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> tops;
+  std::vector<std::uint32_t> blocks;
+
+  void insert(std::int64_t offset, std::int64_t top, std::uint32_t block) {
+    const auto at = std::ranges::upper_bound(offsets, offset) - offsets.begin();
+    offsets.insert(offsets.begin() + at, offset);
+    tops.insert(tops.begin() + at, top);
+    blocks.insert(blocks.begin() + at, block);
+  }
+};
+
+/// Raises `offset` from 0 to the lowest gap of that size among the blocks that `meets` names.
+/// Returns the position of the block that ends the gap, or how many there are.
+template <class Meets>
+std::size_t find_gap(const Shelf& shelf, std::int64_t size, const Meets& meets,
+                     std::int64_t& offset) {
+  constexpr std::size_t stride = 8;
+  const std::size_t count = shelf.blocks.size();
+  for (std::size_t i = 0; i < count;) {
+    // No gap ends inside a stride whose last block begins too low: offsets rise along the shelf
+    // and `offset` only grows. So most strides are passed without a branch.
+    if (i + stride <= count && shelf.offsets[i + stride - 1] - offset < size) {
+      for (const std::size_t end = i + stride; i < end; ++i)
+        offset = std::max(offset, meets(shelf.blocks[i]) ? shelf.tops[i] : 0);
+      continue;
+    }
+    if (meets(shelf.blocks[i])) {
+      if (shelf.offsets[i] - offset >= size) return i;
+      offset = std::max(offset, shelf.tops[i]);
+    }
+    ++i;
+  }
+  return count;
+}
+
+/// A moment at which a block begins or ends to be live.
+struct Change {
+  std::int64_t at;
+  bool begins;
   std::uint32_t block;
 };
+
+/// In time. Ends come before begins at one position: lifetimes are half-open.
+std::vector<Change> changes_of(std::span<const Block> blocks) {
+  std::vector<Change> changes;
+  changes.reserve(2 * blocks.size());
+  for (std::uint32_t i = 0; i < blocks.size(); ++i)
+    for (const Lifetime& life : blocks[i].lifetimes) {
+      if (life.begin == life.end) continue;
+      changes.push_back({life.begin, true, i});
+      changes.push_back({life.end, false, i});
+    }
+  std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
+    return a.at != b.at ? a.at < b.at : a.begins < b.begins;
+  });
+  return changes;
+}
 
 /// Range maximum over positions, where a position only ever rises.
 class Skyline {
@@ -85,26 +138,11 @@ std::vector<Block> blocks_of(const AllocationProblem& problem) {
 }
 
 std::int64_t lower_bound_of(std::span<const Block> blocks) {
-  struct Change {
-    std::int64_t at;
-    std::int64_t bytes;
-  };
-  std::vector<Change> changes;
-  changes.reserve(2 * blocks.size());
-  for (const Block& block : blocks)
-    for (const Lifetime& life : block.lifetimes) {
-      if (life.begin == life.end) continue;
-      changes.push_back({life.begin, block.size});
-      changes.push_back({life.end, -block.size});
-    }
-  // Ends come before begins at one position: lifetimes are half-open.
-  std::ranges::sort(changes, [](const Change& a, const Change& b) {
-    return a.at != b.at ? a.at < b.at : a.bytes < b.bytes;
-  });
   std::int64_t live = 0;
   std::int64_t most = 0;
-  for (const Change& change : changes) {
-    live = checked_add(live, change.bytes);
+  for (const Change& change : changes_of(blocks)) {
+    const std::int64_t size = blocks[change.block].size;
+    live = checked_add(live, change.begins ? size : -size);
     most = std::max(most, live);
   }
   return most;
@@ -124,27 +162,30 @@ bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b) {
   return false;
 }
 
-std::optional<Neighbours> neighbours_of(std::span<const Block> blocks, std::int64_t most) {
-  struct Change {
-    std::int64_t at;
-    bool begins;
-    std::uint32_t block;
+Meetings::Meetings(std::span<const Block> blocks)
+    : words_((blocks.size() + 63) / 64), bits_(blocks.size() * words_) {
+  const auto set = [&](std::uint32_t a, std::uint32_t b) {
+    bits_[a * words_ + b / 64] |= std::uint64_t{1} << (b % 64);
   };
-  std::vector<Change> changes;
-  for (std::uint32_t i = 0; i < blocks.size(); ++i)
-    for (const Lifetime& life : blocks[i].lifetimes) {
-      if (life.begin == life.end) continue;
-      changes.push_back({life.begin, true, i});
-      changes.push_back({life.end, false, i});
+  std::vector<std::uint32_t> alive;
+  for (const Change& change : changes_of(blocks)) {
+    if (!change.begins) {
+      std::erase(alive, change.block);
+      continue;
     }
-  // Ends come before begins at one position: lifetimes are half-open.
-  std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
-    return a.at != b.at ? a.at < b.at : a.begins < b.begins;
-  });
+    for (const std::uint32_t other : alive) {
+      set(other, change.block);
+      set(change.block, other);
+    }
+    alive.push_back(change.block);
+  }
+}
+
+std::optional<Neighbours> neighbours_of(std::span<const Block> blocks, std::int64_t most) {
   Neighbours neighbours(blocks.size());
   std::vector<std::uint32_t> alive;
   std::int64_t pairs = 0;
-  for (const Change& change : changes) {
+  for (const Change& change : changes_of(blocks)) {
     if (!change.begins) {
       std::erase(alive, change.block);
       continue;
@@ -190,27 +231,32 @@ Packing pack_beside(const Neighbours& neighbours, std::span<const Block> blocks,
 }
 
 std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
-                                    std::span<const std::uint32_t> order, std::int64_t budget) {
+                                    std::span<const std::uint32_t> order, std::int64_t budget,
+                                    const Meetings* meetings) {
   Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
-  std::vector<Placed> placed;  // by offset
-  placed.reserve(blocks.size());
+  Shelf shelf;
   for (const std::uint32_t index : order) {
     const Block& block = blocks[index];
     std::int64_t offset = 0;
     if (!block.lifetimes.empty()) {
-      const bool single = block.lifetimes.size() == 1;
-      auto it = placed.begin();
-      for (; it != placed.end(); ++it) {
-        if (it->begin >= block.end || it->end <= block.begin) continue;
-        const auto& other = blocks[it->block].lifetimes;
-        if (!(single && other.size() == 1) && !overlap(block.lifetimes, other)) continue;
-        if (it->offset - offset >= block.size) break;
-        offset = std::max(offset, it->top);
+      std::size_t seen = 0;
+      if (meetings != nullptr) {
+        const std::uint64_t* row = meetings->row(index);
+        const auto meets = [row](std::uint32_t other) {
+          return (row[other / 64] >> (other % 64) & 1) != 0;
+        };
+        seen = find_gap(shelf, block.size, meets, offset);
+      } else {
+        const auto meets = [&](std::uint32_t other) {
+          const Block& placed = blocks[other];
+          return placed.begin < block.end && block.begin < placed.end &&
+                 overlap(block.lifetimes, placed.lifetimes);
+        };
+        seen = find_gap(shelf, block.size, meets, offset);
       }
-      packing.work += it - placed.begin() + 1;
+      packing.work += static_cast<std::int64_t>(seen) + 1;
       if (packing.work > budget) return std::nullopt;
-      const auto at = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
-      placed.insert(at, {offset, checked_add(offset, block.size), block.begin, block.end, index});
+      shelf.insert(offset, checked_add(offset, block.size), index);
     }
     packing.offsets[index] = offset;
     packing.height = std::max(packing.height, checked_add(offset, block.size));
