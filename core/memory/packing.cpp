@@ -20,29 +20,45 @@ struct Shelf {
   }
 };
 
-/// Raises `offset` from 0 to the lowest gap of that size among the blocks that `meets` names.
-/// Returns the position of the block that ends the gap, or how many there are.
+struct Gap {
+  std::int64_t offset = 0;
+  std::size_t end = 0;  ///< position of the block that ends it, or how many there are
+};
+
+/// The lowest gap of that size between the blocks for which `meets` says 1, not 0.
 template <class Meets>
-std::size_t find_gap(const Shelf& shelf, std::int64_t size, const Meets& meets,
-                     std::int64_t& offset) {
-  constexpr std::size_t stride = 8;
+Gap find_gap(const Shelf& shelf, std::int64_t size, const Meets& meets) {
   const std::size_t count = shelf.blocks.size();
-  for (std::size_t i = 0; i < count;) {
-    // No gap ends inside a stride whose last block begins too low: offsets rise along the shelf
-    // and `offset` only grows. So most strides are passed without a branch.
-    if (i + stride <= count && shelf.offsets[i + stride - 1] - offset < size) {
-      for (const std::size_t end = i + stride; i < end; ++i)
-        offset = std::max(offset, meets(shelf.blocks[i]) ? shelf.tops[i] : 0);
-      continue;
-    }
-    if (meets(shelf.blocks[i])) {
-      if (shelf.offsets[i] - offset >= size) return i;
-      offset = std::max(offset, shelf.tops[i]);
-    }
-    ++i;
-  }
-  return count;
+  std::int64_t offset = 0;
+  std::size_t i = 0;
+  // Without a branch on what is met, which no processor foresees.
+  for (; i < count && shelf.offsets[i] - offset < size; ++i)
+    offset = std::max(offset, shelf.tops[i] & -meets(shelf.blocks[i]));
+  // Whatever is met from here on begins above the gap.
+  while (i < count && meets(shelf.blocks[i]) == 0) ++i;
+  return {.offset = offset, .end = i};
 }
+
+/// Whether a block meets others, from its row of Meetings.
+struct Listed {
+  const std::uint64_t* row;
+
+  std::int64_t operator()(std::uint32_t other) const {
+    return static_cast<std::int64_t>(row[other / 64] >> (other % 64) & 1);
+  }
+};
+
+/// The same from the lifetimes of both.
+struct Compared {
+  std::span<const Block> blocks;
+  const Block& block;
+
+  std::int64_t operator()(std::uint32_t index) const {
+    const Block& other = blocks[index];
+    return other.begin < block.end && block.begin < other.end &&
+           overlap(block.lifetimes, other.lifetimes);
+  }
+};
 
 /// A moment at which a block begins or ends to be live.
 struct Change {
@@ -237,29 +253,18 @@ std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
   Shelf shelf;
   for (const std::uint32_t index : order) {
     const Block& block = blocks[index];
-    std::int64_t offset = 0;
-    if (!block.lifetimes.empty()) {
-      std::size_t seen = 0;
-      if (meetings != nullptr) {
-        const std::uint64_t* row = meetings->row(index);
-        const auto meets = [row](std::uint32_t other) {
-          return (row[other / 64] >> (other % 64) & 1) != 0;
-        };
-        seen = find_gap(shelf, block.size, meets, offset);
-      } else {
-        const auto meets = [&](std::uint32_t other) {
-          const Block& placed = blocks[other];
-          return placed.begin < block.end && block.begin < placed.end &&
-                 overlap(block.lifetimes, placed.lifetimes);
-        };
-        seen = find_gap(shelf, block.size, meets, offset);
-      }
-      packing.work += static_cast<std::int64_t>(seen) + 1;
-      if (packing.work > budget) return std::nullopt;
-      shelf.insert(offset, checked_add(offset, block.size), index);
+    if (block.lifetimes.empty()) {
+      packing.height = std::max(packing.height, block.size);
+      continue;
     }
-    packing.offsets[index] = offset;
-    packing.height = std::max(packing.height, checked_add(offset, block.size));
+    const Gap gap = meetings != nullptr ? find_gap(shelf, block.size, Listed{meetings->row(index)})
+                                        : find_gap(shelf, block.size, Compared{blocks, block});
+    packing.work += static_cast<std::int64_t>(gap.end) + 1;
+    if (packing.work > budget) return std::nullopt;
+    const std::int64_t top = checked_add(gap.offset, block.size);
+    shelf.insert(gap.offset, top, index);
+    packing.offsets[index] = gap.offset;
+    packing.height = std::max(packing.height, top);
   }
   return packing;
 }
