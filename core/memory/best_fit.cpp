@@ -72,10 +72,10 @@ void promote_one(std::minstd_rand& random, Order& order) {
 
 /// Hill climbing over orders, from that one. Some order reaches the optimum: any packing is
 /// reproduced, or lowered, by placing its blocks by ascending offset.
-std::optional<Packing> repair(std::span<const Block> blocks, Order order,
-                              std::int64_t lower_bound) {
+std::optional<Packing> repair(std::span<const Block> blocks, Order order, std::int64_t lower_bound,
+                              const Meetings* meetings) {
   std::minstd_rand random;  // default seed: results are equal everywhere
-  std::optional<Packing> first = pack_in_gaps(blocks, order, kRepairBudget);
+  std::optional<Packing> first = pack_in_gaps(blocks, order, kRepairBudget, meetings);
   if (!first) return std::nullopt;
   Packing best = *std::move(first);
   std::int64_t work = best.work;
@@ -87,7 +87,7 @@ std::optional<Packing> repair(std::span<const Block> blocks, Order order,
     } else {
       promote_one(random, changed);
     }
-    std::optional<Packing> next = pack_in_gaps(blocks, changed, kRepairBudget - work);
+    std::optional<Packing> next = pack_in_gaps(blocks, changed, kRepairBudget - work, meetings);
     if (!next) break;
     work += next->work;
     if (next->height > best.height) continue;
@@ -97,23 +97,37 @@ std::optional<Packing> repair(std::span<const Block> blocks, Order order,
   return best;
 }
 
-/// Neighbours where they are worth making.
+/// Which blocks are live together, in the form that is worth making: neither for one order alone.
+struct Together {
+  std::optional<Neighbours> neighbours;
+  std::optional<Meetings> meetings;
+
+  [[nodiscard]] const Meetings* all() const { return meetings ? &*meetings : nullptr; }
+};
+
 std::optional<Neighbours> sparse_neighbours(std::span<const Block> blocks) {
   if (blocks.size() < kManyBlocks) return std::nullopt;
   return neighbours_of(blocks, kNeighboursPerBlock * std::ssize(blocks));
 }
 
+Together together_of(std::span<const Block> blocks) {
+  Together together{.neighbours = sparse_neighbours(blocks), .meetings = std::nullopt};
+  if (blocks.size() < kManyBlocks) together.meetings.emplace(blocks);
+  return together;
+}
+
 std::optional<Packing> pack(std::span<const Block> blocks, const Order& order, std::int64_t budget,
-                            const std::optional<Neighbours>& neighbours) {
-  if (neighbours) return pack_beside(*neighbours, blocks, order);
-  return pack_in_gaps(blocks, order, budget);
+                            const Together& together) {
+  if (together.neighbours) return pack_beside(*together.neighbours, blocks, order);
+  return pack_in_gaps(blocks, order, budget, together.all());
 }
 
 }  // namespace
 
 Packing first_fit(std::span<const Block> blocks) {
   std::optional<Packing> packing =
-      pack(blocks, issue_order(blocks), kFirstFitBudget, sparse_neighbours(blocks));
+      pack(blocks, issue_order(blocks), kFirstFitBudget,
+           {.neighbours = sparse_neighbours(blocks), .meetings = std::nullopt});
   return packing ? *std::move(packing) : pack_on_skyline(blocks, longest_first(blocks));
 }
 
@@ -121,14 +135,14 @@ Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   const std::array<Order, 6> orders = orders_of(blocks);
   Packing best = pack_on_skyline(blocks, orders.front());
   if (best.height <= lower_bound) return best;
-  const std::optional<Neighbours> neighbours = sparse_neighbours(blocks);
+  const Together together = together_of(blocks);
   std::int64_t work = best.work;
   const Order* best_order = &orders.front();
   for (std::size_t i = 0; i < orders.size(); ++i) {
     // Issue order has first_fit's budget, so that the result is never above it.
     const std::int64_t budget = i == kIssueOrder ? kFirstFitBudget : kWorkBudget - work;
     if (budget <= 0) continue;
-    std::optional<Packing> next = pack(blocks, orders[i], budget, neighbours);
+    std::optional<Packing> next = pack(blocks, orders[i], budget, together);
     if (i != kIssueOrder) work += next ? next->work : budget;
     if (!next || next->height >= best.height) continue;
     best = *std::move(next);
@@ -137,7 +151,7 @@ Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   }
 
   if (work >= kWorkBudget) return best;
-  std::optional<Packing> repaired = repair(blocks, *best_order, lower_bound);
+  std::optional<Packing> repaired = repair(blocks, *best_order, lower_bound, together.all());
   return repaired && repaired->height < best.height ? *std::move(repaired) : best;
 }
 

@@ -6,13 +6,82 @@
 namespace mfsdp {
 namespace {
 
-struct Placed {
-  std::int64_t offset;
-  std::int64_t top;
-  std::int64_t begin;
-  std::int64_t end;
+/// The blocks that were placed so far, by offset.
+struct Shelf {
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> tops;
+  std::vector<std::uint32_t> blocks;
+
+  void insert(std::int64_t offset, std::int64_t top, std::uint32_t block) {
+    const auto at = std::ranges::upper_bound(offsets, offset) - offsets.begin();
+    offsets.insert(offsets.begin() + at, offset);
+    tops.insert(tops.begin() + at, top);
+    blocks.insert(blocks.begin() + at, block);
+  }
+};
+
+struct Gap {
+  std::int64_t offset = 0;
+  std::size_t end = 0;  ///< position of the block that ends it, or how many there are
+};
+
+/// The lowest gap of that size between the blocks for which `meets` says 1, not 0.
+template <class Meets>
+Gap find_gap(const Shelf& shelf, std::int64_t size, const Meets& meets) {
+  const std::size_t count = shelf.blocks.size();
+  std::int64_t offset = 0;
+  std::size_t i = 0;
+  // Without a branch on what is met, which no processor foresees.
+  for (; i < count && shelf.offsets[i] - offset < size; ++i)
+    offset = std::max(offset, shelf.tops[i] & -meets(shelf.blocks[i]));
+  // Whatever is met from here on begins above the gap.
+  while (i < count && meets(shelf.blocks[i]) == 0) ++i;
+  return {.offset = offset, .end = i};
+}
+
+/// Whether a block meets others, from its row of Meetings.
+struct Listed {
+  const std::uint64_t* row;
+
+  std::int64_t operator()(std::uint32_t other) const {
+    return static_cast<std::int64_t>(row[other / 64] >> (other % 64) & 1);
+  }
+};
+
+/// The same from the lifetimes of both.
+struct Compared {
+  std::span<const Block> blocks;
+  const Block& block;
+
+  std::int64_t operator()(std::uint32_t index) const {
+    const Block& other = blocks[index];
+    return other.begin < block.end && block.begin < other.end &&
+           overlap(block.lifetimes, other.lifetimes);
+  }
+};
+
+/// A moment at which a block begins or ends to be live.
+struct Change {
+  std::int64_t at;
+  bool begins;
   std::uint32_t block;
 };
+
+/// In time. Ends come before begins at one position: lifetimes are half-open.
+std::vector<Change> changes_of(std::span<const Block> blocks) {
+  std::vector<Change> changes;
+  changes.reserve(2 * blocks.size());
+  for (std::uint32_t i = 0; i < blocks.size(); ++i)
+    for (const Lifetime& life : blocks[i].lifetimes) {
+      if (life.begin == life.end) continue;
+      changes.push_back({life.begin, true, i});
+      changes.push_back({life.end, false, i});
+    }
+  std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
+    return a.at != b.at ? a.at < b.at : a.begins < b.begins;
+  });
+  return changes;
+}
 
 /// Range maximum over positions, where a position only ever rises.
 class Skyline {
@@ -85,26 +154,11 @@ std::vector<Block> blocks_of(const AllocationProblem& problem) {
 }
 
 std::int64_t lower_bound_of(std::span<const Block> blocks) {
-  struct Change {
-    std::int64_t at;
-    std::int64_t bytes;
-  };
-  std::vector<Change> changes;
-  changes.reserve(2 * blocks.size());
-  for (const Block& block : blocks)
-    for (const Lifetime& life : block.lifetimes) {
-      if (life.begin == life.end) continue;
-      changes.push_back({life.begin, block.size});
-      changes.push_back({life.end, -block.size});
-    }
-  // Ends come before begins at one position: lifetimes are half-open.
-  std::ranges::sort(changes, [](const Change& a, const Change& b) {
-    return a.at != b.at ? a.at < b.at : a.bytes < b.bytes;
-  });
   std::int64_t live = 0;
   std::int64_t most = 0;
-  for (const Change& change : changes) {
-    live = checked_add(live, change.bytes);
+  for (const Change& change : changes_of(blocks)) {
+    const std::int64_t size = blocks[change.block].size;
+    live = checked_add(live, change.begins ? size : -size);
     most = std::max(most, live);
   }
   return most;
@@ -124,27 +178,30 @@ bool overlap(std::span<const Lifetime> a, std::span<const Lifetime> b) {
   return false;
 }
 
-std::optional<Neighbours> neighbours_of(std::span<const Block> blocks, std::int64_t most) {
-  struct Change {
-    std::int64_t at;
-    bool begins;
-    std::uint32_t block;
+Meetings::Meetings(std::span<const Block> blocks)
+    : words_((blocks.size() + 63) / 64), bits_(blocks.size() * words_) {
+  const auto set = [&](std::uint32_t a, std::uint32_t b) {
+    bits_[a * words_ + b / 64] |= std::uint64_t{1} << (b % 64);
   };
-  std::vector<Change> changes;
-  for (std::uint32_t i = 0; i < blocks.size(); ++i)
-    for (const Lifetime& life : blocks[i].lifetimes) {
-      if (life.begin == life.end) continue;
-      changes.push_back({life.begin, true, i});
-      changes.push_back({life.end, false, i});
+  std::vector<std::uint32_t> alive;
+  for (const Change& change : changes_of(blocks)) {
+    if (!change.begins) {
+      std::erase(alive, change.block);
+      continue;
     }
-  // Ends come before begins at one position: lifetimes are half-open.
-  std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
-    return a.at != b.at ? a.at < b.at : a.begins < b.begins;
-  });
+    for (const std::uint32_t other : alive) {
+      set(other, change.block);
+      set(change.block, other);
+    }
+    alive.push_back(change.block);
+  }
+}
+
+std::optional<Neighbours> neighbours_of(std::span<const Block> blocks, std::int64_t most) {
   Neighbours neighbours(blocks.size());
   std::vector<std::uint32_t> alive;
   std::int64_t pairs = 0;
-  for (const Change& change : changes) {
+  for (const Change& change : changes_of(blocks)) {
     if (!change.begins) {
       std::erase(alive, change.block);
       continue;
@@ -190,30 +247,24 @@ Packing pack_beside(const Neighbours& neighbours, std::span<const Block> blocks,
 }
 
 std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
-                                    std::span<const std::uint32_t> order, std::int64_t budget) {
+                                    std::span<const std::uint32_t> order, std::int64_t budget,
+                                    const Meetings* meetings) {
   Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
-  std::vector<Placed> placed;  // by offset
-  placed.reserve(blocks.size());
+  Shelf shelf;
   for (const std::uint32_t index : order) {
     const Block& block = blocks[index];
-    std::int64_t offset = 0;
-    if (!block.lifetimes.empty()) {
-      const bool single = block.lifetimes.size() == 1;
-      auto it = placed.begin();
-      for (; it != placed.end(); ++it) {
-        if (it->begin >= block.end || it->end <= block.begin) continue;
-        const auto& other = blocks[it->block].lifetimes;
-        if (!(single && other.size() == 1) && !overlap(block.lifetimes, other)) continue;
-        if (it->offset - offset >= block.size) break;
-        offset = std::max(offset, it->top);
-      }
-      packing.work += it - placed.begin() + 1;
-      if (packing.work > budget) return std::nullopt;
-      const auto at = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
-      placed.insert(at, {offset, checked_add(offset, block.size), block.begin, block.end, index});
+    if (block.lifetimes.empty()) {
+      packing.height = std::max(packing.height, block.size);
+      continue;
     }
-    packing.offsets[index] = offset;
-    packing.height = std::max(packing.height, checked_add(offset, block.size));
+    const Gap gap = meetings != nullptr ? find_gap(shelf, block.size, Listed{meetings->row(index)})
+                                        : find_gap(shelf, block.size, Compared{blocks, block});
+    packing.work += static_cast<std::int64_t>(gap.end) + 1;
+    if (packing.work > budget) return std::nullopt;
+    const std::int64_t top = checked_add(gap.offset, block.size);
+    shelf.insert(gap.offset, top, index);
+    packing.offsets[index] = gap.offset;
+    packing.height = std::max(packing.height, top);
   }
   return packing;
 }
