@@ -112,6 +112,14 @@ Result<void> add_frozen(const std::string& text, std::vector<std::string>& targe
   return {};
 }
 
+Flag cluster_flag(std::optional<std::string>& target) {
+  Flag flag = path_flag(
+      "--cluster", "cluster of the catalogue (--list-clusters), or a TOML file; instead of --gpu",
+      target);
+  flag.value = "NAME|FILE";
+  return flag;
+}
+
 FlagGroup model_group(CommonOptions& o) {
   auto [gpus, world_size] = world_flags(o.gpus);
   return {
@@ -122,7 +130,7 @@ FlagGroup model_group(CommonOptions& o) {
           gpus, world_size,
           text_flag("--gpu", "NAME|FILE", "GPU of the catalogue, or a TOML file (h100)", o.gpu),
           integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts),
-          path_flag("--cluster", "TOML file of a GPU and its nodes, instead of --gpu", o.cluster)}};
+          cluster_flag(o.cluster)}};
 }
 
 FlagGroup parallelism_group(CommonOptions& o) {

@@ -91,13 +91,14 @@ std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenar
     input("--model", options.model, plain && fs::exists(built_in, ignored) ? built_in : inside);
   }
   if (options.plan) input("--plan", *options.plan, *options.plan);
-  if (options.cluster) {
-    input("--cluster", *options.cluster, *options.cluster);
-  } else {
-    const bool file = options.gpu.find('/') != std::string::npos || options.gpu.ends_with(".toml");
-    input("--gpu", options.gpu,
-          file ? fs::path(options.gpu) : scenarios / "gpus" / (options.gpu + ".toml"));
-  }
+  const auto catalogued = [&](const char* flag, const std::string& name, const char* folder) {
+    const bool file = name.find('/') != std::string::npos || name.ends_with(".toml");
+    input(flag, name, file ? fs::path(name) : scenarios / folder / (name + ".toml"));
+  };
+  if (options.cluster)
+    catalogued("--cluster", *options.cluster, "clusters");
+  else
+    catalogued("--gpu", options.gpu, "gpus");
   for (const FlagFile& file : tool.read)
     if (file.path) input(file.flag, *file.path, *file.path);
   return files;

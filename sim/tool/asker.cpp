@@ -8,6 +8,7 @@
 #include "core/cli/plan_options.hpp"
 #include "core/plan/plan_json.hpp"
 #include "sim/hardware/cluster.hpp"
+#include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
@@ -19,9 +20,20 @@ constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
                            const std::filesystem::path& gpus_dir) {
   const CommonOptions& common = options.common;
-  if (common.cluster) return load_cluster(*common.cluster, gpus_dir, gpus, common.gpus_per_node);
-  MFSDP_LET(gpu, load_gpu(common.gpu, gpus_dir));
-  return make_cluster(gpu, gpus, common.node_size());
+  const auto plain = [&]() -> Result<Cluster> {
+    if (common.cluster) return load_cluster(*common.cluster, gpus_dir, gpus, common.gpus_per_node);
+    MFSDP_LET(gpu, load_gpu(common.gpu, gpus_dir));
+    return make_cluster(gpu, gpus, common.node_size());
+  };
+  MFSDP_LET(cluster, plain());
+  if (options.network_gbps) return with_network(cluster, options.network_gbps->value());
+  return std::move(cluster);
+}
+
+/// By a flag, or by a search for their number.
+bool gpus_are_chosen(const SimOptions& options) {
+  return options.find == Find::min_gpus || contains(options.given, "--gpus") ||
+         contains(options.given, "--world-size");
 }
 
 Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
@@ -52,11 +64,20 @@ Result<Gpu> Asker::gpu(const SimOptions& options) {
 }
 
 Result<std::int64_t> Asker::gpus_per_node(const SimOptions& options) {
-  // Enough GPUs for whole nodes of any size.
-  constexpr std::int64_t kPlenty = 65536;
-  if (!options.common.cluster) return options.common.node_size();
-  MFSDP_LET(cluster, cluster_of(options, kPlenty, session_.scenarios / "gpus"));
-  return cluster.gpus_per_node;
+  const CommonOptions& common = options.common;
+  if (!common.cluster) return common.node_size();
+  MFSDP_LET(file, read_cluster_file(*common.cluster, session_.scenarios / "clusters"));
+  MFSDP_LET(kind, gpu(options));
+  return file.gpus_per_node.value_or(common.gpus_per_node.value_or(kind.gpus_per_node));
+}
+
+Result<std::optional<std::int64_t>> Asker::limit_of_gpus(const SimOptions& options) {
+  const CommonOptions& common = options.common;
+  if (contains(options.given, "--gpus") || contains(options.given, "--world-size"))
+    return common.gpus;
+  if (!common.cluster) return std::nullopt;
+  MFSDP_LET(file, read_cluster_file(*common.cluster, session_.scenarios / "clusters"));
+  return file.gpus;
 }
 
 Result<std::shared_ptr<const Program>> Asker::plan(const std::string& path) {
@@ -88,7 +109,12 @@ Result<Question> Asker::question(const SimOptions& options) {
     question.program = program;
   } else {
     MFSDP_LET(named, model(common.model));
-    MFSDP_LET(config, make_plan_config(common, named->shape));
+    CommonOptions known = common;
+    if (!gpus_are_chosen(options)) {
+      MFSDP_LET(limit, limit_of_gpus(options));
+      known.gpus = limit.value_or(common.gpus);
+    }
+    MFSDP_LET(config, make_plan_config(known, named->shape));
     question.config = std::move(config);
     question.meta = {
         .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};

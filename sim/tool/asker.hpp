@@ -25,6 +25,8 @@ class Asker {
   /// The GPU that the options name, and how many of them make a node.
   [[nodiscard]] Result<Gpu> gpu(const SimOptions& options);
   [[nodiscard]] Result<std::int64_t> gpus_per_node(const SimOptions& options);
+  /// GPUs that --gpus or the cluster file says there are.
+  [[nodiscard]] Result<std::optional<std::int64_t>> limit_of_gpus(const SimOptions& options);
 
  private:
   /// What a cost model depends on.

@@ -7,12 +7,16 @@
 #include "core/model/hf_config.hpp"
 #include "core/model/model.hpp"
 #include "sim/hardware/cluster.hpp"
+#include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Enough GPUs for whole nodes of any cluster in the catalogue.
+constexpr std::int64_t kWholeNodes = 144;
 
 Result<Table> models_table(const fs::path& scenarios) {
   Table table{.columns = {{"model"},
@@ -56,11 +60,36 @@ Result<Table> gpus_table(const fs::path& scenarios) {
   return table;
 }
 
+std::string fabric_text(const ClusterFile& file) {
+  return file.fabric == Fabric::rail ? "rail" : "fat tree";
+}
+
+Result<Table> clusters_table(const fs::path& scenarios) {
+  Table table{.columns = {{"cluster"},
+                          {"title"},
+                          {"gpu"},
+                          {"per node", Align::right},
+                          {"GPUs linked", Align::right},
+                          {"Gbit/s per node", Align::right},
+                          {"fabric"}},
+              .rows = {}};
+  MFSDP_LET(names, list_clusters(scenarios / "clusters"));
+  for (const std::string& name : names) {
+    MFSDP_LET(file, read_cluster_file(name, scenarios / "clusters"));
+    MFSDP_LET(cluster, load_cluster(name, scenarios / "gpus", kWholeNodes, std::nullopt));
+    const double gbits = cluster.nic_bandwidth * static_cast<double>(cluster.nics_per_node) * 8;
+    table.rows.push_back({name, file.title, cluster.gpu.name, format_count(cluster.gpus_per_node),
+                          format_count(cluster.domain), format_real(gbits, 0), fabric_text(file)});
+  }
+  return table;
+}
+
 }  // namespace
 
 Result<std::string> catalogue(const SimOptions& options, const Session& session) {
-  MFSDP_LET(table,
-            options.list_models ? models_table(session.scenarios) : gpus_table(session.scenarios));
+  MFSDP_LET(table, options.list_models     ? models_table(session.scenarios)
+                   : options.list_clusters ? clusters_table(session.scenarios)
+                                           : gpus_table(session.scenarios));
   return options.common.output == OutputFormat::md ? render_markdown_table(table)
                                                    : render_table(table);
 }

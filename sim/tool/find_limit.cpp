@@ -72,9 +72,7 @@ std::vector<std::int64_t> dividing(std::int64_t global_batch, std::int64_t gpus)
 }
 
 /// Numbers of GPUs worth asking for: powers of two in one node, then whole nodes.
-std::vector<std::int64_t> gpu_counts(const SimOptions& options, std::int64_t per_node) {
-  const bool limited = contains(options.given, "--gpus") || contains(options.given, "--world-size");
-  const std::int64_t most = limited ? options.common.gpus : kMostGpus;
+std::vector<std::int64_t> gpu_counts(std::int64_t per_node, std::int64_t most) {
   std::vector<std::int64_t> counts;
   for (std::int64_t n = 1; n < per_node && n <= most; n *= 2) counts.push_back(n);
   for (std::int64_t n = per_node; n <= most; n += per_node) counts.push_back(n);
@@ -96,7 +94,8 @@ Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch
     case Find::max_seq_len: return find_largest(kTokenStep, kTokenStep, kMostTokens, ask, watch);
     default: {
       MFSDP_LET(per_node, asker.gpus_per_node(options));
-      return find_among(gpu_counts(options, per_node), Pick::first, threads, ask, watch);
+      MFSDP_LET(most, asker.limit_of_gpus(options));
+      return find_among(gpu_counts(per_node, most.value_or(kMostGpus)), Pick::first, threads, ask, watch);
     }
   }
 }

@@ -37,7 +37,7 @@ Result<void> RunStore::try_save(std::span<const RunResult> runs) {
     MFSDP_LET(store, Store::open(options_.store_path()));
     store_.emplace(std::move(store));
   }
-  for (const RunResult& run : runs) MFSDP_TRY(store_->save(run));
+  MFSDP_TRY(store_->save_all(runs));
   return {};
 }
 
