@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -38,8 +39,24 @@ inline constexpr std::string_view kOpTimes =
 
 }  // namespace columns
 
-/// Writes all rows of the run inside the caller's transaction and returns its row in `runs`.
-[[nodiscard]] std::int64_t write_run(SQLite::Database& database, const RunResult& result);
+/// Writes runs, with statements and names that serve all of them. Exceptions are SQLite's. After
+/// one, or where a transaction was not committed, the writer may know names that are not stored:
+/// make a new one.
+class RunWriter {
+ public:
+  /// `database` must outlive the writer.
+  explicit RunWriter(SQLite::Database& database);
+  RunWriter(const RunWriter&) = delete;
+  RunWriter& operator=(const RunWriter&) = delete;
+  ~RunWriter();
+
+  /// Writes all rows of the run inside the caller's transaction and returns its row in `runs`.
+  [[nodiscard]] std::int64_t write(const RunResult& run);
+
+ private:
+  struct Statements;
+  std::unique_ptr<Statements> statements_;
+};
 
 /// Reads the run of that row. `file` names the store in errors.
 [[nodiscard]] Result<RunResult> read_run(SQLite::Database& database, std::int64_t id,

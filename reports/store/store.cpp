@@ -16,6 +16,7 @@ struct Store::State {
   std::chrono::milliseconds patience{};
   std::int64_t version = 0;
   std::shared_ptr<SQLite::Database> database;
+  std::unique_ptr<RunWriter> writer;  ///< none before the first save, and after a failed one
 
   /// Runs `work` against the database; its exceptions become errors.
   Result<void> run(const std::function<Result<void>()>& work) const {
@@ -39,22 +40,34 @@ Result<Store> Store::open(const std::filesystem::path& path, const StoreOptions&
 }
 
 Result<std::int64_t> Store::save(const RunResult& result) {
-  std::int64_t id = 0;
+  MFSDP_LET(rows, save_all({&result, 1}));
+  return rows.front();
+}
+
+Result<std::vector<std::int64_t>> Store::save_all(std::span<const RunResult> results) {
+  std::vector<std::int64_t> rows;
   const auto outcome = state_->run([&]() -> Result<void> {
-    try {
-      SQLite::Transaction transaction(*state_->database, SQLite::TransactionBehavior::IMMEDIATE);
-      id = write_run(*state_->database, result);
-      transaction.commit();
-      return {};
-    } catch (const OverflowError& error) {
-      return fail(state_->file, fmt::format("run {}: {}", result.run_id, error.what()));
-    } catch (const SQLite::Exception& error) {
-      if (error.getExtendedErrorCode() != SQLITE_CONSTRAINT_UNIQUE) throw;
-      return fail(state_->file, fmt::format("run {} is stored already", result.run_id));
+    rows.clear();
+    SQLite::Transaction transaction(*state_->database, SQLite::TransactionBehavior::IMMEDIATE);
+    // Kept for the next call only when all is well.
+    auto writer = std::exchange(state_->writer, nullptr);
+    if (!writer) writer = std::make_unique<RunWriter>(*state_->database);
+    for (const RunResult& result : results) {
+      try {
+        rows.push_back(writer->write(result));
+      } catch (const OverflowError& error) {
+        return fail(state_->file, fmt::format("run {}: {}", result.run_id, error.what()));
+      } catch (const SQLite::Exception& error) {
+        if (error.getExtendedErrorCode() != SQLITE_CONSTRAINT_UNIQUE) throw;
+        return fail(state_->file, fmt::format("run {} is stored already", result.run_id));
+      }
     }
+    transaction.commit();
+    state_->writer = std::move(writer);
+    return {};
   });
   if (!outcome) return tl::unexpected<Error>(outcome.error());
-  return id;
+  return rows;
 }
 
 Result<RunResult> Store::load(std::int64_t id) {

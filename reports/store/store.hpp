@@ -61,6 +61,10 @@ class Store {
   /// already. Doubles that are not a number are stored as NULL.
   [[nodiscard]] Result<std::int64_t> save(const RunResult& result);
 
+  /// The same for several runs, all or none, and returns their rows. Other processes wait for as
+  /// long as this takes.
+  [[nodiscard]] Result<std::vector<std::int64_t>> save_all(std::span<const RunResult> results);
+
   /// The run of that row, as it was saved.
   [[nodiscard]] Result<RunResult> load(std::int64_t id);
 

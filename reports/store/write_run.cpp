@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "core/plan/result_json.hpp"
 #include "reports/store/run_rows.hpp"
@@ -59,14 +62,20 @@ class NameTable {
 
   std::int64_t id_of(const std::string& text) {
     if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
-    find_.reset();
-    find_.bind(1, text);
-    if (find_.executeStep()) return ids_.emplace(text, find_.getColumn(0).getInt64()).first->second;
-    insert_(text);
-    return ids_.emplace(text, database_.getLastInsertRowid()).first->second;
+    return ids_.emplace(text, stored_id(text)).first->second;
   }
 
  private:
+  std::int64_t stored_id(const std::string& text) {
+    find_.bindNoCopy(1, text);
+    const bool found = find_.executeStep();
+    const std::int64_t id = found ? find_.getColumn(0).getInt64() : 0;
+    find_.reset();  // else it would hold the transaction open
+    if (found) return id;
+    insert_(text);
+    return database_.getLastInsertRowid();
+  }
+
   SQLite::Database& database_;
   SQLite::Statement find_;
   Insert insert_;
@@ -77,11 +86,77 @@ std::string with_keys(std::string_view keys, std::string_view rest) {
   return fmt::format("{}, {}", keys, rest);
 }
 
-std::int64_t write_head(SQLite::Database& database, const RunResult& run) {
-  const MemorySummary& memory = run.memory;
-  const TimeSummary& time = run.time;
-  Insert insert(database, "runs", columns::kRuns);
-  insert(run.run_id, run.name, run.tool, run.version, run.created_unix_ns, run.source,
+/// A JSON array of arrays of integers, as text.
+class Lists {
+ public:
+  template <class... Values>
+  void add(Values... values) {
+    text_ += text_.size() > 1 ? ",[" : "[";
+    (put(values), ...);
+    text_.back() = ']';
+  }
+  std::string finish() && {
+    text_ += ']';
+    return std::move(text_);
+  }
+
+ private:
+  void put(std::int64_t value) {
+    std::array<char, 24> digits{};
+    text_.append(digits.begin(), std::to_chars(digits.begin(), digits.end(), value).ptr);
+    text_ += ',';
+  }
+  void put(Bytes value) { put(value.value); }
+  void put(Nanos value) { put(value.value); }
+
+  std::string text_ = "[";
+};
+
+std::string ops_text(const std::vector<OpTime>& timeline, NameTable& names) {
+  Lists ops;
+  for (const OpTime& op : timeline)
+    ops.add(std::int64_t{op.op.value}, names.id_of(op.name), names.id_of(op.stream),
+            names.id_of(op.kind), names.id_of(op.segment), op.instance, op.start, op.end);
+  return std::move(ops).finish();
+}
+
+std::string memory_text(const std::vector<MemoryPoint>& points, NameTable& names) {
+  decltype(MemoryPoint::categories) previous{};
+  std::array<std::int64_t, previous.size()> ids{};
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids.at(i) = names.id_of(std::string(Names<Category>::values.at(i)));
+  Lists changes;
+  std::int64_t number = 0;
+  for (const MemoryPoint& point : points) {
+    const bool changed = point.categories != previous;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (point.categories.at(i) != previous.at(i) || (!changed && i == 0))
+        changes.add(number, point.at, ids.at(i), point.categories.at(i));
+    previous = point.categories;
+    ++number;
+  }
+  return std::move(changes).finish();
+}
+
+}  // namespace
+
+struct RunWriter::Statements {
+  explicit Statements(SQLite::Database& file) : database(file) {}
+
+  SQLite::Database& database;
+  NameTable names{database};
+  Insert head{database, "runs", columns::kRuns};
+  Insert plan{database, "plan_summaries", with_keys("run", columns::kPlanSummaries)};
+  Insert pools{database, "pools", with_keys("run, position", columns::kPools)};
+  Insert categories{database, "memory_categories", with_keys("run", columns::kMemoryCategories)};
+  Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
+  Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
+  Insert timelines{database, "timelines", "run, ops, memory"};
+
+  std::int64_t write_head(const RunResult& run) {
+    const MemorySummary& memory = run.memory;
+    const TimeSummary& time = run.time;
+    head(run.run_id, run.name, run.tool, run.version, run.created_unix_ns, run.source,
          run.plan_hash, run.model_name, run.parameters, model_json(run), config_json(run.config),
          run.cluster.gpu, run.cluster.gpus, run.cluster.nodes, run.cluster.gpus_per_node,
          run.cluster.network, run.engine, run.calibration, run.cost_model_version, memory.capacity,
@@ -90,73 +165,42 @@ std::int64_t write_head(SQLite::Database& database, const RunResult& run) {
          time.exposed_communication, time.idle, time.contention, time.overlap_fraction,
          time.tokens_per_second_per_gpu, time.tflops_per_gpu, time.mfu, run.traffic.all_gather,
          run.traffic.reduce_scatter, run.traffic.all_reduce);
-  return database.getLastInsertRowid();
-}
-
-void write_plan(SQLite::Database& database, std::int64_t run, const PlanSummary& plan) {
-  Insert summary(database, "plan_summaries", with_keys("run", columns::kPlanSummaries));
-  summary(run, plan.units, plan.groups, plan.ops, plan.events, plan.waits, plan.buffers,
-          plan.collectives, plan.segments, plan.max_live_full_weights, plan.max_live_full_gradients,
-          std::string(to_string(plan.allocator)), plan.padding);
-  Insert pools(database, "pools", with_keys("run, position", columns::kPools));
-  std::int64_t position = 0;
-  for (const PoolSummary& pool : plan.pools)
-    pools(run, position++, pool.name, pool.height, pool.lower_bound);
-}
-
-void write_summaries(SQLite::Database& database, std::int64_t run, const RunResult& result) {
-  Insert categories(database, "memory_categories", with_keys("run", columns::kMemoryCategories));
-  for (std::size_t i = 0; i < result.memory.categories.size(); ++i)
-    categories(run, std::string(Names<Category>::values.at(i)), result.memory.categories.at(i));
-
-  Insert exposed(database, "exposed_units", with_keys("run, position", columns::kExposedUnits));
-  std::int64_t position = 0;
-  for (const ExposedUnit& unit : result.exposed_units)
-    exposed(run, position++, unit.unit, unit.exposed);
-
-  Insert steps(database, "steps", with_keys("run, position", columns::kSteps));
-  position = 0;
-  for (const StepResult& step : result.steps)
-    steps(run, position++, step.step, step.duration, step.loss, step.grad_norm);
-}
-
-void write_timeline(SQLite::Database& database, NameTable& names, std::int64_t run,
-                    const std::vector<OpTime>& timeline) {
-  Insert insert(database, "op_time_rows", with_keys("run, position", columns::kOpTimes));
-  std::int64_t position = 0;
-  for (const OpTime& op : timeline)
-    insert(run, position++, std::int64_t{op.op.value}, names.id_of(op.name), names.id_of(op.stream),
-           names.id_of(op.kind), names.id_of(op.segment), op.instance, op.start, op.end);
-}
-
-void write_memory(SQLite::Database& database, NameTable& names, std::int64_t run,
-                  const std::vector<MemoryPoint>& points) {
-  decltype(MemoryPoint::categories) previous{};
-  std::array<std::int64_t, previous.size()> ids{};
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    ids.at(i) = names.id_of(std::string(Names<Category>::values.at(i)));
-  Insert insert(database, "memory_changes", "run, point, at_ns, category, bytes");
-  std::int64_t number = 0;
-  for (const MemoryPoint& point : points) {
-    const bool changed = point.categories != previous;
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      if (point.categories.at(i) != previous.at(i) || (!changed && i == 0))
-        insert(run, number, point.at, ids.at(i), point.categories.at(i));
-    previous = point.categories;
-    ++number;
+    return database.getLastInsertRowid();
   }
-}
 
-}  // namespace
+  void write_plan(std::int64_t run, const PlanSummary& summary) {
+    plan(run, summary.units, summary.groups, summary.ops, summary.events, summary.waits,
+         summary.buffers, summary.collectives, summary.segments, summary.max_live_full_weights,
+         summary.max_live_full_gradients, std::string(to_string(summary.allocator)),
+         summary.padding);
+    std::int64_t position = 0;
+    for (const PoolSummary& pool : summary.pools)
+      pools(run, position++, pool.name, pool.height, pool.lower_bound);
+  }
 
-std::int64_t write_run(SQLite::Database& database, const RunResult& result) {
-  const std::int64_t run = write_head(database, result);
-  write_plan(database, run, result.plan);
-  write_summaries(database, run, result);
-  NameTable names(database);
-  write_timeline(database, names, run, result.timeline);
-  write_memory(database, names, run, result.memory_timeline);
-  return run;
+  void write_summaries(std::int64_t run, const RunResult& result) {
+    for (std::size_t i = 0; i < result.memory.categories.size(); ++i)
+      categories(run, std::string(Names<Category>::values.at(i)), result.memory.categories.at(i));
+    std::int64_t position = 0;
+    for (const ExposedUnit& unit : result.exposed_units)
+      exposed(run, position++, unit.unit, unit.exposed);
+    position = 0;
+    for (const StepResult& step : result.steps)
+      steps(run, position++, step.step, step.duration, step.loss, step.grad_norm);
+  }
+};
+
+RunWriter::RunWriter(SQLite::Database& database)
+    : statements_(std::make_unique<Statements>(database)) {}
+RunWriter::~RunWriter() = default;
+
+std::int64_t RunWriter::write(const RunResult& run) {
+  const std::int64_t row = statements_->write_head(run);
+  statements_->write_plan(row, run.plan);
+  statements_->write_summaries(row, run);
+  statements_->timelines(row, ops_text(run.timeline, statements_->names),
+                         memory_text(run.memory_timeline, statements_->names));
+  return row;
 }
 
 }  // namespace mfsdp

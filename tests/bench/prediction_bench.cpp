@@ -57,6 +57,13 @@ void save_run(benchmark::State& state, const char* model) {
   }
 }
 
+void load_run(benchmark::State& state, const char* model) {
+  const test::ScratchFolder folder;
+  auto store = *Store::open(folder / "bench.sqlite");
+  const std::int64_t row = *store.save(run_of(model));
+  for (auto _ : state) benchmark::DoNotOptimize(store.load(row));
+}
+
 /// One configuration of a sweep from its flags to its stored row.
 void one_of_a_sweep(benchmark::State& state, const char* model) {
   const Setting setting = setting_of(model);
@@ -77,6 +84,7 @@ BENCHMARK_CAPTURE(predict_plan, llama3_8b, "llama3_8b")->Unit(benchmark::kMillis
 BENCHMARK_CAPTURE(predict_plan, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(save_run, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(save_run, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(load_run, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(one_of_a_sweep, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(one_of_a_sweep, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 

@@ -124,6 +124,36 @@ TEST(Store, AFailedSaveLeavesNoRow) {
   EXPECT_TRUE(store.save(sample_run("a")));
 }
 
+TEST(Store, SavesSeveralRunsInOrder) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  const std::vector<RunResult> runs{sample_run("b"), sample_run("a", 40, 60)};
+  EXPECT_EQ(store.save_all({}).value(), std::vector<std::int64_t>{});
+  const auto rows = store.save_all(runs);
+  ASSERT_TRUE(rows) << rows.error().message();
+  ASSERT_EQ(rows->size(), 2U);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto loaded = store.load(rows->at(i));
+    EXPECT_EQ(to_json(*loaded), to_json(runs[i]));
+    expect_same_timeline(*loaded, runs[i]);
+  }
+}
+
+TEST(Store, SavesAllRunsOrNone) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  ASSERT_TRUE(store.save(sample_run("c")));
+  // The first one's op names are new to the store, and go with it.
+  const std::vector<RunResult> runs{sample_run("a", 400, 60), sample_run("c")};
+  const auto rows = store.save_all(runs);
+  ASSERT_FALSE(rows);
+  EXPECT_THAT(rows.error().message(), EndsWith("s.sqlite: run c is stored already"));
+  EXPECT_EQ(store.list()->size(), 1U);
+  const auto again = store.save(runs[0]);
+  ASSERT_TRUE(again) << again.error().message();
+  expect_same_timeline(*store.load(*again), runs[0]);
+}
+
 TEST(Store, NumbersThatAreNoneComeBackAsNone) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
