@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "core/plan/describe.hpp"
+#include "core/plan/text_stream.hpp"
 
 namespace mfsdp {
 
 class JsonWriter {
  public:
-  /// Appends to `out`. Without meta the text is what gets hashed.
-  JsonWriter(std::string& out, bool with_meta) : out_(out), with_meta_(with_meta) {}
+  /// Without meta the text is what gets hashed.
+  JsonWriter(TextStream& out, bool with_meta) : out_(out), with_meta_(with_meta) {}
 
   template <class T>
   void operator()(std::string_view key, T& value) {
@@ -37,17 +38,31 @@ class JsonWriter {
 
   template <class T>
   void put_object(T& value) {
-    out_ += '{';
+    open();
     describe::fields(*this, value);
-    out_ += '}';
+    close();
   }
 
  private:
+  void open() {
+    out_.put('{');
+    first_ = true;
+  }
+  void close() {
+    out_.put('}');
+    first_ = false;
+  }
+
   void put_key(std::string_view key) {
-    if (out_.back() != '{') out_ += ',';
-    out_ += '"';
-    out_ += key;
-    out_ += "\":";
+    char* at = out_.room(key.size() + 4);
+    if (!first_) *at++ = ',';
+    first_ = false;
+    *at++ = '"';
+    std::memcpy(at, key.data(), key.size());
+    at += key.size();
+    *at++ = '"';
+    *at++ = ':';
+    out_.advance(at);
   }
 
   template <class T>
@@ -61,11 +76,10 @@ class JsonWriter {
   static bool is_absent(bool value) { return !value; }
 
   void put(std::int64_t value) {
-    char digits[24];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    out_.append(digits, end);
+    char* at = out_.room(most_digits);
+    out_.advance(std::to_chars(at, at + most_digits, value).ptr);
   }
-  void put(bool value) { out_ += value ? "true" : "false"; }
+  void put(bool value) { out_.put(value ? std::string_view("true") : "false"); }
   void put(const std::string& value);
   template <class Dimension>
   void put(const Quantity<Dimension>& value) {
@@ -78,9 +92,7 @@ class JsonWriter {
   template <class Enum>
     requires std::is_enum_v<Enum>
   void put(const Enum& value) {
-    out_ += '"';
-    out_ += to_string(value);
-    out_ += '"';
+    put_plain(to_string(value));
   }
   template <class T>
   void put(std::optional<T>& value) {
@@ -88,18 +100,18 @@ class JsonWriter {
   }
   template <class T>
   void put(std::vector<T>& values) {
-    out_ += '[';
+    out_.put('[');
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) out_ += ',';
+      if (i > 0) out_.put(',');
       put(values[i]);
     }
-    out_ += ']';
+    out_.put(']');
   }
   void put(OpBody& body) {
-    out_ += '{';
+    open();
     put_key(Names<OpKind>::values.at(body.index()));
     std::visit([this](auto& alternative) { put(alternative); }, body);
-    out_ += '}';
+    close();
   }
   template <class T>
     requires requires(JsonWriter& io, T& value) { describe::fields(io, value); }
@@ -107,8 +119,18 @@ class JsonWriter {
     put_object(value);
   }
 
-  std::string& out_;
+  /// Text that needs no escapes, in quotes.
+  void put_plain(std::string_view text) {
+    out_.put('"');
+    out_.put(text);
+    out_.put('"');
+  }
+
+  static constexpr std::size_t most_digits = 24;
+
+  TextStream& out_;
   bool with_meta_;
+  bool first_ = true;  ///< nothing stands in the open object yet
 };
 
 }  // namespace mfsdp

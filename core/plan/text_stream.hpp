@@ -1,0 +1,58 @@
+// Text in pieces of some ten kilobytes: a plan's JSON is hashed without ever being held whole.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <string_view>
+
+namespace mfsdp {
+
+class TextStream {
+ public:
+  /// `take` gets the text piece by piece.
+  explicit TextStream(std::function<void(std::string_view)> take) : take_(std::move(take)) {}
+  TextStream(const TextStream&) = delete;
+  TextStream& operator=(const TextStream&) = delete;
+  ~TextStream() = default;
+
+  /// Where up to `bytes` characters may be written; at most kLargest. `advance` says where they
+  /// end.
+  [[nodiscard]] char* room(std::size_t bytes) {
+    if (text_.size() - size_ < bytes) flush();
+    return text_.data() + size_;
+  }
+  void advance(const char* end) { size_ = static_cast<std::size_t>(end - text_.data()); }
+
+  void put(char c) {
+    char* at = room(1);
+    *at = c;
+    advance(at + 1);
+  }
+  void put(std::string_view text) {
+    if (text.size() > kLargest) {
+      flush();
+      take_(text);
+      return;
+    }
+    char* at = room(text.size());
+    std::memcpy(at, text.data(), text.size());
+    advance(at + text.size());
+  }
+
+  /// Hands over what is left. Call once, last.
+  void flush() {
+    take_({text_.data(), size_});
+    size_ = 0;
+  }
+
+  static constexpr std::size_t kLargest = 4096;
+
+ private:
+  std::function<void(std::string_view)> take_;
+  std::size_t size_ = 0;
+  std::array<char, 32 * 1024> text_;
+};
+
+}  // namespace mfsdp
