@@ -70,14 +70,11 @@ void promote_one(std::minstd_rand& random, Order& order) {
   std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
 }
 
-/// Hill climbing over orders, from that one. Some order reaches the optimum: any packing is
-/// reproduced, or lowered, by placing its blocks by ascending offset.
-std::optional<Packing> repair(std::span<const Block> blocks, Order order, std::int64_t lower_bound,
-                              const Meetings* meetings) {
+/// Hill climbing over orders, from that one and the packing it makes. Some order reaches the
+/// optimum: any packing is reproduced, or lowered, by placing its blocks by ascending offset.
+Packing repair(std::span<const Block> blocks, Order order, Packing best, std::int64_t lower_bound,
+               const Meetings* meetings) {
   std::minstd_rand random;  // default seed: results are equal everywhere
-  std::optional<Packing> first = pack_in_gaps(blocks, order, kRepairBudget, meetings);
-  if (!first) return std::nullopt;
-  Packing best = *std::move(first);
   std::int64_t work = best.work;
   for (int attempt = 0; attempt < kMostRepairs; ++attempt) {
     if (best.height <= lower_bound || work >= kRepairBudget) break;
@@ -87,7 +84,8 @@ std::optional<Packing> repair(std::span<const Block> blocks, Order order, std::i
     } else {
       promote_one(random, changed);
     }
-    std::optional<Packing> next = pack_in_gaps(blocks, changed, kRepairBudget - work, meetings);
+    std::optional<Packing> next =
+        pack_in_gaps(blocks, changed, {.work = kRepairBudget - work}, meetings);
     if (!next) break;
     work += next->work;
     if (next->height > best.height) continue;
@@ -116,17 +114,17 @@ Together together_of(std::span<const Block> blocks) {
   return together;
 }
 
-std::optional<Packing> pack(std::span<const Block> blocks, const Order& order, std::int64_t budget,
-                            const Together& together) {
+std::optional<Packing> pack(std::span<const Block> blocks, const Order& order,
+                            const PackingLimits& limits, const Together& together) {
   if (together.neighbours) return pack_beside(*together.neighbours, blocks, order);
-  return pack_in_gaps(blocks, order, budget, together.all());
+  return pack_in_gaps(blocks, order, limits, together.all());
 }
 
 }  // namespace
 
 Packing first_fit(std::span<const Block> blocks) {
   std::optional<Packing> packing =
-      pack(blocks, issue_order(blocks), kFirstFitBudget,
+      pack(blocks, issue_order(blocks), {.work = kFirstFitBudget},
            {.neighbours = sparse_neighbours(blocks), .meetings = std::nullopt});
   return packing ? *std::move(packing) : pack_on_skyline(blocks, longest_first(blocks));
 }
@@ -137,13 +135,21 @@ Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   if (best.height <= lower_bound) return best;
   const Together together = together_of(blocks);
   std::int64_t work = best.work;
-  const Order* best_order = &orders.front();
+  const Order* best_order = nullptr;  // none while `best` is the skyline's
+  // As long as the orders to come stay within the budget even if each compares every block with all
+  // others, it does not matter what they took: they may stop where they are not the lowest.
+  const std::int64_t most_work = std::ssize(blocks) * (std::ssize(blocks) + 1) / 2;
+  auto orders_to_count = std::ssize(orders) - 1;
   for (std::size_t i = 0; i < orders.size(); ++i) {
     // Issue order has first_fit's budget, so that the result is never above it.
-    const std::int64_t budget = i == kIssueOrder ? kFirstFitBudget : kWorkBudget - work;
-    if (budget <= 0) continue;
-    std::optional<Packing> next = pack(blocks, orders[i], budget, together);
-    if (i != kIssueOrder) work += next ? next->work : budget;
+    const bool counted = i != kIssueOrder;
+    const bool exact = counted && work + orders_to_count * most_work >= kWorkBudget;
+    PackingLimits limits{.work = counted ? kWorkBudget - work : kFirstFitBudget};
+    if (!exact) limits.height = best.height;
+    if (counted) --orders_to_count;
+    if (limits.work <= 0) continue;
+    std::optional<Packing> next = pack(blocks, orders[i], limits, together);
+    if (counted) work += next ? next->work : exact ? limits.work : most_work;
     if (!next || next->height >= best.height) continue;
     best = *std::move(next);
     best_order = &orders[i];
@@ -151,8 +157,14 @@ Packing pack_best(std::span<const Block> blocks, std::int64_t lower_bound) {
   }
 
   if (work >= kWorkBudget) return best;
-  std::optional<Packing> repaired = repair(blocks, *best_order, lower_bound, together.all());
-  return repaired && repaired->height < best.height ? *std::move(repaired) : best;
+  const Order& order = best_order != nullptr ? *best_order : orders.front();
+  // Only pack_in_gaps counts its work as repairs do.
+  std::optional<Packing> start = best;
+  if (best_order == nullptr || together.neighbours)
+    start = pack_in_gaps(blocks, order, {.work = kRepairBudget}, together.all());
+  if (!start || start->work > kRepairBudget) return best;
+  Packing repaired = repair(blocks, order, *std::move(start), lower_bound, together.all());
+  return repaired.height < best.height ? repaired : best;
 }
 
 }  // namespace mfsdp

@@ -247,8 +247,8 @@ Packing pack_beside(const Neighbours& neighbours, std::span<const Block> blocks,
 }
 
 std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
-                                    std::span<const std::uint32_t> order, std::int64_t budget,
-                                    const Meetings* meetings) {
+                                    std::span<const std::uint32_t> order,
+                                    const PackingLimits& limits, const Meetings* meetings) {
   Packing packing{.offsets = std::vector<std::int64_t>(blocks.size())};
   Shelf shelf;
   for (const std::uint32_t index : order) {
@@ -260,11 +260,12 @@ std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
     const Gap gap = meetings != nullptr ? find_gap(shelf, block.size, Listed{meetings->row(index)})
                                         : find_gap(shelf, block.size, Compared{blocks, block});
     packing.work += static_cast<std::int64_t>(gap.end) + 1;
-    if (packing.work > budget) return std::nullopt;
+    if (packing.work > limits.work) return std::nullopt;
     const std::int64_t top = checked_add(gap.offset, block.size);
     shelf.insert(gap.offset, top, index);
     packing.offsets[index] = gap.offset;
     packing.height = std::max(packing.height, top);
+    if (packing.height >= limits.height) return std::nullopt;
   }
   return packing;
 }

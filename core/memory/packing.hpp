@@ -28,6 +28,12 @@ struct Packing {
   std::int64_t work = 0;
 };
 
+/// When to give up.
+struct PackingLimits {
+  std::int64_t work = std::numeric_limits<std::int64_t>::max();    ///< comparisons, inclusive
+  std::int64_t height = std::numeric_limits<std::int64_t>::max();  ///< bytes, exclusive
+};
+
 /// One block for each item; zero-size items and items never live become blocks without lifetimes.
 [[nodiscard]] std::vector<Block> blocks_of(const AllocationProblem& problem);
 
@@ -53,12 +59,13 @@ class Meetings {
 };
 
 /// Places blocks in that order, each at the lowest gap that is free over its lifetimes.
-/// O(n^2) comparisons at worst, so nothing when it would take more than `budget` of them.
-/// Several times faster with the meetings of these blocks, where several orders are tried.
-[[nodiscard]] std::optional<Packing> pack_in_gaps(
-    std::span<const Block> blocks, std::span<const std::uint32_t> order,
-    std::int64_t budget = std::numeric_limits<std::int64_t>::max(),
-    const Meetings* meetings = nullptr);
+/// O(n^2) comparisons at worst, so nothing when it would take more than the limit of work; and
+/// nothing when it would be as high as the limit of height. Several times faster with the meetings
+/// of these blocks, which are worth making for several orders.
+[[nodiscard]] std::optional<Packing> pack_in_gaps(std::span<const Block> blocks,
+                                                  std::span<const std::uint32_t> order,
+                                                  const PackingLimits& limits = {},
+                                                  const Meetings* meetings = nullptr);
 
 /// Of each block, those that are live together with it; one may stand there several times.
 using Neighbours = std::vector<std::vector<std::uint32_t>>;

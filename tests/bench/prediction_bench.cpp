@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "core/model/hf_config.hpp"
 #include "core/plan/plan_json.hpp"
@@ -57,6 +58,18 @@ void save_run(benchmark::State& state, const char* model) {
   }
 }
 
+/// A hundred runs in one transaction.
+void save_runs(benchmark::State& state, const char* model) {
+  const test::ScratchFolder folder;
+  auto store = *Store::open(folder / "bench.sqlite");
+  std::vector<RunResult> runs(100, run_of(model));
+  std::int64_t number = 0;
+  for (auto _ : state) {
+    for (RunResult& run : runs) run.run_id = fmt::format("{}", number++);
+    benchmark::DoNotOptimize(store.save_all(runs));
+  }
+}
+
 void load_run(benchmark::State& state, const char* model) {
   const test::ScratchFolder folder;
   auto store = *Store::open(folder / "bench.sqlite");
@@ -84,6 +97,8 @@ BENCHMARK_CAPTURE(predict_plan, llama3_8b, "llama3_8b")->Unit(benchmark::kMillis
 BENCHMARK_CAPTURE(predict_plan, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(save_run, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(save_run, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(save_runs, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(save_runs, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(load_run, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(one_of_a_sweep, llama3_8b, "llama3_8b")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(one_of_a_sweep, llama3_70b, "llama3_70b")->Unit(benchmark::kMillisecond);

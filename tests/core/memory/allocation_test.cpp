@@ -255,17 +255,19 @@ TEST(Allocation, TenThousandLayersStayWithinTwoPercentOfTheBound) {
     }
 }
 
-TEST(Packing, InGapsStopsAtItsBudget) {
+TEST(Packing, InGapsStopsAtItsLimits) {
   // Eight blocks alive at once: block k looks at the k before it and at the end, 1 + ... + 8 = 36.
   AllocationProblem problem;
   for (int i = 0; i < 8; ++i) problem.items.push_back(item(256, {{0, 9}}));
   const std::vector<Block> blocks = blocks_of(problem);
   const std::vector<std::uint32_t> order{0, 1, 2, 3, 4, 5, 6, 7};
-  const auto packing = pack_in_gaps(blocks, order, 36);
+  const auto packing = pack_in_gaps(blocks, order, {.work = 36});
   ASSERT_TRUE(packing.has_value());
   EXPECT_EQ(packing->work, 36);
   EXPECT_EQ(packing->height, 8 * 256);
-  EXPECT_FALSE(pack_in_gaps(blocks, order, 35).has_value());
+  EXPECT_FALSE(pack_in_gaps(blocks, order, {.work = 35}).has_value());
+  EXPECT_TRUE(pack_in_gaps(blocks, order, {.height = 8 * 256 + 1}).has_value());
+  EXPECT_FALSE(pack_in_gaps(blocks, order, {.height = 8 * 256}).has_value());
 }
 
 TEST(Packing, NeighboursAreCountedUpToABound) {
@@ -318,6 +320,18 @@ RC_GTEST_PROP(PackingProperty, BesideNeighboursIsInGaps, ()) {
   RC_ASSERT(neighbours.has_value());
   RC_ASSERT(pack_beside(*neighbours, blocks, order).offsets ==
             pack_in_gaps(blocks, order)->offsets);
+}
+
+RC_GTEST_PROP(PackingProperty, InGapsIsTheSameWithMeetings, ()) {
+  const AllocationProblem problem = random_problem();
+  const std::vector<Block> blocks = blocks_of(problem);
+  std::vector<std::uint32_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const Meetings meetings(blocks);
+  const auto listed = pack_in_gaps(blocks, order, {}, &meetings);
+  const auto compared = pack_in_gaps(blocks, order);
+  RC_ASSERT(listed->offsets == compared->offsets);
+  RC_ASSERT(listed->work == compared->work);
 }
 
 RC_GTEST_PROP(AllocationProperty, BestFitIsNeverAboveTemporary, ()) {
