@@ -165,7 +165,7 @@ FlagGroup question_group(SimOptions& o) {
                     switch_flag("--require-fit", "exit status 1 if it does not fit", o.require_fit),
                     {.name = "--explain",
                      .value = "WHAT",
-                     .help = "memory, layout or critical-path: a longer answer after the text",
+                     .help = "memory, layout, critical-path or network: a longer answer after the text",
                      .apply = explain},
                     path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded",
                               o.budget),

@@ -13,11 +13,12 @@
 namespace mfsdp {
 
 /// A longer answer to one question, printed after the usual text.
-enum class Explain { memory, layout, critical_path };
+enum class Explain { memory, layout, critical_path, network };
 
 template <>
 struct Names<Explain> {
-  static constexpr std::array<std::string_view, 3> values{"memory", "layout", "critical-path"};
+  static constexpr std::array<std::string_view, 4> values{"memory", "layout", "critical-path",
+                                                          "network"};
 };
 
 /// What to look for.

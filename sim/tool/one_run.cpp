@@ -21,6 +21,7 @@
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/explain_network.hpp"
 #include "sim/tool/run_store.hpp"
 
 namespace mfsdp {
@@ -67,16 +68,22 @@ std::string explain_critical_path(const CriticalPath& path) {
       shares_table("unit", path.by_unit, path.length));
 }
 
-std::string explanation(Explain what, const Program& program, const Prediction& prediction) {
-  switch (what) {
-    case Explain::memory: return explain_memory(prediction.run);
+Result<std::string> explanation(const SimOptions& options, const Program& program,
+                                const Prediction& prediction, Asker& asker) {
+  if (!options.explain) return std::string();
+  switch (*options.explain) {
+    case Explain::memory: return "\n" + explain_memory(prediction.run);
     case Explain::layout:
-      return module_tree_text(make_model(program.config.model, program.config.param_dtype)) + "\n" +
-             explain_layout(program);
+      return "\n" + module_tree_text(make_model(program.config.model, program.config.param_dtype)) +
+             "\n" + explain_layout(program);
+    case Explain::network: {
+      MFSDP_LET(text, explain_network(options, asker));
+      return "\n" + text;
+    }
     case Explain::critical_path: break;
   }
   const Plan* plan = program.find_plan(predicted_plan);
-  return explain_critical_path(critical_path(program, *plan, prediction.simulation));
+  return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation));
 }
 
 /// The run's output with the budget's report, for which a CSV, being one table, has no place.
@@ -120,8 +127,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   MFSDP_LET(prediction, answer(question));
   RunResult& run = prediction.run;
   sign(run, common);
-  const std::string longer =
-      options.explain ? "\n" + explanation(*options.explain, *program, prediction) : "";
+  MFSDP_LET(longer, explanation(options, *program, prediction, asker));
   MFSDP_TRY(write_files(common, *program, run));
   if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));
   RunStore store(common, session);

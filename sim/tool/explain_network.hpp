@@ -1,0 +1,17 @@
+// --explain network: how the step depends on the network, sharded flat and inside nodes.
+#pragma once
+
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/cli/sim_options.hpp"
+#include "sim/tool/asker.hpp"
+
+namespace mfsdp {
+
+/// Steps over bandwidths of a node's network for flat sharding, for HSDP with a group in each node
+/// and for the --outer-dp that was given, and the bandwidths at which the fastest of them changes.
+/// Errors where there is one node, or a plan was given.
+[[nodiscard]] Result<std::string> explain_network(const SimOptions& options, Asker& asker);
+
+}  // namespace mfsdp
