@@ -3,6 +3,7 @@
 //   GEMMs and attention     measured tables, by shape          gemm.hpp, attention.hpp
 //   all other kernels       memory: bytes / sustained bandwidth
 //   collectives             measured inside a domain, NCCL's model between     collective.hpp
+//                           times measured / modelled, where the network was measured
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,14 @@
 #include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
 #include "sim/cost/gemm.hpp"
+#include "sim/cost/network_ratios.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
 
 namespace mfsdp {
 
 /// Changes when a price changes for any plan.
-inline constexpr std::string_view kCostModelVersion = "1";
+inline constexpr std::string_view kCostModelVersion = "2";
 
 class CostModel {
  public:
@@ -33,13 +35,18 @@ class CostModel {
   /// Throws OverflowError where a duration leaves 2^62 ns.
   [[nodiscard]] Nanos kernel(const Kernel& kernel) const;
 
-  /// As CollectiveModel::cost. `full_bytes`: of the gathered buffer.
+  /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
+  /// `full_bytes`: of the gathered buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape) const;
 
   /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
   /// bytes / host bandwidth to and from the host.
   [[nodiscard]] Nanos copy(CopyKind kind, Bytes bytes) const;
+
+  /// The same model with every kernel, and every collective's duration and latency, times a factor:
+  /// how a measured run anchors it. Copies are not scaled. Factors multiply with earlier ones.
+  [[nodiscard]] CostModel scaled(double kernels, double collectives) const;
 
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   /// "measured" where the tables are of this GPU, else "datasheet".
@@ -55,6 +62,9 @@ class CostModel {
   GemmCost gemm_;
   AttentionCost attention_;
   CollectiveModel collectives_;
+  NetworkRatios network_;
+  double kernel_factor_ = 1;
+  double collective_factor_ = 1;
 };
 
 /// Loads the tables that the cluster's GPU names. Errors name the file.
