@@ -34,6 +34,13 @@ std::vector<double> row_errors(std::span<const Row> rows, Evaluation evaluation,
   return errors;
 }
 
+GemmShape shape_of(const GemmRow& row) {
+  return {.kind = row.kind,
+          .m = static_cast<std::int64_t>(row.m),
+          .n = static_cast<std::int64_t>(row.n),
+          .k = static_cast<std::int64_t>(row.k)};
+}
+
 double time_of(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;
@@ -73,16 +80,22 @@ std::vector<double> gemm_errors(std::span<const GemmRow> rows, const Gpu& gpu, G
   return row_errors(
       rows, evaluation, [&](const GemmRow& row) { return row.kind == kind; },
       [&](std::span<const GemmRow> from, const GemmRow& row) {
-        const GemmShape shape{.kind = row.kind,
-                              .m = static_cast<std::int64_t>(row.m),
-                              .n = static_cast<std::int64_t>(row.n),
-                              .k = static_cast<std::int64_t>(row.k)};
+        const GemmShape shape = shape_of(row);
         const double measured = 2 * row.m * row.n * row.k / row.flops_per_ns;
         const double predicted = from.size() == rows.size()
                                      ? whole.nanoseconds(shape, false)
                                      : GemmCost(from, gpu).nanoseconds(shape, false);
         return predicted / measured - 1;
       });
+}
+
+std::vector<double> gemm_law_errors(std::span<const GemmRow> rows, const Gpu& gpu) {
+  const auto sms = static_cast<double>(gpu.table_sms);
+  const GemmLaw law = fit_gemm_law(rows, sms);
+  std::vector<double> errors;
+  for (const GemmRow& row : rows)
+    errors.push_back(law.ns_per_flop(shape_of(row), sms) * row.flops_per_ns - 1);
+  return errors;
 }
 
 std::vector<double> constant_rate_errors(std::span<const GemmRow> rows, GemmKind kind) {

@@ -34,6 +34,9 @@ enum class Evaluation {
 [[nodiscard]] std::vector<double> gemm_errors(std::span<const GemmRow> rows, const Gpu& gpu,
                                               GemmKind kind, Evaluation evaluation);
 
+/// The same of all kinds by fit_gemm_law alone, without what rows differ from it.
+[[nodiscard]] std::vector<double> gemm_law_errors(std::span<const GemmRow> rows, const Gpu& gpu);
+
 /// The same with the one rate, among the rows', of least mean error for every row of that kind.
 [[nodiscard]] std::vector<double> constant_rate_errors(std::span<const GemmRow> rows,
                                                        GemmKind kind);

@@ -45,6 +45,8 @@ void add_gemm(Rows& rows, std::span<const GemmRow> table, const Gpu& gpu) {
     }
     add(rows, "GEMM", "all", all, evaluation, source);
   }
+  add(rows, "GEMM", "all, by the law's three constants", gemm_law_errors(table, gpu),
+      Evaluation::fit, source);
   for (const auto& [kind, name] : kKinds)
     add(rows, "GEMM", fmt::format("{}, best constant rate", name),
         constant_rate_errors(table, kind), Evaluation::comparison, source);

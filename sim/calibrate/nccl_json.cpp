@@ -109,12 +109,15 @@ Result<void> read_devices(const Json& config, const std::string& where, NcclRun&
   return {};
 }
 
-Result<void> check_outcome(const Json& document, const std::string& where) {
+Result<void> read_outcome(const Json& document, const std::string& where, NcclRun& run) {
   const Json* bounds = find(document, "out_of_bounds");
-  if (bounds == nullptr || find(document, "average_bus_bandwidth") == nullptr)
+  const Json* average = find(document, "average_bus_bandwidth");
+  if (bounds == nullptr || average == nullptr)
     return fail(where, "out_of_bounds or average_bus_bandwidth is missing; the run was cut short");
   MFSDP_LET(count, integer(*bounds, "count", where + ": out_of_bounds"));
   if (count != 0) return fail(where, "the run found values out of bounds; its data are corrupt");
+  MFSDP_LET(bandwidth, number(*average, "bandwidth", where + ": average_bus_bandwidth"));
+  run.average = bandwidth;
   return {};
 }
 
@@ -136,7 +139,7 @@ Result<NcclRun> read_nccl_json(std::string_view content, const std::string& wher
     MFSDP_LET(line, read_line((*results)[i], fmt::format("{}: results[{}]", where, i)));
     run.lines.push_back(std::move(line));
   }
-  MFSDP_TRY(check_outcome(document, where));
+  MFSDP_TRY(read_outcome(document, where, run));
   return run;
 }
 

@@ -95,6 +95,24 @@ Result<void> check_line(const NcclLine& line, const NcclRun& run, CollectiveKind
   return {};
 }
 
+/// Rows that were cut out of a table leave its average behind.
+Result<void> check_average(const NcclRun& run) {
+  double sum = 0;
+  double count = 0;
+  for (const NcclLine& line : run.lines) {
+    for (const auto& timing : {line.out_of_place, line.in_place}) {
+      if (!timing) continue;
+      sum += timing->bus_bandwidth;
+      count += 1;
+    }
+  }
+  if (!run.average || std::abs(*run.average - sum / count) <= kRounding + kTolerance * sum / count)
+    return {};
+  return fail(run.place, fmt::format("the table's busbw average {:.6g} GB/s, its closing line says "
+                                     "{:.6g}; rows are missing or changed",
+                                     sum / count, *run.average));
+}
+
 }  // namespace
 
 std::string benchmark_named_in(std::string_view text) {
@@ -133,6 +151,7 @@ Result<std::vector<CollectiveSample>> samples_of(const NcclRun& run) {
                        .ns = timing->us * 1e3,
                        .place = line.place});
   }
+  MFSDP_TRY(check_average(run));
   if (samples.empty()) return fail(run.place, "has no row of more than 0 bytes");
   return samples;
 }

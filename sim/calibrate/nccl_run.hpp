@@ -36,7 +36,8 @@ struct NcclRun {
   std::int64_t nodes = 0;
   std::string device;
   std::vector<NcclLine> lines;
-  std::string place;  ///< where its table starts
+  std::optional<double> average;  ///< GB/s, of all bus bandwidths, as the run's closing line says
+  std::string place;              ///< where its table starts
 };
 
 /// The benchmark that a line of text names as a program ("/opt/all_gather_perf -b 8"), or "".
@@ -46,7 +47,7 @@ struct NcclRun {
 /// Refused, by line: benchmarks other than the three collectives, wrong values, several data types
 /// or reductions in one table, times that are not positive, sizes that are not counts times the
 /// type's size (times the ranks, but for all-reduce), and bandwidths that do not follow from the
-/// time by more than 1 % and the rounding of two decimals.
+/// time, nor their average from them, by more than 1 % and the rounding of two decimals.
 [[nodiscard]] Result<std::vector<CollectiveSample>> samples_of(const NcclRun& run);
 
 }  // namespace mfsdp

@@ -114,7 +114,7 @@ class Reader {
     if (words.size() > 1 && words[1] == "Rank") return device(words);
     if (has(words, "(B)")) return units(words);
     if (text.find("Out of bounds values") != text.npos && columns_) return bounds(words);
-    if (text.find("Avg bus bandwidth") != text.npos && columns_) return close();
+    if (text.find("Avg bus bandwidth") != text.npos && columns_) return close(words);
     return {};
   }
 
@@ -172,6 +172,7 @@ class Reader {
                    .nodes = static_cast<std::int64_t>(hosts_.size()),
                    .device = device_,
                    .lines = {},
+                   .average = {},
                    .place = place()};
     return {};
   }
@@ -244,7 +245,10 @@ class Reader {
     return {};
   }
 
-  Result<void> close() {
+  Result<void> close(const Words& words) {
+    const auto colon = std::ranges::find(words, ":");
+    if (colon != words.end() && colon + 1 != words.end()) run_.average = number<double>(colon[1]);
+    if (!run_.average) return fail(place(), "expected the average bus bandwidth in GB/s");
     runs_.push_back(std::move(run_));
     run_ = {};
     columns_.reset();

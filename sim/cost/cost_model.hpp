@@ -51,6 +51,8 @@ class CostModel {
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   /// "measured" where the tables are of this GPU, else "datasheet".
   [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
+  /// Whether collectives between domains rest on measurements of this network.
+  [[nodiscard]] bool network_measured() const { return !network_.empty(); }
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
  private:

@@ -24,6 +24,8 @@ class NetworkRatios {
   /// beyond them. 1 for ranks that lie apart (dp_outer): no test measures those.
   [[nodiscard]] double at(CollectiveKind kind, double bytes, const CommunicatorShape& shape) const;
 
+  [[nodiscard]] bool empty() const { return curves_.empty(); }
+
  private:
   struct Point {
     double bytes = 0;

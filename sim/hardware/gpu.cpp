@@ -29,14 +29,11 @@ LinkKind link_kind(TomlFields& fields) {
 
 /// "measured" stands for all parts; a GPU file that measured some of them lists those.
 MeasuredParts measured_parts(TomlFields& fields, bool all) {
-  constexpr std::string_view kExpected =
-      "must list measured parts, separated by \", \": gemm, attention, collective";
   MeasuredParts parts{.gemm = all, .attention = all, .collective = all};
-  std::string rest = fields.text_or("measured", "");
-  while (!rest.empty()) {
-    const std::size_t comma = rest.find(", ");
-    const std::string part = rest.substr(0, comma);
-    rest = comma == std::string::npos ? "" : rest.substr(comma + 2);
+  if (!fields.has("measured")) return parts;
+  const std::string listed = fields.text("measured") + ", ";
+  for (std::string_view rest = listed; !rest.empty(); rest.remove_prefix(rest.find(", ") + 2)) {
+    const std::string_view part = rest.substr(0, rest.find(", "));
     if (part == "gemm")
       parts.gemm = true;
     else if (part == "attention")
@@ -44,7 +41,8 @@ MeasuredParts measured_parts(TomlFields& fields, bool all) {
     else if (part == "collective")
       parts.collective = true;
     else
-      fields.reject("measured", std::string(kExpected));
+      fields.reject("measured",
+                    "must list measured parts, separated by \", \": gemm, attention, collective");
   }
   return parts;
 }
