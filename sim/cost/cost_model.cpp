@@ -31,7 +31,8 @@ CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
     : cluster_(cluster),
       gemm_(tables.gemm, cluster.gpu),
       attention_(tables.attention, cluster.gpu),
-      collectives_(tables.collective, cluster) {}
+      collectives_(tables.collective, cluster),
+      network_(tables.network, collectives_, cluster) {}
 
 double CostModel::memory_ns(double bytes, double efficiency) const {
   const Gpu& gpu = cluster_.gpu;
@@ -66,17 +67,34 @@ double CostModel::attention_ns(const Kernel& kernel) const {
 
 Nanos CostModel::kernel(const Kernel& kernel) const {
   const double memory = memory_ns(static_cast<double>(kernel.bytes()), kElementwiseEfficiency);
-  switch (kernel.kind) {
-    case KernelKind::gemm: return to_nanos(std::max(memory, gemm_ns(kernel)));
-    case KernelKind::attention_forward:
-    case KernelKind::attention_backward: return to_nanos(std::max(memory, attention_ns(kernel)));
-    default: return to_nanos(memory);
-  }
+  const double busy = [&] {
+    switch (kernel.kind) {
+      case KernelKind::gemm: return gemm_ns(kernel);
+      case KernelKind::attention_forward:
+      case KernelKind::attention_backward: return attention_ns(kernel);
+      default: return 0.0;
+    }
+  }();
+  return to_nanos(std::max(memory, busy) * kernel_factor_);
 }
 
 CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
                                      const CommunicatorShape& shape) const {
-  return collectives_.cost(kind, bytes, shape);
+  CollectiveCost cost = collectives_.cost(kind, bytes, shape);
+  double factor = collective_factor_;
+  if (cost.link == LinkClass::network)
+    factor *= network_.at(kind, static_cast<double>(bytes.value), shape);
+  if (factor == 1) return cost;
+  cost.duration = to_nanos(static_cast<double>(cost.duration.value) * factor);
+  cost.latency = to_nanos(static_cast<double>(cost.latency.value) * factor);
+  return cost;
+}
+
+CostModel CostModel::scaled(double kernels, double collectives) const {
+  CostModel model = *this;
+  model.kernel_factor_ *= kernels;
+  model.collective_factor_ *= collectives;
+  return model;
 }
 
 Nanos CostModel::copy(CopyKind kind, Bytes bytes) const {

@@ -3,6 +3,7 @@
 //   GEMMs and attention     measured tables, by shape          gemm.hpp, attention.hpp
 //   all other kernels       memory: bytes / sustained bandwidth
 //   collectives             measured inside a domain, NCCL's model between     collective.hpp
+//                           times measured / modelled, where the network was measured
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
 #include "sim/cost/gemm.hpp"
+#include "sim/cost/network_ratios.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
 
@@ -33,7 +35,8 @@ class CostModel {
   /// Throws OverflowError where a duration leaves 2^62 ns.
   [[nodiscard]] Nanos kernel(const Kernel& kernel) const;
 
-  /// As CollectiveModel::cost. `full_bytes`: of the gathered buffer.
+  /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
+  /// `full_bytes`: of the gathered buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
                                           const CommunicatorShape& shape) const;
 
@@ -41,9 +44,15 @@ class CostModel {
   /// bytes / host bandwidth to and from the host.
   [[nodiscard]] Nanos copy(CopyKind kind, Bytes bytes) const;
 
+  /// The same model with every kernel, and every collective's duration and latency, times a factor:
+  /// how a measured run anchors it. Copies are not scaled. Factors multiply with earlier ones.
+  [[nodiscard]] CostModel scaled(double kernels, double collectives) const;
+
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   /// "measured" where the tables are of this GPU, else "datasheet".
   [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
+  /// Whether collectives between domains rest on measurements of this network.
+  [[nodiscard]] bool network_measured() const { return !network_.empty(); }
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
  private:
@@ -55,6 +64,9 @@ class CostModel {
   GemmCost gemm_;
   AttentionCost attention_;
   CollectiveModel collectives_;
+  NetworkRatios network_;
+  double kernel_factor_ = 1;
+  double collective_factor_ = 1;
 };
 
 /// Loads the tables that the cluster's GPU names. Errors name the file.

@@ -62,6 +62,19 @@ Result<double> CsvTable::number(std::size_t row, std::size_t column) const {
   return value;
 }
 
+bool CsvTable::has_column(std::string_view name) const {
+  return std::ranges::find(header_, name) != header_.end();
+}
+
+Result<std::int64_t> CsvTable::integer(std::size_t row, std::size_t column) const {
+  MFSDP_LET(value, number(row, column));
+  const auto integer = static_cast<std::int64_t>(value);
+  if (static_cast<double>(integer) != value)
+    return fail(place(row), fmt::format("{} is \"{}\"; expected an integer", header_[column],
+                                        cell(row, column).substr(0, 40)));
+  return integer;
+}
+
 std::string CsvTable::place(std::size_t row) const {
   return fmt::format("{}:{}", where_, rows_[row].line);
 }

@@ -22,8 +22,11 @@ class CsvTable {
   [[nodiscard]] const std::string& cell(std::size_t row, std::size_t column) const {
     return rows_[row].cells[column];
   }
+  [[nodiscard]] bool has_column(std::string_view name) const;
   /// A positive number, at most 1e12.
   [[nodiscard]] Result<double> number(std::size_t row, std::size_t column) const;
+  /// A positive integer, at most 1e12.
+  [[nodiscard]] Result<std::int64_t> integer(std::size_t row, std::size_t column) const;
   /// "file:line" of a row.
   [[nodiscard]] std::string place(std::size_t row) const;
 

@@ -1,6 +1,9 @@
 #include "sim/cost/gemm.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace mfsdp {
@@ -10,15 +13,6 @@ constexpr std::int64_t kTileRows = 128;
 constexpr std::int64_t kTileColumns = 256;
 constexpr std::int64_t kColumnGrain = 128;  // narrower tiles exist for ragged widths
 constexpr double kSlice = 2048;             // shortest part of a split reduction
-
-ShapeTable table_of(std::span<const GemmRow> rows, GemmKind kind) {
-  std::vector<ShapePoint> points;
-  for (const GemmRow& row : rows) {
-    if (row.kind == kind)
-      points.push_back(ShapePoint{.shape = {row.m, row.n, row.k}, .rate = row.flops_per_ns});
-  }
-  return ShapeTable(std::move(points), TableShape{1, 1, 1}, false);
-}
 
 struct Product {
   std::int64_t rows = 1;
@@ -39,14 +33,118 @@ double tiles(std::int64_t length, std::int64_t tile) {
   return static_cast<double>(ceil_div(length, tile));
 }
 
+/// Waves that the output's tiles fill on that many SMs.
+double tile_waves(const Product& product, double sms) {
+  return tiles(product.rows, kTileRows) * tiles(product.columns, kTileColumns) / sms;
+}
+
+/// Idle part of the last wave. Below one wave the idle SMs are counted elsewhere, split-K included.
+double idle_share(double waves) {
+  if (waves < 1) return 0;
+  const double whole = std::ceil(waves);
+  return whole / waves - 1;
+}
+
+constexpr std::size_t kTerms = 3;
+using Terms = std::array<double, kTerms>;
+
+Terms terms_of(const GemmShape& shape, double sms) {
+  const Product product = product_of_kind(shape);
+  return {1, 1 / static_cast<double>(product.reduction), idle_share(tile_waves(product, sms))};
+}
+
+GemmShape shape_of(const GemmRow& row) {
+  return {.kind = row.kind,
+          .m = static_cast<std::int64_t>(row.m),
+          .n = static_cast<std::int64_t>(row.n),
+          .k = static_cast<std::int64_t>(row.k)};
+}
+
+/// Weights of the named terms that minimise sum (weight . term * rate - 1)^2, the others 0; nothing
+/// where the rows do not determine them or one would be negative.
+std::optional<Terms> least_squares(std::span<const GemmRow> rows, double sms,
+                                   std::span<const std::size_t> used) {
+  constexpr double kSingular = 1e-12;  // of a pivot, relative to its diagonal
+  std::array<std::array<double, kTerms + 1>, kTerms> matrix{};
+  for (const GemmRow& row : rows) {
+    const Terms terms = terms_of(shape_of(row), sms);
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      const double left = terms[used[i]] * row.flops_per_ns;
+      for (std::size_t j = 0; j < used.size(); ++j)
+        matrix[i][j] += left * (terms[used[j]] * row.flops_per_ns);
+      matrix[i][used.size()] += left;
+    }
+  }
+  // Gauss and Jordan; a matrix of sums of squares needs no pivoting.
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    double square = 0;
+    for (const GemmRow& row : rows) {
+      const double term = terms_of(shape_of(row), sms)[used[i]] * row.flops_per_ns;
+      square += term * term;
+    }
+    if (!(matrix[i][i] > kSingular * square)) return std::nullopt;
+    for (std::size_t r = 0; r < used.size(); ++r) {
+      if (r == i) continue;
+      const double factor = matrix[r][i] / matrix[i][i];
+      for (std::size_t c = i; c <= used.size(); ++c) matrix[r][c] -= factor * matrix[i][c];
+    }
+  }
+  Terms weights{};
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    weights[used[i]] = matrix[i][used.size()] / matrix[i][i];
+    if (!(weights[used[i]] >= 0)) return std::nullopt;
+  }
+  return weights;
+}
+
+ShapeTable corrections(std::span<const GemmRow> rows, GemmKind kind, const GemmLaw& law,
+                       double sms) {
+  std::vector<ShapePoint> points;
+  for (const GemmRow& row : rows) {
+    if (row.kind == kind)
+      points.push_back({.shape = {row.m, row.n, row.k},
+                        .rate = row.flops_per_ns * law.ns_per_flop(shape_of(row), sms)});
+  }
+  return ShapeTable(std::move(points), TableShape{1, 1, 1}, false);
+}
+
 }  // namespace
 
+double GemmLaw::ns_per_flop(const GemmShape& shape, double sms) const {
+  const Terms terms = terms_of(shape, sms);
+  return base + depth * terms[1] + wave * terms[2];
+}
+
+GemmLaw fit_gemm_law(std::span<const GemmRow> rows, double sms) {
+  constexpr std::array<std::size_t, 3> kAll{0, 1, 2};
+  constexpr std::array<std::size_t, 2> kDepth{0, 1};
+  constexpr std::array<std::size_t, 2> kWave{0, 2};
+  for (const std::span<const std::size_t> used :
+       {std::span<const std::size_t>(kAll), std::span<const std::size_t>(kDepth),
+        std::span<const std::size_t>(kWave)}) {
+    if (rows.size() <= used.size()) continue;
+    if (const auto weights = least_squares(rows, sms, used))
+      return {.base = (*weights)[0], .depth = (*weights)[1], .wave = (*weights)[2]};
+  }
+  return {.base = (*least_squares(rows, sms, std::array<std::size_t, 1>{0}))[0]};
+}
+
 GemmCost::GemmCost(std::span<const GemmRow> rows, const Gpu& gpu)
-    : tables_{table_of(rows, GemmKind::forward), table_of(rows, GemmKind::dgrad),
-              table_of(rows, GemmKind::wgrad)},
+    : law_(fit_gemm_law(rows, static_cast<double>(gpu.table_sms))),
+      corrections_{
+          corrections(rows, GemmKind::forward, law_, static_cast<double>(gpu.table_sms)),
+          corrections(rows, GemmKind::dgrad, law_, static_cast<double>(gpu.table_sms)),
+          corrections(rows, GemmKind::wgrad, law_, static_cast<double>(gpu.table_sms))},
+      range_{},
       scale_(gpu.gemm_scale),
       fp32_share_(gpu.fp32 / gpu.bf16),
-      sms_(static_cast<double>(gpu.sms)) {}
+      sms_(static_cast<double>(gpu.sms)) {
+  for (const GemmRow& row : rows) {
+    RateRange& range = range_[static_cast<std::size_t>(row.kind)];
+    range.least = range.least == 0 ? row.flops_per_ns : std::min(range.least, row.flops_per_ns);
+    range.most = std::max(range.most, row.flops_per_ns);
+  }
+}
 
 double GemmCost::nanoseconds(const GemmShape& shape, bool fp32) const {
   const Product product = product_of_kind(shape);
@@ -54,14 +152,13 @@ double GemmCost::nanoseconds(const GemmShape& shape, bool fp32) const {
   const double padded = tiles(product.rows, kTileRows) * static_cast<double>(kTileRows) *
                         (tiles(product.columns, kColumnGrain) * static_cast<double>(kColumnGrain));
   const double slices = std::max(1.0, reduction / kSlice);
-  const double jobs =
-      tiles(product.rows, kTileRows) * tiles(product.columns, kTileColumns) * slices;
-  const double waves = std::min(1.0, jobs / sms_);
+  const double waves = std::min(1.0, tile_waves(product, sms_) * slices);
   const TableShape at{static_cast<double>(shape.m), static_cast<double>(shape.n),
                       static_cast<double>(shape.k)};
-  const double rate =
-      tables_[static_cast<std::size_t>(shape.kind)].at(at) * scale_ * (fp32 ? fp32_share_ : 1.0);
-  return 2 * padded * reduction / (rate * waves);
+  const auto kind = static_cast<std::size_t>(shape.kind);
+  const double rate = std::clamp(corrections_[kind].at(at) / law_.ns_per_flop(shape, sms_),
+                                 range_[kind].least, range_[kind].most);
+  return 2 * padded * reduction / (rate * scale_ * (fp32 ? fp32_share_ : 1.0) * waves);
 }
 
 }  // namespace mfsdp

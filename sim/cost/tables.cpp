@@ -6,11 +6,13 @@
 
 #include "core/base/read_file.hpp"
 #include "sim/cost/csv.hpp"
+#include "sim/cost/nccl.hpp"
 
 namespace mfsdp {
 namespace {
 
 constexpr double kNanosPerMilli = 1e6;
+constexpr double kNanosPerMicro = 1e3;
 constexpr double kMebibyte = 1048576;
 constexpr std::size_t kMostTableBytes = std::size_t{1} << 20;
 
@@ -122,6 +124,47 @@ Result<std::vector<CollectiveRow>> parse_collective_table(std::string_view text,
   return rows;
 }
 
+Result<std::vector<CollectiveSample>> parse_collective_samples(std::string_view text,
+                                                               const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  MFSDP_LET(kind_column, table.column("collective"));
+  MFSDP_LET(ranks_column, table.column("gpus"));
+  MFSDP_LET(bytes_column, table.column("bytes"));
+  const bool times = table.has_column("us");
+  if (times == table.has_column("busbw_gb_per_s"))
+    return fail(where, "must have one of the columns us and busbw_gb_per_s");
+  MFSDP_LET(value_column, table.column(times ? "us" : "busbw_gb_per_s"));
+  std::vector<CollectiveSample> samples;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const std::string& name = table.cell(row, kind_column);
+    const auto kind = parse<CollectiveKind>(name);
+    if (!kind)
+      return fail(table.place(row), fmt::format("collective is \"{}\"; expected {}",
+                                                name.substr(0, 40), name_list<CollectiveKind>()));
+    CollectiveSample sample;
+    sample.kind = *kind;
+    sample.place = table.place(row);
+    MFSDP_LET(ranks, table.integer(row, ranks_column));
+    MFSDP_LET(bytes, table.integer(row, bytes_column));
+    MFSDP_LET(value, table.number(row, value_column));
+    sample.ranks = ranks;
+    sample.bytes = Bytes(bytes);
+    if (table.has_column("nodes")) {
+      MFSDP_LET(nodes, table.integer(row, *table.column("nodes")));
+      sample.nodes = nodes;
+    }
+    if (ranks < 2 || ranks > 65536 || ranks % sample.nodes != 0)
+      return fail(table.place(row),
+                  fmt::format("has {} GPUs on {} nodes; expected 2 to 65536, as many on each node",
+                              ranks, sample.nodes));
+    const double wire =
+        wire_bytes(sample.kind, static_cast<double>(bytes), static_cast<double>(ranks));
+    sample.ns = times ? value * kNanosPerMicro : wire / value;
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
 Result<CostTables> load_cost_tables(const TableFiles& files) {
   MFSDP_LET(gemm_text, read_file(files.gemm, "a table", kMostTableBytes));
   MFSDP_LET(attention_text, read_file(files.attention, "a table", kMostTableBytes));
@@ -129,9 +172,16 @@ Result<CostTables> load_cost_tables(const TableFiles& files) {
   MFSDP_LET(gemm, parse_gemm_table(gemm_text, files.gemm.string()));
   MFSDP_LET(attention, parse_attention_table(attention_text, files.attention.string()));
   MFSDP_LET(collective, parse_collective_table(collective_text, files.collective.string()));
-  return CostTables{.gemm = std::move(gemm),
+  CostTables tables{.gemm = std::move(gemm),
                     .attention = std::move(attention),
-                    .collective = std::move(collective)};
+                    .collective = std::move(collective),
+                    .network = {}};
+  if (!files.network.empty()) {
+    MFSDP_LET(network_text, read_file(files.network, "a table", kMostTableBytes));
+    MFSDP_LET(network, parse_collective_samples(network_text, files.network.string()));
+    tables.network = std::move(network);
+  }
+  return tables;
 }
 
 }  // namespace mfsdp

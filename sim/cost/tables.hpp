@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
+#include "core/plan/op.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {
@@ -43,10 +44,21 @@ struct CollectiveRow {
   double all_reduce_ns = 0;
 };
 
+/// Time of one collective over `ranks` GPUs on `nodes` hosts, as many on each.
+struct CollectiveSample {
+  CollectiveKind kind = CollectiveKind::all_gather;
+  std::int64_t ranks = 2;
+  std::int64_t nodes = 1;
+  Bytes bytes;  ///< of the full (gathered) buffer
+  double ns = 0;
+  std::string place;  ///< "file:line"
+};
+
 struct CostTables {
   std::vector<GemmRow> gemm;
   std::vector<AttentionRow> attention;
-  std::vector<CollectiveRow> collective;
+  std::vector<CollectiveRow> collective;  ///< inside a domain
+  std::vector<CollectiveSample> network;  ///< between domains; empty: nothing was measured
 };
 
 /// Columns kind (fwd, dgrad, wgrad), M, N, K, tflops. Every kind must occur.
@@ -62,7 +74,13 @@ struct CostTables {
 [[nodiscard]] Result<std::vector<CollectiveRow>> parse_collective_table(std::string_view text,
                                                                         const std::string& where);
 
-/// Reads the three files that the GPU names. Errors name file, line and column.
+/// Columns collective (all_gather, reduce_scatter, all_reduce), gpus, bytes, optionally nodes, and
+/// us or busbw_gb_per_s (NCCL's bus bandwidth: bytes on the wire per rank over time). Counts are
+/// integers, gpus at least 2 and a multiple of nodes.
+[[nodiscard]] Result<std::vector<CollectiveSample>> parse_collective_samples(
+    std::string_view text, const std::string& where);
+
+/// Reads the files that the GPU names. Errors name file, line and column.
 [[nodiscard]] Result<CostTables> load_cost_tables(const TableFiles& files);
 
 }  // namespace mfsdp

@@ -23,11 +23,32 @@ LinkKind link_kind(TomlFields& fields) {
   return LinkKind::nvlink;
 }
 
+/// "measured" stands for all parts; a GPU file that measured some of them lists those.
+MeasuredParts measured_parts(TomlFields& fields, bool all) {
+  MeasuredParts parts{.gemm = all, .attention = all, .collective = all};
+  if (!fields.has("measured")) return parts;
+  const std::string listed = fields.text("measured") + ", ";
+  for (std::string_view rest = listed; !rest.empty(); rest.remove_prefix(rest.find(", ") + 2)) {
+    const std::string_view part = rest.substr(0, rest.find(", "));
+    if (part == "gemm")
+      parts.gemm = true;
+    else if (part == "attention")
+      parts.attention = true;
+    else if (part == "collective")
+      parts.collective = true;
+    else
+      fields.reject("measured",
+                    "must list measured parts, separated by \", \": gemm, attention, collective");
+  }
+  return parts;
+}
+
 void read_compute(TomlFields& fields, Gpu& gpu) {
   gpu.title = fields.text("title");
   gpu.calibration = fields.text("calibration");
   if (gpu.calibration != "measured" && gpu.calibration != "datasheet")
     fields.reject("calibration", "must be \"measured\" or \"datasheet\"");
+  gpu.measured = measured_parts(fields, gpu.calibration == "measured");
   gpu.bf16 = fields.number("compute.bf16_tflops", kTeraflops);
   gpu.fp32 = fields.number("compute.fp32_tflops", kTeraflops);
   gpu.sms = fields.integer("compute.sms", kCount);
@@ -73,7 +94,10 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
   };
   gpu.tables = TableFiles{.gemm = path("tables.gemm"),
                           .attention = path("tables.attention"),
-                          .collective = path("tables.collective")};
+                          .collective = path("tables.collective"),
+                          .network = fields.text_or("tables.network", "")};
+  if (fields.optional_number("tables.sms", kCount))
+    gpu.table_sms = fields.integer("tables.sms", kCount);
 }
 
 Catalogue gpu_catalogue(const std::filesystem::path& gpus_dir) {
@@ -115,16 +139,17 @@ Result<Gpu> load_gpu(const std::string& name_or_path, const std::filesystem::pat
   MFSDP_LET(text, read_file(path, "a GPU's TOML file", kMostTomlBytes));
   MFSDP_LET(gpu, parse_gpu(text, path.string()));
   gpu.name = path.stem().string();
-  if (gpu.tables.gemm.empty()) {
-    gpu.tables = TableFiles{.gemm = gpus_dir / "tables" / "h200_gemm_bf16.csv",
-                            .attention = gpus_dir / "tables" / "h200_attention_bf16.csv",
-                            .collective = gpus_dir / "tables" / "h200_nccl.csv"};
-  } else {
-    const std::filesystem::path folder = path.parent_path();
-    gpu.tables = TableFiles{.gemm = find_table(gpu.tables.gemm, folder, gpus_dir),
-                            .attention = find_table(gpu.tables.attention, folder, gpus_dir),
-                            .collective = find_table(gpu.tables.collective, folder, gpus_dir)};
-  }
+  const std::filesystem::path folder = path.parent_path();
+  const auto locate = [&](std::filesystem::path& table, std::string_view otherwise) {
+    if (!table.empty())
+      table = find_table(table, folder, gpus_dir);
+    else if (!otherwise.empty())
+      table = gpus_dir / "tables" / otherwise;
+  };
+  locate(gpu.tables.gemm, "h200_gemm_bf16.csv");
+  locate(gpu.tables.attention, "h200_attention_bf16.csv");
+  locate(gpu.tables.collective, "h200_nccl.csv");
+  locate(gpu.tables.network, "");
   return gpu;
 }
 

@@ -20,17 +20,28 @@ using Teraflops = double;     ///< 10^12 floating point operations per second
 /// What joins the GPUs of a domain. Decides NCCL's latency per hop.
 enum class LinkKind { nvlink, pcie, xgmi };
 
-/// Files of measured prices; they hold for an H200 and are scaled to other GPUs.
+/// Files of measured prices. The shipped ones hold for an H200 and are scaled to other GPUs.
 struct TableFiles {
   std::filesystem::path gemm;
   std::filesystem::path attention;
-  std::filesystem::path collective;
+  std::filesystem::path collective;  ///< inside a domain
+  std::filesystem::path network;     ///< between domains; empty: nothing was measured
+};
+
+/// Which prices rest on measurements of this very GPU.
+struct MeasuredParts {
+  bool gemm = false;
+  bool attention = false;
+  bool collective = false;
+
+  friend bool operator==(const MeasuredParts&, const MeasuredParts&) = default;
 };
 
 struct Gpu {
   std::string name;         ///< catalogue name, the file's stem
   std::string title;        ///< as the vendor calls it
   std::string calibration;  ///< "measured": the tables are of this GPU; else "datasheet"
+  MeasuredParts measured;   ///< all where `calibration` is "measured"
 
   Teraflops bf16 = 0;          ///< dense peak; MFU is relative to it
   Teraflops fp32 = 0;          ///< without tensor cores
@@ -61,6 +72,7 @@ struct Gpu {
   Nanos nic_latency;               ///< added to each hop between nodes
 
   TableFiles tables;
+  std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on
   std::vector<std::pair<std::string, std::string>> sources;  ///< key of the file -> its origin
 
   /// Bytes per nanosecond that a large device copy moves, read and written counted both.

@@ -62,5 +62,20 @@ TEST(Tables, CollectivesFormAGrid) {
   EXPECT_EQ(collective_error("2,1,1,1,1\n2,2,1,1,1\n4,1,1,1,1\n4,3,1,1,1\n"), uneven);
 }
 
+TEST(Tables, CollectiveSamplesHaveTimesOrBandwidths) {
+  const auto times = parse_collective_samples(
+      "collective,gpus,bytes,us\nreduce_scatter,8,1000000,20\n", "s.csv");
+  ASSERT_TRUE(times) << times.error().message();
+  EXPECT_EQ(times->front().kind, CollectiveKind::reduce_scatter);
+  EXPECT_EQ(times->front().nodes, 1);
+  EXPECT_EQ(times->front().ns, 20'000);
+  EXPECT_EQ(times->front().place, "s.csv:2");
+  const auto rates = parse_collective_samples(
+      "collective,gpu,gpus,nodes,bytes,busbw_gb_per_s\nall_reduce,x,16,2,1000000,75\n", "s.csv");
+  ASSERT_TRUE(rates) << rates.error().message();
+  EXPECT_EQ(rates->front().nodes, 2);
+  EXPECT_EQ(rates->front().ns, 25'000);  // 2 * 15/16 * 1 MB / 75 GB/s
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -147,6 +147,32 @@ TEST(ParseGpu, TablesAreAllOrNone) {
             "x.toml: tables.attention is missing; expected text in quotes");
 }
 
+TEST(ParseGpu, SaysWhichPartsWereMeasured) {
+  EXPECT_EQ(parse_gpu(kGood, "x")->measured, MeasuredParts{});
+  EXPECT_EQ(parse_gpu(with("\"datasheet\"", "\"measured\""), "x")->measured,
+            (MeasuredParts{.gemm = true, .attention = true, .collective = true}));
+  const std::string some = "calibration = \"datasheet\"\nmeasured = ";
+  EXPECT_EQ(parse_gpu(with("calibration = \"datasheet\"", some + "\"collective, gemm\""), "x")
+                ->measured,
+            (MeasuredParts{.gemm = true, .collective = true}));
+  for (const std::string bad : {"\"gem\"", "\"gemm,attention\"", "\"gemm, \"", "\", gemm\""})
+    EXPECT_EQ(error_of(with("calibration = \"datasheet\"", some + bad)),
+              "x.toml:3: measured must list measured parts, separated by \", \": gemm, attention, "
+              "collective")
+        << bad;
+}
+
+TEST(ParseGpu, TablesMayBeOfAnotherGpuAndOfANetwork) {
+  EXPECT_EQ(parse_gpu(kGood, "x")->table_sms, 132);
+  const auto gpu = parse_gpu(kGood + "[tables]\nsms = 148\nnetwork = \"n.csv\"\n", "x");
+  ASSERT_TRUE(gpu) << gpu.error().message();
+  EXPECT_EQ(gpu->table_sms, 148);
+  EXPECT_EQ(gpu->tables.network, "n.csv");
+  EXPECT_TRUE(gpu->tables.gemm.empty());
+  EXPECT_THAT(error_of(kGood + "[tables]\nsms = 1.5\n"),
+              HasSubstr("tables.sms must be an integer from 1 to 65536"));
+}
+
 TEST(LoadGpu, EveryCatalogueEntryIsReadableAndNamesItsSources) {
   const auto names = list_gpus(kGpus);
   ASSERT_TRUE(names) << names.error().message();

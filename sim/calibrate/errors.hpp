@@ -1,0 +1,64 @@
+// How far prices are from what was measured.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/plan/op.hpp"
+#include "sim/cost/tables.hpp"
+#include "sim/hardware/cluster.hpp"
+
+namespace mfsdp {
+
+/// Relative errors, predicted / measured - 1, in short. All 0 without rows.
+struct ErrorSummary {
+  std::size_t rows = 0;
+  double mean = 0;   ///< of absolute values
+  double worst = 0;  ///< largest absolute value
+  double bias = 0;   ///< mean with signs: above 0, predictions are too large
+};
+
+[[nodiscard]] ErrorSummary summarise(std::span<const double> errors);
+
+/// How a prediction relates to the row that it is compared with.
+enum class Evaluation {
+  fit,            ///< the row was among those that the model was made from
+  leave_one_out,  ///< made again from all rows but this one
+  unseen,         ///< no row of this kind was used
+  comparison,     ///< not a model of ours, or not a measurement of what is modelled
+};
+
+/// Time errors of GEMM rows of one kind; `evaluation` is fit or leave_one_out.
+[[nodiscard]] std::vector<double> gemm_errors(std::span<const GemmRow> rows, const Gpu& gpu,
+                                              GemmKind kind, Evaluation evaluation);
+
+/// The same of all kinds by fit_gemm_law alone, without what rows differ from it.
+[[nodiscard]] std::vector<double> gemm_law_errors(std::span<const GemmRow> rows, const Gpu& gpu);
+
+/// The same with the one rate, among the rows', of least mean error for every row of that kind.
+[[nodiscard]] std::vector<double> constant_rate_errors(std::span<const GemmRow> rows,
+                                                       GemmKind kind);
+
+/// Time errors of attention rows of one direction. The four constants of AttentionCost were fitted
+/// once, on the H200's table, with all rows.
+[[nodiscard]] std::vector<double> attention_errors(std::span<const AttentionRow> rows,
+                                                   const Gpu& gpu, bool backward,
+                                                   Evaluation evaluation);
+
+/// Sizes of a full buffer from `least` up to below `below`.
+struct ByteRange {
+  double least = 0;
+  double below = 1e300;
+};
+
+/// Time errors of collectives inside a domain for rows within `range`. leave_one_out removes the
+/// row's size from all numbers of ranks, as a table must be a grid; at least three sizes are
+/// needed, otherwise nothing is returned.
+[[nodiscard]] std::vector<double> collective_errors(std::span<const CollectiveRow> rows,
+                                                    const Cluster& cluster,
+                                                    std::span<const CollectiveKind> kinds,
+                                                    ByteRange range, Evaluation evaluation);
+
+}  // namespace mfsdp

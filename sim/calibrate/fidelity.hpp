@@ -1,0 +1,56 @@
+// All data that the project has, against the model: what --fidelity prints.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "sim/calibrate/errors.hpp"
+#include "sim/calibrate/tier.hpp"
+#include "sim/cost/cost_model.hpp"
+
+namespace mfsdp {
+
+/// One line of the table: a set of measured rows and how far predictions are from them.
+struct FidelityRow {
+  std::string group;  ///< "GEMM", "attention", "collective", "copy", "contention", "network", "step"
+  std::string what;
+  ErrorSummary error;
+  Evaluation evaluation = Evaluation::unseen;
+  Tier tier = Tier::calibrated;
+  std::string source;  ///< file below scenarios/
+};
+
+/// "fit", "leave-one-out", "unseen", "comparison".
+[[nodiscard]] std::string_view evaluation_name(Evaluation evaluation);
+
+/// All rows, in the order of the groups above. `scenarios` is the catalogue's folder; files of
+/// scenarios/fidelity that are absent are left out. The tables are the H200's.
+[[nodiscard]] Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios);
+
+/// Extra milliseconds that a row of h200_overlap.csv ("ag_default") adds to the GEMMs of the row
+/// `none`, as priced; nothing for rows whose collective the model does not describe.
+[[nodiscard]] std::optional<double> contention_increment_ms(const CostModel& costs,
+                                                            std::string_view row);
+
+/// Parts of fidelity(), one file of data each.
+[[nodiscard]] Result<std::vector<FidelityRow>> contention_fidelity(
+    const std::filesystem::path& scenarios);
+[[nodiscard]] Result<std::vector<FidelityRow>> network_fidelity(
+    const std::filesystem::path& scenarios);
+[[nodiscard]] Result<std::vector<FidelityRow>> step_fidelity(
+    const std::filesystem::path& scenarios);
+
+/// The table's titles, then a line of cells for each row; for any renderer of tables.
+[[nodiscard]] std::vector<std::vector<std::string>> fidelity_cells(
+    const std::vector<FidelityRow>& rows);
+
+/// Fractions, not percent; texts are quoted.
+[[nodiscard]] std::string fidelity_csv(const std::vector<FidelityRow>& rows);
+/// {"schema": "mfsdp.fidelity/1", "cost_model_version", "rows": [...]}, fractions, not percent.
+[[nodiscard]] std::string fidelity_json(const std::vector<FidelityRow>& rows);
+
+}  // namespace mfsdp

@@ -1,0 +1,169 @@
+// The parts of --fidelity that price or predict more than single kernels.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/model/hf_config.hpp"
+#include "core/schedule/build.hpp"
+#include "sim/calibrate/fidelity.hpp"
+#include "sim/calibrate/table_cells.hpp"
+#include "sim/cost/tables.hpp"
+#include "sim/predict/predict.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr double kNanosPerMilli = 1e6;
+
+Result<CostModel> costs_on(const std::string& gpu, std::int64_t gpus, std::int64_t domains,
+                           const std::filesystem::path& scenarios) {
+  MFSDP_LET(kind, load_gpu(gpu, scenarios / "gpus"));
+  MFSDP_LET(cluster, make_cluster(kind, gpus, gpus / domains));
+  if (domains > 1) cluster.domain = gpus / domains;
+  return make_cost_model(cluster);
+}
+
+/// The configuration that a row of peers_8xh200.csv names.
+Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const ModelShape& model) {
+  MFSDP_LET(gpus, integer_cell(table, row, "gpus"));
+  MFSDP_LET(seq_len, integer_cell(table, row, "seq_len"));
+  MFSDP_LET(micro_batch, integer_cell(table, row, "micro_batch"));
+  MFSDP_LET(recompute, text_cell(table, row, "recompute"));
+  MFSDP_LET(reduce_dtype, text_cell(table, row, "reduce_dtype"));
+  const auto policy = parse<Recompute>(recompute);
+  const auto wire = parse<DType>(reduce_dtype);
+  if (!policy || !wire)
+    return fail(table.place(row), fmt::format("recompute is \"{}\" and reduce_dtype \"{}\"; "
+                                              "expected {}, and {}",
+                                              recompute, reduce_dtype, name_list<Recompute>(),
+                                              name_list<DType>()));
+  PlanConfig config;
+  config.model = model;
+  config.mesh = {.dp_outer = 1, .dp_shard = gpus};
+  config.seq_len = seq_len;
+  config.micro_batch = micro_batch;
+  config.recompute = {.kind = *policy};
+  config.reduce_dtype = *wire;
+  config.clip = {0, 1};  // none of them clips
+  MFSDP_TRY(validate(config));
+  return config;
+}
+
+Result<FidelityRow> peer_row(const CsvTable& table, std::size_t row,
+                             const std::filesystem::path& scenarios, const std::string& source) {
+  MFSDP_LET(model_name, text_cell(table, row, "model"));
+  MFSDP_LET(system, text_cell(table, row, "system"));
+  MFSDP_LET(variant, text_cell(table, row, "variant"));
+  MFSDP_LET(measured_ms, number_cell(table, row, "step_ms"));
+  MFSDP_LET(model, load_model(model_name, scenarios / "models"));
+  MFSDP_LET(config, peer_config(table, row, model.shape));
+  MFSDP_LET(program, build_program(config, {.model_name = model.name,
+                                            .tool_version = "",
+                                            .stored_hash = ""}));
+  MFSDP_LET(costs, costs_on("h200", config.mesh.world_size(), 1, scenarios));
+  MFSDP_LET(prediction, predict(program, costs));
+  const double predicted_ms =
+      static_cast<double>(prediction.run.time.step.value) / kNanosPerMilli;
+  const double ratio = predicted_ms / measured_ms - 1;
+  return FidelityRow{
+      .group = "step",
+      .what = fmt::format("{} {}, sequence {} x {}, recompute {}, {} wire: {:.1f} ms; ours would "
+                          "take {:.1f} ms",
+                          system, variant, config.micro_batch, config.seq_len,
+                          to_string(config.recompute.kind), to_string(config.reduce_dtype),
+                          measured_ms, predicted_ms),
+      .error = summarise({&ratio, 1}),
+      .evaluation = Evaluation::comparison,
+      .tier = Tier::calibrated,
+      .source = source};
+}
+
+}  // namespace
+
+std::optional<double> contention_increment_ms(const CostModel& costs, std::string_view row) {
+  constexpr std::int64_t kElements = 218'000'000;  // 436 MB of bf16
+  constexpr double kCollectives = 4;
+  CollectiveKind kind = CollectiveKind::reduce_scatter;
+  Bytes bytes(2 * kElements);
+  if (row == "ag_default")
+    kind = CollectiveKind::all_gather;
+  else if (row == "rs_fp32_default")
+    bytes = Bytes(4 * kElements);
+  else if (row != "rs_bf16_default")
+    return std::nullopt;
+  const CollectiveCost cost = costs.collective(kind, bytes, {.ranks = 8});
+  const double share = static_cast<double>(cost.slowdown) / static_cast<double>(kSlowdownUnit);
+  return kCollectives * share * static_cast<double>(cost.duration.value) / kNanosPerMilli;
+}
+
+Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path& scenarios) {
+  const std::string source = "gpus/tables/h200_overlap.csv";
+  MFSDP_LET(costs, costs_on("h200", 8, 1, scenarios));
+  MFSDP_LET(table, read_table(scenarios / source));
+  std::vector<FidelityRow> rows;
+  double alone_ms = 0;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    MFSDP_LET(name, text_cell(table, row, "collective"));
+    MFSDP_LET(measured_ms, number_cell(table, row, "gemms_with_4_collectives_ms"));
+    if (name == "none") {
+      alone_ms = measured_ms;
+      continue;
+    }
+    if (alone_ms == 0) return fail(table.place(row), "the row none must come first");
+    std::vector<double> errors;
+    if (const auto increment = contention_increment_ms(costs, name))
+      errors.push_back(*increment / (measured_ms - alone_ms) - 1);
+    rows.push_back({.group = "contention",
+                    .what = fmt::format("{}: GEMMs slowed by {:.2f} ms", name,
+                                        measured_ms - alone_ms),
+                    .error = summarise(errors),
+                    .evaluation = name == "ag_default" ? Evaluation::fit : Evaluation::unseen,
+                    .tier = Tier::calibrated,
+                    .source = source});
+  }
+  return rows;
+}
+
+Result<std::vector<FidelityRow>> network_fidelity(const std::filesystem::path& scenarios) {
+  const std::string source = "fidelity/network_public.csv";
+  const std::filesystem::path file = scenarios / source;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return std::vector<FidelityRow>{};
+  MFSDP_LET(text, read_file(file, "a table", kMostScenarioBytes));
+  MFSDP_LET(table, CsvTable::parse(text, file.string()));
+  MFSDP_LET(samples, parse_collective_samples(text, file.string()));
+  std::vector<FidelityRow> rows;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const CollectiveSample& sample = samples[row];
+    MFSDP_LET(gpu, text_cell(table, row, "gpu"));
+    MFSDP_LET(costs, costs_on(gpu, sample.ranks, sample.nodes, scenarios));
+    const CollectiveCost cost =
+        costs.collective(sample.kind, sample.bytes, {.ranks = sample.ranks});
+    const double error = static_cast<double>(cost.duration.value) / sample.ns - 1;
+    rows.push_back({.group = "network",
+                    .what = fmt::format("{} of {:.4g} MiB, {} {} in {} domains",
+                                        to_string(sample.kind),
+                                        static_cast<double>(sample.bytes.value) / 1048576,
+                                        sample.ranks, gpu, sample.nodes),
+                    .error = summarise({&error, 1}),
+                    .evaluation = Evaluation::unseen,
+                    .tier = Tier::datasheet,
+                    .source = source});
+  }
+  return rows;
+}
+
+Result<std::vector<FidelityRow>> step_fidelity(const std::filesystem::path& scenarios) {
+  const std::string source = "fidelity/peers_8xh200.csv";
+  std::vector<FidelityRow> rows;
+  std::error_code ignored;
+  if (!std::filesystem::exists(scenarios / source, ignored)) return rows;
+  MFSDP_LET(table, read_table(scenarios / source));
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    MFSDP_LET(peer, peer_row(table, row, scenarios, source));
+    rows.push_back(std::move(peer));
+  }
+  return rows;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,46 @@
+// Physical parameters from measurements, each found with the model that will use it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "sim/calibrate/measurements.hpp"
+#include "sim/cost/tables.hpp"
+#include "sim/hardware/cluster.hpp"
+
+namespace mfsdp {
+
+/// Copies of at least this size show the memory's bandwidth, not a cache's or the launch.
+inline constexpr double kLeastCopyBytes = 134217728;  // 128 MiB
+
+struct CopyFit {
+  double copy_fraction = 0;  ///< of the memory's nominal bandwidth
+  std::optional<Nanos> launch;
+  std::vector<double> errors;         ///< of the copies that were fitted
+  std::vector<double> left_out;       ///< the same, each predicted without itself; empty below 3
+};
+
+/// time = launch + bytes / (bandwidth * fraction), of least worst relative error over copies from
+/// 128 MiB on. With fewer than three the launch stays the GPU's. Errors: no such copy; more than
+/// the nominal bandwidth.
+[[nodiscard]] Result<CopyFit> fit_copies(std::span<const CopySample> samples, const Gpu& gpu);
+
+/// Messages of at least the largest size over this count as large.
+inline constexpr std::int64_t kLargeMessages = 16;
+
+struct NetworkFit {
+  BytesPerNano nic_bandwidth = 0;
+  Nanos nic_latency;
+  std::vector<double> errors;    ///< of all samples, with these two parameters alone
+  std::vector<double> left_out;  ///< parameters and ratios (network_ratios.hpp) from the others
+};
+
+/// Bandwidth and latency of one NIC of `cluster` that make its collectives between domains come
+/// nearest to the samples: least mean square of larger / smaller - 1 over large messages plus that
+/// over the others. A grid, then steps that shrink; the same answer on every machine.
+[[nodiscard]] NetworkFit fit_network(std::span<const CollectiveSample> samples,
+                                     std::span<const CollectiveRow> table, const Cluster& cluster);
+
+}  // namespace mfsdp

@@ -1,0 +1,185 @@
+#include "sim/calibrate/measurements.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/read_file.hpp"
+#include "core/base/text.hpp"
+#include "sim/calibrate/nccl_json.hpp"
+#include "sim/calibrate/nccl_text.hpp"
+#include "sim/calibrate/table_cells.hpp"
+#include "sim/cost/csv.hpp"
+#include "sim/cost/nccl.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr double kMebibyte = 1048576;
+
+template <class T>
+void append(std::vector<T>& all, std::vector<T> more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+/// An error where a rate that the table states does not follow from the time beside it: by more
+/// than 2 % and `rounding`, half of its last digit.
+Result<void> check_rate(const CsvTable& table, std::size_t row, std::string_view name,
+                        double expected, double rounding) {
+  if (!table.has_column(name)) return {};
+  MFSDP_LET(stated, number_cell(table, row, name));
+  if (std::abs(stated - expected) <= rounding + 0.02 * expected) return {};
+  return fail(table.place(row), fmt::format("{} is {:g}, but the row's time makes {:.4g}; the units "
+                                            "do not fit",
+                                            name, stated, expected));
+}
+
+Result<void> check_gemm(const CsvTable& table) {
+  if (!table.has_column("ms")) return {};
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    MFSDP_LET(m, number_cell(table, row, "M"));
+    MFSDP_LET(n, number_cell(table, row, "N"));
+    MFSDP_LET(k, number_cell(table, row, "K"));
+    MFSDP_LET(ms, number_cell(table, row, "ms"));
+    MFSDP_TRY(check_rate(table, row, "tflops", 2 * m * n * k / (ms * 1e9), 0.051));
+  }
+  return {};
+}
+
+/// Causal attention: 2 B S S heads head_dim FLOPs forward, 2.5 times that backward.
+Result<void> check_attention(const CsvTable& table, const std::vector<AttentionRow>& rows) {
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const AttentionRow& at = rows[row];
+    const double flops =
+        (at.backward ? 5.0 : 2.0) * at.batch * at.seq * at.seq * at.heads * at.head_dim;
+    MFSDP_TRY(check_rate(table, row, "tflops_causal", flops / (at.ns * 1e3), 0.051));
+  }
+  return {};
+}
+
+Result<std::vector<CollectiveSample>> samples_of_table(const CsvTable& table) {
+  struct Column {
+    CollectiveKind kind;
+    std::string_view time;
+    std::string_view bus;
+  };
+  constexpr std::array<Column, 3> kColumns{
+      {{CollectiveKind::all_gather, "ag_ms", "ag_busbw"},
+       {CollectiveKind::reduce_scatter, "rs_ms", "rs_busbw"},
+       {CollectiveKind::all_reduce, "ar_ms", "ar_busbw"}}};
+  std::vector<CollectiveSample> samples;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    MFSDP_LET(ranks, integer_cell(table, row, "n"));
+    MFSDP_LET(mebibytes, number_cell(table, row, "mbytes"));
+    if (ranks < 2 || ranks > 65536) return fail(table.place(row), "n: expected 2 to 65536 GPUs");
+    const double bytes = mebibytes * kMebibyte;
+    for (const Column& column : kColumns) {
+      MFSDP_LET(ms, number_cell(table, row, column.time));
+      const double wire = wire_bytes(column.kind, bytes, static_cast<double>(ranks));
+      MFSDP_TRY(check_rate(table, row, column.bus, wire / (ms * 1e6), 0.051));
+      samples.push_back({.kind = column.kind,
+                         .ranks = ranks,
+                         .nodes = 1,
+                         .bytes = Bytes(std::llround(bytes)),
+                         .ns = ms * 1e6,
+                         .place = table.place(row)});
+    }
+  }
+  return samples;
+}
+
+Result<void> read_csv(std::string_view text, const std::string& where, const std::string& name,
+                      Measurements& all) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  if (table.has_column("kind") && table.has_column("tflops")) {
+    MFSDP_LET(rows, parse_gemm_table(text, where));
+    MFSDP_TRY(check_gemm(table));
+    append(all.gemm, std::move(rows));
+    all.gemm_files.push_back(name);
+  } else if (table.has_column("direction") && table.has_column("head_dim")) {
+    MFSDP_LET(rows, parse_attention_table(text, where));
+    MFSDP_TRY(check_attention(table, rows));
+    append(all.attention, std::move(rows));
+    all.attention_files.push_back(name);
+  } else if (table.has_column("n") && table.has_column("mbytes")) {
+    MFSDP_LET(samples, samples_of_table(table));
+    append(all.collectives, std::move(samples));
+    all.collective_files.push_back(name);
+  } else if (table.has_column("bytes_moved")) {
+    MFSDP_LET(samples, parse_copy_table(text, where));
+    append(all.copies, std::move(samples));
+    all.copy_files.push_back(name);
+  } else if (table.has_column("collective") && table.has_column("gpus")) {
+    MFSDP_LET(samples, parse_collective_samples(text, where));
+    append(all.collectives, std::move(samples));
+    all.collective_files.push_back(name);
+  } else {
+    return fail(where,
+                "is nothing known; expected output of nccl-tests (text or -J), or a CSV with "
+                "columns kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or "
+                "n,mbytes,ag_ms,rs_ms,ar_ms or collective,gpus,bytes,us or bytes_moved,ms");
+  }
+  return {};
+}
+
+Result<void> add_run(const NcclRun& run, Measurements& all) {
+  MFSDP_LET(samples, samples_of(run));
+  append(all.collectives, std::move(samples));
+  if (!run.device.empty() && std::ranges::find(all.devices, run.device) == all.devices.end())
+    all.devices.push_back(run.device);
+  return {};
+}
+
+Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
+  MFSDP_LET(text, read_file(file, "measurements", kMostBytes));
+  const std::string where = file.string();
+  const std::string name = file.filename().string();
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return fail(where, "is empty; expected measurements");
+  const auto control = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte == 127 || (byte < 32 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b');
+  };
+  if (std::ranges::any_of(text, control) || !is_utf8(text))
+    return fail(where, "holds binary data; expected text");
+  if (text[first] == '{') {
+    MFSDP_LET(run, read_nccl_json(text, where));
+    MFSDP_TRY(add_run(run, all));
+    all.collective_files.push_back(name);
+    return {};
+  }
+  if (!is_nccl_text(text)) return read_csv(text, where, name, all);
+  MFSDP_LET(runs, read_nccl_text(text, where));
+  for (const NcclRun& run : runs) MFSDP_TRY(add_run(run, all));
+  all.collective_files.push_back(name);
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<CopySample>> parse_copy_table(std::string_view text, const std::string& where) {
+  MFSDP_LET(table, CsvTable::parse(text, where));
+  std::vector<CopySample> samples;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    MFSDP_LET(bytes, number_cell(table, row, "bytes_moved"));
+    MFSDP_LET(ms, number_cell(table, row, "ms"));
+    MFSDP_TRY(check_rate(table, row, "TB_per_s", bytes / (ms * 1e9), 0.0051));
+    samples.push_back({.bytes = bytes, .ns = ms * 1e6, .place = table.place(row)});
+  }
+  return samples;
+}
+
+Result<Measurements> read_measurements(std::span<const std::filesystem::path> files) {
+  if (files.empty()) return fail("--calibrate", "expected at least one file of measurements");
+  Measurements all;
+  for (const std::filesystem::path& file : files) MFSDP_TRY(read_one(file, all));
+  if (all.devices.size() > 1)
+    return fail("--calibrate", fmt::format("the files are of several GPUs: {}; give those of one",
+                                           printable(fmt::format("{}", fmt::join(all.devices, ", ")))));
+  return all;
+}
+
+}  // namespace mfsdp

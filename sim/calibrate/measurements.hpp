@@ -1,0 +1,43 @@
+// Everything that the files of --calibrate hold, checked.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "sim/cost/tables.hpp"
+
+namespace mfsdp {
+
+/// A copy on the device; bytes read and written counted both.
+struct CopySample {
+  double bytes = 0;
+  double ns = 0;
+  std::string place;  ///< "file:line"
+};
+
+struct Measurements {
+  std::vector<GemmRow> gemm;
+  std::vector<AttentionRow> attention;
+  std::vector<CollectiveSample> collectives;  ///< inside domains and between them
+  std::vector<CopySample> copies;
+  std::vector<std::string> gemm_files;  ///< names without folders, for the source of a value
+  std::vector<std::string> attention_files;
+  std::vector<std::string> collective_files;
+  std::vector<std::string> copy_files;
+  std::vector<std::string> devices;  ///< as the files call them, each once
+};
+
+/// Columns bytes_moved, ms and, where present, TB_per_s, which must agree.
+[[nodiscard]] Result<std::vector<CopySample>> parse_copy_table(std::string_view text,
+                                                               const std::string& where);
+
+/// Reads files of any number and kind; what a file is follows from its content: nccl-tests' text or
+/// JSON, or a CSV whose header is one of those in README.md. Each error is one line that names the
+/// file, the line or field, and what was expected: binary, empty, cut or contradicting data.
+[[nodiscard]] Result<Measurements> read_measurements(
+    std::span<const std::filesystem::path> files);
+
+}  // namespace mfsdp

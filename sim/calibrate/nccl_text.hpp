@@ -1,0 +1,23 @@
+// The text that nccl-tests prints. README.md describes it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "sim/calibrate/nccl_run.hpp"
+
+namespace mfsdp {
+
+/// Whether some line is a table header of nccl-tests.
+[[nodiscard]] bool is_nccl_text(std::string_view text);
+
+/// All runs of a text, in order; other output between and inside them is passed over, and so are
+/// labels that `srun -l` puts before each line. Errors name file and line: a table without its
+/// device list, its units or its closing lines, cut rows, units other than B, us and GB/s, CPU
+/// times, split communicators.
+[[nodiscard]] Result<std::vector<NcclRun>> read_nccl_text(std::string_view text,
+                                                          const std::string& where);
+
+}  // namespace mfsdp

@@ -1,0 +1,48 @@
+// How far a predicted step can be trusted, and why.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/plan/result.hpp"
+#include "sim/calibrate/anchor.hpp"
+#include "sim/calibrate/tier.hpp"
+#include "sim/cost/cost_model.hpp"
+
+namespace mfsdp {
+
+/// Expected relative errors of the parts of a step, as fractions.
+struct PriceErrors {
+  double kernel = 0;      ///< leave-one-out of the GEMM table
+  double collective = 0;  ///< leave-one-out of the collective table from 1 MiB on
+  double contention = 0;  ///< of what collectives take from kernels
+};
+
+/// From the tables that the model prices with, by the functions that --fidelity prints. Takes about
+/// a millisecond: ask once for each GPU.
+[[nodiscard]] PriceErrors price_errors(const CostTables& tables, const Cluster& cluster);
+
+struct Trust {
+  Tier tier = Tier::datasheet;
+  double expected_step_error = 0;  ///< fraction of the step, either way
+  std::string text;                ///< tier, error and where the error is from: one line
+  std::string calibration;         ///< the result's word: "measured", "datasheet" or "anchored"
+};
+
+/// Memory needs no tier: its line for every result.
+[[nodiscard]] std::string_view memory_trust_text();
+
+/// The tier of a step on that model's cluster:
+///   anchored    `anchor` is given; expected: what the anchor leaves of its own step, and the
+///               errors of kernels and collectives on the rest
+///   calibrated  GEMMs, attention and collectives were measured on this GPU, and the network too
+///               where the cluster needs it; expected: compute, contention and exposed
+///               communication, each times its own error, over the step
+///   datasheet   otherwise; expected: what others publish for predictions whose kernels were
+///               measured and whose machine was not (vTrain, MICRO 2024: 8.4 % on one node, 14.7 %
+///               up to 512 A100); ours, without measured kernels, are not better
+[[nodiscard]] Trust trust_of(const CostModel& costs, const PriceErrors& errors,
+                             const TimeSummary& time,
+                             const std::optional<Anchor>& anchor = std::nullopt);
+
+}  // namespace mfsdp

@@ -1,0 +1,42 @@
+// What measured collectives between nodes take, relative to what their law says.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/cost/collective.hpp"
+#include "sim/cost/tables.hpp"
+
+namespace mfsdp {
+
+/// Measured time / modelled time by size, one curve for each collective and number of nodes. With
+/// them a cluster that was calibrated prices its measurements as they were measured; without
+/// measurements every ratio is 1.
+class NetworkRatios {
+ public:
+  /// Samples whose ranks do not fill `cluster`'s domains, or that stay inside one, are left out.
+  /// Several samples of one size count as their mean.
+  NetworkRatios(std::span<const CollectiveSample> samples, const CollectiveModel& model,
+                const Cluster& cluster);
+
+  /// Of the curve with the nearest number of ranks, linear in bytes between its sizes and constant
+  /// beyond them. 1 for ranks that lie apart (dp_outer): no test measures those.
+  [[nodiscard]] double at(CollectiveKind kind, double bytes, const CommunicatorShape& shape) const;
+
+  [[nodiscard]] bool empty() const { return curves_.empty(); }
+
+ private:
+  struct Point {
+    double bytes = 0;
+    double ratio = 1;
+  };
+  struct Curve {
+    CollectiveKind kind = CollectiveKind::all_gather;
+    std::int64_t ranks = 0;
+    std::vector<Point> points;  ///< by bytes
+  };
+  std::vector<Curve> curves_;  ///< by ranks
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,126 @@
+#include "sim/calibrate/anchor.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/model/hf_config.hpp"
+#include "core/plan/result_json.hpp"
+#include "core/schedule/build.hpp"
+#include "sim/predict/predict.hpp"
+#include "tests/sim/calibrate/samples.hpp"
+#include "tests/sim/cost/cost_fixture.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+using testing_calibrate::kSource;
+using testing_calibrate::replaced;
+
+Result<CostModel> h200(std::int64_t gpus, std::int64_t per_node) {
+  return testing_cost::model_of("h200", gpus, per_node);
+}
+
+/// What a machine would have measured whose kernels and collectives take that many times as long.
+RunResult measured(double kernels, double collectives, std::int64_t gpus = 8) {
+  const auto model = load_model("llama3_1b", kSource / "scenarios/models").value();
+  PlanConfig config;
+  config.model = model.shape;
+  config.mesh = {.dp_outer = 1, .dp_shard = gpus};
+  const Program program =
+      build_program(config, {.model_name = "llama3_1b", .tool_version = "", .stored_hash = ""})
+          .value();
+  RunResult run =
+      predict(program, h200(gpus, 8).value().scaled(kernels, collectives)).value().run;
+  run.tool = "mfsdp-exec";
+  run.run_id = "abc";
+  run.name = "night-7";
+  run.source = "measured";
+  return run;
+}
+
+std::string error(const std::string& json) {
+  const auto anchor = anchor_from(json, "r.json", h200);
+  return anchor ? "no error" : anchor.error().message();
+}
+
+TEST(Anchor, FindsTheFactorsOfItsRun) {
+  const auto anchor = anchor_from(to_json(measured(1.1, 1.25)), "r.json", h200);
+  ASSERT_TRUE(anchor) << anchor.error().message();
+  EXPECT_TRUE(anchor->parts);
+  EXPECT_NEAR(anchor->kernel_factor, 1.1, 1.1 * 0.01);
+  EXPECT_NEAR(anchor->collective_factor, 1.25, 1.25 * 0.05);
+  EXPECT_LT(anchor->before, -0.08);  // 1 / 1.1 - 1 = -0.09 of the compute
+  EXPECT_NEAR(anchor->after, 0, 1e-3);
+  EXPECT_THAT(anchor->text(), HasSubstr("run night-7 (llama3_1b on 8): kernels x 1.1"));
+}
+
+TEST(Anchor, ARunThatIsAsPredictedChangesNothing) {
+  const auto anchor = anchor_from(to_json(measured(1, 1)), "r.json", h200);
+  ASSERT_TRUE(anchor) << anchor.error().message();
+  EXPECT_EQ(anchor->kernel_factor, 1);
+  EXPECT_EQ(anchor->collective_factor, 1);
+  EXPECT_EQ(anchor->before, 0);
+}
+
+TEST(Anchor, TakesOneFactorWhereOnlyTheStepIsKnown) {
+  RunResult run = measured(1, 1);
+  const Nanos predicted = run.time.step;
+  run.time = {};
+  run.time.step = Nanos(predicted.value * 6 / 5);
+  const auto anchor = anchor_from(to_json(run), "r.json", h200);
+  ASSERT_TRUE(anchor) << anchor.error().message();
+  EXPECT_FALSE(anchor->parts);
+  EXPECT_NEAR(anchor->kernel_factor, 1.2, 1e-6);
+  EXPECT_EQ(anchor->collective_factor, anchor->kernel_factor);
+  EXPECT_NEAR(anchor->after, 0, 1e-3);
+}
+
+TEST(Anchor, OneGpuHasNoCollectivesToScale) {
+  const auto anchor = anchor_from(to_json(measured(1.3, 1, 1)), "r.json", h200);
+  ASSERT_TRUE(anchor) << anchor.error().message();
+  EXPECT_NEAR(anchor->kernel_factor, 1.3, 0.01);
+  EXPECT_EQ(anchor->collective_factor, 1);
+}
+
+TEST(Anchor, RefusesOtherRuns) {
+  RunResult run = measured(1, 1);
+  run.source = "simulated";
+  EXPECT_EQ(error(to_json(run)),
+            "r.json: source is \"simulated\"; expected \"measured\": a prediction anchors nothing");
+  run.source = "measured";
+  run.cluster.gpu = "h100";
+  EXPECT_EQ(error(to_json(run)), "r.json: was measured on h100; expected a run on h200 (--gpu)");
+  run.cluster.gpu = "h200";
+  run.time.step = run.time.compute = Nanos(run.time.step.value * 10);
+  EXPECT_THAT(error(to_json(run)), HasSubstr("times as long as predicted; expected 0.25 to 4"));
+  run.time.step = Nanos(0);
+  EXPECT_THAT(error(to_json(run)), HasSubstr("time.step_ns is 0"));
+  const std::string json = to_json(measured(1, 1));
+  EXPECT_THAT(error(replaced(json, "mfsdp.result/1", "mfsdp.result/9")),
+              HasSubstr("schema is \"mfsdp.result/9\"; expected \"mfsdp.result/1\""));
+  EXPECT_THAT(error(replaced(json, "\"compute_ns\"", "\"compute\"")),
+              HasSubstr("r.json: time/compute_ns is missing"));
+  EXPECT_THAT(error(json.substr(0, json.size() / 2)), HasSubstr("r.json:"));
+  EXPECT_THAT(error("[]"), HasSubstr("schema is missing"));
+}
+
+TEST(Scaled, MultipliesKernelsAndCollectives) {
+  const CostModel model = h200(8, 8).value();
+  const CostModel scaled = model.scaled(2, 3).scaled(1.5, 1);
+  Kernel kernel;
+  kernel.kind = KernelKind::gemm;
+  kernel.attributes = {{"k", 4096}, {"kind", 0}, {"m", 8192}, {"n", 4096}};
+  const auto ns = [](Nanos time) { return static_cast<double>(time.value); };
+  EXPECT_NEAR(ns(scaled.kernel(kernel)), 3 * ns(model.kernel(kernel)), 2);
+  const auto gather = [&](const CostModel& costs) {
+    return costs.collective(CollectiveKind::all_gather, Bytes(1 << 26), {.ranks = 8});
+  };
+  EXPECT_EQ(ns(gather(scaled).duration), 3 * ns(gather(model).duration));
+  EXPECT_EQ(ns(gather(scaled).latency), 3 * ns(gather(model).latency));
+  EXPECT_EQ(gather(scaled).slowdown, gather(model).slowdown);
+  EXPECT_EQ(scaled.copy(CopyKind::h2d, Bytes(1 << 26)), model.copy(CopyKind::h2d, Bytes(1 << 26)));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,231 @@
+#include "sim/calibrate/calibrate.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/cost/cost_model.hpp"
+#include "tests/sim/calibrate/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Pair;
+using testing::StartsWith;
+using testing_calibrate::kData;
+using testing_calibrate::kGpus;
+
+class Calibrate : public testing::Test {
+ protected:
+  CalibrationRequest request(std::vector<std::filesystem::path> files,
+                             const std::string& gpu = "h100") {
+    return {.files = std::move(files),
+            .gpu = gpu,
+            .gpus_dir = kGpus,
+            .output = folder_ / "mine.toml",
+            .domain = {}};
+  }
+
+  /// Calibrates, writes, and prices the data with what load_gpu and load_cluster then read. Returns
+  /// the relative errors of bus bandwidth.
+  std::vector<double> round_trip(const CalibrationRequest& request) {
+    const auto calibration = calibrate(request);
+    if (!calibration) throw std::runtime_error(calibration.error().message());
+    const auto written = write_calibration(*calibration);
+    if (!written) throw std::runtime_error(written.error().message());
+    const auto data = read_measurements(request.files).value();
+    std::vector<double> errors;
+    for (const CollectiveSample& sample : data.collectives) {
+      const auto costs = make_cost_model(cluster_for(sample));
+      if (!costs) throw std::runtime_error(costs.error().message());
+      const CollectiveCost cost =
+          costs->collective(sample.kind, sample.bytes, {.ranks = sample.ranks});
+      errors.push_back(sample.ns / static_cast<double>(cost.duration.value) - 1);
+    }
+    return errors;
+  }
+
+  Cluster cluster_for(const CollectiveSample& sample) {
+    const std::filesystem::path file = folder_ / "mine_cluster.toml";
+    if (std::filesystem::exists(file))
+      return load_cluster(file.string(), kGpus, sample.ranks, {}).value();
+    const Gpu gpu = load_gpu((folder_ / "mine.toml").string(), kGpus).value();
+    return make_cluster(gpu, sample.ranks, gpu.gpus_per_node).value();
+  }
+
+  std::string error(const CalibrationRequest& request) {
+    const auto calibration = calibrate(request);
+    return calibration ? "no error" : calibration.error().message();
+  }
+
+  test::ScratchFolder folder_;
+};
+
+TEST_F(Calibrate, ReproducesRealRunsBetweenNodes) {
+  for (const char* name : {"all_reduce_16_h100.txt", "all_reduce_16_h200.txt"}) {
+    const std::vector<double> errors = round_trip(request({kData / name}));
+    EXPECT_GE(errors.size(), 25u);
+    EXPECT_LT(summarise(errors).worst, 0.001) << name;  // 3 % are asked for
+  }
+}
+
+TEST_F(Calibrate, ReproducesARealRunWhoseDomainsAreSmallerThanTheGpus) {
+  for (const char* name : {"all_gather_8_gb300.txt", "all_gather_8_gb300.json"}) {
+    CalibrationRequest four = request({kData / name}, "gb200");
+    four.domain = 4;
+    EXPECT_LT(summarise(round_trip(four)).worst, 0.001) << name;
+  }
+}
+
+TEST_F(Calibrate, ReproducesARealRunInsideANode) {
+  // 1024 to 2048 bytes took 9.57 us both, and 9.58 at 512: smoothed.
+  const std::vector<double> errors =
+      round_trip(request({kData / "all_reduce_4_gh200_srun_labels.txt"}, "h200"));
+  EXPECT_EQ(errors.size(), 30u);
+  EXPECT_LT(summarise(errors).worst, 0.03);
+}
+
+TEST_F(Calibrate, ReproducesItsTableOnGpusOfOtherLinks) {
+  const auto files = request({kGpus / "tables/h200_nccl.csv"}).files;
+  const auto data = read_measurements(files).value();
+  for (const char* gpu : {"b200", "l40s"}) {
+    const std::vector<double> errors = round_trip(request(files, gpu));
+    // Above 16 MiB; below, the table holds noise that prices smooth.
+    std::vector<double> large;
+    for (std::size_t i = 0; i < errors.size(); ++i)
+      if (data.collectives[i].bytes.value > 16 * 1048576) large.push_back(errors[i]);
+    EXPECT_EQ(large.size(), 36u);
+    EXPECT_LT(summarise(large).worst, 0.03) << gpu;
+  }
+}
+
+TEST_F(Calibrate, ReproducesRunsOfGpusWithoutASwitch) {
+  // Two of eight MI300X have one link of seven; samples 1.2 times as slow as the catalogue says.
+  const Gpu gpu = load_gpu("mi300x", kGpus).value();
+  const CostModel base = make_cost_model(make_cluster(gpu, 8, 8).value()).value();
+  std::string csv = "collective,gpus,bytes,us\n";
+  for (const std::int64_t ranks : {2, 4, 8})
+    for (std::int64_t bytes = 1 << 20; bytes <= (1 << 30); bytes *= 4) {
+      const CollectiveCost cost =
+          base.collective(CollectiveKind::all_gather, Bytes(bytes), {.ranks = ranks});
+      csv += "all_gather," + std::to_string(ranks) + "," + std::to_string(bytes) + "," +
+             std::to_string(static_cast<double>(cost.duration.value) * 1.2e-3) + "\n";
+    }
+  test::write_file(folder_ / "runs.csv", csv);
+  const std::vector<double> errors = round_trip(request({folder_ / "runs.csv"}, "mi300x"));
+  EXPECT_EQ(errors.size(), 18u);
+  EXPECT_LT(summarise(errors).worst, 0.03);
+}
+
+TEST_F(Calibrate, SaysWhichRowsItCannotReproduce) {
+  // As if NVLink joined both hosts. 512 KiB took 152 us, 1 MiB 64 us.
+  const auto calibration = calibrate(request({kData / "all_gather_8_gb300.txt"}, "gb200"));
+  ASSERT_TRUE(calibration) << calibration.error().message();
+  EXPECT_THAT(calibration->notes,
+              Contains(StartsWith("1 of 23 collectives are priced more than 3 % off")));
+  EXPECT_THAT(calibration->notes,
+              Contains("the files were measured on \"NVIDIA GB300\", values not measured are "
+                       "gb200's (--gpu)"));
+}
+
+TEST_F(Calibrate, AGpuWithEveryPartIsMeasured) {
+  const std::filesystem::path tables = kGpus / "tables";
+  const auto everything =
+      request({tables / "h200_gemm_bf16.csv", tables / "h200_attention_bf16.csv",
+               tables / "h200_nccl.csv", tables / "h200_copy.csv"},
+              "b200");
+  const auto calibration = calibrate(everything);
+  ASSERT_TRUE(calibration) << calibration.error().message();
+  ASSERT_TRUE(write_calibration(*calibration));
+  EXPECT_EQ(folder_.file_count(), 4u);
+  const Gpu gpu = load_gpu((folder_ / "mine.toml").string(), kGpus).value();
+  EXPECT_EQ(gpu.calibration, "measured");
+  EXPECT_EQ(gpu.capacity, load_gpu("b200", kGpus).value().capacity);
+  EXPECT_NEAR(gpu.copy_bandwidth(), 4240, 0.01 * 4240);  // 4.238 TB/s at 8.6 GB, of the table
+  EXPECT_THAT(gpu.sources, Contains(Pair("compute.gemm_scale",
+                                         "measured: 114 GEMMs of h200_gemm_bf16.csv")));
+  EXPECT_THAT(gpu.sources,
+              Contains(Pair("compute.bf16_tflops",
+                            "taken over from b200: vendor data sheet, dense")));
+  EXPECT_THAT(gpu.sources, Contains(Pair("node.gpus", "taken over from b200")));
+  // The new tables hold what those hold that they were made from.
+  const Gpu h200 = load_gpu("h200", kGpus).value();
+  const CostTables old = load_cost_tables(h200.tables).value();
+  const CostTables fresh = load_cost_tables(gpu.tables).value();
+  ASSERT_EQ(fresh.gemm.size(), old.gemm.size());
+  for (std::size_t i = 0; i < old.gemm.size(); ++i)
+    EXPECT_DOUBLE_EQ(fresh.gemm[i].flops_per_ns, old.gemm[i].flops_per_ns);
+  for (std::size_t i = 0; i < old.attention.size(); ++i)
+    EXPECT_DOUBLE_EQ(fresh.attention[i].ns, old.attention[i].ns);
+}
+
+TEST_F(Calibrate, AGpuWithSomePartsSaysWhich) {
+  const auto calibration = calibrate(request({kGpus / "tables/h200_gemm_bf16.csv"}));
+  ASSERT_TRUE(calibration) << calibration.error().message();
+  ASSERT_TRUE(write_calibration(*calibration));
+  const Gpu gpu = load_gpu((folder_ / "mine.toml").string(), kGpus).value();
+  EXPECT_EQ(gpu.calibration, "datasheet");
+  EXPECT_EQ(gpu.measured, (MeasuredParts{.gemm = true}));
+  EXPECT_EQ(gpu.tables.attention, kGpus / "tables/h200_attention_bf16.csv");
+  EXPECT_THAT(calibration_text(*calibration), HasSubstr("GEMM all, leave-one-out"));
+}
+
+TEST_F(Calibrate, RefusesCopiesFasterThanTheMemory) {
+  // The H200's copies reach 4.24 TB/s; an H100's memory has 3.35.
+  EXPECT_THAT(error(request({kGpus / "tables/h200_copy.csv"}, "h100")),
+              HasSubstr("h200_copy.csv:6: copies run at 4273 GB/s, but h100 has 3350 GB/s"));
+}
+
+TEST_F(Calibrate, RefusesRunsThatDoNotBelongTogether) {
+  test::write_file(folder_ / "two.csv",
+                   "collective,gpus,nodes,bytes,us\nall_gather,16,2,1048576,50\n"
+                   "all_gather,16,4,1048576,50\n");
+  EXPECT_THAT(error(request({folder_ / "two.csv"})),
+              HasSubstr("two.csv:3: has 4 ranks on each host, an earlier run 8; give runs of one"));
+  test::write_file(folder_ / "one.csv", "collective,gpus,bytes,us\nall_gather,8,1048576,50\n");
+  EXPECT_THAT(error(request({folder_ / "one.csv"})), HasSubstr("one size; expected two or more"));
+  const std::filesystem::path gemm = kGpus / "tables/h200_gemm_bf16.csv";
+  EXPECT_EQ(error(request({gemm, gemm})),
+            "--calibrate: a shape of GEMM is measured twice; give each once");
+  EXPECT_THAT(error(request({gemm}, "h1000")), HasSubstr("unknown GPU \"h1000\""));
+}
+
+TEST_F(Calibrate, WritesAllFilesOrNone) {
+  const auto calibration = calibrate(request({kData / "all_reduce_16_h100.txt"}));
+  ASSERT_TRUE(calibration) << calibration.error().message();
+  ASSERT_EQ(calibration->files.size(), 3u);
+  // Somebody's own table is in the way: it stays, and nothing else appears.
+  test::write_file(folder_ / "mine_network.csv", "my notes\n");
+  const auto refused = write_calibration(*calibration);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(),
+              HasSubstr("mine_network.csv: exists and was not written by a calibration"));
+  EXPECT_EQ(folder_.file_count(), 1u);
+  std::filesystem::remove(folder_ / "mine_network.csv");
+  // A cluster file that cannot be written leaves no table behind.
+  std::filesystem::create_directory(folder_ / "mine_cluster.toml");
+  EXPECT_FALSE(write_calibration(*calibration));
+  EXPECT_EQ(folder_.file_count(), 1u);
+  std::filesystem::remove(folder_ / "mine_cluster.toml");
+  // Its own files are replaced, and so is the stated output, whatever it was.
+  test::write_file(folder_ / "mine.toml", "my notes\n");
+  EXPECT_TRUE(write_calibration(*calibration));
+  EXPECT_TRUE(write_calibration(*calibration));
+  EXPECT_EQ(folder_.file_count(), 3u);
+}
+
+TEST_F(Calibrate, IsTheSameEveryTime) {
+  const auto once = calibrate(request({kData / "all_reduce_16_h200.txt"}));
+  const auto again = calibrate(request({kData / "all_reduce_16_h200.txt"}));
+  ASSERT_TRUE(once && again);
+  ASSERT_EQ(once->files.size(), again->files.size());
+  for (std::size_t i = 0; i < once->files.size(); ++i)
+    EXPECT_EQ(once->files[i].content, again->files[i].content);
+}
+
+}  // namespace
+}  // namespace mfsdp

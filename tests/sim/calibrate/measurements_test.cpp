@@ -1,0 +1,112 @@
+#include "sim/calibrate/measurements.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/calibrate/samples.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+using testing_calibrate::kData;
+using testing_calibrate::kGpus;
+using testing_calibrate::sample;
+
+class ReadMeasurements : public testing::Test {
+ protected:
+  std::string error(const std::string& content) {
+    test::write_file(folder_ / "f", content);
+    const std::vector<std::filesystem::path> files{folder_ / "f"};
+    const auto data = read_measurements(files);
+    if (data) return "no error";
+    const std::string message = data.error().message();
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+    EXPECT_TRUE(message.starts_with(files.front().string())) << message;
+    return message.substr(files.front().string().size());
+  }
+
+  test::ScratchFolder folder_;
+};
+
+TEST_F(ReadMeasurements, RecognisesEveryKindByItsContent) {
+  const std::vector<std::filesystem::path> files{
+      kGpus / "tables/h200_gemm_bf16.csv", kGpus / "tables/h200_attention_bf16.csv",
+      kGpus / "tables/h200_nccl.csv", kGpus / "tables/h200_copy.csv",
+      kData / "all_reduce_16_h200.txt"};
+  const auto data = read_measurements(files);
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_EQ(data->gemm.size(), 114u);
+  EXPECT_EQ(data->attention.size(), 24u);
+  EXPECT_EQ(data->collectives.size(), 27u * 3 + 25);
+  EXPECT_EQ(data->copies.size(), 7u);
+  EXPECT_EQ(data->collective_files.size(), 2u);
+  EXPECT_EQ(data->devices, std::vector<std::string>{"NVIDIA H200"});
+}
+
+TEST_F(ReadMeasurements, ReadsPlainCsvOfCollectives) {
+  EXPECT_EQ(error("collective,gpus,bytes,us\nall_gather,8,1048576,30\n"), "no error");
+  EXPECT_EQ(error("collective,gpus,nodes,bytes,busbw_gb_per_s\nall_gather,16,2,1048576,30\n"),
+            "no error");
+}
+
+TEST_F(ReadMeasurements, RefusesWhatIsNoMeasurement) {
+  EXPECT_EQ(error(""), ": is empty; expected measurements");
+  EXPECT_EQ(error(" \n\t\n"), ": is empty; expected measurements");
+  EXPECT_EQ(error(std::string("n,mbytes\0,ag_ms", 15)), ": holds binary data; expected text");
+  EXPECT_EQ(error("\xff\xfe\x00"), ": holds binary data; expected text");
+  EXPECT_THAT(error("a,b\n1,2\n"), HasSubstr(": is nothing known; expected output of nccl-tests"));
+  EXPECT_THAT(error("hello\n"), HasSubstr(": holds no table; expected a header and rows"));
+  EXPECT_THAT(error("{\"a\":"), HasSubstr(":1:"));
+  EXPECT_THAT(error(std::string((std::size_t{64} << 20) + 1, 'x')), HasSubstr("more than 64 MiB"));
+  const std::vector<std::filesystem::path> none{folder_ / "none"};
+  EXPECT_THAT(read_measurements(none).error().message(), HasSubstr("No such file"));
+  EXPECT_FALSE(read_measurements({}));
+}
+
+TEST_F(ReadMeasurements, RefusesTablesWhoseUnitsDoNotFit) {
+  // 2 * 1024^3 FLOP in 0.004 ms are 536.87 TFLOP/s.
+  const std::string gemm = "kind,M,N,K,ms,tflops\nfwd,1024,1024,1024,0.004,";
+  const std::string rest = "\ndgrad,1024,1024,1024,0.004,536.9\nwgrad,1024,1024,1024,0.004,536.9\n";
+  EXPECT_EQ(error(gemm + "536.9" + rest), "no error");
+  EXPECT_EQ(error(gemm + "0.5369" + rest),
+            ":2: tflops is 0.5369, but the row's time makes 536.9; the units do not fit");
+  // 2 * 1 * 1024^2 * 8 * 128 FLOP in 0.01 ms: 214.7 TFLOP/s forward, half of the square.
+  EXPECT_THAT(error("direction,B,S,heads,head_dim,ms,tflops_causal\nfwd,1,1024,8,128,0.01,429.4\n"
+                    "bwd,1,1024,8,128,0.05,107.4\n"),
+              HasSubstr(":2: tflops_causal is 429.4, but the row's time makes 214.7"));
+  // 7/8 MiB in 0.03 ms: 30.6 GB/s.
+  const std::string nccl = "n,mbytes,ag_ms,rs_ms,ar_ms,ag_busbw\n8,1,0.03,0.03,0.05,";
+  EXPECT_EQ(error(nccl + "30.6\n"), "no error");
+  EXPECT_THAT(error(nccl + "245\n"), HasSubstr(":2: ag_busbw is 245"));
+  EXPECT_THAT(error("bytes_moved,ms,TB_per_s\n1e9,0.25,40\n"), HasSubstr("TB_per_s is 40"));
+}
+
+TEST_F(ReadMeasurements, RefusesNumbersThatAreNone) {
+  for (const char* bad : {"nan", "-1", "0", "inf", "", "1e13", "x"})
+    EXPECT_THAT(error(std::string("bytes_moved,ms\n1000,") + bad + "\n"),
+                HasSubstr(std::string(":2: ms is \"") + bad + "\"; expected a number above 0"))
+        << bad;
+  EXPECT_THAT(error("collective,gpus,bytes,us\nall_gather,8.5,1,1\n"),
+              HasSubstr("gpus is \"8.5\"; expected an integer"));
+  EXPECT_THAT(error("collective,gpus,nodes,bytes,us\nall_gather,8,3,1,1\n"),
+              HasSubstr("has 8 GPUs on 3 nodes"));
+  EXPECT_THAT(error("collective,gpus,bytes,us\nbroadcast,8,1,1\n"),
+              HasSubstr("collective is \"broadcast\"; expected all_gather, all_reduce or"));
+  EXPECT_THAT(error("collective,gpus,bytes\nall_gather,8,1\n"),
+              HasSubstr("must have one of the columns us and busbw_gb_per_s"));
+}
+
+TEST_F(ReadMeasurements, RefusesFilesOfSeveralGpus) {
+  const std::vector<std::filesystem::path> files{kData / "all_reduce_16_h200.txt",
+                                                 kData / "all_reduce_16_h100.txt"};
+  const auto data = read_measurements(files);
+  ASSERT_FALSE(data);
+  EXPECT_EQ(data.error().message(),
+            "--calibrate: the files are of several GPUs: NVIDIA H200, NVIDIA H100 80GB HBM3; give "
+            "those of one");
+}
+
+}  // namespace
+}  // namespace mfsdp
