@@ -188,6 +188,7 @@ class Lowering {
 
   Result<bool> close(OpenLaunch open, const Op& op, std::size_t i, Entry& entry) {
     Launch& launch = open.launch;
+    launch.communicator = open.communicator;
     launch.unit = static_cast<std::uint32_t>(program_.units.size());
     if (op.unit) {
       MFSDP_LET(unit, ids_.units.resolve(*op.unit, place(i)));

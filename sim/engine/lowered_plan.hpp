@@ -25,7 +25,8 @@ struct LoweredWait {
 
 /// One collective, or those of a group: its launch takes their bandwidth parts and one latency.
 struct Launch {
-  Target turn;  ///< launches of one communicator run in host order
+  Target turn;                     ///< launches of one communicator run in host order
+  std::uint32_t communicator = 0;  ///< position in the program
   std::int64_t slowdown = 0;
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;

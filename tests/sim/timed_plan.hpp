@@ -63,6 +63,16 @@ class Tiny {
     program.plans.push_back(std::move(train));
   }
 
+  /// Puts the plan on a mesh of that shape: communicators 0 and 1 span dp_shard, 2 dp_outer.
+  Tiny& mesh(std::int64_t dp_outer, std::int64_t dp_shard) {
+    program.config.mesh = {.dp_outer = dp_outer, .dp_shard = dp_shard};
+    for (Communicator& communicator : program.communicators) {
+      const bool outer = communicator.purpose == "outer";
+      communicator.axes = {outer ? Axis::dp_outer : Axis::dp_shard};
+      communicator.size = outer ? dp_outer : dp_shard;
+    }
+    return *this;
+  }
   Tiny& segment(const std::string& name, std::int64_t repeat = 1) {
     Segment segment;
     segment.name = name;
@@ -156,8 +166,8 @@ inline Prices tiny_prices() {
   return prices;
 }
 
-inline Result<Simulation> simulate(Tiny& tiny) {
-  return mfsdp::simulate(tiny.program, tiny.plan(), tiny_prices());
+inline Result<Simulation> simulate(Tiny& tiny, const RankVariation& variation = {}) {
+  return mfsdp::simulate(tiny.program, tiny.plan(), tiny_prices(), variation);
 }
 
 }  // namespace mfsdp::test
