@@ -52,7 +52,7 @@ void RunningOps::share(std::int64_t now) {
     if (!op.is_collective()) continue;
     communicates = true;
     waits |= op.waits;
-    lost += op.launch->slowdown;
+    lost += op.launch->occupancy + op.launch->traffic * op.rate / kOne;
     next_end = std::min(next_end, op.end);
   }
   const std::int64_t kernel_rate = std::max(kOne - lost, kSlowestKernel);

@@ -105,36 +105,47 @@ std::vector<ExposedUnit> exposed_of(const Program& program, const StepRecord& re
   return exposed;
 }
 
-/// What ranks have in common, and the position of the representative to report.
-std::pair<RankSummary, std::size_t> summarise_ranks(const RankPartition& partition,
-                                                    Engine& engine) {
+/// What the rank's kernels take alone.
+Nanos compute_alone(const StepRecord& record) {
+  return Nanos(record.compute) - Nanos(checked_narrow(record.lost / kOne));
+}
+
+/// The position of the representative that the others wait for most.
+std::size_t find_critical(Engine& engine) {
+  const auto weight = [&](std::size_t i) {
+    return std::pair(engine.waited_for()[i], compute_alone(engine.ranks()[i].record()));
+  };
+  std::size_t critical = 0;
+  for (std::size_t i = 1; i < engine.ranks().size(); ++i)
+    if (weight(i) > weight(critical)) critical = i;
+  return critical;
+}
+
+RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std::size_t reported) {
   RankSummary summary;
   summary.ranks = partition.ranks;
   summary.simulated = std::ssize(partition.representatives);
+  summary.reported = partition.representatives[reported].rank;
+  summary.waited_for = Nanos(engine.waited_for()[reported]);
   summary.compute_least = Nanos(kNever);
-  std::size_t reported = 0;
-  Int128 compute = 0;
-  Int128 waiting = 0;
-  const auto weight = [&](std::size_t i) {
-    return std::pair(engine.waited_for()[i], engine.ranks()[i].record().compute);
-  };
+  summary.compute_most = Nanos(-1);
+  Int128 compute_sum = 0;
+  Int128 waiting_sum = 0;
   for (std::size_t i = 0; i < partition.representatives.size(); ++i) {
     const Representative& one = partition.representatives[i];
     const StepRecord& record = engine.ranks()[i].record();
-    if (weight(i) > weight(reported)) reported = i;
-    compute += static_cast<Int128>(record.compute) * one.ranks;
-    waiting += static_cast<Int128>(record.waiting) * one.ranks;
-    summary.compute_least = std::min(summary.compute_least, Nanos(record.compute));
+    const Nanos compute = compute_alone(record);
+    compute_sum += static_cast<Int128>(compute.value) * one.ranks;
+    waiting_sum += static_cast<Int128>(record.waiting) * one.ranks;
+    summary.compute_least = std::min(summary.compute_least, compute);
     summary.waiting_most = std::max(summary.waiting_most, Nanos(record.waiting));
-    if (i > 0 && Nanos(record.compute) <= summary.compute_most) continue;
-    summary.compute_most = Nanos(record.compute);
+    if (compute <= summary.compute_most) continue;
+    summary.compute_most = compute;
     summary.slowest = one.rank;
   }
-  summary.reported = partition.representatives[reported].rank;
-  summary.waited_for = Nanos(engine.waited_for()[reported]);
-  summary.compute_mean = Nanos(checked_narrow(compute / partition.ranks));
-  summary.waiting_mean = Nanos(checked_narrow(waiting / partition.ranks));
-  return {summary, reported};
+  summary.compute_mean = Nanos(checked_narrow(compute_sum / partition.ranks));
+  summary.waiting_mean = Nanos(checked_narrow(waiting_sum / partition.ranks));
+  return summary;
 }
 
 /// Of the rank that needs most memory.
@@ -184,8 +195,8 @@ Result<Simulation> simulate_checked(const Program& program, const Plan& plan, co
   MFSDP_TRY(engine->run());
 
   Simulation simulation;
-  const auto [summary, reported] = summarise_ranks(partition, *engine);
-  simulation.ranks = summary;
+  const std::size_t reported = find_critical(*engine);
+  simulation.ranks = summarise_ranks(partition, *engine, reported);
   simulation.memory = memory_of(plan, engine->ranks());
   simulation.traffic = traffic_of(program, plan, ids);
   if (!kept) {

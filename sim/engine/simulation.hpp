@@ -2,14 +2,15 @@
 //
 //   host     issues ops in plan order at no cost; a host_wait holds it back
 //   streams  run their ops in order; a wait holds its stream until its record has run
-//   kernels  run at (1 - sum of slowdowns of the collectives beside them), at least 1/4
+//   kernels  run at 1 - what the collectives beside them take, at least 1/4: SMs as long as they
+//            are there, memory traffic in proportion to how fast they go
 //   links    collectives that want more than a link has share it in proportion
 //   ranks    run the same plan and meet in collectives: one begins when its last rank has come to
 //            it, goes at the pace of its slowest rank's link, and ends on all ranks at once
 //
-// A rank that is early waits inside its launch, as NCCL's kernels do: on that rank the collective
-// runs from its launch on, it counts as communication and slows kernels beside it, but it takes
-// nothing from the link.
+// A rank that is early waits inside its launch, as NCCL's kernels do, which spin on their SMs: on
+// that rank the collective lasts from its launch on, counts as communication and slows kernels
+// beside it by its SMs, but moves no bytes, so it takes nothing from link and memory.
 //
 // Steps follow each other without a barrier, so a step has no natural start. Let C(k) be the time
 // when the last op of step k ends. The reported step is the second one, in the window
@@ -45,17 +46,20 @@ struct RankSummary {
   std::int64_t ranks = 1;      ///< of the mesh
   std::int64_t simulated = 1;  ///< of them: one of each class of ranks that behave alike
   /// The rank that `Simulation` describes: the one that others wait for most; of equals the one
-  /// with most compute, then the first. Rank 0 where ranks do not differ.
+  /// with most compute, and of those the first. Rank 0 where ranks do not differ.
   std::int64_t reported = 0;
   /// How it was chosen: the sum, over the collectives that it came to last, of the time since the
   /// first rank came. Hidden waits and waits beside each other all count, so it may exceed the
   /// step.
   Nanos waited_for;
+  /// Compute less contention: what a rank's kernels take alone.
   Nanos compute_least;
   Nanos compute_mean;  ///< over the ranks of the mesh, rounded down
   Nanos compute_most;
   std::int64_t slowest = 0;  ///< the first rank with `compute_most`
-  Nanos waiting_mean;        ///< part of exposed communication that waits for other ranks
+  /// The part of exposed communication that waits for other ranks. Early ranks lose more than that:
+  /// the launches that wait slow their kernels.
+  Nanos waiting_mean;
   Nanos waiting_most;
 };
 

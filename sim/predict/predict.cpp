@@ -28,7 +28,8 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh) {
         costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh));
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
-                           .slowdown = cost.slowdown,
+                           .occupancy = cost.occupancy,
+                           .traffic = cost.traffic,
                            .link = cost.link == LinkClass::network ? 1 : 0};
   };
   return {

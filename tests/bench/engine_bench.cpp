@@ -20,7 +20,7 @@ void add_microbatch(Tiny& tiny, std::int64_t layers, int kernels) {
   for (const bool backward : {false, true})
     for (std::int64_t layer = 0; layer < layers; ++layer) {
       tiny.wait(kGather, 1, 1).acquire(kCompute, 0);
-      tiny.collective(kGather, 0, {.duration = 900'000, .latency = 20'000, .quarters = 1}, 0);
+      tiny.collective(kGather, 0, {.duration = 900'000, .latency = 20'000, .sms = 1}, 0);
       tiny.record(kGather, 0).wait(kCompute, 0);
       for (int i = 0; i < kernels; ++i) {
         tiny.acquire(kCompute, 1).kernel(101'000 + 1000 * i).release(kCompute, 1);

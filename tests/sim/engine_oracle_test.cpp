@@ -119,6 +119,10 @@ struct Expected {
   std::int64_t waiting = 0;
   std::int64_t waited_for = 0;
   Int128 lost = 0;
+
+  [[nodiscard]] std::int64_t compute_alone() const {
+    return compute - static_cast<std::int64_t>(lost / kOne);
+  }
 };
 
 class Oracle {
@@ -208,7 +212,8 @@ class Oracle {
     if (std::holds_alternative<Kernel>(node.op->body)) {
       std::int64_t lost = 0;
       for (const Node& n : nodes)
-        if (n.rank == node.rank && n.running() && !n.peers.empty()) lost += price(n).slowdown;
+        if (n.rank == node.rank && n.running() && !n.peers.empty())
+          lost += price(n).occupancy + price(n).traffic * rate_of(n) / kOne;
       return std::max(kOne - lost, kOne / 4);
     }
     if (node.peers.empty()) return kOne;
@@ -265,7 +270,8 @@ void add_random_op(Tiny& tiny) {
     tiny.collective(stream, pick(0U, 2U),
                     {.duration = duration,
                      .latency = pick<std::int64_t>(0, duration),
-                     .quarters = pick<std::int64_t>(0, 2)});
+                     .sms = pick<std::int64_t>(0, 2),
+                     .memory = pick<std::int64_t>(0, 2)});
   } else if (choice == 14) {
     tiny.copy(pick<std::int64_t>(0, 9), stream);
   } else {
@@ -321,16 +327,17 @@ void compare(const RankSummary& summary, const std::vector<Expected>& ranks) {
   std::int64_t compute = 0;
   std::int64_t waiting = 0;
   for (const Expected& rank : ranks) {
-    compute += rank.compute;
+    compute += rank.compute_alone();
     waiting += rank.waiting;
   }
-  const auto [least, most] = std::ranges::minmax(ranks, {}, &Expected::compute);
+  const auto [least, most] = std::ranges::minmax(ranks, {}, &Expected::compute_alone);
   const auto count = std::ssize(ranks);
   RC_ASSERT(summary.ranks == count);
-  RC_ASSERT(summary.compute_least.value == least.compute);
-  RC_ASSERT(summary.compute_most.value == most.compute);
+  RC_ASSERT(summary.compute_least.value == least.compute_alone());
+  RC_ASSERT(summary.compute_most.value == most.compute_alone());
   RC_ASSERT(summary.compute_mean.value == compute / count);
-  RC_ASSERT(ranks[static_cast<std::size_t>(summary.slowest)].compute == most.compute);
+  RC_ASSERT(ranks[static_cast<std::size_t>(summary.slowest)].compute_alone() ==
+            most.compute_alone());
   RC_ASSERT(summary.waiting_mean.value == waiting / count);
   RC_ASSERT(summary.waiting_most.value == std::ranges::max(ranks, {}, &Expected::waiting).waiting);
   RC_ASSERT(summary.waited_for.value ==

@@ -87,15 +87,30 @@ TEST(Variation, WaitingSlowsTheKernelsBesideIt) {
   // rank 1 comes at 910.
   Tiny tiny;
   tiny.mesh(1, 2).segment("only").kernel(100, "first", kScatter).record(kScatter, 0);
-  tiny.wait(kGather, 0).collective(kGather, 0, {.duration = 40, .quarters = 1}).record(kGather, 1);
+  tiny.wait(kGather, 0).collective(kGather, 0, {.duration = 40, .sms = 1}).record(kGather, 1);
   tiny.wait(kCompute, 0).kernel(100, "beside").wait(kCompute, 1).record(kCompute, 2);
   tiny.wait(kScatter, 2);
   const auto result = simulate(tiny, one_slow(1, {3, 1}));
   ASSERT_TRUE(result.has_value()) << result.error().message();
   EXPECT_EQ(result->ranks.reported, 1);
-  EXPECT_EQ(result->ranks.compute_least, Nanos(134));
-  EXPECT_EQ(result->ranks.compute_most, Nanos(310));
+  EXPECT_EQ(result->ranks.compute_least, Nanos(134 - 33));  // contention is rounded down
+  EXPECT_EQ(result->ranks.compute_most, Nanos(310 - 10));
   EXPECT_EQ(result->ranks.waiting_most, Nanos(910 - 440 - 134));
+}
+
+TEST(Variation, WaitingMovesNoBytes) {
+  // As above, but the collective takes memory traffic instead of SMs: rank 0's kernel runs at full
+  // speed beside the launch that waits, from 100 to 200 and, in the second step, from 440 to 540.
+  Tiny tiny;
+  tiny.mesh(1, 2).segment("only").kernel(100, "first", kScatter).record(kScatter, 0);
+  tiny.wait(kGather, 0).collective(kGather, 0, {.duration = 40, .memory = 1}).record(kGather, 1);
+  tiny.wait(kCompute, 0).kernel(100, "beside").wait(kCompute, 1).record(kCompute, 2);
+  tiny.wait(kScatter, 2);
+  const auto result = simulate(tiny, one_slow(1, {3, 1}));
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  EXPECT_EQ(result->ranks.compute_least, Nanos(100));
+  EXPECT_EQ(result->ranks.compute_most, Nanos(310 - 10));
+  EXPECT_EQ(result->ranks.waiting_most, Nanos(910 - 540));
 }
 
 TEST(Variation, ASlowRankIsPaidOnceAStep) {
@@ -258,6 +273,10 @@ TEST(Variation, ASlowRankOfLlamaIsPaidOnceAStep) {
             growth.value);  // so that it says something
   EXPECT_EQ(slow.ranks.reported, 9);
   EXPECT_EQ(slow.ranks.slowest, 9);
+  // A kernel whose speed changes ends within 1 ns of its work: some thousand of them in a step.
+  const auto alone_ns = static_cast<double>(alone.value);
+  EXPECT_NEAR(static_cast<double>(slow.ranks.compute_least.value), alone_ns, 10'000);
+  EXPECT_NEAR(static_cast<double>(slow.ranks.compute_most.value), alone_ns * 1.1, 10'000);
 }
 
 }  // namespace
