@@ -25,7 +25,6 @@ constexpr BytesPerNano kUnlimited = 1e12;
 // move 4 * 2 * 7/8 * 436 MB = 3.05 GB through memory in 4.83 ms, 632 GB/s or 0.149 of what a copy
 // sustains; the remaining 0.269 is 1.8 times that.
 constexpr double kMemoryContention = 1.8;
-constexpr double kMostSlowdown = 0.9;  // a kernel never stops entirely
 
 double column(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
@@ -185,12 +184,15 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
   return time;
 }
 
-std::int64_t CollectiveModel::slowdown(double traffic_bytes, double duration_ns) const {
+std::int64_t CollectiveModel::occupancy() const {
   const Gpu& gpu = cluster_.gpu;
   const double sms = static_cast<double>(gpu.collective_sms) / static_cast<double>(gpu.sms);
-  const double memory = traffic_bytes / std::max(1.0, duration_ns) / gpu.copy_bandwidth();
-  const double share = std::min(kMostSlowdown, sms + kMemoryContention * memory);
-  return std::llround(share * static_cast<double>(kSlowdownUnit));
+  return std::llround(sms * static_cast<double>(kSlowdownUnit));
+}
+
+std::int64_t CollectiveModel::traffic(double bytes, double duration_ns) const {
+  const double memory = bytes / std::max(1.0, duration_ns) / cluster_.gpu.copy_bandwidth();
+  return std::llround(kMemoryContention * memory * static_cast<double>(kSlowdownUnit));
 }
 
 CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) const {
@@ -200,7 +202,8 @@ CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) co
   const double ns = launch + 2 * bytes / gpu.copy_bandwidth();
   return CollectiveCost{.duration = to_nanos(ns),
                         .latency = to_nanos(launch),
-                        .slowdown = slowdown(2 * bytes, ns),
+                        .occupancy = occupancy(),
+                        .traffic = traffic(2 * bytes, ns),
                         .link = LinkClass::node};
 }
 
@@ -213,10 +216,11 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   const NcclTime time =
       local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
   // Every byte sent is read from memory once and written once on the other side.
-  const double traffic = 2 * wire_bytes(kind, bytes, span.ranks);
+  const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
   return CollectiveCost{.duration = to_nanos(time.total_ns),
                         .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-                        .slowdown = slowdown(traffic, time.total_ns),
+                        .occupancy = occupancy(),
+                        .traffic = traffic(moved, time.total_ns),
                         .link = local ? LinkClass::node : LinkClass::network};
 }
 

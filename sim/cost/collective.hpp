@@ -24,13 +24,14 @@ struct CommunicatorShape {
   std::int64_t spacing = 1;
 };
 
-/// Slow-downs are parts of this.
+/// What kernels lose beside collectives is in parts of this.
 inline constexpr std::int64_t kSlowdownUnit = 1 << 20;
 
 struct CollectiveCost {
   Nanos duration;
-  Nanos latency;              ///< part of the duration in which the link is idle
-  std::int64_t slowdown = 0;  ///< a kernel beside it runs at 1 - slowdown / kSlowdownUnit
+  Nanos latency;               ///< part of the duration in which the link is idle
+  std::int64_t occupancy = 0;  ///< what a kernel beside it loses: for its SMs
+  std::int64_t traffic = 0;    ///< and for its memory traffic, on average over the duration
   LinkClass link = LinkClass::node;
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
@@ -62,7 +63,8 @@ class CollectiveModel {
   [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
   [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, const Span& span) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
-  [[nodiscard]] std::int64_t slowdown(double traffic_bytes, double duration_ns) const;
+  [[nodiscard]] std::int64_t occupancy() const;
+  [[nodiscard]] std::int64_t traffic(double bytes, double duration_ns) const;
 
   Cluster cluster_;
   Routes routes_;

@@ -28,6 +28,7 @@ struct Instance {
   std::uint32_t segment = 0;
   std::uint32_t op = 0;
   std::int64_t instance = 0;
+  std::int64_t start = 0;  ///< relative to the step's; of ops that take time
   std::int64_t duration = 0;
 };
 
@@ -48,6 +49,7 @@ std::vector<Instance> instances_of(const Plan& plan, std::int64_t repeats,
     const std::size_t length = plan.segments[span.segment].ops.size();
     const std::size_t at =
         begins[span.segment] + static_cast<std::size_t>(span.instance) * length + span.op;
+    instances[at].start = span.start.value;
     instances[at].duration = (span.end - span.start).value;
   }
   return instances;
@@ -193,8 +195,9 @@ CriticalPath critical_path(const Program& program, const Plan& plan, const Simul
     path.length = Nanos(-distance[sink]);
     for (Vertex v = before[sink]; v != source; v = before[v]) {
       const Instance& instance = instances[v];
-      if (takes_time(plan.segments[instance.segment].ops[instance.op]))
-        path.ops.push_back(describe(program, plan, ids, instance));
+      if (!takes_time(plan.segments[instance.segment].ops[instance.op])) continue;
+      path.ops.push_back(describe(program, plan, ids, instance));
+      path.before_step += Nanos(std::clamp<std::int64_t>(-instance.start, 0, instance.duration));
     }
   }
   std::ranges::reverse(path.ops);

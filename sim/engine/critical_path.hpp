@@ -35,6 +35,8 @@ struct CriticalPath {
   /// Sum of durations. Less than the step where the path waits for the step before; more where its
   /// ends run beside the steps before and after.
   Nanos length;
+  /// The part of `length` that ran before the step began, under the end of the step before.
+  Nanos before_step;
   std::vector<PathShare> by_unit;  ///< largest first
   std::vector<PathShare> by_kind;  ///< largest first
   std::string bounding_unit;       ///< the unit with the largest share; empty for an empty path

@@ -1,101 +1,85 @@
-// The event loop: streams, host and tracks, from the first step to the end of the second.
+// The event loop: simulates ranks together, from the first step to the end of the last second one.
+//
+// It goes in rounds. In each, the ranks with an op that ends now end it and move their streams on;
+// then the collectives begin whose last launch has come up, and rates change. So what one rank does
+// at some time does not depend on what order others are looked at in.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
-#include "sim/engine/lowered_plan.hpp"
-#include "sim/engine/memory_ledger.hpp"
-#include "sim/engine/running.hpp"
-#include "sim/engine/simulation.hpp"
+#include "sim/engine/rank.hpp"
+#include "sim/engine/ranks.hpp"
+#include "sim/engine/timetable.hpp"
 
 namespace mfsdp {
 
-/// Where an op of the plan stands: positions of segment and op.
-struct OpPlace {
-  std::uint32_t segment = 0;
-  std::uint32_t op = 0;
-};
+/// A list without repetitions of positions below n.
+class Marked {
+ public:
+  explicit Marked(std::size_t n) : is_marked_(n) {}
 
-/// What the second step took. Times are absolute.
-struct StepRecord {
-  std::int64_t begin = 0;  ///< C(1)
-  std::int64_t end = 0;    ///< C(2)
-  std::int64_t compute = 0;
-  std::int64_t communication = 0;
-  std::int64_t exposed = 0;
-  Int128 lost = 0;                            ///< by kernels to contention, 2^-20 ns
-  std::vector<std::int64_t> exposed_by_unit;  ///< and without unit, last
-  std::vector<OpSpan> spans;                  ///< by end
-  std::optional<OpPlace> peak;                ///< the acquire; none when it was at the beginning
+  void add(std::uint32_t position) {
+    if (is_marked_[position] != 0) return;
+    is_marked_[position] = 1;
+    list_.push_back(position);
+  }
+  void clear() {
+    for (const std::uint32_t position : list_) is_marked_[position] = 0;
+    list_.clear();
+  }
+  [[nodiscard]] const std::vector<std::uint32_t>& list() const { return list_; }
+
+ private:
+  std::vector<char> is_marked_;
+  std::vector<std::uint32_t> list_;
 };
 
 class Engine {
  public:
-  Engine(const Program& program, const Plan& plan, const LoweredPlan& lowered,
-         MemoryLedger& memory);
+  /// Times are kept of the representative at position `kept`, if any. All references must outlive
+  /// the engine.
+  Engine(const RankPlan& common, const RankPartition& partition, const MemoryLedger& memory,
+         std::optional<std::size_t> kept);
 
-  /// Runs to the end of the second step. Throws OverflowError when time leaves 63 bits.
-  Result<StepRecord> run();
+  /// Until every rank has ended its second step. Throws OverflowError when time leaves 63 bits.
+  Result<void> run();
+
+  /// By position of the representative.
+  [[nodiscard]] std::vector<Rank>& ranks() { return ranks_; }
+  /// By position of the representative: how long others waited for it in the second step, the sum
+  /// over its collectives of the time from the first launch of the group to the last, its own.
+  [[nodiscard]] const std::vector<std::int64_t>& waited_for() const { return waited_for_; }
 
  private:
-  /// The next entry of a stream.
-  struct Cursor {
-    std::int64_t step = 0;
-    std::uint32_t segment = 0;
-    std::int64_t instance = 0;
-    std::uint32_t index = 0;
-    std::int64_t position =
-        0;  ///< of the instance's first op in host order, from the first step on
-    bool done = false;
-  };
-  /// Where the host waits next.
-  struct HostCursor {
-    std::int64_t step = 0;
-    std::uint32_t segment = 0;
-    std::int64_t instance = 0;
-    std::uint32_t index = 0;
-  };
-  struct Waiter {
-    std::int64_t count = 0;
-    std::uint32_t who = 0;  ///< stream, or the number of streams for the host
+  /// A group's present collective. It has at most one: on each rank, launches of one communicator
+  /// come up after each other, and all of them end it together.
+  struct Meeting {
+    std::uint32_t arrived = 0;  ///< ranks of the group
+    std::int64_t rate = 0;
   };
 
-  void settle(Cursor& cursor) const;
-  [[nodiscard]] const Entry& entry_at(std::uint32_t stream) const;
-  Result<void> advance(std::uint32_t stream);
-  [[nodiscard]] bool reached(const Target& target, std::int64_t count, std::uint32_t who);
-  void reach(std::uint32_t track);
-  void advance_host();
-  void wake(std::uint32_t stream);
-  Result<void> use_buffer(const Cursor& cursor, const Entry& entry);
-  void begin(std::uint32_t stream, const Entry& entry);
-  void pass(std::uint32_t stream);
-  void pass_time();
-  void account(std::int64_t time);
-  [[nodiscard]] std::uint32_t exposed_unit() const;
-  void keep_spans(const Running& op);
-  [[nodiscard]] Error stalled() const;
+  Result<void> step_ranks();
+  void arrive(std::uint32_t group);
+  void share();
+  void share_link(std::uint32_t group);
+  Result<void> pass_time();
 
-  const Program& program_;
-  const Plan& plan_;
-  const LoweredPlan& lowered_;
-  MemoryLedger& memory_;
-  std::uint32_t host_;  // as a waiter: the number of streams
-  std::vector<bool> is_compute_;
-
+  const RankPartition& partition_;
   std::int64_t now_ = 0;
-  std::int64_t issued_ = 0;  // ops that the host has issued, in host order
-  HostCursor host_cursor_;
-  std::vector<Cursor> cursors_;
-  std::vector<std::int64_t> counts_;          // by track
-  std::vector<std::vector<Waiter>> waiters_;  // by track
-  std::vector<std::int64_t> blocked_on_;      // by stream: a track, or kNothing or kHost
-  std::vector<std::uint32_t> ready_;          // streams to advance at this time
-  RunningOps running_;
-  std::vector<std::int64_t> completed_;  // entries by step
-  StepRecord record_;
+  std::vector<Rank> ranks_;
+  std::vector<Meeting> meetings_;  // by group
+  Timetable ends_;                 // of the first op of each rank
+  std::size_t unfinished_;         // ranks in their first or second step
+  std::vector<std::int64_t> waited_for_;
+
+  // Of one round:
+  std::vector<std::uint32_t> due_;      // ranks with an op that ends now
+  std::vector<std::uint32_t> arrived_;  // groups whose launch has come up on a rank
+  std::vector<std::uint32_t> affected_;
+  Marked groups_;   // those whose collective may change its rate
+  Marked touched_;  // ranks whose next end may change
 };
 
 }  // namespace mfsdp

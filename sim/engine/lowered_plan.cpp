@@ -179,8 +179,8 @@ class Lowering {
                                   price.latency.value, price.duration.value));
     open.bandwidth = checked_add(open.bandwidth, price.duration.value - price.latency.value);
     open.latency = std::max(open.latency, price.latency.value);
-    const std::int64_t slowdown = std::clamp<std::int64_t>(price.slowdown, 0, kOne);
-    open.launch.slowdown = std::max(open.launch.slowdown, slowdown);
+    open.launch.occupancy = std::clamp<std::int64_t>(price.occupancy, open.launch.occupancy, kOne);
+    open.launch.traffic = std::clamp<std::int64_t>(price.traffic, open.launch.traffic, kOne);
     open.launch.link = price.link;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));
     return {};
@@ -188,6 +188,7 @@ class Lowering {
 
   Result<bool> close(OpenLaunch open, const Op& op, std::size_t i, Entry& entry) {
     Launch& launch = open.launch;
+    launch.communicator = open.communicator;
     launch.unit = static_cast<std::uint32_t>(program_.units.size());
     if (op.unit) {
       MFSDP_LET(unit, ids_.units.resolve(*op.unit, place(i)));

@@ -25,8 +25,10 @@ struct LoweredWait {
 
 /// One collective, or those of a group: its launch takes their bandwidth parts and one latency.
 struct Launch {
-  Target turn;  ///< launches of one communicator run in host order
-  std::int64_t slowdown = 0;
+  Target turn;                     ///< launches of one communicator run in host order
+  std::uint32_t communicator = 0;  ///< position in the program
+  std::int64_t occupancy = 0;      ///< as CollectivePrice has it; of a group, its members' largest
+  std::int64_t traffic = 0;
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number

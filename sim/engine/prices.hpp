@@ -12,10 +12,16 @@ namespace mfsdp {
 inline constexpr std::int64_t kOne = std::int64_t{1} << 20;
 
 struct CollectivePrice {
-  Nanos duration;             ///< alone on its link, latency included
-  Nanos latency;              ///< the part that moves no bytes; at most `duration`
-  std::int64_t slowdown = 0;  ///< parts per 2^20 that a kernel beside it loses
-  int link = 0;               ///< 0 inside a node, 1 network; collectives of one link share it
+  Nanos duration;  ///< alone on its link, latency included
+  Nanos latency;   ///< the part that moves no bytes; at most `duration`
+  /// Parts of kOne that a kernel beside it loses for its SMs, as long as it is there: at whatever
+  /// rate, and also while it waits for other ranks. More than kOne counts as that.
+  std::int64_t occupancy = 0;
+  /// Parts of kOne that a kernel beside it loses for its memory traffic at full rate; at another
+  /// rate in proportion, so none while it waits. An average over `duration`: the engine knows no
+  /// phase of latency, it spreads that over the collective, as it does its demand on the link.
+  std::int64_t traffic = 0;
+  int link = 0;  ///< 0 inside a node, 1 network; collectives of one link share it
 };
 
 /// Each is called once for each op of the plan, not for each instance.

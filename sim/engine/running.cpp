@@ -1,64 +1,87 @@
 #include "sim/engine/running.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-/// Share of its demand that a link can serve: 1, or the inverse of what all on it want together.
-std::int64_t link_rate(const std::vector<Running>& ops, int link) {
-  std::int64_t demand = 0;
-  for (const Running& op : ops)
-    if (op.launch != nullptr && op.launch->link == link) demand += op.launch->demand;
-  return demand <= kOne ? kOne : std::max<std::int64_t>(kOne * kOne / demand, 1);
+/// `work` at `rate`, rounded up.
+std::int64_t time_for(Int128 work, std::int64_t rate) {
+  if (work <= 0) return 0;
+  if (work <= kNever - kOne) {  // the usual case, without 128-bit division
+    const auto left = static_cast<std::int64_t>(work);
+    return rate == kOne ? (left + kOne - 1) / kOne : (left + rate - 1) / rate;
+  }
+  return checked_narrow((work + rate - 1) / rate);
 }
 
 }  // namespace
 
-std::int64_t Running::time_left() const {
-  if (remaining <= 0) return 0;
-  if (remaining <= kMost - kOne) {  // the usual case, without 128-bit division
-    const auto left = static_cast<std::int64_t>(remaining);
-    return rate == kOne ? (left + kOne - 1) / kOne : (left + rate - 1) / rate;
-  }
-  return checked_narrow((remaining + rate - 1) / rate);
+void Running::change_rate(std::int64_t now, std::int64_t new_rate) {
+  remaining -= static_cast<Int128>(now - rate_at) * rate;
+  rate_at = now;
+  rate = new_rate;
+  const std::int64_t left = time_for(remaining, rate);
+  end = left < kNever - now ? now + left : kNever;
 }
 
-void RunningOps::start(const Running& op) {
-  ops_.insert(std::ranges::upper_bound(ops_, op.stream, {}, &Running::stream), op);
+Running& RunningOps::start(std::uint32_t stream) {
+  ops_[stream] = {};
+  ops_[stream].is_there = true;
+  return ops_[stream];
 }
 
-void RunningOps::share() {
+std::int64_t RunningOps::demand(int link) const {
+  std::int64_t demand = 0;
+  for (const Running& op : ops_)
+    if (op.is_on(link)) demand += op.launch->demand;
+  return demand;
+}
+
+Running& RunningOps::of_group(std::uint32_t group) {
+  return *std::ranges::find_if(
+      ops_, [&](const Running& op) { return op.is_collective() && op.group == group; });
+}
+
+void RunningOps::share(std::int64_t now) {
+  bool communicates = false;
+  bool waits = false;
   std::int64_t lost = 0;
-  for (Running& op : ops_) {
-    if (op.launch == nullptr) continue;
-    lost += op.launch->slowdown;
-    op.rate = link_rate(ops_, op.launch->link);
+  std::int64_t next_end = kNever;
+  for (const Running& op : ops_) {
+    if (!op.is_collective()) continue;
+    communicates = true;
+    waits |= op.waits;
+    lost += op.launch->occupancy + op.launch->traffic * op.rate / kOne;
+    next_end = std::min(next_end, op.end);
   }
-  for (Running& op : ops_)
-    if (op.entry->action == Action::kernel) op.rate = std::max(kOne - lost, kSlowestKernel);
+  const std::int64_t kernel_rate = std::max(kOne - lost, kSlowestKernel);
+  bool computes = false;
+  std::int64_t lost_by_compute = 0;
+  for (Running& op : ops_) {
+    if (!op.is_there || op.launch != nullptr) continue;
+    op.set_rate(now, op.entry->action == Action::kernel ? kernel_rate : kOne);
+    next_end = std::min(next_end, op.end);
+    if (!op.computes) continue;
+    computes = true;
+    lost_by_compute += kOne - op.rate;
+  }
+  doing_.computes = computes;
+  doing_.communicates = communicates;
+  doing_.waits = waits;
+  doing_.lost = lost_by_compute;
+  doing_.next_end = next_end;
 }
 
-std::int64_t RunningOps::until_first_end() const {
-  std::int64_t first = kMost;
-  for (const Running& op : ops_) first = std::min(first, op.time_left());
-  return first;
-}
-
-void RunningOps::pass(std::int64_t time) {
-  for (Running& op : ops_) op.remaining -= static_cast<Int128>(time) * op.rate;
-}
-
-const std::vector<Running>& RunningOps::take_ended() {
+const std::vector<std::uint32_t>& RunningOps::take_ended(std::int64_t now) {
   ended_.clear();
-  std::erase_if(ops_, [&](const Running& op) {
-    if (op.remaining > 0) return false;
-    ended_.push_back(op);
-    return true;
-  });
+  for (std::uint32_t stream = 0; stream < ops_.size(); ++stream) {
+    Running& op = ops_[stream];
+    if (op.end > now) continue;
+    op.is_there = false;
+    op.end = kNever;
+    ended_.push_back(stream);
+  }
   return ended_;
 }
 

@@ -1,52 +1,85 @@
-// What runs at one moment, and how fast: kernels lose speed beside collectives, and collectives
-// share links. All integers; an op that runs undisturbed takes exactly its price.
+// What runs on one rank at one moment, and how fast kernels are beside collectives. All integers;
+// an op that runs undisturbed takes exactly its price.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "sim/engine/lowered_plan.hpp"
+#include "sim/engine/timetable.hpp"
 
 namespace mfsdp {
 
 /// The slowest that kernels run beside collectives: a quarter of their speed alone.
 inline constexpr std::int64_t kSlowestKernel = std::int64_t{1} << 18;
 
-/// An op on a stream that takes time.
+/// An op on a stream that takes time. A collective is there from when its launch comes up on its
+/// stream, and waits until those of all ranks of its group have.
 struct Running {
-  std::uint32_t stream = 0;
+  bool is_there = false;      ///< false: the stream runs nothing
+  bool computes = false;      ///< a kernel or copy on a stream of role compute
+  bool waits = false;         ///< of collectives: for other ranks
+  std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
+  std::uint32_t segment = 0;  ///< position among the lowered segments
   const Entry* entry = nullptr;
   const Launch* launch = nullptr;  ///< of collectives
-  std::uint32_t segment = 0;       ///< position among the lowered segments
   std::int64_t step = 0;
   std::int64_t instance = 0;
-  std::int64_t start = 0;  ///< ns
-  Int128 remaining = 0;    ///< 2^-20 ns at full speed
-  std::int64_t rate = kOne;
+  std::int64_t start = 0;  ///< ns; waiting is part of it
 
-  /// Until it ends at its present rate, rounded up. ns; throws OverflowError beyond 2^63 - 1.
-  [[nodiscard]] std::int64_t time_left() const;
+  Int128 remaining = 0;      ///< when its rate was set; 2^-20 ns at full speed
+  std::int64_t rate_at = 0;  ///< when its rate was set, ns
+  std::int64_t rate = 0;
+  std::int64_t end = kNever;  ///< at its present rate, rounded up, ns
+
+  /// Goes on at that rate. Throws OverflowError where the time left is beyond 2^63 - 1 ns.
+  void set_rate(std::int64_t now, std::int64_t new_rate) {
+    if (new_rate != rate) change_rate(now, new_rate);
+  }
+  [[nodiscard]] bool is_collective() const { return is_there && launch != nullptr; }
+  /// Whether it takes bandwidth of that link.
+  [[nodiscard]] bool is_on(int link) const {
+    return is_collective() && !waits && launch->link == link;
+  }
+
+ private:
+  void change_rate(std::int64_t now, std::int64_t new_rate);
 };
 
-/// At most one op per stream, in stream order.
+/// What a rank does until its next op begins or ends, or a rate changes.
+struct Doing {
+  bool computes = false;
+  bool communicates = false;
+  bool waits = false;              ///< a collective waits for other ranks
+  std::int64_t lost = 0;           ///< speed of ops that compute, of kOne each
+  std::int64_t next_end = kNever;  ///< ns
+};
+
+/// At most one op per stream.
 class RunningOps {
  public:
-  void start(const Running& op);
-  /// Sets the rates after a start or an end.
-  void share();
-  /// Time until the first of them ends, ns.
-  [[nodiscard]] std::int64_t until_first_end() const;
-  /// Lets all of them run for that time.
-  void pass(std::int64_t time);
-  /// Removes those that have ended and returns them in stream order.
-  [[nodiscard]] const std::vector<Running>& take_ended();
+  explicit RunningOps(std::size_t streams) : ops_(streams) {}
 
+  /// The stream's op, to be filled in; it was not there.
+  Running& start(std::uint32_t stream);
+  /// Share of the link that the collectives on it want together, of kOne.
+  [[nodiscard]] std::int64_t demand(int link) const;
+  /// The collective of that group, which is there.
+  [[nodiscard]] Running& of_group(std::uint32_t group);
+  /// Sets the rates of kernels and copies after a start, an end or another rate of a collective.
+  void share(std::int64_t now);
+  /// Removes those that end by then and returns their streams, ascending.
+  [[nodiscard]] const std::vector<std::uint32_t>& take_ended(std::int64_t now);
+
+  /// By stream. An op that was removed stays as it was until the stream's next one.
   [[nodiscard]] const std::vector<Running>& ops() const { return ops_; }
-  [[nodiscard]] bool empty() const { return ops_.empty(); }
+  /// As of the latest share().
+  [[nodiscard]] const Doing& doing() const { return doing_; }
 
  private:
   std::vector<Running> ops_;
-  std::vector<Running> ended_;
+  std::vector<std::uint32_t> ended_;
+  Doing doing_;
 };
 
 }  // namespace mfsdp

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "sim/engine/engine.hpp"
 #include "sim/engine/op_names.hpp"
@@ -104,13 +105,64 @@ std::vector<ExposedUnit> exposed_of(const Program& program, const StepRecord& re
   return exposed;
 }
 
-Result<Simulation> simulate_checked(const Program& program, const Plan& plan,
-                                    const Prices& prices) {
-  const PlanIds ids(program);
-  MFSDP_LET(lowered, lower(program, plan, ids, prices));
-  MFSDP_LET(memory, MemoryLedger::open(program, ids, lowered.live_in));
-  MFSDP_LET(record, Engine(program, plan, lowered, memory).run());
+/// What the rank's kernels take alone.
+Nanos compute_alone(const StepRecord& record) {
+  return Nanos(record.compute) - Nanos(checked_narrow(record.lost / kOne));
+}
 
+/// The position of the representative that the others wait for most.
+std::size_t find_critical(Engine& engine) {
+  const auto weight = [&](std::size_t i) {
+    return std::pair(engine.waited_for()[i], compute_alone(engine.ranks()[i].record()));
+  };
+  std::size_t critical = 0;
+  for (std::size_t i = 1; i < engine.ranks().size(); ++i)
+    if (weight(i) > weight(critical)) critical = i;
+  return critical;
+}
+
+RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std::size_t reported) {
+  RankSummary summary;
+  summary.ranks = partition.ranks;
+  summary.simulated = std::ssize(partition.representatives);
+  summary.reported = partition.representatives[reported].rank;
+  summary.waited_for = Nanos(engine.waited_for()[reported]);
+  summary.compute_least = Nanos(kNever);
+  summary.compute_most = Nanos(-1);
+  Int128 compute_sum = 0;
+  Int128 waiting_sum = 0;
+  for (std::size_t i = 0; i < partition.representatives.size(); ++i) {
+    const Representative& one = partition.representatives[i];
+    const StepRecord& record = engine.ranks()[i].record();
+    const Nanos compute = compute_alone(record);
+    compute_sum += static_cast<Int128>(compute.value) * one.ranks;
+    waiting_sum += static_cast<Int128>(record.waiting) * one.ranks;
+    summary.compute_least = std::min(summary.compute_least, compute);
+    summary.waiting_most = std::max(summary.waiting_most, Nanos(record.waiting));
+    if (compute <= summary.compute_most) continue;
+    summary.compute_most = compute;
+    summary.slowest = one.rank;
+  }
+  summary.compute_mean = Nanos(checked_narrow(compute_sum / partition.ranks));
+  summary.waiting_mean = Nanos(checked_narrow(waiting_sum / partition.ranks));
+  return summary;
+}
+
+/// Of the rank that needs most memory.
+MemorySummary memory_of(const Plan& plan, std::vector<Rank>& ranks) {
+  Rank& most =
+      *std::ranges::max_element(ranks, {}, [](Rank& rank) { return rank.memory().peak(); });
+  MemorySummary memory;
+  memory.peak = most.memory().peak();
+  memory.peak_op = peak_op(plan, most.record().peak);
+  memory.categories = most.memory().peak_categories();
+  return memory;
+}
+
+/// Times of the rank are absolute and become relative to its C(1).
+void describe(const Program& program, const Plan& plan, const PlanIds& ids, Rank& rank,
+              Simulation& simulation) {
+  StepRecord& record = rank.record();
   const Nanos begin(record.begin);
   for (OpSpan& span : record.spans) {
     span.start -= begin;
@@ -120,26 +172,47 @@ Result<Simulation> simulate_checked(const Program& program, const Plan& plan,
     return std::tie(a.start, a.segment, a.instance, a.op) <
            std::tie(b.start, b.segment, b.instance, b.op);
   });
-
-  Simulation simulation;
   simulation.time = time_of(record);
-  simulation.traffic = traffic_of(program, plan, ids);
-  simulation.memory.peak = memory.peak();
-  simulation.memory.peak_op = peak_op(plan, record.peak);
-  simulation.memory.categories = memory.peak_categories();
   simulation.timeline = timeline_of(program, plan, ids, record.spans);
-  simulation.memory_timeline = memory.take_points();
+  simulation.memory_timeline = rank.memory().take_points();
   for (MemoryPoint& point : simulation.memory_timeline) point.at -= begin;
   simulation.exposed_units = exposed_of(program, record);
   simulation.spans = std::move(record.spans);
+}
+
+/// Which rank is to be reported is known only in the end, and to keep the times of every rank would
+/// take more memory than time: where there are several, the run is repeated for that one's.
+Result<Simulation> simulate_checked(const Program& program, const Plan& plan, const Prices& prices,
+                                    const RankVariation& variation) {
+  const PlanIds ids(program);
+  MFSDP_LET(partition, partition_ranks(program, variation));
+  MFSDP_LET(lowered, lower(program, plan, ids, prices));
+  MFSDP_LET(memory, MemoryLedger::open(program, ids, lowered.live_in));
+  const RankPlan common{.program = program, .plan = plan, .lowered = lowered};
+  std::optional<std::size_t> kept;
+  if (partition.representatives.size() == 1) kept = 0;
+  std::optional<Engine> engine(std::in_place, common, partition, memory, kept);
+  MFSDP_TRY(engine->run());
+
+  Simulation simulation;
+  const std::size_t reported = find_critical(*engine);
+  simulation.ranks = summarise_ranks(partition, *engine, reported);
+  simulation.memory = memory_of(plan, engine->ranks());
+  simulation.traffic = traffic_of(program, plan, ids);
+  if (!kept) {
+    engine.emplace(common, partition, memory, reported);
+    MFSDP_TRY(engine->run());
+  }
+  describe(program, plan, ids, engine->ranks()[reported], simulation);
   return simulation;
 }
 
 }  // namespace
 
-Result<Simulation> simulate(const Program& program, const Plan& plan, const Prices& prices) {
+Result<Simulation> simulate(const Program& program, const Plan& plan, const Prices& prices,
+                            const RankVariation& variation) {
   try {
-    return simulate_checked(program, plan, prices);
+    return simulate_checked(program, plan, prices, variation);
   } catch (const OverflowError& error) {
     return fail(plan.name, fmt::format("times or bytes out of range: {}", error.what()));
   }

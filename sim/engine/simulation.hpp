@@ -2,13 +2,22 @@
 //
 //   host     issues ops in plan order at no cost; a host_wait holds it back
 //   streams  run their ops in order; a wait holds its stream until its record has run
-//   kernels  run at (1 - sum of slowdowns of the collectives beside them), at least 1/4
+//   kernels  run at 1 - what the collectives beside them take, at least 1/4: SMs as long as they
+//            are there, memory traffic in proportion to how fast they go
 //   links    collectives that want more than a link has share it in proportion
+//   ranks    run the same plan and meet in collectives: one begins when its last rank has come to
+//            it, goes at the pace of its slowest rank's link, and ends on all ranks at once
+//
+// A rank that is early waits inside its launch, as NCCL's kernels do, which spin on their SMs: on
+// that rank the collective lasts from its launch on, counts as communication and slows kernels
+// beside it by its SMs, but moves no bytes, so it takes nothing from link and memory.
 //
 // Steps follow each other without a barrier, so a step has no natural start. Let C(k) be the time
 // when the last op of step k ends. The reported step is the second one, in the window
 // [C(1), C(2)); the third step runs ahead in it as far as the plan allows, as the second did in
 // the first. In steady state C(k + 1) - C(k) repeats, and every nanosecond belongs to one step.
+// With jitter there is no steady state: the second step is then one of many that may happen. C is
+// each rank's own.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +27,7 @@
 #include "core/plan/plan.hpp"
 #include "core/plan/result.hpp"
 #include "sim/engine/prices.hpp"
+#include "sim/engine/ranks.hpp"
 
 namespace mfsdp {
 
@@ -31,13 +41,37 @@ struct OpSpan {
   Nanos end;
 };
 
+/// What ranks have in common and how they differ in the second step.
+struct RankSummary {
+  std::int64_t ranks = 1;      ///< of the mesh
+  std::int64_t simulated = 1;  ///< of them: one of each class of ranks that behave alike
+  /// The rank that `Simulation` describes: the one that others wait for most; of equals the one
+  /// with most compute, and of those the first. Rank 0 where ranks do not differ.
+  std::int64_t reported = 0;
+  /// How it was chosen: the sum, over the collectives that it came to last, of the time since the
+  /// first rank came. Hidden waits and waits beside each other all count, so it may exceed the
+  /// step.
+  Nanos waited_for;
+  /// Compute less contention: what a rank's kernels take alone.
+  Nanos compute_least;
+  Nanos compute_mean;  ///< over the ranks of the mesh, rounded down
+  Nanos compute_most;
+  std::int64_t slowest = 0;  ///< the first rank with `compute_most`
+  /// The part of exposed communication that waits for other ranks. Early ranks lose more than that:
+  /// the launches that wait slow their kernels.
+  Nanos waiting_mean;
+  Nanos waiting_most;
+};
+
+/// Of the rank that `ranks` names, except where it says otherwise.
 struct Simulation {
   /// step = compute + exposed_communication + idle, exactly. Compute is the union of kernels and
   /// copies on streams of role compute; communication the union of collectives on all streams. The
   /// rates (tokens/s, FLOP/s, MFU) are left to the caller.
   TimeSummary time;
   TrafficSummary traffic;
-  /// Only `peak`, `peak_op` and `categories` are filled, for device pools and without `runtime`.
+  /// Only `peak`, `peak_op` and `categories` are filled, for device pools and without `runtime`;
+  /// of the first of the ranks whose peak is largest.
   MemorySummary memory;
   /// Kernels, collectives and copies by start. Of a repeated segment only instances 0 and 1.
   std::vector<OpTime> timeline;
@@ -49,14 +83,17 @@ struct Simulation {
   std::vector<ExposedUnit> exposed_units;
   /// All of the step when they are at most kMostSpans; else only instances 0 and 1 of a segment.
   std::vector<OpSpan> spans;
+  RankSummary ranks;
 };
 
 inline constexpr std::int64_t kMostSpans = 50'000;
 
 /// Simulates `plan`, one of the program's plans. Errors name the op: an id that does not resolve, a
 /// wait for a record that never ran, an acquire of a live buffer or release of a dead one, a group
-/// that does not close, a negative price, times beyond 2^63 ns.
+/// that does not close, a negative price, times beyond 2^63 ns; or a field of `variation`, as
+/// partition_ranks() states.
 [[nodiscard]] Result<Simulation> simulate(const Program& program, const Plan& plan,
-                                          const Prices& prices);
+                                          const Prices& prices,
+                                          const RankVariation& variation = {});
 
 }  // namespace mfsdp

@@ -28,7 +28,8 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh) {
         costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh));
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
-                           .slowdown = cost.slowdown,
+                           .occupancy = cost.occupancy,
+                           .traffic = cost.traffic,
                            .link = cost.link == LinkClass::network ? 1 : 0};
   };
   return {
@@ -104,13 +105,15 @@ ClusterSummary summarise(const Cluster& cluster) {
 
 }  // namespace
 
-Result<Prediction> predict(const Program& program, const CostModel& costs) {
+Result<Prediction> predict(const Program& program, const CostModel& costs,
+                           const RankVariation& variation) {
   const Plan* plan = program.find_plan(predicted_plan);
   if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", predicted_plan));
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(summary, summarise(program, *plan));
-    MFSDP_LET(simulation, simulate(program, *plan, prices_of(costs, program.config.mesh)));
+    MFSDP_LET(simulation,
+              simulate(program, *plan, prices_of(costs, program.config.mesh), variation));
     RunResult run;
     run.plan_hash = plan_hash(program);
     run.model_name = program.meta.model_name;

@@ -24,8 +24,10 @@ struct Prediction {
   Simulation simulation;
 };
 
-/// Simulates the program's train plan on a cluster of as many GPUs as its mesh. Who ran it, when
-/// and under which name is left to the caller.
-[[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs);
+/// Simulates the program's train plan on a cluster of as many GPUs as its mesh, whose ranks differ
+/// as `variation` says; `simulation.ranks` tells how much. Who ran it, when and under which name is
+/// left to the caller.
+[[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs,
+                                         const RankVariation& variation = {});
 
 }  // namespace mfsdp

@@ -1,7 +1,12 @@
 // Simulated op executions per second, on plans of a training step's shape.
 #include <benchmark/benchmark.h>
 
+#include <filesystem>
+
+#include "core/model/hf_config.hpp"
+#include "core/schedule/build.hpp"
 #include "sim/engine/critical_path.hpp"
+#include "sim/predict/predict.hpp"
 #include "tests/sim/timed_plan.hpp"
 
 namespace mfsdp {
@@ -15,7 +20,7 @@ void add_microbatch(Tiny& tiny, std::int64_t layers, int kernels) {
   for (const bool backward : {false, true})
     for (std::int64_t layer = 0; layer < layers; ++layer) {
       tiny.wait(kGather, 1, 1).acquire(kCompute, 0);
-      tiny.collective(kGather, 0, {.duration = 900'000, .latency = 20'000, .quarters = 1}, 0);
+      tiny.collective(kGather, 0, {.duration = 900'000, .latency = 20'000, .sms = 1}, 0);
       tiny.record(kGather, 0).wait(kCompute, 0);
       for (int i = 0; i < kernels; ++i) {
         tiny.acquire(kCompute, 1).kernel(101'000 + 1000 * i).release(kCompute, 1);
@@ -66,6 +71,35 @@ void find_critical_path(benchmark::State& state) {
   }
 }
 BENCHMARK(find_critical_path)->Args({32, 1})->Args({126, 1})->Unit(benchmark::kMillisecond);
+
+/// Llama-3-8B on H100; argument: dp_outer x dp_shard. Every rank by itself where it is asked for.
+void predict_llama(benchmark::State& state, const RankVariation& variation) {
+  const std::filesystem::path scenarios = MFSDP_SOURCE_DIR "/scenarios";
+  PlanConfig config;
+  config.model = load_model("llama3_8b", scenarios / "models")->shape;
+  config.mesh = {.dp_outer = state.range(0), .dp_shard = state.range(1)};
+  const auto program = build_program(config, {});
+  const auto gpu = load_gpu("h100", scenarios / "gpus");
+  const auto costs = make_cost_model(*make_cluster(*gpu, config.mesh.world_size(), 8));
+  for (auto _ : state) {
+    auto prediction = predict(*program, *costs, variation);
+    if (!prediction) state.SkipWithError(prediction.error().message().c_str());
+    benchmark::DoNotOptimize(prediction);
+  }
+}
+BENCHMARK_CAPTURE(predict_llama, alike, RankVariation{})
+    ->Args({1, 64})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(predict_llama, one_slow,
+                  RankVariation{.slow = {SlowRank{.rank = 5, .factor = {11, 10}}}})
+    ->Args({1, 512})
+    ->Args({64, 8})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(predict_llama, jitter, RankVariation{.jitter = {2, 100}})
+    ->Args({1, 64})
+    ->Args({1, 512})
+    ->Args({64, 8})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace mfsdp

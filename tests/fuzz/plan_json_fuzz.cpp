@@ -34,7 +34,7 @@ Prices equal_prices() {
   return {.kernel = [](const Kernel&) { return price; },
           .collective =
               [](const Collective&, const Communicator&) {
-                return CollectivePrice{.duration = price, .latency = Nanos(100), .slowdown = 1000};
+                return CollectivePrice{.duration = price, .latency = Nanos(100), .occupancy = 1000};
               },
           .copy = [](const Copy&) { return price; }};
 }
@@ -46,7 +46,8 @@ Prices stated_prices() {
               [](const Collective& op, const Communicator& communicator) {
                 return CollectivePrice{.duration = Nanos(op.count),
                                        .latency = Nanos(op.count / 8),
-                                       .slowdown = kOne / 3,
+                                       .occupancy = kOne / 8,
+                                       .traffic = kOne / 3,
                                        .link = communicator.purpose == "outer" ? 1 : 0};
               },
           .copy = [](const Copy& op) { return Nanos(op.input.offset); }};

@@ -31,6 +31,7 @@ TEST(CriticalPath, GoesThroughTheGatherThatIsLongerThanTheKernelBesideIt) {
   const CriticalPath path = path_of(tiny);
   EXPECT_THAT(names_of(path), ElementsAre("all_gather", "two"));
   EXPECT_EQ(path.length, Nanos(110));
+  EXPECT_EQ(path.before_step, Nanos(0));
   EXPECT_EQ(path.bounding_unit, "b");
   ASSERT_EQ(path.by_unit.size(), 2U);
   EXPECT_EQ(path.by_unit[0].time, Nanos(60));
@@ -61,6 +62,30 @@ TEST(CriticalPath, CountsAGroupOnce) {
   tiny.collective(kGather, 0, {.duration = 50, .latency = 20});
   tiny.op(kGather, "end", GroupEnd{CommunicatorId(0)});
   EXPECT_EQ(path_of(tiny).length, Nanos(130));  // 80 + 30 + 20
+}
+
+TEST(CriticalPath, SaysWhatOfItRanBeforeTheStep) {
+  // The gather of 30 runs under the kernel of 50 that ends the step before, from -50 to -20; the
+  // kernel of 100 waits for it and for its own stream: 30 + 100 + 50, longer than the step by 30.
+  Tiny tiny;
+  tiny.segment("only").wait(kGather, 0, 1).collective(kGather, 0, {.duration = 30});
+  tiny.record(kGather, 1).wait(kCompute, 1).kernel(100, "forward").record(kCompute, 0);
+  tiny.segment("optimizer").kernel(50, "update");
+  const CriticalPath path = path_of(tiny);
+  EXPECT_THAT(names_of(path), ElementsAre("all_gather", "forward", "update"));
+  EXPECT_EQ(path.length, Nanos(180));
+  EXPECT_EQ(path.before_step, Nanos(30));
+}
+
+TEST(CriticalPath, CountsOnlyTheTimeBeforeTheStepOfAnOpThatReachesIntoIt) {
+  // As above with a gather of 70: it runs from -50 to 20.
+  Tiny tiny;
+  tiny.segment("only").wait(kGather, 0, 1).collective(kGather, 0, {.duration = 70});
+  tiny.record(kGather, 1).wait(kCompute, 1).kernel(100, "forward").record(kCompute, 0);
+  tiny.segment("optimizer").kernel(50, "update");
+  const CriticalPath path = path_of(tiny);
+  EXPECT_EQ(path.length, Nanos(220));
+  EXPECT_EQ(path.before_step, Nanos(50));
 }
 
 TEST(CriticalPath, RepeatedSegmentsCountEachInstance) {

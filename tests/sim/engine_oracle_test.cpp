@@ -19,17 +19,20 @@ __extension__ using Int128 = __int128;
 
 struct Node {
   const Op* op = nullptr;
+  std::size_t rank = 0;
   std::int64_t step = 0;
   std::uint32_t segment = 0;
   std::uint32_t index = 0;
   std::int64_t instance = 0;
   std::vector<std::size_t> after;  // nodes that must be done before it starts
+  std::vector<std::size_t> peers;  // of a collective: that of each rank of its group, its own too
   Int128 left = 0;                 // 2^-20 ns
   std::int64_t start = -1;
   std::int64_t end = -1;
 
   [[nodiscard]] bool started() const { return start >= 0; }
   [[nodiscard]] bool done() const { return end >= 0; }
+  [[nodiscard]] bool running() const { return started() && !done(); }
 };
 
 std::int64_t duration_of(const Op& op) {
@@ -80,92 +83,171 @@ std::vector<Node> unroll(const Plan& plan, std::int64_t steps) {
   return nodes;
 }
 
+bool meet(std::size_t a, std::size_t b, const Communicator& communicator, const Mesh& mesh) {
+  const auto shards = static_cast<std::size_t>(mesh.dp_shard);
+  const bool across_outer = std::ranges::count(communicator.axes, Axis::dp_outer) > 0;
+  const bool across_shard = std::ranges::count(communicator.axes, Axis::dp_shard) > 0;
+  return (across_outer || a / shards == b / shards) && (across_shard || a % shards == b % shards);
+}
+
+/// The nodes of all ranks, rank after rank; kernels take `factors[rank]` quarters of their time.
+std::vector<Node> unroll(const Program& program, const std::vector<std::int64_t>& factors) {
+  const std::vector<Node> one = unroll(program.plans.front(), 3);
+  std::vector<Node> all;
+  for (std::size_t rank = 0; rank < factors.size(); ++rank)
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      Node node = one[i];
+      node.rank = rank;
+      for (std::size_t& before : node.after) before += rank * one.size();
+      if (std::holds_alternative<Kernel>(node.op->body)) node.left = node.left * factors[rank] / 4;
+      if (const auto* c = std::get_if<Collective>(&node.op->body))
+        for (std::size_t other = 0; other < factors.size(); ++other)
+          if (meet(rank, other, program.communicators[c->communicator.value], program.config.mesh))
+            node.peers.push_back(other * one.size() + i);
+      all.push_back(std::move(node));
+    }
+  return all;
+}
+
+/// One rank's second step.
 struct Expected {
+  std::int64_t begin = -1;
+  std::int64_t end = -1;
   std::int64_t compute = 0;
   std::int64_t communication = 0;
   std::int64_t exposed = 0;
-  std::int64_t step = 0;
+  std::int64_t waiting = 0;
+  std::int64_t waited_for = 0;
   Int128 lost = 0;
-  std::vector<Node> nodes;
-  std::int64_t begin = 0;
+
+  [[nodiscard]] std::int64_t compute_alone() const {
+    return compute - static_cast<std::int64_t>(lost / kOne);
+  }
 };
 
-/// Starts and ends whatever can at this time.
-void settle(std::vector<Node>& nodes, std::int64_t now) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (Node& node : nodes) {
-      if (!node.started() &&
-          std::ranges::all_of(node.after, [&](std::size_t i) { return nodes[i].done(); })) {
-        node.start = now;
-        changed = true;
+class Oracle {
+ public:
+  Oracle(const Program& program, const std::vector<std::int64_t>& factors)
+      : program_(program), ranks(factors.size()), nodes(unroll(program, factors)) {}
+
+  void run() {
+    for (std::int64_t now = 0;; ++now) {
+      settle(now);
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank].begin < 0 && step_done(rank, 0)) ranks[rank].begin = now;
+        if (ranks[rank].end < 0 && step_done(rank, 1)) ranks[rank].end = now;
       }
-      if (node.started() && !node.done() && node.left <= 0) {
-        node.end = now;
-        changed = true;
+      if (std::ranges::all_of(ranks, [](const Expected& r) { return r.end >= 0; })) break;
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank) account(rank);
+      std::vector<std::int64_t> rates;
+      for (const Node& node : nodes) rates.push_back(node.running() ? rate_of(node) : 0);
+      for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i].left -= rates[i];
+    }
+    for (const Node& node : nodes) {
+      if (node.step != 1 || node.peers.empty()) continue;
+      std::int64_t first = node.start;
+      std::int64_t last = node.start;
+      for (const std::size_t peer : node.peers) {
+        first = std::min(first, nodes[peer].start);
+        last = std::max(last, nodes[peer].start);
       }
+      if (node.start == last) ranks[node.rank].waited_for += last - first;
     }
   }
-}
 
-Expected run(const Plan& plan, const Program& program) {
-  Expected expected;
-  std::vector<Node> nodes = unroll(plan, 3);
-  const Prices prices = test::tiny_prices();
-  const auto step_done = [&](std::int64_t step) {
-    return std::ranges::all_of(nodes, [&](const Node& n) {
-      return n.step != step || n.done() || std::holds_alternative<HostWait>(n.op->body);
-    });
-  };
-  std::int64_t now = 0;
-  for (bool in_window = false;; ++now) {
-    settle(nodes, now);
-    if (!in_window && step_done(0)) {
-      in_window = true;
-      expected.begin = now;
-    }
-    if (step_done(1)) break;
-    std::int64_t lost = 0;
-    std::map<int, std::int64_t> demand;
-    const auto running = [](const Node& n) { return n.started() && !n.done(); };
-    const auto price = [&](const Collective& c) {
-      return prices.collective(c, program.communicators[c.communicator.value]);
-    };
-    const auto demand_of = [](const CollectivePrice& p) {
-      return (p.duration.value - p.latency.value) * kOne / p.duration.value;
-    };
-    for (const Node& node : nodes)
-      if (const auto* c = std::get_if<Collective>(&node.op->body); c != nullptr && running(node)) {
-        lost += price(*c).slowdown;
-        demand[price(*c).link] += demand_of(price(*c));
-      }
-    bool computes = false;
-    bool communicates = false;
-    for (Node& node : nodes) {
-      if (!running(node)) continue;
-      std::int64_t rate = kOne;
-      if (const auto* c = std::get_if<Collective>(&node.op->body)) {
-        communicates = true;
-        const std::int64_t wanted = demand[price(*c).link];
-        if (wanted > kOne) rate = kOne * kOne / wanted;
-      } else if (!std::holds_alternative<HostWait>(node.op->body)) {
-        if (std::holds_alternative<Kernel>(node.op->body)) rate = std::max(kOne - lost, kOne / 4);
-        if (node.op->stream.value == test::kCompute) {
-          computes = true;
-          if (in_window) expected.lost += kOne - rate;
+ private:
+  const Program& program_;
+
+ public:
+  std::vector<Expected> ranks;
+  std::vector<Node> nodes;
+
+ private:
+  [[nodiscard]] bool waits(const Node& node) const {
+    return std::ranges::any_of(node.peers, [&](std::size_t i) { return !nodes[i].started(); });
+  }
+
+  /// Starts and ends whatever can at this time.
+  void settle(std::int64_t now) {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Node& node : nodes) {
+        if (!node.started() &&
+            std::ranges::all_of(node.after, [&](std::size_t i) { return nodes[i].done(); })) {
+          node.start = now;
+          changed = true;
+        }
+        if (node.running() && node.left <= 0 && !waits(node)) {
+          node.end = now;
+          changed = true;
         }
       }
-      node.left -= rate;
     }
-    if (!in_window) continue;
-    ++expected.step;
-    expected.compute += computes ? 1 : 0;
-    expected.communication += communicates ? 1 : 0;
-    expected.exposed += communicates && !computes ? 1 : 0;
   }
-  expected.nodes = std::move(nodes);
-  return expected;
-}
+
+  [[nodiscard]] bool step_done(std::size_t rank, std::int64_t step) const {
+    return std::ranges::all_of(nodes, [&](const Node& n) {
+      return n.rank != rank || n.step != step || n.done() ||
+             std::holds_alternative<HostWait>(n.op->body);
+    });
+  }
+
+  [[nodiscard]] CollectivePrice price(const Node& node) const {
+    const auto& collective = std::get<Collective>(node.op->body);
+    return test::tiny_prices().collective(collective,
+                                          program_.communicators[collective.communicator.value]);
+  }
+
+  [[nodiscard]] std::int64_t link_rate(std::size_t rank, int link) const {
+    std::int64_t demand = 0;
+    for (const Node& n : nodes) {
+      if (n.rank != rank || !n.running() || n.peers.empty() || waits(n)) continue;
+      const CollectivePrice p = price(n);
+      if (p.link == link) demand += (p.duration.value - p.latency.value) * kOne / p.duration.value;
+    }
+    return demand > kOne ? kOne * kOne / demand : kOne;
+  }
+
+  [[nodiscard]] std::int64_t rate_of(const Node& node) const {
+    if (std::holds_alternative<Kernel>(node.op->body)) {
+      std::int64_t lost = 0;
+      for (const Node& n : nodes)
+        if (n.rank == node.rank && n.running() && !n.peers.empty())
+          lost += price(n).occupancy + price(n).traffic * rate_of(n) / kOne;
+      return std::max(kOne - lost, kOne / 4);
+    }
+    if (node.peers.empty()) return kOne;
+    if (waits(node)) return 0;
+    std::int64_t rate = kOne;
+    for (const std::size_t peer : node.peers)
+      rate = std::min(rate, link_rate(nodes[peer].rank, price(node).link));
+    return rate;
+  }
+
+  /// Of the nanosecond that begins.
+  void account(std::size_t rank) {
+    Expected& sum = ranks[rank];
+    if (sum.begin < 0 || sum.end >= 0) return;
+    bool computes = false;
+    bool communicates = false;
+    bool waiting = false;
+    for (const Node& node : nodes) {
+      if (node.rank != rank || !node.running()) continue;
+      if (!node.peers.empty()) {
+        communicates = true;
+        waiting |= waits(node);
+      } else if (!std::holds_alternative<HostWait>(node.op->body) &&
+                 node.op->stream.value == test::kCompute) {
+        computes = true;
+        sum.lost += kOne - rate_of(node);
+      }
+    }
+    sum.compute += computes ? 1 : 0;
+    sum.communication += communicates ? 1 : 0;
+    sum.exposed += communicates && !computes ? 1 : 0;
+    sum.waiting += waiting && !computes ? 1 : 0;
+  }
+};
 
 /// Uniform in [low, high], for small cases too.
 template <class T>
@@ -188,7 +270,8 @@ void add_random_op(Tiny& tiny) {
     tiny.collective(stream, pick(0U, 2U),
                     {.duration = duration,
                      .latency = pick<std::int64_t>(0, duration),
-                     .quarters = pick<std::int64_t>(0, 2)});
+                     .sms = pick<std::int64_t>(0, 2),
+                     .memory = pick<std::int64_t>(0, 2)});
   } else if (choice == 14) {
     tiny.copy(pick<std::int64_t>(0, 9), stream);
   } else {
@@ -208,36 +291,87 @@ Tiny random_program() {
   return tiny;
 }
 
-RC_GTEST_PROP(EngineOracle, AgreesToTheNanosecond, ()) {
-  Tiny tiny = random_program();
-  const auto result = test::simulate(tiny);
-  RC_ASSERT(result.has_value());
-  const Expected expected = run(tiny.plan(), tiny.program);
-  const TimeSummary& time = result->time;
+/// The simulation's rank, and what it says of all ranks, beside the oracle's.
+void compare(const Simulation& simulation, const Oracle& oracle) {
+  const auto reported = static_cast<std::size_t>(simulation.ranks.reported);
+  RC_ASSERT(reported < oracle.ranks.size());
+  const Expected& expected = oracle.ranks[reported];
+  const TimeSummary& time = simulation.time;
   RC_ASSERT(time.step == time.compute + time.exposed_communication + time.idle);
-  RC_ASSERT(time.step.value == expected.step);
+  RC_ASSERT(time.step.value == expected.end - expected.begin);
   RC_ASSERT(time.compute.value == expected.compute);
   RC_ASSERT(time.communication.value == expected.communication);
   RC_ASSERT(time.exposed_communication.value == expected.exposed);
   RC_ASSERT(time.contention.value == static_cast<std::int64_t>(expected.lost / kOne));
   std::size_t timed = 0;
-  for (const Node& node : expected.nodes) {
+  for (const Node& node : oracle.nodes) {
     const OpKind kind = node.op->kind();
-    if (node.step != 1 ||
+    if (node.rank != reported || node.step != 1 ||
         (kind != OpKind::kernel && kind != OpKind::collective && kind != OpKind::copy))
       continue;
     ++timed;
-    const auto span = std::ranges::find_if(result->spans, [&](const OpSpan& s) {
+    const auto span = std::ranges::find_if(simulation.spans, [&](const OpSpan& s) {
       return s.segment == node.segment && s.op == node.index && s.instance == node.instance;
     });
-    RC_ASSERT(span != result->spans.end());
+    RC_ASSERT(span != simulation.spans.end());
     RC_ASSERT(span->start.value == node.start - expected.begin);
     RC_ASSERT(span->end.value == node.end - expected.begin);
   }
-  RC_ASSERT(result->spans.size() == timed);
+  RC_ASSERT(simulation.spans.size() == timed);
   std::int64_t exposed = 0;
-  for (const ExposedUnit& unit : result->exposed_units) exposed += unit.exposed.value;
+  for (const ExposedUnit& unit : simulation.exposed_units) exposed += unit.exposed.value;
   RC_ASSERT(exposed == time.exposed_communication.value);
+}
+
+void compare(const RankSummary& summary, const std::vector<Expected>& ranks) {
+  std::int64_t compute = 0;
+  std::int64_t waiting = 0;
+  for (const Expected& rank : ranks) {
+    compute += rank.compute_alone();
+    waiting += rank.waiting;
+  }
+  const auto [least, most] = std::ranges::minmax(ranks, {}, &Expected::compute_alone);
+  const auto count = std::ssize(ranks);
+  RC_ASSERT(summary.ranks == count);
+  RC_ASSERT(summary.compute_least.value == least.compute_alone());
+  RC_ASSERT(summary.compute_most.value == most.compute_alone());
+  RC_ASSERT(summary.compute_mean.value == compute / count);
+  RC_ASSERT(ranks[static_cast<std::size_t>(summary.slowest)].compute_alone() ==
+            most.compute_alone());
+  RC_ASSERT(summary.waiting_mean.value == waiting / count);
+  RC_ASSERT(summary.waiting_most.value == std::ranges::max(ranks, {}, &Expected::waiting).waiting);
+  RC_ASSERT(summary.waited_for.value ==
+            ranks[static_cast<std::size_t>(summary.reported)].waited_for);
+  RC_ASSERT(summary.waited_for.value ==
+            std::ranges::max(ranks, {}, &Expected::waited_for).waited_for);
+}
+
+RC_GTEST_PROP(EngineOracle, AgreesToTheNanosecond, ()) {
+  Tiny tiny = random_program();
+  const auto result = test::simulate(tiny);
+  RC_ASSERT(result.has_value());
+  Oracle oracle(tiny.program, {4});
+  oracle.run();
+  compare(*result, oracle);
+  compare(result->ranks, oracle.ranks);
+}
+
+RC_GTEST_PROP(EngineOracle, AgreesOnSeveralRanks, ()) {
+  Tiny tiny = random_program();
+  tiny.mesh(pick<std::int64_t>(1, 2), pick<std::int64_t>(1, 3));
+  RankVariation variation;
+  variation.by_rank = pick(0, 1) == 1;
+  std::vector<std::int64_t> factors;
+  for (std::int64_t rank = 0; rank < tiny.program.config.mesh.world_size(); ++rank) {
+    factors.push_back(pick(0, 2) == 0 ? pick<std::int64_t>(1, 12) : 4);
+    variation.slow.push_back({.rank = rank, .factor = {factors.back(), 4}});
+  }
+  const auto result = test::simulate(tiny, variation);
+  RC_ASSERT(result.has_value());
+  Oracle oracle(tiny.program, factors);
+  oracle.run();
+  compare(*result, oracle);
+  compare(result->ranks, oracle.ranks);
 }
 
 RC_GTEST_PROP(EngineOracle, IsDeterministic, ()) {

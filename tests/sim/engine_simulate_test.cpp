@@ -140,15 +140,31 @@ TEST(Simulate, HostWaitHoldsBackWhatIsIssuedAfterIt) {
 
 TEST(Simulate, CollectivesSlowTheKernelsBesideThem) {
   Tiny tiny = gated();
-  tiny.collective(kGather, 0, {.duration = 100, .quarters = 1}).kernel(100);
+  tiny.collective(kGather, 0, {.duration = 100, .sms = 1}).kernel(100);
   // 100 ns at 3/4 do 75; the last 25 run alone.
   EXPECT_EQ(summary(simulate(tiny)),
             "step 125 compute 125 communication 100 exposed 0 idle 0 contention 25");
 }
 
+TEST(Simulate, CollectivesThatShareALinkShareTheirMemoryTraffic) {
+  // Two collectives of 100 on one link: both at half speed until 200. Their traffic, 1/4 of a
+  // kernel's speed each, is halved with it: 200 ns at 3/4 do 150 of the kernel, 50 are left.
+  Tiny tiny = gated();
+  tiny.collective(kGather, 0, {.duration = 100, .memory = 1});
+  tiny.collective(kScatter, 1, {.duration = 100, .memory = 1}).kernel(200);
+  EXPECT_EQ(summary(simulate(tiny)),
+            "step 250 compute 250 communication 200 exposed 0 idle 0 contention 50");
+  // Their SMs are taken at any speed: 200 ns at 1/2 do 100.
+  Tiny sms = gated();
+  sms.collective(kGather, 0, {.duration = 100, .sms = 1});
+  sms.collective(kScatter, 1, {.duration = 100, .sms = 1}).kernel(200);
+  EXPECT_EQ(summary(simulate(sms)),
+            "step 300 compute 300 communication 200 exposed 0 idle 0 contention 100");
+}
+
 TEST(Simulate, KernelsKeepAQuarterOfTheirSpeed) {
   Tiny tiny = gated();
-  tiny.collective(kGather, 0, {.duration = 40, .quarters = 4}).kernel(20);
+  tiny.collective(kGather, 0, {.duration = 40, .sms = 4}).kernel(20);
   // 40 ns at 1/4 do 10; 10 more alone.
   EXPECT_EQ(summary(simulate(tiny)),
             "step 50 compute 50 communication 40 exposed 0 idle 0 contention 30");

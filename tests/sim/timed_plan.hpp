@@ -14,11 +14,12 @@ inline constexpr std::uint32_t kGather = 1;
 inline constexpr std::uint32_t kScatter = 2;
 inline constexpr std::uint32_t kCopyOut = 3;
 
-/// A collective's price. Slowdown in quarters of a kernel's speed.
+/// A collective's price. What kernels lose for its SMs and its memory traffic in quarters.
 struct Cost {
   std::int64_t duration = 0;
   std::int64_t latency = 0;
-  std::int64_t quarters = 0;
+  std::int64_t sms = 0;
+  std::int64_t memory = 0;
 };
 
 /// Builds one plan, "train", op by op. Communicators: 0 "all_gather" and 1 "reduce_scatter" inside
@@ -63,6 +64,16 @@ class Tiny {
     program.plans.push_back(std::move(train));
   }
 
+  /// Puts the plan on a mesh of that shape: communicators 0 and 1 span dp_shard, 2 dp_outer.
+  Tiny& mesh(std::int64_t dp_outer, std::int64_t dp_shard) {
+    program.config.mesh = {.dp_outer = dp_outer, .dp_shard = dp_shard};
+    for (Communicator& communicator : program.communicators) {
+      const bool outer = communicator.purpose == "outer";
+      communicator.axes = {outer ? Axis::dp_outer : Axis::dp_shard};
+      communicator.size = outer ? dp_outer : dp_shard;
+    }
+    return *this;
+  }
   Tiny& segment(const std::string& name, std::int64_t repeat = 1) {
     Segment segment;
     segment.name = name;
@@ -99,7 +110,7 @@ class Tiny {
     body.communicator = CommunicatorId(communicator);
     body.count = cost.duration;
     body.input.offset = cost.latency;
-    body.output.offset = cost.quarters;
+    body.output.offset = cost.sms + 256 * cost.memory;
     op(stream, std::string(to_string(kind)), std::move(body));
     if (unit) plan().segments.back().ops.back().unit = UnitId(*unit);
     return *this;
@@ -149,15 +160,16 @@ inline Prices tiny_prices() {
     CollectivePrice price;
     price.duration = Nanos(collective.count);
     price.latency = Nanos(collective.input.offset);
-    price.slowdown = collective.output.offset * kOne / 4;
+    price.occupancy = collective.output.offset % 256 * kOne / 4;
+    price.traffic = collective.output.offset / 256 * kOne / 4;
     price.link = communicator.purpose == "outer" ? 1 : 0;
     return price;
   };
   return prices;
 }
 
-inline Result<Simulation> simulate(Tiny& tiny) {
-  return mfsdp::simulate(tiny.program, tiny.plan(), tiny_prices());
+inline Result<Simulation> simulate(Tiny& tiny, const RankVariation& variation = {}) {
+  return mfsdp::simulate(tiny.program, tiny.plan(), tiny_prices(), variation);
 }
 
 }  // namespace mfsdp::test

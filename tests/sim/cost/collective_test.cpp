@@ -180,8 +180,9 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   const Query query = any_query();
   const CollectiveCost cost = model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks});
   RC_ASSERT(cost.latency <= cost.duration);
-  RC_ASSERT(cost.slowdown >= 0);
-  RC_ASSERT(cost.slowdown < kSlowdownUnit);
+  RC_ASSERT(cost.occupancy >= 0);
+  RC_ASSERT(cost.traffic >= 0);
+  RC_ASSERT(cost.occupancy + cost.traffic < kSlowdownUnit);
 }
 
 }  // namespace
