@@ -19,12 +19,6 @@ constexpr double kNetworkShareGather = 0.86;
 constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
 constexpr BytesPerNano kUnlimited = 1e12;
 
-// Contention, fitted on one measurement on 8 H200: twelve 8192 x 28672 x 4096 GEMMs take 33.15 ms
-// alone and 35.33 ms beside four all-gathers of 436 MB that take 4.83 ms alone. Meanwhile the GEMMs
-// lose (35.33 - 33.15) / 4.83 = 0.451 of their speed. 24 of 132 SMs are 0.182 of it. The gathers
-// move 4 * 2 * 7/8 * 436 MB = 3.05 GB through memory in 4.83 ms, 632 GB/s or 0.149 of what a copy
-// sustains; the remaining 0.269 is 1.8 times that.
-constexpr double kMemoryContention = 1.8;
 
 double column(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
@@ -184,15 +178,12 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
   return time;
 }
 
-std::int64_t CollectiveModel::occupancy() const {
-  const Gpu& gpu = cluster_.gpu;
-  const double sms = static_cast<double>(gpu.collective_sms) / static_cast<double>(gpu.sms);
-  return std::llround(sms * static_cast<double>(kSlowdownUnit));
-}
-
-std::int64_t CollectiveModel::traffic(double bytes, double duration_ns) const {
-  const double memory = bytes / std::max(1.0, duration_ns) / cluster_.gpu.copy_bandwidth();
-  return std::llround(kMemoryContention * memory * static_cast<double>(kSlowdownUnit));
+Contention CollectiveModel::beside_kernels(double bytes, double duration_ns) const {
+  return contention(cluster_.gpu,
+                    {.transport = Transport::ring,
+                     .blocks = static_cast<double>(cluster_.gpu.collective_sms),
+                     .bytes = bytes,
+                     .duration_ns = std::max(1.0, duration_ns)});
 }
 
 CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) const {
@@ -202,8 +193,7 @@ CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) co
   const double ns = launch + 2 * bytes / gpu.copy_bandwidth();
   return CollectiveCost{.duration = to_nanos(ns),
                         .latency = to_nanos(launch),
-                        .occupancy = occupancy(),
-                        .traffic = traffic(2 * bytes, ns),
+                        .contention = beside_kernels(2 * bytes, ns),
                         .link = LinkClass::node};
 }
 
@@ -219,8 +209,7 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
   return CollectiveCost{.duration = to_nanos(time.total_ns),
                         .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-                        .occupancy = occupancy(),
-                        .traffic = traffic(moved, time.total_ns),
+                        .contention = beside_kernels(moved, time.total_ns),
                         .link = local ? LinkClass::node : LinkClass::network};
 }
 

@@ -9,6 +9,7 @@
 #include "core/base/quantity.hpp"
 #include "core/plan/op.hpp"
 #include "sim/cost/monotone.hpp"
+#include "sim/cost/contention.hpp"
 #include "sim/cost/nccl.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
@@ -24,14 +25,10 @@ struct CommunicatorShape {
   std::int64_t spacing = 1;
 };
 
-/// What kernels lose beside collectives is in parts of this.
-inline constexpr std::int64_t kSlowdownUnit = 1 << 20;
-
 struct CollectiveCost {
   Nanos duration;
   Nanos latency;               ///< part of the duration in which the link is idle
-  std::int64_t occupancy = 0;  ///< what a kernel beside it loses: for its SMs
-  std::int64_t traffic = 0;    ///< and for its memory traffic, on average over the duration
+  Contention contention;  ///< what it and kernels beside it lose to each other
   LinkClass link = LinkClass::node;
 
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
@@ -63,8 +60,7 @@ class CollectiveModel {
   [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
   [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, const Span& span) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
-  [[nodiscard]] std::int64_t occupancy() const;
-  [[nodiscard]] std::int64_t traffic(double bytes, double duration_ns) const;
+  [[nodiscard]] Contention beside_kernels(double bytes, double duration_ns) const;
 
   Cluster cluster_;
   Routes routes_;

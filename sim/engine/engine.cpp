@@ -90,13 +90,17 @@ void Engine::share() {
   touched_.clear();
 }
 
-/// A link serves all that is on it in proportion; the collective goes at its slowest rank's pace.
+/// A link serves all that is on it in proportion, and kernels beside a collective slow it; it goes
+/// at its slowest rank's pace.
 void Engine::share_link(std::uint32_t group) {
   const std::vector<std::uint32_t>& members = partition_.groups[group];
-  const int link = ranks_[members.front()].collective(group).launch->link;
-  std::int64_t demand = 0;
-  for (const std::uint32_t i : members) demand = std::max(demand, ranks_[i].demand(link));
-  const std::int64_t rate = demand <= kOne ? kOne : std::max<std::int64_t>(kOne * kOne / demand, 1);
+  const Launch& launch = *ranks_[members.front()].collective(group).launch;
+  std::int64_t slow = kOne;  // times as long as alone
+  for (const std::uint32_t i : members) {
+    slow = std::max(slow, ranks_[i].demand(launch.link));
+    if (ranks_[i].computes()) slow = std::max(slow, launch.drag);
+  }
+  const std::int64_t rate = std::max<std::int64_t>(kOne * kOne / slow, 1);
   if (rate == meetings_[group].rate) return;
   meetings_[group].rate = rate;
   for (const std::uint32_t i : members) {

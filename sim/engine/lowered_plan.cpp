@@ -180,6 +180,7 @@ class Lowering {
     open.bandwidth = checked_add(open.bandwidth, price.duration.value - price.latency.value);
     open.latency = std::max(open.latency, price.latency.value);
     open.launch.occupancy = std::clamp<std::int64_t>(price.occupancy, open.launch.occupancy, kOne);
+    open.launch.drag = std::max(open.launch.drag, price.drag);
     open.launch.traffic = std::clamp<std::int64_t>(price.traffic, open.launch.traffic, kOne);
     open.launch.link = price.link;
     open.launch.members.push_back(static_cast<std::uint32_t>(i));

@@ -29,6 +29,7 @@ struct Launch {
   std::uint32_t communicator = 0;  ///< position in the program
   std::int64_t occupancy = 0;      ///< as CollectivePrice has it; of a group, its members' largest
   std::int64_t traffic = 0;
+  std::int64_t drag = kOne;
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
   std::uint32_t unit = 0;              ///< position in the program's units, or their number

@@ -21,6 +21,9 @@ struct CollectivePrice {
   /// rate in proportion, so none while it waits. An average over `duration`: the engine knows no
   /// phase of latency, it spreads that over the collective, as it does its demand on the link.
   std::int64_t traffic = 0;
+  /// How many times as long it takes while a rank of its group computes, of kOne; at least kOne. It
+  /// is the slack of a shared link as well: the slower of the two decides.
+  std::int64_t drag = kOne;
   int link = 0;  ///< 0 inside a node, 1 network; collectives of one link share it
 };
 

@@ -94,7 +94,17 @@ Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::ui
     MFSDP_TRY(advance_stream(ready_[next], arrived));
   ready_.clear();
   finish();
+  note_computing(affected);
   return {};
+}
+
+/// Collectives run slower beside kernels.
+void Rank::note_computing(std::vector<std::uint32_t>& affected) {
+  const bool computes = running_.computes();
+  if (computes == computes_) return;
+  computes_ = computes;
+  for (const Running& op : running_.ops())
+    if (op.is_collective() && !op.waits) affected.push_back(op.group);
 }
 
 /// Runs the stream's entries until one takes time or has to wait.

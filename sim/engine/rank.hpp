@@ -53,8 +53,8 @@ class Rank {
        MemoryLedger memory, bool keeps_times);
 
   /// Ends the ops that are due, then moves each stream that can to its next op that takes time or
-  /// has to wait. Appends the groups of the collectives that have come up, and of those that shared
-  /// a link with one that ended. Where there are none, goes on with the next ends before `until`.
+  /// has to wait. Appends the groups of the collectives that have come up, and of those whose rate
+  /// may change: one that shared their link has ended, or the rank begins or stops to compute. Where there are none, goes on with the next ends before `until`.
   Result<void> run(std::int64_t now, std::int64_t until, std::vector<std::uint32_t>& arrived,
                    std::vector<std::uint32_t>& affected);
   /// All ranks of the group are there: its collective begins. Appends the groups that share its
@@ -67,6 +67,8 @@ class Rank {
   /// The group's collective, which is there.
   [[nodiscard]] const Running& collective(std::uint32_t group) { return running_.of_group(group); }
   [[nodiscard]] std::int64_t demand(int link) const { return running_.demand(link); }
+  /// Whether kernels or copies of a compute stream run.
+  [[nodiscard]] bool computes() const { return computes_; }
   /// Whether an op runs that does not wait for other ranks.
   [[nodiscard]] bool runs() const;
   [[nodiscard]] std::int64_t now() const { return now_; }
@@ -116,6 +118,7 @@ class Rank {
   void pass(std::uint32_t stream);
   void pass_time(std::int64_t now);
   void affect(int link, std::vector<std::uint32_t>& affected) const;
+  void note_computing(std::vector<std::uint32_t>& affected);
   void account(std::int64_t time);
   [[nodiscard]] std::uint32_t exposed_unit() const;
   void keep_spans(const Running& op);
@@ -140,6 +143,7 @@ class Rank {
   std::vector<std::uint32_t> ready_;      // streams to advance at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step
+  bool computes_ = false;
   bool finished_ = false;
   StepRecord record_;
 };

@@ -38,6 +38,10 @@ std::int64_t RunningOps::demand(int link) const {
   return demand;
 }
 
+bool RunningOps::computes() const {
+  return std::ranges::any_of(ops_, [](const Running& op) { return op.is_there && op.computes; });
+}
+
 Running& RunningOps::of_group(std::uint32_t group) {
   return *std::ranges::find_if(
       ops_, [&](const Running& op) { return op.is_collective() && op.group == group; });

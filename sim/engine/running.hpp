@@ -66,6 +66,8 @@ class RunningOps {
   [[nodiscard]] std::int64_t demand(int link) const;
   /// The collective of that group, which is there.
   [[nodiscard]] Running& of_group(std::uint32_t group);
+  /// Whether an op that computes is there.
+  [[nodiscard]] bool computes() const;
   /// Sets the rates of kernels and copies after a start, an end or another rate of a collective.
   void share(std::int64_t now);
   /// Removes those that end by then and returns their streams, ascending.

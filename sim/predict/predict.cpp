@@ -22,14 +22,15 @@ namespace {
 
 /// The engine's questions, answered by the cost model, which must outlive them.
 Prices prices_of(const CostModel& costs, const Mesh& mesh) {
-  static_assert(kOne == kSlowdownUnit);
+  static_assert(kOne == kContentionUnit);
   const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
     const CollectiveCost cost =
         costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh));
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
-                           .occupancy = cost.occupancy,
-                           .traffic = cost.traffic,
+                           .occupancy = cost.contention.occupancy,
+                           .traffic = cost.contention.traffic,
+                           .drag = cost.contention.drag,
                            .link = cost.link == LinkClass::network ? 1 : 0};
   };
   return {

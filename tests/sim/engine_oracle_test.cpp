@@ -219,9 +219,19 @@ class Oracle {
     if (node.peers.empty()) return kOne;
     if (waits(node)) return 0;
     std::int64_t rate = kOne;
-    for (const std::size_t peer : node.peers)
+    for (const std::size_t peer : node.peers) {
       rate = std::min(rate, link_rate(nodes[peer].rank, price(node).link));
+      if (computes(nodes[peer].rank)) rate = std::min(rate, kOne * kOne / price(node).drag);
+    }
     return rate;
+  }
+
+  [[nodiscard]] bool computes(std::size_t rank) const {
+    return std::ranges::any_of(nodes, [&](const Node& n) {
+      return n.rank == rank && n.running() && n.peers.empty() &&
+             !std::holds_alternative<HostWait>(n.op->body) &&
+             n.op->stream.value == test::kCompute;
+    });
   }
 
   /// Of the nanosecond that begins.
@@ -271,7 +281,8 @@ void add_random_op(Tiny& tiny) {
                     {.duration = duration,
                      .latency = pick<std::int64_t>(0, duration),
                      .sms = pick<std::int64_t>(0, 2),
-                     .memory = pick<std::int64_t>(0, 2)});
+                     .memory = pick<std::int64_t>(0, 2),
+                     .drag = pick<std::int64_t>(0, 3)});
   } else if (choice == 14) {
     tiny.copy(pick<std::int64_t>(0, 9), stream);
   } else {

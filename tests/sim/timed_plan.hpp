@@ -14,12 +14,14 @@ inline constexpr std::uint32_t kGather = 1;
 inline constexpr std::uint32_t kScatter = 2;
 inline constexpr std::uint32_t kCopyOut = 3;
 
-/// A collective's price. What kernels lose for its SMs and its memory traffic in quarters.
+/// A collective's price. What kernels lose for its SMs and its memory traffic in quarters, what it
+/// takes longer beside them too.
 struct Cost {
   std::int64_t duration = 0;
   std::int64_t latency = 0;
   std::int64_t sms = 0;
   std::int64_t memory = 0;
+  std::int64_t drag = 0;
 };
 
 /// Builds one plan, "train", op by op. Communicators: 0 "all_gather" and 1 "reduce_scatter" inside
@@ -161,7 +163,8 @@ inline Prices tiny_prices() {
     price.duration = Nanos(collective.count);
     price.latency = Nanos(collective.input.offset);
     price.occupancy = collective.output.offset % 256 * kOne / 4;
-    price.traffic = collective.output.offset / 256 * kOne / 4;
+    price.traffic = collective.output.offset / 256 % 256 * kOne / 4;
+    price.drag = kOne + collective.output.offset / 65536 * kOne / 4;
     price.link = communicator.purpose == "outer" ? 1 : 0;
     return price;
   };
