@@ -31,11 +31,6 @@ struct FidelityRow {
 /// scenarios/fidelity that are absent are left out. The tables are the H200's.
 [[nodiscard]] Result<std::vector<FidelityRow>> fidelity(const std::filesystem::path& scenarios);
 
-/// Extra milliseconds that a row of h200_overlap.csv ("ag_default") adds to the GEMMs of the row
-/// `none`, as priced; nothing for rows whose collective the model does not describe.
-[[nodiscard]] std::optional<double> contention_increment_ms(const CostModel& costs,
-                                                            std::string_view row);
-
 /// Parts of fidelity(), one file of data each.
 [[nodiscard]] Result<std::vector<FidelityRow>> contention_fidelity(
     const std::filesystem::path& scenarios);

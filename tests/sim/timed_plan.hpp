@@ -112,7 +112,7 @@ class Tiny {
     body.communicator = CommunicatorId(communicator);
     body.count = cost.duration;
     body.input.offset = cost.latency;
-    body.output.offset = cost.sms + 256 * cost.memory;
+    body.output.offset = cost.sms + 256 * cost.memory + 65536 * cost.drag;
     op(stream, std::string(to_string(kind)), std::move(body));
     if (unit) plan().segments.back().ops.back().unit = UnitId(*unit);
     return *this;

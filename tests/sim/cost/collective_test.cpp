@@ -180,9 +180,10 @@ RC_GTEST_PROP(CollectiveProperty, PartsAreWithinTheWhole, ()) {
   const Query query = any_query();
   const CollectiveCost cost = model.cost(query.kind, Bytes(query.bytes), {.ranks = query.ranks});
   RC_ASSERT(cost.latency <= cost.duration);
-  RC_ASSERT(cost.occupancy >= 0);
-  RC_ASSERT(cost.traffic >= 0);
-  RC_ASSERT(cost.occupancy + cost.traffic < kSlowdownUnit);
+  RC_ASSERT(cost.contention.occupancy >= 0);
+  RC_ASSERT(cost.contention.traffic >= 0);
+  RC_ASSERT(cost.contention.occupancy + cost.contention.traffic < kContentionUnit);
+  RC_ASSERT(cost.contention.drag >= kContentionUnit);
 }
 
 }  // namespace
