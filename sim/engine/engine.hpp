@@ -1,8 +1,8 @@
 // The event loop: simulates ranks together, from the first step to the end of the last second one.
 //
 // It goes in rounds. In each, the ranks with an op that ends now end it and move their streams on;
-// then the collectives begin whose last launch has come up, and rates change. So what one rank does
-// at some time does not depend on what order others are looked at in.
+// then the collectives begin whose last launch has come up, and rates change. So what a rank does
+// does not depend on the order in which ranks are looked at.
 #pragma once
 
 #include <cstdint>
@@ -75,11 +75,11 @@ class Engine {
   std::vector<std::int64_t> waited_for_;
 
   // Of one round:
-  std::vector<std::uint32_t> due_;      // ranks with an op that ends now
-  std::vector<std::uint32_t> arrived_;  // groups whose launch has come up on a rank
-  std::vector<std::uint32_t> affected_;
-  Marked groups_;   // those whose collective may change its rate
-  Marked touched_;  // ranks whose next end may change
+  std::vector<std::uint32_t> due_;       // ranks with an op that ends now
+  std::vector<std::uint32_t> arrived_;   // groups whose launch has come up, once for each rank
+  std::vector<std::uint32_t> affected_;  // groups beside whose collective one began or ended
+  Marked groups_;                        // the same, each once
+  Marked touched_;                       // ranks whose next end may change
 };
 
 }  // namespace mfsdp

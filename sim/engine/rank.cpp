@@ -80,7 +80,7 @@ Result<void> Rank::run(std::int64_t now, std::int64_t until, std::vector<std::ui
   while (true) {
     pass_time(now);
     MFSDP_TRY(step(arrived, affected));
-    if (finished_ || !arrived.empty() || !affected.empty()) return {};
+    if (now >= until || finished_ || !arrived.empty() || !affected.empty()) return {};
     now = share();
     if (now >= until) return {};
   }

@@ -128,7 +128,6 @@ RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std:
   summary.reported = partition.representatives[reported].rank;
   summary.waited_for = Nanos(engine.waited_for()[reported]);
   summary.compute_least = Nanos(kNever);
-  summary.compute_most = Nanos(-1);
   Int128 compute_sum = 0;
   Int128 waiting_sum = 0;
   for (std::size_t i = 0; i < partition.representatives.size(); ++i) {
@@ -139,7 +138,7 @@ RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std:
     waiting_sum += static_cast<Int128>(record.waiting) * one.ranks;
     summary.compute_least = std::min(summary.compute_least, compute);
     summary.waiting_most = std::max(summary.waiting_most, Nanos(record.waiting));
-    if (compute <= summary.compute_most) continue;
+    if (i > 0 && compute <= summary.compute_most) continue;
     summary.compute_most = compute;
     summary.slowest = one.rank;
   }
