@@ -16,6 +16,7 @@
 #include "sim/tool/find_run.hpp"
 #include "sim/tool/one_run.hpp"
 #include "sim/tool/sweep_run.hpp"
+#include "sim/tool/trust_run.hpp"
 
 namespace {
 
@@ -36,6 +37,8 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
     session.out << table;
     return ExitCode::good;
   }
+  if (options.fidelity) return run_fidelity(options, session);
+  if (!options.calibrate.empty()) return run_calibrate(options, session);
   if (options.find) return run_find(sweep, options, session);
   if (!sweep.axes.empty()) return run_sweep(sweep, options, session);
   return run_one(options, session);

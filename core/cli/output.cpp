@@ -120,6 +120,8 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_memory(fields, run.memory);
   add_time(fields, run);
   for (Field& field : numerics_fields(run.config)) fields.push_back(std::move(field));
+  fields.push_back({"trust", run.trust.tier});
+  fields.push_back({"step_error", fmt::format("{}", run.trust.step_error)});
   return fields;
 }
 

@@ -156,6 +156,25 @@ void add_time(Screen& screen, const RunResult& run) {
                           format_percent(time.mfu)));
 }
 
+void add_ranks(Screen& screen, const RankReport& ranks) {
+  screen.line("Ranks", Colour::bold,
+              fmt::format("  {}, {} simulated; rank {} is slowest: {} of kernels, mean {}; others "
+                          "wait {}",
+                          format_count(ranks.ranks), format_count(ranks.simulated), ranks.slowest,
+                          format_duration(ranks.compute_most), format_duration(ranks.compute_mean),
+                          format_duration(ranks.waiting_mean)));
+}
+
+void add_training(Screen& screen, const TrainingEstimate& training) {
+  constexpr double seconds_a_day = 86400;
+  std::string text = fmt::format("  {} tokens in {} days, {} GPU-hours",
+                                 format_real(static_cast<double>(training.tokens), 0),
+                                 format_real(training.seconds / seconds_a_day, 1),
+                                 format_real(training.gpu_hours, 0));
+  if (training.cost) text += ", cost " + format_real(*training.cost, 0);
+  screen.line("Train", Colour::bold, text);
+}
+
 void add_communication(Screen& screen, const RunResult& run) {
   const TimeSummary& time = run.time;
   if (time.communication.value == 0) {
@@ -181,10 +200,12 @@ void add_communication(Screen& screen, const RunResult& run) {
 std::string calibration_text(const std::string& calibration) {
   if (calibration == "measured") return "measured (sustained rates)";
   if (calibration == "datasheet") return "datasheet (never measured)";
+  if (calibration == "anchored") return "anchored (a measured run)";
   return calibration;
 }
 
 void add_footer(Screen& screen, const RunResult& run, const std::string& stored) {
+  if (!run.trust.text.empty()) screen.line(run.trust.text, Colour::dim);
   screen.line(fmt::format("{} {}: engine {}; calibration {}; cost model {}",
                           run.source.empty() ? "run" : run.source, run.version, run.engine,
                           calibration_text(run.calibration), run.cost_model_version),
@@ -205,6 +226,8 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
   screen.blank();
   add_time(screen, run);
   add_communication(screen, run);
+  if (run.ranks) add_ranks(screen, *run.ranks);
+  if (run.training) add_training(screen, *run.training);
   screen.blank();
   add_footer(screen, run, stored);
   return screen.text();

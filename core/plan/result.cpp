@@ -149,6 +149,15 @@ Json training_object(const TrainingEstimate& training) {
   return object;
 }
 
+Json ranks_object(const RankReport& ranks) {
+  return {{"ranks", ranks.ranks},
+          {"simulated", ranks.simulated},
+          {"slowest", ranks.slowest},
+          {"compute_mean_ns", ranks.compute_mean.value},
+          {"compute_most_ns", ranks.compute_most.value},
+          {"waiting_mean_ns", ranks.waiting_mean.value}};
+}
+
 Json steps_array(const std::vector<StepResult>& steps) {
   Json array = Json::array();
   for (const StepResult& step : steps)
@@ -186,6 +195,11 @@ Json result_object(const RunResult& result) {
                    {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
                    {"all_reduce_bytes", result.traffic.all_reduce.value}}},
                  {"source", result.source}};
+  if (!result.trust.tier.empty())
+    object["trust"] = {{"tier", result.trust.tier},
+                       {"step_error", finite(result.trust.step_error)},
+                       {"text", result.trust.text}};
+  if (result.ranks) object["ranks"] = ranks_object(*result.ranks);
   if (result.training) object["training"] = training_object(*result.training);
   if (result.source == "measured" || !result.steps.empty())
     object["steps"] = steps_array(result.steps);

@@ -111,6 +111,23 @@ struct TrainingEstimate {
   std::optional<double> cost;  ///< in the currency of the price; none where none was given
 };
 
+/// How far the predicted step can be trusted. Not stored beyond `calibration`.
+struct TrustSummary {
+  std::string tier;       ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
+  double step_error = 0;  ///< expected, a fraction of the step
+  std::string text;       ///< tier, error and where it is from
+};
+
+/// Ranks that differ from each other. Not stored.
+struct RankReport {
+  std::int64_t ranks = 0;
+  std::int64_t simulated = 0;  ///< one of each class of ranks that behave alike
+  std::int64_t slowest = 0;
+  Nanos compute_mean;  ///< of a rank's kernels alone
+  Nanos compute_most;  ///< the slowest rank's
+  Nanos waiting_mean;  ///< exposed: for other ranks
+};
+
 struct RunResult {
   std::string tool;
   std::string version;
@@ -123,13 +140,15 @@ struct RunResult {
   PlanConfig config;
   ClusterSummary cluster;
   std::string engine = "mfsdp";  ///< whose kernels and allocator this describes
-  std::string calibration;       ///< "measured" or "datasheet"
+  std::string calibration;       ///< "measured", "datasheet" or "anchored"
   std::string cost_model_version;
   std::string source;  ///< "simulated" or "measured"
   PlanSummary plan;
   MemorySummary memory;
   TimeSummary time;
   TrafficSummary traffic;
+  TrustSummary trust;
+  std::optional<RankReport> ranks;           ///< where ranks differ
   std::optional<TrainingEstimate> training;  ///< where it was asked for
   std::vector<StepResult> steps;
   std::vector<ExposedUnit> exposed_units;  ///< largest first

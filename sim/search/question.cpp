@@ -4,6 +4,20 @@
 
 namespace mfsdp {
 
+namespace {
+
+std::optional<RankReport> report_of(const RankSummary& ranks) {
+  if (ranks.simulated == 1) return std::nullopt;
+  return RankReport{.ranks = ranks.ranks,
+                    .simulated = ranks.simulated,
+                    .slowest = ranks.slowest,
+                    .compute_mean = ranks.compute_mean,
+                    .compute_most = ranks.compute_most,
+                    .waiting_mean = ranks.waiting_mean};
+}
+
+}  // namespace
+
 Footprint footprint(const Program& program, const Gpu& gpu) {
   const Bytes runtime = runtime_bytes(gpu, std::ssize(program.communicators));
   Footprint footprint{.allocated = runtime, .least = runtime};
@@ -27,10 +41,17 @@ Result<std::shared_ptr<const Program>> program_of(const Question& question) {
 
 Result<Prediction> answer(const Question& question) {
   MFSDP_LET(program, program_of(question));
-  MFSDP_LET(prediction, predict(*program, *question.costs));
+  MFSDP_LET(prediction, predict(*program, *question.costs, question.variation));
   MemorySummary& memory = prediction.run.memory;
   memory.headroom -= question.reserve;
   memory.fits = fits(memory.allocated, question);
+  RunResult& run = prediction.run;
+  const Trust trust = trust_of(*question.costs, question.errors, run.time, question.anchor);
+  run.calibration = trust.calibration;
+  run.trust = {.tier = std::string(tier_text(trust.tier)),
+               .step_error = trust.expected_step_error,
+               .text = trust.text};
+  run.ranks = report_of(prediction.simulation.ranks);
   return std::move(prediction);
 }
 

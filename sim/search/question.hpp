@@ -2,12 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <optional>
 
 #include "core/base/error.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/plan.hpp"
+#include "sim/calibrate/anchor.hpp"
+#include "sim/calibrate/trust.hpp"
 #include "sim/cost/cost_model.hpp"
+#include "sim/engine/ranks.hpp"
 #include "sim/predict/predict.hpp"
 
 namespace mfsdp {
@@ -17,6 +20,9 @@ struct Question {
   Meta meta;                               ///< of the program that is built
   std::shared_ptr<const Program> program;  ///< instead of building one; may be null
   std::shared_ptr<const CostModel> costs;  ///< of a cluster with as many GPUs as the mesh
+  PriceErrors errors;                      ///< of those costs
+  std::optional<Anchor> anchor;            ///< that has scaled them
+  RankVariation variation;                 ///< how ranks differ
   Bytes reserve;                           ///< memory to keep free; part of whether it fits
 };
 
@@ -36,7 +42,8 @@ struct Footprint {
 /// The program that is asked about, built where none was given.
 [[nodiscard]] Result<std::shared_ptr<const Program>> program_of(const Question& question);
 
-/// As predict(), with `fits` and `headroom` after the reserve.
+/// As predict(), with `fits` and `headroom` after the reserve, with trust, and with what ranks differ
+/// in where they do.
 [[nodiscard]] Result<Prediction> answer(const Question& question);
 
 }  // namespace mfsdp

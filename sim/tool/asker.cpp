@@ -36,6 +36,16 @@ bool gpus_are_chosen(const SimOptions& options) {
          contains(options.given, "--world-size");
 }
 
+RankVariation variation_of(const SimOptions& options) {
+  RankVariation variation{.jitter = options.jitter,
+                          .slow = {},
+                          .seed = static_cast<std::uint64_t>(options.seed),
+                          .by_rank = options.by_rank};
+  for (const SlowRankFlag& slow : options.slow_ranks)
+    variation.slow.push_back({.rank = slow.rank, .factor = slow.factor});
+  return variation;
+}
+
 Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
   if (const auto* bytes = std::get_if<Bytes>(&reserve)) return *bytes;
   const auto& part = std::get<Rational>(reserve);
@@ -45,17 +55,31 @@ Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
 
 }  // namespace
 
-Result<std::shared_ptr<const CostModel>> Asker::costs(const SimOptions& options,
-                                                      std::int64_t gpus) {
+Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus) {
   const CommonOptions& common = options.common;
   std::optional<std::pair<std::int64_t, std::int64_t>> network;
   if (options.network_gbps) network.emplace(options.network_gbps->num, options.network_gbps->den);
   const Machine machine{common.gpu, common.cluster.value_or(""), gpus, common.gpus_per_node,
                         network};
-  if (const auto known = costs_.find(machine); known != costs_.end()) return known->second;
-  MFSDP_LET(cluster, cluster_of(options, gpus, session_.scenarios / "gpus"));
+  if (const auto known = priced_.find(machine); known != priced_.end()) return known->second;
+  const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
+  MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
+  MFSDP_LET(tables, load_cost_tables(cluster.gpu.tables));
   MFSDP_LET(costs, make_cost_model(cluster));
-  return costs_[machine] = std::make_shared<const CostModel>(std::move(costs));
+  Priced priced{.costs = nullptr, .errors = price_errors(tables, cluster), .anchor = {}};
+  if (options.anchor) {
+    const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
+      SimOptions measured = options;
+      if (!common.cluster) measured.common.gpus_per_node = per_node;
+      MFSDP_LET(machine_of_run, cluster_of(measured, count, gpus_dir));
+      return make_cost_model(machine_of_run);
+    };
+    MFSDP_LET(anchor, load_anchor(*options.anchor, costs_of));
+    costs = costs.scaled(anchor.kernel_factor, anchor.collective_factor);
+    priced.anchor = anchor;
+  }
+  priced.costs = std::make_shared<const CostModel>(std::move(costs));
+  return priced_[machine] = std::move(priced);
 }
 
 Result<Gpu> Asker::gpu(const SimOptions& options) {
@@ -119,9 +143,12 @@ Result<Question> Asker::question(const SimOptions& options) {
     question.meta = {
         .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   }
-  MFSDP_LET(prices, costs(options, question.config.mesh.world_size()));
-  question.costs = prices;
-  question.reserve = reserve_of(options.reserve, prices->cluster().gpu);
+  MFSDP_LET(prices, priced(options, question.config.mesh.world_size()));
+  question.costs = prices.costs;
+  question.errors = prices.errors;
+  question.anchor = prices.anchor;
+  question.variation = variation_of(options);
+  question.reserve = reserve_of(options.reserve, prices.costs->cluster().gpu);
   return question;
 }
 

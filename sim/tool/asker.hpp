@@ -33,14 +33,20 @@ class Asker {
   using Machine = std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
                              std::optional<std::pair<std::int64_t, std::int64_t>>>;
 
-  Result<std::shared_ptr<const CostModel>> costs(const SimOptions& options, std::int64_t gpus);
+  struct Priced {
+    std::shared_ptr<const CostModel> costs;
+    PriceErrors errors;
+    std::optional<Anchor> anchor;
+  };
+
+  Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
   Result<std::shared_ptr<const Program>> plan(const std::string& path);
   Result<const NamedModel*> model(const std::string& name);
 
   Session session_;
   std::map<std::string, NamedModel> models_;
   std::map<std::string, std::shared_ptr<const Program>> plans_;
-  std::map<Machine, std::shared_ptr<const CostModel>> costs_;
+  std::map<Machine, Priced> priced_;
 };
 
 }  // namespace mfsdp

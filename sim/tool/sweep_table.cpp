@@ -69,6 +69,23 @@ std::string counts_of(const std::vector<SweepRow>& rows) {
   return text + ".";
 }
 
+/// A line for each tier of trust among the rows: its largest expected error, with the reason.
+std::vector<std::string> tiers_of(const std::vector<SweepRow>& rows) {
+  std::vector<TrustSummary> worst;
+  for (const SweepRow& row : rows) {
+    if (!row.run) continue;
+    const TrustSummary& trust = row.run->trust;
+    const auto same = std::ranges::find(worst, trust.tier, &TrustSummary::tier);
+    if (same == worst.end())
+      worst.push_back(trust);
+    else if (trust.step_error > same->step_error)
+      *same = trust;
+  }
+  std::vector<std::string> lines;
+  for (const TrustSummary& trust : worst) lines.push_back(trust.text);
+  return lines;
+}
+
 }  // namespace
 
 std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
@@ -127,9 +144,11 @@ std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, O
   text += "\n" + counts_of(rows) + "\n* no other row that fits needs less memory and is as fast.\n";
   const auto first =
       std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
-  if (first != rows.end())
-    text += fmt::format("simulated {}: calibration {}; cost model {}; {}\n", first->run->version,
-                        first->run->calibration, first->run->cost_model_version, stored);
+  if (first != rows.end()) {
+    for (const std::string& tier : tiers_of(rows)) text += tier + "\n";
+    text += fmt::format("simulated {}: cost model {}; {}\n", first->run->version,
+                        first->run->cost_model_version, stored);
+  }
   return text;
 }
 

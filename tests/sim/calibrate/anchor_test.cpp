@@ -118,7 +118,7 @@ TEST(Scaled, MultipliesKernelsAndCollectives) {
   };
   EXPECT_EQ(ns(gather(scaled).duration), 3 * ns(gather(model).duration));
   EXPECT_EQ(ns(gather(scaled).latency), 3 * ns(gather(model).latency));
-  EXPECT_EQ(gather(scaled).slowdown, gather(model).slowdown);
+  EXPECT_EQ(gather(scaled).contention, gather(model).contention);
   EXPECT_EQ(scaled.copy(CopyKind::h2d, Bytes(1 << 26)), model.copy(CopyKind::h2d, Bytes(1 << 26)));
 }
 

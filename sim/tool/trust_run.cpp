@@ -1,0 +1,93 @@
+#include "sim/tool/trust_run.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/cli/path_check.hpp"
+#include "core/cli/table.hpp"
+#include "sim/calibrate/calibrate.hpp"
+#include "sim/calibrate/fidelity.hpp"
+#include "sim/calibrate/trust.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Table table_of(const std::vector<FidelityRow>& rows) {
+  std::vector<std::vector<std::string>> cells = fidelity_cells(rows);
+  Table table;
+  for (std::size_t column = 0; column < cells.front().size(); ++column)
+    table.columns.push_back({cells.front()[column], column >= 2 && column <= 5 ? Align::right
+                                                                               : Align::left});
+  table.rows.assign(cells.begin() + 1, cells.end());
+  return table;
+}
+
+std::string one_line(const std::string& json) { return Json::parse(json).dump() + "\n"; }
+
+std::string calibration_json(const Calibration& calibration) {
+  Json object = {{"schema", "mfsdp.calibration/1"}};
+  Json values = Json::array();
+  for (const FittedValue& value : calibration.values)
+    values.push_back({{"key", value.key},
+                      {"value", value.value},
+                      {"base", value.base},
+                      {"source", value.source}});
+  object["values"] = std::move(values);
+  object["errors"] = Json::parse(fidelity_json(calibration.errors))["rows"];
+  object["notes"] = calibration.notes;
+  Json files = Json::array();
+  for (const OutputFile& file : calibration.files) files.push_back(file.path.string());
+  object["files"] = std::move(files);
+  return object.dump(2) + "\n";
+}
+
+std::string calibration_output(const Calibration& calibration, OutputFormat format) {
+  switch (format) {
+    case OutputFormat::json: return calibration_json(calibration);
+    case OutputFormat::jsonl: return one_line(calibration_json(calibration));
+    case OutputFormat::csv: return fidelity_csv(calibration.errors);
+    case OutputFormat::md: return render_markdown_table(table_of(calibration.errors));
+    case OutputFormat::text: break;
+  }
+  return calibration_text(calibration);
+}
+
+}  // namespace
+
+Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session) {
+  MFSDP_LET(rows, fidelity(session.scenarios));
+  switch (options.common.output) {
+    case OutputFormat::text:
+      session.out << render_table(table_of(rows)) << "\n" << memory_trust_text() << "\n";
+      break;
+    case OutputFormat::md: session.out << render_markdown_table(table_of(rows)); break;
+    case OutputFormat::csv: session.out << fidelity_csv(rows); break;
+    case OutputFormat::json: session.out << fidelity_json(rows); break;
+    case OutputFormat::jsonl: session.out << one_line(fidelity_json(rows)); break;
+  }
+  return ExitCode::good;
+}
+
+Result<ExitCode> run_calibrate(const SimOptions& options, const Session& session) {
+  const CommonOptions& common = options.common;
+  const std::string stem = std::filesystem::path(common.gpu).stem().string();
+  const std::string output = options.calibrate_out.value_or(stem + "_calibrated.toml");
+  ToolFiles files{.read = {}, .written = {{"--calibrate-out", output}}};
+  for (const std::string& file : options.calibrate) files.read.push_back({"--calibrate", file});
+  MFSDP_TRY(check_paths(common, session.scenarios, files));
+  MFSDP_LET(calibration, calibrate({.files = {options.calibrate.begin(), options.calibrate.end()},
+                                    .gpu = common.gpu,
+                                    .gpus_dir = session.scenarios / "gpus",
+                                    .output = output,
+                                    .domain = common.gpus_per_node}));
+  MFSDP_TRY(write_calibration(calibration));
+  session.out << calibration_output(calibration, common.output);
+  return ExitCode::good;
+}
+
+}  // namespace mfsdp

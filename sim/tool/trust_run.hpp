@@ -1,0 +1,17 @@
+// --fidelity and --calibrate: how good the prices are, and how to make them better.
+#pragma once
+
+#include "core/base/error.hpp"
+#include "core/cli/exit_code.hpp"
+#include "core/cli/sim_options.hpp"
+#include "sim/tool/session.hpp"
+
+namespace mfsdp {
+
+/// All measurements there are, against the model.
+[[nodiscard]] Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session);
+
+/// Fits the files of --calibrate and writes --calibrate-out, GPU_calibrated.toml by default.
+[[nodiscard]] Result<ExitCode> run_calibrate(const SimOptions& options, const Session& session);
+
+}  // namespace mfsdp
