@@ -84,8 +84,9 @@ Result<std::vector<CollectiveRow>> complete_table(std::span<const TimeCurve> cur
     for (const auto& point : curve.points) sizes.insert(point.bytes);
   }
   if (sizes.size() < 2)
-    return fail("--calibrate", "the collectives have one size; expected two or more, to tell "
-                               "latency from bandwidth");
+    return fail("--calibrate",
+                "the collectives have one size; expected two or more, to tell "
+                "latency from bandwidth");
   std::vector<CollectiveRow> rows;
   for (const std::int64_t count : all_ranks) {
     for (const double bytes : sizes) {

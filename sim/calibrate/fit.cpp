@@ -20,7 +20,8 @@ struct Line {
 double worst_error(std::span<const CopySample> samples, const Line& line) {
   double worst = 0;
   for (const CopySample& sample : samples)
-    worst = std::max(worst, std::abs((line.launch_ns + sample.bytes / line.bandwidth) / sample.ns - 1));
+    worst =
+        std::max(worst, std::abs((line.launch_ns + sample.bytes / line.bandwidth) / sample.ns - 1));
   return worst;
 }
 
@@ -126,10 +127,10 @@ Nic refine(const NetworkProblem& problem, Nic best) {
     for (bool better = true; better;) {
       better = false;
       const double latency_step = std::max(100.0, best.latency_ns * (step - 1));
-      for (const Nic& next :
-           {Nic{best.bandwidth * step, best.latency_ns}, Nic{best.bandwidth / step, best.latency_ns},
-            Nic{best.bandwidth, best.latency_ns + latency_step},
-            Nic{best.bandwidth, std::max(0.0, best.latency_ns - latency_step)}}) {
+      for (const Nic& next : {Nic{best.bandwidth * step, best.latency_ns},
+                              Nic{best.bandwidth / step, best.latency_ns},
+                              Nic{best.bandwidth, best.latency_ns + latency_step},
+                              Nic{best.bandwidth, std::max(0.0, best.latency_ns - latency_step)}}) {
         const double loss = problem.loss(next);
         if (!(loss < least * (1 - 1e-9))) continue;
         best = next;
