@@ -75,6 +75,8 @@ Result<MeasuredRun> read_run(std::string_view content, const std::string& where)
   MFSDP_LET(model, member(document, "/model", where));
   MFSDP_LET(configuration, member(document, "/config", where));
   MFSDP_LET(config, config_from_json(model.dump(), configuration.dump(), where));
+  if (const auto valid = validate(config); !valid)
+    return fail(where + ": config", valid.error().message());
   MFSDP_LET(step, integer(document, "/time/step_ns", where));
   MFSDP_LET(compute, integer(document, "/time/compute_ns", where));
   MFSDP_LET(exposed, integer(document, "/time/exposed_communication_ns", where));

@@ -178,9 +178,7 @@ void note_device(Draft& draft) {
   }
 }
 
-}  // namespace
-
-Result<Calibration> calibrate(const CalibrationRequest& request) {
+Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   MFSDP_LET(data, read_measurements(request.files));
   MFSDP_LET(base, load_gpu(request.gpu, request.gpus_dir));
   MFSDP_LET(tables, load_cost_tables(base.tables));
@@ -211,6 +209,20 @@ Result<Calibration> calibrate(const CalibrationRequest& request) {
   draft.result.gpu = std::move(read_back);
   draft.result.gpu.name = request.output.stem().string();
   return std::move(draft.result);
+}
+
+}  // namespace
+
+Result<Calibration> calibrate(const CalibrationRequest& request) {
+  constexpr std::int64_t kMostDomain = 65536;
+  if (request.domain && (*request.domain < 1 || *request.domain > kMostDomain))
+    return fail("--calibrate",
+                fmt::format("a domain of {} GPUs; expected 1 to {}", *request.domain, kMostDomain));
+  try {
+    return calibrate_checked(request);
+  } catch (const OverflowError& error) {
+    return fail("--calibrate", std::string("sizes or times are too large: ") + error.what());
+  }
 }
 
 }  // namespace mfsdp

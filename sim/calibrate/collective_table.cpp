@@ -53,8 +53,8 @@ double cell(std::span<const TimeCurve> curves, CollectiveKind kind, double bytes
 
 std::vector<TimeCurve> curves_of(std::span<const CollectiveSample> samples) {
   std::vector<CollectiveSample> sorted(samples.begin(), samples.end());
-  std::ranges::stable_sort(sorted, {}, [](const CollectiveSample& sample) {
-    return std::tuple(sample.ranks, sample.kind, sample.bytes);
+  std::ranges::sort(sorted, {}, [](const CollectiveSample& sample) {
+    return std::tuple(sample.ranks, sample.kind, sample.bytes, sample.ns);
   });
   std::vector<TimeCurve> curves;
   double same = 0;

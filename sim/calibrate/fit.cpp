@@ -101,6 +101,9 @@ class NetworkProblem {
   /// Large and small messages weigh the same as a group: bandwidth follows from the former, latency
   /// from the latter, however many of each there are.
   [[nodiscard]] double loss(const Nic& nic) const {
+    constexpr double kLeast = 0.01;  // GB/s that a cluster file may say
+    constexpr double kMost = 1e6;
+    if (!(nic.bandwidth >= kLeast && nic.bandwidth <= kMost)) return 1e300;
     std::array<double, 2> sum{};
     std::array<double, 2> count{};
     const std::vector<double> all = ratios(nic);

@@ -100,7 +100,7 @@ class Reader {
   }
 
   Result<void> comment(std::string_view text, const Words& words) {
-    if (text.find("Collective test starting") != text.npos) {
+    if (text.find("Collective test starting") != std::string_view::npos) {
       MFSDP_TRY(check_closed());
       name_benchmark(text);
       announced_ = true;
@@ -113,8 +113,9 @@ class Reader {
     if (has(words, "devices") && has(words, "Using")) forget_devices();
     if (words.size() > 1 && words[1] == "Rank") return device(words);
     if (has(words, "(B)")) return units(words);
-    if (text.find("Out of bounds values") != text.npos && columns_) return bounds(words);
-    if (text.find("Avg bus bandwidth") != text.npos && columns_) return close(words);
+    if (text.find("Out of bounds values") != std::string_view::npos && columns_)
+      return bounds(words);
+    if (text.find("Avg bus bandwidth") != std::string_view::npos && columns_) return close(words);
     return {};
   }
 

@@ -194,6 +194,11 @@ TEST_F(Calibrate, RefusesRunsThatDoNotBelongTogether) {
   EXPECT_EQ(error(request({gemm, gemm})),
             "--calibrate: a shape of GEMM is measured twice; give each once");
   EXPECT_THAT(error(request({gemm}, "h1000")), HasSubstr("unknown GPU \"h1000\""));
+  CalibrationRequest none = request({kData / "all_reduce_16_h100.txt"});
+  none.domain = 0;
+  EXPECT_EQ(error(none), "--calibrate: a domain of 0 GPUs; expected 1 to 65536");
+  none.domain = 5;
+  EXPECT_THAT(error(none), HasSubstr("16 ranks do not fill domains of 5 GPUs"));
 }
 
 TEST_F(Calibrate, WritesAllFilesOrNone) {
