@@ -25,15 +25,14 @@ constexpr double kMostFactor = 4;
 Result<Json> member(const Json& document, std::string_view pointer, const std::string& where) {
   const Json::json_pointer path{std::string(pointer)};
   if (!document.is_object() || !document.contains(path))
-    return fail(where, fmt::format("{} is missing; expected a result of --output json",
-                                   pointer.substr(1)));
+    return fail(
+        where, fmt::format("{} is missing; expected a result of --output json", pointer.substr(1)));
   return document.at(path);
 }
 
 Result<std::string> text(const Json& document, std::string_view pointer, const std::string& where) {
   MFSDP_LET(value, member(document, pointer, where));
-  if (!value.is_string())
-    return fail(where, fmt::format("{}: expected text", pointer.substr(1)));
+  if (!value.is_string()) return fail(where, fmt::format("{}: expected text", pointer.substr(1)));
   return value.get<std::string>();
 }
 
@@ -60,8 +59,8 @@ Result<MeasuredRun> read_run(std::string_view content, const std::string& where)
   MFSDP_LET(document, parse_json(content, where));
   MFSDP_LET(schema, text(document, "/schema", where));
   if (schema != kResultSchema)
-    return fail(where, fmt::format("schema is \"{}\"; expected \"{}\"", printable(schema),
-                                   kResultSchema));
+    return fail(where,
+                fmt::format("schema is \"{}\"; expected \"{}\"", printable(schema), kResultSchema));
   MFSDP_LET(source, text(document, "/source", where));
   if (source != "measured")
     return fail(where, fmt::format("source is \"{}\"; expected \"measured\": a prediction anchors "
@@ -76,6 +75,8 @@ Result<MeasuredRun> read_run(std::string_view content, const std::string& where)
   MFSDP_LET(model, member(document, "/model", where));
   MFSDP_LET(configuration, member(document, "/config", where));
   MFSDP_LET(config, config_from_json(model.dump(), configuration.dump(), where));
+  if (const auto valid = validate(config); !valid)
+    return fail(where + ": config", valid.error().message());
   MFSDP_LET(step, integer(document, "/time/step_ns", where));
   MFSDP_LET(compute, integer(document, "/time/compute_ns", where));
   MFSDP_LET(exposed, integer(document, "/time/exposed_communication_ns", where));
@@ -106,8 +107,7 @@ Result<void> fit_parts(const MeasuredRun& run, const Program& program, const Cos
     anchor.kernel_factor *= kernels;
     anchor.collective_factor =
         std::clamp(anchor.collective_factor * collectives, kLeastFactor, kMostFactor);
-    MFSDP_LET(next,
-              predict(program, costs.scaled(anchor.kernel_factor, anchor.collective_factor)));
+    MFSDP_LET(next, predict(program, costs.scaled(anchor.kernel_factor, anchor.collective_factor)));
     time = next.run.time;
   }
   return {};
@@ -128,9 +128,9 @@ Result<Anchor> anchor_from(std::string_view result_json, const std::string& wher
   if (costs.cluster().gpu.name != run.gpu)
     return fail(where, fmt::format("was measured on {}; expected a run on {} (--gpu)",
                                    printable(run.gpu), costs.cluster().gpu.name));
-  MFSDP_LET(program, build_program(run.config, {.model_name = run.model,
-                                                .tool_version = "",
-                                                .stored_hash = ""}));
+  MFSDP_LET(
+      program,
+      build_program(run.config, {.model_name = run.model, .tool_version = "", .stored_hash = ""}));
   MFSDP_LET(unscaled, predict(program, costs));
   const TimeSummary& time = unscaled.run.time;
   Anchor anchor{.run = run.name, .model = run.model, .gpus = gpus};
@@ -146,8 +146,7 @@ Result<Anchor> anchor_from(std::string_view result_json, const std::string& wher
     return fail(where, fmt::format("takes {:.2f} times as long as predicted; expected {} to {}: it "
                                    "is not of this machine or configuration",
                                    anchor.kernel_factor, kLeastFactor, kMostFactor));
-  MFSDP_LET(scaled,
-            predict(program, costs.scaled(anchor.kernel_factor, anchor.collective_factor)));
+  MFSDP_LET(scaled, predict(program, costs.scaled(anchor.kernel_factor, anchor.collective_factor)));
   anchor.after = ns(scaled.run.time.step) / run.step - 1;
   return anchor;
 }

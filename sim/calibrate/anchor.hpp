@@ -14,22 +14,21 @@ namespace mfsdp {
 
 /// What a measured run says of the prices: factors on top of them.
 struct Anchor {
-  std::string run;               ///< its name, or its id where it has none
-  std::string model;             ///< what it trained
+  std::string run;    ///< its name, or its id where it has none
+  std::string model;  ///< what it trained
   std::int64_t gpus = 0;
   double kernel_factor = 1;      ///< on every kernel's time
   double collective_factor = 1;  ///< on every collective's time
   double before = 0;             ///< predicted / measured - 1 of its step, unscaled
   double after = 0;              ///< the same, scaled
-  bool parts = false;            ///< compute and exposed communication were known, not only the step
+  bool parts = false;  ///< compute and exposed communication were known, not only the step
 
   /// "run night-7 (llama3_8b on 8): kernels x 1.034, collectives x 1.000".
   [[nodiscard]] std::string text() const;
 };
 
 /// The cost model of a cluster of so many GPUs in nodes of so many, of the machine in question.
-using CostsOf =
-    std::function<Result<CostModel>(std::int64_t gpus, std::int64_t gpus_per_node)>;
+using CostsOf = std::function<Result<CostModel>(std::int64_t gpus, std::int64_t gpus_per_node)>;
 
 /// Reads a result of schema mfsdp.result/1 whose source is "measured", predicts its configuration
 /// with `costs_of`, and finds the factors with which that prediction gives the measured times.
@@ -37,7 +36,8 @@ using CostsOf =
 /// their ratio of exposed communication, repeated as each shifts the other; collectives stay as
 /// they are where either side exposes none. With the step alone: both take its ratio. Factors
 /// outside 0.25 to 4 are an error: such a run is not of this machine or configuration.
-/// Errors name `where` and the field: another schema, a simulated run, another GPU than the model's.
+/// Errors name `where` and the field: another schema, a simulated run, another GPU than the
+/// model's.
 [[nodiscard]] Result<Anchor> anchor_from(std::string_view result_json, const std::string& where,
                                          const CostsOf& costs_of);
 

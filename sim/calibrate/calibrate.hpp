@@ -16,10 +16,10 @@ namespace mfsdp {
 
 struct CalibrationRequest {
   std::vector<std::filesystem::path> files;
-  std::string gpu = "h100";              ///< base: whatever the files do not determine is its value
-  std::filesystem::path gpus_dir;        ///< the catalogue
-  std::filesystem::path output;          ///< the GPU file, "my_h100.toml"; others lie beside it
-  std::optional<std::int64_t> domain;    ///< GPUs that the fast link joins; else the base GPU's
+  std::string gpu = "h100";            ///< base: whatever the files do not determine is its value
+  std::filesystem::path gpus_dir;      ///< the catalogue
+  std::filesystem::path output;        ///< the GPU file, "my_h100.toml"; others lie beside it
+  std::optional<std::int64_t> domain;  ///< GPUs that the fast link joins; else the base GPU's
 };
 
 /// One number of the files that the measurements determined.

@@ -53,8 +53,8 @@ double cell(std::span<const TimeCurve> curves, CollectiveKind kind, double bytes
 
 std::vector<TimeCurve> curves_of(std::span<const CollectiveSample> samples) {
   std::vector<CollectiveSample> sorted(samples.begin(), samples.end());
-  std::ranges::stable_sort(sorted, {}, [](const CollectiveSample& sample) {
-    return std::tuple(sample.ranks, sample.kind, sample.bytes);
+  std::ranges::sort(sorted, {}, [](const CollectiveSample& sample) {
+    return std::tuple(sample.ranks, sample.kind, sample.bytes, sample.ns);
   });
   std::vector<TimeCurve> curves;
   double same = 0;
@@ -84,8 +84,9 @@ Result<std::vector<CollectiveRow>> complete_table(std::span<const TimeCurve> cur
     for (const auto& point : curve.points) sizes.insert(point.bytes);
   }
   if (sizes.size() < 2)
-    return fail("--calibrate", "the collectives have one size; expected two or more, to tell "
-                               "latency from bandwidth");
+    return fail("--calibrate",
+                "the collectives have one size; expected two or more, to tell "
+                "latency from bandwidth");
   std::vector<CollectiveRow> rows;
   for (const std::int64_t count : all_ranks) {
     for (const double bytes : sizes) {

@@ -29,9 +29,9 @@ struct TimeCurve {
 /// in this order: measured; linear between two measured sizes of its curve; `base`'s price times
 /// what the nearest measured size, or else the nearest measured number of ranks, differs from base;
 /// base's price where that collective was not measured at all. Fewer than two sizes are an error.
-[[nodiscard]] Result<std::vector<CollectiveRow>> complete_table(
-    std::span<const TimeCurve> curves, std::span<const std::int64_t> ranks,
-    const CollectiveModel& base);
+[[nodiscard]] Result<std::vector<CollectiveRow>> complete_table(std::span<const TimeCurve> curves,
+                                                                std::span<const std::int64_t> ranks,
+                                                                const CollectiveModel& base);
 
 /// What each point of a curve, left out, is predicted as by the others: predicted / measured - 1.
 [[nodiscard]] std::vector<double> leave_one_out_errors(const TimeCurve& curve,

@@ -17,8 +17,8 @@ std::vector<Row> without(std::span<const Row> rows, std::size_t index) {
   return others;
 }
 
-/// `error(rows to build from, row)` of each row that is `wanted`. A single wanted row cannot be left
-/// out: it has nothing to be predicted from.
+/// `error(rows to build from, row)` of each row that is `wanted`. A single wanted row cannot be
+/// left out: it has nothing to be predicted from.
 template <class Row, class Wanted, class RowError>
 std::vector<double> row_errors(std::span<const Row> rows, Evaluation evaluation, Wanted wanted,
                                RowError error) {
@@ -132,8 +132,8 @@ std::vector<double> collective_errors(std::span<const CollectiveRow> rows, const
                                       std::span<const CollectiveKind> kinds, ByteRange range,
                                       Evaluation evaluation) {
   std::vector<double> errors;
-  const auto first = static_cast<std::size_t>(
-      std::ranges::count(rows, rows.front().ranks, &CollectiveRow::ranks));
+  const auto first =
+      static_cast<std::size_t>(std::ranges::count(rows, rows.front().ranks, &CollectiveRow::ranks));
   if (evaluation == Evaluation::leave_one_out && first < 3) return errors;
   for (std::size_t size = 0; size < first; ++size) {
     const double bytes = rows[size].bytes;

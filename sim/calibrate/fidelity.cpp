@@ -32,9 +32,8 @@ void add_gemm(Rows& rows, std::span<const GemmRow> table, const Gpu& gpu) {
     GemmKind kind;
     std::string_view name;
   };
-  constexpr std::array<Named, 3> kKinds{{{GemmKind::forward, "forward"},
-                                         {GemmKind::dgrad, "dgrad"},
-                                         {GemmKind::wgrad, "wgrad"}}};
+  constexpr std::array<Named, 3> kKinds{
+      {{GemmKind::forward, "forward"}, {GemmKind::dgrad, "dgrad"}, {GemmKind::wgrad, "wgrad"}}};
   const std::string source = "gpus/tables/h200_gemm_bf16.csv";
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out}) {
     std::vector<double> all;
@@ -85,7 +84,8 @@ void add_collectives(Rows& rows, std::span<const CollectiveRow> table, const Clu
 }
 
 /// Copies that fit in the L2 cache, and those that PyTorch's launch dominates, are shown apart.
-Result<void> add_copies(Rows& rows, const CostModel& costs, const std::filesystem::path& scenarios) {
+Result<void> add_copies(Rows& rows, const CostModel& costs,
+                        const std::filesystem::path& scenarios) {
   const std::string source = "gpus/tables/h200_copy.csv";
   const std::filesystem::path file = scenarios / source;
   MFSDP_LET(text, read_file(file, "a table", kMostScenarioBytes));

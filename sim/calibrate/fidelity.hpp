@@ -16,7 +16,8 @@ namespace mfsdp {
 
 /// One line of the table: a set of measured rows and how far predictions are from them.
 struct FidelityRow {
-  std::string group;  ///< "GEMM", "attention", "collective", "copy", "contention", "network", "step"
+  std::string
+      group;  ///< "GEMM", "attention", "collective", "copy", "contention", "network", "step"
   std::string what;
   ErrorSummary error;
   Evaluation evaluation = Evaluation::unseen;

@@ -75,10 +75,10 @@ Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const Mod
   const auto policy = parse<Recompute>(recompute);
   const auto wire = parse<DType>(reduce_dtype);
   if (!policy || !wire)
-    return fail(table.place(row), fmt::format("recompute is \"{}\" and reduce_dtype \"{}\"; "
-                                              "expected {}, and {}",
-                                              recompute, reduce_dtype, name_list<Recompute>(),
-                                              name_list<DType>()));
+    return fail(table.place(row),
+                fmt::format("recompute is \"{}\" and reduce_dtype \"{}\"; "
+                            "expected {}, and {}",
+                            recompute, reduce_dtype, name_list<Recompute>(), name_list<DType>()));
   PlanConfig config;
   config.model = model;
   config.mesh = {.dp_outer = 1, .dp_shard = gpus};
@@ -99,13 +99,12 @@ Result<FidelityRow> peer_row(const CsvTable& table, std::size_t row,
   MFSDP_LET(measured_ms, number_cell(table, row, "step_ms"));
   MFSDP_LET(model, load_model(model_name, scenarios / "models"));
   MFSDP_LET(config, peer_config(table, row, model.shape));
-  MFSDP_LET(program, build_program(config, {.model_name = model.name,
-                                            .tool_version = "",
-                                            .stored_hash = ""}));
+  MFSDP_LET(
+      program,
+      build_program(config, {.model_name = model.name, .tool_version = "", .stored_hash = ""}));
   MFSDP_LET(costs, costs_on("h200", config.mesh.world_size(), 1, scenarios));
   MFSDP_LET(prediction, predict(program, costs));
-  const double predicted_ms =
-      static_cast<double>(prediction.run.time.step.value) / kNanosPerMilli;
+  const double predicted_ms = static_cast<double>(prediction.run.time.step.value) / kNanosPerMilli;
   const double ratio = predicted_ms / measured_ms - 1;
   return FidelityRow{
       .group = "step",
@@ -135,6 +134,7 @@ Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path
       alone_ms = measured_ms;
       continue;
     }
+    if (alone_ms == 0) return fail(table.place(row), "the row none must come first");
     const auto known = std::ranges::find(kOverlapCases, std::string_view(name), &OverlapCase::name);
     if (known == kOverlapCases.end())
       return fail(table.place(row), fmt::format("'{}' is no collective that was described", name));
@@ -168,15 +168,15 @@ Result<std::vector<FidelityRow>> network_fidelity(const std::filesystem::path& s
     const CollectiveCost cost =
         costs.collective(sample.kind, sample.bytes, {.ranks = sample.ranks});
     const double error = static_cast<double>(cost.duration.value) / sample.ns - 1;
-    rows.push_back({.group = "network",
-                    .what = fmt::format("{} of {:.4g} MiB, {} {} in {} domains",
-                                        to_string(sample.kind),
-                                        static_cast<double>(sample.bytes.value) / 1048576,
-                                        sample.ranks, gpu, sample.nodes),
-                    .error = summarise({&error, 1}),
-                    .evaluation = Evaluation::unseen,
-                    .tier = Tier::datasheet,
-                    .source = source});
+    rows.push_back(
+        {.group = "network",
+         .what = fmt::format("{} of {:.4g} MiB, {} {} in {} domains", to_string(sample.kind),
+                             static_cast<double>(sample.bytes.value) / 1048576, sample.ranks, gpu,
+                             sample.nodes),
+         .error = summarise({&error, 1}),
+         .evaluation = Evaluation::unseen,
+         .tier = Tier::datasheet,
+         .source = source});
   }
   return rows;
 }

@@ -20,7 +20,8 @@ struct Line {
 double worst_error(std::span<const CopySample> samples, const Line& line) {
   double worst = 0;
   for (const CopySample& sample : samples)
-    worst = std::max(worst, std::abs((line.launch_ns + sample.bytes / line.bandwidth) / sample.ns - 1));
+    worst =
+        std::max(worst, std::abs((line.launch_ns + sample.bytes / line.bandwidth) / sample.ns - 1));
   return worst;
 }
 
@@ -100,6 +101,9 @@ class NetworkProblem {
   /// Large and small messages weigh the same as a group: bandwidth follows from the former, latency
   /// from the latter, however many of each there are.
   [[nodiscard]] double loss(const Nic& nic) const {
+    constexpr double kLeast = 0.01;  // GB/s that a cluster file may say
+    constexpr double kMost = 1e6;
+    if (!(nic.bandwidth >= kLeast && nic.bandwidth <= kMost)) return 1e300;
     std::array<double, 2> sum{};
     std::array<double, 2> count{};
     const std::vector<double> all = ratios(nic);
@@ -126,10 +130,10 @@ Nic refine(const NetworkProblem& problem, Nic best) {
     for (bool better = true; better;) {
       better = false;
       const double latency_step = std::max(100.0, best.latency_ns * (step - 1));
-      for (const Nic& next :
-           {Nic{best.bandwidth * step, best.latency_ns}, Nic{best.bandwidth / step, best.latency_ns},
-            Nic{best.bandwidth, best.latency_ns + latency_step},
-            Nic{best.bandwidth, std::max(0.0, best.latency_ns - latency_step)}}) {
+      for (const Nic& next : {Nic{best.bandwidth * step, best.latency_ns},
+                              Nic{best.bandwidth / step, best.latency_ns},
+                              Nic{best.bandwidth, best.latency_ns + latency_step},
+                              Nic{best.bandwidth, std::max(0.0, best.latency_ns - latency_step)}}) {
         const double loss = problem.loss(next);
         if (!(loss < least * (1 - 1e-9))) continue;
         best = next;

@@ -18,8 +18,8 @@ inline constexpr double kLeastCopyBytes = 134217728;  // 128 MiB
 struct CopyFit {
   double copy_fraction = 0;  ///< of the memory's nominal bandwidth
   std::optional<Nanos> launch;
-  std::vector<double> errors;         ///< of the copies that were fitted
-  std::vector<double> left_out;       ///< the same, each predicted without itself; empty below 3
+  std::vector<double> errors;    ///< of the copies that were fitted
+  std::vector<double> left_out;  ///< the same, each predicted without itself; empty below 3
 };
 
 /// time = launch + bytes / (bandwidth * fraction), of least worst relative error over copies from

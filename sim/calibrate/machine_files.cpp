@@ -15,8 +15,7 @@ constexpr double kNanosPerMilli = 1e6;
 
 std::string in_quotes(std::string_view text) {
   std::string result = "\"";
-  for (const char c : text)
-    result += c < ' ' || c > '~' || c == '"' || c == '\\' ? '?' : c;
+  for (const char c : text) result += c < ' ' || c > '~' || c == '"' || c == '\\' ? '?' : c;
   return result + '"';
 }
 

@@ -32,9 +32,10 @@ Result<void> check_rate(const CsvTable& table, std::size_t row, std::string_view
   if (!table.has_column(name)) return {};
   MFSDP_LET(stated, number_cell(table, row, name));
   if (std::abs(stated - expected) <= rounding + 0.02 * expected) return {};
-  return fail(table.place(row), fmt::format("{} is {:g}, but the row's time makes {:.4g}; the units "
-                                            "do not fit",
-                                            name, stated, expected));
+  return fail(table.place(row),
+              fmt::format("{} is {:g}, but the row's time makes {:.4g}; the units "
+                          "do not fit",
+                          name, stated, expected));
 }
 
 Result<void> check_gemm(const CsvTable& table) {
@@ -66,10 +67,9 @@ Result<std::vector<CollectiveSample>> samples_of_table(const CsvTable& table) {
     std::string_view time;
     std::string_view bus;
   };
-  constexpr std::array<Column, 3> kColumns{
-      {{CollectiveKind::all_gather, "ag_ms", "ag_busbw"},
-       {CollectiveKind::reduce_scatter, "rs_ms", "rs_busbw"},
-       {CollectiveKind::all_reduce, "ar_ms", "ar_busbw"}}};
+  constexpr std::array<Column, 3> kColumns{{{CollectiveKind::all_gather, "ag_ms", "ag_busbw"},
+                                            {CollectiveKind::reduce_scatter, "rs_ms", "rs_busbw"},
+                                            {CollectiveKind::all_reduce, "ar_ms", "ar_busbw"}}};
   std::vector<CollectiveSample> samples;
   for (std::size_t row = 0; row < table.rows(); ++row) {
     MFSDP_LET(ranks, integer_cell(table, row, "n"));
@@ -177,8 +177,9 @@ Result<Measurements> read_measurements(std::span<const std::filesystem::path> fi
   Measurements all;
   for (const std::filesystem::path& file : files) MFSDP_TRY(read_one(file, all));
   if (all.devices.size() > 1)
-    return fail("--calibrate", fmt::format("the files are of several GPUs: {}; give those of one",
-                                           printable(fmt::format("{}", fmt::join(all.devices, ", ")))));
+    return fail("--calibrate",
+                fmt::format("the files are of several GPUs: {}; give those of one",
+                            printable(fmt::format("{}", fmt::join(all.devices, ", ")))));
   return all;
 }
 

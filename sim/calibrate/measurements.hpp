@@ -37,7 +37,6 @@ struct Measurements {
 /// Reads files of any number and kind; what a file is follows from its content: nccl-tests' text or
 /// JSON, or a CSV whose header is one of those in README.md. Each error is one line that names the
 /// file, the line or field, and what was expected: binary, empty, cut or contradicting data.
-[[nodiscard]] Result<Measurements> read_measurements(
-    std::span<const std::filesystem::path> files);
+[[nodiscard]] Result<Measurements> read_measurements(std::span<const std::filesystem::path> files);
 
 }  // namespace mfsdp

@@ -65,10 +65,10 @@ Result<void> check_timing(const NcclTiming& timing, const NcclLine& line, Collec
   const auto check = [&](std::string_view name, double stated, double bytes) -> Result<void> {
     const double expected = bytes / (timing.us * 1e3);
     if (std::abs(stated - expected) <= kRounding + kTolerance * expected) return {};
-    return fail(line.place, fmt::format("{} is {:g} GB/s, but {} bytes in {:g} us by {} of {} "
-                                        "ranks make {:.4g}",
-                                        name, stated, line.size, timing.us, to_string(kind), ranks,
-                                        expected));
+    return fail(line.place,
+                fmt::format("{} is {:g} GB/s, but {} bytes in {:g} us by {} of {} "
+                            "ranks make {:.4g}",
+                            name, stated, line.size, timing.us, to_string(kind), ranks, expected));
   };
   const auto size = static_cast<double>(line.size);
   MFSDP_TRY(check("algbw", timing.alg_bandwidth, size));
@@ -87,9 +87,9 @@ Result<void> check_line(const NcclLine& line, const NcclRun& run, CollectiveKind
   const std::int64_t parts = kind == CollectiveKind::all_reduce ? 1 : run.ranks;
   if (static_cast<double>(line.count) * static_cast<double>(type_bytes * parts) !=
       static_cast<double>(line.size))
-    return fail(line.place, fmt::format("{} bytes are not {} elements of {} bytes{}", line.size,
-                                        line.count, type_bytes,
-                                        parts == 1 ? "" : fmt::format(" on {} ranks", parts)));
+    return fail(line.place,
+                fmt::format("{} bytes are not {} elements of {} bytes{}", line.size, line.count,
+                            type_bytes, parts == 1 ? "" : fmt::format(" on {} ranks", parts)));
   for (const auto& timing : {line.out_of_place, line.in_place})
     if (timing) MFSDP_TRY(check_timing(*timing, line, kind, run.ranks));
   return {};
@@ -120,8 +120,8 @@ std::string benchmark_named_in(std::string_view text) {
   const std::size_t end = text.rfind(kEnding);
   if (end == std::string_view::npos) return {};
   std::size_t begin = end;
-  while (begin > 0 && (std::isalpha(static_cast<unsigned char>(text[begin - 1])) != 0 ||
-                       text[begin - 1] == '_'))
+  while (begin > 0 &&
+         (std::isalpha(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '_'))
     --begin;
   return std::string(text.substr(begin, end - begin));
 }

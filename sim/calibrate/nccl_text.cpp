@@ -100,7 +100,7 @@ class Reader {
   }
 
   Result<void> comment(std::string_view text, const Words& words) {
-    if (text.find("Collective test starting") != text.npos) {
+    if (text.find("Collective test starting") != std::string_view::npos) {
       MFSDP_TRY(check_closed());
       name_benchmark(text);
       announced_ = true;
@@ -113,8 +113,9 @@ class Reader {
     if (has(words, "devices") && has(words, "Using")) forget_devices();
     if (words.size() > 1 && words[1] == "Rank") return device(words);
     if (has(words, "(B)")) return units(words);
-    if (text.find("Out of bounds values") != text.npos && columns_) return bounds(words);
-    if (text.find("Avg bus bandwidth") != text.npos && columns_) return close(words);
+    if (text.find("Out of bounds values") != std::string_view::npos && columns_)
+      return bounds(words);
+    if (text.find("Avg bus bandwidth") != std::string_view::npos && columns_) return close(words);
     return {};
   }
 
@@ -146,8 +147,9 @@ class Reader {
   Result<void> header(const Words& words) {
     MFSDP_TRY(check_closed());
     if (ranks_.empty())
-      return fail(place(), "no list of devices (\"#  Rank  0 ...\") precedes the table; the number "
-                           "of ranks is unknown");
+      return fail(place(),
+                  "no list of devices (\"#  Rank  0 ...\") precedes the table; the number "
+                  "of ranks is unknown");
     const auto count = static_cast<std::int64_t>(ranks_.size());
     if (*ranks_.begin() != 0 || *ranks_.rbegin() != count - 1)
       return fail(place(), fmt::format("the list of devices names {} ranks up to {}; some are cut",
@@ -216,8 +218,8 @@ class Reader {
     if (!units_)
       return fail(place(), "no line of units (\"#  (B) ... (us) ...\") precedes this row");
     if (words.size() != columns_->cells)
-      return fail(place(), fmt::format("has {} cells; the header has {}", words.size(),
-                                       columns_->cells));
+      return fail(place(),
+                  fmt::format("has {} cells; the header has {}", words.size(), columns_->cells));
     const auto count = number<std::int64_t>(words[1]);
     if (*size < 0 || *size > kMostBytes || !count || *count < 0 || *count > kMostBytes)
       return fail(place(), "expected a size and a count from 0 to 1e15");

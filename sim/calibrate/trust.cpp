@@ -67,18 +67,22 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
               .expected_step_error = own,
               .text = {},
               .calibration = cluster.gpu.calibration};
-  std::string because = "from the tables' leave-one-out errors (--fidelity)";
+  std::string_view bound = "within";
+  std::string because =
+      "from the tables' leave-one-out errors (--fidelity); no whole run was compared";
   if (trust.tier == Tier::datasheet) {
     trust.expected_step_error = network ? kDatasheetNetwork : kDatasheetOneNode;
+    bound = "no nearer than";
     because = fmt::format("not measured: {}; error as published by vTrain (MICRO 2024)", missing);
   }
   if (anchor) {
     trust.tier = Tier::anchored;
     trust.calibration = "anchored";
     trust.expected_step_error = std::abs(anchor->after) + own;
+    bound = "within";
     because = anchor->text();
   }
-  trust.text = fmt::format("{}: step within about {:.1f} %; {}", tier_text(trust.tier),
+  trust.text = fmt::format("{}: step {} about {:.1f} %; {}", tier_text(trust.tier), bound,
                            100 * trust.expected_step_error, because);
   return trust;
 }

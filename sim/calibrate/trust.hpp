@@ -25,8 +25,8 @@ struct PriceErrors {
 struct Trust {
   Tier tier = Tier::datasheet;
   double expected_step_error = 0;  ///< fraction of the step, either way
-  std::string text;                ///< tier, error and where the error is from: one line
-  std::string calibration;         ///< the result's word: "measured", "datasheet" or "anchored"
+  std::string text;         ///< tier, error and where the error is from: one line of any width
+  std::string calibration;  ///< the result's word: "measured", "datasheet" or "anchored"
 };
 
 /// Memory needs no tier: its line for every result.

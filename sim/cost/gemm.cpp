@@ -131,10 +131,9 @@ GemmLaw fit_gemm_law(std::span<const GemmRow> rows, double sms) {
 
 GemmCost::GemmCost(std::span<const GemmRow> rows, const Gpu& gpu)
     : law_(fit_gemm_law(rows, static_cast<double>(gpu.table_sms))),
-      corrections_{
-          corrections(rows, GemmKind::forward, law_, static_cast<double>(gpu.table_sms)),
-          corrections(rows, GemmKind::dgrad, law_, static_cast<double>(gpu.table_sms)),
-          corrections(rows, GemmKind::wgrad, law_, static_cast<double>(gpu.table_sms))},
+      corrections_{corrections(rows, GemmKind::forward, law_, static_cast<double>(gpu.table_sms)),
+                   corrections(rows, GemmKind::dgrad, law_, static_cast<double>(gpu.table_sms)),
+                   corrections(rows, GemmKind::wgrad, law_, static_cast<double>(gpu.table_sms))},
       range_{},
       scale_(gpu.gemm_scale),
       fp32_share_(gpu.fp32 / gpu.bf16),

@@ -12,8 +12,8 @@ std::vector<CollectiveSample> between_domains(std::span<const CollectiveSample> 
   for (const CollectiveSample& sample : samples) {
     if (sample.ranks > cluster.domain && sample.ranks % cluster.domain == 0) kept.push_back(sample);
   }
-  std::ranges::stable_sort(kept, {}, [](const CollectiveSample& sample) {
-    return std::tuple(sample.ranks, sample.kind, sample.bytes);
+  std::ranges::sort(kept, {}, [](const CollectiveSample& sample) {
+    return std::tuple(sample.ranks, sample.kind, sample.bytes, sample.ns);
   });
   return kept;
 }

@@ -26,8 +26,9 @@ LinkKind link_kind(TomlFields& fields) {
 /// "measured" stands for all parts; a GPU file that measured some of them lists those.
 MeasuredParts measured_parts(TomlFields& fields, bool all) {
   MeasuredParts parts{.gemm = all, .attention = all, .collective = all};
-  if (!fields.has("measured")) return parts;
-  const std::string listed = fields.text("measured") + ", ";
+  std::string listed = fields.text_or("measured", "");
+  if (listed.empty()) return parts;
+  listed += ", ";
   for (std::string_view rest = listed; !rest.empty(); rest.remove_prefix(rest.find(", ") + 2)) {
     const std::string_view part = rest.substr(0, rest.find(", "));
     if (part == "gemm")

@@ -30,8 +30,7 @@ RunResult measured(double kernels, double collectives, std::int64_t gpus = 8) {
   const Program program =
       build_program(config, {.model_name = "llama3_1b", .tool_version = "", .stored_hash = ""})
           .value();
-  RunResult run =
-      predict(program, h200(gpus, 8).value().scaled(kernels, collectives)).value().run;
+  RunResult run = predict(program, h200(gpus, 8).value().scaled(kernels, collectives)).value().run;
   run.tool = "mfsdp-exec";
   run.run_id = "abc";
   run.name = "night-7";

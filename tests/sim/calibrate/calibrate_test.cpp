@@ -146,12 +146,14 @@ TEST_F(Calibrate, AGpuWithEveryPartIsMeasured) {
   EXPECT_EQ(gpu.calibration, "measured");
   EXPECT_EQ(gpu.capacity, load_gpu("b200", kGpus).value().capacity);
   EXPECT_NEAR(gpu.copy_bandwidth(), 4240, 0.01 * 4240);  // 4.238 TB/s at 8.6 GB, of the table
-  EXPECT_THAT(gpu.sources, Contains(Pair("compute.gemm_scale",
-                                         "measured: 114 GEMMs of h200_gemm_bf16.csv")));
   EXPECT_THAT(gpu.sources,
-              Contains(Pair("compute.bf16_tflops",
-                            "taken over from b200: vendor data sheet, dense")));
+              Contains(Pair("compute.gemm_scale", "measured: 114 GEMMs of h200_gemm_bf16.csv")));
+  EXPECT_THAT(gpu.sources, Contains(Pair("compute.bf16_tflops",
+                                         "taken over from b200: vendor data sheet, dense")));
   EXPECT_THAT(gpu.sources, Contains(Pair("node.gpus", "taken over from b200")));
+  EXPECT_THAT(gpu.sources, Contains(Pair("tables.collective",
+                                         "measured: all_gather, reduce_scatter, all_reduce of "
+                                         "h200_nccl.csv")));
   // The new tables hold what those hold that they were made from.
   const Gpu h200 = load_gpu("h200", kGpus).value();
   const CostTables old = load_cost_tables(h200.tables).value();
@@ -192,6 +194,11 @@ TEST_F(Calibrate, RefusesRunsThatDoNotBelongTogether) {
   EXPECT_EQ(error(request({gemm, gemm})),
             "--calibrate: a shape of GEMM is measured twice; give each once");
   EXPECT_THAT(error(request({gemm}, "h1000")), HasSubstr("unknown GPU \"h1000\""));
+  CalibrationRequest none = request({kData / "all_reduce_16_h100.txt"});
+  none.domain = 0;
+  EXPECT_EQ(error(none), "--calibrate: a domain of 0 GPUs; expected 1 to 65536");
+  none.domain = 5;
+  EXPECT_THAT(error(none), HasSubstr("16 ranks do not fill domains of 5 GPUs"));
 }
 
 TEST_F(Calibrate, WritesAllFilesOrNone) {

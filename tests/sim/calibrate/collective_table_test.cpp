@@ -30,9 +30,8 @@ class CompleteTable : public testing::Test {
 };
 
 TEST_F(CompleteTable, AveragesRunsOfOneSize) {
-  const auto curves =
-      curves_of(std::vector{gather(8, 4, 100), gather(4, 1, 7), gather(8, 1, 30),
-                            gather(8, 4, 200), gather(8, 4, 600)});
+  const auto curves = curves_of(std::vector{gather(8, 4, 100), gather(4, 1, 7), gather(8, 1, 30),
+                                            gather(8, 4, 200), gather(8, 4, 600)});
   ASSERT_EQ(curves.size(), 2u);
   EXPECT_EQ(curves[0].ranks, 4);
   ASSERT_EQ(curves[1].points.size(), 2u);
@@ -64,14 +63,13 @@ TEST_F(CompleteTable, FillsCellsFromTheNearestThatIsKnown) {
   EXPECT_DOUBLE_EQ(four.all_gather_ns, base_ns(CollectiveKind::all_gather, 17, 4) * 100'000 /
                                            base_ns(CollectiveKind::all_gather, 17, 8));
   // Beyond a curve's one size as the base grows.
-  EXPECT_DOUBLE_EQ((*rows)[5].all_reduce_ns,
-                   400'000 * base_ns(CollectiveKind::all_reduce, 65, 8) /
-                       base_ns(CollectiveKind::all_reduce, 17, 8));
+  EXPECT_DOUBLE_EQ((*rows)[5].all_reduce_ns, 400'000 * base_ns(CollectiveKind::all_reduce, 65, 8) /
+                                                 base_ns(CollectiveKind::all_reduce, 17, 8));
 }
 
 TEST_F(CompleteTable, OneSizeIsNoCurve) {
-  const auto rows = complete_table(curves_of(std::vector{gather(8, 1, 5), gather(4, 1, 5)}), {},
-                                   base_);
+  const auto rows =
+      complete_table(curves_of(std::vector{gather(8, 1, 5), gather(4, 1, 5)}), {}, base_);
   ASSERT_FALSE(rows);
   EXPECT_EQ(rows.error().message(),
             "--calibrate: the collectives have one size; expected two or more, to tell latency "

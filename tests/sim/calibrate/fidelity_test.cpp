@@ -116,10 +116,11 @@ TEST_F(Fidelity, NetworkPointsAreReadWhereTheyAre) {
   EXPECT_EQ(network->front().tier, Tier::datasheet);
   EXPECT_EQ(network->front().evaluation, Evaluation::unseen);
   // 15/16 GB at 300 GB/s are 3.125 ms.
-  const CollectiveCost cost = testing_cost::model_of("h100", 16).collective(
-      CollectiveKind::all_gather, Bytes(1'000'000'000), {.ranks = 16});
-  EXPECT_NEAR(network->front().error.bias,
-              static_cast<double>(cost.duration.value) / 3'125'000 - 1, 1e-12);
+  const CollectiveCost cost =
+      testing_cost::model_of("h100", 16)
+          .collective(CollectiveKind::all_gather, Bytes(1'000'000'000), {.ranks = 16});
+  EXPECT_NEAR(network->front().error.bias, static_cast<double>(cost.duration.value) / 3'125'000 - 1,
+              1e-12);
 }
 
 TEST(FidelityOutput, ListsRows) {

@@ -55,14 +55,13 @@ TEST(FitNetwork, FindsTheNicsThatMadeTheSamples) {
   for (const std::int64_t ranks : {16, 32})
     for (std::int64_t bytes = 1024; bytes <= (std::int64_t{1} << 33); bytes *= 8)
       for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_reduce})
-        samples.push_back(
-            {.kind = kind,
-             .ranks = ranks,
-             .nodes = ranks / 8,
-             .bytes = Bytes(bytes),
-             .ns = static_cast<double>(model.cost(kind, Bytes(bytes), {.ranks = ranks})
-                                           .duration.value),
-             .place = ""});
+        samples.push_back({.kind = kind,
+                           .ranks = ranks,
+                           .nodes = ranks / 8,
+                           .bytes = Bytes(bytes),
+                           .ns = static_cast<double>(
+                               model.cost(kind, Bytes(bytes), {.ranks = ranks}).duration.value),
+                           .place = ""});
   const NetworkFit fit = fit_network(samples, table, cluster);
   EXPECT_NEAR(fit.nic_bandwidth, 22, 22 * 0.01);
   EXPECT_NEAR(static_cast<double>(fit.nic_latency.value), 9000, 300);

@@ -83,8 +83,8 @@ TEST(NcclText, ReadsSeveralRunsAndOtherOutputBetweenThem) {
 }
 
 TEST(NcclText, ACommandLineNamesTheBenchmarkOfAnOldHeader) {
-  const std::string old = replaced(sample(kGb300), "# Collective test starting: all_gather_perf\n",
-                                   "");
+  const std::string old =
+      replaced(sample(kGb300), "# Collective test starting: all_gather_perf\n", "");
   EXPECT_THAT(error(old), HasSubstr("f.txt:16: no line names the benchmark; all_gather and others "
                                     "print the same table"));
   EXPECT_EQ(error("$ mpirun -np 8 ./build/all_gather_perf -b 4K\n" + old), "no error");
@@ -94,17 +94,18 @@ TEST(NcclText, ACommandLineNamesTheBenchmarkOfAnOldHeader) {
 
 TEST(NcclText, RefusesTruncatedRuns) {
   const std::string text = sample(kGb300);
-  const std::string cut = "f.txt:17: the table has no closing line \"# Avg bus bandwidth\"; the run "
-                          "was cut short";
+  const std::string cut =
+      "f.txt:17: the table has no closing line \"# Avg bus bandwidth\"; the run "
+      "was cut short";
   EXPECT_EQ(error(until(text, "# Out of bounds")), cut);
   EXPECT_EQ(error(until(text, "# Avg bus")), cut);
   EXPECT_EQ(error(until(text, "# Out of bounds") + text), cut);  // and another run follows
   // In the middle of the last row: size, count, type, redop, root, time and algbw are left.
   EXPECT_EQ(error(until(text, "  357.13")), "f.txt:41: has 7 cells; the header has 13");
   // A header without rows.
-  EXPECT_THAT(error(until(text, "        4096           128") +
-                    text.substr(text.find("# Out of bounds"))),
-              HasSubstr("f.txt:17: has a header, but no row follows"));
+  EXPECT_THAT(
+      error(until(text, "        4096           128") + text.substr(text.find("# Out of bounds"))),
+      HasSubstr("f.txt:17: has a header, but no row follows"));
   // A row in the middle is gone: (146.047 * 46 - 337.55 - 361.78) / 44 = 136.79 GB/s are left.
   const std::size_t row = text.find("  1073741824");
   std::string missing = text;

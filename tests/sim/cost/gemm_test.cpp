@@ -57,9 +57,9 @@ TEST_F(GemmCostTest, LeaveOneOutBeatsTheBestConstant) {
 
 TEST_F(GemmCostTest, TheLawAloneIsWithinOneAndAHalfPercent) {
   const GemmLaw law = fit_gemm_law(tables_.gemm, 132);
-  EXPECT_NEAR(1e-3 / law.base, 685.5, 0.1);          // TFLOP/s of an endless product
-  EXPECT_NEAR(law.depth / law.base, 125.2, 0.1);     // an output element costs 125 of its FLOPs
-  EXPECT_NEAR(law.wave / law.base, 0.192, 1e-3);     // a fifth of the idle part of the last wave
+  EXPECT_NEAR(1e-3 / law.base, 685.5, 0.1);       // TFLOP/s of an endless product
+  EXPECT_NEAR(law.depth / law.base, 125.2, 0.1);  // an output element costs 125 of its FLOPs
+  EXPECT_NEAR(law.wave / law.base, 0.192, 1e-3);  // a fifth of the idle part of the last wave
   EXPECT_LT(summarise(gemm_law_errors(tables_.gemm, gpu_)).mean, 0.0145);
 }
 

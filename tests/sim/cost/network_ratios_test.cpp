@@ -74,8 +74,8 @@ TEST_F(NetworkRatiosTest, PricesTheNetworkAlone) {
     return costs.collective(CollectiveKind::all_gather, Bytes(kMebibyte), {.ranks = ranks})
         .duration.value;
   };
-  EXPECT_NEAR(static_cast<double>(price(measured, 16)),
-              2 * static_cast<double>(price(plain, 16)), 1);
+  EXPECT_NEAR(static_cast<double>(price(measured, 16)), 2 * static_cast<double>(price(plain, 16)),
+              1);
   EXPECT_EQ(price(measured, 8), price(plain, 8));
 }
 

@@ -63,8 +63,8 @@ TEST(Tables, CollectivesFormAGrid) {
 }
 
 TEST(Tables, CollectiveSamplesHaveTimesOrBandwidths) {
-  const auto times = parse_collective_samples(
-      "collective,gpus,bytes,us\nreduce_scatter,8,1000000,20\n", "s.csv");
+  const auto times =
+      parse_collective_samples("collective,gpus,bytes,us\nreduce_scatter,8,1000000,20\n", "s.csv");
   ASSERT_TRUE(times) << times.error().message();
   EXPECT_EQ(times->front().kind, CollectiveKind::reduce_scatter);
   EXPECT_EQ(times->front().nodes, 1);

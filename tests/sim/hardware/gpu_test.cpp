@@ -152,9 +152,9 @@ TEST(ParseGpu, SaysWhichPartsWereMeasured) {
   EXPECT_EQ(parse_gpu(with("\"datasheet\"", "\"measured\""), "x")->measured,
             (MeasuredParts{.gemm = true, .attention = true, .collective = true}));
   const std::string some = "calibration = \"datasheet\"\nmeasured = ";
-  EXPECT_EQ(parse_gpu(with("calibration = \"datasheet\"", some + "\"collective, gemm\""), "x")
-                ->measured,
-            (MeasuredParts{.gemm = true, .collective = true}));
+  EXPECT_EQ(
+      parse_gpu(with("calibration = \"datasheet\"", some + "\"collective, gemm\""), "x")->measured,
+      (MeasuredParts{.gemm = true, .collective = true}));
   for (const std::string bad : {"\"gem\"", "\"gemm,attention\"", "\"gemm, \"", "\", gemm\""})
     EXPECT_EQ(error_of(with("calibration = \"datasheet\"", some + bad)),
               "x.toml:3: measured must list measured parts, separated by \", \": gemm, attention, "

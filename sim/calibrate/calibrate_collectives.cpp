@@ -1,0 +1,203 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "sim/calibrate/collective_table.hpp"
+#include "sim/calibrate/draft.hpp"
+#include "sim/calibrate/fit.hpp"
+#include "sim/calibrate/machine_files.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// `ranks` GPUs in nodes and domains as the measurements have them.
+Result<Cluster> cluster_of(const Draft& draft, const Gpu& gpu, std::int64_t ranks) {
+  MFSDP_LET(cluster, make_cluster(gpu, 1, 1));
+  cluster.gpus = ranks;
+  cluster.gpus_per_node = std::min(ranks, draft.gpus_per_node);
+  cluster.nodes = ceil_div(ranks, draft.gpus_per_node);
+  cluster.domain = draft.domain;
+  cluster.nics_per_node =
+      std::max<std::int64_t>(1, gpu.nics_per_node * cluster.gpus_per_node / gpu.gpus_per_node);
+  return cluster;
+}
+
+/// Nodes, domains, and which collectives stay inside one.
+Result<void> place_collectives(Draft& draft) {
+  std::optional<std::int64_t> on_host;
+  std::int64_t widest_host = 1;
+  for (const CollectiveSample& sample : draft.data.collectives) {
+    if (sample.nodes == 1) widest_host = std::max(widest_host, sample.ranks);
+    const std::int64_t here = sample.ranks / sample.nodes;
+    if (sample.nodes > 1 && on_host.value_or(here) != here)
+      return fail(sample.place, fmt::format("has {} ranks on each host, an earlier run {}; give "
+                                            "runs of one machine",
+                                            here, *on_host));
+    if (sample.nodes > 1) on_host = here;
+  }
+  const Gpu& base = draft.base;
+  draft.gpus_per_node = on_host.value_or(std::max(base.gpus_per_node, widest_host));
+  const bool rack = base.domain > base.gpus_per_node;
+  draft.domain = std::max(widest_host, draft.gpus_per_node);
+  if (rack)
+    draft.domain = std::max(draft.domain, base.domain / draft.gpus_per_node * draft.gpus_per_node);
+  draft.domain = draft.request.domain.value_or(draft.domain);
+  for (const CollectiveSample& sample : draft.data.collectives) {
+    if (sample.ranks > draft.domain && sample.ranks % draft.domain != 0)
+      return fail(sample.place, fmt::format("{} ranks do not fill domains of {} GPUs", sample.ranks,
+                                            draft.domain));
+    (sample.ranks <= draft.domain ? draft.inside : draft.between).push_back(sample);
+  }
+  return {};
+}
+
+/// The table is written as of this very GPU. Prices divide the part of a time that grows with bytes
+/// by link bandwidth * efficiency / 450 GB/s; so the efficiency makes that 1, and where fewer ranks
+/// than all have fewer links (no switch), the table's times are stretched by what they lack.
+void fit_link(Gpu& gpu, std::vector<CollectiveRow>& rows) {
+  constexpr BytesPerNano kTableLink = 450;
+  gpu.link_efficiency = kTableLink / gpu.link_bandwidth;
+  if (!gpu.per_peer_bandwidth) return;
+  CollectiveRow first;
+  for (CollectiveRow& row : rows) {
+    if (row.ranks != first.ranks) first = row;
+    const double share =
+        std::min(1.0, (row.ranks - 1) * *gpu.per_peer_bandwidth / gpu.link_bandwidth);
+    const auto stretch = [&](double& ns, double latency) { ns = latency + (ns - latency) * share; };
+    stretch(row.all_gather_ns, first.all_gather_ns);
+    stretch(row.reduce_scatter_ns, first.reduce_scatter_ns);
+    stretch(row.all_reduce_ns, first.all_reduce_ns);
+  }
+}
+
+bool has_kind(std::span<const CollectiveSample> samples, CollectiveKind kind) {
+  return std::ranges::any_of(samples, [&](const auto& sample) { return sample.kind == kind; });
+}
+
+Result<void> add_inside(Draft& draft) {
+  if (draft.inside.empty()) return {};
+  MFSDP_LET(cluster, cluster_of(draft, draft.base, draft.domain));
+  const CollectiveModel base(draft.tables.collective, cluster);
+  std::vector<std::int64_t> ranks;
+  for (const CollectiveRow& row : draft.tables.collective)
+    if (row.ranks <= static_cast<double>(draft.domain))
+      ranks.push_back(static_cast<std::int64_t>(row.ranks));
+  const std::vector<TimeCurve> curves = curves_of(draft.inside);
+  MFSDP_LET(rows, complete_table(curves, ranks, base));
+  const std::string files = names_of(draft.data.collective_files);
+  for (const TimeCurve& curve : curves) {
+    const std::vector<double> errors = leave_one_out_errors(curve, base);
+    if (!errors.empty())
+      note_errors(draft, "collective", fmt::format("{} on {}", to_string(curve.kind), curve.ranks),
+                  errors, Evaluation::leave_one_out, files);
+  }
+  fit_link(draft.gpu, rows);
+  std::string measured;
+  std::string missing;
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+    std::string& list = has_kind(draft.inside, kind) ? measured : missing;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", to_string(kind));
+  }
+  if (!missing.empty()) {
+    draft.result.notes.push_back(fmt::format("not measured inside a domain, taken over from {}: {}",
+                                             draft.base.name, missing));
+    missing = fmt::format("; taken over from {}: {}", draft.base.name, missing);
+  }
+  const std::string source = fmt::format("measured: {} of {}{}", measured, files, missing);
+  note_value(draft, "link.efficiency", draft.gpu.link_efficiency, draft.base.link_efficiency,
+             "the table of collectives is of this GPU");
+  set_source(draft.gpu, "tables.collective", source);
+  draft.gpu.measured.collective = has_kind(draft.inside, CollectiveKind::all_gather) &&
+                                  has_kind(draft.inside, CollectiveKind::reduce_scatter);
+  draft.gpu.tables.collective = draft.file_name("_collective.csv");
+  draft.tables.collective = rows;
+  draft.result.files.push_back({draft.beside("_collective.csv"), collective_csv(rows)});
+  return {};
+}
+
+Result<void> add_between(Draft& draft) {
+  if (draft.between.empty()) return {};
+  const auto most = std::ranges::max(draft.between, {}, &CollectiveSample::ranks).ranks;
+  MFSDP_LET(cluster, cluster_of(draft, draft.gpu, most));
+  const NetworkFit fit = fit_network(draft.between, draft.tables.collective, cluster);
+  const std::string files = names_of(draft.data.collective_files);
+  const std::string source =
+      fmt::format("fitted: {} collectives of {}", draft.between.size(), files);
+  draft.result.values.push_back({.key = "nic_gb_per_s",
+                                 .value = fit.nic_bandwidth,
+                                 .base = cluster.nic_bandwidth,
+                                 .source = source});
+  draft.result.values.push_back({.key = "nic_latency_ns",
+                                 .value = static_cast<double>(fit.nic_latency.value),
+                                 .base = static_cast<double>(cluster.nic_latency.value),
+                                 .source = source});
+  const std::int64_t largest =
+      std::ranges::max(draft.between, {}, &CollectiveSample::bytes).bytes.value;
+  std::array<std::vector<double>, 2> alone;
+  for (std::size_t i = 0; i < draft.between.size(); ++i)
+    alone[draft.between[i].bytes.value >= largest / kLargeMessages ? 1 : 0].push_back(
+        fit.errors[i]);
+  note_errors(draft, "network", "large messages, the two parameters alone", alone[1],
+              Evaluation::fit, files);
+  note_errors(draft, "network", "smaller ones, the two parameters alone", alone[0], Evaluation::fit,
+              files);
+  note_errors(draft, "network", "all, with the others' ratios", fit.left_out,
+              Evaluation::leave_one_out, files);
+  if (fit.nic_bandwidth > cluster.nic_bandwidth)
+    draft.result.notes.push_back(fmt::format(
+        "the fitted NIC is faster than {}'s {:g} GB/s: faster NICs, or a network that reduces",
+        draft.base.name, cluster.nic_bandwidth));
+  cluster.nic_bandwidth = fit.nic_bandwidth;
+  cluster.nic_latency = fit.nic_latency;
+  draft.gpu.tables.network = draft.file_name("_network.csv");
+  set_source(draft.gpu, "tables.network", source);
+  draft.tables.network = draft.between;
+  draft.result.files.push_back({draft.beside("_network.csv"), network_csv(draft.between)});
+  draft.result.files.push_back(
+      {draft.beside("_cluster.toml"),
+       cluster_toml(cluster, draft.request.output.filename().string(), source)});
+  return {};
+}
+
+}  // namespace
+
+Result<void> add_collectives(Draft& draft) {
+  MFSDP_TRY(place_collectives(draft));
+  MFSDP_TRY(add_inside(draft));
+  return add_between(draft);
+}
+
+Result<void> check_prices(Draft& draft) {
+  if (draft.data.collectives.empty()) return {};
+  Gpu gpu = draft.gpu;
+  const auto most = std::ranges::max(draft.data.collectives, {}, &CollectiveSample::ranks).ranks;
+  MFSDP_LET(cluster, cluster_of(draft, gpu, std::max(most, draft.domain)));
+  for (const FittedValue& value : draft.result.values) {
+    if (value.key == "nic_gb_per_s") cluster.nic_bandwidth = value.value;
+    if (value.key == "nic_latency_ns") cluster.nic_latency = Nanos(std::llround(value.value));
+  }
+  const CostModel costs(cluster, draft.tables);
+  constexpr double kReproduced = 0.03;
+  std::vector<double> errors;
+  std::size_t off = 0;
+  for (const CollectiveSample& sample : draft.data.collectives) {
+    const CollectiveCost cost =
+        costs.collective(sample.kind, sample.bytes, {.ranks = sample.ranks});
+    errors.push_back(static_cast<double>(cost.duration.value) / sample.ns - 1);
+    if (std::abs(errors.back()) > kReproduced) ++off;
+  }
+  note_errors(draft, "collective", "all, priced with the written files", errors, Evaluation::fit,
+              names_of(draft.data.collective_files));
+  if (off > 0)
+    draft.result.notes.push_back(fmt::format(
+        "{} of {} collectives are priced more than 3 % off: they took longer than larger ones, or "
+        "differ between runs",
+        off, errors.size()));
+  return {};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,57 @@
+// A calibration while it grows. For the sources of this folder alone.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/calibrate/calibrate.hpp"
+
+namespace mfsdp {
+
+/// What a calibration is made of while it grows.
+struct Draft {
+  const CalibrationRequest& request;
+  Measurements data;
+  Gpu base;
+  Gpu gpu;            ///< what will be written
+  CostTables tables;  ///< what prices will be made from
+  std::int64_t gpus_per_node = 8;
+  std::int64_t domain = 8;
+  std::vector<CollectiveSample> inside;   ///< a domain
+  std::vector<CollectiveSample> between;  ///< domains
+  Calibration result;
+
+  [[nodiscard]] std::string file_name(std::string_view ending) const {
+    return request.output.stem().string() + std::string(ending);
+  }
+  [[nodiscard]] std::filesystem::path beside(std::string_view ending) const {
+    return request.output.parent_path() / file_name(ending);
+  }
+};
+
+/// File names for a source line.
+[[nodiscard]] std::string names_of(const std::vector<std::string>& files);
+
+/// Replaces where a key of the GPU file is from.
+void set_source(Gpu& gpu, const std::string& key, std::string source);
+
+/// A value that the data determined.
+void note_value(Draft& draft, const std::string& key, double value, double base,
+                const std::string& source);
+
+/// A line of the report.
+void note_errors(Draft& draft, std::string group, std::string what, std::span<const double> errors,
+                 Evaluation evaluation, const std::string& source);
+
+/// Sorts the collectives into those inside a domain and those between domains, makes a table of the
+/// former and fits the NICs to the latter.
+[[nodiscard]] Result<void> add_collectives(Draft& draft);
+
+/// Prices every collective with the numbers that will be written, for the report. Messages that
+/// took longer than larger ones are not priced as measured; a note counts them.
+[[nodiscard]] Result<void> check_prices(Draft& draft);
+
+}  // namespace mfsdp
