@@ -16,7 +16,7 @@ namespace {
 constexpr double kDatasheetOneNode = 0.084;
 constexpr double kDatasheetNetwork = 0.147;
 /// Contention is fitted on one row of h200_overlap.csv; other rows are to be within this.
-constexpr double kContentionError = 0.25;
+constexpr double kContentionError = 0.1;
 
 /// Parts that still rest on a data sheet, in words; empty where none does.
 std::string unmeasured(const Gpu& gpu, bool network, bool network_measured) {
