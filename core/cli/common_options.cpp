@@ -122,15 +122,14 @@ Flag cluster_flag(std::optional<std::string>& target) {
 
 FlagGroup model_group(CommonOptions& o) {
   auto [gpus, world_size] = world_flags(o.gpus);
-  return {
-      .title = "Model and machine",
-      .flags = {
-          shaping(text_flag("--model", "NAME|PATH", "built-in name, config.json, or its directory",
-                            o.model)),
-          gpus, world_size,
-          text_flag("--gpu", "NAME|FILE", "GPU of the catalogue, or a TOML file (h100)", o.gpu),
-          integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts),
-          cluster_flag(o.cluster)}};
+  return {.title = "Model and machine",
+          .flags = {
+              shaping(text_flag("--model", "NAME|PATH",
+                                "built-in name, config.json, or its directory", o.model)),
+              gpus, world_size,
+              text_flag("--gpu", "NAME|FILE", "GPU of the catalogue, or a TOML file (h100)", o.gpu),
+              integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts),
+              cluster_flag(o.cluster)}};
 }
 
 FlagGroup parallelism_group(CommonOptions& o) {

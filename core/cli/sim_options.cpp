@@ -149,30 +149,31 @@ FlagGroup question_group(SimOptions& o) {
   };
   const auto tokens = [&o](const std::string& text) { return set_tokens(text, o.tokens); };
   const auto prices = [&o](const std::string& text) { return set_prices(text, o.prices); };
-  return {.title = "Questions",
-          .flags = {{.name = "--find",
-                     .value = "WHAT",
-                     .help = "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest",
-                     .apply = find},
-                    {.name = "--tokens",
-                     .value = "N",
-                     .help = "tokens to train on (15T): days and GPU-hours",
-                     .apply = tokens},
-                    {.name = "--price",
-                     .value = "X",
-                     .help = "of one GPU for one hour, or h100=X,h200=Y: the cost of --tokens",
-                     .apply = prices},
-                    switch_flag("--require-fit", "exit status 1 if it does not fit", o.require_fit),
-                    {.name = "--explain",
-                     .value = "WHAT",
-                     .help = "memory, layout, critical-path or network: a longer answer after the text",
-                     .apply = explain},
-                    path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded",
-                              o.budget),
-                    path_flag("--budget-out", "write the run's values as a budget", o.budget_out),
-                    switch_flag("--list-models", "built-in models", o.list_models),
-                    switch_flag("--list-gpus", "GPUs of the catalogue", o.list_gpus),
-                    switch_flag("--list-clusters", "clusters of the catalogue", o.list_clusters)}};
+  return {
+      .title = "Questions",
+      .flags = {
+          {.name = "--find",
+           .value = "WHAT",
+           .help = "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest",
+           .apply = find},
+          {.name = "--tokens",
+           .value = "N",
+           .help = "tokens to train on (15T): days and GPU-hours",
+           .apply = tokens},
+          {.name = "--price",
+           .value = "X",
+           .help = "of one GPU for one hour, or h100=X,h200=Y: the cost of --tokens",
+           .apply = prices},
+          switch_flag("--require-fit", "exit status 1 if it does not fit", o.require_fit),
+          {.name = "--explain",
+           .value = "WHAT",
+           .help = "memory, layout, critical-path or network: a longer answer after the text",
+           .apply = explain},
+          path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded", o.budget),
+          path_flag("--budget-out", "write the run's values as a budget", o.budget_out),
+          switch_flag("--list-models", "built-in models", o.list_models),
+          switch_flag("--list-gpus", "GPUs of the catalogue", o.list_gpus),
+          switch_flag("--list-clusters", "clusters of the catalogue", o.list_clusters)}};
 }
 
 FlagGroup trust_group(SimOptions& o) {
@@ -276,8 +277,7 @@ HelpText sim_help() {
           {"mfsdp-sim --model llama3_8b --gpus 64,128 --micro-batch 1,2,4", "lists: a row each"},
           {"mfsdp-sim --model llama3_70b --gpus 256 --find fastest", "the best configuration"},
           {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
-          {"mfsdp-sim --model llama3_8b --budget limits.toml",
-           "for CI: fails where a plan got worse"},
+          {"mfsdp-sim --model llama3_8b --budget limits.toml", "for CI: fails if it got worse"},
           {"mfsdp-sim --model llama3_8b --trace step.json.gz", "open it in ui.perfetto.dev"}}};
 }
 

@@ -167,10 +167,9 @@ void add_ranks(Screen& screen, const RankReport& ranks) {
 
 void add_training(Screen& screen, const TrainingEstimate& training) {
   constexpr double seconds_a_day = 86400;
-  std::string text = fmt::format("  {} tokens in {} days, {} GPU-hours",
-                                 format_real(static_cast<double>(training.tokens), 0),
-                                 format_real(training.seconds / seconds_a_day, 1),
-                                 format_real(training.gpu_hours, 0));
+  std::string text = fmt::format(
+      "  {} tokens in {} days, {} GPU-hours", format_real(static_cast<double>(training.tokens), 0),
+      format_real(training.seconds / seconds_a_day, 1), format_real(training.gpu_hours, 0));
   if (training.cost) text += ", cost " + format_real(*training.cost, 0);
   screen.line("Train", Colour::bold, text);
 }
@@ -206,10 +205,14 @@ std::string calibration_text(const std::string& calibration) {
 
 void add_footer(Screen& screen, const RunResult& run, const std::string& stored) {
   if (!run.trust.text.empty()) screen.line(run.trust.text, Colour::dim);
-  screen.line(fmt::format("{} {}: engine {}; calibration {}; cost model {}",
-                          run.source.empty() ? "run" : run.source, run.version, run.engine,
-                          calibration_text(run.calibration), run.cost_model_version),
-              Colour::dim);
+  // The tier of trust says what the calibration is; a run that was read back has only the latter.
+  const std::string calibration =
+      run.trust.text.empty() ? fmt::format(" calibration {};", calibration_text(run.calibration))
+                             : "";
+  screen.line(
+      fmt::format("{} {}: engine {};{} cost model {}", run.source.empty() ? "run" : run.source,
+                  run.version, run.engine, calibration, run.cost_model_version),
+      Colour::dim);
   screen.line(run.cluster.network, Colour::dim);
   screen.line(fmt::format("plan {}; {}", run.plan_hash, stored), Colour::dim);
 }

@@ -113,7 +113,7 @@ struct TrainingEstimate {
 
 /// How far the predicted step can be trusted. Not stored beyond `calibration`.
 struct TrustSummary {
-  std::string tier;       ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
+  std::string tier;  ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
   double step_error = 0;  ///< expected, a fraction of the step
   std::string text;       ///< tier, error and where it is from
 };

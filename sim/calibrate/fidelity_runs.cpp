@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-
 #include <utility>
 
 #include "core/model/hf_config.hpp"
@@ -141,13 +140,13 @@ Result<std::vector<FidelityRow>> contention_fidelity(const std::filesystem::path
     MFSDP_LET(collectives_ms, number_cell(table, row, "collectives_alone_ms"));
     const double error =
         overlap_increment_ms(gpu, *known, collectives_ms) / (measured_ms - alone_ms) - 1;
-    rows.push_back({.group = "contention",
-                    .what = fmt::format("{}: GEMMs slowed by {:.2f} ms", name,
-                                        measured_ms - alone_ms),
-                    .error = summarise({&error, 1}),
-                    .evaluation = name == "ag_default" ? Evaluation::fit : Evaluation::unseen,
-                    .tier = Tier::calibrated,
-                    .source = source});
+    rows.push_back(
+        {.group = "contention",
+         .what = fmt::format("{}: GEMMs slowed by {:.2f} ms", name, measured_ms - alone_ms),
+         .error = summarise({&error, 1}),
+         .evaluation = name == "ag_default" ? Evaluation::fit : Evaluation::unseen,
+         .tier = Tier::calibrated,
+         .source = source});
   }
   return rows;
 }

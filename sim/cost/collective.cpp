@@ -19,7 +19,6 @@ constexpr double kNetworkShareGather = 0.86;
 constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
 constexpr BytesPerNano kUnlimited = 1e12;
 
-
 double column(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;
@@ -179,11 +178,10 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
 }
 
 Contention CollectiveModel::beside_kernels(double bytes, double duration_ns) const {
-  return contention(cluster_.gpu,
-                    {.transport = Transport::ring,
-                     .blocks = static_cast<double>(cluster_.gpu.collective_sms),
-                     .bytes = bytes,
-                     .duration_ns = std::max(1.0, duration_ns)});
+  return contention(cluster_.gpu, {.transport = Transport::ring,
+                                   .blocks = static_cast<double>(cluster_.gpu.collective_sms),
+                                   .bytes = bytes,
+                                   .duration_ns = std::max(1.0, duration_ns)});
 }
 
 CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) const {

@@ -8,8 +8,8 @@
 
 #include "core/base/quantity.hpp"
 #include "core/plan/op.hpp"
-#include "sim/cost/monotone.hpp"
 #include "sim/cost/contention.hpp"
+#include "sim/cost/monotone.hpp"
 #include "sim/cost/nccl.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/hardware/cluster.hpp"
@@ -27,7 +27,7 @@ struct CommunicatorShape {
 
 struct CollectiveCost {
   Nanos duration;
-  Nanos latency;               ///< part of the duration in which the link is idle
+  Nanos latency;          ///< part of the duration in which the link is idle
   Contention contention;  ///< what it and kernels beside it lose to each other
   LinkClass link = LinkClass::node;
 

@@ -54,7 +54,8 @@ class Rank {
 
   /// Ends the ops that are due, then moves each stream that can to its next op that takes time or
   /// has to wait. Appends the groups of the collectives that have come up, and of those whose rate
-  /// may change: one that shared their link has ended, or the rank begins or stops to compute. Where there are none, goes on with the next ends before `until`.
+  /// may change: one that shared their link has ended, or the rank begins or stops to compute.
+  /// Where there are none, goes on with the next ends before `until`.
   Result<void> run(std::int64_t now, std::int64_t until, std::vector<std::uint32_t>& arrived,
                    std::vector<std::uint32_t>& affected);
   /// All ranks of the group are there: its collective begins. Appends the groups that share its

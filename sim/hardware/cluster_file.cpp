@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/base/read_file.hpp"
-#include "sim/hardware/catalogue.hpp"
 #include "core/base/toml_fields.hpp"
+#include "sim/hardware/catalogue.hpp"
 
 namespace mfsdp {
 namespace {

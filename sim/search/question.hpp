@@ -42,8 +42,8 @@ struct Footprint {
 /// The program that is asked about, built where none was given.
 [[nodiscard]] Result<std::shared_ptr<const Program>> program_of(const Question& question);
 
-/// As predict(), with `fits` and `headroom` after the reserve, with trust, and with what ranks differ
-/// in where they do.
+/// As predict(), with `fits` and `headroom` after the reserve, with trust, and with what ranks
+/// differ in where they do.
 [[nodiscard]] Result<Prediction> answer(const Question& question);
 
 }  // namespace mfsdp

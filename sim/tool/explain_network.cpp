@@ -107,7 +107,8 @@ Result<std::string> explain_network(const SimOptions& options, Asker& asker) {
   }
   if (changes.empty())
     changes = fmt::format("{} is the fastest at all of them.\n", name_of(all[before]));
-  return "Step by the network (outer-dp 1 shards over all GPUs; more shard inside their groups):\n\n" +
+  return "Step by the network (outer-dp 1 shards over all GPUs; more shard inside their "
+         "groups):\n\n" +
          render_table(table) + "\n" + changes;
 }
 

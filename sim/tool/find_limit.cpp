@@ -95,7 +95,8 @@ Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch
     default: {
       MFSDP_LET(per_node, asker.gpus_per_node(options));
       MFSDP_LET(most, asker.limit_of_gpus(options));
-      return find_among(gpu_counts(per_node, most.value_or(kMostGpus)), Pick::first, threads, ask, watch);
+      return find_among(gpu_counts(per_node, most.value_or(kMostGpus)), Pick::first, threads, ask,
+                        watch);
     }
   }
 }

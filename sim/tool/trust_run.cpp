@@ -21,8 +21,8 @@ Table table_of(const std::vector<FidelityRow>& rows) {
   std::vector<std::vector<std::string>> cells = fidelity_cells(rows);
   Table table;
   for (std::size_t column = 0; column < cells.front().size(); ++column)
-    table.columns.push_back({cells.front()[column], column >= 2 && column <= 5 ? Align::right
-                                                                               : Align::left});
+    table.columns.push_back(
+        {cells.front()[column], column >= 2 && column <= 5 ? Align::right : Align::left});
   table.rows.assign(cells.begin() + 1, cells.end());
   return table;
 }

@@ -87,7 +87,7 @@ bool is_main(std::string_view path) {
 
 /// A small program beside the CUDA code that measures one fact of a machine.
 bool is_probe(std::string_view path) {
-  return is_under(path, "gpu_backend/cuda") && 
+  return is_under(path, "gpu_backend/cuda") &&
          (path.ends_with("_probe.cpp") || path.ends_with("_probe.cu"));
 }
 

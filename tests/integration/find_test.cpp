@@ -57,7 +57,8 @@ class Brute {
     const auto config = make_plan_config(options, shape_);
     const auto cluster = make_cluster(gpu_, options.gpus, options.node_size());
     if (!config || !cluster) return std::nullopt;
-    const auto program = build_program(*config, {.model_name = "m", .tool_version = "", .stored_hash = ""});
+    const auto program =
+        build_program(*config, {.model_name = "m", .tool_version = "", .stored_hash = ""});
     if (!program) return std::nullopt;
     Bytes pools = runtime_bytes(gpu_, std::ssize(program->communicators));
     for (const Pool& pool : program->pools)
@@ -100,9 +101,8 @@ class Problems {
 constexpr std::int64_t kRuntime = 3'000'000'000;  // about; three communicators take less
 
 json find(const std::string& what, const std::string& flags, const std::string& gpu) {
-  const auto run = test::run_sim(
-      fmt::format("--model llama_tiny --gpu '{}' --find {} {} --no-save --output json", gpu, what,
-                  flags));
+  const auto run = test::run_sim(fmt::format(
+      "--model llama_tiny --gpu '{}' --find {} {} --no-save --output json", gpu, what, flags));
   EXPECT_LE(run.status, 1) << what << " " << flags;
   return json::parse(run.out);
 }
@@ -117,11 +117,11 @@ TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
   for (int i = 0; i < 15; ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 400'000'000));
-    CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 4, 8}),
-                          .gpu = gpu,
-                          .seq_len = problems.one_of<std::int64_t>({96, 256, 512}),
-                          .allocator = problems.one_of({AllocatorPolicy::best_fit,
-                                                        AllocatorPolicy::temporary})};
+    CommonOptions options{
+        .gpus = problems.one_of<std::int64_t>({1, 4, 8}),
+        .gpu = gpu,
+        .seq_len = problems.one_of<std::int64_t>({96, 256, 512}),
+        .allocator = problems.one_of({AllocatorPolicy::best_fit, AllocatorPolicy::temporary})};
     std::string flags = fmt::format("--gpus {} --seq-len {} --allocator {}", options.gpus,
                                     *options.seq_len, to_string(options.allocator));
     std::int64_t most = 400;

@@ -229,8 +229,7 @@ class Oracle {
   [[nodiscard]] bool computes(std::size_t rank) const {
     return std::ranges::any_of(nodes, [&](const Node& n) {
       return n.rank == rank && n.running() && n.peers.empty() &&
-             !std::holds_alternative<HostWait>(n.op->body) &&
-             n.op->stream.value == test::kCompute;
+             !std::holds_alternative<HostWait>(n.op->body) && n.op->stream.value == test::kCompute;
     });
   }
 

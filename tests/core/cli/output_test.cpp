@@ -76,19 +76,21 @@ TEST(Output, CsvHasAHeaderAndQuotesSafely) {
   EXPECT_EQ(cell("fits"), "true");
 }
 
-TEST(Output, NumericsAreTheLastColumns) {
+TEST(Output, NumericsAndTrustAreTheLastColumns) {
   RunResult run = sample_run();
   run.config.clip = {1, 3};
   run.config.deterministic = true;
   run.config.frozen = {"embed", "norm"};
   run.config.logits_chunk = 512;
+  run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    return std::vector<std::string>(row.end() - 5, row.end());
+    return std::vector<std::string>(row.end() - 7, row.end());
   };
   EXPECT_THAT(last(rows[0]), testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen",
-                                                  "logits_chunk"));
-  EXPECT_THAT(last(rows[1]), testing::ElementsAre("1/3", "true", "false", "embed,norm", "512"));
+                                                  "logits_chunk", "trust", "step_error"));
+  EXPECT_THAT(last(rows[1]), testing::ElementsAre("1/3", "true", "false", "embed,norm", "512",
+                                                  "datasheet only", "0.25"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 |\n"));
   run.config.clip = {1, 10};

@@ -38,9 +38,8 @@ TEST_F(TrustOf, ANetworkThatNobodyMeasuredIsADatasheet) {
   const Trust trust = of("h200", 16);
   EXPECT_EQ(trust.tier, Tier::datasheet);
   EXPECT_EQ(trust.expected_step_error, 0.147);
-  EXPECT_THAT(trust.text,
-              HasSubstr("datasheet only: step no nearer than about 14.7 %; not measured: "
-                        "network"));
+  EXPECT_THAT(trust.text, HasSubstr("datasheet only: step within 14.7 % at best; not measured: "
+                                    "network"));
   const Trust other = of("h100", 8);
   EXPECT_EQ(other.expected_step_error, 0.084);
   EXPECT_THAT(other.text, HasSubstr("not measured: GEMM, attention, collectives"));

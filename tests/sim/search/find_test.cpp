@@ -31,11 +31,10 @@ RC_GTEST_PROP(ParetoFront, IsWhatTheDefinitionSays, ()) {
       return (other.memory < points[i].memory && other.speed >= points[i].speed) ||
              (other.memory <= points[i].memory && other.speed > points[i].speed);
     });
-    const bool first = std::none_of(points.begin(), points.begin() + static_cast<long>(i),
-                                    [&](const TradeOff& other) {
-                                      return other.memory == points[i].memory &&
-                                             other.speed == points[i].speed;
-                                    });
+    const bool first = std::none_of(
+        points.begin(), points.begin() + static_cast<long>(i), [&](const TradeOff& other) {
+          return other.memory == points[i].memory && other.speed == points[i].speed;
+        });
     RC_ASSERT((std::ranges::find(front, i) != front.end()) == (!beaten && first));
   }
 }
@@ -45,8 +44,7 @@ TEST(FindLargest, AnErrorOfTheFirstCandidateIsTheAnswer) {
   const auto found = find_largest(1, 1, 100, ask, [](const Tried&) { return true; });
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().message(), "--gpus: wrong");
-  const auto among =
-      find_among({1, 2, 3}, Pick::first, 2, ask, [](const Tried&) { return true; });
+  const auto among = find_among({1, 2, 3}, Pick::first, 2, ask, [](const Tried&) { return true; });
   ASSERT_FALSE(among);
   EXPECT_EQ(among.error().message(), "--gpus: wrong");
 }
