@@ -13,23 +13,12 @@ namespace {
 constexpr Range kRanks{.lowest = 0, .highest = 1'048'575};
 constexpr Range kSeeds{.lowest = 0};
 
-/// A number of at least `least`, and at most `most`.
-Result<Rational> parse_number(const std::string& text, std::string_view flag, double least,
-                              double most, std::string_view expected) {
-  const auto number = parse_rational(text, flag);
-  if (!number || number->value() < least || number->value() > most)
-    return fail(std::string(flag), fmt::format("{} is not {}", in_quotes(text), expected));
-  return *number;
-}
-
-Flag number_flag(std::string name, std::string value, std::string help,
-                 std::optional<Rational>& target, double least, double most, std::string expected) {
-  const auto apply = [=, &target](const std::string& text) -> Result<void> {
-    MFSDP_LET(number, parse_number(text, name, least, most, expected));
-    target = number;
-    return {};
-  };
-  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+Result<void> set_network(const std::string& text, std::optional<Rational>& target) {
+  const auto number = parse_rational(text, "--network-gbps");
+  if (!number || number->value() < 1e-3 || number->value() > 1e6)
+    return fail("--network-gbps", in_quotes(text) + " is not a number of Gbit/s from 0.001 to 1e6");
+  target = *number;
+  return {};
 }
 
 Result<void> set_tokens(const std::string& text, std::optional<std::int64_t>& target) {
@@ -64,10 +53,13 @@ Result<void> set_reserve(const std::string& text, Reserve& target) {
 }
 
 Result<void> set_jitter(const std::string& text, Rational& target) {
-  const std::string number = text.ends_with('%') ? text.substr(0, text.size() - 1) : text;
-  MFSDP_LET(value, parse_number(number, "--jitter", 0, text.ends_with('%') ? 30 : 0.3,
-                                "a deviation of kernel times from 0 to 30%, such as 2% or 0.02"));
-  MFSDP_LET(part, make_rational(value.num, checked_mul(value.den, text.ends_with('%') ? 100 : 1)));
+  const bool percent = text.ends_with('%');
+  const auto number = parse_rational(percent ? text.substr(0, text.size() - 1) : text, "--jitter");
+  if (!number || number->num < 0 || number->value() > (percent ? 30 : 0.3))
+    return fail("--jitter", in_quotes(text) +
+                                " is not a deviation of kernel times from 0 to 30%, "
+                                "such as 2% or 0.02");
+  MFSDP_LET(part, make_rational(number->num, checked_mul(number->den, percent ? 100 : 1)));
   target = part;
   return {};
 }
@@ -111,13 +103,15 @@ Result<void> set_prices(const std::string& text, std::vector<GpuPrice>& target) 
 }
 
 FlagGroup machine_group(SimOptions& o) {
+  const auto network = [&o](const std::string& text) { return set_network(text, o.network_gbps); };
   const auto jitter = [&o](const std::string& text) { return set_jitter(text, o.jitter); };
   const auto slow = [&o](const std::string& text) { return add_slow_rank(text, o.slow_ranks); };
   const auto reserve = [&o](const std::string& text) { return set_reserve(text, o.reserve); };
   return {.title = "Machine in detail",
-          .flags = {number_flag("--network-gbps", "X",
-                                "Gbit/s of one node's network, all NICs, per direction",
-                                o.network_gbps, 1e-3, 1e6, "a number of Gbit/s from 0.001 to 1e6"),
+          .flags = {{.name = "--network-gbps",
+                     .value = "X",
+                     .help = "Gbit/s of one node's network, all NICs, per direction",
+                     .apply = network},
                     {.name = "--memory-reserve",
                      .value = "X",
                      .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",

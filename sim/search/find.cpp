@@ -10,9 +10,8 @@
 namespace mfsdp {
 namespace {
 
-Tried look_at(std::int64_t value, const AskFor& ask) {
+Tried look_at(std::int64_t value, const Result<Question>& question) {
   Tried tried{.value = value, .impossible = {}, .memory = {}};
-  const auto question = ask(value);
   const auto program = question ? program_of(*question) : tl::unexpected<Error>(question.error());
   if (!program) {
     tried.impossible = program.error();
@@ -33,7 +32,7 @@ class Largest {
   std::optional<Tried> at(std::int64_t place) {
     for (const Tried& tried : found_.tried)
       if (tried.value == value(place)) return tried;
-    found_.tried.push_back(look_at(value(place), ask_));
+    found_.tried.push_back(look_at(value(place), ask_(value(place))));
     if (!watch_(found_.tried.back())) return std::nullopt;
     return found_.tried.back();
   }
@@ -105,8 +104,10 @@ Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
   for (std::size_t begin = 0; begin < order.size() && !found.value; begin += batch) {
     const std::size_t size = std::min(batch, order.size() - begin);
     std::vector<Tried> looked(size);
+    std::vector<Result<Question>> questions;  // asked here: whoever answers serves one thread
+    for (std::size_t i = 0; i < size; ++i) questions.push_back(ask(order[begin + i]));
     run_in_parallel(
-        size, threads, [&](std::size_t i) { return look_at(order[begin + i], ask); },
+        size, threads, [&](std::size_t i) { return look_at(order[begin + i], questions[i]); },
         [&](std::size_t i, Tried&& tried) {
           looked[i] = std::move(tried);
           return true;

@@ -22,7 +22,7 @@ struct Tried {
   bool fits = false;
 };
 
-/// The question for a candidate, or why there is none.
+/// The question for a candidate, or why there is none. Called on the searching thread alone.
 using AskFor = std::function<Result<Question>(std::int64_t value)>;
 
 /// Told after each candidate; false stops the search.

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace mfsdp {
 namespace {
@@ -47,6 +48,16 @@ TEST(FindLargest, AnErrorOfTheFirstCandidateIsTheAnswer) {
   const auto among = find_among({1, 2, 3}, Pick::first, 2, ask, [](const Tried&) { return true; });
   ASSERT_FALSE(among);
   EXPECT_EQ(among.error().message(), "--gpus: wrong");
+}
+
+TEST(FindAmong, AsksOnTheSearchingThreadAlone) {
+  const auto searching = std::this_thread::get_id();
+  const AskFor ask = [&](std::int64_t) -> Result<Question> {
+    EXPECT_EQ(std::this_thread::get_id(), searching);
+    return fail("--gpus", "wrong");
+  };
+  EXPECT_FALSE(
+      find_among({1, 2, 3, 4, 5, 6}, Pick::first, 4, ask, [](const Tried&) { return true; }));
 }
 
 }  // namespace
