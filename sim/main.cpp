@@ -1,4 +1,6 @@
 // mfsdp-sim: reads flags and hands them to the action that they ask for (sim/tool).
+#include <malloc.h>
+
 #include <atomic>
 #include <csignal>
 #include <exception>
@@ -64,7 +66,18 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
 
 }  // namespace
 
+/// A sweep builds and drops thousands of plans of some megabytes: memory that was freed is kept,
+/// and taken in large pieces. A tenth of a sweep's time.
+void keep_freed_memory() {
+  constexpr int kNever = 1 << 30;
+  constexpr int kPiece = 64 << 20;
+  mallopt(M_TRIM_THRESHOLD, kNever);
+  mallopt(M_MMAP_THRESHOLD, kNever);
+  mallopt(M_TOP_PAD, kPiece);
+}
+
 int main(int argc, char** argv) {
+  keep_freed_memory();
   std::ios::sync_with_stdio(false);
   // A limit on file sizes is then an error that names the file, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);

@@ -23,11 +23,15 @@ struct AllocationItem {
   Bytes size;
   std::vector<Lifetime> lifetimes;
   std::int64_t slot_class = 0;  ///< buffers of one class are interchangeable (double_buffer)
+
+  friend bool operator==(const AllocationItem&, const AllocationItem&) = default;
 };
 
 struct AllocationProblem {
   std::vector<AllocationItem> items;  ///< in issue order of their first acquire
   std::int64_t alignment = 256;       ///< offsets are multiples of it, bytes
+
+  friend bool operator==(const AllocationProblem&, const AllocationProblem&) = default;
 };
 
 struct Allocation {

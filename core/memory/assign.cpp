@@ -64,7 +64,8 @@ std::int64_t place_persistent(Program& program, const Pool& pool) {
   return end;
 }
 
-void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline) {
+void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline,
+                     AllocationCache* cache) {
   AllocationProblem problem{.items = {}, .alignment = pool.alignment};
   std::map<std::string, std::int64_t> classes;
   for (const BufferLifetimes& buffer : timeline.buffers)
@@ -72,7 +73,9 @@ void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline)
         {.size = program.buffers[buffer.buffer.value].size,
          .lifetimes = buffer.lifetimes,
          .slot_class = slot_class(program.buffers[buffer.buffer.value], classes)});
-  const Allocation allocation = allocate(problem, program.config.allocator);
+  const AllocatorPolicy policy = program.config.allocator;
+  const Allocation allocation =
+      cache == nullptr ? allocate(problem, policy) : cache->allocate(problem, policy);
   for (std::size_t i = 0; i < timeline.buffers.size(); ++i)
     program.buffers[timeline.buffers[i].buffer.value].offset = pool.height + allocation.offsets[i];
   pool.lower_bound = pool.height + allocation.lower_bound;
@@ -81,13 +84,13 @@ void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline)
 
 }  // namespace
 
-Result<void> assign_memory(Program& program) {
+Result<void> assign_memory(Program& program, AllocationCache* cache) {
   MFSDP_LET(transient, timelines(program));
   for (Pool& pool : program.pools) {
     pool.height = Bytes(place_persistent(program, pool));
     pool.lower_bound = pool.height;
     const auto found = transient.find(pool.id);
-    if (found != transient.end()) place_transient(program, pool, found->second);
+    if (found != transient.end()) place_transient(program, pool, found->second, cache);
   }
   return {};
 }

@@ -50,7 +50,7 @@ void build_eval(Emitter& emitter, const State& state) {
 
 }  // namespace
 
-Result<Program> build_program(const PlanConfig& config, const Meta& meta) {
+Result<Program> build_program(const PlanConfig& config, const Meta& meta, AllocationCache* cache) {
   MFSDP_TRY(validate(config));
   try {
     Program program;
@@ -62,7 +62,7 @@ Result<Program> build_program(const PlanConfig& config, const Meta& meta) {
     build_train(emitter, state, config.microbatches);
     build_eval(emitter, state);
     for (Plan& plan : program.plans) resolve_bindings(plan);
-    MFSDP_TRY(assign_memory(program));
+    MFSDP_TRY(assign_memory(program, cache));
     return program;
   } catch (const OverflowError& error) {
     return fail("plan", fmt::format("a size is too large for 63 bits ({}): check the model's "

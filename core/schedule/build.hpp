@@ -2,12 +2,15 @@
 #pragma once
 
 #include "core/base/error.hpp"
+#include "core/memory/allocation_cache.hpp"
 #include "core/plan/plan.hpp"
 
 namespace mfsdp {
 
 /// Builds the train and eval plans with buffers placed in pools. Errors name the flag at fault or
-/// say which size left 63 bits.
-[[nodiscard]] Result<Program> build_program(const PlanConfig& config, const Meta& meta);
+/// say which size left 63 bits. `cache` may be null; many programs that share one are built faster,
+/// and are the same.
+[[nodiscard]] Result<Program> build_program(const PlanConfig& config, const Meta& meta,
+                                            AllocationCache* cache = nullptr);
 
 }  // namespace mfsdp

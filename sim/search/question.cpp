@@ -35,7 +35,7 @@ bool fits(Bytes memory, const Question& question) {
 
 Result<std::shared_ptr<const Program>> program_of(const Question& question) {
   if (question.program) return question.program;
-  MFSDP_LET(program, build_program(question.config, question.meta));
+  MFSDP_LET(program, build_program(question.config, question.meta, question.cache.get()));
   return std::make_shared<const Program>(std::move(program));
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/base/error.hpp"
+#include "core/memory/allocation_cache.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/plan.hpp"
 #include "sim/calibrate/anchor.hpp"
@@ -24,6 +25,7 @@ struct Question {
   std::optional<Anchor> anchor;            ///< that has scaled them
   RankVariation variation;                 ///< how ranks differ
   Bytes reserve;                           ///< memory to keep free; part of whether it fits
+  std::shared_ptr<AllocationCache> cache;  ///< of all questions of one session; may be null
 };
 
 /// Device memory of a program on a GPU.

@@ -145,6 +145,7 @@ Result<Question> Asker::question(const SimOptions& options) {
   }
   MFSDP_LET(prices, priced(options, question.config.mesh.world_size()));
   question.costs = prices.costs;
+  question.cache = cache_;
   question.errors = prices.errors;
   question.anchor = prices.anchor;
   question.variation = variation_of(options);

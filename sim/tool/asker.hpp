@@ -47,6 +47,7 @@ class Asker {
   std::map<std::string, NamedModel> models_;
   std::map<std::string, std::shared_ptr<const Program>> plans_;
   std::map<Machine, Priced> priced_;
+  std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
 };
 
 }  // namespace mfsdp

@@ -119,8 +119,11 @@ const Tried* next_beyond(const Finding& finding, Find what) {
 std::string reason(const Finding& finding, Find what) {
   const Tried* next = next_beyond(finding, what);
   if (next == nullptr) return "no candidate beyond it is possible";
-  return fmt::format("{} {} would allocate {} of {} GiB", unit_of(what), format_count(next->value),
-                     format_gib(next->memory->allocated), format_gib(finding.capacity));
+  const std::string value = format_count(next->value);
+  return fmt::format(
+      "{} would allocate {} of {} GiB",
+      what == Find::min_gpus ? value + " GPUs" : fmt::format("{} {}", unit_of(what), value),
+      format_gib(next->memory->allocated), format_gib(finding.capacity));
 }
 
 std::string tried_table(const Finding& finding, Find what) {

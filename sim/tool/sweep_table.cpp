@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 
@@ -89,17 +90,18 @@ std::vector<std::string> tiers_of(const std::vector<SweepRow>& rows) {
 }  // namespace
 
 std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
-  std::vector<std::size_t> places;
-  std::vector<TradeOff> points;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i].run || !rows[i].run->memory.fits) continue;
-    places.push_back(i);
-    points.push_back({.memory = rows[i].run->memory.allocated,
-                      .speed = rows[i].run->time.tokens_per_second_per_gpu});
+  std::map<std::string, std::vector<std::size_t>> by_model;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].run && rows[i].run->memory.fits) by_model[rows[i].run->model_name].push_back(i);
+  std::vector<std::size_t> all;
+  for (const auto& [model, places] : by_model) {
+    std::vector<TradeOff> points;
+    for (const std::size_t place : places)
+      points.push_back({.memory = rows[place].run->memory.allocated,
+                        .speed = rows[place].run->time.tokens_per_second_per_gpu});
+    for (const std::size_t point : pareto_front(points)) all.push_back(places[point]);
   }
-  std::vector<std::size_t> front = pareto_front(points);
-  for (std::size_t& place : front) place = places[place];
-  return front;
+  return all;
 }
 
 Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
@@ -141,7 +143,8 @@ std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, O
   const Table table = rows_table(sweep, rows, places);
   std::string text =
       format == OutputFormat::md ? render_markdown_table(table) : render_table(table);
-  text += "\n" + counts_of(rows) + "\n* no other row that fits needs less memory and is as fast.\n";
+  text += "\n" + counts_of(rows) +
+          "\n* no other row of the model that fits needs less memory and is as fast.\n";
   const auto first =
       std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
   if (first != rows.end()) {

@@ -13,8 +13,8 @@
 
 namespace mfsdp {
 
-/// Positions of the rows on the front of allocated memory against tokens per second and GPU, among
-/// those that fit; by memory.
+/// Positions of the rows on their model's front of allocated memory against tokens per second and
+/// GPU, among those that fit; by model, then by memory.
 [[nodiscard]] std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows);
 
 /// A line for each of the rows at `places`: the axes' values, then memory and speed; a mark for

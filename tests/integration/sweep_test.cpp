@@ -1,0 +1,87 @@
+// Comma lists from outside: the runs of a sweep are those of single calls.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "reports/store/store.hpp"
+#include "tests/support/run_tool.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using nlohmann::json;
+
+TEST(SweepRuns, AreThoseOfSingleCalls) {
+  const json sweep = json::parse(test::run_sim("--model llama_tiny,llama_nano --gpus 4,16 "
+                                               "--micro-batch 1,3 --strategy 1,3 --recompute "
+                                               "none,full --no-save --output json")
+                                     .out);
+  ASSERT_EQ(sweep.size(), 32U);
+  std::size_t i = 0;
+  for (const char* model : {"llama_tiny", "llama_nano"})
+    for (const int gpus : {4, 16})
+      for (const int micro_batch : {1, 3})
+        for (const int strategy : {1, 3})
+          for (const char* recompute : {"none", "full"}) {
+            const json single = json::parse(
+                test::run_sim(fmt::format("--model {} --gpus {} --micro-batch {} --strategy {} "
+                                          "--recompute {} --no-save --output json",
+                                          model, gpus, micro_batch, strategy, recompute))
+                    .out);
+            for (const auto& [key, value] : single.items())
+              if (key != "run_id" && key != "created_unix_ns") {
+                EXPECT_EQ(sweep[i][key], value);
+              }
+            ++i;
+          }
+}
+
+TEST(SweepRuns, AreStoredWithTheNumbersThatArePrinted) {
+  const test::ScratchFolder folder;
+  const std::string file = (folder / "runs.sqlite").string();
+  const auto run =
+      test::run_sim(fmt::format("--model llama_nano --gpus 2,4,8 --db '{}' --output jsonl", file));
+  EXPECT_EQ(run.status, 0);
+  auto store = Store::open(file);
+  ASSERT_TRUE(store);
+  const auto rows = store->list();
+  ASSERT_TRUE(rows);
+  ASSERT_EQ(rows->size(), 3U);
+  for (const StoredRun& row : *rows) {
+    const auto stored = store->load(row.id);
+    ASSERT_TRUE(stored);
+    EXPECT_NE(run.out.find(stored->run_id), std::string::npos);
+    EXPECT_NE(run.out.find(fmt::format("\"step_ns\":{}", stored->time.step.value)),
+              std::string::npos);
+  }
+}
+
+TEST(SweepRuns, RequireFitLooksAtEveryRow) {
+  const std::string flags = "--no-save --gpus 8,16 --require-fit --output csv --model ";
+  EXPECT_EQ(test::run_sim(flags + "llama_nano").status, 0);
+  EXPECT_EQ(test::run_sim(flags + "llama3_70b").status, 1);
+}
+
+TEST(SweepRuns, AnInterruptKeepsWhatIsDone) {
+  const test::ScratchFolder folder;
+  const std::string file = (folder / "runs.sqlite").string();
+  // A sweep of seconds, interrupted after half of one.
+  const auto run = test::run_sim(
+      fmt::format("--model llama3_70b --gpus 8,16,32,64,128,256,512,1024 --micro-batch 1,2,4,8,16 "
+                  "--seq-len 2048,4096,8192,16384,32768 --db '{}' --output jsonl & "
+                  "sim=$!; sleep 0.5; kill -INT $sim; wait $sim",
+                  file));
+  EXPECT_EQ(run.status, 130);
+  auto store = Store::open(file);
+  ASSERT_TRUE(store);
+  const std::size_t stored = store->list()->size();
+  EXPECT_EQ(static_cast<std::size_t>(std::count(run.out.begin(), run.out.end(), '\n')), stored);
+  EXPECT_LT(stored, 200U);
+}
+
+}  // namespace
+}  // namespace mfsdp
