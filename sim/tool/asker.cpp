@@ -82,6 +82,11 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   return priced_[machine] = std::move(priced);
 }
 
+Result<ModelShape> Asker::shape(const SimOptions& options) {
+  MFSDP_LET(named, model(options.common.model));
+  return named->shape;
+}
+
 Result<Gpu> Asker::gpu(const SimOptions& options) {
   MFSDP_LET(cluster, cluster_of(options, 1, session_.scenarios / "gpus"));
   return std::move(cluster.gpu);

@@ -22,6 +22,8 @@ class Asker {
   /// The question that the options ask: of the configuration that they describe, or of --plan.
   [[nodiscard]] Result<Question> question(const SimOptions& options);
 
+  /// The model that the options name.
+  [[nodiscard]] Result<ModelShape> shape(const SimOptions& options);
   /// The GPU that the options name, and how many of them make a node.
   [[nodiscard]] Result<Gpu> gpu(const SimOptions& options);
   [[nodiscard]] Result<std::int64_t> gpus_per_node(const SimOptions& options);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,6 +29,19 @@ constexpr std::size_t kFrontRows = 12;
 std::string powers_up_to(std::int64_t most) {
   std::string list = "1";
   for (std::int64_t value = 2; value <= most; value *= 2) list += fmt::format(",{}", value);
+  return list;
+}
+
+/// All policies; of the partial ones those that recompute a quarter, half and three quarters of the
+/// blocks.
+std::string recompute_choices(std::int64_t layers) {
+  std::string list = "none,selective,full";
+  std::int64_t before = 0;
+  for (const std::int64_t quarters : {1, 2, 3}) {
+    const std::int64_t blocks = layers * quarters / 4;
+    if (blocks > before) list += fmt::format(",full:{}", blocks);
+    before = blocks;
+  }
   return list;
 }
 
@@ -184,17 +198,64 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
   return object.dump(options.common.output == OutputFormat::jsonl ? -1 : 2) + "\n";
 }
 
+/// Rows by micro-batch, smallest first; one round where nothing orders them.
+std::vector<std::vector<std::size_t>> rounds_of(const Sweep& sweep,
+                                                const std::vector<SweepRow>& rows,
+                                                const SimOptions& options, std::size_t axis) {
+  // At a fixed global batch a larger micro-batch makes fewer microbatches: another plan.
+  if (axis == sweep.axes.size() || options.common.global_batch) return {asked(rows)};
+  std::map<std::int64_t, std::vector<std::size_t>> by_size;
+  for (const std::size_t place : asked(rows))
+    by_size[rows[place].question->config.micro_batch].push_back(place);
+  std::vector<std::vector<std::size_t>> rounds;
+  for (auto& [size, places] : by_size) rounds.push_back(std::move(places));
+  return rounds;
+}
+
+/// As predict_rows, but a configuration is not even built where the same with a smaller micro-batch
+/// cannot fit, however it is packed: it is as large at least.
+Result<bool> predict_by_size(const Sweep& sweep, std::vector<SweepRow>& rows,
+                             const SimOptions& options, const Session& session, RunStore& store) {
+  const auto axis = static_cast<std::size_t>(
+      std::ranges::find(sweep.axes, "--micro-batch", &SweepAxis::flag) - sweep.axes.begin());
+  const auto others = [&](const SweepRow& row) {
+    std::vector<std::string> values = row.values;
+    if (axis < values.size()) values.erase(values.begin() + static_cast<std::ptrdiff_t>(axis));
+    return values;
+  };
+  std::map<std::vector<std::string>, Footprint> too_large;
+  for (const std::vector<std::size_t>& round : rounds_of(sweep, rows, options, axis)) {
+    std::vector<std::size_t> places;
+    for (const std::size_t place : round) {
+      const auto smaller = too_large.find(others(rows[place]));
+      if (smaller == too_large.end())
+        places.push_back(place);
+      else
+        rows[place].memory = smaller->second;
+    }
+    MFSDP_LET(whole, predict_rows(rows, places, Predict::what_fits, options, session, store));
+    if (!whole) return false;
+    for (const std::size_t place : places) {
+      const SweepRow& row = rows[place];
+      if (row.memory && !fits(row.memory->least, *row.question))
+        too_large.emplace(others(row), *row.memory);
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
-Result<Sweep> widened(const Sweep& sweep, const SimOptions& options) {
+Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& asker) {
   const CommonOptions& common = options.common;
+  MFSDP_LET(shape, asker.shape(options));
   std::vector<std::string> more;
   const auto vary = [&](const char* flag, const std::string& values) {
     const bool fixed = contains(options.given, flag);
     if (!fixed) more.insert(more.end(), {flag, values});
   };
   vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
-  vary("--recompute", "none,selective,full");
+  vary("--recompute", recompute_choices(shape.layers));
   vary("--micro-batch", powers_up_to(kMostMicroBatch));
   // Groups of whole nodes: what HSDP is for. Other numbers of GPUs make other groups impossible.
   std::int64_t gpus = common.gpus;
@@ -217,22 +278,24 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options) {
 }
 
 Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const Session& session) {
-  MFSDP_LET(wide, widened(sweep, options));
+  Asker asker(session);
+  MFSDP_LET(wide, widened(sweep, options, asker));
   MFSDP_LET(rows, sweep_rows(wide, session));
-  std::string stored;
-  MFSDP_LET(whole, predict_rows(rows, options, session, Predict::what_fits, stored));
+  RunStore store(options.common, session);
+  MFSDP_LET(whole, predict_by_size(wide, rows, options, session, store));
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
   const std::vector<std::size_t> best = ranked(rows, options);
   switch (options.common.output) {
-    case OutputFormat::text: session.out << as_text(wide, rows, best, options, stored); break;
+    case OutputFormat::text: session.out << as_text(wide, rows, best, options, store.note()); break;
     case OutputFormat::json:
     case OutputFormat::jsonl: session.out << as_json(wide, rows, best, options); break;
     case OutputFormat::csv:
     case OutputFormat::md: {
       std::vector<RunResult> runs;  // best first
       for (const std::size_t place : best) runs.push_back(*rows[place].run);
-      session.out << render_runs(runs, options.common.output, style_of(describe_stdout()), stored);
+      session.out << render_runs(runs, options.common.output, style_of(describe_stdout()),
+                                 store.note());
     }
   }
   if (!whole) return ExitCode::interrupted;

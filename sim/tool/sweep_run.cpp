@@ -12,7 +12,6 @@
 #include "core/cli/text_style.hpp"
 #include "sim/search/parallel.hpp"
 #include "sim/tool/asker.hpp"
-#include "sim/tool/run_store.hpp"
 #include "sim/tool/sweep_table.hpp"
 #include "sim/tool/training.hpp"
 
@@ -91,27 +90,30 @@ Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& sess
   return rows;
 }
 
-Result<bool> predict_rows(std::vector<SweepRow>& rows, const SimOptions& options,
-                          const Session& session, Predict what, std::string& stored) {
-  std::vector<std::size_t> asked;
+std::vector<std::size_t> asked(const std::vector<SweepRow>& rows) {
+  std::vector<std::size_t> places;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].question) asked.push_back(i);
+    if (rows[i].question) places.push_back(i);
+  return places;
+}
 
-  Progress progress(session.err, "configurations", std::ssize(asked));
-  RunStore store(options.common, session);
+Result<bool> predict_rows(std::vector<SweepRow>& rows, const std::vector<std::size_t>& places,
+                          Predict what, const SimOptions& options, const Session& session,
+                          RunStore& store) {
+  Progress progress(session.err, "configurations", std::ssize(places));
   std::vector<RunResult> batch;
   std::optional<Error> fault;
   std::int64_t done = 0;
   run_in_parallel(
-      asked.size(), std::thread::hardware_concurrency(),
-      [&](std::size_t i) { return predicted(rows[asked[i]], what); },
+      places.size(), std::thread::hardware_concurrency(),
+      [&](std::size_t i) { return predicted(rows[places[i]], what); },
       [&](std::size_t i, SweepRow&& row) {
         progress.at(++done);
         if (row.run) {
           sign(*row.run, options.common);
           batch.push_back(*row.run);
         }
-        rows[asked[i]] = std::move(row);
+        rows[places[i]] = std::move(row);
         if (batch.size() >= kBatch) {
           if (const auto saved = store.save(batch); !saved) fault = saved.error();
           batch.clear();
@@ -120,7 +122,6 @@ Result<bool> predict_rows(std::vector<SweepRow>& rows, const SimOptions& options
       });
   if (fault) return tl::unexpected<Error>(*fault);
   MFSDP_TRY(store.save(batch));
-  stored = store.note();
   return !session.interrupted;
 }
 
@@ -128,17 +129,17 @@ Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const 
   MFSDP_TRY(check_several(options, "a comma list of " + sweep.axes.front().flag));
   MFSDP_TRY(check_paths(options.common, session.scenarios));
   MFSDP_LET(rows, sweep_rows(sweep, session));
-  std::string stored;
-  MFSDP_LET(whole, predict_rows(rows, options, session, Predict::everything, stored));
+  RunStore store(options.common, session);
+  MFSDP_LET(whole, predict_rows(rows, asked(rows), Predict::everything, options, session, store));
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
 
   const OutputFormat format = options.common.output;
   if (format == OutputFormat::text || format == OutputFormat::md) {
-    session.out << sweep_table(sweep, rows, format, stored);
+    session.out << sweep_table(sweep, rows, format, store.note());
   } else {
     report_impossible(rows, session);
-    session.out << render_runs(runs_of(rows), format, style_of(describe_stdout()), stored);
+    session.out << render_runs(runs_of(rows), format, style_of(describe_stdout()), store.note());
   }
   if (!whole) return ExitCode::interrupted;
   const bool all_fit = std::ranges::all_of(

@@ -12,6 +12,7 @@
 #include "core/cli/sweep.hpp"
 #include "core/plan/result.hpp"
 #include "sim/search/question.hpp"
+#include "sim/tool/run_store.hpp"
 #include "sim/tool/session.hpp"
 
 namespace mfsdp {
@@ -21,7 +22,7 @@ struct SweepRow {
   std::vector<std::string> values;  ///< one for each axis
   std::optional<Question> question;
   std::optional<Error> impossible;  ///< why there is no such configuration
-  std::optional<Footprint> memory;  ///< where it was not predicted since it does not fit
+  std::optional<Footprint> memory;  ///< at least; where it was not predicted since it does not fit
   std::optional<RunResult> run;     ///< without its timelines; none where interrupted
 };
 
@@ -31,10 +32,15 @@ struct SweepRow {
 
 enum class Predict { everything, what_fits };
 
-/// Predicts the questions, stores the runs, and keeps them in the rows; `stored` says where. False
-/// when interrupted.
-[[nodiscard]] Result<bool> predict_rows(std::vector<SweepRow>& rows, const SimOptions& options,
-                                        const Session& session, Predict what, std::string& stored);
+/// Predicts the questions of the rows at `places`, stores the runs, and keeps them in the rows.
+/// False when interrupted.
+[[nodiscard]] Result<bool> predict_rows(std::vector<SweepRow>& rows,
+                                        const std::vector<std::size_t>& places, Predict what,
+                                        const SimOptions& options, const Session& session,
+                                        RunStore& store);
+
+/// Positions of all rows that have a question.
+[[nodiscard]] std::vector<std::size_t> asked(const std::vector<SweepRow>& rows);
 
 [[nodiscard]] Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options,
                                          const Session& session);
