@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-#include <vector>
-
 namespace mfsdp {
 namespace {
 
@@ -28,19 +25,6 @@ TEST(AllocationCache, AnswersAsAllocateDoes) {
     for (int again = 0; again < 2; ++again)
       for (const AllocatorPolicy policy : {AllocatorPolicy::best_fit, AllocatorPolicy::temporary})
         expect_same(cache.allocate(problem(size), policy), allocate(problem(size), policy));
-}
-
-TEST(AllocationCache, ServesThreads) {
-  AllocationCache cache;
-  const Allocation expected = allocate(problem(1000), AllocatorPolicy::best_fit);
-  std::vector<std::jthread> threads;
-  for (int i = 0; i < 4; ++i)
-    threads.emplace_back([&] {
-      for (int k = 0; k < 50; ++k) {
-        const Allocation own = cache.allocate(problem(1000 + k % 3), AllocatorPolicy::best_fit);
-        if (k % 3 == 0) expect_same(own, expected);
-      }
-    });
 }
 
 }  // namespace

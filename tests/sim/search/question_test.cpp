@@ -1,0 +1,77 @@
+// Questions as a sweep asks them: many at a time, with one cost model and one cache.
+#include "sim/search/question.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "core/model/hf_config.hpp"
+#include "sim/search/parallel.hpp"
+
+namespace mfsdp {
+namespace {
+
+const std::filesystem::path kScenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+
+/// Llama-nano on 8 H100, by micro-batch.
+std::vector<Question> questions(std::int64_t count) {
+  const auto gpu = load_gpu("h100", kScenarios / "gpus");
+  const auto costs =
+      std::make_shared<const CostModel>(make_cost_model(*make_cluster(*gpu, 8, 8)).value());
+  const auto cache = std::make_shared<AllocationCache>();
+  std::vector<Question> all;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Question question;
+    question.config.model = load_model("llama_nano", kScenarios / "models")->shape;
+    question.config.mesh.dp_shard = 8;
+    question.config.seq_len = 64;
+    question.config.micro_batch = 1 + i % 5;
+    question.costs = costs;
+    question.cache = cache;
+    all.push_back(std::move(question));
+  }
+  return all;
+}
+
+TEST(Question, AnswersAreTheSameOnManyThreads) {
+  const std::vector<Question> all = questions(40);
+  std::vector<std::pair<std::string, Nanos>> alone;
+  for (const Question& question : questions(5)) {
+    const auto prediction = answer(question);
+    ASSERT_TRUE(prediction) << prediction.error().message();
+    alone.emplace_back(prediction->run.plan_hash, prediction->run.time.step);
+  }
+  run_in_parallel(
+      all.size(), 4,
+      [&](std::size_t i) {
+        const auto prediction = answer(all[i]);
+        return std::pair(prediction->run.plan_hash, prediction->run.time.step);
+      },
+      [&](std::size_t i, std::pair<std::string, Nanos> answered) {
+        EXPECT_EQ(answered, alone[i % 5]);
+        return true;
+      });
+}
+
+TEST(Question, FitsIsDecidedByPoolsRuntimeAndReserve) {
+  Question question = questions(1).front();
+  const auto program = program_of(question);
+  ASSERT_TRUE(program);
+  const Gpu& gpu = question.costs->cluster().gpu;
+  const Footprint memory = footprint(**program, gpu);
+  Bytes pools;
+  for (const Pool& pool : (*program)->pools)
+    if (pool.space == MemorySpace::device) pools += pool.height;
+  EXPECT_EQ(memory.allocated, pools + runtime_bytes(gpu, std::ssize((*program)->communicators)));
+  EXPECT_LE(memory.least, memory.allocated);
+  question.reserve = gpu.capacity - memory.allocated;  // to the byte
+  EXPECT_TRUE(answer(question)->run.memory.fits);
+  EXPECT_EQ(answer(question)->run.memory.headroom, Bytes(0));
+  question.reserve += Bytes(1);
+  EXPECT_FALSE(answer(question)->run.memory.fits);
+}
+
+}  // namespace
+}  // namespace mfsdp
