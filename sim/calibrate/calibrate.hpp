@@ -30,7 +30,7 @@ struct FittedValue {
   std::string source;  ///< from which files, by which fit
 };
 
-struct OutputFile {
+struct CalibrationFile {
   std::filesystem::path path;
   std::string content;
 };
@@ -40,7 +40,7 @@ struct Calibration {
   std::vector<FittedValue> values;
   std::vector<FidelityRow> errors;  ///< of the written files against the measurements
   std::vector<std::string> notes;   ///< one line each: what the user should know
-  std::vector<OutputFile> files;    ///< tables first, then the cluster file, the GPU file last
+  std::vector<CalibrationFile> files;    ///< tables first, then the cluster file, the GPU file last
 };
 
 /// Reads the files, fits, and checks what it would write by reading it back and pricing every

@@ -26,7 +26,7 @@ Result<void> check_replaceable(const std::filesystem::path& path) {
 Result<void> write_calibration(const Calibration& calibration) {
   std::vector<AtomicFile> open;
   for (std::size_t i = 0; i < calibration.files.size(); ++i) {
-    const OutputFile& file = calibration.files[i];
+    const CalibrationFile& file = calibration.files[i];
     const bool stated = i + 1 == calibration.files.size();
     if (!stated) MFSDP_TRY(check_replaceable(file.path));
     MFSDP_LET(output, AtomicFile::create(file.path));
@@ -53,7 +53,7 @@ std::string calibration_text(const Calibration& calibration) {
         row.error.rows, 100 * row.error.mean, 100 * row.error.worst, 100 * row.error.bias);
   text += '\n';
   for (const std::string& note : calibration.notes) text += fmt::format("note: {}\n", note);
-  for (const OutputFile& file : calibration.files)
+  for (const CalibrationFile& file : calibration.files)
     text += fmt::format("wrote {}\n", file.path.string());
   return text;
 }

@@ -41,7 +41,7 @@ std::string calibration_json(const Calibration& calibration) {
   object["errors"] = Json::parse(fidelity_json(calibration.errors))["rows"];
   object["notes"] = calibration.notes;
   Json files = Json::array();
-  for (const OutputFile& file : calibration.files) files.push_back(file.path.string());
+  for (const CalibrationFile& file : calibration.files) files.push_back(file.path.string());
   object["files"] = std::move(files);
   return object.dump(2) + "\n";
 }
