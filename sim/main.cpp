@@ -41,6 +41,8 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   }
   if (options.fidelity) return run_fidelity(options, session);
   if (!options.calibrate.empty()) return run_calibrate(options, session);
+  // Other work is short, or has nothing to keep.
+  if (options.find || !sweep.axes.empty()) std::signal(SIGINT, interrupt);
   if (options.find) return run_find(sweep, options, session);
   if (!sweep.axes.empty()) return run_sweep(sweep, options, session);
   return run_one(options, session);
@@ -81,7 +83,6 @@ int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   // A limit on file sizes is then an error that names the file, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
-  std::signal(SIGINT, interrupt);
   Error error;
   try {
     const auto code = run_tool({argv + 1, argv + argc});

@@ -8,7 +8,15 @@
 
 namespace mfsdp {
 
-std::optional<std::int64_t> parse_amount(std::string_view text, std::span<const UnitWord> words) {
+namespace {
+
+/// An amount as a fraction, den > 0.
+struct Fraction {
+  Int128 num = 0;
+  Int128 den = 1;
+};
+
+std::optional<Fraction> parse(std::string_view text, std::span<const UnitWord> words) {
   const std::size_t end = text.find_first_not_of("0123456789.");
   if (end == 0 || end == std::string_view::npos) return std::nullopt;
   std::string_view word = text.substr(end);
@@ -16,11 +24,27 @@ std::optional<std::int64_t> parse_amount(std::string_view text, std::span<const 
   const auto found = std::ranges::find(words, word, &UnitWord::word);
   const auto number = parse_rational(text.substr(0, end), "");
   if (found == words.end() || !number) return std::nullopt;
-  const Int128 whole = Int128{number->num} * found->size;
-  if (whole % number->den != 0) return std::nullopt;
-  const Int128 value = whole / number->den;
+  return Fraction{.num = Int128{number->num} * found->size, .den = number->den};
+}
+
+std::optional<std::int64_t> narrowed(Int128 value) {
   if (value > std::numeric_limits<std::int64_t>::max()) return std::nullopt;
   return static_cast<std::int64_t>(value);
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_amount(std::string_view text, std::span<const UnitWord> words) {
+  const auto amount = parse(text, words);
+  if (!amount || amount->num % amount->den != 0) return std::nullopt;
+  return narrowed(amount->num / amount->den);
+}
+
+std::optional<std::int64_t> parse_amount_up(std::string_view text,
+                                            std::span<const UnitWord> words) {
+  const auto amount = parse(text, words);
+  if (!amount) return std::nullopt;
+  return narrowed((amount->num + amount->den - 1) / amount->den);
 }
 
 }  // namespace mfsdp

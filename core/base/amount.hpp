@@ -34,5 +34,8 @@ inline constexpr std::array<UnitWord, 4> kCountWords{
 /// unless that is a whole number below 2^63.
 [[nodiscard]] std::optional<std::int64_t> parse_amount(std::string_view text,
                                                        std::span<const UnitWord> words);
+/// The same rounded up to a whole number: "79.06 GiB".
+[[nodiscard]] std::optional<std::int64_t> parse_amount_up(std::string_view text,
+                                                          std::span<const UnitWord> words);
 
 }  // namespace mfsdp

@@ -65,6 +65,21 @@ std::vector<Field> numerics_fields(const PlanConfig& config) {
           {"logits_chunk", fmt::format("{}", config.logits_chunk)}};
 }
 
+std::vector<Field> later_fields(const RunResult& run) {
+  const auto training = [&](auto part) {
+    return run.training ? fmt::format("{}", part(*run.training)) : std::string();
+  };
+  const bool priced = run.training && run.training->cost;
+  return {{"network", run.cluster.network},
+          {"global_batch", fmt::format("{}", run.config.micro_batch * run.config.microbatches *
+                                                 run.config.mesh.world_size())},
+          {"reserve_bytes", fmt::format("{}", run.memory.reserve.value)},
+          {"training_tokens", training([](const TrainingEstimate& t) { return t.tokens; })},
+          {"training_seconds", training([](const TrainingEstimate& t) { return t.seconds; })},
+          {"training_gpu_hours", training([](const TrainingEstimate& t) { return t.gpu_hours; })},
+          {"training_cost", priced ? fmt::format("{}", *run.training->cost) : ""}};
+}
+
 void add_memory(std::vector<Field>& fields, const MemorySummary& memory) {
   const auto bytes = [&](std::string name, Bytes value) {
     fields.push_back({std::move(name), fmt::format("{}", value.value)});
@@ -120,6 +135,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_memory(fields, run.memory);
   add_time(fields, run);
   for (Field& field : numerics_fields(run.config)) fields.push_back(std::move(field));
+  for (Field& field : later_fields(run)) fields.push_back(std::move(field));
   fields.push_back({"trust", run.trust.tier});
   fields.push_back({"step_error", fmt::format("{}", run.trust.step_error)});
   return fields;

@@ -22,6 +22,10 @@ bool shows_progress() {
   return isatty(STDERR_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
 }
 
+void wipe_progress(std::ostream& err) {
+  if (shows_progress()) err << kWipe;
+}
+
 Progress::Progress(std::ostream& err, std::string what, std::int64_t total, bool shown)
     : err_(err),
       what_(std::move(what)),

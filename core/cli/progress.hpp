@@ -11,6 +11,9 @@ namespace mfsdp {
 /// Whether standard error is a terminal that can rewrite a line.
 [[nodiscard]] bool shows_progress();
 
+/// Clears a line of progress, so that something else can be said.
+void wipe_progress(std::ostream& err);
+
 /// One line that is rewritten, at most ten times a second, and wiped at the end.
 class Progress {
  public:

@@ -12,6 +12,7 @@ namespace {
 
 constexpr Range kRanks{.lowest = 0, .highest = 1'048'575};
 constexpr Range kSeeds{.lowest = 0};
+constexpr std::int64_t kMostParts = 1'000'000'000;  // nobody means finer parts
 
 Result<void> set_network(const std::string& text, std::optional<Rational>& target) {
   const auto number = parse_rational(text, "--network-gbps");
@@ -40,13 +41,13 @@ Result<void> set_reserve(const std::string& text, Reserve& target) {
       in_quotes(text) + " is not an amount of memory such as 4GiB, or a part of it such as 5%";
   if (text.ends_with('%')) {
     const auto percent = parse_rational(text.substr(0, text.size() - 1), "--memory-reserve");
-    if (!percent || percent->num < 0 || percent->value() >= 100)
+    if (!percent || percent->num < 0 || percent->value() >= 100 || percent->den > kMostParts)
       return fail("--memory-reserve", expected);
     MFSDP_LET(part, make_rational(percent->num, checked_mul(percent->den, 100)));
     target = part;
     return {};
   }
-  const auto bytes = parse_amount(text, kByteWords);
+  const auto bytes = parse_amount_up(text, kByteWords);
   if (!bytes) return fail("--memory-reserve", expected);
   target = Bytes(*bytes);
   return {};
@@ -55,7 +56,8 @@ Result<void> set_reserve(const std::string& text, Reserve& target) {
 Result<void> set_jitter(const std::string& text, Rational& target) {
   const bool percent = text.ends_with('%');
   const auto number = parse_rational(percent ? text.substr(0, text.size() - 1) : text, "--jitter");
-  if (!number || number->num < 0 || number->value() > (percent ? 30 : 0.3))
+  if (!number || number->num < 0 || number->value() > (percent ? 30 : 0.3) ||
+      number->den > kMostParts)
     return fail("--jitter", in_quotes(text) +
                                 " is not a deviation of kernel times from 0 to 30%, "
                                 "such as 2% or 0.02");
@@ -96,7 +98,10 @@ Result<void> set_prices(const std::string& text, std::vector<GpuPrice>& target) 
     const auto price = parse_rational(named ? part.substr(sign + 1) : part, "--price");
     const bool lonely = !named && (begin > 0 || end < text.size());
     if (!price || price->num < 0 || lonely || sign == 0) return fail("--price", expected);
-    target.push_back({.gpu = named ? part.substr(0, sign) : "", .price = *price});
+    const std::string gpu = named ? part.substr(0, sign) : "";
+    for (const GpuPrice& other : target)
+      if (other.gpu == gpu) return fail("--price", in_quotes(gpu) + " has two prices");
+    target.push_back({.gpu = gpu, .price = *price});
     begin = end + 1;
   }
   return {};
@@ -220,7 +225,24 @@ Result<void> check_questions(const SimOptions& options) {
   return {};
 }
 
+/// The flags that a question which is no prediction takes beside its own.
+Result<void> check_alone(const SimOptions& options, const std::string& question,
+                         const std::vector<std::string>& taken) {
+  for (const std::string& flag : options.given)
+    if (flag != question && !contains(taken, flag))
+      return fail(flag, "contradicts " + question + ", which does not use it");
+  return {};
+}
+
 Result<void> check_pairs(const SimOptions& options) {
+  if (options.fidelity) MFSDP_TRY(check_alone(options, "--fidelity", {"--output"}));
+  if (!options.calibrate.empty())
+    MFSDP_TRY(check_alone(options, "--calibrate",
+                          {"--output", "--calibrate-out", "--gpu", "--gpus-per-node"}));
+  if (options.find == Find::max_micro_batch && contains(options.given, "--micro-batch"))
+    return fail("--micro-batch", "contradicts --find max-micro-batch, which looks for it");
+  if (options.find == Find::max_seq_len && contains(options.given, "--seq-len"))
+    return fail("--seq-len", "contradicts --find max-seq-len, which looks for it");
   if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest)
     return fail("--price", "needs --tokens: how many of them are to be paid for");
   if (options.calibrate_out && options.calibrate.empty())

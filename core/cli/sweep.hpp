@@ -25,7 +25,7 @@ struct Sweep {
   [[nodiscard]] std::vector<std::string> values(std::size_t i) const;
 };
 
-inline constexpr std::size_t kMostCombinations = 100'000;
+inline constexpr std::size_t kMostCombinations = 20'000;
 
 /// The flags that take lists in mfsdp-sim.
 [[nodiscard]] const std::vector<std::string>& swept_flags();

@@ -112,8 +112,10 @@ void add_notes(Screen& screen, const RunResult& run) {
 }
 
 void add_verdict(Screen& screen, const MemorySummary& memory) {
-  const std::string amount = fmt::format("{} of {} GiB allocated", format_gib(memory.allocated),
-                                         format_gib(memory.capacity));
+  std::string amount = fmt::format("{} of {} GiB allocated", format_gib(memory.allocated),
+                                   format_gib(memory.capacity));
+  if (memory.reserve.value > 0)
+    amount += fmt::format(", {} GiB to be kept free", format_gib(memory.reserve));
   if (memory.fits)
     screen.line("Fits", Colour::green,
                 fmt::format(": {}, {} GiB free", amount, format_gib(memory.headroom)));
@@ -158,8 +160,7 @@ void add_time(Screen& screen, const RunResult& run) {
 
 void add_ranks(Screen& screen, const RankReport& ranks) {
   screen.line("Ranks", Colour::bold,
-              fmt::format("  {}, {} simulated; rank {} is slowest: {} of kernels, mean {}; others "
-                          "wait {}",
+              fmt::format("  {}, {} simulated; slowest {}: {} of kernels (mean {}), others wait {}",
                           format_count(ranks.ranks), format_count(ranks.simulated), ranks.slowest,
                           format_duration(ranks.compute_most), format_duration(ranks.compute_mean),
                           format_duration(ranks.waiting_mean)));

@@ -118,6 +118,7 @@ Json memory_object(const MemorySummary& memory) {
           {"peak_bytes", memory.peak.value},
           {"peak_op", memory.peak_op},
           {"fits", memory.fits},
+          {"reserve_bytes", memory.reserve.value},
           {"headroom_bytes", memory.headroom.value},
           {"categories", std::move(categories)},
           {"runtime_source", memory.runtime_source}};
@@ -155,7 +156,8 @@ Json ranks_object(const RankReport& ranks) {
           {"slowest", ranks.slowest},
           {"compute_mean_ns", ranks.compute_mean.value},
           {"compute_most_ns", ranks.compute_most.value},
-          {"waiting_mean_ns", ranks.waiting_mean.value}};
+          {"waiting_mean_ns", ranks.waiting_mean.value},
+          {"variation", ranks.variation}};
 }
 
 Json steps_array(const std::vector<StepResult>& steps) {

@@ -48,7 +48,8 @@ struct MemorySummary {
   Bytes peak;       ///< largest sum of live bytes + runtime
   std::string peak_op;
   bool fits = false;
-  Bytes headroom;  ///< capacity - allocated; negative when it does not fit
+  Bytes reserve;   ///< to be kept free; not stored
+  Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
   std::array<Bytes, Names<Category>::values.size()> categories{};  ///< at the peak; sum to `peak`
   std::string runtime_source;  ///< where the figure for `runtime` comes from
 };
@@ -123,9 +124,10 @@ struct RankReport {
   std::int64_t ranks = 0;
   std::int64_t simulated = 0;  ///< one of each class of ranks that behave alike
   std::int64_t slowest = 0;
-  Nanos compute_mean;  ///< of a rank's kernels alone
-  Nanos compute_most;  ///< the slowest rank's
-  Nanos waiting_mean;  ///< exposed: for other ranks
+  Nanos compute_mean;     ///< of a rank's kernels alone
+  Nanos compute_most;     ///< the slowest rank's
+  Nanos waiting_mean;     ///< exposed: for other ranks
+  std::string variation;  ///< how they differ: "jitter 0.02, seed 1, rank 3 x 1.1"
 };
 
 struct RunResult {

@@ -38,9 +38,9 @@ struct CalibrationFile {
 struct Calibration {
   Gpu gpu;  ///< as the GPU file reads back, its tables being the new files
   std::vector<FittedValue> values;
-  std::vector<FidelityRow> errors;  ///< of the written files against the measurements
-  std::vector<std::string> notes;   ///< one line each: what the user should know
-  std::vector<CalibrationFile> files;    ///< tables first, then the cluster file, the GPU file last
+  std::vector<FidelityRow> errors;     ///< of the written files against the measurements
+  std::vector<std::string> notes;      ///< one line each: what the user should know
+  std::vector<CalibrationFile> files;  ///< tables first, then the cluster file, the GPU file last
 };
 
 /// Reads the files, fits, and checks what it would write by reading it back and pricing every

@@ -1,19 +1,31 @@
 #include "sim/search/question.hpp"
 
+#include <fmt/format.h>
+
 #include "core/schedule/build.hpp"
 
 namespace mfsdp {
 
 namespace {
 
-std::optional<RankReport> report_of(const RankSummary& ranks) {
+std::string text_of(const RankVariation& variation) {
+  std::string text;
+  if (variation.jitter.num > 0)
+    text = fmt::format("jitter {}, seed {}", variation.jitter.value(), variation.seed);
+  for (const SlowRank& slow : variation.slow)
+    text += fmt::format("{}rank {} x {}", text.empty() ? "" : ", ", slow.rank, slow.factor.value());
+  return text;
+}
+
+std::optional<RankReport> report_of(const RankSummary& ranks, const RankVariation& variation) {
   if (ranks.simulated == 1) return std::nullopt;
   return RankReport{.ranks = ranks.ranks,
                     .simulated = ranks.simulated,
                     .slowest = ranks.slowest,
                     .compute_mean = ranks.compute_mean,
                     .compute_most = ranks.compute_most,
-                    .waiting_mean = ranks.waiting_mean};
+                    .waiting_mean = ranks.waiting_mean,
+                    .variation = text_of(variation)};
 }
 
 }  // namespace
@@ -43,6 +55,7 @@ Result<Prediction> answer(const Question& question) {
   MFSDP_LET(program, program_of(question));
   MFSDP_LET(prediction, predict(*program, *question.costs, question.variation));
   MemorySummary& memory = prediction.run.memory;
+  memory.reserve = question.reserve;
   memory.headroom -= question.reserve;
   memory.fits = fits(memory.allocated, question);
   RunResult& run = prediction.run;
@@ -51,7 +64,7 @@ Result<Prediction> answer(const Question& question) {
   run.trust = {.tier = std::string(tier_text(trust.tier)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
-  run.ranks = report_of(prediction.simulation.ranks);
+  run.ranks = report_of(prediction.simulation.ranks, question.variation);
   return std::move(prediction);
 }
 

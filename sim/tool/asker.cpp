@@ -10,6 +10,7 @@
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
+#include "sim/tool/training.hpp"
 
 namespace mfsdp {
 namespace {
@@ -149,6 +150,7 @@ Result<Question> Asker::question(const SimOptions& options) {
         .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   }
   MFSDP_LET(prices, priced(options, question.config.mesh.world_size()));
+  MFSDP_TRY(check_prices(options, prices.costs->cluster().gpu.name, session_));
   question.costs = prices.costs;
   question.cache = cache_;
   question.errors = prices.errors;

@@ -27,9 +27,11 @@ struct Sharding {
 Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker) {
   MFSDP_LET(given, asker.question(options));
   const Cluster& cluster = given.costs->cluster();
-  const std::int64_t domains = cluster.gpus / std::min(cluster.gpus, cluster.domain);
-  if (domains == 1)
+  if (cluster.gpus <= cluster.domain)
     return fail("--explain", "network: the GPUs are one NVLink domain, which no network joins");
+  // The fewest groups of which each fits into a domain.
+  std::int64_t domains = ceil_div(cluster.gpus, cluster.domain);
+  while (cluster.gpus % domains != 0) ++domains;
   std::vector<std::int64_t> groups{1, domains, options.common.outer_dp};
   std::ranges::sort(groups);
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
@@ -49,6 +51,8 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker)
 Result<std::vector<Nanos>> steps_at(const std::vector<Sharding>& all, double gbits) {
   MFSDP_LET(cluster, with_network(all.front().question.costs->cluster(), gbits));
   MFSDP_LET(costs, make_cost_model(cluster));
+  if (const auto& anchor = all.front().question.anchor)
+    costs = costs.scaled(anchor->kernel_factor, anchor->collective_factor);
   const auto shared = std::make_shared<const CostModel>(std::move(costs));
   std::vector<Nanos> steps;
   for (const Sharding& sharding : all) {

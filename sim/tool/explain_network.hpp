@@ -9,7 +9,7 @@
 
 namespace mfsdp {
 
-/// Steps over bandwidths of a node's network for flat sharding, for HSDP with a group in each node
+/// Steps over bandwidths of a node's network for flat sharding, for HSDP with groups inside domains
 /// and for the --outer-dp that was given, and the bandwidths at which the fastest of them changes.
 /// Errors where there is one node, or a plan was given.
 [[nodiscard]] Result<std::string> explain_network(const SimOptions& options, Asker& asker);

@@ -1,11 +1,13 @@
 #include "sim/tool/find_best.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostMicroBatch = 64;
+constexpr std::int64_t kMostMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
 
 /// "1,2,4,...": powers of two up to `most`.
@@ -43,6 +45,26 @@ std::string recompute_choices(std::int64_t layers) {
     before = blocks;
   }
   return list;
+}
+
+/// Numbers of groups of whole nodes, as a list: what divides the nodes of any --gpus. Where they do
+/// not divide another, that combination is not possible.
+Result<std::string> group_counts(const Sweep& sweep, const SimOptions& options, Asker& asker) {
+  MFSDP_LET(per_node, asker.gpus_per_node(options));
+  MFSDP_LET(limit, asker.limit_of_gpus(options));
+  std::set<std::int64_t> worlds;
+  for (const SweepAxis& axis : sweep.axes)
+    if (axis.flag == "--gpus")
+      for (const std::string& value : axis.values)
+        worlds.insert(parse_integer(value, axis.flag, {.lowest = 1}).value_or(1));
+  if (worlds.empty()) worlds.insert(limit.value_or(options.common.gpus));
+  std::set<std::int64_t> counts{1};
+  for (const std::int64_t gpus : worlds) {
+    const std::int64_t nodes = std::max<std::int64_t>(gpus / per_node, 1);
+    for (std::int64_t n = 1; n <= nodes; ++n)
+      if (nodes % n == 0) counts.insert(n);
+  }
+  return fmt::format("{}", fmt::join(counts, ","));
 }
 
 /// More is better: tokens per second of all GPUs, or tokens for the money.
@@ -123,7 +145,7 @@ Counts count(const std::vector<SweepRow>& rows) {
       ++counts.impossible;
     else if (row.run)
       ++counts.predicted;
-    else if (row.memory)
+    else if (row.too_large)
       ++counts.too_large;
   }
   return counts;
@@ -151,9 +173,12 @@ std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
                     const std::string& stored) {
   const Counts counts = count(rows);
   std::string text =
-      fmt::format("Tried {} combinations: {} are not possible, {} do not fit, {} predicted.\n\n",
+      fmt::format("Tried {} combinations: {} are not possible, {} do not fit, {} predicted.\n",
                   format_count(std::ssize(rows)), format_count(counts.impossible),
                   format_count(counts.too_large), format_count(counts.predicted));
+  for (const SweepAxis& axis : sweep.axes)
+    text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
+  text += "\n";
   if (best.empty()) return text + nothing_fits(sweep, rows);
   const SweepRow& winner = rows[best.front()];
   text += fmt::format("{}: {}, {}\n", options.find == Find::fastest ? "Fastest" : "Cheapest",
@@ -223,31 +248,40 @@ Result<bool> predict_by_size(const Sweep& sweep, std::vector<SweepRow>& rows,
     if (axis < values.size()) values.erase(values.begin() + static_cast<std::ptrdiff_t>(axis));
     return values;
   };
-  std::map<std::vector<std::string>, Footprint> too_large;
+  std::set<std::vector<std::string>> too_large;
   for (const std::vector<std::size_t>& round : rounds_of(sweep, rows, options, axis)) {
     std::vector<std::size_t> places;
     for (const std::size_t place : round) {
-      const auto smaller = too_large.find(others(rows[place]));
-      if (smaller == too_large.end())
-        places.push_back(place);
+      if (too_large.contains(others(rows[place])))
+        rows[place].too_large = true;
       else
-        rows[place].memory = smaller->second;
+        places.push_back(place);
     }
     MFSDP_LET(whole, predict_rows(rows, places, Predict::what_fits, options, session, store));
     if (!whole) return false;
     for (const std::size_t place : places) {
       const SweepRow& row = rows[place];
-      if (row.memory && !fits(row.memory->least, *row.question))
-        too_large.emplace(others(row), *row.memory);
+      if (row.memory && !fits(row.memory->least, *row.question)) too_large.insert(others(row));
     }
   }
   return true;
 }
 
+/// No winner is named: what was not tried may be better.
+ExitCode interrupted(const std::vector<SweepRow>& rows, const SimOptions& options,
+                     const Session& session) {
+  const Counts counts = count(rows);
+  session.err << fmt::format(
+      "{}: interrupted after {} of {} combinations; {} predicted runs are "
+      "{}\n",
+      kTool, counts.impossible + counts.too_large + counts.predicted, rows.size(), counts.predicted,
+      options.common.no_save ? "not stored (--no-save)" : "stored");
+  return ExitCode::interrupted;
+}
+
 }  // namespace
 
 Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& asker) {
-  const CommonOptions& common = options.common;
   MFSDP_LET(shape, asker.shape(options));
   std::vector<std::string> more;
   const auto vary = [&](const char* flag, const std::string& values) {
@@ -257,13 +291,8 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
   vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
   vary("--recompute", recompute_choices(shape.layers));
   vary("--micro-batch", powers_up_to(kMostMicroBatch));
-  // Groups of whole nodes: what HSDP is for. Other numbers of GPUs make other groups impossible.
-  std::int64_t gpus = common.gpus;
-  for (const SweepAxis& axis : sweep.axes)
-    if (axis.flag == "--gpus")
-      for (const std::string& value : axis.values)
-        gpus = std::max(gpus, parse_integer(value, axis.flag, {.lowest = 1}).value_or(1));
-  vary("--outer-dp", powers_up_to(gpus / std::min(gpus, common.node_size())));
+  MFSDP_LET(groups, group_counts(sweep, options, asker));
+  vary("--outer-dp", groups);
 
   Sweep wide{.axes = sweep.axes, .arguments = {}};
   for (const std::vector<std::string>& arguments : sweep.arguments) {
@@ -285,6 +314,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   MFSDP_LET(whole, predict_by_size(wide, rows, options, session, store));
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
+  if (!whole) return interrupted(rows, options, session);
   const std::vector<std::size_t> best = ranked(rows, options);
   switch (options.common.output) {
     case OutputFormat::text: session.out << as_text(wide, rows, best, options, store.note()); break;
@@ -298,7 +328,6 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
                                  store.note());
     }
   }
-  if (!whole) return ExitCode::interrupted;
   return best.empty() ? ExitCode::negative : ExitCode::good;
 }
 

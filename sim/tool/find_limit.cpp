@@ -240,8 +240,11 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
       findings.push_back(std::move(finding));
     }
   }
+  if (session.interrupted) {
+    session.err << kTool << ": interrupted: the search did not come to its end\n";
+    return ExitCode::interrupted;
+  }
   print(sweep, findings, options, session, store.note());
-  if (session.interrupted) return ExitCode::interrupted;
   const bool all =
       std::ranges::all_of(findings, [](const Finding& f) { return f.run.has_value(); });
   return all ? ExitCode::good : ExitCode::negative;

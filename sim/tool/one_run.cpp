@@ -23,6 +23,7 @@
 #include "sim/tool/asker.hpp"
 #include "sim/tool/explain_network.hpp"
 #include "sim/tool/run_store.hpp"
+#include "sim/tool/training.hpp"
 
 namespace mfsdp {
 namespace {
@@ -127,6 +128,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   MFSDP_LET(prediction, answer(question));
   RunResult& run = prediction.run;
   sign(run, common);
+  estimate_training(run, options);
   MFSDP_LET(longer, explanation(options, *program, prediction, asker));
   MFSDP_TRY(write_files(common, *program, run));
   if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));

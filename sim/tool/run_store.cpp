@@ -9,6 +9,7 @@
 
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
+#include "core/cli/progress.hpp"
 
 namespace mfsdp {
 namespace {
@@ -50,6 +51,7 @@ Result<void> RunStore::save(std::span<const RunResult> runs) {
                        std::filesystem::is_regular_file(options_.store_path(), ignored);
   if (options_.db || foreign) return tl::unexpected<Error>(saved.error());
   const char* what = runs.size() == 1 ? "the run is" : "runs are";
+  wipe_progress(session_.err);
   report_warning(session_.err, fmt::format("{} not stored: {}", what, saved.error().message()),
                  kTool);
   given_up_ = true;

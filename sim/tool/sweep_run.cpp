@@ -41,6 +41,7 @@ SweepRow predicted(const SweepRow& asked, Predict what) {
   const Footprint memory = footprint(**program, question.costs->cluster().gpu);
   if (what == Predict::what_fits && !fits(memory.allocated, question)) {
     row.memory = memory;
+    row.too_large = true;
     return row;
   }
   auto prediction = answer(question);
@@ -72,20 +73,21 @@ void report_impossible(const std::vector<SweepRow>& rows, const Session& session
 Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& session) {
   Asker asker(session);
   std::vector<SweepRow> rows;
-  for (std::size_t i = 0; i < sweep.arguments.size(); ++i) {
+  for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
     MFSDP_LET(options, parse_sim_options(sweep.arguments[i]));
-    SweepRow row{
-        .values = sweep.values(i), .question = {}, .impossible = {}, .memory = {}, .run = {}};
+    SweepRow row;
+    row.values = sweep.values(i);
     auto question = asker.question(options);
     if (question)
       row.question = *std::move(question);
-    else if (question.error().fault == Fault::environment)
+    else if (question.error().fault == Fault::environment || question.error().where == "--price")
       return tl::unexpected<Error>(question.error());
     else
       row.impossible = question.error();
     rows.push_back(std::move(row));
   }
-  if (std::ranges::all_of(rows, [](const SweepRow& row) { return row.impossible.has_value(); }))
+  if (!rows.empty() &&
+      std::ranges::all_of(rows, [](const SweepRow& row) { return row.impossible.has_value(); }))
     return tl::unexpected<Error>(*rows.front().impossible);
   return rows;
 }

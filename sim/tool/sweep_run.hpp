@@ -22,7 +22,8 @@ struct SweepRow {
   std::vector<std::string> values;  ///< one for each axis
   std::optional<Question> question;
   std::optional<Error> impossible;  ///< why there is no such configuration
-  std::optional<Footprint> memory;  ///< at least; where it was not predicted since it does not fit
+  bool too_large = false;           ///< not predicted, since it does not fit
+  std::optional<Footprint> memory;  ///< of that, unless a smaller one's was enough to know
   std::optional<RunResult> run;     ///< without its timelines; none where interrupted
 };
 

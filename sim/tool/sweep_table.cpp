@@ -129,6 +129,8 @@ Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
       cells.emplace_back(std::ranges::find(front, place) != front.end() ? "*" : "");
     } else if (row.impossible) {
       cells.emplace_back("not possible");
+    } else if (!row.too_large) {
+      cells.emplace_back("not predicted");
     }
     cells.resize(table.columns.size());
     table.rows.push_back(std::move(cells));

@@ -1,5 +1,11 @@
 #include "sim/tool/training.hpp"
 
+#include <fmt/format.h>
+
+#include "core/base/closest.hpp"
+#include "core/cli/format.hpp"
+#include "sim/hardware/gpu.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -15,6 +21,21 @@ std::optional<double> price_of(const RunResult& run, const std::vector<GpuPrice>
   for (const GpuPrice& price : prices)
     if (price.gpu.empty() || price.gpu == run.cluster.gpu) return price.price.value();
   return std::nullopt;
+}
+
+Result<void> check_prices(const SimOptions& options, const std::string& gpu,
+                          const Session& session) {
+  if (options.prices.empty()) return {};
+  MFSDP_LET(names, list_gpus(session.scenarios / "gpus"));
+  bool covered = false;
+  for (const GpuPrice& price : options.prices) {
+    covered |= price.gpu.empty() || price.gpu == gpu;
+    if (price.gpu.empty() || price.gpu == gpu || contains(names, price.gpu)) continue;
+    return fail("--price", fmt::format("unknown GPU {}; the closest is '{}' (--list-gpus)",
+                                       in_quotes(price.gpu), closest_to(price.gpu, names)));
+  }
+  if (!covered) return fail("--price", "has none for the GPU " + in_quotes(gpu));
+  return {};
 }
 
 void estimate_training(RunResult& run, const SimOptions& options) {

@@ -1,8 +1,10 @@
 // --tokens and --price: what a whole training takes.
 #pragma once
 
+#include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/plan/result.hpp"
+#include "sim/tool/session.hpp"
 
 namespace mfsdp {
 
@@ -10,10 +12,15 @@ namespace mfsdp {
 [[nodiscard]] std::optional<double> price_of(const RunResult& run,
                                              const std::vector<GpuPrice>& prices);
 
+/// Once there are prices there must be one for the GPU, and all must name GPUs of the catalogue or
+/// this one.
+[[nodiscard]] Result<void> check_prices(const SimOptions& options, const std::string& gpu,
+                                        const Session& session);
+
 /// Fills in run.training where --tokens asks for it.
 void estimate_training(RunResult& run, const SimOptions& options);
 
-/// Money (GPU-hours where no price is known) for 10^12 tokens: what `cheapest` compares.
+/// Money (GPU-hours where there are no prices) for 10^12 tokens: what `cheapest` compares.
 [[nodiscard]] double cost_per_trillion(const RunResult& run, const std::vector<GpuPrice>& prices);
 
 }  // namespace mfsdp

@@ -16,10 +16,11 @@ namespace {
 using nlohmann::json;
 
 TEST(SweepRuns, AreThoseOfSingleCalls) {
-  const json sweep = json::parse(test::run_sim("--model llama_tiny,llama_nano --gpus 4,16 "
-                                               "--micro-batch 1,3 --strategy 1,3 --recompute "
-                                               "none,full --no-save --output json")
-                                     .out);
+  const json sweep =
+      json::parse(test::run_sim("--model llama_tiny,llama_nano --gpus 4,16 "
+                                "--micro-batch 1,3 --strategy 1,3 --recompute "
+                                "none,full --tokens 1B --price 2 --no-save --output json")
+                      .out);
   ASSERT_EQ(sweep.size(), 32U);
   std::size_t i = 0;
   for (const char* model : {"llama_tiny", "llama_nano"})
@@ -29,7 +30,8 @@ TEST(SweepRuns, AreThoseOfSingleCalls) {
           for (const char* recompute : {"none", "full"}) {
             const json single = json::parse(
                 test::run_sim(fmt::format("--model {} --gpus {} --micro-batch {} --strategy {} "
-                                          "--recompute {} --no-save --output json",
+                                          "--recompute {} --tokens 1B --price 2 --no-save "
+                                          "--output json",
                                           model, gpus, micro_batch, strategy, recompute))
                     .out);
             for (const auto& [key, value] : single.items())

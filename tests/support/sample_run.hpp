@@ -76,6 +76,7 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
                 .peak = Bytes(55),
                 .peak_op = "layers.31.swiglu",
                 .fits = false,
+                .reserve = Bytes(0),
                 .headroom = Bytes(-20),
                 .categories = {},
                 .runtime_source = "assumed"};

@@ -13,6 +13,12 @@ TEST(Amount, ReadsANumberAndAUnit) {
   EXPECT_EQ(parse_amount("0.0005K", kCountWords), std::nullopt);  // half a token
 }
 
+TEST(Amount, RoundsUpWhereItIsAskedTo) {
+  EXPECT_EQ(parse_amount("79.06 GiB", kByteWords), std::nullopt);
+  EXPECT_EQ(parse_amount_up("79.06 GiB", kByteWords), 84890028606);  // 84890028605.44
+  EXPECT_EQ(parse_amount_up("2 GiB", kByteWords), std::int64_t{2} << 30);
+}
+
 TEST(Amount, RefusesWhatIsNoAmount) {
   for (const char* text : {"", "GiB", "48", "48  GiB", "-1 GiB", "48 gib", "1.5.2 GiB", "1e3 B",
                            "48 GiB ", "9223372036854775808 B", "99999999999 TiB"})

@@ -44,7 +44,7 @@ TEST(ResultJson, HasTheKeysOfTheSchemaInItsOrder) {
               ElementsAre("name", "height_bytes", "lower_bound_bytes"));
   EXPECT_THAT(keys(json["memory"]),
               ElementsAre("capacity_bytes", "allocated_bytes", "peak_bytes", "peak_op", "fits",
-                          "headroom_bytes", "categories", "runtime_source"));
+                          "reserve_bytes", "headroom_bytes", "categories", "runtime_source"));
   EXPECT_THAT(
       keys(json["memory"]["categories"]),
       ElementsAre("model_weight", "main_weight", "main_grad", "optimizer_state", "unsharded_weight",
