@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/parse_json.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/result_json.hpp"
 #include "core/schedule/build.hpp"
+#include "sim/calibrate/json_fields.hpp"
 #include "sim/predict/predict.hpp"
 
 namespace mfsdp {
@@ -20,29 +22,6 @@ using Json = nlohmann::json;
 
 constexpr double kLeastFactor = 0.25;
 constexpr double kMostFactor = 4;
-
-/// The member of a path of keys, or an error that names it.
-Result<Json> member(const Json& document, std::string_view pointer, const std::string& where) {
-  const Json::json_pointer path{std::string(pointer)};
-  if (!document.is_object() || !document.contains(path))
-    return fail(
-        where, fmt::format("{} is missing; expected a result of --output json", pointer.substr(1)));
-  return document.at(path);
-}
-
-Result<std::string> text(const Json& document, std::string_view pointer, const std::string& where) {
-  MFSDP_LET(value, member(document, pointer, where));
-  if (!value.is_string()) return fail(where, fmt::format("{}: expected text", pointer.substr(1)));
-  return value.get<std::string>();
-}
-
-Result<std::int64_t> integer(const Json& document, std::string_view pointer,
-                             const std::string& where) {
-  MFSDP_LET(value, member(document, pointer, where));
-  if (!value.is_number_integer() || value < 0)
-    return fail(where, fmt::format("{}: expected an integer from 0", pointer.substr(1)));
-  return value.get<std::int64_t>();
-}
 
 struct MeasuredRun {
   std::string name;
@@ -55,41 +34,66 @@ struct MeasuredRun {
   double exposed = 0;
 };
 
+/// The configuration, valid and for as many GPUs as the run had.
+Result<PlanConfig> read_config(const Json& document, const std::string& where) {
+  MFSDP_LET(model, field(document, "model", where));
+  MFSDP_LET(configuration, field(document, "config", where));
+  MFSDP_LET(config, config_from_json(model->dump(), configuration->dump(), where));
+  if (const auto valid = validate(config); !valid)
+    return fail(where + ": config", valid.error().message());
+  MFSDP_LET(gpus, integer_field(document, "cluster/gpus", where, 1));
+  if (gpus != config.mesh.world_size())
+    return fail(where, fmt::format("cluster/gpus is {}; expected {}, dp_outer {} x dp_shard {} of "
+                                   "its config",
+                                   gpus, config.mesh.world_size(), config.mesh.dp_outer,
+                                   config.mesh.dp_shard));
+  return config;
+}
+
+/// A step's tokens follow from its rate, where the run states one, and from its configuration.
+Result<void> check_tokens(const Json& document, const PlanConfig& config, double step_ns,
+                          const std::string& where) {
+  constexpr double kTolerance = 0.02;  // a rate may be that of the mean step, the time the median
+  const Json* rate = find_field(document, "time/tokens_per_second_per_gpu");
+  if (rate == nullptr || !rate->is_number() || *rate == 0) return {};
+  const double stated = rate->get<double>() * step_ns / 1e9;
+  const auto expected = static_cast<double>(config.tokens_per_step());
+  if (std::abs(stated - expected) <= kTolerance * expected) return {};
+  return fail(where, fmt::format("time/tokens_per_second_per_gpu makes {:.6g} tokens a step and "
+                                 "GPU; expected {}, as its config has",
+                                 stated, config.tokens_per_step()));
+}
+
 Result<MeasuredRun> read_run(std::string_view content, const std::string& where) {
   MFSDP_LET(document, parse_json(content, where));
-  MFSDP_LET(schema, text(document, "/schema", where));
+  MFSDP_LET(schema, text_field(document, "schema", where));
   if (schema != kResultSchema)
     return fail(where,
                 fmt::format("schema is \"{}\"; expected \"{}\"", printable(schema), kResultSchema));
-  MFSDP_LET(source, text(document, "/source", where));
+  MFSDP_LET(source, text_field(document, "source", where));
   if (source != "measured")
     return fail(where, fmt::format("source is \"{}\"; expected \"measured\": a prediction anchors "
                                    "nothing",
                                    printable(source)));
-  MeasuredRun run;
-  MFSDP_LET(name, text(document, "/name", where));
-  MFSDP_LET(id, text(document, "/run_id", where));
-  MFSDP_LET(model_name, text(document, "/model/name", where));
-  MFSDP_LET(gpu, text(document, "/cluster/gpu", where));
-  MFSDP_LET(per_node, integer(document, "/cluster/gpus_per_node", where));
-  MFSDP_LET(model, member(document, "/model", where));
-  MFSDP_LET(configuration, member(document, "/config", where));
-  MFSDP_LET(config, config_from_json(model.dump(), configuration.dump(), where));
-  if (const auto valid = validate(config); !valid)
-    return fail(where + ": config", valid.error().message());
-  MFSDP_LET(step, integer(document, "/time/step_ns", where));
-  MFSDP_LET(compute, integer(document, "/time/compute_ns", where));
-  MFSDP_LET(exposed, integer(document, "/time/exposed_communication_ns", where));
-  if (step == 0) return fail(where, "time.step_ns is 0; expected a measured time");
-  run.name = printable(name.empty() ? id : name);
-  run.model = printable(model_name);
-  run.gpu = gpu;
-  run.gpus_per_node = per_node;
-  run.config = config;
-  run.step = static_cast<double>(step);
-  run.compute = static_cast<double>(compute);
-  run.exposed = static_cast<double>(exposed);
-  return run;
+  MFSDP_LET(config, read_config(document, where));
+  MFSDP_LET(name, text_field(document, "name", where));
+  MFSDP_LET(id, text_field(document, "run_id", where));
+  MFSDP_LET(model, text_field(document, "model/name", where));
+  MFSDP_LET(gpu, text_field(document, "cluster/gpu", where));
+  MFSDP_LET(per_node, integer_field(document, "cluster/gpus_per_node", where, 1));
+  MFSDP_LET(step, integer_field(document, "time/step_ns", where));
+  MFSDP_LET(compute, integer_field(document, "time/compute_ns", where));
+  MFSDP_LET(exposed, integer_field(document, "time/exposed_communication_ns", where));
+  if (step == 0) return fail(where, "time/step_ns is 0; expected a measured time");
+  MFSDP_TRY(check_tokens(document, config, static_cast<double>(step), where));
+  return MeasuredRun{.name = printable(name.empty() ? id : name),
+                     .model = printable(model),
+                     .gpu = std::move(gpu),
+                     .gpus_per_node = per_node,
+                     .config = std::move(config),
+                     .step = static_cast<double>(step),
+                     .compute = static_cast<double>(compute),
+                     .exposed = static_cast<double>(exposed)};
 }
 
 double ns(Nanos time) { return static_cast<double>(time.value); }
@@ -116,8 +120,8 @@ Result<void> fit_parts(const MeasuredRun& run, const Program& program, const Cos
 }  // namespace
 
 std::string Anchor::text() const {
-  return fmt::format("run {} ({} on {}): kernels x {:.3f}, collectives x {:.3f}", run, model, gpus,
-                     kernel_factor, collective_factor);
+  return fmt::format("kernels x {:.2f}, collectives x {:.2f} ({})", kernel_factor,
+                     collective_factor, run);
 }
 
 Result<Anchor> anchor_from(std::string_view result_json, const std::string& where,
@@ -135,7 +139,9 @@ Result<Anchor> anchor_from(std::string_view result_json, const std::string& wher
   const TimeSummary& time = unscaled.run.time;
   Anchor anchor{.run = run.name, .model = run.model, .gpus = gpus};
   anchor.before = ns(time.step) / run.step - 1;
+  anchor.domains = ceil_div(gpus, costs.cluster().domain);
   anchor.parts = run.compute > 0;
+  anchor.waited = time.exposed_communication.value > 0 && (!anchor.parts || run.exposed > 0);
   if (anchor.parts) {
     MFSDP_TRY(fit_parts(run, program, costs, time, anchor));
   } else {

@@ -17,13 +17,15 @@ struct Anchor {
   std::string run;    ///< its name, or its id where it has none
   std::string model;  ///< what it trained
   std::int64_t gpus = 0;
+  std::int64_t domains = 1;      ///< that those GPUs filled
   double kernel_factor = 1;      ///< on every kernel's time
   double collective_factor = 1;  ///< on every collective's time
   double before = 0;             ///< predicted / measured - 1 of its step, unscaled
   double after = 0;              ///< the same, scaled
-  bool parts = false;  ///< compute and exposed communication were known, not only the step
+  bool waited = false;  ///< its step waited for collectives, so that it says what they take
+  bool parts = false;   ///< compute and exposed communication were known, not only the step
 
-  /// "run night-7 (llama3_8b on 8): kernels x 1.034, collectives x 1.000".
+  /// "kernels x 1.03, collectives x 1.00 (night-7)": the name, of any length, comes last.
   [[nodiscard]] std::string text() const;
 };
 
@@ -37,7 +39,7 @@ using CostsOf = std::function<Result<CostModel>(std::int64_t gpus, std::int64_t 
 /// they are where either side exposes none. With the step alone: both take its ratio. Factors
 /// outside 0.25 to 4 are an error: such a run is not of this machine or configuration.
 /// Errors name `where` and the field: another schema, a simulated run, another GPU than the
-/// model's.
+/// model's, GPUs that are not the mesh's, tokens a second that are not the configuration's.
 [[nodiscard]] Result<Anchor> anchor_from(std::string_view result_json, const std::string& where,
                                          const CostsOf& costs_of);
 

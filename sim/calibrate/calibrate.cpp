@@ -54,8 +54,7 @@ Result<void> check_distinct(const std::vector<Row>& rows, Key key, std::string_v
   std::set<decltype(key(rows.front()))> seen;
   for (const Row& row : rows)
     if (!seen.insert(key(row)).second)
-      return fail("--calibrate",
-                  fmt::format("a shape of {} is measured twice; give each once", what));
+      return fail("--calibrate", fmt::format("{} is measured twice; give each once", what));
   return {};
 }
 
@@ -63,7 +62,8 @@ Result<void> add_gemm(Draft& draft) {
   const std::vector<GemmRow>& rows = draft.data.gemm;
   if (rows.empty()) return {};
   MFSDP_TRY(check_distinct(
-      rows, [](const GemmRow& row) { return std::tuple(row.kind, row.m, row.n, row.k); }, "GEMM"));
+      rows, [](const GemmRow& row) { return std::tuple(row.kind, row.m, row.n, row.k); },
+      "a shape of GEMM"));
   const std::string source =
       fmt::format("measured: {} GEMMs of {}", rows.size(), names_of(draft.data.gemm_files));
   draft.tables.gemm = rows;
@@ -91,7 +91,7 @@ Result<void> add_attention(Draft& draft) {
   const auto key = [](const AttentionRow& row) {
     return std::tuple(row.backward, row.batch * row.heads, row.seq, row.head_dim);
   };
-  MFSDP_TRY(check_distinct(rows, key, "attention"));
+  MFSDP_TRY(check_distinct(rows, key, "a shape of attention"));
   const std::string source =
       fmt::format("measured: {} shapes of {}", rows.size(), names_of(draft.data.attention_files));
   draft.tables.attention = rows;
@@ -111,6 +111,8 @@ Result<void> add_attention(Draft& draft) {
 
 Result<void> add_copies(Draft& draft) {
   if (draft.data.copies.empty()) return {};
+  const auto size = [](const CopySample& sample) { return sample.bytes; };
+  MFSDP_TRY(check_distinct(draft.data.copies, size, "a size of copies"));
   MFSDP_LET(fit, fit_copies(draft.data.copies, draft.base));
   const std::string files = names_of(draft.data.copy_files);
   const std::string source = fmt::format("fitted: {} copies of {}", fit.errors.size(), files);

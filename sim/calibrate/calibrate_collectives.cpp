@@ -45,7 +45,8 @@ Result<void> place_collectives(Draft& draft) {
   if (rack)
     draft.domain = std::max(draft.domain, base.domain / draft.gpus_per_node * draft.gpus_per_node);
   draft.domain = draft.request.domain.value_or(draft.domain);
-  for (const CollectiveSample& sample : draft.data.collectives) {
+  // Repeats become one, so that none predicts another when it is left out.
+  for (const CollectiveSample& sample : mean_of_repeats(draft.data.collectives)) {
     if (sample.ranks > draft.domain && sample.ranks % draft.domain != 0)
       return fail(sample.place, fmt::format("{} ranks do not fill domains of {} GPUs", sample.ranks,
                                             draft.domain));
@@ -77,6 +78,21 @@ bool has_kind(std::span<const CollectiveSample> samples, CollectiveKind kind) {
   return std::ranges::any_of(samples, [&](const auto& sample) { return sample.kind == kind; });
 }
 
+struct Kinds {
+  std::string measured;  ///< "all_gather, all_reduce"
+  std::string missing;
+};
+
+Kinds kinds_of(std::span<const CollectiveSample> samples) {
+  Kinds kinds;
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+    std::string& list = has_kind(samples, kind) ? kinds.measured : kinds.missing;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", to_string(kind));
+  }
+  return kinds;
+}
+
 Result<void> add_inside(Draft& draft) {
   if (draft.inside.empty()) return {};
   MFSDP_LET(cluster, cluster_of(draft, draft.base, draft.domain));
@@ -95,13 +111,7 @@ Result<void> add_inside(Draft& draft) {
                   errors, Evaluation::leave_one_out, files);
   }
   fit_link(draft.gpu, rows);
-  std::string measured;
-  std::string missing;
-  for (const CollectiveKind kind :
-       {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
-    std::string& list = has_kind(draft.inside, kind) ? measured : missing;
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", to_string(kind));
-  }
+  auto [measured, missing] = kinds_of(draft.inside);
   if (!missing.empty()) {
     draft.result.notes.push_back(fmt::format("not measured inside a domain, taken over from {}: {}",
                                              draft.base.name, missing));
@@ -117,6 +127,19 @@ Result<void> add_inside(Draft& draft) {
   draft.tables.collective = rows;
   draft.result.files.push_back({draft.beside("_collective.csv"), collective_csv(rows)});
   return {};
+}
+
+/// What the user should doubt of a fitted network.
+void note_network(Draft& draft, BytesPerNano fitted, BytesPerNano line_rate) {
+  if (const Kinds kinds = kinds_of(draft.between); !kinds.missing.empty())
+    draft.result.notes.push_back(
+        fmt::format("not measured between domains, priced with the NIC that {} fitted: {}",
+                    kinds.measured, kinds.missing));
+  if (fitted > line_rate)
+    draft.result.notes.push_back(fmt::format(
+        "the fitted NIC, {:.4g} GB/s, is {:.1f} times the line rate of {}'s, {:g} GB/s: NVLS or "
+        "SHARP reduce on the way, or --gpu or the number of nodes is wrong",
+        fitted, fitted / line_rate, draft.base.name, line_rate));
 }
 
 Result<void> add_between(Draft& draft) {
@@ -147,10 +170,7 @@ Result<void> add_between(Draft& draft) {
               files);
   note_errors(draft, "network", "all, with the others' ratios", fit.left_out,
               Evaluation::leave_one_out, files);
-  if (fit.nic_bandwidth > cluster.nic_bandwidth)
-    draft.result.notes.push_back(fmt::format(
-        "the fitted NIC is faster than {}'s {:g} GB/s: faster NICs, or a network that reduces",
-        draft.base.name, cluster.nic_bandwidth));
+  note_network(draft, fit.nic_bandwidth, cluster.nic_bandwidth);
   cluster.nic_bandwidth = fit.nic_bandwidth;
   cluster.nic_latency = fit.nic_latency;
   draft.gpu.tables.network = draft.file_name("_network.csv");

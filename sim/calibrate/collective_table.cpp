@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <tuple>
 
 namespace mfsdp {
 namespace {
@@ -52,24 +51,12 @@ double cell(std::span<const TimeCurve> curves, CollectiveKind kind, double bytes
 }  // namespace
 
 std::vector<TimeCurve> curves_of(std::span<const CollectiveSample> samples) {
-  std::vector<CollectiveSample> sorted(samples.begin(), samples.end());
-  std::ranges::sort(sorted, {}, [](const CollectiveSample& sample) {
-    return std::tuple(sample.ranks, sample.kind, sample.bytes, sample.ns);
-  });
   std::vector<TimeCurve> curves;
-  double same = 0;
-  for (const CollectiveSample& sample : sorted) {
+  for (const CollectiveSample& sample : mean_of_repeats(samples)) {
     if (curves.empty() || curves.back().ranks != sample.ranks || curves.back().kind != sample.kind)
       curves.push_back({.kind = sample.kind, .ranks = sample.ranks, .points = {}});
-    auto& points = curves.back().points;
-    const auto bytes = static_cast<double>(sample.bytes.value);
-    if (points.empty() || points.back().bytes != bytes) {
-      points.push_back({.bytes = bytes, .ns = sample.ns});
-      same = 1;
-    } else {
-      same += 1;
-      points.back().ns += (sample.ns - points.back().ns) / same;
-    }
+    curves.back().points.push_back(
+        {.bytes = static_cast<double>(sample.bytes.value), .ns = sample.ns});
   }
   return curves;
 }

@@ -6,6 +6,7 @@
 #include "sim/cost/attention.hpp"
 #include "sim/cost/collective.hpp"
 #include "sim/cost/gemm.hpp"
+#include "sim/cost/network_ratios.hpp"
 
 namespace mfsdp {
 namespace {
@@ -144,6 +145,28 @@ std::vector<double> collective_errors(std::span<const CollectiveRow> rows, const
     const CollectiveModel model(from, cluster);
     for (const CollectiveRow& row : rows)
       if (row.bytes == bytes) add_collective_errors(model, row, kinds, errors);
+  }
+  return errors;
+}
+
+std::vector<double> network_errors(std::span<const CollectiveSample> samples,
+                                   std::span<const CollectiveRow> rows, const Cluster& cluster,
+                                   std::span<const CollectiveKind> kinds, ByteRange range) {
+  const std::vector<CollectiveSample> all = mean_of_repeats(samples);
+  const CollectiveModel model(rows, cluster);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const CollectiveSample& sample = all[i];
+    const auto bytes = static_cast<double>(sample.bytes.value);
+    const bool between = sample.ranks > cluster.domain && sample.ranks % cluster.domain == 0;
+    if (!between || bytes < range.least || bytes >= range.below) continue;
+    if (std::ranges::find(kinds, sample.kind) == kinds.end()) continue;
+    const CommunicatorShape shape{.ranks = sample.ranks};
+    const NetworkRatios ratios(without(std::span<const CollectiveSample>(all), i), model, cluster);
+    const CollectiveCost cost = model.cost(sample.kind, sample.bytes, shape);
+    errors.push_back(static_cast<double>(cost.duration.value) *
+                         ratios.at(sample.kind, bytes, shape) / sample.ns -
+                     1);
   }
   return errors;
 }

@@ -61,4 +61,13 @@ struct ByteRange {
                                                     std::span<const CollectiveKind> kinds,
                                                     ByteRange range, Evaluation evaluation);
 
+/// Time errors of collectives between domains, each priced with the ratios (network_ratios.hpp) of
+/// all other sizes; repeats count as their mean. `rows`: the table inside a domain. The cluster's
+/// NICs stay as they are, also where they were fitted to all samples.
+[[nodiscard]] std::vector<double> network_errors(std::span<const CollectiveSample> samples,
+                                                 std::span<const CollectiveRow> rows,
+                                                 const Cluster& cluster,
+                                                 std::span<const CollectiveKind> kinds,
+                                                 ByteRange range);
+
 }  // namespace mfsdp

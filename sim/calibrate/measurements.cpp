@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "core/base/read_file.hpp"
@@ -91,36 +92,82 @@ Result<std::vector<CollectiveSample>> samples_of_table(const CsvTable& table) {
   return samples;
 }
 
+enum class TableKind { gemm, attention, domain_collectives, copies, collectives };
+
+/// Which of the tables of README.md has such a header.
+std::optional<TableKind> kind_of(const std::vector<std::string>& header) {
+  const auto has = [&](std::string_view a, std::string_view b) {
+    return std::ranges::find(header, a) != header.end() &&
+           std::ranges::find(header, b) != header.end();
+  };
+  if (has("kind", "tflops")) return TableKind::gemm;
+  if (has("direction", "head_dim")) return TableKind::attention;
+  if (has("n", "mbytes")) return TableKind::domain_collectives;
+  if (has("bytes_moved", "ms")) return TableKind::copies;
+  if (has("collective", "gpus")) return TableKind::collectives;
+  return std::nullopt;
+}
+
+/// Why a file without such a header is none of ours.
+std::string not_known(const std::vector<std::string>& header) {
+  const std::string first = header.empty() ? "" : header.front();
+  const bool toml = first.starts_with('[') || first.find(" = ") != std::string::npos;
+  return fmt::format(
+      "is {}; expected output of nccl-tests (text or -J), or a CSV with columns "
+      "kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or n,mbytes,ag_ms,rs_ms,ar_ms or "
+      "collective,gpus,bytes,us or bytes_moved,ms",
+      toml ? "TOML, as for --gpu or --cluster" : "nothing known");
+}
+
 Result<void> read_csv(std::string_view text, const std::string& where, const std::string& name,
                       Measurements& all) {
+  const std::vector<std::string> header = CsvTable::header_of(text);
+  const auto kind = kind_of(header);
+  if (!kind) return fail(where, not_known(header));
   MFSDP_LET(table, CsvTable::parse(text, where));
-  if (table.has_column("kind") && table.has_column("tflops")) {
-    MFSDP_LET(rows, parse_gemm_table(text, where));
-    MFSDP_TRY(check_gemm(table));
-    append(all.gemm, std::move(rows));
-    all.gemm_files.push_back(name);
-  } else if (table.has_column("direction") && table.has_column("head_dim")) {
-    MFSDP_LET(rows, parse_attention_table(text, where));
-    MFSDP_TRY(check_attention(table, rows));
-    append(all.attention, std::move(rows));
-    all.attention_files.push_back(name);
-  } else if (table.has_column("n") && table.has_column("mbytes")) {
-    MFSDP_LET(samples, samples_of_table(table));
-    append(all.collectives, std::move(samples));
-    all.collective_files.push_back(name);
-  } else if (table.has_column("bytes_moved")) {
-    MFSDP_LET(samples, parse_copy_table(text, where));
-    append(all.copies, std::move(samples));
-    all.copy_files.push_back(name);
-  } else if (table.has_column("collective") && table.has_column("gpus")) {
-    MFSDP_LET(samples, parse_collective_samples(text, where));
-    append(all.collectives, std::move(samples));
-    all.collective_files.push_back(name);
-  } else {
-    return fail(where,
-                "is nothing known; expected output of nccl-tests (text or -J), or a CSV with "
-                "columns kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or "
-                "n,mbytes,ag_ms,rs_ms,ar_ms or collective,gpus,bytes,us or bytes_moved,ms");
+  switch (*kind) {
+    case TableKind::gemm: {
+      MFSDP_LET(rows, parse_gemm_table(text, where));
+      MFSDP_TRY(check_gemm(table));
+      append(all.gemm, std::move(rows));
+      all.gemm_files.push_back(name);
+      return {};
+    }
+    case TableKind::attention: {
+      MFSDP_LET(rows, parse_attention_table(text, where));
+      MFSDP_TRY(check_attention(table, rows));
+      append(all.attention, std::move(rows));
+      all.attention_files.push_back(name);
+      return {};
+    }
+    case TableKind::copies: {
+      MFSDP_LET(samples, parse_copy_table(text, where));
+      append(all.copies, std::move(samples));
+      all.copy_files.push_back(name);
+      return {};
+    }
+    case TableKind::domain_collectives:
+    case TableKind::collectives: {
+      MFSDP_LET(samples, *kind == TableKind::collectives ? parse_collective_samples(text, where)
+                                                         : samples_of_table(table));
+      append(all.collectives, std::move(samples));
+      all.collective_files.push_back(name);
+      return {};
+    }
+  }
+  return {};
+}
+
+/// Other output may stand around nccl-tests' tables, but not what would have to be read too.
+Result<void> check_unmixed(std::string_view text, const std::string& where) {
+  if (text.find("\"average_bus_bandwidth\"") != std::string_view::npos)
+    return fail(where, "holds nccl-tests' text and its JSON; give each as a file of its own");
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    if (kind_of(CsvTable::header_of(text.substr(0, end))))
+      return fail(fmt::format("{}:{}", where, number),
+                  "starts a CSV in the output of nccl-tests; give each as a file of its own");
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return {};
 }
@@ -135,6 +182,7 @@ Result<void> add_run(const NcclRun& run, Measurements& all) {
 
 Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
   MFSDP_LET(text, read_file(file, "measurements", kMostBytes));
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // UTF-8's byte order mark
   const std::string where = file.string();
   const std::string name = file.filename().string();
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -152,6 +200,7 @@ Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
     return {};
   }
   if (!is_nccl_text(text)) return read_csv(text, where, name, all);
+  MFSDP_TRY(check_unmixed(text, where));
   MFSDP_LET(runs, read_nccl_text(text, where));
   for (const NcclRun& run : runs) MFSDP_TRY(add_run(run, all));
   all.collective_files.push_back(name);

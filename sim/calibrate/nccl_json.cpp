@@ -7,98 +7,65 @@
 #include <utility>
 
 #include "core/base/parse_json.hpp"
+#include "sim/calibrate/json_fields.hpp"
 
 namespace mfsdp {
 namespace {
 
 using Json = nlohmann::json;
 
-/// A member that may be missing.
-const Json* find(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
-}
-
-Result<std::int64_t> integer(const Json& object, const char* key, const std::string& where) {
-  const Json* field = find(object, key);
-  if (field == nullptr || !field->is_number_integer())
-    return fail(where, fmt::format("{}: expected an integer", key));
-  const auto value = field->get<std::int64_t>();
-  if (value < 0 || value > 1'000'000'000'000'000)
-    return fail(where, fmt::format("{}: expected 0 to 1e15", key));
-  return value;
-}
-
-Result<double> number(const Json& object, const char* key, const std::string& where) {
-  const Json* field = find(object, key);
-  if (field == nullptr || !field->is_number())
-    return fail(where, fmt::format("{}: expected a number", key));
-  return field->get<double>();
-}
-
-Result<std::string> text(const Json& object, const char* key, const std::string& where) {
-  const Json* field = find(object, key);
-  if (field == nullptr || !field->is_string())
-    return fail(where, fmt::format("{}: expected text", key));
-  return field->get<std::string>();
-}
-
 Result<const Json*> list(const Json& object, const char* key, const std::string& where) {
-  const Json* field = find(object, key);
-  if (field == nullptr || !field->is_array())
-    return fail(where, fmt::format("{}: expected a list", key));
-  return field;
+  MFSDP_LET(value, field(object, key, where));
+  if (!value->is_array()) return fail(where, fmt::format("{}: expected a list", key));
+  return value;
 }
 
 Result<std::optional<NcclTiming>> timing(const Json& line, const char* key,
                                          const std::string& where) {
-  const Json* field = find(line, key);
-  if (field == nullptr || field->is_null()) return std::nullopt;
+  const Json* cells = find_field(line, key);
+  if (cells == nullptr || cells->is_null()) return std::nullopt;
   const std::string place = where + "." + key;
-  if (find(*field, "cpu_time") != nullptr)
+  if (find_field(*cells, "cpu_time") != nullptr)
     return fail(place, "has CPU times (-C); expected the times of the collectives");
-  MFSDP_LET(us, number(*field, "time", place));
-  MFSDP_LET(algorithm, number(*field, "alg_bw", place));
-  MFSDP_LET(bus, number(*field, "bus_bw", place));
+  MFSDP_LET(us, number_field(*cells, "time", place));
+  MFSDP_LET(algorithm, number_field(*cells, "alg_bw", place));
+  MFSDP_LET(bus, number_field(*cells, "bus_bw", place));
   NcclTiming timing{.us = us, .alg_bandwidth = algorithm, .bus_bandwidth = bus, .wrong = {}};
-  if (const Json* wrong = find(*field, "nwrong"); wrong != nullptr && !wrong->is_null()) {
-    MFSDP_LET(count, number(*field, "nwrong", place));
+  if (const Json* wrong = find_field(*cells, "nwrong"); wrong != nullptr && !wrong->is_null()) {
+    MFSDP_LET(count, number_field(*cells, "nwrong", place));
     timing.wrong = count;
   }
   return timing;
 }
 
 Result<NcclLine> read_line(const Json& object, const std::string& where) {
-  NcclLine line;
-  MFSDP_LET(size, integer(object, "size", where));
-  MFSDP_LET(count, integer(object, "count", where));
-  MFSDP_LET(type, text(object, "type", where));
-  MFSDP_LET(redop, text(object, "redop", where));
+  MFSDP_LET(size, integer_field(object, "size", where));
+  MFSDP_LET(count, integer_field(object, "count", where));
+  MFSDP_LET(type, text_field(object, "type", where));
+  MFSDP_LET(redop, text_field(object, "redop", where));
   MFSDP_LET(out_of_place, timing(object, "out_of_place", where));
   MFSDP_LET(in_place, timing(object, "in_place", where));
-  line.size = size;
-  line.count = count;
-  line.type = type;
-  line.redop = redop;
-  line.out_of_place = out_of_place;
-  line.in_place = in_place;
-  line.place = where;
-  return line;
+  return NcclLine{.size = size,
+                  .count = count,
+                  .type = std::move(type),
+                  .redop = std::move(redop),
+                  .out_of_place = out_of_place,
+                  .in_place = in_place,
+                  .place = where};
 }
 
 /// `devices` lists one rank of each process, whatever the number of its threads and GPUs.
 Result<void> read_devices(const Json& config, const std::string& where, NcclRun& run) {
   MFSDP_LET(devices, list(config, "devices", where));
-  MFSDP_LET(threads, integer(config, "nthreads", where));
-  MFSDP_LET(gpus, integer(config, "ngpus", where));
+  MFSDP_LET(threads, integer_field(config, "nthreads", where));
+  MFSDP_LET(gpus, integer_field(config, "ngpus", where));
   std::set<std::string> hosts;
   for (const Json& device : *devices) {
-    MFSDP_LET(host, text(device, "hostname", where + ".devices"));
-    MFSDP_LET(group, integer(device, "group", where + ".devices"));
+    MFSDP_LET(host, text_field(device, "hostname", where + ".devices"));
+    MFSDP_LET(group, integer_field(device, "group", where + ".devices"));
     if (group != 0)
       return fail(where, "the ranks are split into groups; expected one communicator");
-    if (run.device.empty()) run.device = text(device, "device_info", where).value_or("");
+    if (run.device.empty()) run.device = text_field(device, "device_info", where).value_or("");
     hosts.insert(host);
   }
   constexpr std::int64_t kMost = 65536;
@@ -110,13 +77,13 @@ Result<void> read_devices(const Json& config, const std::string& where, NcclRun&
 }
 
 Result<void> read_outcome(const Json& document, const std::string& where, NcclRun& run) {
-  const Json* bounds = find(document, "out_of_bounds");
-  const Json* average = find(document, "average_bus_bandwidth");
+  const Json* bounds = find_field(document, "out_of_bounds");
+  const Json* average = find_field(document, "average_bus_bandwidth");
   if (bounds == nullptr || average == nullptr)
     return fail(where, "out_of_bounds or average_bus_bandwidth is missing; the run was cut short");
-  MFSDP_LET(count, integer(*bounds, "count", where + ": out_of_bounds"));
+  MFSDP_LET(count, integer_field(*bounds, "count", where + ": out_of_bounds"));
   if (count != 0) return fail(where, "the run found values out of bounds; its data are corrupt");
-  MFSDP_LET(bandwidth, number(*average, "bandwidth", where + ": average_bus_bandwidth"));
+  MFSDP_LET(bandwidth, number_field(*average, "bandwidth", where + ": average_bus_bandwidth"));
   run.average = bandwidth;
   return {};
 }
@@ -125,9 +92,9 @@ Result<void> read_outcome(const Json& document, const std::string& where, NcclRu
 
 Result<NcclRun> read_nccl_json(std::string_view content, const std::string& where) {
   MFSDP_LET(document, parse_json(content, where));
-  const Json* config = find(document, "config");
-  const Json* args = find(document, "args");
-  if (config == nullptr || find(document, "results") == nullptr)
+  const Json* config = find_field(document, "config");
+  const Json* args = find_field(document, "args");
+  if (config == nullptr || find_field(document, "results") == nullptr)
     return fail(where, "is JSON without config and results; expected what nccl-tests -J writes");
   NcclRun run;
   run.place = where;

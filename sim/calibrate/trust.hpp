@@ -13,9 +13,10 @@ namespace mfsdp {
 
 /// Expected relative errors of the parts of a step, as fractions.
 struct PriceErrors {
-  double kernel = 0;      ///< leave-one-out of the GEMM table
+  double kernel = 0;      ///< leave-one-out of GEMMs or attention, whichever is larger
   double collective = 0;  ///< leave-one-out of the collective table from 1 MiB on
   double contention = 0;  ///< of what collectives take from kernels
+  double network = 0;  ///< leave-one-out between domains from 1 MiB on; 0 where none was measured
 };
 
 /// From the tables that the model prices with, by the functions that --fidelity prints. Takes about
@@ -25,8 +26,8 @@ struct PriceErrors {
 struct Trust {
   Tier tier = Tier::datasheet;
   double expected_step_error = 0;  ///< fraction of the step, either way
-  std::string text;         ///< tier, error and where the error is from: one line of any width
-  std::string calibration;  ///< the result's word: "measured", "datasheet" or "anchored"
+  std::string text;                ///< tier, error and where the error is from: one line
+  std::string calibration;         ///< the result's word: "measured", "datasheet" or "anchored"
 };
 
 /// Memory needs no tier: its line for every result.
@@ -34,13 +35,18 @@ struct Trust {
 
 /// The tier of a step on that model's cluster:
 ///   anchored    `anchor` is given; expected: what the anchor leaves of its own step, and the
-///               errors of kernels and collectives on the rest
-///   calibrated  GEMMs, attention and collectives were measured on this GPU, and the network too
-///               where the cluster needs it; expected: compute, contention and exposed
-///               communication, each times its own error, over the step
+///               parts' errors as below
+///   calibrated  GEMMs, attention and collectives were measured on this GPU, and where the cluster
+///               has several domains all-gather and reduce-scatter between them; expected: compute,
+///               contention and exposed communication, each times its own error, over the step
 ///   datasheet   otherwise; expected: what others publish for predictions whose kernels were
 ///               measured and whose machine was not (vTrain, MICRO 2024: 8.4 % on one node, 14.7 %
 ///               up to 512 A100); ours, without measured kernels, are not better
+/// On several domains all exposed communication has the larger error of collectives and network.
+/// An anchor stands for kernels, for collectives where its own step waited for some, and for the
+/// network up to as many domains as it ran on. A step that needs more keeps the published error,
+/// and the text says what is missing: kernels alone known is what that error was published for.
+/// With usual names the text has at most 100 columns.
 [[nodiscard]] Trust trust_of(const CostModel& costs, const PriceErrors& errors,
                              const TimeSummary& time,
                              const std::optional<Anchor>& anchor = std::nullopt);

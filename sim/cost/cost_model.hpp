@@ -51,8 +51,8 @@ class CostModel {
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   /// "measured" where the tables are of this GPU, else "datasheet".
   [[nodiscard]] const std::string& calibration() const { return cluster_.gpu.calibration; }
-  /// Whether collectives between domains rest on measurements of this network.
-  [[nodiscard]] bool network_measured() const { return !network_.empty(); }
+  /// Whether that collective between domains rests on measurements of this network.
+  [[nodiscard]] bool network_measures(CollectiveKind kind) const { return network_.measures(kind); }
   [[nodiscard]] std::string_view version() const { return kCostModelVersion; }
 
  private:

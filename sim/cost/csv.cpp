@@ -18,19 +18,40 @@ std::vector<std::string> split(std::string_view line) {
   }
 }
 
+/// Takes the first line off `text`.
+std::string_view next_line(std::string_view& text) {
+  const std::size_t end = text.find('\n');
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+bool is_note(std::string_view line) { return line.empty() || line.front() == '#'; }
+
+void skip_byte_order_mark(std::string_view& text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+}
+
 }  // namespace
+
+std::vector<std::string> CsvTable::header_of(std::string_view text) {
+  skip_byte_order_mark(text);
+  while (!text.empty())
+    if (const std::string_view line = next_line(text); !is_note(line)) return split(line);
+  return {};
+}
 
 Result<CsvTable> CsvTable::parse(std::string_view text, const std::string& where) {
   CsvTable table;
   table.where_ = where;
   std::size_t number = 0;
+  skip_byte_order_mark(text);
   while (!text.empty()) {
     ++number;
-    const std::size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || line.front() == '#') continue;
+    const std::string_view line = next_line(text);
+    if (is_note(line)) continue;
     std::vector<std::string> cells = split(line);
     if (table.header_.empty()) {
       table.header_ = std::move(cells);

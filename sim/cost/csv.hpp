@@ -13,8 +13,12 @@ namespace mfsdp {
 
 class CsvTable {
  public:
-  /// Errors name file and line: no header, a row with another number of cells.
+  /// Errors name file and line: no header, a row with another number of cells. A UTF-8 byte order
+  /// mark is skipped.
   [[nodiscard]] static Result<CsvTable> parse(std::string_view text, const std::string& where);
+
+  /// Cells of the first line that is no note, whatever the others are; empty where there is none.
+  [[nodiscard]] static std::vector<std::string> header_of(std::string_view text);
 
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
   /// Index of a column; an error when the header lacks it.

@@ -1,22 +1,9 @@
 #include "sim/cost/network_ratios.hpp"
 
 #include <algorithm>
-#include <tuple>
 
 namespace mfsdp {
 namespace {
-
-std::vector<CollectiveSample> between_domains(std::span<const CollectiveSample> samples,
-                                              const Cluster& cluster) {
-  std::vector<CollectiveSample> kept;
-  for (const CollectiveSample& sample : samples) {
-    if (sample.ranks > cluster.domain && sample.ranks % cluster.domain == 0) kept.push_back(sample);
-  }
-  std::ranges::sort(kept, {}, [](const CollectiveSample& sample) {
-    return std::tuple(sample.ranks, sample.kind, sample.bytes, sample.ns);
-  });
-  return kept;
-}
 
 /// How many times as large the larger one is.
 double apart(double a, double b) { return std::max(a, b) / std::min(a, b); }
@@ -25,24 +12,20 @@ double apart(double a, double b) { return std::max(a, b) / std::min(a, b); }
 
 NetworkRatios::NetworkRatios(std::span<const CollectiveSample> samples,
                              const CollectiveModel& model, const Cluster& cluster) {
-  const std::vector<CollectiveSample> kept = between_domains(samples, cluster);
-  for (std::size_t first = 0; first < kept.size();) {
-    const CollectiveSample& sample = kept[first];
-    double sum = 0;
-    std::size_t last = first;
-    for (; last < kept.size() && kept[last].kind == sample.kind &&
-           kept[last].ranks == sample.ranks && kept[last].bytes == sample.bytes;
-         ++last)
-      sum += kept[last].ns;
+  for (const CollectiveSample& sample : mean_of_repeats(samples)) {
+    if (sample.ranks <= cluster.domain || sample.ranks % cluster.domain != 0) continue;
     const CollectiveCost cost = model.cost(sample.kind, sample.bytes, {.ranks = sample.ranks});
     const double law = std::max(1.0, static_cast<double>(cost.duration.value));
     if (curves_.empty() || curves_.back().ranks != sample.ranks ||
         curves_.back().kind != sample.kind)
       curves_.push_back({.kind = sample.kind, .ranks = sample.ranks, .points = {}});
-    curves_.back().points.push_back({.bytes = static_cast<double>(sample.bytes.value),
-                                     .ratio = sum / static_cast<double>(last - first) / law});
-    first = last;
+    curves_.back().points.push_back(
+        {.bytes = static_cast<double>(sample.bytes.value), .ratio = sample.ns / law});
   }
+}
+
+bool NetworkRatios::measures(CollectiveKind kind) const {
+  return std::ranges::any_of(curves_, [&](const Curve& curve) { return curve.kind == kind; });
 }
 
 double NetworkRatios::at(CollectiveKind kind, double bytes, const CommunicatorShape& shape) const {

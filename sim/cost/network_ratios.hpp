@@ -25,6 +25,8 @@ class NetworkRatios {
   [[nodiscard]] double at(CollectiveKind kind, double bytes, const CommunicatorShape& shape) const;
 
   [[nodiscard]] bool empty() const { return curves_.empty(); }
+  /// Whether that collective was measured between domains, on any number of ranks.
+  [[nodiscard]] bool measures(CollectiveKind kind) const;
 
  private:
   struct Point {

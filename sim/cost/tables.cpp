@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/base/read_file.hpp"
 #include "sim/cost/csv.hpp"
@@ -163,6 +164,26 @@ Result<std::vector<CollectiveSample>> parse_collective_samples(std::string_view 
     samples.push_back(std::move(sample));
   }
   return samples;
+}
+
+std::vector<CollectiveSample> mean_of_repeats(std::span<const CollectiveSample> samples) {
+  const auto key = [](const CollectiveSample& sample) {
+    return std::tuple(sample.ranks, sample.kind, sample.bytes);
+  };
+  std::vector<CollectiveSample> sorted(samples.begin(), samples.end());
+  // By time too: the order of files does not change a sum.
+  std::ranges::sort(sorted, {}, [&](const CollectiveSample& sample) {
+    return std::tuple_cat(key(sample), std::tuple(sample.ns));
+  });
+  std::vector<CollectiveSample> means;
+  for (std::size_t first = 0, last = 0; first < sorted.size(); first = last) {
+    double sum = 0;
+    for (; last < sorted.size() && key(sorted[last]) == key(sorted[first]); ++last)
+      sum += sorted[last].ns;
+    means.push_back(sorted[first]);
+    means.back().ns = sum / static_cast<double>(last - first);
+  }
+  return means;
 }
 
 Result<CostTables> load_cost_tables(const TableFiles& files) {

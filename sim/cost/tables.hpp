@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,10 @@ struct CostTables {
 /// integers, gpus at least 2 and a multiple of nodes.
 [[nodiscard]] Result<std::vector<CollectiveSample>> parse_collective_samples(
     std::string_view text, const std::string& where);
+
+/// Sorted by ranks, kind and bytes; several samples of one such become one of their mean time.
+[[nodiscard]] std::vector<CollectiveSample> mean_of_repeats(
+    std::span<const CollectiveSample> samples);
 
 /// Reads the files that the GPU names. Errors name file, line and column.
 [[nodiscard]] Result<CostTables> load_cost_tables(const TableFiles& files);

@@ -42,10 +42,12 @@ std::string describe_network(const Cluster& cluster) {
   const std::string fabric = describe_fabric(cluster);
   const double hop =
       static_cast<double>((cluster.nic_latency + cluster.switch_latency).value) / 1000.0;
-  return fmt::format(
-      "{} in domains of {}; network modelled{}: {} x {:g} GB/s a node, {:g} us/hop{}", link,
-      cluster.domain, fabric.empty() ? ", not measured" : "", cluster.nics_per_node,
-      cluster.nic_bandwidth, hop, fabric);
+  const std::string_view origin = !kind.tables.network.empty() ? "fitted to measurements"
+                                  : fabric.empty()             ? "modelled, not measured"
+                                                               : "modelled";
+  return fmt::format("{} in domains of {}; network {}: {} x {:g} GB/s a node, {:g} us/hop{}", link,
+                     cluster.domain, origin, cluster.nics_per_node, cluster.nic_bandwidth, hop,
+                     fabric);
 }
 
 /// A fabric that joins more GPUs than the usual node holds (GB200 NVL72) joins whole nodes.
@@ -187,6 +189,8 @@ Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node) 
                                               gbits_per_second_per_node, kLeast, kMost));
   cluster.nic_bandwidth =
       gbits_per_second_per_node / kBitsPerByte / static_cast<double>(cluster.nics_per_node);
+  // What was measured holds for the network that it was measured on.
+  cluster.gpu.tables.network.clear();
   cluster.network = describe_network(cluster);
   return cluster;
 }

@@ -68,7 +68,8 @@ struct Cluster {
                                            std::optional<std::int64_t> gpus_per_node);
 
 /// The cluster with another network (--network-gbps): that many Gbit/s for all NICs of one node
-/// together, per direction, as clouds advertise it. 0.001 to 10^6.
+/// together, per direction, as clouds advertise it. 0.001 to 10^6. Measurements between domains,
+/// being of the cluster's own network, no longer count.
 [[nodiscard]] Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node);
 
 }  // namespace mfsdp

@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <regex>
 #include <set>
@@ -303,6 +304,30 @@ std::vector<Violation> check_links(const File& file) {
   return list;
 }
 
+std::vector<Violation> check_types(const std::vector<File>& files) {
+  static const std::regex namespace_start(R"(^namespace (mfsdp[\w:]*) \{)");
+  static const std::regex definition(
+      R"(^(?:struct|class|enum|enum class) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: ?:[^;]*)? ?\{)");
+  std::vector<Violation> list;
+  std::map<std::string, std::string> first;  // "mfsdp::Name" -> header
+  for (const File& file : files) {
+    if (!is_header(file.path) || is_under(file.path, "tests")) continue;
+    std::string scope;
+    std::size_t number = 0;
+    for (const std::string& line : split_lines(code_of(file.text))) {
+      ++number;
+      std::smatch match;
+      if (std::regex_search(line, match, namespace_start)) scope = match[1];
+      if (scope.empty() || !std::regex_search(line, match, definition)) continue;
+      const std::string name = scope + "::" + match[1].str();
+      const auto [known, is_new] = first.emplace(name, file.path);
+      if (!is_new)
+        list.push_back({file.path, number, name + " is also defined in " + known->second});
+    }
+  }
+  return list;
+}
+
 std::vector<Violation> check(const std::vector<File>& files) {
   std::vector<Violation> all;
   const auto add = [&](std::vector<Violation> found) {
@@ -319,6 +344,7 @@ std::vector<Violation> check(const std::vector<File>& files) {
     add(std::move(found));
     add(check_manners(file));
   }
+  add(check_types(files));
   return all;
 }
 

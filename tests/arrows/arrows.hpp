@@ -54,6 +54,11 @@ struct Room {
 /// mfsdp_room and target_link_libraries of a CMakeLists.txt against the table.
 [[nodiscard]] std::vector<Violation> check_links(const File& file);
 
+/// Types of one name in one namespace of the project, defined in two headers: a program that holds
+/// both has one of them where the other is meant, and no compiler says so. Reads definitions that
+/// start a line; specialisations of templates are not of that name.
+[[nodiscard]] std::vector<Violation> check_types(const std::vector<File>& files);
+
 /// All of the above, each where it applies.
 [[nodiscard]] std::vector<Violation> check(const std::vector<File>& files);
 

@@ -217,6 +217,27 @@ TEST(Links, AgainstTheTableAreFound) {
     EXPECT_THAT(check_links({"core/CMakeLists.txt", text}), SizeIs(1)) << text;
 }
 
+TEST(Types, HaveOneDefinition) {
+  const auto header = [](std::string path, const std::string& body) {
+    return File{std::move(path), "namespace mfsdp {\n" + body + "\n}\n"};
+  };
+  const File first = header("core/a.hpp", "struct Row {\n};\nenum class Kind { a };");
+  for (const char* body :
+       {"struct Row {", "class Row {", "class Row final : public Base {", "struct Row : Base {",
+        "enum class Row { a };", "struct Row {};", "enum class Kind : int {"})
+    EXPECT_THAT(check_types({first, header("sim/b.hpp", body)}), SizeIs(1)) << body;
+  for (const char* body :
+       {"struct Row;", "  struct Row {", "struct Rows {", "// struct Row {",
+        "template <>\nstruct Row<int> {", "}\nnamespace mfsdp::plan {\nstruct Row {"})
+    EXPECT_EQ(listing(check_types({first, header("sim/b.hpp", body)})), "") << body;
+  EXPECT_THAT(check_types({first, header("sim/b.cpp", "struct Row {")}), IsEmpty());
+  EXPECT_THAT(check_types({first, header("tests/b.hpp", "struct Row {")}), IsEmpty());
+  const auto found = check_types({first, header("sim/b.hpp", "\nstruct Row {")});
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].line, 3u);
+  EXPECT_EQ(found[0].what, "mfsdp::Row is also defined in core/a.hpp");
+}
+
 TEST(Check, AppliesEachRuleToItsFiles) {
   const std::vector<File> files{
       {"core/CMakeLists.txt", "mfsdp_room(mfsdp_plan FOLDERS core/base SEES mfsdp_sim)\n"},

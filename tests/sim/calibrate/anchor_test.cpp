@@ -51,7 +51,10 @@ TEST(Anchor, FindsTheFactorsOfItsRun) {
   EXPECT_NEAR(anchor->collective_factor, 1.25, 1.25 * 0.05);
   EXPECT_LT(anchor->before, -0.08);  // 1 / 1.1 - 1 = -0.09 of the compute
   EXPECT_NEAR(anchor->after, 0, 1e-3);
-  EXPECT_THAT(anchor->text(), HasSubstr("run night-7 (llama3_1b on 8): kernels x 1.1"));
+  EXPECT_EQ(anchor->domains, 1);
+  EXPECT_TRUE(anchor->waited);
+  EXPECT_THAT(anchor->text(), HasSubstr("(night-7)"));
+  EXPECT_THAT(anchor->text(), HasSubstr("kernels x 1.10, collectives x 1.2"));
 }
 
 TEST(Anchor, ARunThatIsAsPredictedChangesNothing) {
@@ -80,6 +83,7 @@ TEST(Anchor, OneGpuHasNoCollectivesToScale) {
   ASSERT_TRUE(anchor) << anchor.error().message();
   EXPECT_NEAR(anchor->kernel_factor, 1.3, 0.01);
   EXPECT_EQ(anchor->collective_factor, 1);
+  EXPECT_FALSE(anchor->waited);
 }
 
 TEST(Anchor, RefusesOtherRuns) {
@@ -92,9 +96,10 @@ TEST(Anchor, RefusesOtherRuns) {
   EXPECT_EQ(error(to_json(run)), "r.json: was measured on h100; expected a run on h200 (--gpu)");
   run.cluster.gpu = "h200";
   run.time.step = run.time.compute = Nanos(run.time.step.value * 10);
+  run.time.tokens_per_second_per_gpu /= 10;
   EXPECT_THAT(error(to_json(run)), HasSubstr("times as long as predicted; expected 0.25 to 4"));
   run.time.step = Nanos(0);
-  EXPECT_THAT(error(to_json(run)), HasSubstr("time.step_ns is 0"));
+  EXPECT_THAT(error(to_json(run)), HasSubstr("time/step_ns is 0"));
   const std::string json = to_json(measured(1, 1));
   EXPECT_THAT(error(replaced(json, "mfsdp.result/1", "mfsdp.result/9")),
               HasSubstr("schema is \"mfsdp.result/9\"; expected \"mfsdp.result/1\""));
@@ -102,6 +107,29 @@ TEST(Anchor, RefusesOtherRuns) {
               HasSubstr("r.json: time/compute_ns is missing"));
   EXPECT_THAT(error(json.substr(0, json.size() / 2)), HasSubstr("r.json:"));
   EXPECT_THAT(error("[]"), HasSubstr("schema is missing"));
+}
+
+TEST(Anchor, CountsTheDomainsOfItsRun) {
+  const auto anchor = anchor_from(to_json(measured(1, 1, 16)), "r.json", h200);
+  ASSERT_TRUE(anchor) << anchor.error().message();
+  EXPECT_EQ(anchor->domains, 2);
+}
+
+TEST(Anchor, RefusesARunThatContradictsItself) {
+  RunResult run = measured(1, 1);
+  run.cluster.gpus = 16;
+  EXPECT_EQ(error(to_json(run)),
+            "r.json: cluster/gpus is 16; expected 8, dp_outer 1 x dp_shard 8 of its config");
+  run = measured(1, 1);
+  run.cluster.gpus_per_node = 0;
+  EXPECT_EQ(error(to_json(run)),
+            "r.json: cluster/gpus_per_node: expected an integer from 1 to 1e15");
+  // 8192 tokens a micro-batch, measured with one; the step and its rate stay.
+  run = measured(1, 1);
+  run.config.micro_batch *= 2;
+  EXPECT_EQ(error(to_json(run)),
+            "r.json: time/tokens_per_second_per_gpu makes 8192 tokens a step and GPU; expected "
+            "16384, as its config has");
 }
 
 TEST(Scaled, MultipliesKernelsAndCollectives) {

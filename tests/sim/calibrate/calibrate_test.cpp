@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "sim/cost/cost_model.hpp"
 #include "tests/sim/calibrate/samples.hpp"
@@ -119,6 +121,45 @@ TEST_F(Calibrate, ReproducesRunsOfGpusWithoutASwitch) {
   const std::vector<double> errors = round_trip(request({folder_ / "runs.csv"}, "mi300x"));
   EXPECT_EQ(errors.size(), 18u);
   EXPECT_LT(summarise(errors).worst, 0.03);
+}
+
+/// The report's line of that name.
+const FidelityRow& row_of(const Calibration& calibration, std::string_view what, Evaluation how) {
+  const auto found = std::ranges::find_if(calibration.errors, [&](const FidelityRow& row) {
+    return row.what == what && row.evaluation == how;
+  });
+  if (found == calibration.errors.end()) throw std::runtime_error("no such row");
+  return *found;
+}
+
+TEST_F(Calibrate, AFileGivenTwiceDoesNotPredictItself) {
+  const std::filesystem::path between = kData / "all_reduce_16_h200.txt";
+  const std::filesystem::path inside = kGpus / "tables/h200_nccl.csv";
+  const auto once = calibrate(request({between, inside}, "h200"));
+  const auto twice = calibrate(request({between, inside, between, inside}, "h200"));
+  ASSERT_TRUE(once && twice);
+  for (const char* what : {"all, with the others' ratios", "all_gather on 8"}) {
+    const ErrorSummary error = row_of(*once, what, Evaluation::leave_one_out).error;
+    const ErrorSummary doubled = row_of(*twice, what, Evaluation::leave_one_out).error;
+    EXPECT_GT(error.mean, 0.005) << what;
+    EXPECT_EQ(doubled.rows, error.rows) << what;
+    EXPECT_DOUBLE_EQ(doubled.mean, error.mean) << what;
+  }
+  const std::filesystem::path copies = kGpus / "tables/h200_copy.csv";
+  EXPECT_EQ(error(request({copies, copies}, "h200")),
+            "--calibrate: a size of copies is measured twice; give each once");
+}
+
+TEST_F(Calibrate, DoubtsANicAboveItsLineRate) {
+  // The run's switches reduce (NVLS, SHARP): 565 GB/s of 50, for a cluster of 8 NICs a node.
+  const auto calibration = calibrate(request({kData / "all_reduce_16_h200.txt"}, "h200"));
+  ASSERT_TRUE(calibration) << calibration.error().message();
+  EXPECT_THAT(calibration->notes,
+              Contains(HasSubstr("times the line rate of h200's, 50 GB/s: NVLS or SHARP reduce on "
+                                 "the way, or --gpu or the number of nodes is wrong")));
+  EXPECT_THAT(calibration->notes,
+              Contains("not measured between domains, priced with the NIC that all_reduce fitted: "
+                       "all_gather, reduce_scatter"));
 }
 
 TEST_F(Calibrate, SaysWhichRowsItCannotReproduce) {

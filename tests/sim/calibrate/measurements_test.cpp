@@ -57,12 +57,37 @@ TEST_F(ReadMeasurements, RefusesWhatIsNoMeasurement) {
   EXPECT_EQ(error(std::string("n,mbytes\0,ag_ms", 15)), ": holds binary data; expected text");
   EXPECT_EQ(error("\xff\xfe\x00"), ": holds binary data; expected text");
   EXPECT_THAT(error("a,b\n1,2\n"), HasSubstr(": is nothing known; expected output of nccl-tests"));
-  EXPECT_THAT(error("hello\n"), HasSubstr(": holds no table; expected a header and rows"));
+  EXPECT_THAT(error("hello\n"), HasSubstr(": is nothing known; expected output of nccl-tests"));
+  EXPECT_THAT(error("# Title\n\nProse, of some kind, and more\n\nrest\n"),
+              HasSubstr(": is nothing known; expected output of nccl-tests"));
+  EXPECT_THAT(error("title = \"H100, SXM, 80 GB\"\n[compute]\nsms = 132\n"),
+              HasSubstr(": is TOML, as for --gpu or --cluster; expected output of nccl-tests"));
+  EXPECT_THAT(error("[compute]\nsms = 132\n"), HasSubstr(": is TOML, as for --gpu"));
+  EXPECT_THAT(error("bytes_moved,ms\n"), HasSubstr(": holds no table; expected a header and rows"));
   EXPECT_THAT(error("{\"a\":"), HasSubstr(":1:"));
   EXPECT_THAT(error(std::string((std::size_t{64} << 20) + 1, 'x')), HasSubstr("more than 64 MiB"));
   const std::vector<std::filesystem::path> none{folder_ / "none"};
   EXPECT_THAT(read_measurements(none).error().message(), HasSubstr("No such file"));
   EXPECT_FALSE(read_measurements({}));
+}
+
+TEST_F(ReadMeasurements, SkipsAByteOrderMark) {
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_EQ(error(mark + "collective,gpus,bytes,us\nall_gather,8,1048576,30\n"), "no error");
+  EXPECT_EQ(error(mark + "# note\nbytes_moved,ms\n1e9,0.25\n"), "no error");
+  EXPECT_EQ(error(mark + sample("all_reduce_16_h100.txt")), "no error");
+  EXPECT_EQ(error(mark + sample("all_gather_8_gb300.json")), "no error");
+}
+
+TEST_F(ReadMeasurements, RefusesWhatHoldsSeveralKinds) {
+  const std::string text = sample("all_reduce_16_h100.txt");
+  const std::string csv = "collective,gpus,bytes,us\nall_gather,8,1048576,30\n";
+  EXPECT_THAT(error(text + csv),
+              HasSubstr(": starts a CSV in the output of nccl-tests; give each as a file"));
+  EXPECT_THAT(error(csv + text), HasSubstr(":1: starts a CSV in the output of nccl-tests"));
+  EXPECT_THAT(error(text + sample("all_gather_8_gb300.json")),
+              HasSubstr(": holds nccl-tests' text and its JSON; give each as a file"));
+  EXPECT_EQ(error(text + "done, after a while, with n of them\n"), "no error");
 }
 
 TEST_F(ReadMeasurements, RefusesTablesWhoseUnitsDoNotFit) {

@@ -63,7 +63,7 @@ TEST(NcclJson, RefusesWhatIsCutOrWrong) {
   EXPECT_THAT(error(replaced(text, "\"time\":28.51", "\"time\":\"nan\"")),
               HasSubstr("time: expected a number"));
   EXPECT_THAT(error(replaced(text, "\"size\":4096", "\"size\":-4096")),
-              HasSubstr("f.json: results[0]: size: expected 0 to 1e15"));
+              HasSubstr("f.json: results[0]: size: expected an integer from 0 to 1e15"));
   EXPECT_THAT(error(replaced(text, "\"count\":0", "\"count\":2")), HasSubstr("out of bounds"));
   EXPECT_THAT(error(replaced(text, "\"group\":0", "\"group\":1")), HasSubstr("split into groups"));
   EXPECT_THAT(error(replaced(text, "all_gather_perf", "sendrecv_perf")),

@@ -3,38 +3,74 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
+#include "sim/calibrate/fidelity.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
 
 namespace mfsdp {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
-class TrustOf : public testing::Test {
- protected:
-  static Trust of(const std::string& gpu, std::int64_t gpus,
-                  const std::optional<Anchor>& anchor = {}) {
-    // 80 ms of compute, 10 of them contention, 10 exposed: a step of 90.
-    TimeSummary time;
-    time.step = Nanos(90'000'000);
-    time.compute = Nanos(80'000'000);
-    time.exposed_communication = Nanos(10'000'000);
-    time.contention = Nanos(10'000'000);
-    return trust_of(testing_cost::model_of(gpu, gpus),
-                    {.kernel = 0.01, .collective = 0.05, .contention = 0.25}, time, anchor);
-  }
-};
+/// 80 ms of compute, 10 of them contention, 10 exposed: a step of 90.
+TimeSummary step_of_90_ms() {
+  TimeSummary time;
+  time.step = Nanos(90'000'000);
+  time.compute = Nanos(80'000'000);
+  time.exposed_communication = Nanos(10'000'000);
+  time.contention = Nanos(10'000'000);
+  return time;
+}
 
-TEST_F(TrustOf, AMeasuredGpuIsCalibratedInsideItsDomain) {
+constexpr PriceErrors kErrors{
+    .kernel = 0.01, .collective = 0.05, .contention = 0.25, .network = 0.14};
+
+Trust checked(Trust trust) {
+  EXPECT_LE(trust.text.size(), 100u) << trust.text;
+  return trust;
+}
+
+Trust of(const std::string& gpu, std::int64_t gpus, const std::optional<Anchor>& anchor = {}) {
+  return checked(trust_of(testing_cost::model_of(gpu, gpus), kErrors, step_of_90_ms(), anchor));
+}
+
+/// An H200 cluster whose network was measured with these.
+Trust with_network_of(const std::vector<CollectiveKind>& kinds, const std::string& gpu = "h200") {
+  CostTables tables = testing_cost::h200_tables();
+  for (const CollectiveKind kind : kinds)
+    tables.network.push_back(
+        {.kind = kind, .ranks = 16, .nodes = 2, .bytes = Bytes(1 << 20), .ns = 1e5, .place = {}});
+  const CostModel costs(testing_cost::cluster_of(gpu, 64), tables);
+  return checked(trust_of(costs, kErrors, step_of_90_ms()));
+}
+
+/// Of a run of that many GPUs in so many domains.
+Anchor anchor_of(std::int64_t gpus, std::int64_t domains) {
+  Anchor anchor;
+  anchor.run = "night-7";
+  anchor.gpus = gpus;
+  anchor.domains = domains;
+  anchor.after = -0.01;
+  anchor.waited = true;
+  return anchor;
+}
+
+TEST(TrustOf, AMeasuredGpuIsCalibratedInsideItsDomain) {
   const Trust trust = of("h200", 8);
   EXPECT_EQ(trust.tier, Tier::calibrated);
   EXPECT_EQ(trust.calibration, "measured");
   // (80 * 0.01 + 10 * 0.25 + 10 * 0.05) / 90 = 3.8 / 90
   EXPECT_NEAR(trust.expected_step_error, 3.8 / 90, 1e-12);
-  EXPECT_THAT(trust.text, HasSubstr("calibrated by micro-benchmarks: step within about 4.2 %"));
+  EXPECT_EQ(trust.text,
+            "calibrated by micro-benchmarks: step within about 4.2 %; leave-one-out (--fidelity), "
+            "no whole run");
 }
 
-TEST_F(TrustOf, ANetworkThatNobodyMeasuredIsADatasheet) {
+TEST(TrustOf, ANetworkThatNobodyMeasuredIsADatasheet) {
   const Trust trust = of("h200", 16);
   EXPECT_EQ(trust.tier, Tier::datasheet);
   EXPECT_EQ(trust.expected_step_error, 0.147);
@@ -44,25 +80,122 @@ TEST_F(TrustOf, ANetworkThatNobodyMeasuredIsADatasheet) {
   EXPECT_EQ(other.expected_step_error, 0.084);
   EXPECT_THAT(other.text, HasSubstr("not measured: GEMM, attention, collectives"));
   EXPECT_EQ(other.calibration, "datasheet");
+  EXPECT_THAT(of("h100", 1).text, Not(HasSubstr("collectives")));
 }
 
-TEST_F(TrustOf, AnAnchorCountsMost) {
-  Anchor anchor;
-  anchor.run = "r";
-  anchor.after = -0.01;
-  const Trust trust = of("h100", 16, anchor);
+TEST(TrustOf, ANetworkIsMeasuredByWhatShardingUses) {
+  using enum CollectiveKind;
+  const Trust reduced = with_network_of({all_reduce});
+  EXPECT_EQ(reduced.tier, Tier::datasheet);
+  EXPECT_EQ(reduced.text,
+            "datasheet only: step within 14.7 % at best; not measured: network "
+            "all-gather and reduce-scatter");
+  EXPECT_THAT(with_network_of({all_gather}).text, EndsWith("not measured: network reduce-scatter"));
+  EXPECT_THAT(with_network_of({all_reduce}, "h100").text,
+              EndsWith("not measured: GEMM, attention, collectives, network"));
+  const Trust both = with_network_of({all_gather, reduce_scatter});
+  EXPECT_EQ(both.tier, Tier::calibrated);
+  // (80 * 0.01 + 10 * 0.25 + 10 * 0.14) / 90: the network's error, being larger, on all exposed.
+  EXPECT_NEAR(both.expected_step_error, 4.7 / 90, 1e-12);
+}
+
+TEST(TrustOf, AnAnchorStandsForItsKernelsAndCollectives) {
+  const Trust trust = of("h100", 8, anchor_of(8, 1));
   EXPECT_EQ(trust.tier, Tier::anchored);
   EXPECT_EQ(trust.calibration, "anchored");
   EXPECT_NEAR(trust.expected_step_error, 0.01 + 3.8 / 90, 1e-12);
-  EXPECT_THAT(trust.text, HasSubstr("anchored by a measured run: step within about 5.2 %; run r"));
+  EXPECT_EQ(trust.text,
+            "anchored by a measured run: step within about 5.2 %; kernels x 1.00, "
+            "collectives x 1.00 (night-7)");
+}
+
+TEST(TrustOf, AnAnchorDoesNotStandForWiderNetworks) {
+  const Trust wider = of("h100", 512, anchor_of(8, 1));
+  EXPECT_EQ(wider.tier, Tier::anchored);
+  EXPECT_EQ(wider.expected_step_error, 0.147);
+  EXPECT_EQ(wider.text,
+            "anchored by a measured run: step within 14.7 % at best; not measured: "
+            "network; run night-7");
+  EXPECT_EQ(of("h100", 512, anchor_of(256, 32)).expected_step_error, 0.147);
+  EXPECT_NEAR(of("h100", 512, anchor_of(512, 64)).expected_step_error, 0.01 + 4.7 / 90, 1e-12);
+  // What the anchor leaves of its own step may be more than the published error.
+  Anchor far = anchor_of(8, 1);
+  far.after = 0.2;
+  EXPECT_NEAR(of("h100", 512, far).expected_step_error, 0.2 + 4.7 / 90, 1e-12);
+}
+
+TEST(TrustOf, AnAnchorThatWaitedForNothingSaysNothingOfCollectives) {
+  Anchor hidden = anchor_of(8, 1);
+  hidden.waited = false;
+  const Trust trust = of("h100", 8, hidden);
+  EXPECT_EQ(trust.expected_step_error, 0.084);
+  EXPECT_EQ(trust.text,
+            "anchored by a measured run: step within 8.4 % at best; not measured: "
+            "collectives; run night-7");
+  EXPECT_NEAR(of("h200", 8, hidden).expected_step_error, 0.01 + 3.8 / 90, 1e-12);
+  // Where this step waits for none either, it is as the run was.
+  TimeSummary time = step_of_90_ms();
+  time.exposed_communication = Nanos(0);
+  const CostModel costs = testing_cost::model_of("h100", 8);
+  EXPECT_THAT(trust_of(costs, kErrors, time, hidden).text, HasSubstr("within about"));
+  hidden.gpus = 1;
+  EXPECT_THAT(trust_of(costs, kErrors, time, hidden).text, HasSubstr("not measured: collectives"));
 }
 
 TEST(PriceErrors, AreFidelitys) {
-  const CostTables tables = testing_cost::h200_tables();
+  CostTables tables = testing_cost::h200_tables();
   const PriceErrors errors = price_errors(tables, testing_cost::cluster_of("h200", 8));
-  EXPECT_NEAR(errors.kernel, 0.01164, 1e-4);  // GEMM, all, leave-one-out of --fidelity
+  EXPECT_EQ(errors.network, 0);
   EXPECT_GT(errors.collective, 0.01);
   EXPECT_LT(errors.collective, 0.10);
+  std::vector<double> attention;
+  const auto rows = fidelity(testing_cost::kGpus.parent_path()).value();
+  double contention = 0;
+  double contention_rows = 0;
+  double worst = 0;
+  double largest = 0;
+  for (const FidelityRow& row : rows) {
+    const bool left_out = row.evaluation == Evaluation::leave_one_out;
+    if (row.group == "GEMM" && row.what == "all" && left_out)
+      largest = std::max(largest, row.error.mean);
+    if (row.group == "attention" && left_out) attention.push_back(row.error.mean);
+    if (row.group != "contention" || row.evaluation != Evaluation::unseen) continue;
+    contention += row.error.mean;
+    contention_rows += 1;
+    worst = std::max(worst, row.error.worst);
+  }
+  // Forward and backward have as many rows.
+  ASSERT_EQ(attention.size(), 2u);
+  largest = std::max(largest, (attention[0] + attention[1]) / 2);
+  EXPECT_NEAR(errors.kernel, largest, 1e-9);
+  EXPECT_NEAR(errors.contention, contention / contention_rows, 0.0005);
+  EXPECT_NEAR(worst, 0.246, 0.0005);
+}
+
+TEST(PriceErrors, KnowTheNetworksOwn) {
+  using enum CollectiveKind;
+  CostTables tables = testing_cost::h200_tables();
+  const Cluster cluster = testing_cost::cluster_of("h200", 64);
+  const CollectiveModel model(tables.collective, cluster);
+  // Times the law. All-reduce and what is below 1 MiB do not count, though the latter predicts.
+  for (const auto& [kind, kibibytes, off] :
+       {std::tuple(all_gather, 1024, 1.0), std::tuple(all_gather, 2048, 1.5),
+        std::tuple(all_gather, 4096, 1.0), std::tuple(all_gather, 512, 1.5),
+        std::tuple(all_reduce, 1024, 9.0)}) {
+    const Bytes bytes(kibibytes * 1024);
+    const CollectiveCost law = model.cost(kind, bytes, {.ranks = 16});
+    tables.network.push_back({.kind = kind,
+                              .ranks = 16,
+                              .nodes = 2,
+                              .bytes = bytes,
+                              .ns = static_cast<double>(law.duration.value) * off,
+                              .place = {}});
+  }
+  // 1 MiB lies between 512 KiB and 2 MiB, both 1.5: 0.5. 2 MiB: 1/3. 4 MiB from 2 MiB: 0.5.
+  EXPECT_NEAR(price_errors(tables, cluster).network, (0.5 + 1.0 / 3 + 0.5) / 3, 1e-3);
+  const std::vector<CollectiveSample> once = tables.network;
+  tables.network.insert(tables.network.end(), once.begin(), once.end());
+  EXPECT_NEAR(price_errors(tables, cluster).network, (0.5 + 1.0 / 3 + 0.5) / 3, 1e-3);
 }
 
 }  // namespace

@@ -68,8 +68,9 @@ TEST_F(NetworkRatiosTest, PricesTheNetworkAlone) {
   const CostModel plain(cluster_, tables);
   tables.network = {off_by(2, 1)};
   const CostModel measured(cluster_, tables);
-  EXPECT_FALSE(plain.network_measured());
-  EXPECT_TRUE(measured.network_measured());
+  EXPECT_FALSE(plain.network_measures(CollectiveKind::all_gather));
+  EXPECT_TRUE(measured.network_measures(CollectiveKind::all_gather));
+  EXPECT_FALSE(measured.network_measures(CollectiveKind::reduce_scatter));
   const auto price = [](const CostModel& costs, std::int64_t ranks) {
     return costs.collective(CollectiveKind::all_gather, Bytes(kMebibyte), {.ranks = ranks})
         .duration.value;

@@ -77,5 +77,28 @@ TEST(Tables, CollectiveSamplesHaveTimesOrBandwidths) {
   EXPECT_EQ(rates->front().ns, 25'000);  // 2 * 15/16 * 1 MB / 75 GB/s
 }
 
+TEST(MeanOfRepeats, KeepsOneOfEachSize) {
+  CollectiveSample sample{.ranks = 16, .bytes = Bytes(64), .ns = 10, .place = "a:1"};
+  CollectiveSample again = sample;
+  again.ns = 20;
+  CollectiveSample other = sample;
+  other.kind = CollectiveKind::all_reduce;
+  const auto means = mean_of_repeats(std::vector{other, again, sample});
+  ASSERT_EQ(means.size(), 2u);
+  EXPECT_EQ(means[0].kind, CollectiveKind::all_gather);
+  EXPECT_EQ(means[0].ns, 15);
+  EXPECT_EQ(means[1].ns, 10);
+  EXPECT_TRUE(mean_of_repeats({}).empty());
+}
+
+TEST(CsvTable, SkipsAByteOrderMark) {
+  const std::string text = "\xef\xbb\xbf# a note\na,b\n1,2\n";
+  EXPECT_EQ(CsvTable::header_of(text), (std::vector<std::string>{"a", "b"}));
+  const auto table = CsvTable::parse(text, "t.csv");
+  ASSERT_TRUE(table) << table.error().message();
+  EXPECT_EQ(table->rows(), 1u);
+  EXPECT_TRUE(table->has_column("a"));
+}
+
 }  // namespace
 }  // namespace mfsdp

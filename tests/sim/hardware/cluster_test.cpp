@@ -96,6 +96,20 @@ TEST(MakeCluster, HasNoLeavesNorSlowParts) {
   EXPECT_EQ(cluster.slowest_fraction(), 1);
 }
 
+TEST(MakeCluster, SaysThatItsNetworkWasMeasured) {
+  Gpu kind = gpu("h100");
+  kind.tables.network = "mine_network.csv";
+  const Cluster cluster = *make_cluster(kind, 64, 8);
+  EXPECT_EQ(cluster.network,
+            "NVLink 450 GB/s in domains of 8; network fitted to measurements: 8 x 50 GB/s a node, "
+            "2 us/hop");
+  EXPECT_LE(cluster.network.size(), 100u);
+  // Another network was not measured, and its prices do not come from these measurements.
+  const Cluster other = *with_network(cluster, 400);
+  EXPECT_THAT(other.network, HasSubstr("modelled, not measured"));
+  EXPECT_TRUE(other.gpu.tables.network.empty());
+}
+
 TEST(WithNetwork, IsWhatAllNicsOfANodeCarryTogether) {
   const Cluster cluster = *with_network(*make_cluster(gpu("h100"), 64, 8), 400);
   EXPECT_EQ(cluster.nic_bandwidth, 6.25);        // 400 Gbit/s / 8 bits / 8 NICs
