@@ -17,10 +17,10 @@ namespace mfsdp {
 
 /// An op of the plan on one rank. Lives as long as its BoundPlan, at one address.
 struct BoundOp {
-  const Op* op = nullptr;             ///< its name is the range's name on every timeline
-  std::size_t stream = 0;             ///< position in Program::streams
-  std::size_t event = 0;              ///< record, wait, host_wait: position in Program::events
-  std::size_t communicator = 0;       ///< collective, group: position in Program::communicators
+  const Op* op = nullptr;               ///< its name is the range's name on every timeline
+  std::size_t stream = 0;               ///< position in Program::streams
+  std::size_t event = 0;                ///< record, wait, host_wait: position in Program::events
+  std::size_t communicator = 0;         ///< collective, group: position in Program::communicators
   std::vector<OperandView> operands{};  ///< kernel: the plan's; collective, copy: input, output
   std::span<std::byte> buffer{};        ///< acquire, release: the buffer's bytes
 };

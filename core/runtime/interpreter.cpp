@@ -97,8 +97,7 @@ Result<void> Interpreter::run_step(RunnablePlan& plan) {
 }
 
 Result<void> Interpreter::do_host_work(const BoundOp& op, std::size_t event, const Place& place) {
-  if (recorded_[event] > 0)
-    MFSDP_TRY(backend_.host_wait(op, place.step, event, recorded_[event]));
+  if (recorded_[event] > 0) MFSDP_TRY(backend_.host_wait(op, place.step, event, recorded_[event]));
   return host_work_(op, place.step);
 }
 
@@ -132,12 +131,10 @@ Result<std::int64_t> Interpreter::awaited(const AnyWait& wait, const BoundOp& op
     return fail(name_of(*op.op), "waits for a record that no op before it makes");
   }
   const Place& record = latest->place;
-  const bool same_instance = record.segment == place.segment &&
-                             record.repetition == place.repetition;
-  const std::int64_t distance = record.step == place.step &&
-                                        (same_instance || record.segment != place.segment)
-                                    ? 0
-                                    : 1;
+  const bool same_instance =
+      record.segment == place.segment && record.repetition == place.repetition;
+  const std::int64_t distance =
+      record.step == place.step && (same_instance || record.segment != place.segment) ? 0 : 1;
   if (binds([&](const Binding& binding) {
         return binding == Binding{.record = latest->op, .distance = distance};
       }))

@@ -82,8 +82,7 @@ class Interpreter {
   template <class AnyWait>
   [[nodiscard]] Result<std::int64_t> awaited(const AnyWait& wait, const BoundOp& op,
                                              const Place& place) const;
-  [[nodiscard]] Result<void> do_host_work(const BoundOp& op, std::size_t event,
-                                          const Place& place);
+  [[nodiscard]] Result<void> do_host_work(const BoundOp& op, std::size_t event, const Place& place);
 
   const Program& program_;
   Backend& backend_;

@@ -16,7 +16,8 @@ std::string describe(std::vector<Stall> stalls, std::chrono::milliseconds deadli
   constexpr std::size_t kMost = 12;
   std::stable_sort(stalls.begin(), stalls.end(),
                    [](const Stall& a, const Stall& b) { return a.reason < b.reason; });
-  std::string text = fmt::format("no op ended for {} s", static_cast<double>(deadline.count()) / 1000);
+  std::string text =
+      fmt::format("no op ended for {} s", static_cast<double>(deadline.count()) / 1000);
   for (std::size_t i = 0; i < std::min(kMost, stalls.size()); ++i)
     text += (i == 0 ? ": " : "; ") + stalls[i].text;
   if (stalls.size() > kMost) text += fmt::format("; and {} more", stalls.size() - kMost);
@@ -64,7 +65,8 @@ Machine::Machine(const Program& program, MachineSettings settings)
 Machine::~Machine() = default;
 
 Result<void> Machine::run(const Host& host) {
-  const std::jthread watchdog([this](const std::stop_token& stop) { watch(stop, *share_, ranks_); });
+  const std::jthread watchdog(
+      [this](const std::stop_token& stop) { watch(stop, *share_, ranks_); });
   {
     std::vector<std::jthread> hosts;
     for (std::size_t r = 0; r < ranks_.size(); ++r)

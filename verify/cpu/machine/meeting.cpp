@@ -27,8 +27,8 @@ Meeting::Meeting(RunState& run, std::string name, std::vector<std::int64_t> rank
 }
 
 Result<void> Meeting::join(std::int64_t rank, std::int64_t ticket, const BoundOp& op) {
-  const auto member = static_cast<std::size_t>(
-      std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+  const auto member =
+      static_cast<std::size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
   std::unique_lock lock(gate_.mutex);
   if (!run_.await(gate_, lock, [&] { return round_ == ticket; })) return {};
   arrivals_[member] = &op;

@@ -44,7 +44,8 @@ CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
     share.run.add(events_.back()->gate);
   }
   for (std::size_t i = 0; i < share.program.streams.size(); ++i) {
-    streams_.push_back(std::make_unique<Stream>(share.settings.chaos, rank, i));
+    streams_.push_back(std::make_unique<Stream>(
+        Chaos(share.settings.chaos, rank, i, share.program.streams.size())));
     share.run.add(streams_.back()->gate);
   }
   for (const auto& stream : streams_)

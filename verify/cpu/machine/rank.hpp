@@ -72,18 +72,17 @@ class CpuRank final : public Backend {
     std::int64_t recorded = 0;  ///< number of its latest record
   };
   struct Stream {
-    Stream(std::optional<std::uint64_t> seed, std::int64_t rank, std::size_t index)
-        : chaos(seed, rank, index) {}
+    explicit Stream(const Chaos& delays) : chaos(delays) {}
 
     Gate gate;                 ///< guards what stands above the line
     std::vector<Item> queue;   ///< issued, not yet taken by the thread
     std::int64_t drained = 0;  ///< number of the latest drain reached
     bool closed = false;
     // --------------------------------------------------------------------------------------
-    std::mutex current_mutex;  ///< the thread and a report; orders nothing between streams
-    Item current;              ///< what it runs, if anything
-    Chaos chaos;                     ///< the thread's own
-    std::vector<OpTiming> timings;   ///< the thread's, and the host's after a drain
+    std::mutex current_mutex;       ///< the thread and a report; orders nothing between streams
+    Item current;                   ///< what it runs, if anything
+    Chaos chaos;                    ///< the thread's own
+    std::vector<OpTiming> timings;  ///< the thread's, and the host's after a drain
     std::jthread thread;
   };
   struct Allocation {

@@ -73,8 +73,8 @@ Result<void> check_overlap(const Collective& collective, std::span<const Member>
   for (std::size_t m = 0; m < members.size(); ++m) {
     const std::byte* input = members[m].input;
     const std::byte* output = members[m].output;
-    const bool apart = input + (scatters ? whole : part) <= output ||
-                       output + (gathers ? whole : part) <= input;
+    const bool apart =
+        input + (scatters ? whole : part) <= output || output + (gathers ? whole : part) <= input;
     const bool in_place = input + (scatters ? m * part : 0) == output + (gathers ? m * part : 0);
     if (!apart && !in_place)
       return fail("", fmt::format("input and output of member {} overlap, but not in place", m));
@@ -99,8 +99,8 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
     case DType::fp16: reduce<Fp16>(collective, members); return {};
     default: break;
   }
-  return fail("", fmt::format("expected fp32, bf16 or fp16 to sum, got {}",
-                              to_string(collective.dtype)));
+  return fail(
+      "", fmt::format("expected fp32, bf16 or fp16 to sum, got {}", to_string(collective.dtype)));
 }
 
 }  // namespace mfsdp

@@ -18,6 +18,7 @@ struct Member {
 /// Moves and sums on the calling thread while all members stand still. Sums go in rank order;
 /// bf16 and fp16 are added in fp32 and rounded once. Input and output of a member may share bytes
 /// only where NCCL lets them, in place. Errors: other overlaps, and sums of other dtypes.
-[[nodiscard]] Result<void> run_collective(const Collective& collective, std::span<const Member> members);
+[[nodiscard]] Result<void> run_collective(const Collective& collective,
+                                          std::span<const Member> members);
 
 }  // namespace mfsdp

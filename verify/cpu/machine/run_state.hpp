@@ -39,7 +39,9 @@ class RunState {
     }
     failed_.store(true, std::memory_order_release);
     for (Gate* gate : gates_) {
-      { const std::scoped_lock lock(gate->mutex); }
+      {
+        const std::scoped_lock lock(gate->mutex);
+      }
       gate->changed.notify_all();
     }
   }
