@@ -1,0 +1,58 @@
+// What the interpreter asks of a machine: one object a rank, whatever streams are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/runtime/bound_plan.hpp"
+
+namespace mfsdp {
+
+/// How long an op took, from the moment the backend's clock began.
+struct OpTiming {
+  const BoundOp* op = nullptr;
+  std::int64_t step = 0;
+  Nanos begin;
+  Nanos end;
+};
+
+/// One rank's device. Ops are issued in host order and run in stream order; `issue`, `record` and
+/// `wait` only queue. `host_wait` and `synchronise` are the only calls that block the host.
+///
+/// Any call may report that the run has failed, here or on another rank; nothing more can be
+/// issued then.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// One allocation of exactly the pool's height at its alignment, kept until the backend goes.
+  /// A pool of no bytes may be null.
+  [[nodiscard]] virtual Result<std::byte*> allocate(const Pool& pool) = 0;
+
+  /// Queues a kernel, collective, copy, acquire, release, group_begin or group_end on its stream.
+  /// `op` stays where it is until the backend has synchronised.
+  [[nodiscard]] virtual Result<void> issue(const BoundOp& op, std::int64_t step) = 0;
+
+  /// Queues record number `number` (from 1, over the whole run) of the op's event.
+  [[nodiscard]] virtual Result<void> record(const BoundOp& op, std::int64_t step,
+                                            std::int64_t number) = 0;
+  /// Queues a wait for that record, which is the latest one issued: an event that a record
+  /// overwrites, as CUDA's, may ignore the number.
+  [[nodiscard]] virtual Result<void> wait(const BoundOp& op, std::int64_t step,
+                                          std::int64_t number) = 0;
+
+  /// Returns when record `number` of the event has run. `op` is what the host waits for.
+  [[nodiscard]] virtual Result<void> host_wait(const BoundOp& op, std::int64_t step,
+                                               std::size_t event, std::int64_t number) = 0;
+  /// Returns when everything issued has run.
+  [[nodiscard]] virtual Result<void> synchronise() = 0;
+
+  /// Kernels, collectives and copies since the last call, by stream and then in its order; empty
+  /// unless the backend was told to time. To be called after synchronise().
+  [[nodiscard]] virtual std::vector<OpTiming> take_timings() = 0;
+};
+
+}  // namespace mfsdp

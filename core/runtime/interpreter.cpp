@@ -1,0 +1,148 @@
+#include "core/runtime/interpreter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+std::string name_of(const Op& op) { return fmt::format("op {} ({})", op.id.value, op.name); }
+
+}  // namespace
+
+Interpreter::Interpreter(const Program& program, Backend& backend, PoolBases bases,
+                         std::int64_t rank, HostWork host_work)
+    : program_(program),
+      backend_(backend),
+      binder_(program, std::move(bases), rank),
+      host_work_(std::move(host_work)),
+      latest_(program.events.size()),
+      recorded_(program.events.size(), 0) {}
+
+Result<std::unique_ptr<Interpreter>> Interpreter::create(const Program& program, Backend& backend,
+                                                         std::int64_t rank, HostWork host_work) {
+  PoolBases bases;
+  for (const Pool& pool : program.pools) {
+    MFSDP_LET(base, backend.allocate(pool));
+    bases.push_back(base);
+  }
+  std::unique_ptr<Interpreter> made(
+      new Interpreter(program, backend, std::move(bases), rank, std::move(host_work)));
+  MFSDP_TRY(made->bind_plans());
+  return made;
+}
+
+Interpreter::~Interpreter() { static_cast<void>(backend_.synchronise()); }
+
+Result<void> Interpreter::bind_plans() {
+  for (const Plan& plan : program_.plans) {
+    MFSDP_LET(bound, binder_.bind(plan));
+    plans_.push_back({.bound = std::move(bound), .steps = 0, .copied_events = {}});
+    MFSDP_TRY(find_copied_events(plans_.back()));
+  }
+  return {};
+}
+
+/// Host memory is free again when the copy has ended, which the next record on its stream tells.
+Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
+  for (const BoundSegment& segment : plan.bound.segments) {
+    auto& events = plan.copied_events.emplace_back(segment.ops.size());
+    if (!host_work_) continue;
+    for (std::size_t i = 0; i < segment.ops.size(); ++i) {
+      const auto* copy = std::get_if<Copy>(&segment.ops[i].op->body);
+      if (copy == nullptr || copy->kind == CopyKind::d2d) continue;
+      const auto behind = segment.ops.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto record = std::find_if(behind, segment.ops.end(), [&](const BoundOp& op) {
+        return op.stream == behind->stream && op.op->kind() == OpKind::record;
+      });
+      if (record == segment.ops.end())
+        return fail(name_of(*behind->op), "expected a record behind a copy of the host's memory");
+      events[i] = record->event;
+    }
+  }
+  return {};
+}
+
+Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
+  const auto plan = std::find_if(plans_.begin(), plans_.end(), [&](const RunnablePlan& candidate) {
+    return candidate.bound.plan->name == name;
+  });
+  if (plan == plans_.end())
+    return fail("plan", fmt::format("there is no plan \"{}\" in the program", name));
+  if (current_ != plan->bound.plan) {
+    // All records of the last plan have run: a wait that finds none of its own is satisfied.
+    MFSDP_TRY(finish());
+    std::fill(latest_.begin(), latest_.end(), std::nullopt);
+    current_ = plan->bound.plan;
+  }
+  for (std::int64_t i = 0; i < steps; ++i) MFSDP_TRY(run_step(*plan));
+  return {};
+}
+
+Result<void> Interpreter::finish() { return backend_.synchronise(); }
+
+Result<void> Interpreter::run_step(RunnablePlan& plan) {
+  Place place{.step = plan.steps++, .segment = 0, .repetition = 0};
+  for (place.segment = 0; place.segment < plan.bound.segments.size(); ++place.segment) {
+    const BoundSegment& segment = plan.bound.segments[place.segment];
+    for (place.repetition = 0; place.repetition < segment.repeat; ++place.repetition)
+      for (std::size_t i = 0; i < segment.ops.size(); ++i) {
+        if (const auto event = plan.copied_events[place.segment][i])
+          MFSDP_TRY(do_host_work(segment.ops[i], *event, place));
+        MFSDP_TRY(issue(segment.ops[i], place));
+      }
+  }
+  return {};
+}
+
+Result<void> Interpreter::do_host_work(const BoundOp& op, std::size_t event, const Place& place) {
+  if (recorded_[event] > 0) MFSDP_TRY(backend_.host_wait(op, place.step, event, recorded_[event]));
+  return host_work_(op, place.step);
+}
+
+Result<void> Interpreter::issue(const BoundOp& op, const Place& place) {
+  if (op.op->kind() == OpKind::record) {
+    latest_[op.event] = {.op = op.op->id, .place = place};
+    return backend_.record(op, place.step, ++recorded_[op.event]);
+  }
+  if (const auto* wait = std::get_if<Wait>(&op.op->body)) {
+    MFSDP_LET(number, awaited(*wait, op, place));
+    return number == 0 ? Result<void>() : backend_.wait(op, place.step, number);
+  }
+  if (const auto* wait = std::get_if<HostWait>(&op.op->body)) {
+    MFSDP_LET(number, awaited(*wait, op, place));
+    return number == 0 ? Result<void>() : backend_.host_wait(op, place.step, op.event, number);
+  }
+  return backend_.issue(op, place.step);
+}
+
+/// The number of the record that a wait is for: the latest of its event, which must be one that
+/// the plan binds the wait to. 0 where there is none yet and only earlier steps could have one.
+template <class AnyWait>
+Result<std::int64_t> Interpreter::awaited(const AnyWait& wait, const BoundOp& op,
+                                          const Place& place) const {
+  const auto& latest = latest_[op.event];
+  const auto binds = [&](auto matches) {
+    return std::any_of(wait.bindings.begin(), wait.bindings.end(), matches);
+  };
+  if (!latest) {
+    if (binds([](const Binding& binding) { return binding.distance == 1; })) return 0;
+    return fail(name_of(*op.op), "waits for a record that no op before it makes");
+  }
+  const Place& record = latest->place;
+  const bool same_instance =
+      record.segment == place.segment && record.repetition == place.repetition;
+  const std::int64_t distance =
+      record.step == place.step && (same_instance || record.segment != place.segment) ? 0 : 1;
+  if (binds([&](const Binding& binding) {
+        return binding == Binding{.record = latest->op, .distance = distance};
+      }))
+    return recorded_[op.event];
+  return fail(name_of(*op.op),
+              fmt::format("its event's latest record is op {} at distance {}, to which the plan "
+                          "does not bind it",
+                          latest->op.value, distance));
+}
+
+}  // namespace mfsdp

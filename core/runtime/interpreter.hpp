@@ -1,0 +1,99 @@
+// The one interpreter: walks a program's plans for one rank and hands every op to a backend.
+//
+//   Program + rank ──► pools allocated, operands resolved ──► for each step, segment, repetition:
+//                                                              each op in host order ──► Backend
+//
+// It decides nothing: order, streams, waits and addresses are the plan's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/runtime/backend.hpp"
+#include "core/runtime/bound_plan.hpp"
+
+namespace mfsdp {
+
+/// Called before a copy between host and device is issued, when its last instance has ended: the
+/// time to fill the source of an h2d copy, or to read what the last d2h copy brought. `operands`
+/// of the op are input and output.
+using HostWork = std::function<Result<void>(const BoundOp& copy, std::int64_t step)>;
+
+class Interpreter {
+ public:
+  /// Allocates the program's pools and binds its plans for `rank`. `program` and `backend` outlive
+  /// the interpreter. Errors: those of the backend's allocation and of PlanBinder.
+  [[nodiscard]] static Result<std::unique_ptr<Interpreter>> create(const Program& program,
+                                                                   Backend& backend,
+                                                                   std::int64_t rank,
+                                                                   HostWork host_work = {});
+
+  /// Waits for what was issued: the backend reads bound ops until then.
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  /// Issues `steps` steps of the plan of that name; returns before they have run. Between two
+  /// plans the host waits for all streams. Errors: no such plan, a wait that is bound to another
+  /// record than the latest one of its event, a failed backend.
+  [[nodiscard]] Result<void> run(std::string_view plan, std::int64_t steps = 1);
+
+  /// Waits until everything issued has run.
+  [[nodiscard]] Result<void> finish();
+
+  /// A buffer's memory; read and write it before the first step or after finish().
+  [[nodiscard]] std::span<std::byte> buffer_bytes(BufferId id) const {
+    return binder_.buffer_bytes(id);
+  }
+
+ private:
+  Interpreter(const Program& program, Backend& backend, PoolBases bases, std::int64_t rank,
+              HostWork host_work);
+
+  /// Where the host is: the latest record of an event is compared with it.
+  struct Place {
+    std::int64_t step = 0;
+    std::size_t segment = 0;
+    std::int64_t repetition = 0;
+  };
+  struct LatestRecord {
+    OpId op;
+    Place place;
+  };
+  struct RunnablePlan {
+    BoundPlan bound;
+    std::int64_t steps = 0;  ///< issued so far
+    /// Per segment and op: for a copy from or to the host, the event recorded behind it.
+    std::vector<std::vector<std::optional<std::size_t>>> copied_events;
+  };
+
+  [[nodiscard]] Result<void> bind_plans();
+  [[nodiscard]] Result<void> find_copied_events(RunnablePlan& plan) const;
+  [[nodiscard]] Result<void> run_step(RunnablePlan& plan);
+  [[nodiscard]] Result<void> issue(const BoundOp& op, const Place& place);
+  template <class AnyWait>
+  [[nodiscard]] Result<std::int64_t> awaited(const AnyWait& wait, const BoundOp& op,
+                                             const Place& place) const;
+  [[nodiscard]] Result<void> do_host_work(const BoundOp& op, std::size_t event, const Place& place);
+
+  const Program& program_;
+  Backend& backend_;
+  PlanBinder binder_;
+  HostWork host_work_;
+  std::vector<RunnablePlan> plans_;
+  const Plan* current_ = nullptr;
+  /// By event: its latest record since the host last waited for all streams, and how many there
+  /// were in the run.
+  std::vector<std::optional<LatestRecord>> latest_;
+  std::vector<std::int64_t> recorded_;
+};
+
+}  // namespace mfsdp

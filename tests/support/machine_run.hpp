@@ -1,0 +1,172 @@
+// Runs whole programs on the CPU's machine with the hash kernel, and tells what they left behind.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/runtime/interpreter.hpp"
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/support/hash_kernel.hpp"
+#include "verify/cpu/machine/machine.hpp"
+
+namespace mfsdp::test {
+
+/// Plans to run, in this order, and how many steps of each.
+using Itinerary = std::vector<std::pair<std::string_view, std::int64_t>>;
+
+/// One hash for each rank, over all persistent buffers but the one that is scratch.
+using States = std::vector<std::uint64_t>;
+
+inline Program built(const PlanConfig& config) { return build_program(config, {}).value(); }
+
+inline MachineSettings hashing() {
+  MachineSettings settings;
+  settings.kernel = hash_kernel;
+  return settings;
+}
+
+/// Calls `visit` with every value of the persistent buffers that hold a run's state: all but the
+/// GEMMs' workspace, which holds junk.
+template <class Visit>
+void for_each_state_value(const Program& program, const Interpreter& interpreter, Visit visit) {
+  for (const Buffer& buffer : program.buffers) {
+    if (!buffer.persistent || buffer.name == "gemm_workspace") continue;
+    const std::span<std::byte> bytes = interpreter.buffer_bytes(buffer.id);
+    const auto size = static_cast<std::size_t>(size_of(buffer.dtype));
+    for (std::size_t at = 0; at + size <= bytes.size(); at += size)
+      visit(buffer, bytes.data() + at, at);
+  }
+}
+
+/// Every rank begins with other values in its persistent buffers.
+inline void fill_state(const Program& program, const Interpreter& interpreter, std::int64_t rank) {
+  for_each_state_value(program, interpreter,
+                       [&](const Buffer& buffer, std::byte* value, std::size_t at) {
+                         const auto seed = static_cast<std::uint64_t>(rank) << 32U;
+                         put_value(value, buffer.dtype, mix(mix(seed, buffer.id.value), at));
+                       });
+}
+
+inline std::uint64_t hash_state(const Program& program, const Interpreter& interpreter) {
+  std::uint64_t hash = 0;
+  for_each_state_value(program, interpreter,
+                       [&](const Buffer& buffer, const std::byte* value, std::size_t) {
+                         std::uint64_t bits = 0;
+                         std::memcpy(&bits, value, static_cast<std::size_t>(size_of(buffer.dtype)));
+                         hash = mix(hash, bits);
+                       });
+  return hash;
+}
+
+/// The work of a training loop's host: new tokens and settings before every copy to the device,
+/// and every report that comes back is read.
+class HostLoop {
+ public:
+  explicit HostLoop(std::int64_t rank) : rank_(static_cast<std::uint64_t>(rank)) {}
+
+  Result<void> operator()(const BoundOp& copy, std::int64_t step) {
+    if (std::get<Copy>(copy.op->body).kind == CopyKind::d2h) {
+      read(copy.operands[1]);
+      return {};
+    }
+    const auto now = static_cast<std::uint64_t>(step);
+    auto& [last_step, copies] = copies_[copy.op->id];  // a repeated segment copies several times
+    copies = last_step == step ? copies + 1 : 0;
+    last_step = step;
+    std::uint64_t hash = mix(mix(mix(rank_, copy.op->id.value), now), copies);
+    for_each_element(copy.operands[0], [&](std::byte* element) {
+      hash = mix(hash, 1);
+      put_value(element, copy.operands[0].dtype, hash);
+    });
+    return {};
+  }
+  [[nodiscard]] std::uint64_t heard() const { return heard_; }
+
+ private:
+  void read(const OperandView& report) {
+    for_each_element(report, [&](const std::byte* element) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, element, static_cast<std::size_t>(size_of(report.dtype)));
+      heard_ = mix(heard_, value);
+    });
+  }
+
+  std::uint64_t rank_;
+  std::uint64_t heard_ = 0;
+  std::map<OpId, std::pair<std::int64_t, std::uint64_t>> copies_;  ///< step, copies in it before
+};
+
+/// One rank's host: fills, runs the itinerary, hashes.
+inline Result<std::uint64_t> run_rank(const Program& program, std::int64_t rank, Backend& backend,
+                                      const Itinerary& itinerary) {
+  HostLoop loop(rank);
+  MFSDP_LET(interpreter, Interpreter::create(program, backend, rank, std::ref(loop)));
+  fill_state(program, *interpreter, rank);
+  for (const auto& [plan, steps] : itinerary) MFSDP_TRY(interpreter->run(plan, steps));
+  MFSDP_TRY(interpreter->finish());
+  return mix(hash_state(program, *interpreter), loop.heard());
+}
+
+inline Result<States> run_program(const Program& program, MachineSettings settings,
+                                  const Itinerary& itinerary = {{"train", 3}}) {
+  Machine machine(program, std::move(settings));
+  States states(static_cast<std::size_t>(program.config.mesh.world_size()));
+  MFSDP_TRY(machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+    MFSDP_LET(state, run_rank(program, rank, backend, itinerary));
+    states[static_cast<std::size_t>(rank)] = state;
+    return {};
+  }));
+  return states;
+}
+
+/// Runs with four chaos seeds from `first` on at one time, as such runs mostly sleep; every other
+/// one with poison.
+inline std::vector<Result<States>> run_with_chaos(const Program& program, std::uint64_t first,
+                                                  const MachineSettings& settings) {
+  std::vector<std::future<Result<States>>> runs;
+  for (std::uint64_t seed = first; seed < first + 4; ++seed) {
+    MachineSettings shaken = settings;
+    shaken.chaos = seed;
+    shaken.poison = seed % 2 == 1;
+    runs.push_back(std::async(std::launch::async,
+                              [&program, shaken] { return run_program(program, shaken); }));
+  }
+  std::vector<Result<States>> outcomes;
+  for (auto& run : runs) outcomes.push_back(run.get());
+  return outcomes;
+}
+
+/// Every strategy on 1, 2 and 4 ranks, HSDP and HFSDP on 2 x 2; one and three microbatches.
+inline std::vector<PlanConfig> machine_configs() {
+  std::vector<PlanConfig> configs;
+  for (const std::int64_t microbatches : {1, 3}) {
+    const auto add = [&](Strategy strategy, Mesh mesh, Strategy outer = Strategy::no_shard) {
+      PlanConfig config = small_config(1, 2);
+      config.strategy = strategy;
+      config.outer_strategy = outer;
+      config.mesh = mesh;
+      config.microbatches = microbatches;
+      configs.push_back(config);
+    };
+    for (const Strategy strategy :
+         {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
+      for (const std::int64_t ranks : {1, 2, 4}) add(strategy, {.dp_outer = 1, .dp_shard = ranks});
+    add(Strategy::optim_grads_params, {.dp_outer = 2, .dp_shard = 2});
+    add(Strategy::optim_grads_params, {.dp_outer = 2, .dp_shard = 2}, Strategy::optim);
+  }
+  return configs;
+}
+
+inline std::string name_of(const PlanConfig& config) {
+  return std::string(to_string(config.strategy)) + " on " + std::to_string(config.mesh.dp_outer) +
+         " x " + std::to_string(config.mesh.dp_shard) + ", " + std::to_string(config.microbatches) +
+         " microbatches";
+}
+
+}  // namespace mfsdp::test

@@ -1,0 +1,100 @@
+#include "verify/cpu/machine/run_collective.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <vector>
+
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Collective collective(CollectiveKind kind, std::int64_t count, DType dtype) {
+  Collective made;
+  made.kind = kind;
+  made.count = count;
+  made.dtype = dtype;
+  made.reduction = kind == CollectiveKind::all_gather ? Reduction::none : Reduction::sum;
+  return made;
+}
+
+template <class T>
+std::byte* bytes(T* data) {
+  return reinterpret_cast<std::byte*>(data);
+}
+
+TEST(RunCollective, GathersInRankOrderAlsoInPlace) {
+  std::vector<float> a{1, 2, 0, 0};  // rank 0's own part is in place
+  std::vector<float> b{0, 0, 3, 4};
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data() + 2), bytes(b.data())}};
+  ASSERT_TRUE(run_collective(collective(CollectiveKind::all_gather, 2, DType::fp32), members));
+  EXPECT_THAT(a, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(b, ElementsAre(1, 2, 3, 4));
+}
+
+TEST(RunCollective, AddsFp32InRankOrder) {
+  // (2^24 + 1) + 1 loses both ones, as 2^24 + 1 rounds to 2^24; 1 + 1 + 2^24 would lose none.
+  std::vector<float> a{0x1p24F}, b{1}, c{1};
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data()), bytes(b.data())},
+                                    {bytes(c.data()), bytes(c.data())}};
+  ASSERT_TRUE(run_collective(collective(CollectiveKind::all_reduce, 1, DType::fp32), members));
+  EXPECT_EQ(a[0], 0x1p24F);
+  EXPECT_EQ(b[0], 0x1p24F);
+  EXPECT_EQ(c[0], 0x1p24F);
+}
+
+TEST(RunCollective, AddsBf16InFp32AndRoundsOnce) {
+  // bf16 has 8 bits: 256 + 1 rounds to 256, so rounding each sum would give 256. In fp32 the sum
+  // is 258, which is a bf16.
+  std::vector<Bf16> a{narrow<Bf16>(256)}, b{narrow<Bf16>(1)}, c{narrow<Bf16>(1)};
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data()), bytes(b.data())},
+                                    {bytes(c.data()), bytes(c.data())}};
+  ASSERT_TRUE(run_collective(collective(CollectiveKind::all_reduce, 1, DType::bf16), members));
+  EXPECT_EQ(widen(c[0]), 258.0F);
+}
+
+TEST(RunCollective, ScattersSumsIntoTheOwnPartAcrossBlocks) {
+  constexpr std::int64_t kCount = 2500;  // more than two blocks of 1024
+  std::vector<float> a(2 * kCount), b(2 * kCount);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    a[i] = static_cast<float>(i);
+    b[i] = static_cast<float>(2 * i);
+  }
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data()), bytes(b.data() + kCount)}};
+  ASSERT_TRUE(
+      run_collective(collective(CollectiveKind::reduce_scatter, kCount, DType::fp32), members));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kCount); ++i) {
+    ASSERT_EQ(a[i], static_cast<float>(3 * i));
+    ASSERT_EQ(b[i + kCount], static_cast<float>(3 * (i + kCount)));
+    ASSERT_EQ(b[i], static_cast<float>(2 * i));  // the rest of the input is as it was
+  }
+}
+
+TEST(RunCollective, RefusesWhatNcclWouldGetWrong) {
+  std::vector<float> a(4), b(4);
+  const std::vector<Member> shifted{{bytes(a.data()), bytes(a.data() + 1)},
+                                    {bytes(b.data()), bytes(b.data() + 2)}};
+  const auto overlap =
+      run_collective(collective(CollectiveKind::all_reduce, 2, DType::fp32), shifted);
+  ASSERT_FALSE(overlap);
+  EXPECT_THAT(overlap.error().message(), HasSubstr("member 0 overlap, but not in place"));
+
+  const std::vector<Member> good{{bytes(a.data()), bytes(a.data())},
+                                 {bytes(b.data()), bytes(b.data())}};
+  const auto integers =
+      run_collective(collective(CollectiveKind::all_reduce, 4, DType::int32), good);
+  ASSERT_FALSE(integers);
+  EXPECT_EQ(integers.error().message(), "expected fp32, bf16 or fp16 to sum, got int32");
+}
+
+}  // namespace
+}  // namespace mfsdp

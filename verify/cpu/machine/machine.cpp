@@ -1,0 +1,96 @@
+#include "verify/cpu/machine/machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stop_token>
+#include <thread>
+
+#include "verify/cpu/machine/rank.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Those first that others may be waiting for; few enough to read.
+std::string describe(std::vector<Stall> stalls, std::chrono::milliseconds deadline) {
+  constexpr std::size_t kMost = 12;
+  std::stable_sort(stalls.begin(), stalls.end(),
+                   [](const Stall& a, const Stall& b) { return a.reason < b.reason; });
+  std::string text =
+      fmt::format("no op ended for {} s", static_cast<double>(deadline.count()) / 1000);
+  for (std::size_t i = 0; i < std::min(kMost, stalls.size()); ++i)
+    text += (i == 0 ? ": " : "; ") + stalls[i].text;
+  if (stalls.size() > kMost) text += fmt::format("; and {} more", stalls.size() - kMost);
+  return text;
+}
+
+/// Fails the run when work is issued but none ends for the deadline.
+void watch(const std::stop_token& stop, MachineShare& share,
+           const std::vector<std::unique_ptr<CpuRank>>& ranks) {
+  using Clock = std::chrono::steady_clock;
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  std::int64_t ended = -1;
+  Clock::time_point since = Clock::now();
+  while (!stop.stop_requested() && !share.run.failed()) {
+    const std::int64_t now_ended = share.run.ended();
+    if (now_ended != ended || share.run.issued() == now_ended) {
+      ended = now_ended;
+      since = Clock::now();
+    } else if (Clock::now() - since >= share.settings.deadline) {
+      std::vector<Stall> stalls;
+      {
+        const std::scoped_lock reporting(share.reporting);
+        for (const auto& rank : ranks)
+          for (Stall& stall : rank->stalls()) stalls.push_back(std::move(stall));
+      }
+      share.run.fail({.where = "",
+                      .what = describe(std::move(stalls), share.settings.deadline),
+                      .fault = Fault::environment});
+    }
+    stopped.wait_for(lock, stop, share.settings.deadline / 8, [] { return false; });
+  }
+}
+
+}  // namespace
+
+Machine::Machine(const Program& program, MachineSettings settings)
+    : share_(new MachineShare{.program = program, .settings = std::move(settings)}) {
+  share_->meetings = make_meetings(program, share_->run);
+  for (std::int64_t rank = 0; rank < program.config.mesh.world_size(); ++rank)
+    ranks_.push_back(std::make_unique<CpuRank>(*share_, rank));
+}
+
+Machine::~Machine() = default;
+
+Result<void> Machine::run(const Host& host) {
+  const std::jthread watchdog(
+      [this](const std::stop_token& stop) { watch(stop, *share_, ranks_); });
+  {
+    std::vector<std::jthread> hosts;
+    for (std::size_t r = 0; r < ranks_.size(); ++r)
+      hosts.emplace_back([&, r] {
+        const auto guarded = [&]() -> Result<void> {
+          try {
+            MFSDP_TRY(host(static_cast<std::int64_t>(r), *ranks_[r]));
+            return ranks_[r]->synchronise();
+          } catch (const std::exception& error) {
+            return fail("", error.what());
+          }
+        };
+        if (auto outcome = guarded(); !outcome && !share_->run.failed()) {
+          Error& error = outcome.error();
+          error.where = fmt::format("rank {}{}{}", r, error.where.empty() ? "" : ", ", error.where);
+          share_->run.fail(std::move(error));
+        }
+      });
+  }
+  return share_->run.outcome();
+}
+
+std::vector<Bytes> Machine::allocated(std::int64_t rank) const {
+  return ranks_[static_cast<std::size_t>(rank)]->allocated();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,41 @@
+// How the CPU's machine runs, and what tests may do to it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/runtime/operand_view.hpp"
+
+namespace mfsdp {
+
+/// Runs a kernel on the calling thread; called by many threads at once. What it throws counts as
+/// its error. It must return: a thread cannot be ended from outside.
+using KernelFunction = std::function<Result<void>(const KernelCall&)>;
+
+/// Faults that tests put into a run.
+struct InjectedFaults {
+  struct Stop {
+    std::int64_t rank = 0;
+    OpId op;
+  };
+  std::optional<OpId> dropped_wait;  ///< no rank does this wait
+  std::optional<Stop> stop;          ///< the rank never gets past the op
+};
+
+struct MachineSettings {
+  KernelFunction kernel;
+  /// A run in which no op of any rank ends for so long has failed.
+  std::chrono::milliseconds deadline{10'000};
+  std::optional<std::uint64_t> chaos;  ///< seed of random delays before ops
+  /// Memory begins as NaN of every floating dtype (bytes 0xff) instead of undefined, and becomes
+  /// so again when a buffer is released; acquiring clears nothing.
+  bool poison = false;
+  bool timings = false;
+  InjectedFaults faults;
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,99 @@
+#include "verify/cpu/machine/meeting.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "verify/cpu/machine/run_collective.hpp"
+
+namespace mfsdp {
+namespace {
+
+const Collective& collective_of(const BoundOp& op) { return std::get<Collective>(op.op->body); }
+
+std::string describe(std::int64_t rank, const BoundOp& op) {
+  const Collective& collective = collective_of(op);
+  return fmt::format("rank {} at {} has {} of {} {}, reduction {}", rank, op.op->name,
+                     to_string(collective.kind), collective.count, to_string(collective.dtype),
+                     to_string(collective.reduction));
+}
+
+}  // namespace
+
+Meeting::Meeting(RunState& run, std::string name, std::vector<std::int64_t> ranks)
+    : run_(run), name_(std::move(name)), ranks_(std::move(ranks)), arrivals_(ranks_.size()) {
+  run.add(gate_);
+}
+
+Result<void> Meeting::join(std::int64_t rank, std::int64_t ticket, const BoundOp& op) {
+  const auto member =
+      static_cast<std::size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+  std::unique_lock lock(gate_.mutex);
+  if (!run_.await(gate_, lock, [&] { return round_ == ticket; })) return {};
+  arrivals_[member] = &op;
+  for (std::size_t other = 0; other < arrivals_.size(); ++other)
+    if (arrivals_[other] != nullptr) MFSDP_TRY(compare(member, other));
+  if (std::find(arrivals_.begin(), arrivals_.end(), nullptr) == arrivals_.end()) {
+    MFSDP_TRY(complete());
+    std::fill(arrivals_.begin(), arrivals_.end(), nullptr);
+    ++round_;
+    gate_.changed.notify_all();
+  } else {
+    run_.await(gate_, lock, [&] { return round_ > ticket; });
+  }
+  return {};
+}
+
+Result<void> Meeting::compare(std::size_t member, std::size_t other) const {
+  const Collective& a = collective_of(*arrivals_[member]);
+  const Collective& b = collective_of(*arrivals_[other]);
+  if (a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.reduction == b.reduction)
+    return {};
+  return fail("", fmt::format("collectives differ on communicator {}: {}, but {}", name_,
+                              describe(ranks_[member], *arrivals_[member]),
+                              describe(ranks_[other], *arrivals_[other])));
+}
+
+Result<void> Meeting::complete() {
+  std::vector<Member> members;
+  for (const BoundOp* op : arrivals_)
+    members.push_back({.input = op->operands[0].data, .output = op->operands[1].data});
+  return run_collective(collective_of(*arrivals_.front()), members);
+}
+
+std::vector<std::int64_t> Meeting::missing(std::int64_t ticket) {
+  const std::scoped_lock lock(gate_.mutex);
+  std::vector<std::int64_t> ranks;
+  if (round_ != ticket) return ranks;
+  for (std::size_t member = 0; member < ranks_.size(); ++member)
+    if (arrivals_[member] == nullptr) ranks.push_back(ranks_[member]);
+  return ranks;
+}
+
+Meetings make_meetings(const Program& program, RunState& run) {
+  const Mesh& mesh = program.config.mesh;
+  Meetings meetings;
+  for (const Communicator& communicator : program.communicators) {
+    const auto spans = [&](Axis axis) {
+      return std::find(communicator.axes.begin(), communicator.axes.end(), axis) !=
+             communicator.axes.end();
+    };
+    // Members agree on their indices on all other axes.
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> members;
+    for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank)
+      members[{spans(Axis::dp_outer) ? 0 : rank / mesh.dp_shard,
+               spans(Axis::dp_shard) ? 0 : rank % mesh.dp_shard}]
+          .push_back(rank);
+    std::vector<Meeting*>& by_rank =
+        meetings.of.emplace_back(static_cast<std::size_t>(mesh.world_size()));
+    for (const auto& [others, ranks] : members) {
+      meetings.all.push_back(std::make_unique<Meeting>(run, communicator.purpose, ranks));
+      for (const std::int64_t rank : ranks)
+        by_rank[static_cast<std::size_t>(rank)] = meetings.all.back().get();
+    }
+  }
+  return meetings;
+}
+
+}  // namespace mfsdp

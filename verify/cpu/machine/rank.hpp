@@ -1,0 +1,113 @@
+// One rank of the CPU's machine: its memory, its events, and a thread for each of its streams.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/runtime/backend.hpp"
+#include "verify/cpu/machine/chaos.hpp"
+#include "verify/cpu/machine/machine_settings.hpp"
+#include "verify/cpu/machine/meeting.hpp"
+#include "verify/cpu/machine/run_state.hpp"
+
+namespace mfsdp {
+
+/// What all ranks of a machine share.
+struct MachineShare {
+  const Program& program;
+  MachineSettings settings;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  RunState run{};
+  Meetings meetings{};
+  /// Held while a report reads the ops that streams are at; no op goes away meanwhile.
+  std::mutex reporting{};
+};
+
+/// What a stream is at when nothing moves.
+struct Stall {
+  enum class Reason { in_op, meeting, event };
+  Reason reason = Reason::in_op;
+  std::string text;
+};
+
+class CpuRank final : public Backend {
+ public:
+  CpuRank(MachineShare& share, std::int64_t rank);
+  ~CpuRank() override;
+  CpuRank(const CpuRank&) = delete;
+  CpuRank& operator=(const CpuRank&) = delete;
+
+  [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override;
+  [[nodiscard]] Result<void> issue(const BoundOp& op, std::int64_t step) override;
+  [[nodiscard]] Result<void> record(const BoundOp& op, std::int64_t step,
+                                    std::int64_t number) override;
+  [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t step,
+                                  std::int64_t number) override;
+  [[nodiscard]] Result<void> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
+                                       std::int64_t number) override;
+  /// After a failure too, it returns only when no stream is in an op any more.
+  [[nodiscard]] Result<void> synchronise() override;
+  [[nodiscard]] std::vector<OpTiming> take_timings() override;
+
+  /// Bytes of each allocation, in the order in which they were made.
+  [[nodiscard]] std::vector<Bytes> allocated() const;
+  /// What each of its busy streams is at. The caller holds MachineShare::reporting.
+  [[nodiscard]] std::vector<Stall> stalls();
+
+ private:
+  /// `number`: of a record; of a collective on its communicator; of a drain.
+  struct Item {
+    const BoundOp* op = nullptr;  ///< null: a drain, at which the host waits for the stream
+    std::int64_t step = 0;
+    std::int64_t number = 0;
+  };
+  struct Event {
+    Gate gate;
+    std::int64_t recorded = 0;  ///< number of its latest record
+  };
+  struct Stream {
+    explicit Stream(const Chaos& delays) : chaos(delays) {}
+
+    Gate gate;                 ///< guards what stands above the line
+    std::vector<Item> queue;   ///< issued, not yet taken by the thread
+    std::int64_t drained = 0;  ///< number of the latest drain reached
+    bool closed = false;
+    // --------------------------------------------------------------------------------------
+    std::mutex current_mutex;       ///< the thread and a report; orders nothing between streams
+    Item current;                   ///< what it runs, if anything
+    Chaos chaos;                    ///< the thread's own
+    std::vector<OpTiming> timings;  ///< the thread's, and the host's after a drain
+    std::jthread thread;
+  };
+  struct Allocation {
+    std::byte* data;
+    Bytes size;
+    std::int64_t alignment;
+  };
+
+  [[nodiscard]] Result<void> push(std::size_t stream, Item item);
+  void serve(Stream& stream);
+  static void set_current(Stream& stream, const Item& item);
+  void run_item(Stream& stream, const Item& item);
+  [[nodiscard]] Result<void> run_op(Stream& stream, const Item& item);
+  [[nodiscard]] Result<void> run_body(const Item& item);
+  void await_event(std::size_t event, std::int64_t number);
+  void stop_here(Stream& stream);
+  [[nodiscard]] std::string place(const BoundOp& op, std::int64_t step) const;
+
+  MachineShare& share_;
+  std::int64_t rank_;
+  std::int64_t drains_ = 0;
+  std::vector<std::int64_t> tickets_;  ///< collectives issued, by communicator
+  std::vector<Allocation> allocations_;
+  std::vector<std::unique_ptr<Event>> events_;
+  std::vector<std::unique_ptr<Stream>> streams_;  ///< last: their threads use the rest
+};
+
+}  // namespace mfsdp
