@@ -1,0 +1,89 @@
+#include <cstring>
+
+#include "verify/cpu/kernels/bindings.hpp"
+#include "verify/cpu/kernels/operand_reader.hpp"
+#include "verify/cpu/kernels/sums.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+/// A flat vector of whatever shape: kernels that go element by element take any.
+template <class T>
+T* take_flat(OperandReader& in, std::string_view role, std::int64_t elements) {
+  if (const std::int64_t got = in.elements(role); got != elements)
+    in.complain(role, fmt::format("expected {} elements, got {}", elements, got));
+  const OperandView* view = in.find(role);
+  if (view != nullptr && !OperandReader::is_contiguous(*view))
+    in.complain(role, "expected contiguous elements");
+  return OperandReader::data<T>(view);
+}
+
+}  // namespace
+
+Result<void> run_accumulate(const KernelCall& call) {
+  // The head's sum over chunks is cast straight into a weight gradient.
+  const std::string_view output =
+      OperandReader(call).find("weight_grad") != nullptr ? "weight_grad" : "output";
+  return with_type_of(call, "input", [&]<class In>(TypeTag<In>) {
+    return with_type_of(call, output, [&]<class Out>(TypeTag<Out>) -> Result<void> {
+      OperandReader in(call);
+      const std::int64_t count = in.elements("input");
+      const In* from = take_flat<const In>(in, "input", count);
+      Out* to = take_flat<Out>(in, output, count);
+      const bool adds = in.attribute("beta") != 0;
+      MFSDP_TRY(in.result());
+      accumulate(count, from, adds, to);
+      return {};
+    });
+  });
+}
+
+Result<void> run_zero_padding(const KernelCall& call) {
+  for (const OperandView& view : call.operands) {
+    if (view.role != "padding" || !OperandReader::is_contiguous(view))
+      return fail("kernel zero_padding", "expected contiguous operands padding");
+    std::int64_t elements = 1;
+    for (const std::int64_t size : view.shape) elements *= size;
+    std::memset(view.data, 0, static_cast<std::size_t>(elements * size_of(view.dtype)));
+  }
+  return {};
+}
+
+Result<void> run_loss_finish(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t count = in.dim("input", 0);
+  const auto* sums = in.take<const float>("input", {count});
+  auto* report = in.take<float>("loss", {4});
+  if (count % 2 != 0) in.complain("input", "expected loss and tokens of each rank");
+  MFSDP_TRY(in.result());
+  write_report(finish_loss({sums, static_cast<std::size_t>(count)}), report);
+  return {};
+}
+
+Result<void> run_norm_partial(const KernelCall& call) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    OperandReader in(call);
+    const std::int64_t count = in.dim("input", 0);
+    const T* values = in.take<const T>("input", {count});
+    auto* partial = in.take<float>("output", {1});
+    MFSDP_TRY(in.result());
+    *partial = static_cast<float>(sum_of_squares(count, values));
+    return {};
+  });
+}
+
+Result<void> run_norm_finish(const KernelCall& call, const KernelSettings& settings) {
+  OperandReader in(call);
+  const std::int64_t count = in.dim("input", 0);
+  const auto* partials = in.take<const float>("input", {count});
+  const auto* loss = in.take<const float>("loss", {4});
+  auto* report = in.take<float>("norm", {4});
+  MFSDP_TRY(in.result());
+  const double inverse_tokens = read_report<LossReport>(loss).inverse_tokens;
+  write_report(finish_norm({partials, static_cast<std::size_t>(count)}, inverse_tokens,
+                           settings.program->config.clip.value()),
+               report);
+  return {};
+}
+
+}  // namespace mfsdp::kernels
