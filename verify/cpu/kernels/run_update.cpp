@@ -15,11 +15,12 @@ namespace {
 /// The group that an update's gradient belongs to, or null. The plan's op names no group: its unit
 /// is that of the gradient's buffer, and a unit has one group with gradients.
 const Group* group_of(const Program& program, const Operand& gradient) {
-  const std::size_t at = gradient.buffer.value;
-  if (at >= program.buffers.size() || !program.buffers[at].unit) return nullptr;
-  for (const Group& group : program.groups)
-    if (group.requires_grad && group.unit == *program.buffers[at].unit) return &group;
-  return nullptr;
+  const auto buffer = std::ranges::find(program.buffers, gradient.buffer, &Buffer::id);
+  if (buffer == program.buffers.end() || !buffer->unit) return nullptr;
+  const auto group = std::ranges::find_if(program.groups, [&](const Group& candidate) {
+    return candidate.requires_grad && candidate.unit == *buffer->unit;
+  });
+  return group == program.groups.end() ? nullptr : &*group;
 }
 
 /// The first element of the group that this rank updates.
