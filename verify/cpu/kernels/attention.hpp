@@ -99,7 +99,8 @@ void attention_forward(const AttentionForward<T>& k) {
   HeadMatrix<T> key = query;
   HeadMatrix<T> value = query;
   HeadMatrix<T> output = query;
-  std::vector<Real<T>> block(static_cast<std::size_t>(std::min(kQueryBlock, s.seq_len) * s.seq_len));
+  std::vector<Real<T>> block(
+      static_cast<std::size_t>(std::min(kQueryBlock, s.seq_len) * s.seq_len));
   Real<T>* const scores = block.data();
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h) {
@@ -115,8 +116,8 @@ void attention_forward(const AttentionForward<T>& k) {
         for (std::int64_t i = 0; i < rows; ++i)
           k.log_sum_exp[(b * s.seq_len + begin + i) * s.heads + h] =
               softmax_row(scores + i * cols, begin + i + 1, cols);
-        multiply({.data = scores, .row = cols}, value.from(0), output.into(begin), rows,
-                 s.head_dim, cols);
+        multiply({.data = scores, .row = cols}, value.from(0), output.into(begin), rows, s.head_dim,
+                 cols);
       }
       output.store(k.output.at(b, h), k.output.position);
     }

@@ -15,8 +15,8 @@ struct KernelSettings {
   const Program* program = nullptr;
   double beta1 = 0.9;
   double beta2 = 0.95;
-  double epsilon = 1e-8;        ///< AdamW's, added to the root of the second moment
-  double weight_decay = 0.1;    ///< of matrices, decoupled from the gradient
+  double epsilon = 1e-8;             ///< AdamW's, added to the root of the second moment
+  double weight_decay = 0.1;         ///< of matrices, decoupled from the gradient
   std::int32_t ignore_index = -100;  ///< label of a token without loss
 };
 

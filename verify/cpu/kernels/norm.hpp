@@ -82,10 +82,11 @@ struct RmsNormBackward {
   const T* input = nullptr;
   const Real<T>* rstd = nullptr;
   const T* weight = nullptr;
-  bool adds = false;            ///< to d_residual
+  bool adds = false;  ///< to d_residual
   T* d_residual = nullptr;
-  T* normed = nullptr;          ///< may be d_normed: each row is read first; null where not wanted
-  Real<T>* partials = nullptr;  ///< [partial_rows, cols]: row i of the input adds to i % partial_rows
+  T* normed = nullptr;  ///< may be d_normed: each row is read first; null where not wanted
+  Real<T>* partials =
+      nullptr;  ///< [partial_rows, cols]: row i of the input adds to i % partial_rows
 };
 
 template <class T>

@@ -53,9 +53,8 @@ std::int64_t OperandReader::elements(std::string_view role) {
 
 void OperandReader::complain(std::string_view role, std::string what) {
   if (error_) return;
-  error_ =
-      Error{.where = fmt::format("kernel {}: operand {}", to_string(call_.kernel->kind), role),
-            .what = std::move(what)};
+  error_ = Error{.where = fmt::format("kernel {}: operand {}", to_string(call_.kernel->kind), role),
+                 .what = std::move(what)};
 }
 
 Result<void> OperandReader::result() const {
@@ -78,9 +77,9 @@ const OperandView* OperandReader::check(std::string_view role, std::size_t nth, 
   if (view == nullptr) {
     complain(role, "expected this operand");
   } else if (view->dtype != dtype || !std::ranges::equal(view->shape, shape)) {
-    complain(role, fmt::format("expected {}, got {}",
-                               describe(dtype, {shape.begin(), shape.size()}),
-                               describe(view->dtype, view->shape)));
+    complain(role,
+             fmt::format("expected {}, got {}", describe(dtype, {shape.begin(), shape.size()}),
+                         describe(view->dtype, view->shape)));
   } else if (writes && view->access == Access::read) {
     complain(role, "expected an operand that may be written, got one that is read");
   } else if (view->scale != nullptr) {

@@ -45,7 +45,8 @@ void sgd(Real<W> learning_rate, Real<W> weight_decay, Real<W> scale, bool decays
          std::int64_t count, const G* gradients, W* weights) {
   const Real<W> keep = decays ? 1 - learning_rate * weight_decay : 1;
   for (std::int64_t i = 0; i < count; ++i)
-    weights[i] = narrow<W>(widen(weights[i]) * keep - learning_rate * (widen(gradients[i]) * scale));
+    weights[i] =
+        narrow<W>(widen(weights[i]) * keep - learning_rate * (widen(gradients[i]) * scale));
 }
 
 }  // namespace mfsdp::kernels

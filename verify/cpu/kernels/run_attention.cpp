@@ -12,8 +12,9 @@ AttentionShape take_shape(OperandReader& in) {
                          .seq_len = in.attribute("seq"),
                          .head_dim = in.attribute("head_dim")};
   if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
-    in.complain("query", fmt::format("expected heads that are a multiple of kv_heads, got {} and {}",
-                                     s.heads, s.kv_heads));
+    in.complain("query",
+                fmt::format("expected heads that are a multiple of kv_heads, got {} and {}",
+                            s.heads, s.kv_heads));
   return s;
 }
 
@@ -63,17 +64,17 @@ Result<void> backward(const KernelCall& call) {
   T* const d_qkv = in.take<T>("d_qkv", {tokens, row});
   const T* const output = in.take<const T>("output", {tokens, width});
   const T* const d_output = in.take<const T>("d_output", {tokens, width});
-  const AttentionBackward<T> k{.shape = s,
-                               .query = take_view<T>(in, "query", s, s.heads),
-                               .key = take_view<T>(in, "key", s, s.kv_heads),
-                               .value = take_view<T>(in, "value", s, s.kv_heads),
-                               .output = heads_in_rows(output, s, width, 0),
-                               .d_output = heads_in_rows(d_output, s, width, 0),
-                               .log_sum_exp =
-                                   in.take<const float>("log_sum_exp", {tokens, s.heads}),
-                               .d_query = heads_in_rows(d_qkv, s, row, 0),
-                               .d_key = heads_in_rows(d_qkv, s, row, width),
-                               .d_value = heads_in_rows(d_qkv, s, row, width + key_width)};
+  const AttentionBackward<T> k{
+      .shape = s,
+      .query = take_view<T>(in, "query", s, s.heads),
+      .key = take_view<T>(in, "key", s, s.kv_heads),
+      .value = take_view<T>(in, "value", s, s.kv_heads),
+      .output = heads_in_rows(output, s, width, 0),
+      .d_output = heads_in_rows(d_output, s, width, 0),
+      .log_sum_exp = in.take<const float>("log_sum_exp", {tokens, s.heads}),
+      .d_query = heads_in_rows(d_qkv, s, row, 0),
+      .d_key = heads_in_rows(d_qkv, s, row, width),
+      .d_value = heads_in_rows(d_qkv, s, row, width + key_width)};
   MFSDP_TRY(in.result());
   attention_backward(k);
   return {};

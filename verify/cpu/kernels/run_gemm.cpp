@@ -40,8 +40,7 @@ Result<void> run_forward(OperandReader& in, std::int64_t m, std::int64_t n, std:
 }
 
 template <class T>
-Result<void> run_input_gradient(OperandReader& in, std::int64_t m, std::int64_t n,
-                                std::int64_t k) {
+Result<void> run_input_gradient(OperandReader& in, std::int64_t m, std::int64_t n, std::int64_t k) {
   Gemm<T, T> g{.rows = m, .cols = k, .inner = n};
   g.a = {.data = in.take<const T>("d_output", {m, n}), .row = n};
   g.b = {.data = in.take<const T>("weight", {n, k}), .row = k};
@@ -72,13 +71,11 @@ Result<void> run_gemm(const KernelCall& call) {
   MFSDP_TRY(in.result());
   switch (static_cast<GemmKind>(kind)) {
     case GemmKind::forward:
-      return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
-        return run_forward<T>(in, m, n, k);
-      });
+      return with_type_of(call, "input",
+                          [&]<class T>(TypeTag<T>) { return run_forward<T>(in, m, n, k); });
     case GemmKind::input_gradient:
-      return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
-        return run_input_gradient<T>(in, m, n, k);
-      });
+      return with_type_of(call, "d_output",
+                          [&]<class T>(TypeTag<T>) { return run_input_gradient<T>(in, m, n, k); });
     case GemmKind::weight_gradient:
       return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
         return with_type_of(call, "weight_grad", [&]<class C>(TypeTag<C>) {

@@ -11,15 +11,15 @@ namespace mfsdp::kernels {
 namespace {
 
 /// `count` ids of the vocabulary, or `ignored`.
-std::span<const std::int32_t> take_ids(OperandReader& in, std::string_view role,
-                                       std::int64_t count, std::int64_t vocab,
+std::span<const std::int32_t> take_ids(OperandReader& in, std::string_view role, std::int64_t count,
+                                       std::int64_t vocab,
                                        std::optional<std::int32_t> ignored = {}) {
   const auto* data = in.take<const std::int32_t>(role, {count});
   if (data == nullptr) return {};
   for (std::int64_t i = 0; i < count; ++i)
     if (data[i] != ignored && (data[i] < 0 || data[i] >= vocab))
-      in.complain(role, fmt::format("expected ids from 0 to {}, got {} at {}", vocab - 1, data[i],
-                                    i));
+      in.complain(role,
+                  fmt::format("expected ids from 0 to {}, got {} at {}", vocab - 1, data[i], i));
   return {data, static_cast<std::size_t>(count)};
 }
 
@@ -101,8 +101,7 @@ Result<void> run_embedding_backward(const KernelCall& call) {
 }
 
 Result<void> run_cross_entropy(const KernelCall& call, const KernelSettings& settings) {
-  return with_type_of(call, "logits",
-                      [&]<class T>(TypeTag<T>) { return loss<T>(call, settings); });
+  return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) { return loss<T>(call, settings); });
 }
 
 Result<void> run_cross_entropy_loss(const KernelCall& call, const KernelSettings& settings) {

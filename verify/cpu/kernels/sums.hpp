@@ -32,7 +32,7 @@ template <class T>
 
 /// The first half of a step's report, as the plan has it.
 struct LossReport {
-  float mean_loss = 0;     ///< per token with a label; 0 where no token has one
+  float mean_loss = 0;  ///< per token with a label; 0 where no token has one
   float tokens = 0;
   float inverse_tokens = 0;  ///< 0 where there are none: such a step has no gradient
   float unused = 0;

@@ -36,11 +36,17 @@ struct Case {
             .position = row_size};
   }
   template <class T>
-  HeadView<T> query(T* rows) const { return view(rows, row(), 0); }
+  HeadView<T> query(T* rows) const {
+    return view(rows, row(), 0);
+  }
   template <class T>
-  HeadView<T> key(T* rows) const { return view(rows, row(), width()); }
+  HeadView<T> key(T* rows) const {
+    return view(rows, row(), width());
+  }
   template <class T>
-  HeadView<T> value(T* rows) const { return view(rows, row(), width() + s.kv_heads * s.head_dim); }
+  HeadView<T> value(T* rows) const {
+    return view(rows, row(), width() + s.kv_heads * s.head_dim);
+  }
 
   void forward() {
     const double* rows = qkv.data();
@@ -79,8 +85,7 @@ struct Case {
         for (std::int64_t i = 0; i < s.seq_len; ++i) {
           const std::int64_t key_column = width() + h * s.kv_heads / s.heads * s.head_dim;
           double total = 0;
-          double* to =
-              out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
+          double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
           for (std::int64_t j = 0; j <= i; ++j) {
             double score = 0;
             for (std::int64_t d = 0; d < s.head_dim; ++d)
@@ -117,8 +122,7 @@ RC_GTEST_PROP(Attention, BackwardIsTheForwardsDerivative, ()) {
   c.forward();
   const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
   const Values d_qkv = c.backward(d_output);
-  const Values expected =
-      finite_differences(c.qkv, [&] { return test::dot(c.naive(), d_output); });
+  const Values expected = finite_differences(c.qkv, [&] { return test::dot(c.naive(), d_output); });
   RC_ASSERT(relative_error(d_qkv, expected) < 1e-6);
 }
 
@@ -134,8 +138,7 @@ TEST(Attention, LongSequencesGoBlockByBlock) {
   const Values middle = c.qkv;
   Values along{0};
   const Values expected = finite_differences(along, [&] {
-    for (std::size_t i = 0; i < middle.size(); ++i)
-      c.qkv[i] = middle[i] + along[0] * direction[i];
+    for (std::size_t i = 0; i < middle.size(); ++i) c.qkv[i] = middle[i] + along[0] * direction[i];
     return test::dot(c.naive(), d_output);
   });
   EXPECT_NEAR(test::dot(d_qkv, direction) / expected[0], 1, 1e-6);

@@ -23,8 +23,8 @@ class RandomValues {
     return values;
   }
   std::int32_t below(std::int64_t bound) {
-    return static_cast<std::int32_t>(std::uniform_int_distribution<std::int64_t>(0, bound - 1)(
-        random_));
+    return static_cast<std::int32_t>(
+        std::uniform_int_distribution<std::int64_t>(0, bound - 1)(random_));
   }
 
  private:

@@ -119,8 +119,8 @@ double slope(const std::function<double(double)>& loss, double step) {
 }
 
 // The plan computes in fp32: a loss of about 100 has rounding errors of some 1e-5, which a step of
-// 0.02 makes 1e-3 of a derivative of about 1. Where the loss bends too much for that step, a shorter
-// one must agree: within what rounding leaves.
+// 0.02 makes 1e-3 of a derivative of about 1. Where the loss bends too much for that step, a
+// shorter one must agree: within what rounding leaves.
 RC_GTEST_PROP(PlanOnOneRank, GradientOfEveryParameter, (std::uint32_t seed)) {
   const Program program = program_of(one_rank_config());
   Trainee trainee(program, seed % 1000);
@@ -211,7 +211,8 @@ TEST(PlanOnOneRank, RecomputeAndAllocatorChangeNoBit) {
   config.recompute.kind = Recompute::none;
   const Trained expected = train(config, 5);
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-    for (const AllocatorPolicy allocator : {AllocatorPolicy::temporary, AllocatorPolicy::best_fit}) {
+    for (const AllocatorPolicy allocator :
+         {AllocatorPolicy::temporary, AllocatorPolicy::best_fit}) {
       config.recompute.kind = recompute;
       config.allocator = allocator;
       const Trained trained = train(config, 5);

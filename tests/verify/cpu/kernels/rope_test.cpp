@@ -131,17 +131,16 @@ RC_GTEST_PROP(QkNormRope, ForwardAndBackward, ()) {
   Values gradient = c.spread(d_out);
   const std::int64_t partial_rows = *rc::gen::inRange<std::int64_t>(1, c.shape.tokens + 1);
   Values partials(static_cast<std::size_t>(2 * partial_rows * head), 7.0);
-  qk_norm_rope_backward<double>(
-      {.shape = c.shape,
-       .query_heads = c.query_heads,
-       .partial_rows = partial_rows,
-       .gradient = {.data = gradient.data(), .row = c.row, .head = head},
-       .in = {.data = c.qkv.data(), .row = c.row, .head = head},
-       .table = c.table.data(),
-       .rstd = rstd.data(),
-       .query_weight = c.query_weight.data(),
-       .key_weight = c.key_weight.data(),
-       .partials = partials.data()});
+  qk_norm_rope_backward<double>({.shape = c.shape,
+                                 .query_heads = c.query_heads,
+                                 .partial_rows = partial_rows,
+                                 .gradient = {.data = gradient.data(), .row = c.row, .head = head},
+                                 .in = {.data = c.qkv.data(), .row = c.row, .head = head},
+                                 .table = c.table.data(),
+                                 .rstd = rstd.data(),
+                                 .query_weight = c.query_weight.data(),
+                                 .key_weight = c.key_weight.data(),
+                                 .partials = partials.data()});
   const auto loss = [&] { return test::dot(c.naive(true), d_out); };
   RC_ASSERT(relative_error(c.gathered(gradient), c.gathered(finite_differences(c.qkv, loss))) <
             1e-6);

@@ -13,8 +13,7 @@ using test::Values;
 
 constexpr std::int32_t kIgnored = -100;
 
-std::vector<std::int32_t> any_tokens(RandomValues& random, std::int64_t count,
-                                     std::int64_t vocab) {
+std::vector<std::int32_t> any_tokens(RandomValues& random, std::int64_t count, std::int64_t vocab) {
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i) tokens.push_back(random.below(vocab));
   return tokens;
@@ -41,7 +40,8 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
     }
   std::vector<TokenPlace> order(tokens.size());
   embedding_backward<double>(tokens, cols, vocab, d_output.data(), order, adds, gradient.data());
-  RC_ASSERT(test::relative_error(gradient, expected) < 1e-14);
+  // Up to 21 terms a sum, which may cancel: their order alone makes a difference of some 1e-13.
+  RC_ASSERT(test::relative_error(gradient, expected) < 1e-11);
 }
 
 /// Logits, labels and some that are ignored.
@@ -75,13 +75,13 @@ RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
   const auto counted = static_cast<double>(
       std::ranges::count_if(c.labels, [](std::int32_t label) { return label != kIgnored; }));
   const double expected = c.naive();
-  const LossSums<double> alone = cross_entropy_loss(
-      std::span<const std::int32_t>(c.labels), c.vocab, kIgnored, c.logits.data());
+  const LossSums<double> alone = cross_entropy_loss(std::span<const std::int32_t>(c.labels),
+                                                    c.vocab, kIgnored, c.logits.data());
   RC_ASSERT(std::fabs(alone.loss - expected) <= 1e-13 * (1 + expected));
   RC_ASSERT(alone.tokens == counted);
   Values gradient = c.logits;
-  const LossSums<double> sums = cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab,
-                                              kIgnored, gradient.data());
+  const LossSums<double> sums =
+      cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab, kIgnored, gradient.data());
   RC_ASSERT(sums.loss == alone.loss);
   RC_ASSERT(sums.tokens == counted);
   const Values differences = test::finite_differences(c.logits, [&] { return c.naive(); });
@@ -95,7 +95,8 @@ RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
 TEST(CrossEntropy, LargeLogitsStayFinite) {
   std::vector<float> logits{1000, 0, -1000};
   const std::vector<std::int32_t> labels{1};
-  const auto sums = cross_entropy(std::span<const std::int32_t>(labels), 3, kIgnored, logits.data());
+  const auto sums =
+      cross_entropy(std::span<const std::int32_t>(labels), 3, kIgnored, logits.data());
   EXPECT_EQ(sums.loss, 1000);
   EXPECT_EQ(logits, (std::vector<float>{1, -1, 0}));
 }

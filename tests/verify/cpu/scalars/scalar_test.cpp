@@ -26,8 +26,7 @@ struct Format {
     const int exponent = magnitude >> fraction_bits;
     const int fraction = magnitude & ((1 << fraction_bits) - 1);
     if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias() - fraction_bits);
-    return sign *
-           std::ldexp(fraction + (1 << fraction_bits), exponent - bias() - fraction_bits);
+    return sign * std::ldexp(fraction + (1 << fraction_bits), exponent - bias() - fraction_bits);
   }
 
   /// Nearest even by search: the magnitudes of a format are in the order of their bits, and what
@@ -41,8 +40,7 @@ struct Format {
       const int middle = (low + high) / 2;
       (this->value(middle) <= size ? low : high) = middle;
     }
-    const double above =
-        high == infinity() ? std::ldexp(1.0, bias() + 1) : this->value(high);
+    const double above = high == infinity() ? std::ldexp(1.0, bias() + 1) : this->value(high);
     const double to_low = size - this->value(low);
     const double to_high = above - size;
     const bool up = to_high < to_low || (to_high == to_low && low % 2 == 1);
@@ -74,7 +72,8 @@ TEST(Scalar, WidensEveryPatternAndNarrowsItBack) {
   check_all_patterns<Fp16>(kFp16);
 }
 
-/// Each pattern's value, half-way to the next one, and the floats beside that: where rounding turns.
+/// Each pattern's value, half-way to the next one, and the floats beside that: where rounding
+/// turns.
 template <class T>
 void check_midpoints(const Format& format) {
   for (int bits = 0; bits < format.infinity(); ++bits) {
@@ -115,8 +114,8 @@ TEST(Scalar, KnownValues) {
   EXPECT_EQ(narrow<Bf16>(3.4e38F).bits, 0x7f80);      // beyond the largest, 3.39e38
   EXPECT_EQ(narrow<Fp16>(65504.0F).bits, 0x7bff);     // the largest
   EXPECT_EQ(narrow<Fp16>(65520.0F).bits, 0x7c00);
-  EXPECT_EQ(narrow<Fp16>(0x1p-24F).bits, 0x0001);     // the smallest
-  EXPECT_EQ(narrow<Fp16>(0x1p-25F).bits, 0x0000);     // a tie with 0
+  EXPECT_EQ(narrow<Fp16>(0x1p-24F).bits, 0x0001);  // the smallest
+  EXPECT_EQ(narrow<Fp16>(0x1p-25F).bits, 0x0000);  // a tie with 0
   EXPECT_EQ(widen(Bf16{0x4049}), 3.140625F);
 }
 
