@@ -71,16 +71,15 @@ bool OperandReader::is_contiguous(const OperandView& view) {
   return true;
 }
 
-const OperandView* OperandReader::check(std::string_view role, std::size_t nth, DType dtype,
-                                        bool writes, Shape shape) {
+const OperandView* OperandReader::check(std::string_view role, std::size_t nth, Wanted wanted,
+                                        std::span<const std::int64_t> shape) {
   const OperandView* view = find(role, nth);
   if (view == nullptr) {
     complain(role, "expected this operand");
-  } else if (view->dtype != dtype || !std::ranges::equal(view->shape, shape)) {
-    complain(role,
-             fmt::format("expected {}, got {}", describe(dtype, {shape.begin(), shape.size()}),
-                         describe(view->dtype, view->shape)));
-  } else if (writes && view->access == Access::read) {
+  } else if (view->dtype != wanted.dtype || !std::ranges::equal(view->shape, shape)) {
+    complain(role, fmt::format("expected {}, got {}", describe(wanted.dtype, shape),
+                               describe(view->dtype, view->shape)));
+  } else if (wanted.writes && view->access == Access::read) {
     complain(role, "expected an operand that may be written, got one that is read");
   } else if (view->scale != nullptr) {
     complain(role, "expected no scale: this kernel has no scaled form");

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 
@@ -29,12 +30,17 @@ class OperandReader {
   /// `nth`: which of several operands of one role. Null where something is wrong.
   template <class T>
   [[nodiscard]] T* take(std::string_view role, Shape shape, std::size_t nth = 0) {
-    const OperandView* view = strided<T>(role, shape, nth);
-    if (view != nullptr && !is_contiguous(*view)) {
-      complain(role, "expected contiguous elements");
-      return nullptr;
-    }
-    return data<T>(view);
+    return contiguous<T>(role, strided<T>(role, shape, nth));
+  }
+
+  /// A contiguous operand of any shape with so many elements, for kernels that go one by one.
+  template <class T>
+  [[nodiscard]] T* take_flat(std::string_view role, std::int64_t count) {
+    if (const std::int64_t got = elements(role); got != count)
+      complain(role, fmt::format("expected {} elements, got {}", count, got));
+    const OperandView* view = find(role);
+    if (view == nullptr) return nullptr;
+    return contiguous<T>(role, check(role, 0, wanted<T>(), view->shape));
   }
 
   /// The same for an operand that may be left out: null then.
@@ -47,7 +53,7 @@ class OperandReader {
   template <class T>
   [[nodiscard]] const OperandView* strided(std::string_view role, Shape shape,
                                            std::size_t nth = 0) {
-    return check(role, nth, dtype_of<std::remove_const_t<T>>, !std::is_const_v<T>, shape);
+    return check(role, nth, wanted<T>(), {shape.begin(), shape.size()});
   }
 
   /// Size of a dim of an operand that must be there.
@@ -69,8 +75,22 @@ class OperandReader {
   [[nodiscard]] static bool is_contiguous(const OperandView& view);
 
  private:
-  const OperandView* check(std::string_view role, std::size_t nth, DType dtype, bool writes,
-                           Shape shape);
+  struct Wanted {
+    DType dtype = DType::bf16;
+    bool writes = false;
+  };
+  template <class T>
+  static constexpr Wanted wanted() {
+    return {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>};
+  }
+  template <class T>
+  T* contiguous(std::string_view role, const OperandView* view) {
+    if (view == nullptr || is_contiguous(*view)) return data<T>(view);
+    complain(role, "expected contiguous elements");
+    return nullptr;
+  }
+  const OperandView* check(std::string_view role, std::size_t nth, Wanted wanted,
+                           std::span<const std::int64_t> shape);
 
   const KernelCall& call_;
   std::optional<Error> error_;
@@ -87,16 +107,16 @@ template <class Run>
 [[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
                                         const Run& run) {
   const OperandView* view = OperandReader(call).find(role);
-  const std::string where = fmt::format("kernel {}", to_string(call.kernel->kind));
-  if (view == nullptr) return fail(where, fmt::format("expected an operand {}", role));
+  const std::string where =
+      fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role);
+  if (view == nullptr) return fail(where, "expected this operand");
   switch (view->dtype) {
     case DType::bf16: return run(TypeTag<Bf16>{});
     case DType::fp16: return run(TypeTag<Fp16>{});
     case DType::fp32: return run(TypeTag<float>{});
     default: break;
   }
-  return fail(where, fmt::format("operand {}: expected bf16, fp16 or fp32, got {}", role,
-                                 to_string(view->dtype)));
+  return fail(where, fmt::format("expected bf16, fp16 or fp32, got {}", to_string(view->dtype)));
 }
 
 }  // namespace mfsdp

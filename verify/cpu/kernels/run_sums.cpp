@@ -5,21 +5,6 @@
 #include "verify/cpu/kernels/sums.hpp"
 
 namespace mfsdp::kernels {
-namespace {
-
-/// A flat vector of whatever shape: kernels that go element by element take any.
-template <class T>
-T* take_flat(OperandReader& in, std::string_view role, std::int64_t elements) {
-  if (const std::int64_t got = in.elements(role); got != elements)
-    in.complain(role, fmt::format("expected {} elements, got {}", elements, got));
-  const OperandView* view = in.find(role);
-  if (view != nullptr && !OperandReader::is_contiguous(*view))
-    in.complain(role, "expected contiguous elements");
-  return OperandReader::data<T>(view);
-}
-
-}  // namespace
-
 Result<void> run_accumulate(const KernelCall& call) {
   // The head's sum over chunks is cast straight into a weight gradient.
   const std::string_view output =
@@ -28,8 +13,8 @@ Result<void> run_accumulate(const KernelCall& call) {
     return with_type_of(call, output, [&]<class Out>(TypeTag<Out>) -> Result<void> {
       OperandReader in(call);
       const std::int64_t count = in.elements("input");
-      const In* from = take_flat<const In>(in, "input", count);
-      Out* to = take_flat<Out>(in, output, count);
+      const In* from = in.take_flat<const In>("input", count);
+      Out* to = in.take_flat<Out>(output, count);
       const bool adds = in.attribute("beta") != 0;
       MFSDP_TRY(in.result());
       accumulate(count, from, adds, to);

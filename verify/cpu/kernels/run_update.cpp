@@ -1,6 +1,5 @@
 // AdamW and SGD on one rank's slice of a group.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -152,17 +151,3 @@ Result<void> run_update(const KernelCall& call, const KernelSettings& settings) 
 }
 
 }  // namespace mfsdp::kernels
-
-namespace mfsdp {
-
-StepBlock make_step_block(std::int64_t step, double learning_rate, const KernelSettings& settings,
-                          std::uint64_t seed) {
-  const auto updates = static_cast<double>(step + 1);
-  return {.learning_rate = static_cast<float>(learning_rate),
-          .bias_correction1 = static_cast<float>(1 - std::pow(settings.beta1, updates)),
-          .bias_correction2 = static_cast<float>(1 - std::pow(settings.beta2, updates)),
-          .step = step,
-          .seed = seed};
-}
-
-}  // namespace mfsdp
