@@ -84,9 +84,8 @@ struct RmsNormBackward {
   const T* weight = nullptr;
   bool adds = false;  ///< to d_residual
   T* d_residual = nullptr;
-  T* normed = nullptr;  ///< may be d_normed: each row is read first; null where not wanted
-  Real<T>* partials =
-      nullptr;  ///< [partial_rows, cols]: row i of the input adds to i % partial_rows
+  T* normed = nullptr;          ///< may be d_normed: each row is read first; null where not wanted
+  Real<T>* partials = nullptr;  ///< [partial_rows, cols]; row i adds to row i % partial_rows
 };
 
 template <class T>
@@ -102,8 +101,7 @@ void rms_norm_backward(const RmsNormBackward<T>& k) {
   }
 }
 
-/// out[cols] = (out +) sum over rows, in row order. `sums` holds one row while it is summed; it may
-/// be the first row itself.
+/// out[cols] = (out +) sum over rows, in row order and rounded once. `sums`: room for one row.
 template <class T, class G>
 void column_sums(std::int64_t rows, std::int64_t cols, const T* in, Real<T>* sums, bool adds,
                  G* out) {

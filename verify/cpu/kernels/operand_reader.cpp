@@ -46,9 +46,7 @@ std::int64_t OperandReader::elements(std::string_view role) {
     complain(role, "expected this operand");
     return 0;
   }
-  std::int64_t product = 1;
-  for (const std::int64_t size : view->shape) product *= size;
-  return product;
+  return product_of(view->shape);
 }
 
 void OperandReader::complain(std::string_view role, std::string what) {

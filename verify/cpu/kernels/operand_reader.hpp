@@ -33,6 +33,12 @@ class OperandReader {
     return contiguous<T>(role, strided<T>(role, shape, nth));
   }
 
+  /// The same for an operand that may be left out: null then.
+  template <class T>
+  [[nodiscard]] T* take_if_any(std::string_view role, Shape shape, std::size_t nth = 0) {
+    return find(role, nth) == nullptr ? nullptr : take<T>(role, shape, nth);
+  }
+
   /// A contiguous operand of any shape with so many elements, for kernels that go one by one.
   template <class T>
   [[nodiscard]] T* take_flat(std::string_view role, std::int64_t count) {
@@ -41,12 +47,6 @@ class OperandReader {
     const OperandView* view = find(role);
     if (view == nullptr) return nullptr;
     return contiguous<T>(role, check(role, 0, wanted<T>(), view->shape));
-  }
-
-  /// The same for an operand that may be left out: null then.
-  template <class T>
-  [[nodiscard]] T* take_if_any(std::string_view role, Shape shape, std::size_t nth = 0) {
-    return find(role, nth) == nullptr ? nullptr : take<T>(role, shape, nth);
   }
 
   /// An operand whose strides the kernel follows; the last one must be 1.

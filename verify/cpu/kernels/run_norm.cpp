@@ -95,7 +95,9 @@ Result<void> run_bias_grad(const KernelCall& call) {
       OperandReader in(call);
       const std::int64_t rows = in.attribute("rows");
       const std::int64_t cols = in.attribute("cols");
-      float* partials = in.take<float>("partials", {in.dim("partials", 0), cols});
+      const std::int64_t partial_rows = in.dim("partials", 0);
+      float* partials = in.take<float>("partials", {partial_rows, cols});
+      if (partial_rows < 1) in.complain("partials", "expected at least one row");
       return sum_columns<T, G>(in, "d_output", rows, cols, partials);
     });
   });

@@ -5,6 +5,7 @@
 #include "verify/cpu/kernels/sums.hpp"
 
 namespace mfsdp::kernels {
+
 Result<void> run_accumulate(const KernelCall& call) {
   // The head's sum over chunks is cast straight into a weight gradient.
   const std::string_view output =
@@ -23,14 +24,15 @@ Result<void> run_accumulate(const KernelCall& call) {
   });
 }
 
+/// Zeros are zeros in every dtype: all operands are cleared as bytes.
 Result<void> run_zero_padding(const KernelCall& call) {
-  for (const OperandView& view : call.operands) {
-    if (view.role != "padding" || !OperandReader::is_contiguous(view))
-      return fail("kernel zero_padding", "expected contiguous operands padding");
-    std::int64_t elements = 1;
-    for (const std::int64_t size : view.shape) elements *= size;
-    std::memset(view.data, 0, static_cast<std::size_t>(elements * size_of(view.dtype)));
-  }
+  for (const OperandView& view : call.operands)
+    if (view.role != "padding" || view.access == Access::read ||
+        !OperandReader::is_contiguous(view))
+      return fail("kernel zero_padding", "expected contiguous, written operands padding");
+  for (const OperandView& view : call.operands)
+    std::memset(view.data, 0,
+                static_cast<std::size_t>(product_of(view.shape) * size_of(view.dtype)));
   return {};
 }
 
