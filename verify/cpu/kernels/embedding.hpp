@@ -32,7 +32,7 @@ void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols,
                         const T* d_output, std::span<TokenPlace> order, bool adds, G* gradient) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     order[i] = {.token = tokens[i], .place = static_cast<std::int32_t>(i)};
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
   for (std::size_t first = 0; first < order.size();) {

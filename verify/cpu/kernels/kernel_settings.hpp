@@ -1,6 +1,7 @@
 // What kernels need beside their call.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -28,7 +29,7 @@ struct StepBlock {
   float unused = 0;
   std::int64_t step = 0;  ///< of the run, from 0
   std::uint64_t seed = 0;
-  std::uint8_t reserved[32] = {};
+  std::array<std::uint8_t, 32> reserved = {};
 };
 static_assert(sizeof(StepBlock) == 64 && std::is_trivially_copyable_v<StepBlock>);
 

@@ -61,9 +61,9 @@ Result<void> backward(const KernelCall& call) {
   const std::int64_t width = s.heads * s.head_dim;
   const std::int64_t key_width = s.kv_heads * s.head_dim;
   const std::int64_t row = width + 2 * key_width;
-  T* const d_qkv = in.take<T>("d_qkv", {tokens, row});
-  const T* const output = in.take<const T>("output", {tokens, width});
-  const T* const d_output = in.take<const T>("d_output", {tokens, width});
+  auto* const d_qkv = in.take<T>("d_qkv", {tokens, row});
+  const auto* const output = in.take<const T>("output", {tokens, width});
+  const auto* const d_output = in.take<const T>("d_output", {tokens, width});
   const AttentionBackward<T> k{
       .shape = s,
       .query = take_view<T>(in, "query", s, s.heads),

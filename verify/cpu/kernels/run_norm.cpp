@@ -59,8 +59,8 @@ Result<void> backward(const KernelCall& call) {
 template <class T, class G>
 Result<void> sum_columns(OperandReader& in, std::string_view role, std::int64_t rows,
                          std::int64_t cols, float* sums) {
-  const T* values = in.take<const T>(role, {rows, cols});
-  G* out = in.take<G>("weight_grad", {cols});
+  const auto* values = in.take<const T>(role, {rows, cols});
+  auto* out = in.take<G>("weight_grad", {cols});
   const bool adds = in.attribute("beta") != 0;
   if (rows < 1) in.complain(role, "expected at least one row");
   MFSDP_TRY(in.result());
@@ -96,7 +96,7 @@ Result<void> run_bias_grad(const KernelCall& call) {
       const std::int64_t rows = in.attribute("rows");
       const std::int64_t cols = in.attribute("cols");
       const std::int64_t partial_rows = in.dim("partials", 0);
-      float* partials = in.take<float>("partials", {partial_rows, cols});
+      auto* partials = in.take<float>("partials", {partial_rows, cols});
       if (partial_rows < 1) in.complain("partials", "expected at least one row");
       return sum_columns<T, G>(in, "d_output", rows, cols, partials);
     });

@@ -14,8 +14,8 @@ Result<void> run_accumulate(const KernelCall& call) {
     return with_type_of(call, output, [&]<class Out>(TypeTag<Out>) -> Result<void> {
       OperandReader in(call);
       const std::int64_t count = in.elements("input");
-      const In* from = in.take_flat<const In>("input", count);
-      Out* to = in.take_flat<Out>(output, count);
+      const auto* from = in.take_flat<const In>("input", count);
+      auto* to = in.take_flat<Out>(output, count);
       const bool adds = in.attribute("beta") != 0;
       MFSDP_TRY(in.result());
       accumulate(count, from, adds, to);
@@ -51,7 +51,7 @@ Result<void> run_norm_partial(const KernelCall& call) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     OperandReader in(call);
     const std::int64_t count = in.dim("input", 0);
-    const T* values = in.take<const T>("input", {count});
+    const auto* values = in.take<const T>("input", {count});
     auto* partial = in.take<float>("output", {1});
     MFSDP_TRY(in.result());
     *partial = static_cast<float>(sum_of_squares(count, values));

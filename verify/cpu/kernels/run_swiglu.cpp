@@ -9,8 +9,8 @@ Result<void> run_swiglu_forward(const KernelCall& call) {
     OperandReader in(call);
     const std::int64_t rows = in.attribute("rows");
     const std::int64_t cols = in.attribute("cols");
-    const T* gate_up = in.take<const T>("gate_up", {rows, 2 * cols});
-    T* product = in.take<T>("product", {rows, cols});
+    const auto* gate_up = in.take<const T>("gate_up", {rows, 2 * cols});
+    auto* product = in.take<T>("product", {rows, cols});
     MFSDP_TRY(in.result());
     swiglu_forward(rows, cols, gate_up, product);
     return {};
@@ -22,8 +22,8 @@ Result<void> run_swiglu_backward(const KernelCall& call) {
     OperandReader in(call);
     const std::int64_t rows = in.attribute("rows");
     const std::int64_t cols = in.attribute("cols");
-    T* gate_up = in.take<T>("gate_up", {rows, 2 * cols});
-    const T* d_product = in.take<const T>("d_product", {rows, cols});
+    auto* gate_up = in.take<T>("gate_up", {rows, 2 * cols});
+    const auto* d_product = in.take<const T>("d_product", {rows, cols});
     const OperandView* view = in.find("d_product");
     // Where the plan lets the gradient be written, it wants the product in its place.
     T* product = view != nullptr && view->access == Access::read_write

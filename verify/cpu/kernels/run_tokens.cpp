@@ -30,10 +30,10 @@ Result<void> backward(const KernelCall& call) {
   const std::int64_t cols = in.attribute("cols");
   const std::int64_t vocab = in.dim("weight_grad", 0);
   const auto tokens = take_ids(in, "tokens", rows, vocab);
-  const T* d_output = in.take<const T>("d_output", {rows, cols});
+  const auto* d_output = in.take<const T>("d_output", {rows, cols});
   const std::int64_t scratch = in.dim("token_order", 0);
   auto* order = in.take<std::uint8_t>("token_order", {scratch});
-  G* gradient = in.take<G>("weight_grad", {vocab, cols});
+  auto* gradient = in.take<G>("weight_grad", {vocab, cols});
   const bool adds = in.attribute("beta") != 0;
   if (scratch < rows * static_cast<std::int64_t>(sizeof(TokenPlace)))
     in.complain("token_order", fmt::format("expected at least {} bytes a token, got {} in all",
@@ -51,8 +51,8 @@ Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
   const std::int64_t rows = in.attribute("rows");
   const std::int64_t vocab = in.attribute("cols");
   const auto labels = take_ids(in, "labels", rows, vocab, settings.ignore_index);
-  T* logits = in.take<T>("logits", {rows, vocab});
-  float* sums = in.take<float>("loss_sums", {2});
+  auto* logits = in.take<T>("logits", {rows, vocab});
+  auto* sums = in.take<float>("loss_sums", {2});
   const bool adds = in.attribute("beta") != 0;
   MFSDP_TRY(in.result());
   LossSums<float> chunk;
@@ -85,8 +85,8 @@ Result<void> run_embedding_forward(const KernelCall& call) {
     const std::int64_t cols = in.attribute("cols");
     const std::int64_t vocab = in.dim("weight", 0);
     const auto tokens = take_ids(in, "tokens", rows, vocab);
-    const T* table = in.take<const T>("weight", {vocab, cols});
-    T* output = in.take<T>("output", {rows, cols});
+    const auto* table = in.take<const T>("weight", {vocab, cols});
+    auto* output = in.take<T>("output", {rows, cols});
     MFSDP_TRY(in.result());
     embedding_forward(tokens, cols, table, output);
     return {};

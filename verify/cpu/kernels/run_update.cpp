@@ -55,8 +55,7 @@ void for_each_run(const Group& group, std::int64_t begin, std::int64_t elements,
   };
   std::vector<const PlacedParameter*> parameters;
   for (const PlacedParameter& parameter : group.parameters) parameters.push_back(&parameter);
-  std::sort(parameters.begin(), parameters.end(),
-            [](const auto* a, const auto* b) { return a->offset < b->offset; });
+  std::ranges::sort(parameters, {}, &PlacedParameter::offset);
   for (const PlacedParameter* parameter : parameters) {
     go_to(parameter->offset, false);
     go_to(parameter->offset + parameter->elements(), parameter->decay);
@@ -75,7 +74,7 @@ struct Update {
 template <class G, class W>
 Result<void> update_slice(OperandReader& in, const KernelCall& call, const KernelSettings& settings,
                           const Update& u, W* weights) {
-  const G* gradients = in.take<const G>("grad", {u.elements});
+  const auto* gradients = in.take<const G>("grad", {u.elements});
   const auto decay = static_cast<float>(settings.weight_decay);
   if (call.kernel->kind == KernelKind::sgd) {
     MFSDP_TRY(in.result());
@@ -84,8 +83,8 @@ Result<void> update_slice(OperandReader& in, const KernelCall& call, const Kerne
     });
     return {};
   }
-  float* exp_avg = in.take<float>("exp_avg", {u.elements});
-  float* exp_avg_sq = in.take<float>("exp_avg_sq", {u.elements});
+  auto* exp_avg = in.take<float>("exp_avg", {u.elements});
+  auto* exp_avg_sq = in.take<float>("exp_avg_sq", {u.elements});
   MFSDP_TRY(in.result());
   const AdamW<float> adam{.learning_rate = u.step.learning_rate,
                           .weight_decay = decay,
@@ -138,10 +137,10 @@ Result<void> run_update(const KernelCall& call, const KernelSettings& settings) 
   const std::string_view updated = has_main ? "main_weight" : "weight";
   return with_type_of(call, "grad", [&]<class G>(TypeTag<G>) {
     return with_type_of(call, updated, [&]<class W>(TypeTag<W>) -> Result<void> {
-      W* weights = in.take<W>(updated, {u.elements});
+      auto* weights = in.take<W>(updated, {u.elements});
       if (!has_main) return update_slice<G>(in, call, settings, u, weights);
       return with_type_of(call, "weight", [&]<class C>(TypeTag<C>) -> Result<void> {
-        C* compute = in.take<C>("weight", {u.elements});
+        auto* compute = in.take<C>("weight", {u.elements});
         MFSDP_TRY((update_slice<G>(in, call, settings, u, weights)));
         accumulate(u.elements, weights, false, compute);
         return {};
