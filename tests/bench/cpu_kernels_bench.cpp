@@ -1,6 +1,7 @@
 // The CPU's matrix products through the kernels' entry, at the sizes of small models.
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <vector>
 
 #include "verify/cpu/kernels/run_kernel.hpp"
@@ -16,9 +17,9 @@ void forward_gemm(benchmark::State& state, DType dtype) {
   Kernel kernel;
   kernel.kind = KernelKind::gemm;
   kernel.attributes = {{"beta", 0}, {"k", k}, {"kind", 0}, {"m", m}, {"n", n}};
-  const std::vector<std::int64_t> shapes[] = {{m, k}, {n, k}, {m, n}, {32 << 20}};
-  const std::vector<std::int64_t> strides[] = {{k, 1}, {k, 1}, {n, 1}, {1}};
-  const char* roles[] = {"input", "weight", "output", "workspace"};
+  const std::vector<std::vector<std::int64_t>> shapes = {{m, k}, {n, k}, {m, n}, {32 << 20}};
+  const std::vector<std::vector<std::int64_t>> strides = {{k, 1}, {k, 1}, {n, 1}, {1}};
+  const std::array roles{"input", "weight", "output", "workspace"};
   std::vector<std::vector<std::byte>> memory;
   std::vector<OperandView> views;
   for (std::size_t i = 0; i < 4; ++i) {
