@@ -1,0 +1,157 @@
+#include "verify/cpu/kernels/attention.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/verify/cpu/kernels/gradients.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+using test::finite_differences;
+using test::RandomValues;
+using test::relative_error;
+using test::Values;
+
+/// Fused rows of query, key and value heads, as the plan has them.
+struct Case {
+  AttentionShape s;
+  RandomValues random;
+  Values qkv, output, log_sum_exp;
+
+  Case(AttentionShape shape, std::uint32_t seed) : s(shape), random(seed) {
+    qkv = random(s.batch * s.seq_len * row());
+    output.resize(static_cast<std::size_t>(s.batch * s.seq_len * width()));
+    log_sum_exp.resize(static_cast<std::size_t>(s.batch * s.seq_len * s.heads));
+  }
+
+  [[nodiscard]] std::int64_t width() const { return s.heads * s.head_dim; }
+  [[nodiscard]] std::int64_t row() const { return width() + 2 * s.kv_heads * s.head_dim; }
+
+  template <class T>
+  HeadView<T> view(T* data, std::int64_t row_size, std::int64_t column) const {
+    return {.data = data + column,
+            .batch = s.seq_len * row_size,
+            .head = s.head_dim,
+            .position = row_size};
+  }
+  template <class T>
+  HeadView<T> query(T* rows) const {
+    return view(rows, row(), 0);
+  }
+  template <class T>
+  HeadView<T> key(T* rows) const {
+    return view(rows, row(), width());
+  }
+  template <class T>
+  HeadView<T> value(T* rows) const {
+    return view(rows, row(), width() + s.kv_heads * s.head_dim);
+  }
+
+  void forward() {
+    const double* rows = qkv.data();
+    attention_forward<double>({.shape = s,
+                               .query = query(rows),
+                               .key = key(rows),
+                               .value = value(rows),
+                               .output = view(output.data(), width(), 0),
+                               .log_sum_exp = log_sum_exp.data()});
+  }
+
+  [[nodiscard]] Values backward(const Values& d_output) const {
+    Values d_qkv(qkv.size(), 7.0);
+    const double* rows = qkv.data();
+    attention_backward<double>({.shape = s,
+                                .query = query(rows),
+                                .key = key(rows),
+                                .value = value(rows),
+                                .output = view(output.data(), width(), 0),
+                                .d_output = view(d_output.data(), width(), 0),
+                                .log_sum_exp = log_sum_exp.data(),
+                                .d_query = query(d_qkv.data()),
+                                .d_key = key(d_qkv.data()),
+                                .d_value = value(d_qkv.data())});
+    return d_qkv;
+  }
+
+  /// softmax(q k^T / sqrt(d)) v over the positions up to each query's own.
+  [[nodiscard]] Values naive() const {
+    Values out(output.size());
+    const auto at = [&](std::int64_t b, std::int64_t i, std::int64_t column) {
+      return qkv[static_cast<std::size_t>((b * s.seq_len + i) * row() + column)];
+    };
+    for (std::int64_t b = 0; b < s.batch; ++b)
+      for (std::int64_t h = 0; h < s.heads; ++h)
+        for (std::int64_t i = 0; i < s.seq_len; ++i) {
+          const std::int64_t key_column = width() + h * s.kv_heads / s.heads * s.head_dim;
+          double total = 0;
+          double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
+          for (std::int64_t j = 0; j <= i; ++j) {
+            double score = 0;
+            for (std::int64_t d = 0; d < s.head_dim; ++d)
+              score += at(b, i, h * s.head_dim + d) * at(b, j, key_column + d);
+            const double weight = std::exp(score / std::sqrt(static_cast<double>(s.head_dim)));
+            total += weight;
+            for (std::int64_t d = 0; d < s.head_dim; ++d)
+              to[d] += weight * at(b, j, key_column + s.kv_heads * s.head_dim + d);
+          }
+          for (std::int64_t d = 0; d < s.head_dim; ++d) to[d] /= total;
+        }
+    return out;
+  }
+};
+
+Case any_case() {
+  AttentionShape s;
+  s.batch = *rc::gen::inRange(1, 3);
+  s.kv_heads = *rc::gen::inRange(1, 3);
+  s.heads = s.kv_heads * *rc::gen::inRange(1, 4);
+  s.seq_len = *rc::gen::inRange(1, 7);
+  s.head_dim = *rc::gen::inRange(1, 5);
+  return {s, *rc::gen::arbitrary<std::uint32_t>()};
+}
+
+RC_GTEST_PROP(Attention, ForwardIsTheFormula, ()) {
+  Case c = any_case();
+  c.forward();
+  RC_ASSERT(relative_error(c.output, c.naive()) < 1e-13);
+}
+
+RC_GTEST_PROP(Attention, BackwardIsTheForwardsDerivative, ()) {
+  Case c = any_case();
+  c.forward();
+  const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
+  const Values d_qkv = c.backward(d_output);
+  const Values expected = finite_differences(c.qkv, [&] { return test::dot(c.naive(), d_output); });
+  RC_ASSERT(relative_error(d_qkv, expected) < 1e-6);
+}
+
+/// Several blocks of query rows with an uneven last one: 150 = 64 + 64 + 22. The derivative along
+/// one direction stands for all of them.
+TEST(Attention, LongSequencesGoBlockByBlock) {
+  Case c({.batch = 1, .heads = 4, .kv_heads = 2, .seq_len = 150, .head_dim = 6}, 11);
+  c.forward();
+  EXPECT_LT(relative_error(c.output, c.naive()), 1e-13);
+  const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
+  const Values direction = c.random(static_cast<std::int64_t>(c.qkv.size()));
+  const Values d_qkv = c.backward(d_output);
+  const Values middle = c.qkv;
+  Values along{0};
+  const Values expected = finite_differences(along, [&] {
+    for (std::size_t i = 0; i < middle.size(); ++i) c.qkv[i] = middle[i] + along[0] * direction[i];
+    return test::dot(c.naive(), d_output);
+  });
+  EXPECT_NEAR(test::dot(d_qkv, direction) / expected[0], 1, 1e-6);
+}
+
+TEST(Attention, LogSumExpOfTheFirstPositionIsItsOnlyScore) {
+  Case c({.batch = 1, .heads = 1, .kv_heads = 1, .seq_len = 2, .head_dim = 2}, 3);
+  c.qkv = {1, 2, 3, 4, 5, 6, 1, 1, 1, 1, 1, 1};
+  c.forward();
+  EXPECT_DOUBLE_EQ(c.log_sum_exp[0], (1 * 3 + 2 * 4) / std::sqrt(2.0));
+  EXPECT_DOUBLE_EQ(c.output[0], 5);
+  EXPECT_DOUBLE_EQ(c.output[1], 6);
+}
+
+}  // namespace
+}  // namespace mfsdp::kernels

@@ -1,0 +1,98 @@
+#include "verify/cpu/kernels/gemm.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/verify/cpu/kernels/gradients.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+using test::RandomValues;
+using test::Values;
+
+/// The definition, element by element.
+template <class T, class C>
+double element(const Gemm<T, C>& g, std::int64_t i, std::int64_t j) {
+  const auto at = [](const Matrix<const T>& m, std::int64_t row, std::int64_t col) {
+    return static_cast<double>(
+        widen(m.transposed ? m.data[col * m.row + row] : m.data[row * m.row + col]));
+  };
+  double sum = g.bias == nullptr ? 0 : widen(g.bias[j]);
+  for (std::int64_t k = 0; k < g.inner; ++k) sum += at(g.a, i, k) * at(g.b, k, j);
+  return sum;
+}
+
+template <class T>
+std::vector<T> narrowed(const Values& values) {
+  std::vector<T> result;
+  for (const double value : values) result.push_back(narrow<T>(static_cast<Real<T>>(value)));
+  return result;
+}
+
+struct Sizes {
+  std::int64_t rows, cols, inner;
+};
+
+/// Runs a random product of types T -> C and returns its worst error against the definition, in
+/// units of sqrt(inner).
+template <class T, class C>
+double worst_error(Sizes s, bool a_transposed, bool b_transposed, bool bias, bool adds,
+                   std::uint32_t seed) {
+  RandomValues random(seed);
+  const auto a = narrowed<T>(random(s.rows * s.inner));
+  const auto b = narrowed<T>(random(s.inner * s.cols));
+  const auto biases = narrowed<T>(random(s.cols));
+  auto c = narrowed<C>(random(s.rows * s.cols));
+  const auto before = c;
+  std::vector<Real<T>> workspace(
+      static_cast<std::size_t>(gemm_workspace<T, C>(s.rows, s.cols, s.inner)));
+  const Gemm<T, C> g{
+      .rows = s.rows,
+      .cols = s.cols,
+      .inner = s.inner,
+      .a = {.data = a.data(), .row = a_transposed ? s.rows : s.inner, .transposed = a_transposed},
+      .b = {.data = b.data(), .row = b_transposed ? s.inner : s.cols, .transposed = b_transposed},
+      .bias = bias ? biases.data() : nullptr,
+      .c = c.data(),
+      .adds = adds,
+      .workspace = workspace};
+  gemm(g);
+  double worst = 0;
+  // Of large products a sample that meets every tile and the last element.
+  const std::int64_t count = s.rows * s.cols;
+  for (std::int64_t at = count - 1; at >= 0; at -= count > 10'000 ? 997 : 1) {
+    const auto index = static_cast<std::size_t>(at);
+    const double expected =
+        element(g, at / s.cols, at % s.cols) + (adds ? widen(before[index]) : 0);
+    worst = std::max(worst, std::fabs(widen(c[index]) - expected));
+  }
+  return worst / std::sqrt(static_cast<double>(s.inner));
+}
+
+RC_GTEST_PROP(Gemm, IsTheDefinitionInDouble, (std::uint32_t seed, bool at, bool bt)) {
+  const Sizes s{*rc::gen::inRange(1, 40), *rc::gen::inRange(1, 40), *rc::gen::inRange(1, 40)};
+  RC_ASSERT((worst_error<double, double>(s, at, bt, seed % 2 == 0, false, seed)) < 1e-14);
+  RC_ASSERT((worst_error<double, double>(s, at, bt, false, true, seed)) < 1e-14);
+}
+
+// Values are about sqrt(inner); bf16 keeps 8 bits of each, so that half an ulp is at most 2^-9 of
+// it, and five standard deviations cover the largest of some thousand.
+RC_GTEST_PROP(Gemm, RoundsOnceTo16Bits, (std::uint32_t seed, bool at, bool bt, bool adds)) {
+  const Sizes s{*rc::gen::inRange(1, 30), *rc::gen::inRange(1, 30), *rc::gen::inRange(1, 30)};
+  RC_ASSERT((worst_error<Bf16, Bf16>(s, at, bt, !adds, adds, seed)) < 16 * 0x1p-9);
+  RC_ASSERT((worst_error<Bf16, float>(s, at, bt, false, adds, seed)) < 1e-5);
+  RC_ASSERT((worst_error<float, Fp16>(s, at, bt, false, adds, seed)) < 16 * 0x1p-11);
+}
+
+/// Wider than a tile in every direction, with an uneven rest: 515 x 1030 x 4099.
+TEST(Gemm, TilesWhatDoesNotFitTheWorkspace) {
+  const Sizes s{kTileRows + 3, kTileCols + 6, kTileInner + 3};
+  // The whole product's operands would need (515 + 1030) * 4099 + 515 * 1030 floats.
+  EXPECT_EQ((gemm_workspace<Bf16, float>(s.rows, s.cols, s.inner)),
+            512 * 4096 + 4096 * 1024 + 512 * 1024);
+  EXPECT_LT((worst_error<Bf16, float>(s, true, false, true, true, 7)), 1e-5);
+}
+
+}  // namespace
+}  // namespace mfsdp::kernels

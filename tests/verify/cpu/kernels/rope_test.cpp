@@ -1,0 +1,194 @@
+#include "verify/cpu/kernels/rope.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <complex>
+#include <numbers>
+
+#include "tests/verify/cpu/kernels/gradients.hpp"
+#include "verify/cpu/kernels/rope_table.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+using test::finite_differences;
+using test::RandomValues;
+using test::relative_error;
+using test::Values;
+
+// Large, so that rows near 0 stay smooth over the steps of finite differences.
+constexpr double kEpsilon = 0.1;
+
+struct Case {
+  RopeShape shape;
+  std::int64_t query_heads = *rc::gen::inRange(1, 4);
+  std::int64_t row = 0;  ///< elements of a token's qkv
+  RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
+  Values angles, table, qkv, query_weight, key_weight;
+
+  Case() {
+    shape.seq_len = *rc::gen::inRange(1, 5);
+    shape.tokens = shape.seq_len * *rc::gen::inRange(1, 3);
+    shape.heads = query_heads + *rc::gen::inRange(1, 3);
+    shape.head_dim = 2 * *rc::gen::inRange(1, 4);
+    row = shape.heads * shape.head_dim + 3;
+    angles = random(shape.seq_len * shape.head_dim / 2, 3);
+    const auto half = static_cast<std::size_t>(shape.head_dim / 2);
+    for (std::size_t at = 0; at < angles.size(); at += half) {
+      for (std::size_t i = 0; i < half; ++i) table.push_back(std::cos(angles[at + i]));
+      for (std::size_t i = 0; i < half; ++i) table.push_back(std::sin(angles[at + i]));
+    }
+    qkv = random(shape.tokens * row);
+    query_weight = random(shape.head_dim);
+    key_weight = random(shape.head_dim);
+  }
+
+  [[nodiscard]] std::int64_t columns() const { return shape.heads * shape.head_dim; }
+
+  /// Each pair as a complex number times e^(i angle), optionally of normed heads; contiguous.
+  [[nodiscard]] Values naive(bool norm) const {
+    Values out;
+    const std::int64_t half = shape.head_dim / 2;
+    for (std::int64_t t = 0; t < shape.tokens; ++t)
+      for (std::int64_t h = 0; h < shape.heads; ++h) {
+        const double* x = qkv.data() + t * row + h * shape.head_dim;
+        const Values& weight = h < query_heads ? query_weight : key_weight;
+        double squares = 0;
+        for (std::int64_t i = 0; i < shape.head_dim; ++i) squares += x[i] * x[i];
+        const double root = std::sqrt(squares / static_cast<double>(shape.head_dim) + kEpsilon);
+        const auto value = [&](std::int64_t i) {
+          return norm ? x[i] / root * weight[static_cast<std::size_t>(i)] : x[i];
+        };
+        Values imaginary;
+        for (std::int64_t i = 0; i < half; ++i) {
+          const auto turned =
+              std::complex(value(i), value(half + i)) *
+              std::polar(1.0, angles[static_cast<std::size_t>(t % shape.seq_len * half + i)]);
+          out.push_back(turned.real());
+          imaginary.push_back(turned.imag());
+        }
+        out.insert(out.end(), imaginary.begin(), imaginary.end());
+      }
+    return out;
+  }
+
+  /// The query and key columns of rows like qkv.
+  [[nodiscard]] Values gathered(const Values& rows) const {
+    Values out;
+    for (std::int64_t t = 0; t < shape.tokens; ++t)
+      out.insert(out.end(), rows.begin() + t * row, rows.begin() + t * row + columns());
+    return out;
+  }
+  [[nodiscard]] Values spread(const Values& values) {
+    Values rows = random(shape.tokens * row);
+    for (std::int64_t t = 0; t < shape.tokens; ++t)
+      std::copy_n(values.begin() + t * columns(), columns(), rows.begin() + t * row);
+    return rows;
+  }
+};
+
+RC_GTEST_PROP(Rope, TurnsEveryPairAndBack, ()) {
+  Case c;
+  Values rows = c.qkv;
+  rope<double>(c.shape, {.data = rows.data(), .row = c.row, .head = c.shape.head_dim},
+               c.table.data(), false);
+  RC_ASSERT(relative_error(c.gathered(rows), c.naive(false)) < 1e-14);
+  rope<double>(c.shape, {.data = rows.data(), .row = c.row, .head = c.shape.head_dim},
+               c.table.data(), true);
+  // Value columns included, which rope must not touch.
+  RC_ASSERT(relative_error(rows, c.qkv) < 1e-14);
+}
+
+RC_GTEST_PROP(Rope, BackwardIsTheForwardsDerivative, ()) {
+  Case c;
+  const Values d_out = c.random(c.shape.tokens * c.columns());
+  Values gradient = c.spread(d_out);
+  rope<double>(c.shape, {.data = gradient.data(), .row = c.row, .head = c.shape.head_dim},
+               c.table.data(), true);
+  const Values expected =
+      finite_differences(c.qkv, [&] { return test::dot(c.naive(false), d_out); });
+  RC_ASSERT(relative_error(c.gathered(gradient), c.gathered(expected)) < 1e-6);
+}
+
+RC_GTEST_PROP(QkNormRope, ForwardAndBackward, ()) {
+  Case c;
+  const std::int64_t head = c.shape.head_dim;
+  Values out(static_cast<std::size_t>(c.shape.tokens * c.columns()));
+  Values rstd(static_cast<std::size_t>(c.shape.tokens * c.shape.heads));
+  qk_norm_rope_forward<double>({.shape = c.shape,
+                                .query_heads = c.query_heads,
+                                .epsilon = kEpsilon,
+                                .in = {.data = c.qkv.data(), .row = c.row, .head = head},
+                                .table = c.table.data(),
+                                .query_weight = c.query_weight.data(),
+                                .key_weight = c.key_weight.data(),
+                                .out = {.data = out.data(), .row = c.columns(), .head = head},
+                                .rstd = rstd.data()});
+  RC_ASSERT(relative_error(out, c.naive(true)) < 1e-13);
+
+  const Values d_out = c.random(c.shape.tokens * c.columns());
+  Values gradient = c.spread(d_out);
+  const std::int64_t partial_rows = *rc::gen::inRange<std::int64_t>(1, c.shape.tokens + 1);
+  Values partials(static_cast<std::size_t>(2 * partial_rows * head), 7.0);
+  qk_norm_rope_backward<double>({.shape = c.shape,
+                                 .query_heads = c.query_heads,
+                                 .partial_rows = partial_rows,
+                                 .gradient = {.data = gradient.data(), .row = c.row, .head = head},
+                                 .in = {.data = c.qkv.data(), .row = c.row, .head = head},
+                                 .table = c.table.data(),
+                                 .rstd = rstd.data(),
+                                 .query_weight = c.query_weight.data(),
+                                 .key_weight = c.key_weight.data(),
+                                 .partials = partials.data()});
+  const auto loss = [&] { return test::dot(c.naive(true), d_out); };
+  RC_ASSERT(relative_error(c.gathered(gradient), c.gathered(finite_differences(c.qkv, loss))) <
+            1e-6);
+  Values d_weight(static_cast<std::size_t>(head));
+  Values sums(d_weight.size());
+  column_sums(partial_rows, head, partials.data(), sums.data(), false, d_weight.data());
+  RC_ASSERT(relative_error(d_weight, finite_differences(c.query_weight, loss)) < 1e-6);
+  column_sums(partial_rows, head, partials.data() + partial_rows * head, sums.data(), false,
+              d_weight.data());
+  RC_ASSERT(relative_error(d_weight, finite_differences(c.key_weight, loss)) < 1e-6);
+}
+
+TEST(RopeTable, HoldsCosinesThenSines) {
+  ModelShape model;
+  model.head_dim = 4;
+  model.rope_theta = {100, 1};
+  // Frequencies 100^0 and 100^(-2/4) = 0.1.
+  const std::vector<float> table = make_rope_table(model, 3);
+  ASSERT_EQ(table.size(), 12u);
+  EXPECT_EQ((std::vector(table.begin(), table.begin() + 4)), (std::vector<float>{1, 1, 0, 0}));
+  EXPECT_FLOAT_EQ(table[8], std::cos(2.0F));
+  EXPECT_FLOAT_EQ(table[9], std::cos(0.2F));
+  EXPECT_FLOAT_EQ(table[10], std::sin(2.0F));
+  EXPECT_FLOAT_EQ(table[11], std::sin(0.2F));
+}
+
+TEST(RopeTable, ScalesFrequenciesAsLlama31Does) {
+  ModelShape model;
+  model.head_dim = 128;
+  model.rope_theta = {500000, 1};
+  const std::vector<double> plain = rope_frequencies(model);
+  model.rope_scaling = {.factor = {8, 1},
+                        .low_freq_factor = {1, 1},
+                        .high_freq_factor = {4, 1},
+                        .original_max_seq_len = 8192};
+  const std::vector<double> scaled = rope_frequencies(model);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    // By wave length: under 8192 / 4 kept, over 8192 / 1 stretched 8 times, between blended.
+    const double wave = 2 * std::numbers::pi / plain[i];
+    const double smooth = (8192 / wave - 1) / (4 - 1);
+    const double expected = wave < 2048   ? plain[i]
+                            : wave > 8192 ? plain[i] / 8
+                                          : (1 - smooth) * plain[i] / 8 + smooth * plain[i];
+    EXPECT_DOUBLE_EQ(scaled[i], expected) << i;
+  }
+  EXPECT_EQ(scaled[0], 1);
+  EXPECT_DOUBLE_EQ(scaled[63], plain[63] / 8);
+}
+
+}  // namespace
+}  // namespace mfsdp::kernels

@@ -1,0 +1,206 @@
+#include "verify/cpu/kernels/run_kernel.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/verify/cpu/kernels/gradients.hpp"
+#include "verify/cpu/kernels/sums.hpp"
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A kernel with memory of its own for each operand.
+struct Call {
+  struct Tensor {
+    std::string role;
+    Access access;
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> strides;
+    std::vector<std::byte> bytes;
+  };
+  Kernel kernel;
+  std::vector<Tensor> tensors;
+
+  Tensor& add(std::string role, Access access, DType dtype, std::vector<std::int64_t> shape) {
+    std::vector<std::int64_t> strides(shape.size(), 1);
+    for (std::size_t i = strides.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+    const auto size = static_cast<std::size_t>(product_of(shape) * size_of(dtype));
+    tensors.push_back({std::move(role), access, dtype, std::move(shape), std::move(strides),
+                       std::vector<std::byte>(size)});
+    return tensors.back();
+  }
+  Tensor& at(const std::string& role) { return *std::ranges::find(tensors, role, &Tensor::role); }
+
+  Result<void> run(const KernelSettings& settings, std::int64_t rank = 0) {
+    std::vector<OperandView> views;
+    for (Tensor& tensor : tensors)
+      views.push_back({.role = tensor.role,
+                       .access = tensor.access,
+                       .data = tensor.bytes.data(),
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
+                       .strides = tensor.strides});
+    return run_kernel({.kernel = &kernel, .operands = views, .rank = rank}, settings);
+  }
+};
+
+/// input[2, 3] weight[4, 3]^T, in bf16.
+Call linear() {
+  Call call;
+  call.kernel.kind = KernelKind::gemm;
+  call.kernel.attributes = {{"beta", 0}, {"k", 3}, {"kind", 0}, {"m", 2}, {"n", 4}};
+  call.add("input", Access::read, DType::bf16, {2, 3});
+  call.add("weight", Access::read, DType::bf16, {4, 3});
+  call.add("output", Access::write, DType::bf16, {2, 4});
+  call.add("workspace", Access::scratch, DType::uint8, {1024});
+  return call;
+}
+
+Call lookup() {
+  Call call;
+  call.kernel.kind = KernelKind::embedding_forward;
+  call.kernel.attributes = {{"cols", 2}, {"rows", 3}};
+  call.add("tokens", Access::read, DType::int32, {3});
+  call.add("weight", Access::read, DType::bf16, {5, 2});
+  call.add("output", Access::write, DType::bf16, {3, 2});
+  return call;
+}
+
+TEST(RunKernel, SaysInOneLineWhatIsWrong) {
+  const Program program;
+  const KernelSettings settings{.program = &program};
+  EXPECT_TRUE(linear().run(settings));
+  const auto complaint = [&](Call call, const std::function<void(Call&)>& spoil) {
+    spoil(call);
+    const auto ran = call.run(settings);
+    return ran ? std::string("ran") : ran.error().message();
+  };
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.tensors.erase(c.tensors.begin() + 1); }),
+            "kernel gemm: operand weight: expected this operand");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("weight").dtype = DType::fp32; }),
+            "kernel gemm: operand weight: expected bf16 [4, 3], got fp32 [4, 3]");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("output").shape = {8}; }),
+            "kernel gemm: operand output: expected bf16 [2, 4], got bf16 [8]");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("output").access = Access::read; }),
+            "kernel gemm: operand output: expected an operand that may be written, got one that is "
+            "read");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("input").strides = {4, 1}; }),
+            "kernel gemm: operand input: expected contiguous elements");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("input").dtype = DType::int64; }),
+            "kernel gemm: operand input: expected bf16, fp16 or fp32, got int64");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes.pop_back(); }),
+            "kernel gemm: expected an attribute n");
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes[2].value = 9; }),
+            "kernel gemm: attribute kind: expected 0, 1 or 2, got 9");
+  // 2 * 3 + 3 * 4 + 2 * 4 floats
+  EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("workspace").shape = {103}; }),
+            "kernel gemm: operand workspace: expected at least 104 bytes, got 103");
+  EXPECT_EQ(complaint(lookup(), [](Call& c) { c.at("tokens").bytes[4] = std::byte{5}; }),
+            "kernel embedding_forward: operand tokens: expected ids from 0 to 4, got 5 at 1");
+}
+
+TEST(RunKernel, ScaledOperandsAreRefused) {
+  Call call = lookup();
+  const float scale = 2;
+  std::vector<OperandView> views;
+  for (Call::Tensor& tensor : call.tensors)
+    views.push_back({.role = tensor.role,
+                     .access = tensor.access,
+                     .data = tensor.bytes.data(),
+                     .dtype = tensor.dtype,
+                     .shape = tensor.shape,
+                     .strides = tensor.strides,
+                     .scale = &scale});
+  const Program program;
+  const auto ran = run_kernel({.kernel = &call.kernel, .operands = views}, {.program = &program});
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(
+      ran.error().message(),
+      "kernel embedding_forward: operand tokens: expected no scale: this kernel has no scaled "
+      "form");
+}
+
+/// Runs each rank's update of a unit with gradients that depend on the element alone, and returns
+/// the whole group's weights by element.
+std::vector<float> updated_weights(const Program& program) {
+  const Mesh& mesh = program.config.mesh;
+  const std::int64_t elements = program.groups[1].elements;
+  const KernelSettings settings{.program = &program, .weight_decay = 0.5};
+  const StepBlock block = make_step_block(0, 0.01, settings);
+  const kernels::LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
+  const kernels::NormReport norm{.norm = 4, .clip_factor = 0.5};
+  const Op* update = nullptr;
+  for (const Op& op : program.find_plan("train")->segments.back().ops)
+    if (op.name == "layers.0.adamw") update = &op;
+  const auto& kernel = std::get<Kernel>(update->body);
+  const std::int64_t slice = kernel.attribute("elements");
+  std::vector<float> weights(static_cast<std::size_t>(elements));
+  for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank) {
+    Call call;
+    call.kernel = kernel;
+    for (const Operand& operand : kernel.operands)
+      call.add(operand.role, operand.access, operand.dtype, operand.shape);
+    // Slices are in the order (shard, outer), as weights are gathered along the outer axis first.
+    const std::int64_t pieces = elements / slice;
+    std::int64_t piece = pieces > 1 ? rank % mesh.dp_shard : 0;
+    if (pieces > mesh.dp_shard) piece = piece * mesh.dp_outer + rank / mesh.dp_shard;
+    const std::int64_t begin = piece * slice;
+    const auto values = [&](const char* role) {
+      return reinterpret_cast<float*>(call.at(role).bytes.data());
+    };
+    for (std::int64_t i = 0; i < slice; ++i) {
+      values("grad")[i] = static_cast<float>((begin + i) % 7 - 3);
+      values("weight")[i] = static_cast<float>((begin + i) % 5 + 1);
+    }
+    std::memcpy(call.at("step_block").bytes.data(), &block, sizeof block);
+    kernels::write_report(loss, values("loss"));
+    kernels::write_report(norm, values("norm"));
+    const auto ran = call.run(settings, rank);
+    EXPECT_TRUE(ran) << ran.error().message();
+    std::copy_n(values("weight"), slice, weights.begin() + begin);
+  }
+  return weights;
+}
+
+/// Whatever slice a rank has, an element decays if its parameter is a matrix.
+TEST(RunKernel, EveryRankUpdatesItsSliceAlike) {
+  PlanConfig config = test::small_config(1, 1);
+  config.param_dtype = DType::fp32;
+  for (const Mesh mesh : {Mesh{1, 1}, Mesh{1, 4}, Mesh{2, 2}})
+    for (const Strategy outer : {Strategy::no_shard, Strategy::optim})
+      for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
+                                      Strategy::optim_grads_params}) {
+        if (outer == Strategy::optim &&
+            (mesh.dp_outer == 1 || strategy != Strategy::optim_grads_params))
+          continue;
+        config.strategy = strategy;
+        config.outer_strategy = outer;
+        config.mesh = mesh;
+        const auto program = build_program(config, {});
+        ASSERT_TRUE(program);
+        const std::vector<float> weights = updated_weights(*program);
+        for (const PlacedParameter& parameter : program->groups[1].parameters)
+          for (std::int64_t i = 0; i < parameter.elements(); ++i) {
+            const std::int64_t at = parameter.offset + i;
+            const double before = static_cast<double>(at % 5 + 1);
+            // The first step of Adam goes by the rate against the gradient's sign.
+            const std::int64_t sign = (at % 7 > 3) - (at % 7 < 3);
+            const double expected =
+                before * (parameter.decay ? 1 - 0.01 * 0.5 : 1) - 0.01 * static_cast<double>(sign);
+            ASSERT_NEAR(weights[static_cast<std::size_t>(at)], expected, 1e-5)
+                << parameter.name << " at " << i;
+          }
+      }
+}
+
+}  // namespace
+}  // namespace mfsdp

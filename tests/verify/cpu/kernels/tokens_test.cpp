@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/verify/cpu/kernels/gradients.hpp"
+#include "verify/cpu/kernels/cross_entropy.hpp"
+#include "verify/cpu/kernels/embedding.hpp"
+
+namespace mfsdp::kernels {
+namespace {
+
+using test::RandomValues;
+using test::Values;
+
+constexpr std::int32_t kIgnored = -100;
+
+std::vector<std::int32_t> any_tokens(RandomValues& random, std::int64_t count, std::int64_t vocab) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < count; ++i) tokens.push_back(random.below(vocab));
+  return tokens;
+}
+
+RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t seed, bool adds)) {
+  const std::int64_t count = *rc::gen::inRange(1, 20);
+  const std::int64_t vocab = *rc::gen::inRange(1, 8);
+  const std::int64_t cols = *rc::gen::inRange(1, 5);
+  RandomValues random(seed);
+  const auto tokens = any_tokens(random, count, vocab);
+  const Values table = random(vocab * cols);
+  Values output(static_cast<std::size_t>(count * cols));
+  embedding_forward<double>(tokens, cols, table.data(), output.data());
+  const Values d_output = random(count * cols);
+  Values gradient = random(vocab * cols);
+  Values expected = adds ? gradient : Values(gradient.size());
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t j = 0; j < cols; ++j) {
+      const auto place = static_cast<std::size_t>(i * cols + j);
+      const auto row = static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)] * cols + j);
+      RC_ASSERT(output[place] == table[row]);
+      expected[row] += d_output[place];
+    }
+  std::vector<TokenPlace> order(tokens.size());
+  embedding_backward<double>(tokens, cols, vocab, d_output.data(), order, adds, gradient.data());
+  // Up to 21 terms a sum, which may cancel: their order alone makes a difference of some 1e-13.
+  RC_ASSERT(test::relative_error(gradient, expected) < 1e-11);
+}
+
+/// Logits, labels and some that are ignored.
+struct Case {
+  std::int64_t rows = *rc::gen::inRange(1, 8);
+  std::int64_t vocab = *rc::gen::inRange(1, 10);
+  RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
+  Values logits = random(rows * vocab, 3);
+  std::vector<std::int32_t> labels = any_tokens(random, rows, vocab);
+
+  Case() {
+    for (std::int32_t& label : labels)
+      if (random.below(3) == 0) label = kIgnored;
+  }
+
+  [[nodiscard]] double naive() const {
+    double loss = 0;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] == kIgnored) continue;
+      const double* row = logits.data() + static_cast<std::int64_t>(i) * vocab;
+      double sum = 0;
+      for (std::int64_t j = 0; j < vocab; ++j) sum += std::exp(row[j]);
+      loss -= std::log(std::exp(row[labels[i]]) / sum);
+    }
+    return loss;
+  }
+};
+
+RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
+  Case c;
+  const auto counted = static_cast<double>(
+      std::ranges::count_if(c.labels, [](std::int32_t label) { return label != kIgnored; }));
+  const double expected = c.naive();
+  const LossSums<double> alone = cross_entropy_loss(std::span<const std::int32_t>(c.labels),
+                                                    c.vocab, kIgnored, c.logits.data());
+  RC_ASSERT(std::fabs(alone.loss - expected) <= 1e-13 * (1 + expected));
+  RC_ASSERT(alone.tokens == counted);
+  Values gradient = c.logits;
+  const LossSums<double> sums =
+      cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab, kIgnored, gradient.data());
+  RC_ASSERT(sums.loss == alone.loss);
+  RC_ASSERT(sums.tokens == counted);
+  const Values differences = test::finite_differences(c.logits, [&] { return c.naive(); });
+  // One logit has no gradient at all: compare beside 1.
+  gradient.push_back(1);
+  Values padded = differences;
+  padded.push_back(1);
+  RC_ASSERT(test::relative_error(gradient, padded) < 1e-6);
+}
+
+TEST(CrossEntropy, LargeLogitsStayFinite) {
+  std::vector<float> logits{1000, 0, -1000};
+  const std::vector<std::int32_t> labels{1};
+  const auto sums =
+      cross_entropy(std::span<const std::int32_t>(labels), 3, kIgnored, logits.data());
+  EXPECT_EQ(sums.loss, 1000);
+  EXPECT_EQ(logits, (std::vector<float>{1, -1, 0}));
+}
+
+}  // namespace
+}  // namespace mfsdp::kernels

@@ -1,0 +1,221 @@
+// Causal attention with grouped key and value heads, one block of query rows at a time as in
+// FlashAttention 2 (Dao, arXiv 2307.08691): forward keeps the log-sum-exp of each row, backward
+// makes the probabilities again from it. With P the softmax of S = scale * Q K^T:
+//
+//   D_i = sum_d dO_id O_id     dV = P^T dO     dS = P * (dO V^T - D)     dQ = scale * dS K
+//                                                                        dK = scale * dS^T Q
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "verify/cpu/kernels/blas.hpp"
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;     ///< of queries, a multiple of kv_heads
+  std::int64_t kv_heads = 0;  ///< each serves heads / kv_heads query heads in a row
+  std::int64_t seq_len = 0;
+  std::int64_t head_dim = 0;
+};
+
+/// A view [batch, heads, seq, head_dim]; strides in elements, the last one is 1.
+template <class T>
+struct HeadView {
+  T* data = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t position = 0;
+
+  [[nodiscard]] T* at(std::int64_t b, std::int64_t h) const { return data + b * batch + h * head; }
+};
+
+inline constexpr std::int64_t kQueryBlock = 64;
+
+/// One head as a contiguous [seq, head_dim] matrix in arithmetic precision.
+template <class T>
+class HeadMatrix {
+ public:
+  HeadMatrix(std::int64_t seq_len, std::int64_t head_dim)
+      : rows_(seq_len), cols_(head_dim), values_(static_cast<std::size_t>(seq_len * head_dim)) {}
+
+  void load(const T* from, std::int64_t position_stride, Real<T> factor = 1) {
+    for (std::int64_t i = 0; i < rows_; ++i)
+      for (std::int64_t j = 0; j < cols_; ++j)
+        row(i)[j] = widen(from[i * position_stride + j]) * factor;
+  }
+  void store(T* to, std::int64_t position_stride, Real<T> factor = 1) const {
+    for (std::int64_t i = 0; i < rows_; ++i)
+      for (std::int64_t j = 0; j < cols_; ++j)
+        to[i * position_stride + j] = narrow<T>(row(i)[j] * factor);
+  }
+  void clear() { std::fill(values_.begin(), values_.end(), Real<T>(0)); }
+  [[nodiscard]] Real<T>* row(std::int64_t i) { return values_.data() + i * cols_; }
+  [[nodiscard]] const Real<T>* row(std::int64_t i) const { return values_.data() + i * cols_; }
+  /// Rows from `i` on, for products.
+  [[nodiscard]] Matrix<const Real<T>> from(std::int64_t i, bool transposed = false) const {
+    return {.data = row(i), .row = cols_, .transposed = transposed};
+  }
+  [[nodiscard]] Matrix<Real<T>> into(std::int64_t i) { return {.data = row(i), .row = cols_}; }
+
+ private:
+  std::int64_t rows_;
+  std::int64_t cols_;
+  std::vector<Real<T>> values_;
+};
+
+template <class T>
+struct AttentionForward {
+  AttentionShape shape;
+  HeadView<const T> query, key, value;
+  HeadView<T> output;
+  Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+};
+
+/// Turns scores[0, visible) of one row into probabilities, the rest to 0; returns log-sum-exp.
+template <class R>
+R softmax_row(R* scores, std::int64_t visible, std::int64_t cols) {
+  const R largest = *std::max_element(scores, scores + visible);
+  R sum = 0;
+  for (std::int64_t j = 0; j < visible; ++j) {
+    scores[j] = std::exp(scores[j] - largest);
+    sum += scores[j];
+  }
+  for (std::int64_t j = 0; j < visible; ++j) scores[j] /= sum;
+  std::fill(scores + visible, scores + cols, R(0));
+  return largest + std::log(sum);
+}
+
+template <class T>
+void attention_forward(const AttentionForward<T>& k) {
+  const AttentionShape& s = k.shape;
+  const Real<T> scale = 1 / std::sqrt(static_cast<Real<T>>(s.head_dim));
+  HeadMatrix<T> query(s.seq_len, s.head_dim);
+  HeadMatrix<T> key = query;
+  HeadMatrix<T> value = query;
+  HeadMatrix<T> output = query;
+  std::vector<Real<T>> block(
+      static_cast<std::size_t>(std::min(kQueryBlock, s.seq_len) * s.seq_len));
+  Real<T>* const scores = block.data();
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t group = h / (s.heads / s.kv_heads);
+      query.load(k.query.at(b, h), k.query.position, scale);
+      key.load(k.key.at(b, group), k.key.position);
+      value.load(k.value.at(b, group), k.value.position);
+      for (std::int64_t begin = 0; begin < s.seq_len; begin += kQueryBlock) {
+        const std::int64_t rows = std::min(kQueryBlock, s.seq_len - begin);
+        const std::int64_t cols = begin + rows;
+        multiply(query.from(begin), key.from(0, true), {.data = scores, .row = cols}, rows, cols,
+                 s.head_dim);
+        for (std::int64_t i = 0; i < rows; ++i)
+          k.log_sum_exp[(b * s.seq_len + begin + i) * s.heads + h] =
+              softmax_row(scores + i * cols, begin + i + 1, cols);
+        multiply({.data = scores, .row = cols}, value.from(0), output.into(begin), rows, s.head_dim,
+                 cols);
+      }
+      output.store(k.output.at(b, h), k.output.position);
+    }
+}
+
+template <class T>
+struct AttentionBackward {
+  AttentionShape shape;
+  HeadView<const T> query, key, value, output, d_output;
+  const Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+  HeadView<T> d_query, d_key, d_value;
+};
+
+template <class T>
+class AttentionBackwardRun {
+ public:
+  explicit AttentionBackwardRun(const AttentionBackward<T>& k)
+      : k_(k),
+        s_(k.shape),
+        scale_(1 / std::sqrt(static_cast<Real<T>>(s_.head_dim))),
+        query_(s_.seq_len, s_.head_dim),
+        key_(query_),
+        value_(query_),
+        output_(query_),
+        d_output_(query_),
+        d_query_(query_),
+        d_key_(query_),
+        d_value_(query_),
+        probabilities_(static_cast<std::size_t>(std::min(kQueryBlock, s_.seq_len) * s_.seq_len)),
+        d_scores_(probabilities_) {}
+
+  void run() {
+    const std::int64_t group_size = s_.heads / s_.kv_heads;
+    for (std::int64_t b = 0; b < s_.batch; ++b)
+      for (std::int64_t group = 0; group < s_.kv_heads; ++group) {
+        key_.load(k_.key.at(b, group), k_.key.position);
+        value_.load(k_.value.at(b, group), k_.value.position);
+        d_key_.clear();
+        d_value_.clear();
+        for (std::int64_t h = group * group_size; h < (group + 1) * group_size; ++h)
+          query_head(b, h);
+        d_key_.store(k_.d_key.at(b, group), k_.d_key.position);
+        d_value_.store(k_.d_value.at(b, group), k_.d_value.position);
+      }
+  }
+
+ private:
+  /// Adds a query head's part to the gradients of its key and value head.
+  void query_head(std::int64_t b, std::int64_t h) {
+    query_.load(k_.query.at(b, h), k_.query.position, scale_);
+    output_.load(k_.output.at(b, h), k_.output.position);
+    d_output_.load(k_.d_output.at(b, h), k_.d_output.position);
+    for (std::int64_t begin = 0; begin < s_.seq_len; begin += kQueryBlock) {
+      const std::int64_t rows = std::min(kQueryBlock, s_.seq_len - begin);
+      const std::int64_t cols = begin + rows;
+      const Matrix<Real<T>> p{.data = probabilities_.data(), .row = cols};
+      const Matrix<Real<T>> ds{.data = d_scores_.data(), .row = cols};
+      multiply(query_.from(begin), key_.from(0, true), p, rows, cols, s_.head_dim);
+      multiply(d_output_.from(begin), value_.from(0, true), ds, rows, cols, s_.head_dim);
+      for (std::int64_t i = 0; i < rows; ++i)
+        score_row(begin + i, k_.log_sum_exp[(b * s_.seq_len + begin + i) * s_.heads + h],
+                  p.data + i * cols, ds.data + i * cols, cols);
+      const Matrix<const Real<T>> p_transposed{.data = p.data, .row = cols, .transposed = true};
+      const Matrix<const Real<T>> ds_transposed{.data = ds.data, .row = cols, .transposed = true};
+      multiply(p_transposed, d_output_.from(begin), d_value_.into(0), cols, s_.head_dim, rows,
+               true);
+      multiply(ds_transposed, query_.from(begin), d_key_.into(0), cols, s_.head_dim, rows, true);
+      multiply({.data = ds.data, .row = cols}, key_.from(0), d_query_.into(begin), rows,
+               s_.head_dim, cols);
+    }
+    d_query_.store(k_.d_query.at(b, h), k_.d_query.position, scale_);
+  }
+
+  /// Row `position`: scores become probabilities, d_probabilities become d_scores.
+  void score_row(std::int64_t position, Real<T> log_sum_exp, Real<T>* scores,
+                 Real<T>* d_probabilities, std::int64_t cols) const {
+    Real<T> sum = 0;
+    for (std::int64_t d = 0; d < s_.head_dim; ++d)
+      sum += d_output_.row(position)[d] * output_.row(position)[d];
+    for (std::int64_t j = 0; j <= position; ++j) {
+      scores[j] = std::exp(scores[j] - log_sum_exp);
+      d_probabilities[j] = scores[j] * (d_probabilities[j] - sum);
+    }
+    std::fill(scores + position + 1, scores + cols, Real<T>(0));
+    std::fill(d_probabilities + position + 1, d_probabilities + cols, Real<T>(0));
+  }
+
+  const AttentionBackward<T>& k_;
+  const AttentionShape& s_;
+  const Real<T> scale_;
+  HeadMatrix<T> query_, key_, value_, output_, d_output_, d_query_, d_key_, d_value_;
+  std::vector<Real<T>> probabilities_;  // one block of rows
+  std::vector<Real<T>> d_scores_;
+};
+
+template <class T>
+void attention_backward(const AttentionBackward<T>& k) {
+  AttentionBackwardRun<T>(k).run();
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,51 @@
+// Rows of a table by token, and the table's gradient.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+template <class T>
+void embedding_forward(std::span<const std::int32_t> tokens, std::int64_t cols, const T* table,
+                       T* output) {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    std::copy_n(table + tokens[i] * cols, cols, output + static_cast<std::int64_t>(i) * cols);
+}
+
+/// A token's place in the batch; ordered by token, then place.
+struct TokenPlace {
+  std::int32_t token = 0;
+  std::int32_t place = 0;
+
+  friend auto operator<=>(const TokenPlace&, const TokenPlace&) = default;
+};
+
+/// Each row of the gradient is the sum over its token's places, in their order, rounded once. Rows
+/// of tokens that do not occur become 0, or stay where `adds`. `order`: one entry a token, scratch.
+template <class T, class G>
+void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols, std::int64_t vocab,
+                        const T* d_output, std::span<TokenPlace> order, bool adds, G* gradient) {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    order[i] = {.token = tokens[i], .place = static_cast<std::int32_t>(i)};
+  std::ranges::sort(order);
+  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
+  for (std::size_t first = 0; first < order.size();) {
+    const std::int32_t token = order[first].token;
+    std::fill(sum.begin(), sum.end(), Real<T>(0));
+    for (; first < order.size() && order[first].token == token; ++first) {
+      const T* row = d_output + order[first].place * cols;
+      for (std::int64_t j = 0; j < cols; ++j) sum[static_cast<std::size_t>(j)] += widen(row[j]);
+    }
+    G* out = gradient + token * cols;
+    for (std::int64_t j = 0; j < cols; ++j)
+      out[j] = narrow<G>(widen(out[j]) + sum[static_cast<std::size_t>(j)]);
+  }
+}
+
+}  // namespace mfsdp::kernels

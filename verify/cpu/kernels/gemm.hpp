@@ -1,0 +1,108 @@
+// The three products of a linear layer y = x w^T (+ bias), with m tokens, n output features and k
+// input features:
+//
+//   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
+//   input gradient    dx[m, k] = dy[m, n]   w[n, k]
+//   weight gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
+//
+// 16-bit operands are widened tile by tile into the plan's GEMM workspace.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "verify/cpu/kernels/blas.hpp"
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+/// c[rows, cols] = a[rows, inner] * b[inner, cols] (+ bias[cols]) (+ c).
+template <class T, class C>
+struct Gemm {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t inner = 0;
+  Matrix<const T> a = {};
+  Matrix<const T> b = {};
+  const T* bias = nullptr;
+  C* c = nullptr;  ///< contiguous
+  bool adds = false;
+  std::span<Real<T>> workspace = {};  ///< at least gemm_workspace() elements
+};
+
+/// Sides of a tile: all of it, with its operands, fits the plan's 32 MiB.
+inline constexpr std::int64_t kTileRows = 512;
+inline constexpr std::int64_t kTileCols = 1024;
+inline constexpr std::int64_t kTileInner = 4096;
+
+/// Whether operands are used where they lie.
+template <class T, class C>
+inline constexpr bool gemm_in_place = std::is_same_v<T, Real<T>> && std::is_same_v<C, Real<T>>;
+
+/// Elements of Real<T> that a product of these sizes widens into.
+template <class T, class C>
+[[nodiscard]] std::int64_t gemm_workspace(std::int64_t rows, std::int64_t cols,
+                                          std::int64_t inner) {
+  if (gemm_in_place<T, C>) return 0;
+  const std::int64_t r = std::min(rows, kTileRows);
+  const std::int64_t c = std::min(cols, kTileCols);
+  const std::int64_t i = std::min(inner, kTileInner);
+  return r * i + i * c + r * c;
+}
+
+/// Widens the part of op(matrix) that begins at (row, col) and has these sides, kept in the order
+/// in which it is stored.
+template <class T>
+Matrix<const Real<T>> widen_tile(const Matrix<const T>& matrix, std::int64_t row, std::int64_t col,
+                                 std::int64_t rows, std::int64_t cols, Real<T>* to) {
+  if (matrix.transposed) {
+    std::swap(row, col);
+    std::swap(rows, cols);
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* from = matrix.data + (row + i) * matrix.row + col;
+    for (std::int64_t j = 0; j < cols; ++j) to[i * cols + j] = widen(from[j]);
+  }
+  return {.data = to, .row = cols, .transposed = matrix.transposed};
+}
+
+template <class T, class C>
+void gemm_tiled(const Gemm<T, C>& g) {
+  Real<T>* const a = g.workspace.data();
+  Real<T>* const b = a + std::min(g.rows, kTileRows) * std::min(g.inner, kTileInner);
+  Real<T>* const c = b + std::min(g.inner, kTileInner) * std::min(g.cols, kTileCols);
+  for (std::int64_t row = 0; row < g.rows; row += kTileRows)
+    for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
+      const std::int64_t rows = std::min(kTileRows, g.rows - row);
+      const std::int64_t cols = std::min(kTileCols, g.cols - col);
+      for (std::int64_t k = 0; k < g.inner; k += kTileInner) {
+        const std::int64_t inner = std::min(kTileInner, g.inner - k);
+        multiply(widen_tile(g.a, row, k, rows, inner, a), widen_tile(g.b, k, col, inner, cols, b),
+                 {.data = c, .row = cols}, rows, cols, inner, k > 0);
+      }
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < cols; ++j) {
+          C& out = g.c[(row + i) * g.cols + col + j];
+          Real<T> sum = c[i * cols + j];
+          if (g.bias != nullptr) sum += widen(g.bias[col + j]);
+          if (g.adds) sum += widen(out);
+          out = narrow<C>(sum);
+        }
+    }
+}
+
+template <class T, class C>
+void gemm(const Gemm<T, C>& g) {
+  if constexpr (gemm_in_place<T, C>) {
+    multiply(g.a, g.b, {.data = g.c, .row = g.cols}, g.rows, g.cols, g.inner, g.adds);
+    if (g.bias == nullptr) return;
+    for (std::int64_t i = 0; i < g.rows; ++i)
+      for (std::int64_t j = 0; j < g.cols; ++j) g.c[i * g.cols + j] += g.bias[j];
+  } else {
+    gemm_tiled(g);
+  }
+}
+
+}  // namespace mfsdp::kernels

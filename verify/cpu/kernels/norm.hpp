@@ -1,0 +1,115 @@
+// RMS norm: y = x * rstd * w with rstd = 1 / sqrt(mean(x^2) + epsilon), of each row
+// (Zhang and Sennrich, arXiv 1910.07467). With u = w * dy:
+//
+//   dx = rstd * u - x * rstd^3 * mean(u * x)        dw = sum over rows of dy * x * rstd
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+/// The one rounding of a norm's output: backward makes the very same bits again.
+template <class T>
+[[nodiscard]] T normed_value(T x, Real<T> rstd, T weight) {
+  return narrow<T>(widen(x) * rstd * widen(weight));
+}
+
+template <class T>
+[[nodiscard]] Real<T> reciprocal_root_mean_square(const T* row, std::int64_t cols,
+                                                  Real<T> epsilon) {
+  Real<T> sum = 0;
+  for (std::int64_t j = 0; j < cols; ++j) sum += widen(row[j]) * widen(row[j]);
+  return 1 / std::sqrt(sum / static_cast<Real<T>>(cols) + epsilon);
+}
+
+template <class T>
+struct RmsNormForward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  Real<T> epsilon = 0;
+  const T* residual = nullptr;
+  const T* delta = nullptr;   ///< added to the residual; null with residual_out
+  const T* weight = nullptr;  ///< [cols]
+  T* residual_out = nullptr;
+  T* normed = nullptr;
+  Real<T>* rstd = nullptr;  ///< [rows]
+};
+
+/// The norm is that of the stored, rounded sum, which is what backward reads.
+template <class T>
+void rms_norm_forward(const RmsNormForward<T>& k) {
+  for (std::int64_t i = 0; i < k.rows; ++i) {
+    const std::int64_t at = i * k.cols;
+    const T* x = k.residual + at;
+    if (k.delta != nullptr) {
+      T* sum = k.residual_out + at;
+      for (std::int64_t j = 0; j < k.cols; ++j)
+        sum[j] = narrow<T>(widen(x[j]) + widen(k.delta[at + j]));
+      x = sum;
+    }
+    const Real<T> rstd = reciprocal_root_mean_square(x, k.cols, k.epsilon);
+    k.rstd[i] = rstd;
+    for (std::int64_t j = 0; j < k.cols; ++j)
+      k.normed[at + j] = normed_value(x[j], rstd, k.weight[j]);
+  }
+}
+
+/// One row of the backward: dx = (dx +) the gradient of x, partial += that of the weight.
+template <class T, class D>
+void norm_row_backward(std::int64_t cols, const D* dy, const T* x, Real<T> rstd, const T* weight,
+                       bool adds, T* dx, Real<T>* partial) {
+  Real<T> dot = 0;
+  for (std::int64_t j = 0; j < cols; ++j) dot += widen(weight[j]) * widen(dy[j]) * widen(x[j]);
+  const Real<T> shrink = dot * rstd * rstd * rstd / static_cast<Real<T>>(cols);
+  for (std::int64_t j = 0; j < cols; ++j) {
+    const Real<T> gradient = widen(dy[j]);
+    const Real<T> before = adds ? widen(dx[j]) : 0;
+    partial[j] += gradient * widen(x[j]) * rstd;
+    dx[j] = narrow<T>(before + (rstd * widen(weight[j]) * gradient - widen(x[j]) * shrink));
+  }
+}
+
+template <class T>
+struct RmsNormBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t partial_rows = 0;
+  const T* d_normed = nullptr;
+  const T* input = nullptr;
+  const Real<T>* rstd = nullptr;
+  const T* weight = nullptr;
+  bool adds = false;  ///< to d_residual
+  T* d_residual = nullptr;
+  T* normed = nullptr;          ///< may be d_normed: each row is read first; null where not wanted
+  Real<T>* partials = nullptr;  ///< [partial_rows, cols]; row i adds to row i % partial_rows
+};
+
+template <class T>
+void rms_norm_backward(const RmsNormBackward<T>& k) {
+  std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
+  for (std::int64_t i = 0; i < k.rows; ++i) {
+    const T* x = k.input + i * k.cols;
+    norm_row_backward(k.cols, k.d_normed + i * k.cols, x, k.rstd[i], k.weight, k.adds,
+                      k.d_residual + i * k.cols, k.partials + i % k.partial_rows * k.cols);
+    if (k.normed != nullptr)
+      for (std::int64_t j = 0; j < k.cols; ++j)
+        k.normed[i * k.cols + j] = normed_value(x[j], k.rstd[i], k.weight[j]);
+  }
+}
+
+/// out[cols] = (out +) sum over rows, in row order and rounded once. `sums`: room for one row.
+template <class T, class G>
+void column_sums(std::int64_t rows, std::int64_t cols, const T* in, Real<T>* sums, bool adds,
+                 G* out) {
+  for (std::int64_t j = 0; j < cols; ++j) sums[j] = widen(in[j]);
+  for (std::int64_t i = 1; i < rows; ++i)
+    for (std::int64_t j = 0; j < cols; ++j) sums[j] += widen(in[i * cols + j]);
+  for (std::int64_t j = 0; j < cols; ++j)
+    out[j] = narrow<G>(adds ? widen(out[j]) + sums[j] : sums[j]);
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,93 @@
+#include "verify/cpu/kernels/operand_reader.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace mfsdp {
+namespace {
+
+std::string describe(DType dtype, std::span<const std::int64_t> shape) {
+  return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+std::int64_t OperandReader::attribute(std::string_view name) {
+  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::min();
+  const std::int64_t value = call_.kernel->attribute(name, none);
+  if (value >= 0) return value;
+  if (!error_)
+    error_ = Error{.where = fmt::format("kernel {}", to_string(call_.kernel->kind)),
+                   .what = value == none ? fmt::format("expected an attribute {}", name)
+                                         : fmt::format("attribute {}: expected 0 or more, got {}",
+                                                       name, value)};
+  return 0;
+}
+
+const OperandView* OperandReader::find(std::string_view role, std::size_t nth) const {
+  for (const OperandView& view : call_.operands)
+    if (view.role == role && nth-- == 0) return &view;
+  return nullptr;
+}
+
+std::int64_t OperandReader::dim(std::string_view role, std::size_t index) {
+  const OperandView* view = find(role);
+  if (view != nullptr && index < view->shape.size()) return view->shape[index];
+  complain(role, view == nullptr ? "expected this operand"
+                                 : fmt::format("expected at least {} dims", index + 1));
+  return 0;
+}
+
+std::int64_t OperandReader::elements(std::string_view role) {
+  const OperandView* view = find(role);
+  if (view == nullptr) {
+    complain(role, "expected this operand");
+    return 0;
+  }
+  return product_of(view->shape);
+}
+
+void OperandReader::complain(std::string_view role, std::string what) {
+  if (error_) return;
+  error_ = Error{.where = fmt::format("kernel {}: operand {}", to_string(call_.kernel->kind), role),
+                 .what = std::move(what)};
+}
+
+Result<void> OperandReader::result() const {
+  if (error_) return tl::unexpected<Error>(*error_);
+  return {};
+}
+
+bool OperandReader::is_contiguous(const OperandView& view) {
+  std::int64_t expected = 1;
+  for (std::size_t i = view.shape.size(); i-- > 0;) {
+    if (view.shape[i] != 1 && view.strides[i] != expected) return false;
+    expected *= view.shape[i];
+  }
+  return true;
+}
+
+const OperandView* OperandReader::check(std::string_view role, std::size_t nth, Wanted wanted,
+                                        std::span<const std::int64_t> shape) {
+  const OperandView* view = find(role, nth);
+  if (view == nullptr) {
+    complain(role, "expected this operand");
+  } else if (view->dtype != wanted.dtype || !std::ranges::equal(view->shape, shape)) {
+    complain(role, fmt::format("expected {}, got {}", describe(wanted.dtype, shape),
+                               describe(view->dtype, view->shape)));
+  } else if (wanted.writes && view->access == Access::read) {
+    complain(role, "expected an operand that may be written, got one that is read");
+  } else if (view->scale != nullptr) {
+    complain(role, "expected no scale: this kernel has no scaled form");
+  } else if (view->strides.size() != view->shape.size() ||
+             (!view->shape.empty() && view->shape.back() > 1 && view->strides.back() != 1)) {
+    complain(role, "expected strides whose last one is 1");
+  } else {
+    return view;
+  }
+  return nullptr;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,122 @@
+// From a kernel call to typed pointers, with every dtype and shape checked.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "core/base/error.hpp"
+#include "core/runtime/operand_view.hpp"
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp {
+
+/// Reads a call's operands by role. The first thing that is wrong is kept: ask result() before
+/// touching any pointer.
+class OperandReader {
+ public:
+  explicit OperandReader(const KernelCall& call) : call_(call) {}
+
+  using Shape = std::initializer_list<std::int64_t>;
+
+  /// An attribute that must be there, at least 0.
+  [[nodiscard]] std::int64_t attribute(std::string_view name);
+
+  /// A contiguous operand of exactly this type and shape; T is const where it is only read.
+  /// `nth`: which of several operands of one role. Null where something is wrong.
+  template <class T>
+  [[nodiscard]] T* take(std::string_view role, Shape shape, std::size_t nth = 0) {
+    return contiguous<T>(role, strided<T>(role, shape, nth));
+  }
+
+  /// The same for an operand that may be left out: null then.
+  template <class T>
+  [[nodiscard]] T* take_if_any(std::string_view role, Shape shape, std::size_t nth = 0) {
+    return find(role, nth) == nullptr ? nullptr : take<T>(role, shape, nth);
+  }
+
+  /// A contiguous operand of any shape with so many elements, for kernels that go one by one.
+  template <class T>
+  [[nodiscard]] T* take_flat(std::string_view role, std::int64_t count) {
+    if (const std::int64_t got = elements(role); got != count)
+      complain(role, fmt::format("expected {} elements, got {}", count, got));
+    const OperandView* view = find(role);
+    if (view == nullptr) return nullptr;
+    return contiguous<T>(role, check(role, 0, wanted<T>(), view->shape));
+  }
+
+  /// An operand whose strides the kernel follows; the last one must be 1.
+  template <class T>
+  [[nodiscard]] const OperandView* strided(std::string_view role, Shape shape,
+                                           std::size_t nth = 0) {
+    return check(role, nth, wanted<T>(), {shape.begin(), shape.size()});
+  }
+
+  /// Size of a dim of an operand that must be there.
+  [[nodiscard]] std::int64_t dim(std::string_view role, std::size_t index);
+
+  /// Elements of an operand that must be there, over all dims.
+  [[nodiscard]] std::int64_t elements(std::string_view role);
+
+  /// The operand, or null.
+  [[nodiscard]] const OperandView* find(std::string_view role, std::size_t nth = 0) const;
+
+  void complain(std::string_view role, std::string what);
+  [[nodiscard]] Result<void> result() const;
+
+  template <class T>
+  [[nodiscard]] static T* data(const OperandView* view) {
+    return view == nullptr ? nullptr : reinterpret_cast<T*>(view->data);
+  }
+  [[nodiscard]] static bool is_contiguous(const OperandView& view);
+
+ private:
+  struct Wanted {
+    DType dtype = DType::bf16;
+    bool writes = false;
+  };
+  template <class T>
+  static constexpr Wanted wanted() {
+    return {.dtype = dtype_of<std::remove_const_t<T>>, .writes = !std::is_const_v<T>};
+  }
+  template <class T>
+  T* contiguous(std::string_view role, const OperandView* view) {
+    if (view == nullptr || is_contiguous(*view)) return data<T>(view);
+    complain(role, "expected contiguous elements");
+    return nullptr;
+  }
+  const OperandView* check(std::string_view role, std::size_t nth, Wanted wanted,
+                           std::span<const std::int64_t> shape);
+
+  const KernelCall& call_;
+  std::optional<Error> error_;
+};
+
+/// Stands for a type where a generic lambda takes one.
+template <class T>
+struct TypeTag {
+  using type = T;
+};
+
+/// Calls `run` with the tag of the operand's element type, one of bf16, fp16 and fp32.
+template <class Run>
+[[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
+                                        const Run& run) {
+  const OperandView* view = OperandReader(call).find(role);
+  const std::string where =
+      fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role);
+  if (view == nullptr) return fail(where, "expected this operand");
+  switch (view->dtype) {
+    case DType::bf16: return run(TypeTag<Bf16>{});
+    case DType::fp16: return run(TypeTag<Fp16>{});
+    case DType::fp32: return run(TypeTag<float>{});
+    default: break;
+  }
+  return fail(where, fmt::format("expected bf16, fp16 or fp32, got {}", to_string(view->dtype)));
+}
+
+}  // namespace mfsdp

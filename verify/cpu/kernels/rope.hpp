@@ -1,0 +1,121 @@
+// Rotary position embedding in Hugging Face's half-split form (Su et al., arXiv 2104.09864): with
+// d = head_dim, element i of a head turns with element i + d/2 by the angle position * frequency_i.
+// Optionally each head is RMS-normed first, as in Qwen3.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "verify/cpu/kernels/norm.hpp"
+#include "verify/cpu/scalars/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+/// Rows of tokens, each with heads side by side.
+template <class T>
+struct HeadRows {
+  T* data = nullptr;
+  std::int64_t row = 0;   ///< elements from one token to the next
+  std::int64_t head = 0;  ///< and from one head to the next
+
+  [[nodiscard]] T* at(std::int64_t token, std::int64_t index) const {
+    return data + token * row + index * head;
+  }
+};
+
+struct RopeShape {
+  std::int64_t tokens = 0;  ///< of all sequences; positions begin anew after seq_len
+  std::int64_t seq_len = 0;
+  std::int64_t heads = 0;  ///< query heads, then key heads
+  std::int64_t head_dim = 0;
+};
+
+/// Turns one head forwards or, for gradients, backwards. `table`: the position's d/2 cosines, then
+/// d/2 sines. `in` may be `out`.
+template <class In, class Out>
+void rotate_head(const In* in, const Real<Out>* table, std::int64_t head_dim, bool backwards,
+                 Out* out) {
+  const std::int64_t half = head_dim / 2;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const Real<Out> cosine = table[i];
+    const Real<Out> sine = backwards ? -table[half + i] : table[half + i];
+    const Real<Out> first = widen(in[i]);
+    const Real<Out> second = widen(in[half + i]);
+    out[i] = narrow<Out>(first * cosine - second * sine);
+    out[half + i] = narrow<Out>(second * cosine + first * sine);
+  }
+}
+
+/// Turns all heads in place.
+template <class T>
+void rope(const RopeShape& s, const HeadRows<T>& heads, const Real<T>* table, bool backwards) {
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      T* head = heads.at(t, h);
+      rotate_head(head, table + t % s.seq_len * s.head_dim, s.head_dim, backwards, head);
+    }
+}
+
+template <class T>
+struct QkNormRopeForward {
+  RopeShape shape;
+  std::int64_t query_heads = 0;
+  Real<T> epsilon = 0;
+  HeadRows<const T> in;
+  const Real<T>* table = nullptr;
+  const T* query_weight = nullptr;  ///< [head_dim]
+  const T* key_weight = nullptr;
+  HeadRows<T> out;
+  Real<T>* rstd = nullptr;  ///< [tokens, heads]
+};
+
+template <class T>
+void qk_norm_rope_forward(const QkNormRopeForward<T>& k) {
+  const RopeShape& s = k.shape;
+  std::vector<Real<T>> normed(static_cast<std::size_t>(s.head_dim));
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const T* x = k.in.at(t, h);
+      const T* weight = h < k.query_heads ? k.query_weight : k.key_weight;
+      const Real<T> rstd = reciprocal_root_mean_square(x, s.head_dim, k.epsilon);
+      k.rstd[t * s.heads + h] = rstd;
+      for (std::int64_t i = 0; i < s.head_dim; ++i)
+        normed[static_cast<std::size_t>(i)] = widen(x[i]) * rstd * widen(weight[i]);
+      rotate_head(normed.data(), k.table + t % s.seq_len * s.head_dim, s.head_dim, false,
+                  k.out.at(t, h));
+    }
+}
+
+template <class T>
+struct QkNormRopeBackward {
+  RopeShape shape;
+  std::int64_t query_heads = 0;
+  std::int64_t partial_rows = 0;
+  HeadRows<T> gradient;  ///< of the turned heads; becomes that of the projection
+  HeadRows<const T> in;  ///< the projection
+  const Real<T>* table = nullptr;
+  const Real<T>* rstd = nullptr;
+  const T* query_weight = nullptr;
+  const T* key_weight = nullptr;
+  Real<T>* partials = nullptr;  ///< [2 partial_rows, head_dim]: queries', then keys'
+};
+
+template <class T>
+void qk_norm_rope_backward(const QkNormRopeBackward<T>& k) {
+  const RopeShape& s = k.shape;
+  std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
+  std::vector<Real<T>> dy(static_cast<std::size_t>(s.head_dim));
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const bool is_query = h < k.query_heads;
+      const std::int64_t partial_row = t % k.partial_rows + (is_query ? 0 : k.partial_rows);
+      rotate_head(k.gradient.at(t, h), k.table + t % s.seq_len * s.head_dim, s.head_dim, true,
+                  dy.data());
+      norm_row_backward(s.head_dim, dy.data(), k.in.at(t, h), k.rstd[t * s.heads + h],
+                        is_query ? k.query_weight : k.key_weight, false, k.gradient.at(t, h),
+                        k.partials + partial_row * s.head_dim);
+    }
+}
+
+}  // namespace mfsdp::kernels
