@@ -71,9 +71,9 @@ std::vector<std::int64_t> Meeting::missing(std::int64_t ticket) {
   return ranks;
 }
 
-Meetings make_meetings(const Program& program, RunState& run) {
+MeetingPlaces make_meetings(const Program& program, RunState& run) {
   const Mesh& mesh = program.config.mesh;
-  Meetings meetings;
+  MeetingPlaces meetings;
   for (const Communicator& communicator : program.communicators) {
     const auto spans = [&](Axis axis) {
       return std::find(communicator.axes.begin(), communicator.axes.end(), axis) !=

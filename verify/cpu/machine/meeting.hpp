@@ -41,11 +41,11 @@ class Meeting {
 };
 
 /// The meetings of a program's communicators.
-struct Meetings {
+struct MeetingPlaces {
   std::vector<std::unique_ptr<Meeting>> all;
   std::vector<std::vector<Meeting*>> of;  ///< by communicator's position, then rank
 };
 
-[[nodiscard]] Meetings make_meetings(const Program& program, RunState& run);
+[[nodiscard]] MeetingPlaces make_meetings(const Program& program, RunState& run);
 
 }  // namespace mfsdp

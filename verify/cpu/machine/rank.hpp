@@ -24,7 +24,7 @@ struct MachineShare {
   MachineSettings settings;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   RunState run{};
-  Meetings meetings{};
+  MeetingPlaces meetings{};
   /// Held while a report reads the ops that streams are at; no op goes away meanwhile.
   std::mutex reporting{};
 };
