@@ -60,9 +60,13 @@ std::string shares_table(const std::string& title, const std::vector<PathShare>&
 
 std::string explain_critical_path(const CriticalPath& path) {
   return fmt::format(
-      "Critical path: {} ops, {}; the largest share is of {}.{}\n\n{}\n{}",
+      "Critical path: {} ops, {}; the largest share is of {}.{}{}\n\n{}\n{}",
       format_count(std::ssize(path.ops)), format_duration(path.length),
       path.bounding_unit.empty() ? "nothing" : path.bounding_unit,
+      path.before_step > Nanos(0)
+          ? fmt::format("\nIts first {} lie before the step, under the end of the step before.",
+                        format_duration(path.before_step))
+          : "",
       path.abridged ? "\nRepeated microbatches are counted twice: the step is too long to keep."
                     : "",
       shares_table("kind", path.by_kind, path.length),
