@@ -100,14 +100,11 @@ Result<void> set_clip(const std::string& text, Rational& target) {
 }
 
 Result<void> add_frozen(const std::string& text, std::vector<std::string>& target) {
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end == begin)
+  for (const std::string& given : split_commas(text)) {
+    if (given.empty())
       return fail("--freeze", in_quotes(text) + " is not a comma list of parts of parameter names");
-    MFSDP_LET(part, parse_text(text.substr(begin, end - begin), "--freeze"));
+    MFSDP_LET(part, parse_text(given, "--freeze"));
     target.push_back(part);
-    begin = end + 1;
   }
   return {};
 }

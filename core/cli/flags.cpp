@@ -89,6 +89,16 @@ Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag,
                                              range.lowest, range.highest));
 }
 
+std::vector<std::string> split_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 Result<std::string> parse_text(const std::string& text, std::string_view flag) {
   if (text.empty()) return fail(std::string(flag), "the value is empty");
   if (!is_utf8(text)) return fail(std::string(flag), in_quotes(text) + " is not UTF-8");

@@ -41,6 +41,9 @@ struct Range {
 [[nodiscard]] Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag,
                                                  Range range);
 
+/// The parts of a comma list, empty ones too: "a,,b" has three.
+[[nodiscard]] std::vector<std::string> split_commas(std::string_view text);
+
 /// Text that is not empty and is UTF-8 (it ends up in JSON and in the store).
 [[nodiscard]] Result<std::string> parse_text(const std::string& text, std::string_view flag);
 
@@ -68,6 +71,18 @@ template <class Enum>
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                Enum& target) {
+  const auto apply = [name, &target](const std::string& text) -> Result<void> {
+    MFSDP_LET(choice, parse_choice<Enum>(text, name));
+    target = choice;
+    return {};
+  };
+  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+}
+
+/// The same where there is no choice unless the flag is given.
+template <class Enum>
+[[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
+                               std::optional<Enum>& target) {
   const auto apply = [name, &target](const std::string& text) -> Result<void> {
     MFSDP_LET(choice, parse_choice<Enum>(text, name));
     target = choice;

@@ -90,19 +90,17 @@ Result<void> set_prices(const std::string& text, std::vector<GpuPrice>& target) 
   const std::string expected = in_quotes(text) +
                                " is not the price of a GPU for an hour such as 2.5, nor a list by "
                                "GPU such as h100=2.5,h200=3.8";
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
+  const std::vector<std::string> parts = split_commas(text);
+  for (const std::string& part : parts) {
     const std::size_t sign = part.find('=');
     const bool named = sign != std::string::npos;
     const auto price = parse_rational(named ? part.substr(sign + 1) : part, "--price");
-    const bool lonely = !named && (begin > 0 || end < text.size());
+    const bool lonely = !named && parts.size() > 1;
     if (!price || price->num < 0 || lonely || sign == 0) return fail("--price", expected);
     const std::string gpu = named ? part.substr(0, sign) : "";
     for (const GpuPrice& other : target)
       if (other.gpu == gpu) return fail("--price", in_quotes(gpu) + " has two prices");
     target.push_back({.gpu = gpu, .price = *price});
-    begin = end + 1;
   }
   return {};
 }
@@ -136,25 +134,13 @@ FlagGroup machine_group(SimOptions& o) {
 }
 
 FlagGroup question_group(SimOptions& o) {
-  const auto explain = [&o](const std::string& text) -> Result<void> {
-    MFSDP_LET(choice, parse_choice<Explain>(text, "--explain"));
-    o.explain = choice;
-    return {};
-  };
-  const auto find = [&o](const std::string& text) -> Result<void> {
-    MFSDP_LET(choice, parse_choice<Find>(text, "--find"));
-    o.find = choice;
-    return {};
-  };
   const auto tokens = [&o](const std::string& text) { return set_tokens(text, o.tokens); };
   const auto prices = [&o](const std::string& text) { return set_prices(text, o.prices); };
   return {
       .title = "Questions",
       .flags = {
-          {.name = "--find",
-           .value = "WHAT",
-           .help = "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest",
-           .apply = find},
+          choice_flag("--find", "WHAT",
+                      "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest", o.find),
           {.name = "--tokens",
            .value = "N",
            .help = "tokens to train on (15T): days and GPU-hours",
@@ -164,10 +150,9 @@ FlagGroup question_group(SimOptions& o) {
            .help = "of one GPU for one hour, or h100=X,h200=Y: the cost of --tokens",
            .apply = prices},
           switch_flag("--require-fit", "exit status 1 if it does not fit", o.require_fit),
-          {.name = "--explain",
-           .value = "WHAT",
-           .help = "memory, layout, critical-path or network: a longer answer after the text",
-           .apply = explain},
+          choice_flag("--explain", "WHAT",
+                      "memory, layout, critical-path or network: a longer answer after the text",
+                      o.explain),
           path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded", o.budget),
           path_flag("--budget-out", "write the run's values as a budget", o.budget_out),
           switch_flag("--list-models", "built-in models", o.list_models),

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "core/base/quantity.hpp"
+#include "core/cli/flags.hpp"
 #include "core/cli/format.hpp"
 
 namespace mfsdp {
@@ -20,17 +21,14 @@ struct List {
   SweepAxis axis;
 };
 
-Result<std::vector<std::string>> split(const std::string& text, const std::string& flag) {
+Result<std::vector<std::string>> values_of(const std::string& text, const std::string& flag) {
   std::vector<std::string> values;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string value = text.substr(begin, end - begin);
+  for (const std::string& value : split_commas(text)) {
     if (value.empty())
       return fail(flag, in_quotes(text) + " has an empty value; expected a list like 8,16,32");
-    if (std::ranges::find(values, value) != values.end())
+    if (contains(values, value))
       return fail(flag, in_quotes(text) + " lists " + in_quotes(value) + " twice");
     values.push_back(value);
-    begin = end + 1;
   }
   return values;
 }
@@ -43,12 +41,12 @@ bool is_list(const std::string& value) {
 /// The list that begins with argument i, if one does.
 Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::size_t i) {
   const std::string flag = args[i].substr(0, args[i].find('='));
-  if (std::ranges::find(swept_flags(), flag) == swept_flags().end()) return std::nullopt;
+  if (!contains(swept_flags(), flag)) return std::nullopt;
   const bool joined = flag.size() < args[i].size();
   if (!joined && i + 1 == args.size()) return std::nullopt;
   const std::string value = joined ? args[i].substr(flag.size() + 1) : args[i + 1];
   if (!is_list(value)) return std::nullopt;
-  MFSDP_LET(values, split(value, flag));
+  MFSDP_LET(values, values_of(value, flag));
   return List{.argument = joined ? i : i + 1,
               .prefix = joined ? flag + "=" : "",
               .axis = {.flag = flag, .values = std::move(values)}};
@@ -62,6 +60,13 @@ const std::vector<std::string>& swept_flags() {
       "--strategy", "--seq-len",        "--micro-batch",  "--global-batch", "--recompute",
       "--outer-dp", "--outer-strategy", "--reduce-dtype", "--prefetch"};
   return flags;
+}
+
+std::string Sweep::text(const std::vector<std::string>& chosen) const {
+  std::string text;
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    text += fmt::format("{}{} {}", a == 0 ? "" : " ", axes[a].flag, chosen[a]);
+  return text;
 }
 
 std::vector<std::string> Sweep::values(std::size_t i) const {

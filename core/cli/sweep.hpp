@@ -13,6 +13,9 @@ namespace mfsdp {
 struct SweepAxis {
   std::string flag;
   std::vector<std::string> values;
+
+  /// The flag without its dashes: "seq-len".
+  [[nodiscard]] std::string name() const { return flag.substr(2); }
 };
 
 struct Sweep {
@@ -23,6 +26,8 @@ struct Sweep {
 
   /// The values of combination i, one for each axis.
   [[nodiscard]] std::vector<std::string> values(std::size_t i) const;
+  /// A combination's values as flags: "--gpus 8 --micro-batch 2".
+  [[nodiscard]] std::string text(const std::vector<std::string>& chosen) const;
 };
 
 inline constexpr std::size_t kMostCombinations = 20'000;

@@ -18,6 +18,7 @@ Tried look_at(std::int64_t value, const Result<Question>& question) {
     return tried;
   }
   tried.memory = footprint(**program, question->costs->cluster().gpu);
+  tried.can_fit = fits(tried.memory->least, *question);
   tried.fits = fits(tried.memory->allocated, *question);
   return tried;
 }
@@ -35,12 +36,6 @@ class Largest {
     found_.tried.push_back(look_at(value(place), ask_(value(place))));
     if (!watch_(found_.tried.back())) return std::nullopt;
     return found_.tried.back();
-  }
-
-  [[nodiscard]] bool can_fit(const Tried& tried) const {
-    if (tried.impossible) return false;
-    const auto question = ask_(tried.value);
-    return question && mfsdp::fits(tried.memory->least, *question);
   }
 
   [[nodiscard]] std::int64_t value(std::int64_t place) const { return first_ + place * step_; }
@@ -67,12 +62,12 @@ Result<Found> find_largest(std::int64_t first, std::int64_t step, std::int64_t l
   if (start->impossible) return tl::unexpected<Error>(*start->impossible);
 
   // `low` can fit (or is -1), `high` cannot.
-  std::int64_t low = search.can_fit(*start) ? 0 : -1;
+  std::int64_t low = start->can_fit ? 0 : -1;
   std::int64_t high = low < 0 ? 0 : places;
   for (std::int64_t place = 1; low >= 0 && place < places; place *= 2) {
     const auto tried = search.at(place);
     if (!tried) return search.take();
-    if (!search.can_fit(*tried)) {
+    if (!tried->can_fit) {
       high = place;
       break;
     }
@@ -82,7 +77,7 @@ Result<Found> find_largest(std::int64_t first, std::int64_t step, std::int64_t l
     const std::int64_t middle = low + (high - low) / 2;
     const auto tried = search.at(middle);
     if (!tried) return search.take();
-    (search.can_fit(*tried) ? low : high) = middle;
+    (tried->can_fit ? low : high) = middle;
   }
   for (std::int64_t place = low; place >= 0; --place) {
     const auto tried = search.at(place);

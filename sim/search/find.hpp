@@ -16,9 +16,10 @@ namespace mfsdp {
 
 /// A candidate that was looked at.
 struct Tried {
-  std::int64_t value = 0;           ///< micro-batch, sequence length or GPUs; else its position
+  std::int64_t value = 0;           ///< micro-batch, sequence length or GPUs
   std::optional<Error> impossible;  ///< why there is no such configuration
   std::optional<Footprint> memory;  ///< where it is possible
+  bool can_fit = false;             ///< its lower bound does
   bool fits = false;
 };
 

@@ -15,6 +15,7 @@
 #include "core/cli/output.hpp"
 #include "core/cli/text_style.hpp"
 #include "core/plan/result_json.hpp"
+#include "sim/tool/asker.hpp"
 #include "sim/tool/sweep_run.hpp"
 #include "sim/tool/sweep_table.hpp"
 #include "sim/tool/training.hpp"
@@ -85,10 +86,7 @@ std::vector<std::size_t> ranked(const std::vector<SweepRow>& rows, const SimOpti
 }
 
 std::string described(const Sweep& sweep, const SweepRow& row) {
-  std::string text;
-  for (std::size_t a = 0; a < sweep.axes.size(); ++a)
-    text += fmt::format("{}{} {}", a == 0 ? "" : " ", sweep.axes[a].flag, row.values[a]);
-  return text.empty() ? "the one configuration" : text;
+  return sweep.axes.empty() ? "the one configuration" : sweep.text(row.values);
 }
 
 std::string scored(const RunResult& run, const SimOptions& options) {
@@ -216,7 +214,7 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
                   {"allocated_bytes", run.memory.allocated.value},
                   {"tokens_per_second_per_gpu", run.time.tokens_per_second_per_gpu}};
     for (std::size_t a = 0; a < sweep.axes.size(); ++a)
-      point[sweep.axes[a].flag.substr(2)] = rows[place].values[a];
+      point[sweep.axes[a].name()] = rows[place].values[a];
     front.push_back(std::move(point));
   }
   object["pareto"] = std::move(front);
@@ -279,8 +277,8 @@ ExitCode interrupted(const std::vector<SweepRow>& rows, const SimOptions& option
   return ExitCode::interrupted;
 }
 
-}  // namespace
-
+/// The sweep with what the command line leaves open. Partial recomputation is that of the first
+/// model.
 Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& asker) {
   MFSDP_LET(shape, asker.shape(options));
   std::vector<std::string> more;
@@ -305,6 +303,8 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
   }
   return wide;
 }
+
+}  // namespace
 
 Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const Session& session) {
   Asker asker(session);

@@ -149,10 +149,7 @@ std::string tried_table(const Finding& finding, Find what) {
 }
 
 std::string labelled(const Sweep& sweep, const Finding& finding) {
-  std::string text;
-  for (std::size_t a = 0; a < sweep.axes.size(); ++a)
-    text += fmt::format("{}{} {}", a == 0 ? "" : " ", sweep.axes[a].flag, finding.values[a]);
-  return text.empty() ? "" : text + ": ";
+  return sweep.axes.empty() ? "" : sweep.text(finding.values) + ": ";
 }
 
 std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions& options,
@@ -171,7 +168,7 @@ std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions
 Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& options) {
   Json object = {{"schema", "mfsdp.find/1"}, {"find", std::string(to_string(*options.find))}};
   for (std::size_t a = 0; a < sweep.axes.size(); ++a)
-    object["axes"][sweep.axes[a].flag.substr(2)] = finding.values[a];
+    object["axes"][sweep.axes[a].name()] = finding.values[a];
   object["value"] = finding.found.value ? Json(*finding.found.value) : Json(nullptr);
   Json tried = Json::array();
   for (const Tried& one : finding.found.tried) {

@@ -1,7 +1,6 @@
 // Comma lists: every combination predicted on all cores, a row each.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>

@@ -16,9 +16,6 @@ namespace {
 
 constexpr double kSecondsPerDay = 86400;
 
-/// "--seq-len" -> "seq-len"
-std::string title_of(const SweepAxis& axis) { return axis.flag.substr(2); }
-
 bool has_training(const std::vector<SweepRow>& rows) {
   return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->training; });
 }
@@ -107,7 +104,7 @@ std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
 Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
                  std::span<const std::size_t> places) {
   Table table;
-  for (const SweepAxis& axis : sweep.axes) table.columns.push_back({title_of(axis)});
+  for (const SweepAxis& axis : sweep.axes) table.columns.push_back({axis.name()});
   for (const char* title : {"fits", "GiB", "free GiB", "step", "exposed", "tokens/s/GPU", "MFU"})
     table.columns.push_back(
         {title, std::string_view(title) == "fits" ? Align::left : Align::right});
