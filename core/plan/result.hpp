@@ -45,12 +45,12 @@ struct PlanSummary {
 struct MemorySummary {
   Bytes capacity;
   Bytes allocated;  ///< pool heights + runtime; decides `fits`
-  Bytes peak;       ///< largest sum of live bytes + runtime
+  Bytes peak;       ///< most live bytes (core/plan/peak_memory.hpp) + runtime
   std::string peak_op;
   bool fits = false;
   Bytes reserve;   ///< to be kept free; not stored
   Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
-  std::array<Bytes, Names<Category>::values.size()> categories{};  ///< at the peak; sum to `peak`
+  std::array<Bytes, Names<Category>::values.size()> categories{};  ///< of the peak; sum to it
   std::string runtime_source;  ///< where the figure for `runtime` comes from
 };
 
