@@ -72,10 +72,10 @@ struct Update {
 };
 
 template <class G, class W>
-Result<void> update_slice(OperandReader& in, const KernelCall& call, const KernelSettings& settings,
-                          const Update& u, W* weights) {
+Result<void> update_slice(OperandReader& in, const KernelCall& call,
+                          const OptimizerSettings& optimizer, const Update& u, W* weights) {
   const auto* gradients = in.take<const G>("grad", {u.elements});
-  const auto decay = static_cast<float>(settings.weight_decay);
+  const auto decay = static_cast<float>(optimizer.weight_decay);
   if (call.kernel->kind == KernelKind::sgd) {
     MFSDP_TRY(in.result());
     for_each_run(*u.group, u.begin, u.elements, [&](auto first, auto count, bool decays) {
@@ -88,9 +88,9 @@ Result<void> update_slice(OperandReader& in, const KernelCall& call, const Kerne
   MFSDP_TRY(in.result());
   const AdamW<float> adam{.learning_rate = u.step.learning_rate,
                           .weight_decay = decay,
-                          .beta1 = static_cast<float>(settings.beta1),
-                          .beta2 = static_cast<float>(settings.beta2),
-                          .epsilon = static_cast<float>(settings.epsilon),
+                          .beta1 = static_cast<float>(optimizer.beta1),
+                          .beta2 = static_cast<float>(optimizer.beta2),
+                          .epsilon = static_cast<float>(optimizer.epsilon),
                           .bias_correction1 = u.step.bias_correction1,
                           .bias_correction2 = u.step.bias_correction2,
                           .scale = u.scale};
@@ -138,10 +138,10 @@ Result<void> run_update(const KernelCall& call, const KernelSettings& settings) 
   return with_type_of(call, "grad", [&]<class G>(TypeTag<G>) {
     return with_type_of(call, updated, [&]<class W>(TypeTag<W>) -> Result<void> {
       auto* weights = in.take<W>(updated, {u.elements});
-      if (!has_main) return update_slice<G>(in, call, settings, u, weights);
+      if (!has_main) return update_slice<G>(in, call, settings.optimizer, u, weights);
       return with_type_of(call, "weight", [&]<class C>(TypeTag<C>) -> Result<void> {
         auto* compute = in.take<C>("weight", {u.elements});
-        MFSDP_TRY((update_slice<G>(in, call, settings, u, weights)));
+        MFSDP_TRY((update_slice<G>(in, call, settings.optimizer, u, weights)));
         accumulate(u.elements, weights, false, compute);
         return {};
       });

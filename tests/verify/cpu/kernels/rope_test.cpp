@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "tests/verify/cpu/kernels/gradients.hpp"
-#include "verify/cpu/kernels/rope_table.hpp"
+#include "core/runtime/rope_table.hpp"
 
 namespace mfsdp::kernels {
 namespace {
