@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "core/runtime/scalar.hpp"
 #include "core/runtime/step_report.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
 

@@ -6,8 +6,8 @@
 #include <complex>
 #include <numbers>
 
-#include "tests/verify/cpu/kernels/gradients.hpp"
 #include "core/runtime/rope_table.hpp"
+#include "tests/verify/cpu/kernels/gradients.hpp"
 
 namespace mfsdp::kernels {
 namespace {

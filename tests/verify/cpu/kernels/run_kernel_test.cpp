@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/verify/cpu/kernels/gradients.hpp"
 #include "verify/cpu/kernels/sums.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp {
 namespace {
