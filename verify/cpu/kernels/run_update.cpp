@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/shard/groups.hpp"
 #include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/operand_reader.hpp"
 #include "verify/cpu/kernels/optimizer.hpp"
@@ -20,23 +21,6 @@ const Group* group_of(const Program& program, const Operand& gradient) {
     return candidate.requires_grad && candidate.unit == *buffer->unit;
   });
   return group == program.groups.end() ? nullptr : &*group;
-}
-
-/// The first element of the group that this rank updates.
-std::int64_t slice_begin(const Group& group, const PlanConfig& config, std::int64_t rank) {
-  const Mesh& mesh = config.mesh;
-  const auto is_cut = [](Strategy strategy, std::int64_t axis_size) {
-    return placements_of(strategy, axis_size).optimizer == Placement::shard;
-  };
-  std::int64_t begin = 0;
-  std::int64_t elements = group.elements;
-  if (is_cut(config.strategy, mesh.dp_shard)) {
-    elements /= mesh.dp_shard;
-    begin += rank % mesh.dp_shard * elements;
-  }
-  if (is_cut(config.outer_strategy, mesh.dp_outer))
-    begin += rank / mesh.dp_shard * (elements / mesh.dp_outer);
-  return begin;
 }
 
 /// Calls update(first, count, decays) for the runs of a slice that decay or do not. Padding does
@@ -68,7 +52,8 @@ struct Update {
   std::int64_t begin = 0;  ///< of the slice in the group
   std::int64_t elements = 0;
   StepBlock step = {};
-  float scale = 1;  ///< 1/T times the clip factor
+  float scale = 1;     ///< 1/T times the clip factor
+  bool skips = false;  ///< the norm is infinite or NaN
 };
 
 template <class G, class W>
@@ -111,13 +96,17 @@ Result<Update> take_update(OperandReader& in, const KernelCall& call, const Prog
   MFSDP_TRY(in.result());
   std::memcpy(&u.step, block, sizeof u.step);
   u.scale = read_report<LossReport>(loss).inverse_tokens;
-  if (norm != nullptr) u.scale *= read_report<NormReport>(norm).clip_factor;
+  if (norm != nullptr) {
+    const auto report = read_report<NormReport>(norm);
+    u.scale *= report.clip_factor;
+    u.skips = report.non_finite != 0;
+  }
   const auto grad = static_cast<std::size_t>(in.find("grad") - call.operands.data());
   u.group = group_of(program, call.kernel->operands[grad]);
   if (u.group == nullptr) {
     in.complain("grad", "expected a buffer of a unit with gradients");
   } else {
-    u.begin = slice_begin(*u.group, program.config, call.rank);
+    u.begin = resident_intervals(*u.group, program.config, call.rank).update.begin;
     if (u.begin + u.elements > u.group->elements)
       in.complain("grad", fmt::format("expected a slice of the group's {} elements, got [{}, {})",
                                       u.group->elements, u.begin, u.begin + u.elements));
@@ -129,10 +118,11 @@ Result<Update> take_update(OperandReader& in, const KernelCall& call, const Prog
 }  // namespace
 
 /// The main weights are updated, then rounded into the compute weights. Without main weights the
-/// compute weights are the ones that are updated.
+/// compute weights are the ones that are updated. Gradients without a finite norm change nothing.
 Result<void> run_update(const KernelCall& call, const KernelSettings& settings) {
   OperandReader in(call);
   MFSDP_LET(u, take_update(in, call, *settings.program));
+  if (u.skips) return {};
   const bool has_main = in.find("main_weight") != nullptr;
   const std::string_view updated = has_main ? "main_weight" : "weight";
   return with_type_of(call, "grad", [&]<class G>(TypeTag<G>) {
