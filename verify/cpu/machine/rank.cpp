@@ -6,6 +6,9 @@
 #include <cstring>
 #include <new>
 
+#include "verify/cpu/machine/announce.hpp"
+#include "verify/cpu/machine/view_runs.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -15,13 +18,6 @@ std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(va
 
 std::int64_t bytes_of(const OperandView& view) {
   return mfsdp::bytes_of(product_of(view.shape), view.dtype).value;
-}
-
-bool is_contiguous(const OperandView& view) {
-  std::int64_t stride = 1;
-  for (std::size_t dim = view.shape.size(); dim-- > 0; stride *= view.shape[dim])
-    if (view.shape[dim] != 1 && view.strides[dim] != stride) return false;
-  return true;
 }
 
 Result<void> copy(const OperandView& from, const OperandView& to) {
@@ -91,6 +87,8 @@ Result<void> CpuRank::push(std::size_t stream, Item item) {
     share_.run.count_issued();
   }
   Stream& to = *streams_[stream];
+  announce_before(&to.queue);
+  const Unannounced queueing;
   {
     const std::scoped_lock lock(to.gate.mutex);
     to.queue.push_back(item);
@@ -126,8 +124,12 @@ Result<void> CpuRank::synchronise() {
   for (std::size_t s = 0; s < streams_.size(); ++s)
     MFSDP_TRY(push(s, {.op = nullptr, .step = 0, .number = drains_}));
   for (const auto& stream : streams_) {
-    std::unique_lock lock(stream->gate.mutex);
-    stream->gate.changed.wait(lock, [&] { return stream->drained == drains_; });
+    {
+      const Unannounced draining;
+      std::unique_lock lock(stream->gate.mutex);
+      stream->gate.changed.wait(lock, [&] { return stream->drained == drains_; });
+    }
+    announce_after(&stream->drained);
   }
   const std::scoped_lock no_report(share_.reporting);
   return share_.run.outcome();
@@ -144,18 +146,19 @@ std::vector<OpTiming> CpuRank::take_timings() {
 
 // ---- the streams' side -----------------------------------------------------------------------
 
-/// Takes what was issued, all at once: the host's lock orders a stream's work behind the host's as
-/// seldom as can be.
+/// Takes what was issued, all at once.
 void CpuRank::serve(Stream& stream) {
   std::vector<Item> taken;
   while (true) {
     taken.clear();
     {
+      const Unannounced queueing;
       std::unique_lock lock(stream.gate.mutex);
       stream.gate.changed.wait(lock, [&] { return stream.closed || !stream.queue.empty(); });
       if (stream.queue.empty()) return;
       std::swap(taken, stream.queue);
     }
+    announce_after(&stream.queue);
     for (const Item& item : taken) run_item(stream, item);
   }
 }
@@ -168,6 +171,8 @@ void CpuRank::set_current(Stream& stream, const Item& item) {
 /// After a failure only drains are served.
 void CpuRank::run_item(Stream& stream, const Item& item) {
   if (item.op == nullptr) {
+    announce_before(&stream.drained);
+    const Unannounced draining;
     {
       const std::scoped_lock lock(stream.gate.mutex);
       stream.drained = item.number;
@@ -202,6 +207,7 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
 
 Result<void> CpuRank::run_body(const Item& item) try {
   const BoundOp& op = *item.op;
+  announce_ranges(op);
   switch (op.op->kind()) {
     case OpKind::kernel:
       return share_.settings.kernel({.kernel = &std::get<Kernel>(op.op->body),
@@ -213,6 +219,8 @@ Result<void> CpuRank::run_body(const Item& item) try {
     case OpKind::copy: return copy(op.operands[0], op.operands[1]);
     case OpKind::record: {
       Event& event = *events_[op.event];
+      announce_before(&event);
+      const Unannounced recording;
       const std::scoped_lock lock(event.gate.mutex);
       event.recorded = item.number;
       event.gate.changed.notify_all();
@@ -236,8 +244,12 @@ Result<void> CpuRank::run_body(const Item& item) try {
 
 void CpuRank::await_event(std::size_t event, std::int64_t number) {
   Event& awaited = *events_[event];
-  std::unique_lock lock(awaited.gate.mutex);
-  share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
+  {
+    const Unannounced waiting;
+    std::unique_lock lock(awaited.gate.mutex);
+    share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
+  }
+  announce_after(&awaited);
 }
 
 void CpuRank::stop_here(Stream& stream) {
