@@ -87,8 +87,6 @@ Result<void> CpuRank::push(std::size_t stream, Item item) {
     share_.run.count_issued();
   }
   Stream& to = *streams_[stream];
-  announce_before(&to.queue);
-  const Unannounced queueing;
   {
     const std::scoped_lock lock(to.gate.mutex);
     to.queue.push_back(item);
@@ -124,12 +122,8 @@ Result<void> CpuRank::synchronise() {
   for (std::size_t s = 0; s < streams_.size(); ++s)
     MFSDP_TRY(push(s, {.op = nullptr, .step = 0, .number = drains_}));
   for (const auto& stream : streams_) {
-    {
-      const Unannounced draining;
-      std::unique_lock lock(stream->gate.mutex);
-      stream->gate.changed.wait(lock, [&] { return stream->drained == drains_; });
-    }
-    announce_after(&stream->drained);
+    std::unique_lock lock(stream->gate.mutex);
+    stream->gate.changed.wait(lock, [&] { return stream->drained == drains_; });
   }
   const std::scoped_lock no_report(share_.reporting);
   return share_.run.outcome();
@@ -146,19 +140,18 @@ std::vector<OpTiming> CpuRank::take_timings() {
 
 // ---- the streams' side -----------------------------------------------------------------------
 
-/// Takes what was issued, all at once.
+/// Takes what was issued, all at once: the host's lock orders a stream's work behind the host's as
+/// seldom as can be.
 void CpuRank::serve(Stream& stream) {
   std::vector<Item> taken;
   while (true) {
     taken.clear();
     {
-      const Unannounced queueing;
       std::unique_lock lock(stream.gate.mutex);
       stream.gate.changed.wait(lock, [&] { return stream.closed || !stream.queue.empty(); });
       if (stream.queue.empty()) return;
       std::swap(taken, stream.queue);
     }
-    announce_after(&stream.queue);
     for (const Item& item : taken) run_item(stream, item);
   }
 }
@@ -171,8 +164,6 @@ void CpuRank::set_current(Stream& stream, const Item& item) {
 /// After a failure only drains are served.
 void CpuRank::run_item(Stream& stream, const Item& item) {
   if (item.op == nullptr) {
-    announce_before(&stream.drained);
-    const Unannounced draining;
     {
       const std::scoped_lock lock(stream.gate.mutex);
       stream.drained = item.number;
@@ -193,9 +184,13 @@ void CpuRank::run_item(Stream& stream, const Item& item) {
 
 Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
   stream.chaos.delay();
-  const auto& stop = share_.settings.faults.stop;
-  if (stop && stop->rank == rank_ && stop->op == item.op->op->id) stop_here(stream);
-  if (!share_.settings.timings || !is_work(item.op->op->kind())) return run_body(item);
+  const auto& fault = share_.settings.faults.fault;
+  if (fault && fault->rank == rank_ && fault->op == item.op->op->id && fault->step == item.step)
+    return run_faulty(stream, item, fault->kind);
+  if (share_.settings.timed_steps == 0 || !is_work(item.op->op->kind())) return run_body(item);
+  const std::int64_t oldest = item.step - share_.settings.timed_steps + 1;
+  if (!stream.timings.empty() && stream.timings.front().step < oldest)
+    std::erase_if(stream.timings, [&](const OpTiming& timing) { return timing.step < oldest; });
   const auto now = [&] {
     return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
   };
@@ -219,8 +214,6 @@ Result<void> CpuRank::run_body(const Item& item) try {
     case OpKind::copy: return copy(op.operands[0], op.operands[1]);
     case OpKind::record: {
       Event& event = *events_[op.event];
-      announce_before(&event);
-      const Unannounced recording;
       const std::scoped_lock lock(event.gate.mutex);
       event.recorded = item.number;
       event.gate.changed.notify_all();
@@ -242,14 +235,25 @@ Result<void> CpuRank::run_body(const Item& item) try {
   return fail("", "something that is no std::exception was thrown");
 }
 
+Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind) {
+  if (kind == InjectedFault::Kind::stop) {
+    stop_here(stream);
+    return {};
+  }
+  if (kind == InjectedFault::Kind::fail || item.op->op->kind() != OpKind::collective)
+    return fail("", "fails, as it was told to");
+  Op op = *item.op->op;
+  --std::get<Collective>(op.body).count;
+  BoundOp bound = *item.op;
+  bound.op = &op;
+  return share_.meetings.of[bound.communicator][unsigned_of(rank_)]->join(rank_, item.number,
+                                                                          bound);
+}
+
 void CpuRank::await_event(std::size_t event, std::int64_t number) {
   Event& awaited = *events_[event];
-  {
-    const Unannounced waiting;
-    std::unique_lock lock(awaited.gate.mutex);
-    share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
-  }
-  announce_after(&awaited);
+  std::unique_lock lock(awaited.gate.mutex);
+  share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
 }
 
 void CpuRank::stop_here(Stream& stream) {
@@ -259,9 +263,10 @@ void CpuRank::stop_here(Stream& stream) {
 
 // ---- what it says of itself ------------------------------------------------------------------
 
+/// Steps count from 1 where people read them.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
   return fmt::format("rank {}, {} ({}), step {}", rank_, op.op->name,
-                     to_string(share_.program.streams[op.stream].role), step);
+                     to_string(share_.program.streams[op.stream].role), step + 1);
 }
 
 std::vector<Stall> CpuRank::stalls() {
