@@ -48,6 +48,7 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   if (options.dry_run) return dry_run(options, session);
   std::signal(SIGINT, interrupt);
   std::signal(SIGTERM, interrupt);
+  std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
   return train_run(options, session);
 }
 

@@ -12,7 +12,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kLeastPatience = 8;          ///< seconds
+constexpr std::int64_t kLeastPatience = 6;          ///< seconds
 constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< a second, of a core that others use too
 constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
 

@@ -55,10 +55,11 @@ RunRecord::RunRecord(const ExecOptions& options, const Session& session, RunResu
 Result<void> RunRecord::begin() { return store_.begin(head_); }
 
 /// Progress is wiped first, so that the line does not end up beside it.
-void RunRecord::say(const std::string& line) {
+Result<void> RunRecord::say(const std::string& line) {
   wipe_progress(session_.err);
   session_.err << std::flush;
-  session_.out << line << std::flush;
+  if (session_.out << line << std::flush) return {};
+  return fail("standard output", "cannot be written", Fault::environment);
 }
 
 bool RunRecord::is_logged(std::int64_t step) const {
@@ -88,23 +89,24 @@ Result<void> RunRecord::step(const StepReport& report) {
   all_.steps.push_back(result);
   pending_.steps.push_back(result);
   if (is_logged(report.step)) {
-    if (options_.common.output == OutputFormat::text) say(line_of(report));
+    if (options_.common.output == OutputFormat::text) MFSDP_TRY(say(line_of(report)));
     if (options_.common.output == OutputFormat::jsonl) {
       const Rates rates = rates_of(head_.config, report.duration);
-      say(json_line({{"event", "step"},
-                     {"step", report.step},
-                     {"loss", finite(report.loss)},
-                     {"grad_norm", finite(report.grad_norm)},
-                     {"memory_bytes", allocated_().value},
-                     {"tokens_per_second_per_gpu", rates.tokens_per_second},
-                     {"tflops_per_gpu", rates.tflops},
-                     {"mfu", peak_tflops_ ? Json(rates.tflops / *peak_tflops_) : Json(nullptr)},
-                     {"learning_rate", report.learning_rate},
-                     {"clip_factor", finite(report.clip_factor)},
-                     {"tokens", report.tokens},
-                     {"seen_tokens", report.seen_tokens},
-                     {"non_finite", report.non_finite},
-                     {"step_ns", report.duration.value}}));
+      MFSDP_TRY(
+          say(json_line({{"event", "step"},
+                         {"step", report.step},
+                         {"loss", finite(report.loss)},
+                         {"grad_norm", finite(report.grad_norm)},
+                         {"memory_bytes", allocated_().value},
+                         {"tokens_per_second_per_gpu", rates.tokens_per_second},
+                         {"tflops_per_gpu", rates.tflops},
+                         {"mfu", peak_tflops_ ? Json(rates.tflops / *peak_tflops_) : Json(nullptr)},
+                         {"learning_rate", report.learning_rate},
+                         {"clip_factor", finite(report.clip_factor)},
+                         {"tokens", report.tokens},
+                         {"seen_tokens", report.seen_tokens},
+                         {"non_finite", report.non_finite},
+                         {"step_ns", report.duration.value}})));
     }
   }
   progress_.at(report.step);
@@ -118,32 +120,32 @@ Result<void> RunRecord::evaluation(const EvalReport& report) {
   all_.evaluations.push_back(result);
   pending_.evaluations.push_back(result);
   if (options_.common.output == OutputFormat::text)
-    say(fmt::format("evaluation after step {}: loss {} over {} tokens in {}\n", report.after_step,
-                    number(report.loss, 5), format_count(report.tokens),
-                    format_duration(report.duration)));
+    MFSDP_TRY(say(fmt::format("evaluation after step {}: loss {} over {} tokens in {}\n",
+                              report.after_step, number(report.loss, 5),
+                              format_count(report.tokens), format_duration(report.duration))));
   if (options_.common.output == OutputFormat::jsonl)
-    say(json_line({{"event", "evaluation"},
-                   {"step", report.after_step},
-                   {"loss", finite(report.loss)},
-                   {"tokens", report.tokens},
-                   {"duration_ns", report.duration.value}}));
+    MFSDP_TRY(say(json_line({{"event", "evaluation"},
+                             {"step", report.after_step},
+                             {"loss", finite(report.loss)},
+                             {"tokens", report.tokens},
+                             {"duration_ns", report.duration.value}})));
   return {};
 }
 
 Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> norms) {
   if (options_.common.output == OutputFormat::text)
     for (const ParameterNorm& norm : norms)
-      say(fmt::format("  {:<48} weight {:>12}  gradient {:>12}\n", norm.name,
-                      fmt::format("{:.5g}", norm.weight),
-                      norm.gradient ? fmt::format("{:.5g}", *norm.gradient) : "frozen"));
+      MFSDP_TRY(say(fmt::format("  {:<48} weight {:>12}  gradient {:>12}\n", norm.name,
+                                fmt::format("{:.5g}", norm.weight),
+                                norm.gradient ? fmt::format("{:.5g}", *norm.gradient) : "frozen")));
   if (options_.common.output == OutputFormat::jsonl) {
     Json parameters = Json::array();
     for (const ParameterNorm& norm : norms)
       parameters.push_back({{"name", norm.name},
                             {"weight_norm", finite(norm.weight)},
                             {"grad_norm", norm.gradient ? finite(*norm.gradient) : Json(nullptr)}});
-    say(json_line(
-        {{"event", "parameter_norms"}, {"step", step}, {"parameters", std::move(parameters)}}));
+    MFSDP_TRY(say(json_line(
+        {{"event", "parameter_norms"}, {"step", step}, {"parameters", std::move(parameters)}})));
   }
   return {};
 }

@@ -41,7 +41,7 @@ class RunRecord final : public TrainSink {
 
  private:
   [[nodiscard]] Result<void> flush();
-  void say(const std::string& line);
+  [[nodiscard]] Result<void> say(const std::string& line);
   [[nodiscard]] bool is_logged(std::int64_t step) const;
   [[nodiscard]] std::string line_of(const StepReport& report) const;
 

@@ -87,9 +87,9 @@ RunResult head_of(const RunResult& predicted) {
 std::string title(const RunResult& run, const Data& data) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
-      "{}, {} parameters, on {} ranks of the CPU, {}\nsequence {}, micro-batch {}, {} "
-      "microbatches: {} "
-      "tokens a step\ndata: {}\n",
+      "{}, {} parameters, on {} ranks of the CPU, {}\nsequence {}, micro-batch {}, microbatches "
+      "{}: "
+      "{} tokens a step\ndata: {}\n",
       run.model_name, format_parameters(run.parameters), config.mesh.world_size(),
       to_string(config.strategy), config.seq_len, config.micro_batch, config.microbatches,
       format_count(config.tokens_per_step() * config.mesh.world_size()), data.train->describe());
