@@ -38,7 +38,7 @@ std::optional<std::string> race_without(Program program, OpId wait) {
   return test::find_race(program, program.plans.front());
 }
 
-/// The hash kernel needs none of the 32 MiB, and telling of them at each GEMM would take long.
+/// The hash kernel needs none of the 32 MiB, which take ThreadSanitizer long.
 void shrink_gemm_workspace(Program& program) {
   constexpr std::int64_t kKept = 4096;
   const auto workspace = std::find_if(program.buffers.begin(), program.buffers.end(),
