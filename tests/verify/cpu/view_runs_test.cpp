@@ -18,8 +18,11 @@ using ::testing::Pair;
 std::vector<std::pair<std::ptrdiff_t, std::size_t>> runs(const std::vector<std::int64_t>& shape,
                                                          const std::vector<std::int64_t>& strides) {
   std::array<std::byte, 4> memory{};
-  const OperandView view{
-      .data = memory.data(), .dtype = DType::fp32, .shape = shape, .strides = strides};
+  OperandView view;
+  view.data = memory.data();
+  view.dtype = DType::fp32;
+  view.shape = shape;
+  view.strides = strides;
   std::vector<std::pair<std::ptrdiff_t, std::size_t>> list;
   for_each_run(view, [&](const std::byte* first, std::size_t bytes) {
     list.emplace_back(first - memory.data(), bytes);
