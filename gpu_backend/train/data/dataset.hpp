@@ -1,4 +1,5 @@
-// What a training run reads: samples of tokens with labels, from text, token files or chosen at random.
+// What a training run reads: samples of tokens with labels, from text, token files or chosen at
+// random.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@ class Dataset {
   /// Samples in one epoch, >= 1.
   [[nodiscard]] virtual std::int64_t samples() const = 0;
 
-  /// Fills sample `index` (in [0, samples())): tokens [seq_len] and labels [seq_len], the label of a
-  /// token being the token after it, or kIgnoreIndex.
-  /// Errors: a token outside the vocabulary (file, place), a file that changed.
+  /// Fills sample `index` (in [0, samples())): tokens [seq_len] and labels [seq_len], the label of
+  /// a token being the token after it, or kIgnoreIndex. Errors: a token outside the vocabulary
+  /// (file, place), a file that changed.
   [[nodiscard]] virtual Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
                                           std::span<std::int32_t> labels) const = 0;
 
@@ -51,10 +52,10 @@ struct DatasetSettings {
                                                          const DatasetSettings& settings);
 
 /// Which sample comes when: sample number n of the run (n = step * global batch + place in the
-/// batch) is sample shuffled_sample(seed, n, samples) of the dataset. Each epoch is a permutation of
-/// all samples drawn from the seed, a pure function of (seed, epoch, place): no state but n, so any
-/// world size and strategy reads the same global batches, ranks never share a sample, and n is all
-/// that a checkpoint must keep.
+/// batch) is sample shuffled_sample(seed, n, samples) of the dataset. Each epoch is a permutation
+/// of all samples drawn from the seed, a pure function of (seed, epoch, place): no state but n, so
+/// any world size and strategy reads the same global batches, ranks never share a sample, and n is
+/// all that a checkpoint must keep.
 [[nodiscard]] std::int64_t shuffled_sample(std::uint64_t seed, std::int64_t n,
                                            std::int64_t samples);
 
