@@ -150,6 +150,29 @@ TEST(Trainer, AnEvaluationIsOfTheSameSamplesAtEveryWorldSize) {
   EXPECT_NEAR(four.loss, one.loss, 1e-5);
 }
 
+/// All that the trainer leaves to the plan is written before it is read, whenever streams run.
+TEST(Trainer, PoisonAndChaosChangeNoBit) {
+  const Counting data;
+  Counting held_out;
+  held_out.size = 3;
+  for (PlanConfig config : all_strategies()) {
+    config.microbatches = 2;
+    const auto evaluate = [&](TrainInputs& inputs) {
+      inputs.eval_data = &held_out;
+      inputs.settings.eval_every = 2;
+    };
+    const Told plain = train(config, 3, data, {.inputs = evaluate});
+    const Told told = train(config, 3, data, {.inputs = evaluate, .machine = [](auto& settings) {
+                                                settings.poison = true;
+                                                settings.chaos = 5;
+                                              }});
+    ASSERT_TRUE(told.end) << told.end.error().message();
+    EXPECT_EQ(told.losses(), plain.losses()) << name_of(config);
+    EXPECT_EQ(told.evaluations.at(0).loss, plain.evaluations.at(0).loss) << name_of(config);
+    EXPECT_EQ(told.weights, plain.weights) << name_of(config);
+  }
+}
+
 TEST(Trainer, TheStopPointEndsAllRanksAfterOneStep) {
   const Counting data;
   std::atomic<int> asked = 0;
