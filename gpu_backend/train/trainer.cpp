@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 
@@ -35,10 +36,11 @@ bool is_due(std::int64_t every, std::int64_t steps_done) {
 Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs,
                  TrainSink* sink)
     : program_(program), rank_(rank), inputs_(inputs), sink_(sink) {
+  TrainSettings& settings = inputs_.settings;
+  assert(inputs_.gather != nullptr || (settings.log_param_norms == 0 && !settings.check_nan));
   if (inputs_.eval_data == nullptr) return;
-  std::int64_t& samples = inputs_.settings.eval_samples;
   const std::int64_t all = inputs_.eval_data->samples();
-  samples = samples == 0 ? all : std::min(samples, all);
+  settings.eval_samples = settings.eval_samples == 0 ? all : std::min(settings.eval_samples, all);
 }
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend& backend,
@@ -79,7 +81,11 @@ Result<void> Trainer::prepare(Backend& backend) {
 Result<void> Trainer::host_work(const BoundOp& op) {
   const auto& copy = std::get<Copy>(op.op->body);
   if (copy.input.buffer == tokens_) return fill_tokens(op.operands[0]);
-  if (copy.output.buffer == report_) return take_report();
+  if (copy.output.buffer == report_) {
+    MFSDP_TRY(take_report());
+    await_report();
+    return {};
+  }
   if (copy.input.buffer != step_block_) return {};
   const TrainSettings& settings = inputs_.settings;
   const double rate = learning_rate_at(settings.learning_rate, step_, settings.steps);
@@ -108,13 +114,23 @@ Result<void> Trainer::settle() {
   return take_report();
 }
 
+float* Trainer::report_values() const {
+  return reinterpret_cast<float*>(interpreter_->buffer_bytes(report_).data());
+}
+
+/// Marks the report as one that has not come, until the next copy overwrites it.
+void Trainer::await_report() const { write_report(LossReport{.absent = 1}, report_values()); }
+
+bool Trainer::report_has_come() const {
+  return read_report<LossReport>(report_values()).absent == 0;
+}
+
 /// The report that the last copy to the host brought, once.
 Result<void> Trainer::take_report() {
   const Pending pending = std::exchange(pending_, Pending::none);
   if (pending == Pending::step) return report_step();
   if (pending == Pending::evaluation) {
-    const auto* values = reinterpret_cast<const float*>(interpreter_->buffer_bytes(report_).data());
-    const auto loss = read_report<LossReport>(values);
+    const auto loss = read_report<LossReport>(report_values());
     eval_loss_ += static_cast<double>(loss.mean_loss) * static_cast<double>(loss.tokens);
     eval_tokens_ += std::llround(loss.tokens);
   }
@@ -122,9 +138,8 @@ Result<void> Trainer::take_report() {
 }
 
 Result<void> Trainer::report_step() {
-  const auto* values = reinterpret_cast<const float*>(interpreter_->buffer_bytes(report_).data());
-  const auto loss = read_report<LossReport>(values);
-  const auto norm = read_report<NormReport>(values + 4);
+  const auto loss = read_report<LossReport>(report_values());
+  const auto norm = read_report<NormReport>(report_values() + 4);
   inverse_tokens_ = loss.inverse_tokens;
   if (sink_ == nullptr) return {};
   const PlanConfig& config = program_.config;
@@ -212,7 +227,7 @@ Result<void> Trainer::evaluate() {
   evaluates_ = false;
   const Nanos duration = lap();
   if (sink_ == nullptr) return {};
-  const double tokens = static_cast<double>(eval_tokens_);
+  const auto tokens = static_cast<double>(eval_tokens_);
   return sink_->evaluation({.after_step = step_ + 1,
                             .loss = eval_tokens_ == 0 ? 0 : eval_loss_ / tokens,
                             .tokens = eval_tokens_,
@@ -220,8 +235,17 @@ Result<void> Trainer::evaluate() {
 }
 
 Result<void> Trainer::run() {
-  const TrainSettings& settings = inputs_.settings;
   since_ = Clock::now();
+  auto outcome = run_steps();
+  if (outcome || pending_ != Pending::step) return outcome;
+  // The run failed in a step behind one whose report may have come, but had not been taken.
+  static_cast<void>(interpreter_->finish());
+  if (report_has_come()) static_cast<void>(take_report());
+  return outcome;
+}
+
+Result<void> Trainer::run_steps() {
+  const TrainSettings& settings = inputs_.settings;
   for (; step_ < settings.steps; ++step_) {
     if (inputs_.stop != nullptr) {
       MFSDP_LET(runs, inputs_.stop->runs(step_));

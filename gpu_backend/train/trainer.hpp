@@ -100,9 +100,9 @@ class Trainer {
                                                                const TrainInputs& inputs,
                                                                TrainSink* sink);
 
-  /// Runs all steps, or those before the stop point; every report has been delivered then.
-  /// Errors: those of the backend, the datasets and the sink; what check_nan finds, as
-  /// Fault::environment, from the rank that holds it.
+  /// Runs all steps, or those before the stop point; the reports of all that ended have been
+  /// delivered then, whether the run succeeds or fails. Errors: those of the backend, the datasets
+  /// and the sink; what check_nan finds, as Fault::environment, from the rank that holds it.
   [[nodiscard]] Result<void> run();
 
   /// Steps done by run(): less than the settings' where the stop point ended it.
@@ -115,11 +115,15 @@ class Trainer {
   Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs, TrainSink* sink);
 
   [[nodiscard]] Result<void> prepare(Backend& backend);
+  [[nodiscard]] Result<void> run_steps();
   [[nodiscard]] Result<void> host_work(const BoundOp& op);
   [[nodiscard]] Result<void> fill_tokens(const OperandView& tokens);
   [[nodiscard]] Result<void> settle();
   [[nodiscard]] Result<void> take_report();
   [[nodiscard]] Result<void> report_step();
+  [[nodiscard]] float* report_values() const;
+  void await_report() const;
+  [[nodiscard]] bool report_has_come() const;
   [[nodiscard]] Result<void> look_inside();
   [[nodiscard]] Result<void> report_norms();
   [[nodiscard]] Result<void> refuse_non_finite();
