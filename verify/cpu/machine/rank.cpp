@@ -6,6 +6,9 @@
 #include <cstring>
 #include <new>
 
+#include "verify/cpu/machine/announce.hpp"
+#include "verify/cpu/machine/view_runs.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -15,13 +18,6 @@ std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(va
 
 std::int64_t bytes_of(const OperandView& view) {
   return mfsdp::bytes_of(product_of(view.shape), view.dtype).value;
-}
-
-bool is_contiguous(const OperandView& view) {
-  std::int64_t stride = 1;
-  for (std::size_t dim = view.shape.size(); dim-- > 0; stride *= view.shape[dim])
-    if (view.shape[dim] != 1 && view.strides[dim] != stride) return false;
-  return true;
 }
 
 Result<void> copy(const OperandView& from, const OperandView& to) {
@@ -209,6 +205,7 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
 
 Result<void> CpuRank::run_body(const Item& item) try {
   const BoundOp& op = *item.op;
+  announce_ranges(op);
   switch (op.op->kind()) {
     case OpKind::kernel:
       return share_.settings.kernel({.kernel = &std::get<Kernel>(op.op->body),
