@@ -1,12 +1,15 @@
-// A training step of llama_tiny, 512 tokens on one rank: what `mfsdp-exec` does on a CPU, and how
-// its time divides among the kinds of kernels (counters in milliseconds a step).
+// A training step of llama_tiny, 512 tokens a rank: what `mfsdp-exec` does on a CPU, and how rank
+// 0's time divides among the kinds of kernels (counters in milliseconds a step).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/model/hf_config.hpp"
 #include "core/runtime/interpreter.hpp"
@@ -19,11 +22,11 @@
 namespace mfsdp {
 namespace {
 
-PlanConfig llama_tiny(DType param_dtype) {
+PlanConfig llama_tiny(DType param_dtype, std::int64_t ranks) {
   PlanConfig config;
   const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
   config.model = load_model("llama_tiny", models)->shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = 1};
+  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
   config.seq_len = 512;
   config.param_dtype = param_dtype;
   return config;
@@ -49,11 +52,13 @@ void fill_weights(const Program& program, const Interpreter& interpreter) {
 }
 
 void llama_tiny_step(benchmark::State& state, DType param_dtype) {
-  const Program program = build_program(llama_tiny(param_dtype), {}).value();
+  const std::int64_t ranks = state.range(0);
+  const Program program = build_program(llama_tiny(param_dtype, ranks), {}).value();
   const KernelSettings kernels{.program = &program};
   std::map<KernelKind, std::chrono::nanoseconds> spent;
   MachineSettings settings;
-  settings.kernel = [&](const KernelCall& call) {  // one rank: one stream runs kernels
+  settings.kernel = [&](const KernelCall& call) {
+    if (call.rank != 0) return run_kernel(call, kernels);
     const auto begin = std::chrono::steady_clock::now();
     auto outcome = run_kernel(call, kernels);
     spent[call.kernel->kind] += std::chrono::steady_clock::now() - begin;
@@ -68,26 +73,35 @@ void llama_tiny_step(benchmark::State& state, DType param_dtype) {
       ids[i] = static_cast<std::int32_t>(i * 37 % program.config.model.vocab);
     return {};
   };
-  const auto ran = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+  std::vector<std::unique_ptr<Interpreter>> interpreters(static_cast<std::size_t>(ranks));
+  auto ran = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     MFSDP_LET(interpreter, Interpreter::create(program, backend, rank, host_work));
     fill_weights(program, *interpreter);
     const auto table = make_rope_table(program.config.model, program.config.seq_len);
     const auto to = std::ranges::find(program.buffers, "rope_table", &Buffer::name);
     std::ranges::copy(std::as_bytes(std::span(table)), interpreter->buffer_bytes(to->id).data());
-    for (auto _ : state) {
-      MFSDP_TRY(interpreter->run("train"));
-      MFSDP_TRY(interpreter->finish());
-    }
+    interpreters[static_cast<std::size_t>(rank)] = std::move(interpreter);
     return {};
   });
+  for (auto _ : state) {
+    if (!ran) break;
+    ran = machine.run([&](std::int64_t rank, Backend&) -> Result<void> {
+      MFSDP_TRY(interpreters[static_cast<std::size_t>(rank)]->run("train"));
+      return interpreters[static_cast<std::size_t>(rank)]->finish();
+    });
+  }
   if (!ran) return state.SkipWithError(ran.error().message().c_str());
   for (const auto& [kind, time] : spent)
     state.counters[std::string(to_string(kind))] =
         static_cast<double>(time.count()) * 1e-6 / static_cast<double>(state.iterations());
 }
 
-BENCHMARK_CAPTURE(llama_tiny_step, bf16, DType::bf16)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(llama_tiny_step, fp32, DType::fp32)->Unit(benchmark::kMillisecond)->UseRealTime();
+void ranks(benchmark::internal::Benchmark* bench) {
+  bench->ArgName("ranks")->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
+}
+
+BENCHMARK_CAPTURE(llama_tiny_step, bf16, DType::bf16)->Apply(ranks);
+BENCHMARK_CAPTURE(llama_tiny_step, fp32, DType::fp32)->Apply(ranks);
 
 }  // namespace
 }  // namespace mfsdp

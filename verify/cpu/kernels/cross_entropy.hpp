@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "verify/cpu/scalars/exponential.hpp"
+#include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
@@ -27,9 +29,12 @@ struct RowLoss {
 
 template <class T>
 [[nodiscard]] RowLoss<Real<T>> row_loss(const T* logits, std::int64_t vocab, std::int32_t label) {
-  RowLoss<Real<T>> row{.largest = widen(logits[0])};
-  for (std::int64_t j = 1; j < vocab; ++j) row.largest = std::max(row.largest, widen(logits[j]));
-  for (std::int64_t j = 0; j < vocab; ++j) row.sum += std::exp(widen(logits[j]) - row.largest);
+  RowLoss<Real<T>> row;
+  row.largest =
+      max_lanes<Real<T>>(vocab, [logits](std::int64_t j) { return widen(logits[j]); });
+  row.sum = sum_lanes<Real<T>>(vocab, [logits, largest = row.largest](std::int64_t j) {
+    return exponential(widen(logits[j]) - largest);
+  });
   row.loss = std::log(row.sum) + row.largest - widen(logits[label]);
   return row;
 }
@@ -62,10 +67,12 @@ template <class T>
     const RowLoss<Real<T>> loss = row_loss(row, vocab, labels[i]);
     sums.loss += loss.loss;
     sums.tokens += 1;
-    for (std::int64_t j = 0; j < vocab; ++j) {
-      const Real<T> probability = std::exp(widen(row[j]) - loss.largest) / loss.sum;
-      row[j] = narrow<T>(j == labels[i] ? probability - 1 : probability);
-    }
+    const auto probability = [loss](T logit) {
+      return exponential(widen(logit) - loss.largest) / loss.sum;
+    };
+    const T of_label = narrow<T>(probability(row[labels[i]]) - 1);
+    for (std::int64_t j = 0; j < vocab; ++j) row[j] = narrow<T>(probability(row[j]));
+    row[labels[i]] = of_label;
   }
   return sums;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
@@ -21,8 +22,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Real<T> reciprocal_root_mean_square(const T* row, std::int64_t cols,
                                                   Real<T> epsilon) {
-  Real<T> sum = 0;
-  for (std::int64_t j = 0; j < cols; ++j) sum += widen(row[j]) * widen(row[j]);
+  const auto sum =
+      sum_lanes<Real<T>>(cols, [row](std::int64_t j) { return widen(row[j]) * widen(row[j]); });
   return 1 / std::sqrt(sum / static_cast<Real<T>>(cols) + epsilon);
 }
 
@@ -62,8 +63,8 @@ void rms_norm_forward(const RmsNormForward<T>& k) {
 template <class T, class D>
 void norm_row_backward(std::int64_t cols, const D* dy, const T* x, Real<T> rstd, const T* weight,
                        bool adds, T* dx, Real<T>* partial) {
-  Real<T> dot = 0;
-  for (std::int64_t j = 0; j < cols; ++j) dot += widen(weight[j]) * widen(dy[j]) * widen(x[j]);
+  const auto dot = sum_lanes<Real<T>>(
+      cols, [=](std::int64_t j) { return widen(weight[j]) * widen(dy[j]) * widen(x[j]); });
   const Real<T> shrink = dot * rstd * rstd * rstd / static_cast<Real<T>>(cols);
   for (std::int64_t j = 0; j < cols; ++j) {
     const Real<T> gradient = widen(dy[j]);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
@@ -19,15 +20,13 @@ void accumulate(std::int64_t count, const In* in, bool adds, Out* out) {
     out[i] = narrow<Out>(adds ? widen(out[i]) + widen(in[i]) : widen(in[i]));
 }
 
-/// Sum of squares, in order and in double: what it adds up is as long as a shard.
+/// Sum of squares in double: what it adds up is as long as a shard.
 template <class T>
 [[nodiscard]] double sum_of_squares(std::int64_t count, const T* values) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
+  return sum_lanes<double>(count, [values](std::int64_t i) {
     const double value = widen(values[i]);
-    sum += value * value;
-  }
-  return sum;
+    return value * value;
+  });
 }
 
 /// The first half of a step's report, as the plan has it.
