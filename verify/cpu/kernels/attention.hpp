@@ -15,6 +15,7 @@
 #include "verify/cpu/scalars/exponential.hpp"
 #include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
+#include "verify/cpu/scalars/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -81,7 +82,7 @@ struct AttentionForward {
 
 /// Turns scores[0, visible) of one row into probabilities, the rest to 0; returns log-sum-exp.
 template <class R>
-R softmax_row(R* scores, std::int64_t visible, std::int64_t cols) {
+MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t visible, std::int64_t cols) {
   const auto score = [scores](std::int64_t j) { return scores[j]; };
   const R largest = max_lanes<R>(visible, score);
   for (std::int64_t j = 0; j < visible; ++j) scores[j] = exponential(scores[j] - largest);
@@ -192,12 +193,12 @@ class AttentionBackwardRun {
   }
 
   /// Row `position`: scores become probabilities, d_probabilities become d_scores.
-  void score_row(std::int64_t position, Real<T> log_sum_exp, Real<T>* scores,
-                 Real<T>* d_probabilities, std::int64_t cols) const {
+  MFSDP_VECTOR_CLONES void score_row(std::int64_t position, Real<T> log_sum_exp, Real<T>* scores,
+                                     Real<T>* d_probabilities, std::int64_t cols) const {
     const Real<T>* const output = output_.row(position);
     const Real<T>* const d_output = d_output_.row(position);
-    const auto sum = sum_lanes<Real<T>>(
-        s_.head_dim, [=](std::int64_t d) { return d_output[d] * output[d]; });
+    const auto sum =
+        sum_lanes<Real<T>>(s_.head_dim, [=](std::int64_t d) { return d_output[d] * output[d]; });
     for (std::int64_t j = 0; j <= position; ++j) {
       scores[j] = exponential(scores[j] - log_sum_exp);
       d_probabilities[j] = scores[j] * (d_probabilities[j] - sum);

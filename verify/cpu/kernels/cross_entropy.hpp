@@ -10,6 +10,7 @@
 #include "verify/cpu/scalars/exponential.hpp"
 #include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
+#include "verify/cpu/scalars/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -30,8 +31,7 @@ struct RowLoss {
 template <class T>
 [[nodiscard]] RowLoss<Real<T>> row_loss(const T* logits, std::int64_t vocab, std::int32_t label) {
   RowLoss<Real<T>> row;
-  row.largest =
-      max_lanes<Real<T>>(vocab, [logits](std::int64_t j) { return widen(logits[j]); });
+  row.largest = max_lanes<Real<T>>(vocab, [logits](std::int64_t j) { return widen(logits[j]); });
   row.sum = sum_lanes<Real<T>>(vocab, [logits, largest = row.largest](std::int64_t j) {
     return exponential(widen(logits[j]) - largest);
   });
@@ -55,8 +55,8 @@ template <class T>
 
 /// Loss, and the gradient over the logits. Rows whose label is `ignored` get gradient 0.
 template <class T>
-[[nodiscard]] LossSums<Real<T>> cross_entropy(std::span<const std::int32_t> labels,
-                                              std::int64_t vocab, std::int32_t ignored, T* logits) {
+MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
+    std::span<const std::int32_t> labels, std::int64_t vocab, std::int32_t ignored, T* logits) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     T* row = logits + static_cast<std::int64_t>(i) * vocab;

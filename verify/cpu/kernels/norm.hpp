@@ -10,6 +10,7 @@
 
 #include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
+#include "verify/cpu/scalars/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -42,7 +43,7 @@ struct RmsNormForward {
 
 /// The norm is that of the stored, rounded sum, which is what backward reads.
 template <class T>
-void rms_norm_forward(const RmsNormForward<T>& k) {
+MFSDP_VECTOR_CLONES void rms_norm_forward(const RmsNormForward<T>& k) {
   for (std::int64_t i = 0; i < k.rows; ++i) {
     const std::int64_t at = i * k.cols;
     const T* x = k.residual + at;
@@ -90,7 +91,7 @@ struct RmsNormBackward {
 };
 
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& k) {
+MFSDP_VECTOR_CLONES void rms_norm_backward(const RmsNormBackward<T>& k) {
   std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
   for (std::int64_t i = 0; i < k.rows; ++i) {
     const T* x = k.input + i * k.cols;

@@ -10,12 +10,13 @@
 
 #include "verify/cpu/scalars/lanes.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
+#include "verify/cpu/scalars/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
 /// out = in, or out += in, rounded once. Also the cast from one dtype to another.
 template <class In, class Out>
-void accumulate(std::int64_t count, const In* in, bool adds, Out* out) {
+MFSDP_VECTOR_CLONES void accumulate(std::int64_t count, const In* in, bool adds, Out* out) {
   for (std::int64_t i = 0; i < count; ++i)
     out[i] = narrow<Out>(adds ? widen(out[i]) + widen(in[i]) : widen(in[i]));
 }

@@ -6,6 +6,7 @@
 
 #include "verify/cpu/scalars/exponential.hpp"
 #include "verify/cpu/scalars/scalar.hpp"
+#include "verify/cpu/scalars/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -18,7 +19,8 @@ template <class T>
 
 /// gate_up: [rows, 2 cols], gates first; product: [rows, cols].
 template <class T>
-void swiglu_forward(std::int64_t rows, std::int64_t cols, const T* gate_up, T* product) {
+MFSDP_VECTOR_CLONES void swiglu_forward(std::int64_t rows, std::int64_t cols, const T* gate_up,
+                                        T* product) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const T* gate = gate_up + i * 2 * cols;
     for (std::int64_t j = 0; j < cols; ++j)
@@ -28,7 +30,8 @@ void swiglu_forward(std::int64_t rows, std::int64_t cols, const T* gate_up, T* p
 
 /// Overwrites gate_up with its gradient and, where D is not const, d_product with the product.
 template <class T, class D>
-void swiglu_backward(std::int64_t rows, std::int64_t cols, T* gate_up, D* d_product) {
+MFSDP_VECTOR_CLONES void swiglu_backward(std::int64_t rows, std::int64_t cols, T* gate_up,
+                                         D* d_product) {
   for (std::int64_t i = 0; i < rows; ++i) {
     T* gates = gate_up + i * 2 * cols;
     T* ups = gates + cols;
