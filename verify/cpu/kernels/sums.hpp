@@ -60,12 +60,13 @@ void write_report(const Half& half, float* to) {
 }
 
 /// `sums`: loss and tokens of each rank, in rank order.
-[[nodiscard]] inline LossReport finish_loss(std::span<const float> sums) {
+template <class T>
+[[nodiscard]] LossReport finish_loss(std::span<const T> sums) {
   double loss = 0;
   double tokens = 0;
   for (std::size_t i = 0; i + 1 < sums.size(); i += 2) {
-    loss += sums[i];
-    tokens += sums[i + 1];
+    loss += widen(sums[i]);
+    tokens += widen(sums[i + 1]);
   }
   if (tokens == 0) return {};
   return {.mean_loss = static_cast<float>(loss / tokens),
