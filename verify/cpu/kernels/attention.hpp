@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
-#include "verify/cpu/scalars/exponential.hpp"
-#include "verify/cpu/scalars/lanes.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
-#include "verify/cpu/scalars/vector_clones.hpp"
+#include "verify/cpu/kernels/exponential.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 

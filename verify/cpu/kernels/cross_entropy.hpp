@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <span>
 
-#include "verify/cpu/scalars/exponential.hpp"
-#include "verify/cpu/scalars/lanes.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
-#include "verify/cpu/scalars/vector_clones.hpp"
+#include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/exponential.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 

@@ -13,9 +13,9 @@
 #include <span>
 #include <type_traits>
 
+#include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
-#include "verify/cpu/scalars/vector_clones.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 

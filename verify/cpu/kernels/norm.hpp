@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "verify/cpu/scalars/lanes.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
-#include "verify/cpu/scalars/vector_clones.hpp"
+#include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 

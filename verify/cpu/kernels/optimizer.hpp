@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "verify/cpu/scalars/scalar.hpp"
-#include "verify/cpu/scalars/vector_clones.hpp"
+#include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/norm.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
 
@@ -70,7 +70,7 @@ struct QkNormRopeForward {
   Real<T>* rstd = nullptr;  ///< [tokens, heads]
 };
 
-template <class T, class Table>
+template <class T, class Table = Real<T>>
 void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
   const RopeShape& s = k.shape;
   std::vector<Real<T>> normed(static_cast<std::size_t>(s.head_dim));
@@ -101,7 +101,7 @@ struct QkNormRopeBackward {
   Real<T>* partials = nullptr;  ///< [2 partial_rows, head_dim]: queries', then keys'
 };
 
-template <class T, class Table>
+template <class T, class Table = Real<T>>
 void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
   const RopeShape& s = k.shape;
   std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));

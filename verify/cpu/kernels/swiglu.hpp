@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "verify/cpu/scalars/exponential.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
-#include "verify/cpu/scalars/vector_clones.hpp"
+#include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/exponential.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 

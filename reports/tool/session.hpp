@@ -1,0 +1,19 @@
+// What every action of a tool works with.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <ostream>
+#include <string_view>
+
+namespace mfsdp {
+
+struct Session {
+  std::string_view tool;            ///< "mfsdp-sim"
+  std::filesystem::path scenarios;  ///< models, GPUs, clusters, measurements
+  std::ostream& out;                ///< data
+  std::ostream& err;                ///< talk
+  const std::atomic<bool>& interrupted;
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,123 @@
+#include "core/runtime/scalar.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace mfsdp {
+namespace {
+
+/// A small float format by its definition: a value is (-1)^s * fraction * 2^exponent.
+struct Format {
+  int exponent_bits;
+  int fraction_bits;
+
+  [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  [[nodiscard]] int infinity() const { return ((1 << exponent_bits) - 1) << fraction_bits; }
+
+  [[nodiscard]] double value(int bits) const {
+    const int magnitude = bits & 0x7fff;
+    const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+    if (magnitude == infinity()) return sign * std::numeric_limits<double>::infinity();
+    if (magnitude > infinity()) return std::numeric_limits<double>::quiet_NaN();
+    const int exponent = magnitude >> fraction_bits;
+    const int fraction = magnitude & ((1 << fraction_bits) - 1);
+    if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias() - fraction_bits);
+    return sign * std::ldexp(fraction + (1 << fraction_bits), exponent - bias() - fraction_bits);
+  }
+
+  /// Nearest even by search: the magnitudes of a format are in the order of their bits, and what
+  /// follows the largest one counts as the next power of two.
+  [[nodiscard]] int nearest(double value) const {
+    const int sign = std::signbit(value) ? 0x8000 : 0;
+    const double size = std::fabs(value);
+    int low = 0;
+    int high = infinity();
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (this->value(middle) <= size ? low : high) = middle;
+    }
+    const double above = high == infinity() ? std::ldexp(1.0, bias() + 1) : this->value(high);
+    const double to_low = size - this->value(low);
+    const double to_high = above - size;
+    const bool up = to_high < to_low || (to_high == to_low && low % 2 == 1);
+    return sign | (up ? high : low);
+  }
+};
+
+constexpr Format kBf16{.exponent_bits = 8, .fraction_bits = 7};
+constexpr Format kFp16{.exponent_bits = 5, .fraction_bits = 10};
+
+template <class T>
+void check_all_patterns(const Format& format) {
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    const float value = widen(T{static_cast<std::uint16_t>(bits)});
+    const double expected = format.value(bits);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(value)) << bits;
+      ASSERT_TRUE(std::isnan(widen(narrow<T>(value)))) << bits;
+      continue;
+    }
+    ASSERT_EQ(value, expected) << bits;
+    ASSERT_EQ(std::signbit(value), bits >= 0x8000) << bits;
+    ASSERT_EQ(narrow<T>(value).bits, bits);
+  }
+}
+
+TEST(Scalar, WidensEveryPatternAndNarrowsItBack) {
+  check_all_patterns<Bf16>(kBf16);
+  check_all_patterns<Fp16>(kFp16);
+}
+
+/// Each pattern's value, half-way to the next one, and the floats beside that: where rounding
+/// turns.
+template <class T>
+void check_midpoints(const Format& format) {
+  for (int bits = 0; bits < format.infinity(); ++bits) {
+    const double above =
+        bits + 1 == format.infinity() ? std::ldexp(1.0, format.bias() + 1) : format.value(bits + 1);
+    const auto middle = static_cast<float>((format.value(bits) + above) / 2);
+    for (const float value : {std::nextafter(middle, 0.0F), middle,
+                              std::nextafter(middle, std::numeric_limits<float>::infinity())}) {
+      ASSERT_EQ(narrow<T>(value).bits, format.nearest(value)) << bits;
+      ASSERT_EQ(narrow<T>(-value).bits, format.nearest(-value)) << bits;
+    }
+  }
+}
+
+TEST(Scalar, RoundsToNearestEvenAroundEveryMidpoint) {
+  check_midpoints<Bf16>(kBf16);
+  check_midpoints<Fp16>(kFp16);
+}
+
+RC_GTEST_PROP(Scalar, RoundsAnyFloatToNearestEven, (std::uint32_t seed)) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < 1000; ++i) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    if (std::isnan(value)) {
+      RC_ASSERT(std::isnan(widen(narrow<Bf16>(value))));
+      RC_ASSERT(std::isnan(widen(narrow<Fp16>(value))));
+    } else {
+      RC_ASSERT(int{narrow<Bf16>(value).bits} == kBf16.nearest(value));
+      RC_ASSERT(int{narrow<Fp16>(value).bits} == kFp16.nearest(value));
+    }
+  }
+}
+
+TEST(Scalar, KnownValues) {
+  EXPECT_EQ(narrow<Bf16>(1.0F).bits, 0x3f80);
+  EXPECT_EQ(narrow<Bf16>(1.00390625F).bits, 0x3f80);  // 1 + 2^-8: a tie, even is down
+  EXPECT_EQ(narrow<Bf16>(1.01171875F).bits, 0x3f82);  // 1 + 3 * 2^-8: a tie, even is up
+  EXPECT_EQ(narrow<Bf16>(3.4e38F).bits, 0x7f80);      // beyond the largest, 3.39e38
+  EXPECT_EQ(narrow<Fp16>(65504.0F).bits, 0x7bff);     // the largest
+  EXPECT_EQ(narrow<Fp16>(65520.0F).bits, 0x7c00);
+  EXPECT_EQ(narrow<Fp16>(0x1p-24F).bits, 0x0001);  // the smallest
+  EXPECT_EQ(narrow<Fp16>(0x1p-25F).bits, 0x0000);  // a tie with 0
+  EXPECT_EQ(widen(Bf16{0x4049}), 3.140625F);
+}
+
+}  // namespace
+}  // namespace mfsdp
