@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
     RefusesKinds, Validate,
     testing::Values(
         Case{"param_dtype", [](PlanConfig& c) { c.param_dtype = DType::int32; },
-             "--param-dtype: expected bf16, fp16 or fp32, got int32"},
+             "--param-dtype: expected bf16, fp16, fp32 or fp64, got int32"},
         Case{"main_dtype", [](PlanConfig& c) { c.main_dtype = DType::fp16; },
              "--main-dtype: expected fp32 or bf16 as --param-dtype, got fp16"},
         Case{"main_dtype_below_fp32",
