@@ -135,12 +135,13 @@ class RankState {
       if (!group.requires_grad) continue;
       const Buffer& buffer = *find(group, "main_grad");
       const std::int64_t whole = resident_elements(group, program_.config).main_grad;
-      const std::int64_t part = group.elements / mesh().dp_shard;
-      const std::int64_t begin = shard() * part + outer() * (part / mesh().dp_outer);
-      const std::int64_t end = begin + part / mesh().dp_outer;
+      const std::int64_t shard_size = group.elements / mesh().dp_shard;
+      const bool outer_cut = program_.config.outer_strategy == Strategy::optim;
+      const std::int64_t size = outer_cut ? shard_size / mesh().dp_outer : shard_size;
+      const std::int64_t begin = shard() * shard_size + (outer_cut ? outer() * size : 0);
       for_each(group, whole, [&](const PlacedParameter& parameter, auto i, auto at) {
         const std::int64_t place = parameter.offset + i;
-        if (place >= begin && place < end)
+        if (place >= begin && place < begin + size)
           gradients.at(parameter.name)[static_cast<std::size_t>(i)] =
               load(bytes(buffer), buffer.dtype, at);
       });
