@@ -188,9 +188,13 @@ void CpuRank::run_item(Stream& stream, const Item& item) {
 
 Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
   stream.chaos.delay();
-  const auto& stop = share_.settings.faults.stop;
-  if (stop && stop->rank == rank_ && stop->op == item.op->op->id) stop_here(stream);
-  if (!share_.settings.timings || !is_work(item.op->op->kind())) return run_body(item);
+  const auto& fault = share_.settings.faults.fault;
+  if (fault && fault->rank == rank_ && fault->op == item.op->op->id && fault->step == item.step)
+    return run_faulty(stream, item, fault->kind);
+  if (share_.settings.timed_steps == 0 || !is_work(item.op->op->kind())) return run_body(item);
+  const std::int64_t oldest = item.step - share_.settings.timed_steps + 1;
+  if (!stream.timings.empty() && stream.timings.front().step < oldest)
+    std::erase_if(stream.timings, [&](const OpTiming& timing) { return timing.step < oldest; });
   const auto now = [&] {
     return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
   };
@@ -234,6 +238,21 @@ Result<void> CpuRank::run_body(const Item& item) try {
   return fail("", "something that is no std::exception was thrown");
 }
 
+Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind) {
+  if (kind == InjectedFault::Kind::stop) {
+    stop_here(stream);
+    return {};
+  }
+  if (kind == InjectedFault::Kind::fail || item.op->op->kind() != OpKind::collective)
+    return fail("", "fails, as it was told to");
+  Op op = *item.op->op;
+  --std::get<Collective>(op.body).count;
+  BoundOp bound = *item.op;
+  bound.op = &op;
+  return share_.meetings.of[bound.communicator][unsigned_of(rank_)]->join(rank_, item.number,
+                                                                          bound);
+}
+
 void CpuRank::await_event(std::size_t event, std::int64_t number) {
   Event& awaited = *events_[event];
   std::unique_lock lock(awaited.gate.mutex);
@@ -247,9 +266,10 @@ void CpuRank::stop_here(Stream& stream) {
 
 // ---- what it says of itself ------------------------------------------------------------------
 
+/// Steps count from 1 where people read them.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
   return fmt::format("rank {}, {} ({}), step {}", rank_, op.op->name,
-                     to_string(share_.program.streams[op.stream].role), step);
+                     to_string(share_.program.streams[op.stream].role), step + 1);
 }
 
 std::vector<Stall> CpuRank::stalls() {

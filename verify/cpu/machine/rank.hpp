@@ -97,6 +97,7 @@ class CpuRank final : public Backend {
   void run_item(Stream& stream, const Item& item);
   [[nodiscard]] Result<void> run_op(Stream& stream, const Item& item);
   [[nodiscard]] Result<void> run_body(const Item& item);
+  [[nodiscard]] Result<void> run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind);
   void await_event(std::size_t event, std::int64_t number);
   void stop_here(Stream& stream);
   [[nodiscard]] std::string place(const BoundOp& op, std::int64_t step) const;
