@@ -96,7 +96,7 @@ TEST(RunKernel, SaysInOneLineWhatIsWrong) {
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("input").strides = {4, 1}; }),
             "kernel gemm: operand input: expected contiguous elements");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("input").dtype = DType::int64; }),
-            "kernel gemm: operand input: expected bf16, fp16 or fp32, got int64");
+            "kernel gemm: operand input: expected bf16, fp16, fp32 or fp64, got int64");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes.pop_back(); }),
             "kernel gemm: expected an attribute n");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes[2].value = 9; }),
