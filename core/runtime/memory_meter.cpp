@@ -93,8 +93,8 @@ Result<void> MemoryMeter::wait(const BoundOp& op, std::int64_t step, std::int64_
   return backend_.wait(op, step, number);
 }
 
-Result<void> MemoryMeter::host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
-                                    std::int64_t number) {
+Result<Nanos> MemoryMeter::host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
+                                     std::int64_t number) {
   if (op.op->kind() == OpKind::host_wait && is_watched(op)) learn(host_, recorded_[event]);
   return backend_.host_wait(op, step, event, number);
 }

@@ -36,9 +36,10 @@ class MemoryMeter final : public Backend {
                                     std::int64_t number) override;
   [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t step,
                                   std::int64_t number) override;
-  [[nodiscard]] Result<void> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
-                                       std::int64_t number) override;
+  [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
+                                        std::int64_t number) override;
   [[nodiscard]] Result<void> synchronise() override;
+  [[nodiscard]] Nanos now() const override { return backend_.now(); }
   [[nodiscard]] std::vector<OpTiming> take_timings() override { return backend_.take_timings(); }
 
   [[nodiscard]] MeasuredMemory measured() const;

@@ -17,19 +17,20 @@ Region report_norm(const State& state) {
   return half;
 }
 
-/// Gathers a small fp32 vector of every rank; a single rank's is read where it is.
+/// Gathers a small vector of every rank; a single rank's is read where it is.
 Region gather_small(Emitter& e, const std::string& name, Phase phase, BufferId from, BufferId to,
-                    std::int64_t elements) {
+                    std::int64_t elements, DType dtype) {
   const std::int64_t world = e.config().mesh.world_size();
-  if (world == 1) return vector_of(from, elements);
-  const Region output = vector_of(to, elements * world);
+  const Region own = vector_of(from, elements, dtype);
+  if (world == 1) return own;
+  const Region output = vector_of(to, elements * world, dtype);
   e.emit(StreamRole::outer, phase, std::nullopt, name,
          Collective{.kind = CollectiveKind::all_gather,
                     .communicator = e.communicator("world"),
                     .reduction = Reduction::none,
                     .count = elements,
-                    .dtype = DType::fp32,
-                    .input = operand("input", Access::read, vector_of(from, elements)),
+                    .dtype = dtype,
+                    .input = operand("input", Access::read, own),
                     .output = operand("output", Access::write, output)});
   return output;
 }
@@ -77,7 +78,7 @@ class OptimizerSegment {
       e_.wait(StreamRole::outer, Phase::optimizer, "norm_partials");
     }
     Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer, state_.norm_partials,
-                                state_.gathered_norms, groups);
+                                state_.gathered_norms, groups, DType::fp32);
     // Without HFSDP every outer replica has the same slices: the norm is that of the first one,
     // whose ranks come first in the world's order.
     if (state_.layout.outer && !state_.layout.outer_shard)
@@ -115,8 +116,9 @@ class OptimizerSegment {
           operand("main_weight", Access::read_write,
                   vector_of(*group.main_weight, elements, config_.main_dtype)));
     for (std::size_t i = 0; i < group.moments.size(); ++i)
-      kernel.operands.push_back(operand(i == 0 ? "exp_avg" : "exp_avg_sq", Access::read_write,
-                                        vector_of(group.moments[i], elements)));
+      kernel.operands.push_back(
+          operand(i == 0 ? "exp_avg" : "exp_avg_sq", Access::read_write,
+                  vector_of(group.moments[i], elements, config_.statistic_dtype())));
     // Without main weights the compute weights are the ones that are updated.
     kernel.operands.push_back(operand("weight",
                                       group.main_weight ? Access::write : Access::read_write,
@@ -169,7 +171,7 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
   const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output, state.loss_sums,
-                                   state.gathered_sums, 2);
+                                   state.gathered_sums, 2, e.config().statistic_dtype());
   // The report of the last step must have left before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish",

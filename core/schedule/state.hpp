@@ -55,8 +55,8 @@ class State {
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
-  BufferId loss_sums;       ///< fp32 [2]
-  BufferId gathered_sums;   ///< fp32 [world, 2]
+  BufferId loss_sums;       ///< statistic dtype [2]
+  BufferId gathered_sums;   ///< statistic dtype [world, 2]
   BufferId norm_partials;   ///< fp32 [trainable groups]
   BufferId gathered_norms;  ///< fp32 [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag

@@ -23,9 +23,10 @@ class Idle final : public Backend {
   Result<void> issue(const BoundOp&, std::int64_t) override { return {}; }
   Result<void> record(const BoundOp&, std::int64_t, std::int64_t) override { return {}; }
   Result<void> wait(const BoundOp&, std::int64_t, std::int64_t) override { return {}; }
-  Result<void> host_wait(const BoundOp&, std::int64_t, std::size_t, std::int64_t) override {
-    return {};
+  Result<Nanos> host_wait(const BoundOp&, std::int64_t, std::size_t, std::int64_t) override {
+    return Nanos(0);
   }
+  [[nodiscard]] Nanos now() const override { return Nanos(0); }
   Result<void> synchronise() override { return {}; }
   std::vector<OpTiming> take_timings() override { return {}; }
 

@@ -15,6 +15,7 @@
 
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -69,7 +70,7 @@ Matrix<const Real<T>> widen_tile(const Matrix<const T>& matrix, std::int64_t row
 }
 
 template <class T, class C>
-void gemm_tiled(const Gemm<T, C>& g) {
+MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
   Real<T>* const a = g.workspace.data();
   Real<T>* const b = a + std::min(g.rows, kTileRows) * std::min(g.inner, kTileInner);
   Real<T>* const c = b + std::min(g.inner, kTileInner) * std::min(g.cols, kTileCols);

@@ -78,7 +78,7 @@ Result<void> run_gemm(const KernelCall& call) {
                           [&]<class T>(TypeTag<T>) { return run_input_gradient<T>(in, m, n, k); });
     case GemmKind::weight_gradient:
       return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
-        return with_type_of(call, "weight_grad", [&]<class C>(TypeTag<C>) {
+        return with_type_beside<T>(call, "weight_grad", [&]<class C>(TypeTag<C>) {
           return run_weight_gradient<T, C>(in, m, n, k, adds);
         });
       });

@@ -111,10 +111,16 @@ Result<void> CpuRank::wait(const BoundOp& op, std::int64_t step, std::int64_t nu
   return push(op.stream, {.op = &op, .step = step, .number = number});
 }
 
-Result<void> CpuRank::host_wait(const BoundOp& op, std::int64_t /*step*/, std::size_t event,
-                                std::int64_t number) {
-  if (share_.settings.faults.dropped_wait != op.op->id) await_event(event, number);
-  return share_.run.outcome();
+Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t /*step*/, std::size_t event,
+                                 std::int64_t number) {
+  Nanos at = now();
+  if (share_.settings.faults.dropped_wait != op.op->id) at = await_event(event, number);
+  MFSDP_TRY(share_.run.outcome());
+  return at;
+}
+
+Nanos CpuRank::now() const {
+  return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
 }
 
 Result<void> CpuRank::synchronise() {
@@ -191,9 +197,6 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
   const std::int64_t oldest = item.step - share_.settings.timed_steps + 1;
   if (!stream.timings.empty() && stream.timings.front().step < oldest)
     std::erase_if(stream.timings, [&](const OpTiming& timing) { return timing.step < oldest; });
-  const auto now = [&] {
-    return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
-  };
   const Nanos begin = now();
   auto outcome = run_body(item);
   stream.timings.push_back({.op = item.op, .step = item.step, .begin = begin, .end = now()});
@@ -216,6 +219,7 @@ Result<void> CpuRank::run_body(const Item& item) try {
       Event& event = *events_[op.event];
       const std::scoped_lock lock(event.gate.mutex);
       event.recorded = item.number;
+      event.at = now();
       event.gate.changed.notify_all();
       return {};
     }
@@ -250,10 +254,11 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
                                                                           bound);
 }
 
-void CpuRank::await_event(std::size_t event, std::int64_t number) {
+Nanos CpuRank::await_event(std::size_t event, std::int64_t number) {
   Event& awaited = *events_[event];
   std::unique_lock lock(awaited.gate.mutex);
   share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
+  return awaited.at;
 }
 
 void CpuRank::stop_here(Stream& stream) {
