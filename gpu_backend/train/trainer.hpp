@@ -7,7 +7,6 @@
 // A process that runs several ranks makes one object for each, on the rank's own host thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
