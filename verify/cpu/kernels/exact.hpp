@@ -1,0 +1,164 @@
+// Sums over tokens under --exact-sums (core/plan/exact_sums.hpp): piece by piece, each rounded to
+// the grid before it is added to anything.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "verify/cpu/kernels/embedding.hpp"
+#include "verify/cpu/kernels/gemm.hpp"
+#include "verify/cpu/kernels/norm.hpp"
+#include "verify/cpu/kernels/rope.hpp"
+
+namespace mfsdp::kernels {
+
+/// Rounds sums of pieces to multiples of 2^exponent and adds them up; remembers the first one that
+/// is larger than `limit` multiples, or not a number.
+template <class R>
+class PieceSums {
+ public:
+  PieceSums(std::int64_t exponent, std::int64_t limit)
+      : exponent_(exponent),
+        limit_(std::ldexp(static_cast<R>(limit), static_cast<int>(exponent))),
+        shift_(std::ldexp(R(3), static_cast<int>(exponent) + std::numeric_limits<R>::digits - 2)) {}
+
+  /// out = (out +) sums, rounded.
+  template <class G>
+  void add(std::span<const R> sums, bool adds, G* out) {
+    bool fits = true;
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      // About 3/2 * 2^(digits - 1) steps floats are whole steps, to which the addition rounds.
+      const R rounded = (sums[i] + shift_) - shift_;
+      fits &= std::fabs(sums[i]) <= limit_;
+      out[i] = narrow<G>(adds ? widen(out[i]) + rounded : rounded);
+    }
+    if (fits || outlier_) return;
+    outlier_ =
+        *std::ranges::find_if(sums, [&](const R& sum) { return !(std::fabs(sum) <= limit_); });
+  }
+
+  /// An error that says what the outlier was, if there was any.
+  [[nodiscard]] Result<void> result(std::string_view where) const {
+    if (!outlier_) return {};
+    return fail(std::string(where),
+                fmt::format("--exact-sums expects sums of a sequence of at most {} in magnitude, "
+                            "so that no sum of the global batch leaves 24 bits above 2^{}; got {}",
+                            limit_, exponent_, *outlier_));
+  }
+
+ private:
+  std::int64_t exponent_;
+  R limit_;
+  R shift_;
+  std::optional<R> outlier_;
+};
+
+/// Elements beside those of gemm_workspace() that exact_weight_gradient() needs.
+[[nodiscard]] inline std::int64_t exact_gemm_workspace(std::int64_t rows, std::int64_t cols) {
+  return std::min(rows, kTileRows) * std::min(cols, kTileCols);
+}
+
+/// `g` of a weight gradient: its inner dim is tokens, cut into pieces.
+template <class T, class C>
+void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, PieceSums<Real<T>>& sums) {
+  const std::int64_t tile = exact_gemm_workspace(g.rows, g.cols);
+  Real<T>* const product = g.workspace.data();
+  for (std::int64_t begin = 0; begin < g.inner; begin += piece)
+    for (std::int64_t row = 0; row < g.rows; row += kTileRows)
+      for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
+        Gemm<T, Real<T>> part{.rows = std::min(kTileRows, g.rows - row),
+                              .cols = std::min(kTileCols, g.cols - col),
+                              .inner = piece,
+                              .a = g.a,
+                              .b = g.b,
+                              .c = product};
+        part.a.data += begin * g.a.row + row;  // stored token by token, used transposed
+        part.b.data += begin * g.b.row + col;
+        part.workspace = g.workspace.subspan(static_cast<std::size_t>(tile));
+        gemm(part);
+        for (std::int64_t i = 0; i < part.rows; ++i)
+          sums.add({product + i * part.cols, static_cast<std::size_t>(part.cols)},
+                   g.adds || begin > 0, g.c + (row + i) * g.cols + col);
+      }
+}
+
+/// out[cols] = (out +) sum over rows. `scratch`: room for one row.
+template <class T, class G>
+void exact_column_sums(std::int64_t rows, std::int64_t cols, const T* in, std::int64_t piece,
+                       Real<T>* scratch, bool adds, PieceSums<Real<T>>& sums, G* out) {
+  std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
+  for (std::int64_t begin = 0; begin < rows; begin += piece) {
+    column_sums(piece, cols, in + begin * cols, scratch, false, sum.data());
+    sums.add(std::span<const Real<T>>(sum), adds || begin > 0, out);
+  }
+}
+
+/// The weight's partials take the pieces in turn; which row holds what, the second stage ignores.
+template <class T>
+void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
+                             PieceSums<Real<T>>& sums) {
+  std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
+  for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
+    RmsNormBackward<T> part = k;
+    part.rows = piece;
+    part.partial_rows = 1;
+    part.d_normed += begin * k.cols;
+    part.input += begin * k.cols;
+    part.rstd += begin;
+    part.d_residual += begin * k.cols;
+    if (part.normed != nullptr) part.normed += begin * k.cols;
+    part.partials = sum.data();
+    rms_norm_backward(part);
+    sums.add(std::span<const Real<T>>(sum), true,
+             k.partials + begin / piece % k.partial_rows * k.cols);
+  }
+}
+
+template <class T>
+void exact_qk_norm_rope_backward(const QkNormRopeBackward<T>& k, std::int64_t piece,
+                                 PieceSums<Real<T>>& sums) {
+  const RopeShape& s = k.shape;
+  std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
+  for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
+    QkNormRopeBackward<T> part = k;
+    part.shape.tokens = piece;
+    part.partial_rows = 1;
+    part.gradient.data += begin * k.gradient.row;
+    part.in.data += begin * k.in.row;
+    part.rstd += begin * s.heads;
+    part.partials = sum.data();
+    qk_norm_rope_backward(part);
+    Real<T>* const queries = k.partials + begin / piece % k.partial_rows * s.head_dim;
+    const std::span<const Real<T>> both(sum);
+    const auto half = static_cast<std::size_t>(s.head_dim);
+    sums.add(both.first(half), true, queries);
+    sums.add(both.last(half), true, queries + k.partial_rows * s.head_dim);
+  }
+}
+
+template <class T, class G>
+void exact_embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols,
+                              std::int64_t vocab, const T* d_output, std::span<TokenPlace> order,
+                              std::int64_t piece, bool adds, PieceSums<Real<T>>& sums,
+                              G* gradient) {
+  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
+  const auto size = static_cast<std::size_t>(piece);
+  for (std::size_t begin = 0; begin < tokens.size(); begin += size)
+    for_each_token_sum(tokens.subspan(begin, size), cols,
+                       d_output + static_cast<std::int64_t>(begin) * cols, order.first(size),
+                       [&](std::int32_t token, std::span<const Real<T>> sum) {
+                         sums.add(sum, true, gradient + token * cols);
+                       });
+}
+
+}  // namespace mfsdp::kernels
