@@ -29,8 +29,8 @@ using test::train_on_machine;
 using test::Trained;
 
 /// Sequences of a step: divisible by every world size times three microbatches.
-constexpr std::int64_t kGlobalBatch = 120;
-constexpr std::int64_t kTokens = 8;
+constexpr std::int64_t kGlobalBatch = 360;
+constexpr std::int64_t kTokens = 4;
 
 bool runs_all() {
   const char* value = std::getenv("MFSDP_EQUALITY");
