@@ -119,8 +119,8 @@ std::uint64_t hash_text(const std::string& text) {
 }
 
 /// Matrices with deviation of 1 / sqrt(columns), vectors about 1.
-float initial_weight(const PlacedParameter& parameter, std::int64_t element) {
-  const std::uint64_t hash = mix(hash_text(parameter.name), static_cast<std::uint64_t>(element));
+float initial_weight(const PlacedParameter& parameter, std::uint64_t name, std::int64_t element) {
+  const std::uint64_t hash = mix(name, static_cast<std::uint64_t>(element));
   const float uniform = static_cast<float>(hash >> 40U) * 0x1p-23F - 1;
   if (parameter.shape.size() == 1) return 1 + 0.1F * uniform;
   return 1.7F / std::sqrt(static_cast<float>(parameter.shape.back())) * uniform;
@@ -131,14 +131,16 @@ void fill(const Program& program, const RankMemory& memory) {
     if (buffer.persistent && buffer.name != "gemm_workspace")
       std::ranges::fill(memory.bytes(buffer), std::byte{0});
   for (const Category category : {Category::model_weight, Category::main_weight})
-    for (const Run& run : memory.runs(category))
+    for (const Run& run : memory.runs(category)) {
+      const std::uint64_t name = hash_text(run.parameter->name);
       for (std::int64_t i = 0; i < run.count; ++i) {
-        const float value = initial_weight(*run.parameter, run.first + i);
+        const float value = initial_weight(*run.parameter, name, run.first + i);
         if (run.dtype == DType::bf16)
           reinterpret_cast<Bf16*>(run.data)[i] = narrow<Bf16>(value);
         else
           reinterpret_cast<float*>(run.data)[i] = value;
       }
+    }
   const auto table = make_rope_table(program.config.model, program.config.seq_len);
   std::ranges::copy(table, memory.data<float>("rope_table"));
 }

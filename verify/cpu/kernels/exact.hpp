@@ -33,14 +33,14 @@ class PieceSums {
   /// out = (out +) sums, rounded.
   template <class G>
   void add(std::span<const R> sums, bool adds, G* out) {
-    bool fits = true;
+    std::int32_t outliers = 0;  // as wide as a float: the loop is vectorised
     for (std::size_t i = 0; i < sums.size(); ++i) {
       // About 3/2 * 2^(digits - 1) steps floats are whole steps, to which the addition rounds.
       const R rounded = (sums[i] + shift_) - shift_;
-      fits &= std::fabs(sums[i]) <= limit_;
+      outliers |= std::fabs(sums[i]) <= limit_ ? 0 : 1;
       out[i] = narrow<G>(adds ? widen(out[i]) + rounded : rounded);
     }
-    if (fits || outlier_) return;
+    if (outliers == 0 || outlier_) return;
     outlier_ =
         *std::ranges::find_if(sums, [&](const R& sum) { return !(std::fabs(sum) <= limit_); });
   }
@@ -84,9 +84,12 @@ void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, PieceSums<Re
         part.b.data += begin * g.b.row + col;
         part.workspace = g.workspace.subspan(static_cast<std::size_t>(tile));
         gemm(part);
-        for (std::int64_t i = 0; i < part.rows; ++i)
-          sums.add({product + i * part.cols, static_cast<std::size_t>(part.cols)},
-                   g.adds || begin > 0, g.c + (row + i) * g.cols + col);
+        // Rows that lie together are added together.
+        const bool whole = part.cols == g.cols;
+        const std::int64_t size = whole ? part.rows * part.cols : part.cols;
+        for (std::int64_t at = 0; at < part.rows * part.cols; at += size)
+          sums.add({product + at, static_cast<std::size_t>(size)}, g.adds || begin > 0,
+                   g.c + row * g.cols + (whole ? 0 : at / size * g.cols + col));
       }
 }
 
