@@ -3,9 +3,7 @@
 
 #include <atomic>
 #include <csignal>
-#include <exception>
 #include <iostream>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -14,6 +12,7 @@
 #include "core/cli/scenarios.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
+#include "reports/tool/run_main.hpp"
 #include "sim/tool/catalogue.hpp"
 #include "sim/tool/find_run.hpp"
 #include "sim/tool/one_run.hpp"
@@ -23,6 +22,8 @@
 namespace {
 
 using namespace mfsdp;
+
+constexpr std::string_view kTool = "mfsdp-sim";
 
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler writes it
@@ -61,9 +62,12 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
     return ExitCode::good;
   }
   MFSDP_LET(scenarios, scenarios_dir());
-  return act(
-      sweep, options,
-      {.scenarios = scenarios, .out = std::cout, .err = std::cerr, .interrupted = interrupted});
+  return act(sweep, options,
+             {.tool = kTool,
+              .scenarios = scenarios,
+              .out = std::cout,
+              .err = std::cerr,
+              .interrupted = interrupted});
 }
 
 }  // namespace
@@ -81,17 +85,5 @@ void keep_freed_memory() {
 int main(int argc, char** argv) {
   keep_freed_memory();
   std::ios::sync_with_stdio(false);
-  // A limit on file sizes is then an error that names the file, as a full disk is.
-  std::signal(SIGXFSZ, SIG_IGN);
-  Error error;
-  try {
-    const auto code = run_tool({argv + 1, argv + argc});
-    if (code && std::cout.flush()) return static_cast<int>(*code);
-    error = code ? Error{"standard output", "cannot be written", Fault::environment} : code.error();
-  } catch (const std::bad_alloc&) {
-    error = {"memory", "this machine has not enough for the plan", Fault::environment};
-  } catch (const std::exception& fault) {
-    error = {"internal error", fault.what(), Fault::environment};
-  }
-  return report_error(std::cerr, error, kTool);
+  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool({argv + 1, argv + argc}); });
 }

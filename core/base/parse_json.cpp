@@ -17,12 +17,28 @@ namespace {
 constexpr std::size_t kMaximumDepth = 64;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-std::string place(const std::string& where, std::string_view text, std::size_t byte) {
+std::string place(const std::string& where, std::size_t first_line, std::string_view text,
+                  std::size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t line =
+      first_line + static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
   const std::size_t newline = before.rfind('\n');
   const std::size_t column = newline == std::string_view::npos ? byte : byte - newline - 1;
   return fmt::format("{}:{}:{}", where, line, column + 1);
+}
+
+/// The parser quotes all of the token that it was reading, which may be megabytes: only its end
+/// tells what is wrong.
+std::string shortened(std::string complaint) {
+  constexpr std::string_view kQuote = "last read: '";
+  constexpr std::size_t kMost = 80;
+  const std::size_t quote = complaint.find(kQuote);
+  if (quote == std::string::npos || complaint.size() < quote + kQuote.size() + kMost)
+    return complaint;
+  const std::size_t begin = quote + kQuote.size();
+  std::size_t end = complaint.size() - kMost / 2;
+  while ((static_cast<unsigned char>(complaint[end]) & 0xC0U) == 0x80U) --end;  // whole characters
+  return complaint.replace(begin, end - begin, "...");
 }
 
 /// Walks text and tells how far the parser has come, which its events do not.
@@ -87,6 +103,7 @@ class StrictBuilder {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
     if (const auto colon = complaint_.find(": "); colon != std::string::npos)
       complaint_.erase(0, colon + 2);
+    complaint_ = shortened(std::move(complaint_));
     return false;
   }
 
@@ -118,7 +135,8 @@ class StrictBuilder {
 
 }  // namespace
 
-Result<nlohmann::json> parse_json(std::string_view text, const std::string& where) {
+Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
+                                  std::size_t first_line) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return fail(where, "expected JSON, got an empty file");
@@ -129,7 +147,7 @@ Result<nlohmann::json> parse_json(std::string_view text, const std::string& wher
   const CountingIterator end(text.data() + text.size(), &read);
   if (nlohmann::json::sax_parse(begin, end, &builder)) return root;
   const std::size_t at = builder.at() > 0 ? builder.at() - 1 : 0;
-  return fail(place(where, text, at), builder.complaint());
+  return fail(place(where, first_line, text, at), builder.complaint());
 }
 
 }  // namespace mfsdp

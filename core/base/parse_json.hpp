@@ -1,6 +1,7 @@
 // Strict JSON text to a document.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@ namespace mfsdp {
 
 /// Parses one JSON value. Rejects duplicate keys and nesting deeper than 64; errors name the file,
 /// line and column: "config.json:3:14: expected ...". A UTF-8 byte order mark is skipped.
-[[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& where);
+/// `first_line` is the text's place in a file that holds more than one value, as JSONL does.
+[[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& where,
+                                                std::size_t first_line = 1);
 
 }  // namespace mfsdp

@@ -100,7 +100,7 @@ Result<void> set_clip(const std::string& text, Rational& target) {
 }
 
 Result<void> add_frozen(const std::string& text, std::vector<std::string>& target) {
-  for (const std::string& given : split_commas(text)) {
+  for (const std::string& given : split(text, ',')) {
     if (given.empty())
       return fail("--freeze", in_quotes(text) + " is not a comma list of parts of parameter names");
     MFSDP_LET(part, parse_text(given, "--freeze"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
+#include <cmath>
 
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
@@ -89,10 +90,24 @@ Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag,
                                              range.lowest, range.highest));
 }
 
-std::vector<std::string> split_commas(std::string_view text) {
+Result<double> parse_real(std::string_view text, std::string_view flag, RealRange range) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  const bool number = code == std::errc() && stop == end && std::isfinite(value);
+  const bool above = range.with_lowest ? value >= range.lowest : value > range.lowest;
+  const bool below = range.with_highest ? value <= range.highest : value < range.highest;
+  if (number && above && below) return value;
+  return fail(std::string(flag),
+              fmt::format("{} is not a number {} {} {} {}", in_quotes(text),
+                          range.with_lowest ? "of at least" : "above", range.lowest,
+                          range.with_highest ? "and at most" : "and below", range.highest));
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
     parts.emplace_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -110,41 +125,50 @@ Result<std::string> parse_path(const std::string& text, std::string_view flag) {
   return text;
 }
 
+namespace {
+
+/// A whole number for a variable of either type.
+template <class Target>
+Flag whole(std::string name, std::string help, Target& target, Range range) {
+  return bound_flag(std::move(name), "N", std::move(help), target,
+                    [range](const std::string& text, const std::string& flag) {
+                      return parse_integer(text, flag, range);
+                    });
+}
+
+template <class Target>
+Flag real(std::string name, std::string help, Target& target, RealRange range) {
+  return bound_flag(std::move(name), "X", std::move(help), target,
+                    [range](const std::string& text, const std::string& flag) {
+                      return parse_real(text, flag, range);
+                    });
+}
+
+}  // namespace
+
 Flag integer_flag(std::string name, std::string help, std::int64_t& target, Range range) {
-  const auto apply = [name, &target, range](const std::string& text) -> Result<void> {
-    MFSDP_LET(value, parse_integer(text, name, range));
-    target = value;
-    return {};
-  };
-  return {.name = name, .value = "N", .help = std::move(help), .apply = apply};
+  return whole(std::move(name), std::move(help), target, range);
 }
 
 Flag integer_flag(std::string name, std::string help, std::optional<std::int64_t>& target,
                   Range range) {
-  const auto apply = [name, &target, range](const std::string& text) -> Result<void> {
-    MFSDP_LET(value, parse_integer(text, name, range));
-    target = value;
-    return {};
-  };
-  return {.name = name, .value = "N", .help = std::move(help), .apply = apply};
+  return whole(std::move(name), std::move(help), target, range);
+}
+
+Flag real_flag(std::string name, std::string help, double& target, RealRange range) {
+  return real(std::move(name), std::move(help), target, range);
+}
+
+Flag real_flag(std::string name, std::string help, std::optional<double>& target, RealRange range) {
+  return real(std::move(name), std::move(help), target, range);
 }
 
 Flag text_flag(std::string name, std::string value, std::string help, std::string& target) {
-  const auto apply = [name, &target](const std::string& text) -> Result<void> {
-    MFSDP_LET(checked, parse_text(text, name));
-    target = checked;
-    return {};
-  };
-  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+  return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_text);
 }
 
 Flag path_flag(std::string name, std::string help, std::optional<std::string>& target) {
-  const auto apply = [name, &target](const std::string& text) -> Result<void> {
-    MFSDP_LET(checked, parse_path(text, name));
-    target = checked;
-    return {};
-  };
-  return {.name = name, .value = "FILE", .help = std::move(help), .apply = apply};
+  return bound_flag(std::move(name), "FILE", std::move(help), target, parse_path);
 }
 
 Flag switch_flag(std::string name, std::string help, bool& target) {

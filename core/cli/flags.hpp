@@ -41,8 +41,20 @@ struct Range {
 [[nodiscard]] Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag,
                                                  Range range);
 
-/// The parts of a comma list, empty ones too: "a,,b" has three.
-[[nodiscard]] std::vector<std::string> split_commas(std::string_view text);
+/// Real numbers that a flag takes.
+struct RealRange {
+  double lowest = 0;
+  double highest = 0;
+  bool with_lowest = true;  ///< the ends themselves
+  bool with_highest = true;
+};
+
+/// Reads a decimal number, with an exponent or without; the error names `flag` and the range.
+[[nodiscard]] Result<double> parse_real(std::string_view text, std::string_view flag,
+                                        RealRange range);
+
+/// The parts between separators, empty ones too: "a,,b" has three.
+[[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 
 /// Text that is not empty and is UTF-8 (it ends up in JSON and in the store).
 [[nodiscard]] Result<std::string> parse_text(const std::string& text, std::string_view flag);
@@ -58,10 +70,26 @@ template <class Enum>
 }
 
 // Makers of flags. Each binds the variable that it sets, which must outlive the parsing.
+
+/// `read(text, name)` gives the value, or says what is wrong with it.
+template <class Target, class Read>
+[[nodiscard]] Flag bound_flag(std::string name, std::string value, std::string help, Target& target,
+                              Read read) {
+  const auto apply = [name, &target, read](const std::string& text) -> Result<void> {
+    MFSDP_LET(parsed, read(text, name));
+    target = parsed;
+    return {};
+  };
+  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+}
+
 [[nodiscard]] Flag integer_flag(std::string name, std::string help, std::int64_t& target,
                                 Range range);
 [[nodiscard]] Flag integer_flag(std::string name, std::string help,
                                 std::optional<std::int64_t>& target, Range range);
+[[nodiscard]] Flag real_flag(std::string name, std::string help, double& target, RealRange range);
+[[nodiscard]] Flag real_flag(std::string name, std::string help, std::optional<double>& target,
+                             RealRange range);
 [[nodiscard]] Flag text_flag(std::string name, std::string value, std::string help,
                              std::string& target);
 [[nodiscard]] Flag path_flag(std::string name, std::string help,
@@ -71,24 +99,14 @@ template <class Enum>
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                Enum& target) {
-  const auto apply = [name, &target](const std::string& text) -> Result<void> {
-    MFSDP_LET(choice, parse_choice<Enum>(text, name));
-    target = choice;
-    return {};
-  };
-  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+  return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_choice<Enum>);
 }
 
 /// The same where there is no choice unless the flag is given.
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                std::optional<Enum>& target) {
-  const auto apply = [name, &target](const std::string& text) -> Result<void> {
-    MFSDP_LET(choice, parse_choice<Enum>(text, name));
-    target = choice;
-    return {};
-  };
-  return {.name = name, .value = std::move(value), .help = std::move(help), .apply = apply};
+  return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_choice<Enum>);
 }
 
 /// Applies the arguments (without the program's name) in order. Returns the names of the flags that

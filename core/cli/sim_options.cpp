@@ -90,7 +90,7 @@ Result<void> set_prices(const std::string& text, std::vector<GpuPrice>& target) 
   const std::string expected = in_quotes(text) +
                                " is not the price of a GPU for an hour such as 2.5, nor a list by "
                                "GPU such as h100=2.5,h200=3.8";
-  const std::vector<std::string> parts = split_commas(text);
+  const std::vector<std::string> parts = split(text, ',');
   for (const std::string& part : parts) {
     const std::size_t sign = part.find('=');
     const bool named = sign != std::string::npos;

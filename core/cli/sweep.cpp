@@ -23,7 +23,7 @@ struct List {
 
 Result<std::vector<std::string>> values_of(const std::string& text, const std::string& flag) {
   std::vector<std::string> values;
-  for (const std::string& value : split_commas(text)) {
+  for (const std::string& value : split(text, ',')) {
     if (value.empty())
       return fail(flag, in_quotes(text) + " has an empty value; expected a list like 8,16,32");
     if (contains(values, value))

@@ -160,13 +160,31 @@ Json ranks_object(const RankReport& ranks) {
           {"variation", ranks.variation}};
 }
 
+Json step_object(const StepResult& step) {
+  Json object = {{"step", step.step},
+                 {"loss", finite(step.loss)},
+                 {"grad_norm", finite(step.grad_norm)},
+                 {"step_ns", step.duration.value}};
+  if (step.tokens) object["tokens"] = *step.tokens;
+  if (step.learning_rate) object["learning_rate"] = finite(step.learning_rate);
+  return object;
+}
+
+Json evaluation_object(const EvaluationResult& evaluation) {
+  return {
+      {"step", evaluation.step}, {"loss", finite(evaluation.loss)}, {"tokens", evaluation.tokens}};
+}
+
 Json steps_array(const std::vector<StepResult>& steps) {
   Json array = Json::array();
-  for (const StepResult& step : steps)
-    array.push_back({{"step", step.step},
-                     {"loss", finite(step.loss)},
-                     {"grad_norm", finite(step.grad_norm)},
-                     {"step_ns", step.duration.value}});
+  for (const StepResult& step : steps) array.push_back(step_object(step));
+  return array;
+}
+
+Json evaluations_array(const std::vector<EvaluationResult>& evaluations) {
+  Json array = Json::array();
+  for (const EvaluationResult& evaluation : evaluations)
+    array.push_back(evaluation_object(evaluation));
   return array;
 }
 
@@ -197,6 +215,7 @@ Json result_object(const RunResult& result) {
                    {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
                    {"all_reduce_bytes", result.traffic.all_reduce.value}}},
                  {"source", result.source}};
+  if (result.source == "measured") object["status"] = name_of(result.status);
   if (!result.trust.tier.empty())
     object["trust"] = {{"tier", result.trust.tier},
                        {"step_error", finite(result.trust.step_error)},
@@ -205,6 +224,7 @@ Json result_object(const RunResult& result) {
   if (result.training) object["training"] = training_object(*result.training);
   if (result.source == "measured" || !result.steps.empty())
     object["steps"] = steps_array(result.steps);
+  if (!result.evaluations.empty()) object["evaluations"] = evaluations_array(result.evaluations);
   return object;
 }
 

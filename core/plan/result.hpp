@@ -45,12 +45,12 @@ struct PlanSummary {
 struct MemorySummary {
   Bytes capacity;
   Bytes allocated;  ///< pool heights + runtime; decides `fits`
-  Bytes peak;       ///< largest sum of live bytes + runtime
+  Bytes peak;       ///< most live bytes (core/plan/peak_memory.hpp) + runtime
   std::string peak_op;
   bool fits = false;
   Bytes reserve;   ///< to be kept free; not stored
   Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
-  std::array<Bytes, Names<Category>::values.size()> categories{};  ///< at the peak; sum to `peak`
+  std::array<Bytes, Names<Category>::values.size()> categories{};  ///< of the peak; sum to it
   std::string runtime_source;  ///< where the figure for `runtime` comes from
 };
 
@@ -100,8 +100,32 @@ struct ExposedUnit {
 struct StepResult {
   std::int64_t step = 0;
   Nanos duration;
-  std::optional<double> loss;
-  std::optional<double> grad_norm;
+  std::optional<double> loss;          ///< mean over the step's tokens that have a label
+  std::optional<double> grad_norm;     ///< before clipping
+  std::optional<std::int64_t> tokens;  ///< with a label, over all ranks
+  std::optional<double> learning_rate;
+};
+
+/// A pass over evaluation data between two steps.
+struct EvaluationResult {
+  std::int64_t step = 0;  ///< after which it was
+  double loss = 0;        ///< mean over tokens that have a label
+  std::int64_t tokens = 0;
+};
+
+/// What a run that goes on has come to since it was last asked.
+struct RunProgress {
+  std::vector<StepResult> steps;
+  std::vector<EvaluationResult> evaluations;
+};
+
+/// How a run stands. One that was killed stays `running`.
+enum class RunStatus { complete, running, interrupted, failed };
+
+template <>
+struct Names<RunStatus> {
+  static constexpr std::array<std::string_view, 4> values{"complete", "running", "interrupted",
+                                                          "failed"};
 };
 
 /// What training on a number of tokens takes at the run's speed. Not stored: it follows from it.
@@ -145,6 +169,7 @@ struct RunResult {
   std::string calibration;       ///< "measured", "datasheet" or "anchored"
   std::string cost_model_version;
   std::string source;  ///< "simulated" or "measured"
+  RunStatus status = RunStatus::complete;
   PlanSummary plan;
   MemorySummary memory;
   TimeSummary time;
@@ -153,6 +178,7 @@ struct RunResult {
   std::optional<RankReport> ranks;           ///< where ranks differ
   std::optional<TrainingEstimate> training;  ///< where it was asked for
   std::vector<StepResult> steps;
+  std::vector<EvaluationResult> evaluations;
   std::vector<ExposedUnit> exposed_units;  ///< largest first
   std::vector<OpTime> timeline;            ///< of one step, by start
   std::vector<MemoryPoint> memory_timeline;

@@ -26,6 +26,12 @@ class LayoutCache {
 
 bool shards(Placement placement) { return placement == Placement::shard; }
 
+/// Part `index` of `parts` equal ones.
+Interval nth_part(const Interval& whole, std::int64_t index, std::int64_t parts) {
+  const std::int64_t size = whole.size() / parts;
+  return {.begin = whole.begin + index * size, .end = whole.begin + (index + 1) * size};
+}
+
 }  // namespace
 
 std::int64_t layout_ranks(const PlanConfig& config) {
@@ -81,19 +87,36 @@ FlatLayout layout_of(const Group& group, const PlanConfig& config) {
   return layout;
 }
 
-ResidentElements resident_elements(const Group& group, const PlanConfig& config) {
+ResidentIntervals resident_intervals(const Group& group, const PlanConfig& config,
+                                     std::int64_t rank) {
   const Placements inner = placements_of(config.strategy, config.mesh.dp_shard);
   const Placements outer = placements_of(config.outer_strategy, config.mesh.dp_outer);
-  const std::int64_t full = group.elements;
-  const std::int64_t shard = full / config.mesh.dp_shard;
-  std::int64_t optimizer = shards(inner.optimizer) ? shard : full;
-  if (shards(outer.optimizer)) optimizer /= config.mesh.dp_outer;
+  const Interval all{.begin = 0, .end = group.elements};
+  const Interval shard = nth_part(all, rank % config.mesh.dp_shard, config.mesh.dp_shard);
+  ResidentIntervals resident{.weight = shards(inner.parameter) ? shard : all,
+                             .gradient = shards(inner.gradient) ? shard : all,
+                             .update = shards(inner.optimizer) ? shard : all};
+  if (shards(outer.optimizer))
+    resident.update = nth_part(resident.update, rank / config.mesh.dp_shard, config.mesh.dp_outer);
+  return resident;
+}
 
-  ResidentElements resident{.model_weight = shards(inner.parameter) ? shard : full};
+bool is_first_replica(const PlanConfig& config, std::int64_t rank) {
+  const auto first = [](Strategy strategy, std::int64_t axis_size, std::int64_t index) {
+    return shards(placements_of(strategy, axis_size).optimizer) || index == 0;
+  };
+  return first(config.strategy, config.mesh.dp_shard, rank % config.mesh.dp_shard) &&
+         first(config.outer_strategy, config.mesh.dp_outer, rank / config.mesh.dp_shard);
+}
+
+ResidentElements resident_elements(const Group& group, const PlanConfig& config) {
+  const ResidentIntervals intervals = resident_intervals(group, config, 0);
+  ResidentElements resident{.model_weight = intervals.weight.size()};
   if (!group.requires_grad) return resident;
-  if (config.main_dtype != config.param_dtype) resident.main_weight = optimizer;
-  resident.main_grad = shards(inner.gradient) ? shard : full;
-  if (config.optimizer == Optimizer::adamw) resident.optimizer_state = checked_mul(optimizer, 2);
+  if (config.main_dtype != config.param_dtype) resident.main_weight = intervals.update.size();
+  resident.main_grad = intervals.gradient.size();
+  if (config.optimizer == Optimizer::adamw)
+    resident.optimizer_state = checked_mul(intervals.update.size(), 2);
   return resident;
 }
 

@@ -20,6 +20,24 @@ namespace mfsdp {
 /// Ranks among which a group's flat buffer is laid out.
 [[nodiscard]] std::int64_t layout_ranks(const PlanConfig& config);
 
+/// Which elements of a group lie in a rank's buffers. With B the padded group, I = dp_shard,
+/// O = dp_outer, the rank's shard is B/I elements at its index on dp_shard.
+struct ResidentIntervals {
+  Interval weight;    ///< of the compute weights: the shard under optim_grads_params, else all
+  Interval gradient;  ///< of the main gradient's buffer: the shard from optim_grads on, else all
+  /// What the rank updates, and so has main weights and moments of: all, the shard from optim on,
+  /// or B/(I O) of the shard at its index on dp_outer under HFSDP. Part of both others; of the
+  /// gradient's buffer only this part ends up summed over all ranks.
+  Interval update;
+};
+
+[[nodiscard]] ResidentIntervals resident_intervals(const Group& group, const PlanConfig& config,
+                                                   std::int64_t rank);
+
+/// Whether no lower rank updates the same elements: those of all such ranks are the whole group,
+/// each element once.
+[[nodiscard]] bool is_first_replica(const PlanConfig& config, std::int64_t rank);
+
 /// Elements that one rank keeps of each kind of state for the whole run; 0 where it has no such
 /// buffer. With B the padded group, I = dp_shard, O = dp_outer:
 ///   model_weight     B/I under optim_grads_params, else B

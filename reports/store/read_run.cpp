@@ -27,6 +27,11 @@ class Row {
     value = column.isNull() ? std::numeric_limits<double>::quiet_NaN() : column.getDouble();
     return *this;
   }
+  Row& operator>>(std::optional<std::int64_t>& value) {
+    const SQLite::Column column = next();
+    if (!column.isNull()) value = column.getInt64();
+    return *this;
+  }
   Row& operator>>(std::optional<double>& value) {
     const SQLite::Column column = next();
     if (!column.isNull()) value = column.getDouble();
@@ -49,13 +54,21 @@ SQLite::Statement select(SQLite::Database& database, std::int64_t run, std::stri
   return statement;
 }
 
-struct JsonTexts {
+/// The value of that name. `what` is the column that it stands in.
+template <class Enum>
+Result<Enum> named(const std::string& name, std::string_view what, const std::string& file) {
+  if (const auto value = parse<Enum>(name)) return *value;
+  return fail(file, fmt::format("{}: expected {}, found \"{}\"", what, name_list<Enum>(), name));
+}
+
+struct Texts {
   std::string model;
   std::string config;
+  std::string status;
 };
 
 /// False if there is no such run.
-bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, JsonTexts& texts) {
+bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, Texts& texts) {
   SQLite::Statement statement(database,
                               fmt::format("SELECT {} FROM runs WHERE id = ?", columns::kRuns));
   statement.bind(1, id);
@@ -71,7 +84,7 @@ bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, Json
       time.compute >> time.communication >> time.exposed_communication >> time.idle >>
       time.contention >> time.overlap_fraction >> time.tokens_per_second_per_gpu >>
       time.tflops_per_gpu >> time.mfu >> run.traffic.all_gather >> run.traffic.reduce_scatter >>
-      run.traffic.all_reduce;
+      run.traffic.all_reduce >> texts.status;
   return true;
 }
 
@@ -83,11 +96,8 @@ Result<void> read_plan(SQLite::Database& database, std::int64_t run, PlanSummary
   Row(summary) >> plan.units >> plan.groups >> plan.ops >> plan.events >> plan.waits >>
       plan.buffers >> plan.collectives >> plan.segments >> plan.max_live_full_weights >>
       plan.max_live_full_gradients >> allocator >> plan.padding;
-  const auto policy = parse<AllocatorPolicy>(allocator);
-  if (!policy)
-    return fail(file, fmt::format("plan_summaries.allocator: expected {}, found \"{}\"",
-                                  name_list<AllocatorPolicy>(), allocator));
-  plan.allocator = *policy;
+  MFSDP_LET(policy, named<AllocatorPolicy>(allocator, "plan_summaries.allocator", file));
+  plan.allocator = policy;
   auto pools = select(database, run, columns::kPools, "pools", "position");
   while (pools.executeStep()) {
     PoolSummary& pool = plan.pools.emplace_back();
@@ -97,11 +107,8 @@ Result<void> read_plan(SQLite::Database& database, std::int64_t run, PlanSummary
 }
 
 Result<std::size_t> category_index(const std::string& name, const std::string& file) {
-  const auto category = parse<Category>(name);
-  if (!category)
-    return fail(file, fmt::format("memory category: expected {}, found \"{}\"",
-                                  name_list<Category>(), name));
-  return static_cast<std::size_t>(*category);
+  MFSDP_LET(category, named<Category>(name, "memory category", file));
+  return static_cast<std::size_t>(category);
 }
 
 Result<void> read_summaries(SQLite::Database& database, std::int64_t run, RunResult& result,
@@ -122,7 +129,13 @@ Result<void> read_summaries(SQLite::Database& database, std::int64_t run, RunRes
   auto steps = select(database, run, columns::kSteps, "steps", "position");
   while (steps.executeStep()) {
     StepResult& step = result.steps.emplace_back();
-    Row(steps) >> step.step >> step.duration >> step.loss >> step.grad_norm;
+    Row(steps) >> step.step >> step.duration >> step.loss >> step.grad_norm >> step.tokens >>
+        step.learning_rate;
+  }
+  auto evaluations = select(database, run, columns::kEvaluations, "evaluations", "position");
+  while (evaluations.executeStep()) {
+    EvaluationResult& evaluation = result.evaluations.emplace_back();
+    Row(evaluations) >> evaluation.step >> evaluation.loss >> evaluation.tokens;
   }
   return {};
 }
@@ -160,11 +173,13 @@ Result<void> read_memory(SQLite::Database& database, std::int64_t run,
 
 Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const std::string& file) {
   RunResult result;
-  JsonTexts texts;
+  Texts texts;
   if (!read_head(database, id, result, texts)) return fail(file, fmt::format("no run {}", id));
   const std::string where = fmt::format("{}: run {}", file, id);
   MFSDP_LET(config, config_from_json(texts.model, texts.config, where));
   result.config = std::move(config);
+  MFSDP_LET(status, named<RunStatus>(texts.status, "runs.status", where));
+  result.status = status;
   MFSDP_TRY(read_plan(database, id, result.plan, where));
   MFSDP_TRY(read_summaries(database, id, result, where));
   read_timeline(database, id, result.timeline);

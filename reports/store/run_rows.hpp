@@ -26,14 +26,15 @@ inline constexpr std::string_view kRuns =
     "headroom_bytes, runtime_source, step_ns, compute_ns, communication_ns, "
     "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, "
     "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
-    "all_reduce_bytes";
+    "all_reduce_bytes, status";
 inline constexpr std::string_view kPlanSummaries =
     "units, groups, ops, events, waits, buffers, collectives, segments, max_live_full_weights, "
     "max_live_full_gradients, allocator, padding_bytes";
 inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
 inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
-inline constexpr std::string_view kSteps = "step, step_ns, loss, grad_norm";
+inline constexpr std::string_view kSteps = "step, step_ns, loss, grad_norm, tokens, learning_rate";
+inline constexpr std::string_view kEvaluations = "step, loss, tokens";
 inline constexpr std::string_view kOpTimes =
     "op, name, stream, kind, segment, instance, start_ns, end_ns";
 
@@ -52,6 +53,13 @@ class RunWriter {
 
   /// Writes all rows of the run inside the caller's transaction and returns its row in `runs`.
   [[nodiscard]] std::int64_t write(const RunResult& run);
+
+  /// Adds rows behind those that the run has.
+  void append(std::int64_t run, const RunProgress& progress);
+
+  /// Writes the run anew into its row, but for its steps and evaluations, which stay. False if
+  /// there is no such row.
+  [[nodiscard]] bool rewrite(std::int64_t row, const RunResult& run);
 
  private:
   struct Statements;

@@ -202,7 +202,23 @@ CREATE VIEW memory_timeline AS
   LEFT JOIN names AS n ON n.id = m.value ->> 2;
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2};
+// Runs of mfsdp-exec are stored while they go on.
+constexpr std::string_view kVersion3 = R"sql(
+ALTER TABLE runs ADD COLUMN status TEXT NOT NULL DEFAULT 'complete';
+ALTER TABLE steps ADD COLUMN tokens INTEGER;
+ALTER TABLE steps ADD COLUMN learning_rate REAL;
+
+CREATE TABLE evaluations (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  loss REAL,
+  tokens INTEGER NOT NULL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3};
 
 }  // namespace
 

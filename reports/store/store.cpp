@@ -22,6 +22,20 @@ struct Store::State {
   Result<void> run(const std::function<Result<void>()>& work) const {
     return guarded(file, patience, work);
   }
+
+  /// Has `work` write in one transaction: all of it is stored or nothing.
+  Result<void> write(const std::function<Result<void>(RunWriter&)>& work) {
+    return run([&]() -> Result<void> {
+      SQLite::Transaction transaction(*database, SQLite::TransactionBehavior::IMMEDIATE);
+      // Kept for the next call only when all is well.
+      auto kept = std::exchange(writer, nullptr);
+      if (!kept) kept = std::make_unique<RunWriter>(*database);
+      MFSDP_TRY(work(*kept));
+      transaction.commit();
+      writer = std::move(kept);
+      return {};
+    });
+  }
 };
 
 Store::Store(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -46,15 +60,11 @@ Result<std::int64_t> Store::save(const RunResult& result) {
 
 Result<std::vector<std::int64_t>> Store::save_all(std::span<const RunResult> results) {
   std::vector<std::int64_t> rows;
-  const auto outcome = state_->run([&]() -> Result<void> {
+  MFSDP_TRY(state_->write([&](RunWriter& writer) -> Result<void> {
     rows.clear();
-    SQLite::Transaction transaction(*state_->database, SQLite::TransactionBehavior::IMMEDIATE);
-    // Kept for the next call only when all is well.
-    auto writer = std::exchange(state_->writer, nullptr);
-    if (!writer) writer = std::make_unique<RunWriter>(*state_->database);
     for (const RunResult& result : results) {
       try {
-        rows.push_back(writer->write(result));
+        rows.push_back(writer.write(result));
       } catch (const OverflowError& error) {
         return fail(state_->file, fmt::format("run {}: {}", result.run_id, error.what()));
       } catch (const SQLite::Exception& error) {
@@ -62,12 +72,23 @@ Result<std::vector<std::int64_t>> Store::save_all(std::span<const RunResult> res
         return fail(state_->file, fmt::format("run {} is stored already", result.run_id));
       }
     }
-    transaction.commit();
-    state_->writer = std::move(writer);
+    return {};
+  }));
+  return rows;
+}
+
+Result<void> Store::append(std::int64_t id, const RunProgress& progress) {
+  return state_->write([&](RunWriter& writer) -> Result<void> {
+    writer.append(id, progress);
     return {};
   });
-  if (!outcome) return tl::unexpected<Error>(outcome.error());
-  return rows;
+}
+
+Result<void> Store::finish(std::int64_t id, const RunResult& result) {
+  return state_->write([&](RunWriter& writer) -> Result<void> {
+    if (writer.rewrite(id, result)) return {};
+    return fail(state_->file, fmt::format("run {} is not there any more", id), Fault::environment);
+  });
 }
 
 Result<RunResult> Store::load(std::int64_t id) {

@@ -65,6 +65,12 @@ class Store {
   /// long as this takes.
   [[nodiscard]] Result<std::vector<std::int64_t>> save_all(std::span<const RunResult> results);
 
+  /// Adds steps and evaluations to a run that goes on.
+  [[nodiscard]] Result<void> append(std::int64_t id, const RunProgress& progress);
+
+  /// Writes a run that went on anew, but for its steps and evaluations, which are there already.
+  [[nodiscard]] Result<void> finish(std::int64_t id, const RunResult& result);
+
   /// The run of that row, as it was saved.
   [[nodiscard]] Result<RunResult> load(std::int64_t id);
 

@@ -15,11 +15,17 @@ namespace mfsdp {
 
 namespace {
 
-/// A prepared INSERT whose values are always bound, never part of the text.
-class Insert {
+/// As many question marks as there are columns.
+std::string marks_for(std::string_view columns) {
+  std::string marks = "?";
+  for (auto commas = std::ranges::count(columns, ','); commas > 0; --commas) marks += ", ?";
+  return marks;
+}
+
+/// A prepared statement whose values are always bound, never part of the text.
+class Write {
  public:
-  Insert(SQLite::Database& database, std::string_view table, std::string_view columns)
-      : statement_(database, sql(table, columns)) {}
+  Write(SQLite::Database& database, const std::string& sql) : statement_(database, sql) {}
 
   template <class... Values>
   void operator()(const Values&... values) {
@@ -30,11 +36,6 @@ class Insert {
   }
 
  private:
-  static std::string sql(std::string_view table, std::string_view columns) {
-    std::string marks = "?";
-    for (auto commas = std::ranges::count(columns, ','); commas > 0; --commas) marks += ", ?";
-    return fmt::format("INSERT INTO {} ({}) VALUES ({})", table, columns, marks);
-  }
   // The text outlives exec(), so SQLite need not copy it.
   void bind(int index, const std::string& value) { statement_.bindNoCopy(index, value); }
   void bind(int index, std::int64_t value) { statement_.bind(index, value); }
@@ -42,7 +43,8 @@ class Insert {
   void bind(int index, double value) { statement_.bind(index, value); }
   void bind(int index, Bytes value) { statement_.bind(index, value.value); }
   void bind(int index, Nanos value) { statement_.bind(index, value.value); }
-  void bind(int index, const std::optional<double>& value) {
+  template <class Value>
+  void bind(int index, const std::optional<Value>& value) {
     if (value)
       statement_.bind(index, *value);
     else
@@ -50,6 +52,12 @@ class Insert {
   }
 
   SQLite::Statement statement_;
+};
+
+struct Insert : Write {
+  Insert(SQLite::Database& database, std::string_view table, std::string_view columns)
+      : Write(database,
+              fmt::format("INSERT INTO {} ({}) VALUES ({})", table, columns, marks_for(columns))) {}
 };
 
 /// Numbers for texts that repeat, shared by all runs of the store.
@@ -151,9 +159,12 @@ struct RunWriter::Statements {
   Insert categories{database, "memory_categories", with_keys("run", columns::kMemoryCategories)};
   Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
   Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
+  Insert evaluations{database, "evaluations", with_keys("run, position", columns::kEvaluations)};
   Insert timelines{database, "timelines", "run, ops, memory"};
 
-  std::int64_t write_head(const RunResult& run) {
+  /// `row`: of the run that is written anew; nothing for a new one.
+  template <class... Row>
+  static void write_head(Write& head, const RunResult& run, const Row&... row) {
     const MemorySummary& memory = run.memory;
     const TimeSummary& time = run.time;
     head(run.run_id, run.name, run.tool, run.version, run.created_unix_ns, run.source,
@@ -164,8 +175,8 @@ struct RunWriter::Statements {
          memory.runtime_source, time.step, time.compute, time.communication,
          time.exposed_communication, time.idle, time.contention, time.overlap_fraction,
          time.tokens_per_second_per_gpu, time.tflops_per_gpu, time.mfu, run.traffic.all_gather,
-         run.traffic.reduce_scatter, run.traffic.all_reduce);
-    return database.getLastInsertRowid();
+         run.traffic.reduce_scatter, run.traffic.all_reduce, std::string(to_string(run.status)),
+         row...);
   }
 
   void write_plan(std::int64_t run, const PlanSummary& summary) {
@@ -184,9 +195,33 @@ struct RunWriter::Statements {
     std::int64_t position = 0;
     for (const ExposedUnit& unit : result.exposed_units)
       exposed(run, position++, unit.unit, unit.exposed);
-    position = 0;
-    for (const StepResult& step : result.steps)
-      steps(run, position++, step.step, step.duration, step.loss, step.grad_norm);
+  }
+
+  void write_progress(std::int64_t run, const std::vector<StepResult>& new_steps,
+                      const std::vector<EvaluationResult>& new_evaluations) {
+    std::int64_t position = new_steps.empty() ? 0 : next_position(run, "steps");
+    for (const StepResult& step : new_steps)
+      steps(run, position++, step.step, step.duration, step.loss, step.grad_norm, step.tokens,
+            step.learning_rate);
+    position = new_evaluations.empty() ? 0 : next_position(run, "evaluations");
+    for (const EvaluationResult& evaluation : new_evaluations)
+      evaluations(run, position++, evaluation.step, evaluation.loss, evaluation.tokens);
+  }
+
+  [[nodiscard]] std::int64_t next_position(std::int64_t run, std::string_view table) {
+    SQLite::Statement next(
+        database,
+        fmt::format("SELECT coalesce(max(position) + 1, 0) FROM {} WHERE run = ?", table));
+    next.bind(1, run);
+    next.executeStep();
+    return next.getColumn(0).getInt64();
+  }
+
+  /// All but the head, steps and evaluations.
+  void write_parts(std::int64_t row, const RunResult& run) {
+    write_plan(row, run.plan);
+    write_summaries(row, run);
+    timelines(row, ops_text(run.timeline, names), memory_text(run.memory_timeline, names));
   }
 };
 
@@ -195,12 +230,28 @@ RunWriter::RunWriter(SQLite::Database& database)
 RunWriter::~RunWriter() = default;
 
 std::int64_t RunWriter::write(const RunResult& run) {
-  const std::int64_t row = statements_->write_head(run);
-  statements_->write_plan(row, run.plan);
-  statements_->write_summaries(row, run);
-  statements_->timelines(row, ops_text(run.timeline, statements_->names),
-                         memory_text(run.memory_timeline, statements_->names));
+  Statements::write_head(statements_->head, run);
+  const std::int64_t row = statements_->database.getLastInsertRowid();
+  statements_->write_parts(row, run);
+  append(row, {.steps = run.steps, .evaluations = run.evaluations});
   return row;
+}
+
+bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
+  SQLite::Database& database = statements_->database;
+  Write head(database, fmt::format("UPDATE runs SET ({}) = ({}) WHERE id = ?", columns::kRuns,
+                                   marks_for(columns::kRuns)));
+  Statements::write_head(head, run, row);
+  if (database.getChanges() == 0) return false;
+  for (const char* part :
+       {"plan_summaries", "pools", "memory_categories", "exposed_units", "timelines"})
+    Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
+  statements_->write_parts(row, run);
+  return true;
+}
+
+void RunWriter::append(std::int64_t run, const RunProgress& progress) {
+  statements_->write_progress(run, progress.steps, progress.evaluations);
 }
 
 }  // namespace mfsdp

@@ -26,36 +26,29 @@ Result<MemoryLedger> MemoryLedger::open(const Program& program, const PlanIds& i
 
 void MemoryLedger::add(Entry& entry) {
   entry.live = true;
-  total_ += entry.size;
   live_.at(static_cast<std::size_t>(entry.category)) += entry.size;
 }
 
 void MemoryLedger::begin_window(std::int64_t now) {
-  peak_ = total_;
-  peak_categories_ = live_;
   points_.clear();
   points_.push_back({.at = Nanos(now), .categories = live_});
 }
 
-MemoryLedger::Outcome MemoryLedger::acquire(std::uint32_t buffer, std::int64_t now, bool keep) {
+bool MemoryLedger::acquire(std::uint32_t buffer, std::int64_t now, bool keep) {
   Entry& entry = entries_[buffer];
-  if (entry.live) return Outcome::refused;
+  if (entry.live) return false;
   add(entry);
   if (keep && entry.size.value > 0) points_.push_back({.at = Nanos(now), .categories = live_});
-  if (total_ <= peak_) return Outcome::done;
-  peak_ = total_;
-  peak_categories_ = live_;
-  return Outcome::new_peak;
+  return true;
 }
 
-MemoryLedger::Outcome MemoryLedger::release(std::uint32_t buffer, std::int64_t now, bool keep) {
+bool MemoryLedger::release(std::uint32_t buffer, std::int64_t now, bool keep) {
   Entry& entry = entries_[buffer];
-  if (!entry.live) return Outcome::refused;
+  if (!entry.live) return false;
   entry.live = false;
-  total_ -= entry.size;
   live_.at(static_cast<std::size_t>(entry.category)) -= entry.size;
   if (keep && entry.size.value > 0) points_.push_back({.at = Nanos(now), .categories = live_});
-  return Outcome::done;
+  return true;
 }
 
 }  // namespace mfsdp

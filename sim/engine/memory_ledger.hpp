@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/plan/peak_memory.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/result.hpp"
 #include "sim/engine/plan_ids.hpp"
@@ -13,24 +14,19 @@ namespace mfsdp {
 
 class MemoryLedger {
  public:
-  using CategoryBytes = std::array<Bytes, Names<Category>::values.size()>;
-
   /// Persistent buffers are live from the start, and so are `live_in` (positions). Errors: a pool
   /// id that does not resolve.
   static Result<MemoryLedger> open(const Program& program, const PlanIds& ids,
                                    const std::vector<std::uint32_t>& live_in);
 
-  /// Forgets peak and points, and begins with a point of what is live now.
+  /// Forgets all points, and begins with a point of what is live now.
   void begin_window(std::int64_t now);
 
-  enum class Outcome { done, new_peak, refused };
-  /// Refused when the buffer is live. `keep` says whether to keep a point.
-  Outcome acquire(std::uint32_t buffer, std::int64_t now, bool keep);
-  /// Refused when the buffer is not live.
-  Outcome release(std::uint32_t buffer, std::int64_t now, bool keep);
+  /// False when the buffer is live. `keep` says whether to keep a point.
+  [[nodiscard]] bool acquire(std::uint32_t buffer, std::int64_t now, bool keep);
+  /// False when the buffer is not live.
+  [[nodiscard]] bool release(std::uint32_t buffer, std::int64_t now, bool keep);
 
-  [[nodiscard]] Bytes peak() const { return peak_; }
-  [[nodiscard]] const CategoryBytes& peak_categories() const { return peak_categories_; }
   /// Times are absolute.
   [[nodiscard]] std::vector<MemoryPoint> take_points() { return std::move(points_); }
 
@@ -45,9 +41,6 @@ class MemoryLedger {
 
   std::vector<Entry> entries_;  // by position in the program's buffers
   CategoryBytes live_{};
-  Bytes total_;
-  Bytes peak_;
-  CategoryBytes peak_categories_{};
   std::vector<MemoryPoint> points_;
 };
 

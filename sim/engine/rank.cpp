@@ -203,12 +203,8 @@ bool Rank::use_buffer(const Cursor& cursor) {
   if (finished_) return true;  // the window is over
   const Entry& entry = *cursor.next;
   const bool keep = keeps_times_ && cursor.instance < kKeptInstances;
-  const MemoryLedger::Outcome outcome = entry.action == Action::acquire
-                                            ? memory_.acquire(entry.detail, now_, keep)
-                                            : memory_.release(entry.detail, now_, keep);
-  if (outcome == MemoryLedger::Outcome::new_peak)
-    record_.peak = OpPlace{lowered_.segments[cursor.segment].source, entry.op};
-  return outcome != MemoryLedger::Outcome::refused;
+  return entry.action == Action::acquire ? memory_.acquire(entry.detail, now_, keep)
+                                         : memory_.release(entry.detail, now_, keep);
 }
 
 Error Rank::misused_buffer(const Cursor& cursor) const {
@@ -254,7 +250,6 @@ void Rank::pass(std::uint32_t stream) {
     record_.compute = record_.communication = record_.exposed = record_.waiting = 0;
     record_.lost = 0;
     std::ranges::fill(record_.exposed_by_unit, 0);
-    record_.peak.reset();
     memory_.begin_window(now_);
   }
   if (++cursor.next == cursor.last) next_instance(stream);

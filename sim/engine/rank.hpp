@@ -19,12 +19,6 @@ namespace mfsdp {
 inline constexpr std::int64_t kSteps = 3;
 inline constexpr std::int64_t kReported = 1;
 
-/// Where an op of the plan stands: positions of segment and op.
-struct OpPlace {
-  std::uint32_t segment = 0;
-  std::uint32_t op = 0;
-};
-
 /// What the second step took on a rank. Times are absolute.
 struct StepRecord {
   std::int64_t begin = 0;  ///< C(1)
@@ -36,7 +30,6 @@ struct StepRecord {
   Int128 lost = 0;                            ///< by kernels to contention, 2^-20 ns
   std::vector<std::int64_t> exposed_by_unit;  ///< and without unit, last
   std::vector<OpSpan> spans;                  ///< by end; empty where times are not kept
-  std::optional<OpPlace> peak;                ///< the acquire; none when it was at the beginning
 };
 
 /// What all ranks have in common.

@@ -57,20 +57,6 @@ TimeSummary time_of(const StepRecord& record) {
   return time;
 }
 
-/// The op that the memory of the peak is for: the next on the acquire's stream that takes time or,
-/// at the segment's end, the one before.
-std::string peak_op(const Plan& plan, std::optional<OpPlace> peak) {
-  if (!peak) return "start of the step";
-  const std::span<const Op> ops = plan.segments[peak->segment].ops;
-  const Op& acquire = ops[peak->op];
-  const auto is_user = [&](const Op& op) { return takes_time(op) && op.stream == acquire.stream; };
-  const auto after = std::ranges::find_if(ops.subspan(peak->op), is_user);
-  if (after != ops.end()) return after->name;
-  for (std::size_t i = peak->op; i > 0; --i)
-    if (is_user(ops[i - 1])) return ops[i - 1].name;
-  return acquire.name;
-}
-
 std::vector<OpTime> timeline_of(const Program& program, const Plan& plan, const PlanIds& ids,
                                 std::span<const OpSpan> spans) {
   std::vector<OpTime> timeline;
@@ -147,17 +133,6 @@ RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std:
   return summary;
 }
 
-/// Of the rank that needs most memory.
-MemorySummary memory_of(const Plan& plan, std::vector<Rank>& ranks) {
-  Rank& most =
-      *std::ranges::max_element(ranks, {}, [](Rank& rank) { return rank.memory().peak(); });
-  MemorySummary memory;
-  memory.peak = most.memory().peak();
-  memory.peak_op = peak_op(plan, most.record().peak);
-  memory.categories = most.memory().peak_categories();
-  return memory;
-}
-
 /// Times of the rank are absolute and become relative to its C(1).
 void describe(const Program& program, const Plan& plan, const PlanIds& ids, Rank& rank,
               Simulation& simulation) {
@@ -196,7 +171,6 @@ Result<Simulation> simulate_checked(const Program& program, const Plan& plan, co
   Simulation simulation;
   const std::size_t reported = find_critical(*engine);
   simulation.ranks = summarise_ranks(partition, *engine, reported);
-  simulation.memory = memory_of(plan, engine->ranks());
   simulation.traffic = traffic_of(program, plan, ids);
   if (!kept) {
     engine.emplace(common, partition, memory, reported);

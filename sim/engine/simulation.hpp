@@ -70,9 +70,6 @@ struct Simulation {
   /// rates (tokens/s, FLOP/s, MFU) are left to the caller.
   TimeSummary time;
   TrafficSummary traffic;
-  /// Only `peak`, `peak_op` and `categories` are filled, for device pools and without `runtime`;
-  /// of the first of the ranks whose peak is largest.
-  MemorySummary memory;
   /// Kernels, collectives and copies by start. Of a repeated segment only instances 0 and 1.
   std::vector<OpTime> timeline;
   /// One point for each acquire and release in the window, host pools excluded. Of a repeated

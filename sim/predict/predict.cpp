@@ -7,6 +7,7 @@
 
 #include "core/model/model.hpp"
 #include "core/plan/lifetimes.hpp"
+#include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
 #include "sim/hardware/cluster.hpp"
 
@@ -51,7 +52,8 @@ void count_ops(const Segment& segment, PlanSummary& summary) {
 }
 
 /// What a plan consists of. Pools of host memory are left out.
-Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
+PlanSummary summarise(const Program& program, const Plan& plan,
+                      const std::vector<PoolLifetimes>& pools) {
   PlanSummary summary;
   summary.units = std::ssize(program.units);
   summary.groups = std::ssize(program.groups);
@@ -66,23 +68,25 @@ Result<PlanSummary> summarise(const Program& program, const Plan& plan) {
           {.name = pool.name, .height = pool.height, .lower_bound = pool.lower_bound});
   for (const Group& group : program.groups)
     summary.padding += bytes_of(checked_sub(group.elements, group.used_elements()), group.dtype);
-  MFSDP_LET(pools, buffer_lifetimes(program, plan));
   summary.max_live_full_weights = max_live_buffers(program, pools, Category::unsharded_weight);
   summary.max_live_full_gradients = max_live_buffers(program, pools, Category::unsharded_grad);
   return summary;
 }
 
-/// Adds what lies outside the plan: capacity, and the runtime beside the pools.
-void complete_memory(MemorySummary& memory, const PlanSummary& plan, const Gpu& gpu,
-                     Bytes runtime) {
+/// The plan's memory and the runtime's beside it.
+MemorySummary memory_of(const Program& program, const PeakMemory& peak, const Gpu& gpu,
+                        Bytes runtime) {
+  MemorySummary memory;
   memory.capacity = gpu.capacity;
-  memory.allocated = runtime;
-  for (const PoolSummary& pool : plan.pools) memory.allocated += pool.height;
-  memory.peak += runtime;
+  memory.allocated = footprint(program, gpu).allocated;
+  memory.categories = peak.categories;
   memory.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
+  memory.peak = sum_of(memory.categories);
+  memory.peak_op = peak.op.empty() ? "start of the step" : peak.op;
   memory.runtime_source = gpu.runtime_source;
   memory.fits = memory.allocated <= memory.capacity;
   memory.headroom = memory.capacity - memory.allocated;
+  return memory;
 }
 
 /// Rates over the step's time; 0 for a plan that takes none.
@@ -106,13 +110,24 @@ ClusterSummary summarise(const Cluster& cluster) {
 
 }  // namespace
 
+Footprint footprint(const Program& program, const Gpu& gpu) {
+  const Bytes runtime = runtime_bytes(gpu, std::ssize(program.communicators));
+  Footprint footprint{.allocated = runtime, .least = runtime};
+  for (const Pool& pool : program.pools) {
+    if (pool.space != MemorySpace::device) continue;
+    footprint.allocated += pool.height;
+    footprint.least += pool.lower_bound;
+  }
+  return footprint;
+}
+
 Result<Prediction> predict(const Program& program, const CostModel& costs,
                            const RankVariation& variation) {
   const Plan* plan = program.find_plan(predicted_plan);
   if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", predicted_plan));
   const Cluster& cluster = costs.cluster();
   try {
-    MFSDP_LET(summary, summarise(program, *plan));
+    MFSDP_LET(pools, buffer_lifetimes(program, *plan));
     MFSDP_LET(simulation,
               simulate(program, *plan, prices_of(costs, program.config.mesh), variation));
     RunResult run;
@@ -124,15 +139,14 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
     run.source = "simulated";
-    run.plan = std::move(summary);
-    run.memory = simulation.memory;
+    run.plan = summarise(program, *plan, pools);
     run.time = simulation.time;
     run.traffic = simulation.traffic;
     run.exposed_units = simulation.exposed_units;
     run.timeline = std::move(simulation.timeline);
     run.memory_timeline = std::move(simulation.memory_timeline);
     const Bytes runtime = runtime_bytes(cluster.gpu, std::ssize(program.communicators));
-    complete_memory(run.memory, run.plan, cluster.gpu, runtime);
+    run.memory = memory_of(program, peak_memory(program, *plan, pools), cluster.gpu, runtime);
     for (MemoryPoint& point : run.memory_timeline)
       point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
     complete_rates(run.time, program.config, cluster.gpu);

@@ -18,6 +18,16 @@ inline constexpr std::string_view predicted_plan = "train";
 /// dp_shard apart.
 [[nodiscard]] CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh);
 
+/// Device memory of a program on a GPU.
+struct Footprint {
+  Bytes allocated;  ///< pools as they are packed, and the runtime
+  Bytes least;      ///< with pools at their lower bounds; grows with micro-batch and sequence
+
+  friend bool operator==(const Footprint&, const Footprint&) = default;
+};
+
+[[nodiscard]] Footprint footprint(const Program& program, const Gpu& gpu);
+
 /// A prediction with what led to it.
 struct Prediction {
   RunResult run;

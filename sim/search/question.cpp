@@ -30,17 +30,6 @@ std::optional<RankReport> report_of(const RankSummary& ranks, const RankVariatio
 
 }  // namespace
 
-Footprint footprint(const Program& program, const Gpu& gpu) {
-  const Bytes runtime = runtime_bytes(gpu, std::ssize(program.communicators));
-  Footprint footprint{.allocated = runtime, .least = runtime};
-  for (const Pool& pool : program.pools) {
-    if (pool.space != MemorySpace::device) continue;
-    footprint.allocated += pool.height;
-    footprint.least += pool.lower_bound;
-  }
-  return footprint;
-}
-
 bool fits(Bytes memory, const Question& question) {
   return memory + question.reserve <= question.costs->cluster().gpu.capacity;
 }

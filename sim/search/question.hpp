@@ -28,16 +28,6 @@ struct Question {
   std::shared_ptr<AllocationCache> cache;  ///< of all questions of one session; may be null
 };
 
-/// Device memory of a program on a GPU.
-struct Footprint {
-  Bytes allocated;  ///< pools as they are packed, and the runtime
-  Bytes least;      ///< with pools at their lower bounds; grows with micro-batch and sequence
-
-  friend bool operator==(const Footprint&, const Footprint&) = default;
-};
-
-[[nodiscard]] Footprint footprint(const Program& program, const Gpu& gpu);
-
 /// Whether that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const Question& question);
 

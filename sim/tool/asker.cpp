@@ -1,12 +1,8 @@
 #include "sim/tool/asker.hpp"
 
-#include <fmt/format.h>
-
-#include "core/base/read_file.hpp"
-#include "core/base/text.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/plan_options.hpp"
-#include "core/plan/plan_json.hpp"
+#include "reports/tool/load_plan.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
@@ -14,9 +10,6 @@
 
 namespace mfsdp {
 namespace {
-
-/// Far above the plan of any built-in model.
-constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
 Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
                            const std::filesystem::path& gpus_dir) {
@@ -112,15 +105,7 @@ Result<std::optional<std::int64_t>> Asker::limit_of_gpus(const SimOptions& optio
 
 Result<std::shared_ptr<const Program>> Asker::plan(const std::string& path) {
   if (const auto known = plans_.find(path); known != plans_.end()) return known->second;
-  MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
-  MFSDP_LET(program, program_from_json(text, path));
-  if (const auto valid = validate(program.config); !valid)
-    return fail(path + ": config", valid.error().message());
-  const std::string hash = plan_hash(program);
-  if (!program.meta.stored_hash.empty() && program.meta.stored_hash != hash)
-    session_.err << fmt::format(
-        "{}: note: {}: the plan was changed since it was written, its hash is {}\n", kTool,
-        printable(path), hash);
+  MFSDP_LET(program, load_plan(path, session_));
   return plans_[path] = std::make_shared<const Program>(std::move(program));
 }
 

@@ -10,8 +10,8 @@
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/model/hf_config.hpp"
+#include "reports/tool/session.hpp"
 #include "sim/search/question.hpp"
-#include "sim/tool/session.hpp"
 
 namespace mfsdp {
 

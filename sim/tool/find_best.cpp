@@ -272,8 +272,8 @@ ExitCode interrupted(const std::vector<SweepRow>& rows, const SimOptions& option
   session.err << fmt::format(
       "{}: interrupted after {} of {} combinations; {} predicted runs are "
       "{}\n",
-      kTool, counts.impossible + counts.too_large + counts.predicted, rows.size(), counts.predicted,
-      options.common.no_save ? "not stored (--no-save)" : "stored");
+      session.tool, counts.impossible + counts.too_large + counts.predicted, rows.size(),
+      counts.predicted, options.common.no_save ? "not stored (--no-save)" : "stored");
   return ExitCode::interrupted;
 }
 

@@ -15,9 +15,9 @@
 #include "core/cli/table.hpp"
 #include "core/cli/text_style.hpp"
 #include "core/plan/result_json.hpp"
+#include "reports/tool/run_store.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/asker.hpp"
-#include "sim/tool/run_store.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
@@ -229,7 +229,7 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
       if (finding.found.value) {
         MFSDP_LET(question, asker.question(with_value(one, *finding.found.value)));
         MFSDP_LET(prediction, answer(question));
-        sign(prediction.run, options.common);
+        sign(prediction.run, options.common, session);
         MFSDP_TRY(store.save({&prediction.run, 1}));
         estimate_training(prediction.run, options);
         finding.run = std::move(prediction.run);
@@ -238,7 +238,7 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
     }
   }
   if (session.interrupted) {
-    session.err << kTool << ": interrupted: the search did not come to its end\n";
+    session.err << session.tool << ": interrupted: the search did not come to its end\n";
     return ExitCode::interrupted;
   }
   print(sweep, findings, options, session, store.note());

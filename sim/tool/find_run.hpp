@@ -5,7 +5,7 @@
 #include "core/cli/exit_code.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
-#include "sim/tool/session.hpp"
+#include "reports/tool/session.hpp"
 
 namespace mfsdp {
 

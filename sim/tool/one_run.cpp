@@ -18,11 +18,11 @@
 #include "core/plan/plan_json.hpp"
 #include "core/recipe/module_tree.hpp"
 #include "reports/budget/budget.hpp"
+#include "reports/tool/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/explain_network.hpp"
-#include "sim/tool/run_store.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
@@ -103,13 +103,14 @@ std::string with_budget(std::string output, OutputFormat format, const BudgetRep
   return output;
 }
 
-/// The budget's lines on `err`, and the run's output with its report.
+/// The budget's lines on session.err, and the run's output with its report.
 std::string judged(std::string output, OutputFormat format, const BudgetReport& report,
-                   std::ostream& err) {
-  for (const std::string& line : exceeded_lines(report)) err << kTool << ": " << line << "\n";
+                   const Session& session) {
+  for (const std::string& line : exceeded_lines(report))
+    session.err << session.tool << ": " << line << "\n";
   if (format == OutputFormat::csv)
     for (const std::string& note : report.notes)
-      err << fmt::format("{}: note: {}: {}\n", kTool, printable(report.file), note);
+      session.err << fmt::format("{}: note: {}: {}\n", session.tool, printable(report.file), note);
   return with_budget(std::move(output), format, report);
 }
 
@@ -131,7 +132,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   question.program = program;
   MFSDP_LET(prediction, answer(question));
   RunResult& run = prediction.run;
-  sign(run, common);
+  sign(run, common, session);
   estimate_training(run, options);
   MFSDP_LET(longer, explanation(options, *program, prediction, asker));
   MFSDP_TRY(write_files(common, *program, run));
@@ -143,7 +144,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   bool good = run.memory.fits || !options.require_fit;
   if (budget) {
     const BudgetReport report = check_budget(*budget, run);
-    text = judged(std::move(text), common.output, report, session.err);
+    text = judged(std::move(text), common.output, report, session);
     good = good && report.passes();
   }
   session.out << text << longer;

@@ -65,7 +65,7 @@ void report_impossible(const std::vector<SweepRow>& rows, const Session& session
   session.err << fmt::format(
       "{}: note: {} of {} combinations are not possible, the first because "
       "{}\n",
-      kTool, count, rows.size(), first->impossible->message());
+      session.tool, count, rows.size(), first->impossible->message());
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ Result<bool> predict_rows(std::vector<SweepRow>& rows, const std::vector<std::si
       [&](std::size_t i, SweepRow&& row) {
         progress.at(++done);
         if (row.run) {
-          sign(*row.run, options.common);
+          sign(*row.run, options.common, session);
           batch.push_back(*row.run);
         }
         rows[places[i]] = std::move(row);

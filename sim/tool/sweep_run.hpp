@@ -10,9 +10,9 @@
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
 #include "core/plan/result.hpp"
+#include "reports/tool/run_store.hpp"
+#include "reports/tool/session.hpp"
 #include "sim/search/question.hpp"
-#include "sim/tool/run_store.hpp"
-#include "sim/tool/session.hpp"
 
 namespace mfsdp {
 

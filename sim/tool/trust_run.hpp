@@ -4,7 +4,7 @@
 #include "core/base/error.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/sim_options.hpp"
-#include "sim/tool/session.hpp"
+#include "reports/tool/session.hpp"
 
 namespace mfsdp {
 

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 /// Programs that compose rooms: parse flags, call libraries, print.
 constexpr std::array<std::string_view, 4> mains{"sim/main.cpp", "verify/main.cpp",
                                                 "reports/main.cpp", "gpu_backend/main.cpp"};
-/// What a main is made of where it would be too long: the actions of mfsdp-sim.
-constexpr std::string_view actions = "sim/tool";
+/// What a main is made of where it would be too long: its actions.
+constexpr std::array<std::string_view, 2> actions{"sim/tool", "gpu_backend/tool"};
 constexpr std::array<std::string_view, 4> main_targets{"mfsdp-sim", "mfsdp-verify", "mfsdp-report",
                                                        "mfsdp-exec"};
 
@@ -84,7 +84,8 @@ bool is_under(std::string_view path, std::string_view folder) {
 }
 
 bool is_main(std::string_view path) {
-  return std::ranges::find(mains, path) != mains.end() || is_under(path, actions);
+  return std::ranges::find(mains, path) != mains.end() ||
+         std::ranges::any_of(actions, [&](auto folder) { return is_under(path, folder); });
 }
 
 /// A small program beside the CUDA code that measures one fact of a machine.
@@ -197,6 +198,7 @@ const std::vector<Room>& rooms() {
       {"runtime", "mfsdp_runtime", {"core/runtime"}, {"plan"}},
       {"cli", "mfsdp_cli", {"core/cli"}, {"plan"}},
       {"store", "mfsdp_store", {"reports/store", "reports/trace"}, {"plan"}},
+      {"tool", "mfsdp_tool", {"reports/tool"}, {"cli", "store"}},
       {"reports", "mfsdp_reports", {"reports"}, {"plan", "store"}},
       {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
       {"proof", "mfsdp_proof", {"verify/proof"}, {"plan"}},

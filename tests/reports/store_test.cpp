@@ -42,6 +42,15 @@ Error open_error(const std::filesystem::path& path) {
   return store.error();
 }
 
+StepResult a_step(std::int64_t number) {
+  return {.step = number,
+          .duration = Nanos(4 + number),
+          .loss = 5.5 / static_cast<double>(number),
+          .grad_norm = 0.1,
+          .tokens = 48,
+          .learning_rate = 1e-3};
+}
+
 void expect_same_timeline(const RunResult& a, const RunResult& b) {
   ASSERT_EQ(a.timeline.size(), b.timeline.size());
   for (std::size_t i = 0; i < a.timeline.size(); ++i) {
@@ -60,8 +69,11 @@ void expect_same_timeline(const RunResult& a, const RunResult& b) {
 TEST(Store, LoadsWhatWasSaved) {
   const ScratchFolder folder;
   RunResult run = sample_run("run-1", 40, 60);
-  run.steps = {{.step = 1, .duration = Nanos(5), .loss = 5.5, .grad_norm = std::nullopt},
-               {.step = 2, .duration = Nanos(6), .loss = 5.25, .grad_norm = 0.1}};
+  run.steps = {a_step(1), a_step(2)};
+  run.steps.front().grad_norm.reset();
+  run.evaluations = {{.step = 2, .loss = 5.0, .tokens = 96}};
+  run.source = "measured";
+  run.status = RunStatus::interrupted;
   auto store = open_store(folder / "s.sqlite");
   const auto id = store.save(run);
   ASSERT_TRUE(id) << id.error().message();
@@ -71,6 +83,40 @@ TEST(Store, LoadsWhatWasSaved) {
   EXPECT_EQ(to_json(*loaded), to_json(run));
   EXPECT_EQ(loaded->config, run.config);
   expect_same_timeline(*loaded, run);
+}
+
+TEST(Store, ARunThatGoesOnIsThereAsFarAsItHasCome) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  RunResult run = sample_run("run-1", 0, 0);
+  run.source = "measured";
+  run.status = RunStatus::running;
+  const std::int64_t row = store.save(run).value();
+  const std::int64_t other = store.save(sample_run("run-2")).value();
+  ASSERT_TRUE(store.append(row, {.steps = {a_step(1), a_step(2)}, .evaluations = {}}));
+  ASSERT_TRUE(store.append(row, {.steps = {a_step(3)}, .evaluations = {{3, 5.0, 96}}}));
+  run.steps = {a_step(1), a_step(2), a_step(3)};
+  run.evaluations = {{.step = 3, .loss = 5.0, .tokens = 96}};
+  EXPECT_EQ(to_json(*open_store(folder / "s.sqlite").load(row)), to_json(run));
+
+  RunResult end = sample_run("run-1", 40, 60);
+  end.source = "measured";
+  const auto finished = store.finish(row, end);
+  ASSERT_TRUE(finished) << finished.error().message();
+  end.steps = run.steps;
+  end.evaluations = run.evaluations;
+  EXPECT_EQ(to_json(*store.load(row)), to_json(end));
+  expect_same_timeline(*store.load(row), end);
+  EXPECT_EQ(to_json(*store.load(other)), to_json(sample_run("run-2")));
+}
+
+TEST(Store, ARunThatIsGoneCannotBeFinished) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  const auto finished = store.finish(7, sample_run());
+  ASSERT_FALSE(finished);
+  EXPECT_THAT(finished.error().message(), EndsWith("s.sqlite: run 7 is not there any more"));
+  EXPECT_TRUE(store.list()->empty());
 }
 
 TEST(Store, KeepsMemoryPointsThatChangeNothingAndStartFromZero) {

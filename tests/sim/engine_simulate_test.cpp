@@ -283,12 +283,10 @@ TEST(Simulate, MemoryFollowsAcquireAndRelease) {
   EXPECT_THAT(points,
               testing::ElementsAre(std::pair(0, 1000), std::pair(0, 1300), std::pair(10, 1350),
                                    std::pair(30, 1300), std::pair(30, 1000)));
-  EXPECT_EQ(result->memory.peak, Bytes(1350));
-  EXPECT_EQ(result->memory.peak_op, "backward");
-  EXPECT_EQ(result->memory.categories[static_cast<std::size_t>(Category::activation)], Bytes(300));
-  EXPECT_EQ(result->memory.categories[static_cast<std::size_t>(Category::model_weight)],
-            Bytes(1000));
-  EXPECT_EQ(result->memory.categories[static_cast<std::size_t>(Category::workspace)], Bytes(50));
+  const MemoryPoint& most = result->memory_timeline.at(2);
+  EXPECT_EQ(most.categories[static_cast<std::size_t>(Category::activation)], Bytes(300));
+  EXPECT_EQ(most.categories[static_cast<std::size_t>(Category::model_weight)], Bytes(1000));
+  EXPECT_EQ(most.categories[static_cast<std::size_t>(Category::workspace)], Bytes(50));
 }
 
 TEST(Simulate, BuffersMayLiveAcrossSegmentsAndSteps) {
@@ -298,8 +296,10 @@ TEST(Simulate, BuffersMayLiveAcrossSegmentsAndSteps) {
   tiny.plan().segments[0].live_in = {BufferId(0)};
   const auto result = simulate(tiny);
   ASSERT_TRUE(result) << result.error().message();
-  EXPECT_EQ(result->memory.peak, Bytes(100));
-  EXPECT_EQ(result->memory.peak_op, "start of the step");
+  ASSERT_FALSE(result->memory_timeline.empty());
+  EXPECT_EQ(
+      result->memory_timeline.front().categories[static_cast<std::size_t>(Category::activation)],
+      Bytes(100));
 }
 
 TEST(Simulate, AWaitForWhatIsNeverRecordedIsADeadlock) {

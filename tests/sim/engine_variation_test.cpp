@@ -40,8 +40,6 @@ std::string describe(const Simulation& simulation) {
                       ranks.ranks, ranks.reported, ranks.waited_for.value,
                       ranks.compute_least.value, ranks.compute_mean.value, ranks.compute_most.value,
                       ranks.slowest, ranks.waiting_mean.value, ranks.waiting_most.value);
-  text += fmt::format("peak {} at {} {}\n", simulation.memory.peak.value, simulation.memory.peak_op,
-                      bytes(simulation.memory.categories));
   for (const OpSpan& span : simulation.spans)
     text += fmt::format("span {} {} {} {} {}\n", span.segment, span.op, span.instance,
                         span.start.value, span.end.value);
@@ -146,22 +144,6 @@ TEST(Variation, OfRanksThatNobodyWaitsForTheSlowestIsReported) {
   EXPECT_EQ(slow->ranks.reported, 2);
   EXPECT_EQ(slow->ranks.waited_for, Nanos(0));
   EXPECT_EQ(slow->time.step, Nanos(150));
-}
-
-TEST(Variation, MemoryIsTheLargestOfAllRanks) {
-  // The copy of 150 frees its buffer before the kernel of 200 ends on rank 0, but not before that
-  // of 200 / 2 ends on rank 1, whose next buffer then lives beside it.
-  Tiny tiny;
-  tiny.mesh(1, 2).buffer(100, Category::activation).buffer(10, Category::workspace);
-  tiny.segment("only").record(kCompute, 0).wait(kCopyOut, 0).acquire(kCopyOut, 0).copy(150);
-  tiny.release(kCopyOut, 0).record(kCopyOut, 1).kernel(200).acquire(kCompute, 1);
-  tiny.kernel(40, "late").release(kCompute, 1).wait(kCompute, 1);
-  EXPECT_EQ(simulate(tiny)->memory.peak, Bytes(100));
-  const auto result = simulate(tiny, one_slow(1, {1, 2}));
-  ASSERT_TRUE(result.has_value()) << result.error().message();
-  EXPECT_EQ(result->ranks.reported, 0);
-  EXPECT_EQ(result->memory.peak, Bytes(110));
-  EXPECT_EQ(result->memory.peak_op, "late");
 }
 
 TEST(Variation, WrongFieldsAreErrors) {

@@ -127,6 +127,9 @@ RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {
   RC_ASSERT(std::accumulate(memory.categories.begin(), memory.categories.end(), Bytes(0)) ==
             memory.peak);
   RC_ASSERT(memory.peak <= memory.allocated);
+  // However fast ops are, no moment needs more than the peak in any category.
+  for (const MemoryPoint& point : prediction->run.memory_timeline)
+    RC_ASSERT(sum_of(point.categories) <= memory.peak);
 }
 
 }  // namespace

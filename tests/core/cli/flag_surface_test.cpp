@@ -2,6 +2,7 @@
 // CHANGELOG entry.
 #include <gmock/gmock.h>
 
+#include "core/cli/exec_options.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
 
@@ -36,16 +37,36 @@ TEST(FlagSurface, MfsdpSim) {
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 
-TEST(FlagSurface, EveryFlagIsExplainedInAHundredColumns) {
-  SimOptions options;
-  const std::vector<FlagGroup> groups = sim_flags(options);
+TEST(FlagSurface, MfsdpExec) {
+  ExecOptions options;
+  std::vector<std::string> names = common_names;
+  names.insert(names.end(), {"--backend",      "--dry-run",    "--deadline",
+                             "--data",         "--steps",      "--lr",
+                             "--min-lr",       "--warmup",     "--weight-decay",
+                             "--beta1",        "--beta2",      "--adam-epsilon",
+                             "--seed",         "--eval-every", "--eval-data",
+                             "--eval-batches", "--log-every",  "--log-param-norms",
+                             "--check-nan",    "--chaos",      "--poison",
+                             "--fault"});
+  EXPECT_THAT(flag_names(exec_flags(options)), testing::ElementsAreArray(names));
+}
+
+void expect_explained_in_a_hundred_columns(const HelpText& text,
+                                           const std::vector<FlagGroup>& groups) {
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags) EXPECT_FALSE(flag.help.empty()) << flag.name;
-  const std::string help = render_help(sim_help(), groups);
+  const std::string help = render_help(text, groups);
   EXPECT_LT(help.find("Examples:"), help.find("Model and machine:"));
   std::size_t begin = 0;
   for (std::size_t end; (end = help.find('\n', begin)) != std::string::npos; begin = end + 1)
     EXPECT_LE(end - begin, 100u) << help.substr(begin, end - begin);
+}
+
+TEST(FlagSurface, EveryFlagIsExplainedInAHundredColumns) {
+  SimOptions sim;
+  expect_explained_in_a_hundred_columns(sim_help(), sim_flags(sim));
+  ExecOptions exec;
+  expect_explained_in_a_hundred_columns(exec_help(), exec_flags(exec));
 }
 
 TEST(FlagSurface, VersionNamesBuildAndGpuLibraries) {
@@ -57,22 +78,19 @@ TEST(FlagSurface, VersionNamesBuildAndGpuLibraries) {
 
 TEST(FlagSurface, ExamplesParse) {
   for (const Example& example : sim_help().examples) {
-    std::vector<std::string> words;
-    std::string word;
-    for (const char c : example.command + " ") {
-      if (c != ' ') {
-        word += c;
-      } else if (!word.empty()) {
-        words.push_back(word);
-        word.clear();
-      }
-    }
+    std::vector<std::string> words = split(example.command, ' ');
     ASSERT_EQ(words.front(), "mfsdp-sim");
     words.erase(words.begin());
     const auto sweep = expand_lists(words);
     ASSERT_TRUE(sweep) << example.command;
     for (const std::vector<std::string>& arguments : sweep->arguments)
       EXPECT_TRUE(parse_sim_options(arguments)) << example.command;
+  }
+  for (const Example& example : exec_help().examples) {
+    std::vector<std::string> words = split(example.command, ' ');
+    ASSERT_EQ(words.front(), "mfsdp-exec");
+    words.erase(words.begin());
+    EXPECT_TRUE(parse_exec_options(words)) << example.command;
   }
 }
 

@@ -95,7 +95,12 @@ TEST(ResultJson, StepsAppearWhereSomethingWasMeasured) {
   EXPECT_FALSE(Json::parse(to_json(run)).contains("steps"));
   run.source = "measured";
   EXPECT_EQ(Json::parse(to_json(run))["steps"], Json::array());
-  run.steps = {{.step = 1, .duration = Nanos(7), .loss = 2.5, .grad_norm = std::nullopt}};
+  run.steps = {{.step = 1,
+                .duration = Nanos(7),
+                .loss = 2.5,
+                .grad_norm = std::nullopt,
+                .tokens = std::nullopt,
+                .learning_rate = std::nullopt}};
   const Json step = Json::parse(to_json(run))["steps"][0];
   EXPECT_THAT(keys(step), ElementsAre("step", "loss", "grad_norm", "step_ns"));
   EXPECT_EQ(step["loss"], 2.5);

@@ -6,7 +6,7 @@
 #include <bit>
 #include <vector>
 
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp {
 namespace {

@@ -11,12 +11,13 @@
 #include <stdexcept>
 
 #include "core/runtime/interpreter.hpp"
+#include "core/runtime/rope_table.hpp"
+#include "core/runtime/scalar.hpp"
+#include "core/runtime/step_block.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/hash_kernel.hpp"
-#include "verify/cpu/kernels/rope_table.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 #include "verify/cpu/machine/machine.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::test {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp::kernels {
 

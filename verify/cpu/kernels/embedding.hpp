@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp::kernels {
 

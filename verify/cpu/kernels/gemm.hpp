@@ -13,8 +13,8 @@
 #include <span>
 #include <type_traits>
 
+#include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
 

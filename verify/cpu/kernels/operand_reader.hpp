@@ -11,7 +11,7 @@
 
 #include "core/base/error.hpp"
 #include "core/runtime/operand_view.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp {
 

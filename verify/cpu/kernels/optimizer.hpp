@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp::kernels {
 

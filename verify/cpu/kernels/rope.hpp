@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/norm.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp::kernels {
 

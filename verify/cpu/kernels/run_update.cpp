@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/shard/groups.hpp"
 #include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/operand_reader.hpp"
 #include "verify/cpu/kernels/optimizer.hpp"
@@ -20,23 +21,6 @@ const Group* group_of(const Program& program, const Operand& gradient) {
     return candidate.requires_grad && candidate.unit == *buffer->unit;
   });
   return group == program.groups.end() ? nullptr : &*group;
-}
-
-/// The first element of the group that this rank updates.
-std::int64_t slice_begin(const Group& group, const PlanConfig& config, std::int64_t rank) {
-  const Mesh& mesh = config.mesh;
-  const auto is_cut = [](Strategy strategy, std::int64_t axis_size) {
-    return placements_of(strategy, axis_size).optimizer == Placement::shard;
-  };
-  std::int64_t begin = 0;
-  std::int64_t elements = group.elements;
-  if (is_cut(config.strategy, mesh.dp_shard)) {
-    elements /= mesh.dp_shard;
-    begin += rank % mesh.dp_shard * elements;
-  }
-  if (is_cut(config.outer_strategy, mesh.dp_outer))
-    begin += rank / mesh.dp_shard * (elements / mesh.dp_outer);
-  return begin;
 }
 
 /// Calls update(first, count, decays) for the runs of a slice that decay or do not. Padding does
@@ -68,14 +52,15 @@ struct Update {
   std::int64_t begin = 0;  ///< of the slice in the group
   std::int64_t elements = 0;
   StepBlock step = {};
-  float scale = 1;  ///< 1/T times the clip factor
+  float scale = 1;     ///< 1/T times the clip factor
+  bool skips = false;  ///< the norm is infinite or NaN
 };
 
 template <class G, class W>
-Result<void> update_slice(OperandReader& in, const KernelCall& call, const KernelSettings& settings,
-                          const Update& u, W* weights) {
+Result<void> update_slice(OperandReader& in, const KernelCall& call,
+                          const OptimizerSettings& optimizer, const Update& u, W* weights) {
   const auto* gradients = in.take<const G>("grad", {u.elements});
-  const auto decay = static_cast<float>(settings.weight_decay);
+  const auto decay = static_cast<float>(optimizer.weight_decay);
   if (call.kernel->kind == KernelKind::sgd) {
     MFSDP_TRY(in.result());
     for_each_run(*u.group, u.begin, u.elements, [&](auto first, auto count, bool decays) {
@@ -88,9 +73,9 @@ Result<void> update_slice(OperandReader& in, const KernelCall& call, const Kerne
   MFSDP_TRY(in.result());
   const AdamW<float> adam{.learning_rate = u.step.learning_rate,
                           .weight_decay = decay,
-                          .beta1 = static_cast<float>(settings.beta1),
-                          .beta2 = static_cast<float>(settings.beta2),
-                          .epsilon = static_cast<float>(settings.epsilon),
+                          .beta1 = static_cast<float>(optimizer.beta1),
+                          .beta2 = static_cast<float>(optimizer.beta2),
+                          .epsilon = static_cast<float>(optimizer.epsilon),
                           .bias_correction1 = u.step.bias_correction1,
                           .bias_correction2 = u.step.bias_correction2,
                           .scale = u.scale};
@@ -111,13 +96,17 @@ Result<Update> take_update(OperandReader& in, const KernelCall& call, const Prog
   MFSDP_TRY(in.result());
   std::memcpy(&u.step, block, sizeof u.step);
   u.scale = read_report<LossReport>(loss).inverse_tokens;
-  if (norm != nullptr) u.scale *= read_report<NormReport>(norm).clip_factor;
+  if (norm != nullptr) {
+    const auto report = read_report<NormReport>(norm);
+    u.scale *= report.clip_factor;
+    u.skips = report.non_finite != 0;
+  }
   const auto grad = static_cast<std::size_t>(in.find("grad") - call.operands.data());
   u.group = group_of(program, call.kernel->operands[grad]);
   if (u.group == nullptr) {
     in.complain("grad", "expected a buffer of a unit with gradients");
   } else {
-    u.begin = slice_begin(*u.group, program.config, call.rank);
+    u.begin = resident_intervals(*u.group, program.config, call.rank).update.begin;
     if (u.begin + u.elements > u.group->elements)
       in.complain("grad", fmt::format("expected a slice of the group's {} elements, got [{}, {})",
                                       u.group->elements, u.begin, u.begin + u.elements));
@@ -129,19 +118,20 @@ Result<Update> take_update(OperandReader& in, const KernelCall& call, const Prog
 }  // namespace
 
 /// The main weights are updated, then rounded into the compute weights. Without main weights the
-/// compute weights are the ones that are updated.
+/// compute weights are the ones that are updated. Gradients without a finite norm change nothing.
 Result<void> run_update(const KernelCall& call, const KernelSettings& settings) {
   OperandReader in(call);
   MFSDP_LET(u, take_update(in, call, *settings.program));
+  if (u.skips) return {};
   const bool has_main = in.find("main_weight") != nullptr;
   const std::string_view updated = has_main ? "main_weight" : "weight";
   return with_type_of(call, "grad", [&]<class G>(TypeTag<G>) {
     return with_type_of(call, updated, [&]<class W>(TypeTag<W>) -> Result<void> {
       auto* weights = in.take<W>(updated, {u.elements});
-      if (!has_main) return update_slice<G>(in, call, settings, u, weights);
+      if (!has_main) return update_slice<G>(in, call, settings.optimizer, u, weights);
       return with_type_of(call, "weight", [&]<class C>(TypeTag<C>) -> Result<void> {
         auto* compute = in.take<C>("weight", {u.elements});
-        MFSDP_TRY((update_slice<G>(in, call, settings, u, weights)));
+        MFSDP_TRY((update_slice<G>(in, call, settings.optimizer, u, weights)));
         accumulate(u.elements, weights, false, compute);
         return {};
       });

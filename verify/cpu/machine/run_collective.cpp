@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 namespace mfsdp {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <functional>
 
+#include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/verify/cpu/kernels/gradients.hpp"
 #include "tests/verify/cpu/kernels/serial_run.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp {
 namespace {

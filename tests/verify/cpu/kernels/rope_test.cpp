@@ -6,8 +6,8 @@
 #include <complex>
 #include <numbers>
 
+#include "core/runtime/rope_table.hpp"
 #include "tests/verify/cpu/kernels/gradients.hpp"
-#include "verify/cpu/kernels/rope_table.hpp"
 
 namespace mfsdp::kernels {
 namespace {

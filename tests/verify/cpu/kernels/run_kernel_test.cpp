@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/verify/cpu/kernels/gradients.hpp"
 #include "verify/cpu/kernels/sums.hpp"
-#include "verify/cpu/scalars/scalar.hpp"
 
 namespace mfsdp {
 namespace {
@@ -134,10 +134,10 @@ TEST(RunKernel, ScaledOperandsAreRefused) {
 std::vector<float> updated_weights(const Program& program) {
   const Mesh& mesh = program.config.mesh;
   const std::int64_t elements = program.groups[1].elements;
-  const KernelSettings settings{.program = &program, .weight_decay = 0.5};
-  const StepBlock block = make_step_block(0, 0.01, settings);
-  const kernels::LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
-  const kernels::NormReport norm{.norm = 4, .clip_factor = 0.5};
+  const KernelSettings settings{.program = &program, .optimizer = {.weight_decay = 0.5}};
+  const StepBlock block = make_step_block(0, 0.01, settings.optimizer);
+  const LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
+  const NormReport norm{.norm = 4, .clip_factor = 0.5};
   const Op* update = nullptr;
   for (const Op& op : program.find_plan("train")->segments.back().ops)
     if (op.name == "layers.0.adamw") update = &op;
@@ -162,8 +162,8 @@ std::vector<float> updated_weights(const Program& program) {
       values("weight")[i] = static_cast<float>((begin + i) % 5 + 1);
     }
     std::memcpy(call.at("step_block").bytes.data(), &block, sizeof block);
-    kernels::write_report(loss, values("loss"));
-    kernels::write_report(norm, values("norm"));
+    write_report(loss, values("loss"));
+    write_report(norm, values("norm"));
     const auto ran = call.run(settings, rank);
     EXPECT_TRUE(ran) << ran.error().message();
     std::copy_n(values("weight"), slice, weights.begin() + begin);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/plan/plan.hpp"
-#include "verify/cpu/kernels/rope_table.hpp"
+#include "core/runtime/rope_table.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp::test {
@@ -50,7 +50,7 @@ class SerialRun {
   /// Runs a plan once. `input` fills "pinned_tokens" for each microbatch, counted from 0.
   void run(const std::string& plan, std::int64_t step,
            const std::function<void(std::int32_t*, std::int64_t)>& input) {
-    const StepBlock block = make_step_block(step, 1e-2, settings_);
+    const StepBlock block = make_step_block(step, 1e-2, settings_.optimizer);
     std::memcpy(data<std::byte>("pinned_step_block"), &block, sizeof block);
     std::int64_t microbatch = 0;
     for (const Segment& segment : program_.find_plan(plan)->segments)

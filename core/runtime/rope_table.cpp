@@ -1,4 +1,4 @@
-#include "verify/cpu/kernels/rope_table.hpp"
+#include "core/runtime/rope_table.hpp"
 
 #include <cmath>
 #include <numbers>

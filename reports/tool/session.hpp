@@ -1,4 +1,4 @@
-// What every action of mfsdp-sim works with.
+// What every action of a tool works with.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,8 @@
 
 namespace mfsdp {
 
-inline constexpr std::string_view kTool = "mfsdp-sim";
-
 struct Session {
+  std::string_view tool;            ///< "mfsdp-sim"
   std::filesystem::path scenarios;  ///< models, GPUs, clusters, measurements
   std::ostream& out;                ///< data
   std::ostream& err;                ///< talk

@@ -92,4 +92,15 @@ template <>
   return with_sign((rounded - (112U << 23U)) >> 13U);
 }
 
+/// Calls `run` with a value of the plan's floating dtype; not at all for another dtype.
+template <class Run>
+void with_floating(DType dtype, const Run& run) {
+  switch (dtype) {
+    case DType::bf16: run(Bf16{}); break;
+    case DType::fp16: run(Fp16{}); break;
+    case DType::fp32: run(float{}); break;
+    default: break;
+  }
+}
+
 }  // namespace mfsdp

@@ -1,4 +1,4 @@
-#include "verify/cpu/scalars/scalar.hpp"
+#include "core/runtime/scalar.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,0 +1,152 @@
+#include "core/cli/exec_options.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+constexpr Range kSteps{.lowest = 1, .highest = 1'000'000'000};
+constexpr Range kRanks{.lowest = 0, .highest = 1'048'575};
+constexpr Range kSeconds{.lowest = 1, .highest = 86'400};
+constexpr Range kSeeds{.lowest = 0};
+constexpr RealRange kRates{.lowest = 0, .highest = 1e3};
+constexpr RealRange kFractions{.lowest = 0, .highest = 1, .with_highest = false};
+constexpr RealRange kSmall{.lowest = 0, .highest = 1, .with_lowest = false};
+
+/// KIND:RANK:OP or KIND:RANK:OP:STEP; names of ops have no colons.
+Result<void> set_fault(const std::string& text, std::optional<FaultFlag>& target) {
+  const std::string expected = in_quotes(text) +
+                               " is not KIND:RANK:OP or KIND:RANK:OP:STEP with KIND one of " +
+                               name_list<FaultKind>() + ", such as stop:1:layers.0.qkv:3";
+  const std::vector<std::string> parts = split(text, ':');
+  if (parts.size() < 3 || parts.size() > 4 || parts[2].empty()) return fail("--fault", expected);
+  const auto kind = parse<FaultKind>(parts[0]);
+  const auto rank = parse_integer(parts[1], "--fault", kRanks);
+  const auto step =
+      parts.size() == 4 ? parse_integer(parts[3], "--fault", kSteps) : Result<std::int64_t>(1);
+  if (!kind || !rank || !step) return fail("--fault", expected);
+  target = FaultFlag{.kind = *kind, .rank = *rank, .op = parts[2], .step = *step};
+  return {};
+}
+
+FlagGroup backend_group(ExecOptions& o) {
+  return {.title = "Backend",
+          .flags = {choice_flag("--backend", "B", "auto, cuda or cpu (auto)", o.backend),
+                    switch_flag("--dry-run", "print the plan's prediction for --gpu, run nothing",
+                                o.dry_run),
+                    integer_flag("--deadline", "seconds without progress that end a run",
+                                 o.deadline, kSeconds)}};
+}
+
+FlagGroup training_group(ExecOptions& o) {
+  Flag data = path_flag(
+      "--data", "text, .bin, .idx or .jsonl file, a folder of them, or \"synthetic\"", o.data);
+  data.value = "FILE|DIR";
+  return {
+      .title = "Training",
+      .flags = {
+          data, integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
+          real_flag("--lr", "highest learning rate (3e-4)", o.learning_rate, kRates),
+          real_flag("--min-lr", "learning rate of the last step (a tenth of --lr)",
+                    o.min_learning_rate, kRates),
+          integer_flag("--warmup", "steps up to the highest rate (a tenth of --steps)", o.warmup,
+                       {.lowest = 0, .highest = kSteps.highest}),
+          real_flag("--weight-decay", "of matrices, apart from the gradient (0.1)", o.weight_decay,
+                    kRates),
+          real_flag("--beta1", "AdamW's decay of the mean (0.9)", o.beta1, kFractions),
+          real_flag("--beta2", "AdamW's decay of the mean square (0.95)", o.beta2, kFractions),
+          real_flag("--adam-epsilon", "AdamW's epsilon (1e-8)", o.epsilon, kSmall),
+          integer_flag("--seed", "of weights and of the order of samples (1)", o.seed, kSeeds)}};
+}
+
+FlagGroup watching_group(ExecOptions& o) {
+  Flag eval_data = path_flag("--eval-data", "data to evaluate on, as --data", o.eval_data);
+  eval_data.value = "FILE|DIR";
+  return {.title = "Evaluation and log",
+          .flags = {integer_flag("--eval-every", "steps between evaluations; needs --eval-data",
+                                 o.eval_every, kSteps),
+                    eval_data,
+                    integer_flag("--eval-batches", "batches of an evaluation (8)", o.eval_batches,
+                                 kSteps),
+                    integer_flag("--log-every", "steps between lines (1)", o.log_every, kSteps),
+                    switch_flag("--log-param-norms", "norms of each parameter with each line",
+                                o.log_param_norms),
+                    switch_flag("--check-nan", "end at the first parameter that is not finite",
+                                o.check_nan)}};
+}
+
+FlagGroup testing_group(ExecOptions& o) {
+  const auto fault = [&o](const std::string& text) { return set_fault(text, o.fault); };
+  return {.title = "Tests of the CPU's machine",
+          .flags = {integer_flag("--chaos", "seed of random delays before ops", o.chaos, kSeeds),
+                    switch_flag("--poison", "NaN in all memory that nothing has written", o.poison),
+                    {.name = "--fault",
+                     .value = "KIND:RANK:OP[:STEP]",
+                     .help = "have a rank fail, stop or miscount in an op of the train plan",
+                     .apply = fault}}};
+}
+
+Result<void> check_training(const ExecOptions& o) {
+  if (o.min_learning_rate && *o.min_learning_rate > o.learning_rate)
+    return fail("--min-lr",
+                fmt::format("{} is above --lr {}", *o.min_learning_rate, o.learning_rate));
+  if (o.warmup && *o.warmup > o.steps)
+    return fail("--warmup", fmt::format("{} steps are more than --steps {}", *o.warmup, o.steps));
+  if (o.eval_every > 0 && !o.eval_data)
+    return fail("--eval-every", "needs --eval-data: what to evaluate on");
+  if (o.eval_data && o.eval_every == 0)
+    return fail("--eval-data", "needs --eval-every: how often to evaluate");
+  if (!o.dry_run && !o.data)
+    return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
+  return {};
+}
+
+Result<void> check_backend(const ExecOptions& o) {
+  if (o.backend == BackendChoice::cuda && (o.chaos || o.poison || o.fault))
+    return fail(o.chaos    ? "--chaos"
+                : o.poison ? "--poison"
+                           : "--fault",
+                "contradicts --backend cuda; only the CPU's machine has it");
+  return {};
+}
+
+}  // namespace
+
+std::vector<FlagGroup> exec_flags(ExecOptions& options) {
+  std::vector<FlagGroup> groups = common_flags(options.common);
+  groups.push_back(backend_group(options));
+  groups.push_back(training_group(options));
+  groups.push_back(watching_group(options));
+  groups.push_back(testing_group(options));
+  return groups;
+}
+
+Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
+  ExecOptions options;
+  const std::vector<FlagGroup> groups = exec_flags(options);
+  MFSDP_LET(given, parse_flags(groups, args));
+  options.given = given;
+  const CommonOptions& common = options.common;
+  if (common.help || common.version) return options;
+  MFSDP_TRY(check_common(common, groups, given));
+  if (common.model.empty() && !common.plan)
+    return fail("--model", "is missing: name a built-in model, a config.json or a --plan");
+  MFSDP_TRY(check_training(options));
+  MFSDP_TRY(check_backend(options));
+  return options;
+}
+
+HelpText exec_help() {
+  return {.tool = "mfsdp-exec",
+          .purpose = "Trains a model by running its plan, on GPUs or on the CPU.",
+          .examples = {
+              {"mfsdp-exec --model llama_tiny --data book.txt --world-size 4 --steps 200",
+               "train on text"},
+              {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run", "the plan, nothing runs"},
+              {"mfsdp-exec --model llama_nano --data synthetic --output jsonl", "a line a step"},
+              {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"}}};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,85 @@
+// The flags of mfsdp-exec: the common ones and its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cli/common_options.hpp"
+#include "core/cli/help.hpp"
+
+namespace mfsdp {
+
+/// What runs the plan. `automatic`: CUDA where there is a GPU and the build has it, else the CPU.
+enum class BackendChoice { automatic, cuda, cpu };
+
+template <>
+struct Names<BackendChoice> {
+  static constexpr std::array<std::string_view, 3> values{"auto", "cuda", "cpu"};
+};
+
+/// What goes wrong on purpose, to see how a run ends.
+enum class FaultKind { fail, stop, miscount };
+
+template <>
+struct Names<FaultKind> {
+  static constexpr std::array<std::string_view, 3> values{"fail", "stop", "miscount"};
+};
+
+/// A rank fails in an op, never ends it, or (a collective) comes with half of the elements.
+struct FaultFlag {
+  FaultKind kind = FaultKind::fail;
+  std::int64_t rank = 0;
+  std::string op;         ///< name in the train plan
+  std::int64_t step = 1;  ///< from 1
+};
+
+/// The value of --data for random tokens.
+inline constexpr std::string_view kSynthetic = "synthetic";
+
+struct ExecOptions {
+  CommonOptions common;
+  std::vector<std::string> given;  ///< names of the flags on the command line
+  BackendChoice backend = BackendChoice::automatic;
+  bool dry_run = false;
+  // Training.
+  std::int64_t steps = 10;
+  std::optional<std::string> data;  ///< file, folder, or kSynthetic
+  double learning_rate = 3e-4;      ///< the highest
+  std::optional<double> min_learning_rate;
+  std::optional<std::int64_t> warmup;  ///< steps
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  std::int64_t seed = 1;
+  std::int64_t eval_every = 0;  ///< steps; 0: never
+  std::optional<std::string> eval_data;
+  std::int64_t eval_batches = 8;  ///< global batches of one microbatch a rank
+  // What is said of it.
+  std::int64_t log_every = 1;
+  bool log_param_norms = false;
+  bool check_nan = false;
+  // Tests of the machine.
+  std::optional<std::int64_t> deadline;  ///< seconds
+  std::optional<std::int64_t> chaos;     ///< seed
+  bool poison = false;
+  std::optional<FaultFlag> fault;
+
+  [[nodiscard]] double lowest_rate() const {
+    return min_learning_rate.value_or(learning_rate / 10);
+  }
+  [[nodiscard]] std::int64_t warmup_steps() const { return warmup.value_or(steps / 10); }
+};
+
+/// All flag groups of mfsdp-exec, bound to `options`.
+[[nodiscard]] std::vector<FlagGroup> exec_flags(ExecOptions& options);
+
+/// Reads the arguments (without the program's name) and checks them against each other.
+[[nodiscard]] Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args);
+
+/// What --help says around the flags.
+[[nodiscard]] HelpText exec_help();
+
+}  // namespace mfsdp

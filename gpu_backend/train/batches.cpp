@@ -1,0 +1,56 @@
+#include "gpu_backend/train/batches.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace mfsdp {
+namespace {
+
+/// Samples that all ranks together read in one microbatch.
+std::int64_t samples_at_once(const PlanConfig& config) {
+  return checked_mul(config.mesh.world_size(), config.micro_batch);
+}
+
+}  // namespace
+
+std::int64_t global_batch(const PlanConfig& config) {
+  return checked_mul(samples_at_once(config), config.microbatches);
+}
+
+Batch train_batch(const PlanConfig& config, std::int64_t rank, std::int64_t step,
+                  std::int64_t microbatch) {
+  return {.first = step * global_batch(config) + microbatch * samples_at_once(config) +
+                   rank * config.micro_batch,
+          .end = std::numeric_limits<std::int64_t>::max()};
+}
+
+Batch eval_batch(const PlanConfig& config, std::int64_t rank, std::int64_t batch,
+                 std::int64_t samples) {
+  return {.first = batch * samples_at_once(config) + rank * config.micro_batch, .end = samples};
+}
+
+std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples) {
+  return ceil_div(samples, samples_at_once(config));
+}
+
+Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t seed,
+                        const PlanConfig& config, std::span<std::int32_t> tokens) {
+  const auto length = static_cast<std::size_t>(config.seq_len);
+  const std::span<std::int32_t> ids = tokens.first(tokens.size() / 2);
+  const std::span<std::int32_t> labels = tokens.last(tokens.size() / 2);
+  for (std::int64_t i = 0; i < config.micro_batch; ++i) {
+    const auto at = static_cast<std::size_t>(i) * length;
+    const auto sample_ids = ids.subspan(at, length);
+    const auto sample_labels = labels.subspan(at, length);
+    if (batch.first + i < batch.end) {
+      const std::int64_t sample = shuffled_sample(seed, batch.first + i, data.samples());
+      MFSDP_TRY(data.read(sample, sample_ids, sample_labels));
+    } else {
+      std::ranges::fill(sample_ids, 0);
+      std::ranges::fill(sample_labels, kIgnoreIndex);
+    }
+  }
+  return {};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,62 @@
+// What a training run reads: samples of tokens with labels, from text, token files or chosen at
+// random.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+inline constexpr std::int32_t kIgnoreIndex = -100;  ///< label of a token without loss
+
+/// Samples of seq_len tokens with their labels. Const calls may come from several threads.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  /// What it is, for a line of output: "text of 412345 bytes, README.txt".
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+  /// Samples in one epoch, >= 1.
+  [[nodiscard]] virtual std::int64_t samples() const = 0;
+
+  /// Fills sample `index` (in [0, samples())): tokens [seq_len] and labels [seq_len], the label of
+  /// a token being the token after it, or kIgnoreIndex. Errors: a token outside the vocabulary
+  /// (file, place), a file that changed.
+  [[nodiscard]] virtual Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
+                                          std::span<std::int32_t> labels) const = 0;
+
+  /// Entropy of single tokens in nats: the loss of a model that knows only their frequencies. Of at
+  /// most the first 2^24 tokens; none for synthetic data.
+  [[nodiscard]] virtual std::optional<double> unigram_entropy() const = 0;
+};
+
+struct DatasetSettings {
+  std::int64_t vocab = 0;
+  std::int64_t seq_len = 0;
+};
+
+/// Opens a file or folder by what it holds (README.md lists the formats).
+/// Errors: one line, file and place and what was expected.
+[[nodiscard]] Result<std::unique_ptr<Dataset>> open_dataset(const std::filesystem::path& path,
+                                                            const DatasetSettings& settings);
+
+/// Random tokens, equal for equal (seed, index): for benchmarks.
+[[nodiscard]] std::unique_ptr<Dataset> synthetic_dataset(std::uint64_t seed,
+                                                         const DatasetSettings& settings);
+
+/// Which sample comes when: sample number n of the run (n = step * global batch + place in the
+/// batch) is sample shuffled_sample(seed, n, samples) of the dataset. Each epoch is a permutation
+/// of all samples drawn from the seed, a pure function of (seed, epoch, place): no state but n, so
+/// any world size and strategy reads the same global batches, ranks never share a sample, and n is
+/// all that a checkpoint must keep.
+[[nodiscard]] std::int64_t shuffled_sample(std::uint64_t seed, std::int64_t n,
+                                           std::int64_t samples);
+
+}  // namespace mfsdp

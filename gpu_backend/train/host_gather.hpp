@@ -1,0 +1,52 @@
+// Small numbers from the hosts of all ranks to all of them: for logs and checks between steps.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// A collective of hosts. Every rank calls it equally often.
+class HostGather {
+ public:
+  virtual ~HostGather() = default;
+
+  /// Asked now and then while others are awaited: an error when the run has failed, so that no
+  /// host waits for a rank that has given up.
+  using Alive = std::function<Result<void>()>;
+
+  /// Every rank's values, in rank order.
+  [[nodiscard]] virtual Result<std::vector<std::vector<double>>> all_gather(
+      std::int64_t rank, std::vector<double> values, const Alive& alive) = 0;
+};
+
+/// Among ranks that are threads of one process.
+class SharedHostGather final : public HostGather {
+ public:
+  explicit SharedHostGather(std::int64_t ranks)
+      : given_(static_cast<std::size_t>(ranks), std::int64_t{0}) {}
+
+  [[nodiscard]] Result<std::vector<std::vector<double>>> all_gather(std::int64_t rank,
+                                                                    std::vector<double> values,
+                                                                    const Alive& alive) override;
+
+ private:
+  struct Round {
+    std::vector<std::vector<double>> values;  ///< by rank
+    std::size_t given = 0;
+    std::size_t taken = 0;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable complete_;
+  std::vector<std::int64_t> given_;  ///< rounds that each rank has joined
+  std::map<std::int64_t, Round> rounds_;
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,241 @@
+#include "gpu_backend/train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/runtime/rope_table.hpp"
+#include "core/runtime/step_report.hpp"
+#include "gpu_backend/train/batches.hpp"
+#include "gpu_backend/train/initial_weights.hpp"
+#include "gpu_backend/train/parameter_checks.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A persistent buffer without a unit, by the name that the schedule gives it.
+Result<BufferId> find_global(const Program& program, std::string_view name, std::int64_t bytes) {
+  for (const Buffer& buffer : program.buffers) {
+    if (!buffer.persistent || buffer.unit || buffer.name != name) continue;
+    if (buffer.size.value == bytes) return buffer.id;
+    return fail(fmt::format("plan, buffer {}", name),
+                fmt::format("expected {} bytes, got {}", bytes, buffer.size.value));
+  }
+  return fail("plan", fmt::format("expected a persistent buffer {}", name));
+}
+
+bool is_due(std::int64_t every, std::int64_t steps_done) {
+  return every > 0 && steps_done % every == 0;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs,
+                 TrainSink* sink)
+    : program_(program), rank_(rank), inputs_(inputs), sink_(sink) {
+  if (inputs_.eval_data == nullptr) return;
+  std::int64_t& samples = inputs_.settings.eval_samples;
+  const std::int64_t all = inputs_.eval_data->samples();
+  samples = samples == 0 ? all : std::min(samples, all);
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend& backend,
+                                                 std::int64_t rank, const TrainInputs& inputs,
+                                                 TrainSink* sink) {
+  std::unique_ptr<Trainer> made(new Trainer(program, rank, inputs, sink));
+  MFSDP_TRY(made->prepare(backend));
+  return made;
+}
+
+Result<void> Trainer::prepare(Backend& backend) {
+  const PlanConfig& config = program_.config;
+  const std::int64_t tokens = 2 * config.tokens_per_microbatch() * size_of(DType::int32);
+  MFSDP_LET(pinned_tokens, find_global(program_, "pinned_tokens", tokens));
+  MFSDP_LET(step_block, find_global(program_, "pinned_step_block", sizeof(StepBlock)));
+  MFSDP_LET(report,
+            find_global(program_, "pinned_report", sizeof(LossReport) + sizeof(NormReport)));
+  const std::vector<float> angles = make_rope_table(config.model, config.seq_len);
+  MFSDP_LET(rope_table,
+            find_global(program_, "rope_table", std::ssize(angles) * size_of(DType::fp32)));
+  tokens_ = pinned_tokens;
+  step_block_ = step_block;
+  report_ = report;
+
+  MFSDP_LET(interpreter,
+            Interpreter::create(program_, backend, rank_,
+                                [this](const BoundOp& op, std::int64_t) { return host_work(op); }));
+  interpreter_ = std::move(interpreter);
+  const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
+  MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
+  parameters_ = std::move(parameters);
+  std::memcpy(bytes(rope_table).data(), angles.data(), bytes(rope_table).size());
+  return fill_initial_state(program_, bytes, parameters_, inputs_.settings.seed);
+}
+
+// ---- what the host owes the plan ---------------------------------------------------------------
+
+Result<void> Trainer::host_work(const BoundOp& op) {
+  const auto& copy = std::get<Copy>(op.op->body);
+  if (copy.input.buffer == tokens_) return fill_tokens(op.operands[0]);
+  if (copy.output.buffer == report_) return take_report();
+  if (copy.input.buffer != step_block_) return {};
+  const TrainSettings& settings = inputs_.settings;
+  const double rate = learning_rate_at(settings.learning_rate, step_, settings.steps);
+  const StepBlock block = make_step_block(step_, rate, settings.optimizer, settings.seed);
+  std::memcpy(op.operands[0].data, &block, sizeof block);
+  return {};
+}
+
+Result<void> Trainer::fill_tokens(const OperandView& tokens) {
+  const PlanConfig& config = program_.config;
+  const std::span<std::int32_t> ids(reinterpret_cast<std::int32_t*>(tokens.data),
+                                    static_cast<std::size_t>(product_of(tokens.shape)));
+  const std::int64_t number = microbatch_++;
+  if (evaluates_)
+    return fill_batch(*inputs_.eval_data,
+                      eval_batch(config, rank_, number, inputs_.settings.eval_samples),
+                      inputs_.settings.seed, config, ids);
+  return fill_batch(*inputs_.data, train_batch(config, rank_, step_, number), inputs_.settings.seed,
+                    config, ids);
+}
+
+// ---- what comes back ---------------------------------------------------------------------------
+
+Result<void> Trainer::settle() {
+  MFSDP_TRY(interpreter_->finish());
+  return take_report();
+}
+
+/// The report that the last copy to the host brought, once.
+Result<void> Trainer::take_report() {
+  const Pending pending = std::exchange(pending_, Pending::none);
+  if (pending == Pending::step) return report_step();
+  if (pending == Pending::evaluation) {
+    const auto* values = reinterpret_cast<const float*>(interpreter_->buffer_bytes(report_).data());
+    const auto loss = read_report<LossReport>(values);
+    eval_loss_ += static_cast<double>(loss.mean_loss) * static_cast<double>(loss.tokens);
+    eval_tokens_ += std::llround(loss.tokens);
+  }
+  return {};
+}
+
+Result<void> Trainer::report_step() {
+  const auto* values = reinterpret_cast<const float*>(interpreter_->buffer_bytes(report_).data());
+  const auto loss = read_report<LossReport>(values);
+  const auto norm = read_report<NormReport>(values + 4);
+  inverse_tokens_ = loss.inverse_tokens;
+  if (sink_ == nullptr) return {};
+  const PlanConfig& config = program_.config;
+  const TrainSettings& settings = inputs_.settings;
+  const std::int64_t step = pending_step_ + 1;
+  return sink_->step(
+      {.step = step,
+       .loss = loss.mean_loss,
+       .tokens = std::llround(loss.tokens),
+       .seen_tokens = step * global_batch(config) * config.seq_len,
+       .grad_norm = norm.norm,
+       .clip_factor = norm.clip_factor,
+       .non_finite = norm.non_finite != 0,
+       .learning_rate = learning_rate_at(settings.learning_rate, pending_step_, settings.steps),
+       .duration = lap()});
+}
+
+Nanos Trainer::lap() {
+  const Clock::time_point now = Clock::now();
+  const auto passed = now - std::exchange(since_, now);
+  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count());
+}
+
+// ---- between steps -----------------------------------------------------------------------------
+
+/// Norms and checks of the step that was issued last. All ranks come here after the same steps.
+Result<void> Trainer::look_inside() {
+  const TrainSettings& settings = inputs_.settings;
+  const std::int64_t done = pending_step_ + 1;
+  const bool norms =
+      is_due(settings.log_param_norms, done) || (settings.log_param_norms > 0 && done == 1);
+  if (!norms && !settings.check_nan) return {};
+  MFSDP_TRY(settle());
+  if (norms) MFSDP_TRY(report_norms());
+  return settings.check_nan ? refuse_non_finite() : Result<void>();
+}
+
+Result<void> Trainer::report_norms() {
+  MFSDP_LET(shares, inputs_.gather->all_gather(rank_, squared_norms(parameters_, inverse_tokens_),
+                                               [this] { return interpreter_->finish(); }));
+  if (sink_ == nullptr) return {};
+  std::vector<ParameterNorm> norms;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    double weight = 0;
+    double gradient = 0;
+    for (const std::vector<double>& share : shares) {
+      weight += share.at(2 * p);
+      gradient += share.at(2 * p + 1);
+    }
+    ParameterNorm& norm = norms.emplace_back();
+    norm.name = parameters_[p].parameter->name;
+    norm.weight = std::sqrt(weight);
+    if (parameters_[p].group->requires_grad) norm.gradient = std::sqrt(gradient);
+  }
+  return sink_->norms(pending_step_ + 1, norms);
+}
+
+/// Rank 0 has delivered the step's report before it joins the others here, so that whoever finds
+/// something ends a run whose steps are all known. The first rank that does speaks for all.
+Result<void> Trainer::refuse_non_finite() {
+  const auto found = find_non_finite(parameters_);
+  MFSDP_LET(finds, inputs_.gather->all_gather(rank_, {found ? 1.0 : 0.0},
+                                              [this] { return interpreter_->finish(); }));
+  const auto first = std::ranges::find(finds, std::vector<double>{1.0});
+  if (!found || first - finds.begin() != rank_) return {};
+  return fail(fmt::format("step {}, {}", pending_step_ + 1, found->parameter->parameter->name),
+              fmt::format("its {} is {} at element {}", found->what, found->value, found->element),
+              Fault::environment);
+}
+
+/// Training stands still meanwhile: the host waits for all streams before and behind.
+Result<void> Trainer::evaluate() {
+  MFSDP_TRY(settle());
+  static_cast<void>(lap());
+  evaluates_ = true;
+  microbatch_ = 0;
+  eval_loss_ = 0;
+  eval_tokens_ = 0;
+  const std::int64_t batches = eval_batches(program_.config, inputs_.settings.eval_samples);
+  for (std::int64_t i = 0; i < batches; ++i) {
+    MFSDP_TRY(interpreter_->run("eval"));
+    pending_ = Pending::evaluation;
+  }
+  MFSDP_TRY(settle());
+  evaluates_ = false;
+  const Nanos duration = lap();
+  if (sink_ == nullptr) return {};
+  const double tokens = static_cast<double>(eval_tokens_);
+  return sink_->evaluation({.after_step = step_ + 1,
+                            .loss = eval_tokens_ == 0 ? 0 : eval_loss_ / tokens,
+                            .tokens = eval_tokens_,
+                            .duration = duration});
+}
+
+Result<void> Trainer::run() {
+  const TrainSettings& settings = inputs_.settings;
+  since_ = Clock::now();
+  for (; step_ < settings.steps; ++step_) {
+    if (inputs_.stop != nullptr) {
+      MFSDP_LET(runs, inputs_.stop->runs(step_));
+      if (!runs) break;
+    }
+    microbatch_ = 0;
+    MFSDP_TRY(interpreter_->run("train"));
+    pending_ = Pending::step;
+    pending_step_ = step_;
+    MFSDP_TRY(look_inside());
+    if (inputs_.eval_data != nullptr && is_due(settings.eval_every, step_ + 1))
+      MFSDP_TRY(evaluate());
+  }
+  return settle();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,155 @@
+// A training run on one rank: everything of it that is no backend.
+//
+//   datasets ─┐                      ┌─► sink (rank 0): steps, evaluations, norms of parameters
+//   settings ─┼─► Trainer: fills ────┤
+//   program  ─┘   what the host owes └─► Interpreter ─► Backend
+//
+// A process that runs several ranks makes one object for each, on the rank's own host thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/runtime/backend.hpp"
+#include "core/runtime/interpreter.hpp"
+#include "core/runtime/step_block.hpp"
+#include "gpu_backend/train/data/dataset.hpp"
+#include "gpu_backend/train/host_gather.hpp"
+#include "gpu_backend/train/learning_rate.hpp"
+#include "gpu_backend/train/parameter_places.hpp"
+#include "gpu_backend/train/stop_point.hpp"
+
+namespace mfsdp {
+
+struct TrainSettings {
+  std::int64_t steps = 0;
+  LearningRate learning_rate = {};
+  /// The backend's kernels must be given the same.
+  OptimizerSettings optimizer = {};
+  std::uint64_t seed = 0;            ///< of the initial weights and of the samples' order
+  std::int64_t eval_every = 0;       ///< steps; 0: never
+  std::int64_t eval_samples = 0;     ///< of the evaluation's dataset; 0: all of them
+  std::int64_t log_param_norms = 0;  ///< every so many steps, and after the first; 0: never
+  bool check_nan = false;            ///< after each step, in gradients and weights
+};
+
+/// One training step, as all ranks together did it.
+struct StepReport {
+  std::int64_t step = 0;         ///< from 1
+  double loss = 0;               ///< mean over the tokens with a label; 0 where there are none
+  std::int64_t tokens = 0;       ///< with a label, of the global batch
+  std::int64_t seen_tokens = 0;  ///< of the run so far, with a label or without
+  double grad_norm = 0;          ///< of the mean loss, before clipping
+  double clip_factor = 1;        ///< what gradients were multiplied with
+  /// The norm is infinite or NaN: where the plan clips, the step has left weights and moments
+  /// alone.
+  bool non_finite = false;
+  double learning_rate = 0;
+  Nanos duration;  ///< on the host's clock, from the last report (or the run's start) to this one
+};
+
+struct EvalReport {
+  std::int64_t after_step = 0;  ///< steps done
+  double loss = 0;              ///< mean over all tokens with a label
+  std::int64_t tokens = 0;      ///< with a label
+  Nanos duration;
+};
+
+/// L2 norms over all ranks.
+struct ParameterNorm {
+  std::string name;
+  double weight = 0;               ///< of the weight that the optimizer updates, after the step
+  std::optional<double> gradient;  ///< of the mean loss, not clipped; none where frozen
+};
+
+/// Hears of the run on rank 0, on its host thread. An error ends the run.
+class TrainSink {
+ public:
+  virtual ~TrainSink() = default;
+  [[nodiscard]] virtual Result<void> step(const StepReport& report) = 0;
+  [[nodiscard]] virtual Result<void> evaluation(const EvalReport& report) = 0;
+  /// Behind the report of the same step, from 1; in the order of the program's groups.
+  [[nodiscard]] virtual Result<void> norms(std::int64_t step,
+                                           std::span<const ParameterNorm> norms) = 0;
+};
+
+/// What a run is made of beside program and backend. All of it outlives the trainer, and is shared
+/// by the ranks of a process.
+struct TrainInputs {
+  TrainSettings settings = {};
+  const Dataset* data = nullptr;       ///< never null
+  const Dataset* eval_data = nullptr;  ///< null: no evaluation
+  StopPoint* stop = nullptr;           ///< null: the run goes to its last step
+  HostGather* gather = nullptr;        ///< null where log_param_norms and check_nan are off
+};
+
+class Trainer {
+ public:
+  /// Allocates, and makes what is there before the first step: initial weights, zero moments, the
+  /// rope table. `sink` is null but on rank 0. Errors: those of Interpreter::create, a program
+  /// without the buffers of a training run.
+  [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(const Program& program,
+                                                               Backend& backend, std::int64_t rank,
+                                                               const TrainInputs& inputs,
+                                                               TrainSink* sink);
+
+  /// Runs all steps, or those before the stop point; every report has been delivered then.
+  /// Errors: those of the backend, the datasets and the sink; what check_nan finds, as
+  /// Fault::environment, from the rank that holds it.
+  [[nodiscard]] Result<void> run();
+
+  /// Steps done by run(): less than the settings' where the stop point ended it.
+  [[nodiscard]] std::int64_t steps_done() const { return step_; }
+
+  /// Where this rank's part of each parameter lies. To be read or written before or after run().
+  [[nodiscard]] const std::vector<ParameterPlaces>& parameters() const { return parameters_; }
+
+ private:
+  Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs, TrainSink* sink);
+
+  [[nodiscard]] Result<void> prepare(Backend& backend);
+  [[nodiscard]] Result<void> host_work(const BoundOp& op);
+  [[nodiscard]] Result<void> fill_tokens(const OperandView& tokens);
+  [[nodiscard]] Result<void> settle();
+  [[nodiscard]] Result<void> take_report();
+  [[nodiscard]] Result<void> report_step();
+  [[nodiscard]] Result<void> look_inside();
+  [[nodiscard]] Result<void> report_norms();
+  [[nodiscard]] Result<void> refuse_non_finite();
+  [[nodiscard]] Result<void> evaluate();
+  [[nodiscard]] Nanos lap();
+
+  using Clock = std::chrono::steady_clock;
+  /// What the report on its way to the host is of.
+  enum class Pending { none, step, evaluation };
+
+  const Program& program_;
+  std::int64_t rank_;
+  TrainInputs inputs_;
+  TrainSink* sink_;
+  BufferId tokens_;      ///< pinned_tokens
+  BufferId step_block_;  ///< pinned_step_block
+  BufferId report_;      ///< pinned_report
+  std::vector<ParameterPlaces> parameters_;
+
+  std::int64_t step_ = 0;        ///< being issued, from 0
+  std::int64_t microbatch_ = 0;  ///< whose tokens come next: of the step, or of the evaluation
+  bool evaluates_ = false;
+  Pending pending_ = Pending::none;
+  std::int64_t pending_step_ = 0;
+  double inverse_tokens_ = 0;  ///< of the last reported step
+  double eval_loss_ = 0;       ///< sum over tokens
+  std::int64_t eval_tokens_ = 0;
+  Clock::time_point since_;  ///< the last report
+
+  std::unique_ptr<Interpreter> interpreter_;  ///< last: it calls host_work
+};
+
+}  // namespace mfsdp

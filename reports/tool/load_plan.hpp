@@ -1,0 +1,16 @@
+// The plan that --plan names.
+#pragma once
+
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "reports/tool/session.hpp"
+
+namespace mfsdp {
+
+/// Reads a plan and checks its configuration. A plan that was edited since its hash was stored is
+/// said so on session.err; it is no error.
+[[nodiscard]] Result<Program> load_plan(const std::string& path, const Session& session);
+
+}  // namespace mfsdp

@@ -1,0 +1,26 @@
+#include "reports/tool/run_main.hpp"
+
+#include <csignal>
+#include <exception>
+#include <new>
+
+namespace mfsdp {
+
+int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
+             const std::function<Result<ExitCode>()>& work) {
+  // A limit on file sizes is then an error that names the file, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
+  Error error;
+  try {
+    const auto code = work();
+    if (code && out.flush()) return static_cast<int>(*code);
+    error = code ? Error{"standard output", "cannot be written", Fault::environment} : code.error();
+  } catch (const std::bad_alloc&) {
+    error = {"memory", "this machine has not enough for the plan", Fault::environment};
+  } catch (const std::exception& fault) {
+    error = {"internal error", fault.what(), Fault::environment};
+  }
+  return report_error(err, error, tool);
+}
+
+}  // namespace mfsdp

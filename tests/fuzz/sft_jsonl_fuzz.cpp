@@ -1,0 +1,38 @@
+// Arbitrary bytes as a line of prompt and response: an error of one line, or a sample whose labels
+// are its tokens moved by one.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu_backend/train/data/byte_tokens.hpp"
+#include "gpu_backend/train/data/sft_line.hpp"
+#include "tests/fuzz/json_mutator.hpp"
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
+  return mfsdp::fuzz::mutate_json(data, size, most, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace mfsdp;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto sequence = parse_sft_line(text.substr(0, text.find('\n')), "f.jsonl", 7);
+  if (!sequence) {
+    const std::string message = sequence.error().message();
+    if (!message.starts_with("f.jsonl")) std::abort();
+    if (message.find('\n') != std::string::npos) std::abort();
+    return 0;
+  }
+  if (sequence->tokens.size() != sequence->learned.size()) std::abort();
+  std::vector<std::int32_t> tokens(32);
+  std::vector<std::int32_t> labels(32);
+  fill_sft_sample(*sequence, tokens, labels);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= kByteVocab) std::abort();
+    if (labels[i] == kIgnoreIndex) continue;
+    if (i + 1 < tokens.size() && labels[i] != tokens[i + 1]) std::abort();
+  }
+  return 0;
+}
