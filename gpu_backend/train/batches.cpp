@@ -6,31 +6,34 @@
 namespace mfsdp {
 namespace {
 
-/// Samples that all ranks together read in one microbatch.
-std::int64_t samples_at_once(const PlanConfig& config) {
-  return checked_mul(config.mesh.world_size(), config.micro_batch);
+/// An evaluation's batches are steps of one microbatch.
+BatchShape eval_shape(const PlanConfig& config) {
+  BatchShape shape = batch_shape(config);
+  shape.microbatches = 1;
+  return shape;
 }
 
 }  // namespace
 
-std::int64_t global_batch(const PlanConfig& config) {
-  return checked_mul(samples_at_once(config), config.microbatches);
+BatchShape batch_shape(const PlanConfig& config) {
+  return {.world = config.mesh.world_size(),
+          .micro_batch = config.micro_batch,
+          .microbatches = config.microbatches};
 }
 
 Batch train_batch(const PlanConfig& config, std::int64_t rank, std::int64_t step,
                   std::int64_t microbatch) {
-  return {.first = step * global_batch(config) + microbatch * samples_at_once(config) +
-                   rank * config.micro_batch,
+  return {.first = sample_number(batch_shape(config), step, microbatch, rank, 0),
           .end = std::numeric_limits<std::int64_t>::max()};
 }
 
 Batch eval_batch(const PlanConfig& config, std::int64_t rank, std::int64_t batch,
                  std::int64_t samples) {
-  return {.first = batch * samples_at_once(config) + rank * config.micro_batch, .end = samples};
+  return {.first = sample_number(eval_shape(config), batch, 0, rank, 0), .end = samples};
 }
 
 std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples) {
-  return ceil_div(samples, samples_at_once(config));
+  return ceil_div(samples, eval_shape(config).global_batch());
 }
 
 Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t seed,

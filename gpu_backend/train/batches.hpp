@@ -1,7 +1,4 @@
-// Which samples each rank reads for each microbatch.
-//
-// Sample n of the run, n = step * global batch + microbatch * (world * micro batch) +
-// rank * micro batch + i: a step reads the same samples at any world size, no two ranks share one.
+// Which samples each rank reads for each microbatch, and what becomes of them as tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +7,24 @@
 #include "core/base/error.hpp"
 #include "core/plan/config.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
+#include "gpu_backend/train/data/sample_order.hpp"
 
 namespace mfsdp {
 
 /// One microbatch of one rank.
 struct Batch {
-  std::int64_t first = 0;  ///< number of its first sample
+  std::int64_t first = 0;  ///< number of its first sample (sample_order.hpp)
   /// Samples from this number on are left out: their tokens are 0, their labels kIgnoreIndex.
   std::int64_t end = 0;
 };
 
-[[nodiscard]] std::int64_t global_batch(const PlanConfig& config);  ///< samples of a step
+[[nodiscard]] BatchShape batch_shape(const PlanConfig& config);
 
 [[nodiscard]] Batch train_batch(const PlanConfig& config, std::int64_t rank, std::int64_t step,
                                 std::int64_t microbatch);
 
-/// Batch number `batch` of an evaluation over `samples` samples.
+/// Batch number `batch` of an evaluation, which is over samples 0 to `samples` - 1 at any world
+/// size: there are ceil(samples / (world * micro batch)) batches.
 [[nodiscard]] Batch eval_batch(const PlanConfig& config, std::int64_t rank, std::int64_t batch,
                                std::int64_t samples);
 [[nodiscard]] std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples);

@@ -134,7 +134,7 @@ Result<void> Trainer::report_step() {
       {.step = step,
        .loss = loss.mean_loss,
        .tokens = std::llround(loss.tokens),
-       .seen_tokens = step * global_batch(config) * config.seq_len,
+       .seen_tokens = step * batch_shape(config).global_batch() * config.seq_len,
        .grad_norm = norm.norm,
        .clip_factor = norm.clip_factor,
        .non_finite = norm.non_finite != 0,

@@ -1,0 +1,119 @@
+#include "gpu_backend/train/parameter_places.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "core/runtime/bound_plan.hpp"
+#include "core/schedule/build.hpp"
+#include "tests/gpu_backend/train/rank_memory.hpp"
+#include "tests/support/configurations.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Each element of each parameter belongs to exactly one of the ranks that are first replicas; each
+/// rank computes with what it owns at least, and has moments and gradients of just that.
+RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
+  const PlanConfig config = *test::any_config();
+  const Program program = build_program(config, {}).value();
+  std::map<std::string, std::vector<Interval>> owned;
+  for (std::int64_t rank = 0; rank < config.mesh.world_size(); ++rank) {
+    test::RankMemory memory(program);
+    const auto parameters = find_parameters(program, memory.bytes(), rank);
+    for (const ParameterPlaces& p : *parameters) {
+      const Interval& own = p.own.elements;
+      if (p.first_replica && !own.empty()) owned[p.parameter->name].push_back(own);
+      RC_ASSERT(own.empty() ||
+                (p.weight.elements.begin <= own.begin && own.end <= p.weight.elements.end));
+      const bool trains = p.group->requires_grad;
+      const bool has_moments = trains && config.optimizer == Optimizer::adamw;
+      RC_ASSERT(p.gradient.elements == (trains ? own : Interval{}));
+      for (const HeldElements& moment : p.moments)
+        RC_ASSERT(moment.elements == (has_moments ? own : Interval{}));
+    }
+  }
+  for (const Group& group : program.groups)
+    for (const PlacedParameter& parameter : group.parameters) {
+      std::vector<Interval>& parts = owned[parameter.name];
+      std::ranges::sort(parts, {}, &Interval::begin);
+      std::int64_t covered = 0;
+      for (const Interval& part : parts) {
+        RC_ASSERT(part.begin == covered);
+        covered = part.end;
+      }
+      RC_ASSERT(covered == parameter.elements());
+    }
+}
+
+/// The update of a unit as a rank runs it: operands by role.
+std::map<std::string_view, const OperandView*> update_of(const BoundPlan& plan, UnitId unit) {
+  std::map<std::string_view, const OperandView*> operands;
+  for (const BoundSegment& segment : plan.segments)
+    for (const BoundOp& op : segment.ops) {
+      const auto* kernel = std::get_if<Kernel>(&op.op->body);
+      if (kernel == nullptr || op.op->unit != unit) continue;
+      if (kernel->kind != KernelKind::adamw && kernel->kind != KernelKind::sgd) continue;
+      for (const OperandView& operand : op.operands) operands[operand.role] = &operand;
+    }
+  return operands;
+}
+
+/// An own element lies at the same place of all operands of its group's update, which is the
+/// schedule's word for where they are.
+RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
+  const PlanConfig config = *test::any_config();
+  const Program program = build_program(config, {}).value();
+  std::vector<std::unique_ptr<std::byte[]>> pools;  // never touched
+  PoolBases bases;
+  for (const Pool& pool : program.pools) {
+    pools.emplace_back(new std::byte[static_cast<std::size_t>(pool.height.value) + 1]);
+    bases.push_back(pools.back().get());
+  }
+  const std::int64_t rank = *rc::gen::inRange<std::int64_t>(0, config.mesh.world_size());
+  PlanBinder binder(program, bases, rank);
+  const BoundPlan train = binder.bind(*program.find_plan("train")).value();
+  const auto bytes = [&](BufferId id) { return binder.buffer_bytes(id); };
+  std::map<GroupId, std::int64_t> held;
+  const auto parameters = find_parameters(program, bytes, rank);
+  for (const ParameterPlaces& p : *parameters) {
+    if (p.own.elements.empty() || !p.group->requires_grad) continue;
+    const auto operands = update_of(train, p.group->unit);
+    const auto place = [&](std::string_view role, const HeldElements& elements) {
+      const std::byte* first = operands.at(role)->data;
+      const std::int64_t at = (elements.data - first) / size_of(elements.dtype);
+      RC_ASSERT(at >= 0 && at + p.own.elements.size() <= operands.at(role)->shape[0]);
+      RC_ASSERT(elements.dtype == operands.at(role)->dtype);
+      return at;
+    };
+    const std::int64_t at = place("grad", p.gradient);
+    RC_ASSERT(place(operands.contains("main_weight") ? "main_weight" : "weight", p.own) == at);
+    HeldElements weight = p.weight;  // from its first own element on
+    weight.data += (p.own.elements.begin - weight.elements.begin) * size_of(weight.dtype);
+    RC_ASSERT(place("weight", weight) == at);
+    if (operands.contains("exp_avg")) {
+      RC_ASSERT(place("exp_avg", p.moments[0]) == at);
+      RC_ASSERT(place("exp_avg_sq", p.moments[1]) == at);
+    }
+    // All parameters of a group agree on where in the group the update's slice begins.
+    const std::int64_t slice = p.parameter->offset + p.own.elements.begin - at;
+    RC_ASSERT(held.emplace(p.group->id, slice).first->second == slice);
+  }
+}
+
+TEST(ParameterPlaces, AStateBufferOfAnotherSizeIsAnError) {
+  Program program = build_program(test::small_config(2), {}).value();
+  test::RankMemory memory(program);
+  for (Buffer& buffer : program.buffers)
+    if (buffer.name == "layers.1.exp_avg_sq") buffer.size += Bytes(8);
+  const auto places = find_parameters(program, memory.bytes(), 0);
+  ASSERT_FALSE(places);
+  EXPECT_THAT(places.error().message(),
+              testing::MatchesRegex("plan, unit layers.1, optimizer_state of group 2: expected a "
+                                    "buffer of [0-9]+ bytes, got [0-9]+"));
+}
+
+}  // namespace
+}  // namespace mfsdp

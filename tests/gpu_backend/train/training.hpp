@@ -1,0 +1,152 @@
+// Runs a training on the CPU's machine and keeps all that it tells.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/hf_config.hpp"
+#include "core/runtime/scalar.hpp"
+#include "core/schedule/build.hpp"
+#include "gpu_backend/train/trainer.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
+#include "verify/cpu/machine/machine.hpp"
+
+namespace mfsdp::test {
+
+/// Sample i counts up from i: the next token is the last one plus 1, which a model learns in a few
+/// steps. Labels of the first `prompt` tokens are left out, and all of samples that `mute` names.
+class Counting final : public Dataset {
+ public:
+  std::int64_t vocab = 264;
+  std::int64_t size = 64;
+  std::size_t prompt = 0;
+  std::function<bool(std::int64_t)> mute = [](std::int64_t) { return false; };
+
+  [[nodiscard]] std::string describe() const override { return "counting"; }
+  [[nodiscard]] std::int64_t samples() const override { return size; }
+  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
+  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
+                                  std::span<std::int32_t> labels) const override {
+    if (index < 0 || index >= size) return fail("sample", "out of range");
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const auto at = index + static_cast<std::int64_t>(t);
+      tokens[t] = static_cast<std::int32_t>(at % vocab);
+      labels[t] =
+          t < prompt || mute(index) ? kIgnoreIndex : static_cast<std::int32_t>((at + 1) % vocab);
+    }
+    return {};
+  }
+};
+
+inline PlanConfig nano(std::int64_t ranks = 2, Strategy strategy = Strategy::optim_grads_params) {
+  const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
+  PlanConfig config;
+  config.model = load_model("llama_nano", models).value().shape;
+  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.strategy = strategy;
+  config.seq_len = 16;
+  config.logits_chunk = 16;
+  return config;
+}
+
+/// All elements of each parameter, as the ranks together hold them.
+using Weights = std::map<std::string, std::vector<float>>;
+
+/// Everything that a run told, and what it left.
+struct Told {
+  Result<void> end;
+  std::vector<StepReport> steps;
+  std::vector<EvalReport> evaluations;
+  std::map<std::int64_t, std::vector<ParameterNorm>> norms;
+  std::vector<std::int64_t> steps_done;  ///< by rank
+  Weights weights;                       ///< that the optimizer updates
+  Weights gradients;                     ///< of the last step, summed over tokens
+
+  [[nodiscard]] std::vector<double> losses() const {
+    std::vector<double> all;
+    for (const StepReport& report : steps) all.push_back(report.loss);
+    return all;
+  }
+};
+
+class Listener final : public TrainSink {
+ public:
+  explicit Listener(Told& told) : told_(told) {}
+  [[nodiscard]] Result<void> step(const StepReport& report) override {
+    told_.steps.push_back(report);
+    return {};
+  }
+  [[nodiscard]] Result<void> evaluation(const EvalReport& report) override {
+    told_.evaluations.push_back(report);
+    return {};
+  }
+  [[nodiscard]] Result<void> norms(std::int64_t step,
+                                   std::span<const ParameterNorm> norms) override {
+    told_.norms[step].assign(norms.begin(), norms.end());
+    return {};
+  }
+
+ private:
+  Told& told_;
+};
+
+/// Puts what a rank holds of a parameter into the whole.
+inline void put(Weights& whole, const ParameterPlaces& places, const HeldElements& held) {
+  std::vector<float>& values = whole[places.parameter->name];
+  values.resize(static_cast<std::size_t>(places.parameter->elements()));
+  with_floating(held.dtype, [&]<class T>(T) {
+    for (std::int64_t i = held.elements.begin; i < held.elements.end; ++i)
+      values[static_cast<std::size_t>(i)] =
+          widen(reinterpret_cast<const T*>(held.data)[i - held.elements.begin]);
+  });
+}
+
+/// What a test changes of a run.
+struct Twist {
+  std::function<void(TrainInputs&)> inputs = [](TrainInputs&) {};
+  std::function<void(MachineSettings&)> machine = [](MachineSettings&) {};
+  std::function<void(std::int64_t, Trainer&)> before = [](std::int64_t, Trainer&) {};
+};
+
+/// Trains `steps` steps at a learning rate that shows in few of them.
+inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& data,
+                  const Twist& twist = {}) {
+  const Program program = build_program(config, {}).value();
+  SharedHostGather gather(config.mesh.world_size());
+  TrainInputs inputs{.data = &data, .gather = &gather};
+  inputs.settings.steps = steps;
+  inputs.settings.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup = 2};
+  inputs.settings.seed = 7;
+  twist.inputs(inputs);
+
+  const KernelSettings kernels{.program = &program, .optimizer = inputs.settings.optimizer};
+  MachineSettings settings;
+  settings.kernel = [&](const KernelCall& call) { return run_kernel(call, kernels); };
+  twist.machine(settings);
+  Machine machine(program, settings);
+
+  Told told;
+  told.steps_done.resize(static_cast<std::size_t>(config.mesh.world_size()));
+  Listener listener(told);
+  std::mutex putting;
+  told.end = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+    MFSDP_LET(trainer,
+              Trainer::create(program, backend, rank, inputs, rank == 0 ? &listener : nullptr));
+    twist.before(rank, *trainer);
+    MFSDP_TRY(trainer->run());
+    const std::scoped_lock lock(putting);
+    told.steps_done[static_cast<std::size_t>(rank)] = trainer->steps_done();
+    for (const ParameterPlaces& places : trainer->parameters()) {
+      put(told.weights, places, places.own);
+      put(told.gradients, places, places.gradient);
+    }
+    return {};
+  });
+  return told;
+}
+
+}  // namespace mfsdp::test
