@@ -7,29 +7,7 @@
 namespace mfsdp::schedule {
 namespace {
 
-/// What a kernel has to do with pieces.
-enum class Part {
-  none,         ///< works on single rows or elements, or adds what is on the grid already
-  piecewise,    ///< its bits could depend on how many rows it has
-  rounds,       ///< sums over tokens
-  on_the_grid,  ///< squares what has been summed
-};
-
 constexpr std::int64_t kWeightGradient = 2;  ///< the attribute "kind" of such a GEMM
-
-Part part_of(const Kernel& kernel) {
-  switch (kernel.kind) {
-    case KernelKind::gemm:
-      return kernel.attribute("kind") == kWeightGradient ? Part::rounds : Part::piecewise;
-    case KernelKind::bias_grad:
-    case KernelKind::embedding_backward:
-    case KernelKind::qk_norm_rope_backward:
-    case KernelKind::rms_norm_backward: return Part::rounds;
-    case KernelKind::norm_finish:
-    case KernelKind::norm_partial: return Part::on_the_grid;
-    default: return Part::none;
-  }
-}
 
 void set(Kernel& kernel, std::string_view name, std::int64_t value) {
   const auto behind = std::ranges::lower_bound(
@@ -38,14 +16,39 @@ void set(Kernel& kernel, std::string_view name, std::int64_t value) {
   kernel.attributes.insert(behind, {.name = std::string(name), .value = value});
 }
 
+/// Its bits would depend on how many rows it is given: it takes them piece by piece.
+bool works_on_pieces(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::bias_grad:
+    case KernelKind::embedding_backward:
+    case KernelKind::gemm:
+    case KernelKind::qk_norm_rope_backward:
+    case KernelKind::rms_norm_backward: return true;
+    default: return false;
+  }
+}
+
+bool adds_gradients(const Kernel& kernel) {
+  if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind") == kWeightGradient;
+  return works_on_pieces(kernel) || kernel.kind == KernelKind::norm_weight_grad ||
+         kernel.kind == KernelKind::accumulate;
+}
+
+bool squares_gradients(const Kernel& kernel) {
+  return kernel.kind == KernelKind::norm_partial || kernel.kind == KernelKind::norm_finish;
+}
+
 void mark(Kernel& kernel, const ExactSums& sums) {
-  const Part part = part_of(kernel);
-  if (part == Part::piecewise || part == Part::rounds) {
+  if (works_on_pieces(kernel)) {
     const std::int64_t rows = kernel.attribute(kernel.kind == KernelKind::gemm ? "m" : "rows");
     set(kernel, exact_attribute::piece_rows, std::min(sums.piece_rows, rows));
+  } else if (kernel.kind == KernelKind::norm_weight_grad) {
+    set(kernel, exact_attribute::piece_rows, 1);  // its rows are sums of pieces
   }
-  if (part == Part::rounds) set(kernel, exact_attribute::piece_limit, sums.limit);
-  if (part == Part::rounds || part == Part::on_the_grid)
+  if (adds_gradients(kernel))
+    set(kernel, exact_attribute::sum_limit,
+        kernel.kind == KernelKind::accumulate ? sums.outer_limit : sums.rank_limit);
+  if (adds_gradients(kernel) || squares_gradients(kernel))
     set(kernel, exact_attribute::grid_exponent, sums.exponent);
 }
 

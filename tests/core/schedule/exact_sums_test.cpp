@@ -19,32 +19,22 @@ PlanConfig exact_config() {
   return config;
 }
 
-// 2 ranks x 2 microbatches x 3 sequences of 16 tokens: 192 tokens, below 2^8; 4 + 8 - 24 = -12.
-// Chunks of 8 tokens: 24 pieces, 2^24 / 24 = 699050.67.
+// 2 ranks x 2 microbatches x 3 sequences of 16 tokens: 192 tokens, below 2^8; 3 + 8 - 24 = -13.
 TEST(ExactSums, GridOfTheGlobalBatch) {
   PlanConfig config = exact_config();
-  EXPECT_EQ(exact_sums(config).exponent, -12);
-  EXPECT_EQ(exact_sums(config).limit, 699'050);
+  EXPECT_EQ(exact_sums(config).exponent, -13);
   EXPECT_EQ(exact_sums(config).piece_rows, 16);
-  config.model.tied_embeddings = true;  // the lookup adds one a sequence: 24 + 12
-  EXPECT_EQ(exact_sums(config).limit, 466'033);
-  config.logits_chunk = 32;  // whole sequences: 12 + 12
-  EXPECT_EQ(exact_sums(config).limit, 699'050);
-}
-
-TEST(ExactSums, FewPiecesLeaveRoomForRounding) {
-  PlanConfig config = test::small_config(1);
-  config.logits_chunk = 16;
-  EXPECT_EQ(exact_sums(config).limit, 1 << 22);
-}
-
-TEST(ExactSums, DependsOnTheGlobalBatchAlone) {
-  PlanConfig config = exact_config();
-  const ExactSums sums = exact_sums(config);
   config.mesh = {.dp_outer = 3, .dp_shard = 4};
   config.micro_batch = config.microbatches = 1;
-  EXPECT_EQ(exact_sums(config).exponent, sums.exponent);
-  EXPECT_EQ(exact_sums(config).limit, sums.limit);
+  EXPECT_EQ(exact_sums(config).exponent, -13);  // the same global batch
+}
+
+TEST(ExactSums, LimitsLeaveRoomForWhatIsStillToBeAdded) {
+  PlanConfig config = exact_config();
+  EXPECT_EQ(exact_sums(config).rank_limit, 1 << 22);  // 2^23, but rounding takes another bit
+  config.mesh = {.dp_outer = 8, .dp_shard = 4};
+  EXPECT_EQ(exact_sums(config).rank_limit, 1 << 19);
+  EXPECT_EQ(exact_sums(config).outer_limit, 1 << 21);
 }
 
 std::string error_of(const PlanConfig& config) {
@@ -65,11 +55,8 @@ TEST(ExactSums, NamesTheFlagThatDoesNotFit) {
   config.exact_sums = false;
   EXPECT_EQ(error_of(config), "");
   config = exact_config();
-  config.microbatches = 10'923;  // x 2 ranks x 3 sequences x 2 chunks = 131,076 / 2 + 1
-  config.logits_chunk = 16;
-  EXPECT_EQ(error_of(config),
-            "--exact-sums: expected at most 65536 sequences or chunks of them in the global batch, "
-            "got 65538");
+  config.mesh.dp_shard = 65'537;
+  EXPECT_EQ(error_of(config), "--exact-sums: expected at most 65536 GPUs, got 65537");
 }
 
 /// Kernels of the train plan that have the attribute.
@@ -87,21 +74,22 @@ TEST(ExactSums, PlansWithoutThemSayNothing) {
   PlanConfig config = exact_config();
   config.exact_sums = false;
   for (const std::string_view name :
-       {exact_attribute::piece_rows, exact_attribute::piece_limit, exact_attribute::grid_exponent})
+       {exact_attribute::piece_rows, exact_attribute::sum_limit, exact_attribute::grid_exponent})
     EXPECT_EQ(kernels_with(config, name), 0);
 }
 
-// One block, one microbatch of one sequence in two chunks. Rounding: 4 matrices of the block, 2
-// chunks of the head, 3 norms, the lookup.
-TEST(ExactSums, KernelsThatSumOverTokensRound) {
-  PlanConfig config = test::small_config(1, 1);
+// One block, one microbatch of one sequence in two chunks. Adding gradients: 4 matrices of the
+// block, 2 chunks of the head, 3 norms in two stages, the lookup, an accumulate for each of three
+// units.
+TEST(ExactSums, KernelsThatAddGradientsAreTold) {
+  PlanConfig config = test::small_config(2, 1);
   config.exact_sums = true;
-  EXPECT_EQ(kernels_with(config, exact_attribute::piece_limit), 10);
-  // Those, a partial for each of three units, and the norm.
-  EXPECT_EQ(kernels_with(config, exact_attribute::grid_exponent), 10 + 3 + 1);
-  // Those that round, and forward and input gradient of 4 matrices and 2 chunks, of which
-  // selective recompute repeats none.
-  EXPECT_EQ(kernels_with(config, exact_attribute::piece_rows), 10 + 2 * (4 + 2));
+  const std::int64_t add = 4 + 2 + 3 * 2 + 1 + 3;
+  EXPECT_EQ(kernels_with(config, exact_attribute::sum_limit), add);
+  // A partial for each unit, and the norm.
+  EXPECT_EQ(kernels_with(config, exact_attribute::grid_exponent), add + 3 + 1);
+  // All but the accumulates; forward and input gradient of 4 matrices and 2 chunks.
+  EXPECT_EQ(kernels_with(config, exact_attribute::piece_rows), add - 3 + 2 * (4 + 2));
 }
 
 TEST(ExactSums, AttributesStaySorted) {

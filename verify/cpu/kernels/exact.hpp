@@ -20,37 +20,40 @@
 
 namespace mfsdp::kernels {
 
-/// Rounds sums of pieces to multiples of 2^exponent and adds them up; remembers the first one that
-/// is larger than `limit` multiples, or not a number.
+/// Rounds sums of pieces to steps of 2^exponent and adds them up; remembers the first one, or sum
+/// of them, that is larger than `limit` steps or not a number.
 template <class R>
-class PieceSums {
+class GridSums {
  public:
-  PieceSums(std::int64_t exponent, std::int64_t limit)
+  GridSums(std::int64_t exponent, std::int64_t limit)
       : exponent_(exponent),
         limit_(std::ldexp(static_cast<R>(limit), static_cast<int>(exponent))),
         shift_(std::ldexp(R(3), static_cast<int>(exponent) + std::numeric_limits<R>::digits - 2)) {}
 
-  /// out = (out +) sums, rounded.
+  /// out = (out +) pieces, rounded. What is on the grid already stays as it is.
   template <class G>
-  void add(std::span<const R> sums, bool adds, G* out) {
+  void add(std::span<const R> pieces, bool adds, G* out) {
     std::int32_t outliers = 0;  // as wide as a float: the loop is vectorised
-    for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
       // About 3/2 * 2^(digits - 1) steps floats are whole steps, to which the addition rounds.
-      const R rounded = (sums[i] + shift_) - shift_;
-      outliers |= std::fabs(sums[i]) <= limit_ ? 0 : 1;
-      out[i] = narrow<G>(adds ? widen(out[i]) + rounded : rounded);
+      const R rounded = (pieces[i] + shift_) - shift_;
+      const R sum = adds ? widen(out[i]) + rounded : rounded;
+      outliers |= std::fabs(pieces[i]) <= limit_ ? 0 : 1;
+      outliers |= std::fabs(sum) <= limit_ ? 0 : 1;
+      out[i] = narrow<G>(sum);
     }
     if (outliers == 0 || outlier_) return;
-    outlier_ =
-        *std::ranges::find_if(sums, [&](const R& sum) { return !(std::fabs(sum) <= limit_); });
+    for (std::size_t i = 0; i < pieces.size() && !outlier_; ++i)
+      for (const R value : {pieces[i], R(widen(out[i]))})
+        if (!(std::fabs(value) <= limit_)) outlier_ = value;
   }
 
   /// An error that says what the outlier was, if there was any.
   [[nodiscard]] Result<void> result(std::string_view where) const {
     if (!outlier_) return {};
     return fail(std::string(where),
-                fmt::format("--exact-sums expects sums of a sequence of at most {} in magnitude, "
-                            "so that no sum of the global batch leaves 24 bits above 2^{}; got {}",
+                fmt::format("--exact-sums expects sums of at most {} in magnitude, so that none "
+                            "over all ranks leaves 24 bits above 2^{}; got {}",
                             limit_, exponent_, *outlier_));
   }
 
@@ -68,7 +71,7 @@ class PieceSums {
 
 /// `g` of a weight gradient: its inner dim is tokens, cut into pieces.
 template <class T, class C>
-void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, PieceSums<Real<T>>& sums) {
+void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, GridSums<Real<T>>& sums) {
   const std::int64_t tile = exact_gemm_workspace(g.rows, g.cols);
   Real<T>* const product = g.workspace.data();
   for (std::int64_t begin = 0; begin < g.inner; begin += piece)
@@ -96,7 +99,7 @@ void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, PieceSums<Re
 /// out[cols] = (out +) sum over rows. `scratch`: room for one row.
 template <class T, class G>
 void exact_column_sums(std::int64_t rows, std::int64_t cols, const T* in, std::int64_t piece,
-                       Real<T>* scratch, bool adds, PieceSums<Real<T>>& sums, G* out) {
+                       Real<T>* scratch, bool adds, GridSums<Real<T>>& sums, G* out) {
   std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
   for (std::int64_t begin = 0; begin < rows; begin += piece) {
     column_sums(piece, cols, in + begin * cols, scratch, false, sum.data());
@@ -107,7 +110,7 @@ void exact_column_sums(std::int64_t rows, std::int64_t cols, const T* in, std::i
 /// The weight's partials take the pieces in turn; which row holds what, the second stage ignores.
 template <class T>
 void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
-                             PieceSums<Real<T>>& sums) {
+                             GridSums<Real<T>>& sums) {
   std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
   for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
@@ -128,7 +131,7 @@ void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
 
 template <class T>
 void exact_qk_norm_rope_backward(const QkNormRopeBackward<T>& k, std::int64_t piece,
-                                 PieceSums<Real<T>>& sums) {
+                                 GridSums<Real<T>>& sums) {
   const RopeShape& s = k.shape;
   std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
@@ -152,8 +155,7 @@ void exact_qk_norm_rope_backward(const QkNormRopeBackward<T>& k, std::int64_t pi
 template <class T, class G>
 void exact_embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols,
                               std::int64_t vocab, const T* d_output, std::span<TokenPlace> order,
-                              std::int64_t piece, bool adds, PieceSums<Real<T>>& sums,
-                              G* gradient) {
+                              std::int64_t piece, bool adds, GridSums<Real<T>>& sums, G* gradient) {
   if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
   const auto size = static_cast<std::size_t>(piece);
   for (std::size_t begin = 0; begin < tokens.size(); begin += size)

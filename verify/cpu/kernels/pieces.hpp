@@ -19,15 +19,15 @@ namespace mfsdp::kernels {
 
 /// Nothing without --exact-sums.
 template <class R>
-[[nodiscard]] std::optional<PieceSums<R>> piece_sums(const Kernel& kernel) {
-  const std::int64_t limit = kernel.attribute(exact_attribute::piece_limit);
+[[nodiscard]] std::optional<GridSums<R>> grid_sums(const Kernel& kernel) {
+  const std::int64_t limit = kernel.attribute(exact_attribute::sum_limit);
   if (limit == 0) return std::nullopt;
-  return PieceSums<R>(kernel.attribute(exact_attribute::grid_exponent), limit);
+  return GridSums<R>(kernel.attribute(exact_attribute::grid_exponent), limit);
 }
 
 /// The outcome of a kernel that writes the gradient `role`.
 template <class R>
-[[nodiscard]] Result<void> exact_result(const PieceSums<R>& sums, const Kernel& kernel,
+[[nodiscard]] Result<void> exact_result(const GridSums<R>& sums, const Kernel& kernel,
                                         std::string_view role) {
   return sums.result(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role));
 }

@@ -66,7 +66,7 @@ Result<void> run_weight_gradient(OperandReader& in, const Kernel& kernel, std::i
   g.b = {.data = in.take<const T>("input", {m, k}), .row = k};
   g.c = in.take<C>("weight_grad", {n, k});
   g.adds = adds;
-  auto sums = piece_sums<Real<T>>(kernel);
+  auto sums = grid_sums<Real<T>>(kernel);
   g.workspace = take_workspace(in, g, sums ? exact_gemm_workspace(n, k) : 0);
   const std::int64_t piece = take_piece_rows(in, "input", kernel, m);
   MFSDP_TRY(in.result());

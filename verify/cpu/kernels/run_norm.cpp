@@ -53,7 +53,7 @@ Result<void> backward(const KernelCall& call) {
   if (partial_rows < 1) in.complain("partials", "expected at least one row");
   const std::int64_t piece = take_piece_rows(in, "input", *call.kernel, rows);
   MFSDP_TRY(in.result());
-  if (auto sums = piece_sums<Real<T>>(*call.kernel)) {
+  if (auto sums = grid_sums<Real<T>>(*call.kernel)) {
     exact_rms_norm_backward(k, piece, *sums);
     return exact_result(*sums, *call.kernel, "partials");
   }
@@ -71,7 +71,7 @@ Result<void> sum_columns(OperandReader& in, const Kernel& kernel, std::string_vi
   const std::int64_t piece = take_piece_rows(in, role, kernel, rows);
   if (rows < 1) in.complain(role, "expected at least one row");
   MFSDP_TRY(in.result());
-  if (auto sums = piece_sums<Real<T>>(kernel)) {
+  if (auto sums = grid_sums<Real<T>>(kernel)) {
     exact_column_sums(rows, cols, values, piece, row, adds, *sums, out);
     return exact_result(*sums, kernel, "weight_grad");
   }

@@ -64,7 +64,7 @@ Result<void> qk_norm_backward(const KernelCall& call, const ModelShape& model) {
   if (partial_rows < 1) in.complain("partials", "expected at least two rows");
   const std::int64_t piece = take_piece_rows(in, "query_key", *call.kernel, s.tokens);
   MFSDP_TRY(in.result());
-  if (auto sums = piece_sums<Real<T>>(*call.kernel)) {
+  if (auto sums = grid_sums<Real<T>>(*call.kernel)) {
     exact_qk_norm_rope_backward(k, piece, *sums);
     return exact_result(*sums, *call.kernel, "partials");
   }

@@ -1,8 +1,8 @@
 #include <cstring>
 
-#include "core/plan/exact_sums.hpp"
 #include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/operand_reader.hpp"
+#include "verify/cpu/kernels/pieces.hpp"
 #include "verify/cpu/kernels/sums.hpp"
 
 namespace mfsdp::kernels {
@@ -48,6 +48,11 @@ Result<void> run_accumulate(const KernelCall& call) {
       auto* to = in.take_flat<Out>(output, count);
       const bool adds = in.attribute("beta") != 0;
       MFSDP_TRY(in.result());
+      if (auto sums = grid_sums<Real<In>>(*call.kernel)) {
+        if constexpr (std::is_same_v<In, Real<In>>)
+          sums->add(std::span(from, static_cast<std::size_t>(count)), adds, to);
+        return exact_result(*sums, *call.kernel, output);
+      }
       accumulate(count, from, adds, to);
       return {};
     });

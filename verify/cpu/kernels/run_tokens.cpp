@@ -42,7 +42,7 @@ Result<void> backward(const KernelCall& call) {
   const std::int64_t piece = take_piece_rows(in, "tokens", *call.kernel, rows);
   MFSDP_TRY(in.result());
   const std::span<TokenPlace> places{reinterpret_cast<TokenPlace*>(order), tokens.size()};
-  if (auto sums = piece_sums<Real<T>>(*call.kernel)) {
+  if (auto sums = grid_sums<Real<T>>(*call.kernel)) {
     exact_embedding_backward(tokens, cols, vocab, d_output, places, piece, adds, *sums, gradient);
     return exact_result(*sums, *call.kernel, "weight_grad");
   }
