@@ -26,7 +26,8 @@
 
 namespace mfsdp {
 
-enum class DType { bf16, fp16, fp32, int32, int64, uint8 };
+/// fp64 is for runs that others are compared with: GPUs and their prices know nothing of it.
+enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8 };
 
 /// Axis of the device mesh. dp_outer strides over groups of ranks, dp_shard runs inside one.
 enum class Axis { dp_outer, dp_shard };
@@ -67,7 +68,7 @@ struct Names;
 
 template <>
 struct Names<DType> {
-  static constexpr std::array<std::string_view, 6> values{"bf16",  "fp16",  "fp32",
+  static constexpr std::array<std::string_view, 7> values{"bf16",  "fp16",  "fp32", "fp64",
                                                           "int32", "int64", "uint8"};
 };
 template <>
@@ -141,6 +142,7 @@ template <class Enum>
     case DType::fp16: return 2;
     case DType::fp32:
     case DType::int32: return 4;
+    case DType::fp64:
     case DType::int64: return 8;
     case DType::uint8: return 1;
   }

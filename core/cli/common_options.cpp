@@ -64,8 +64,9 @@ Flag strategy_flag(std::string name, std::string help, Strategy& target, Strateg
 Flag dtype_flag(std::string name, std::string help, DType& target) {
   const auto apply = [name, &target](const std::string& text) -> Result<void> {
     const auto dtype = parse<DType>(text);
-    if (!dtype || (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32))
-      return fail(name, in_quotes(text) + " is not one of bf16, fp16 or fp32");
+    if (!dtype || (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32 &&
+                   dtype != DType::fp64))
+      return fail(name, in_quotes(text) + " is not one of bf16, fp16, fp32 or fp64");
     target = *dtype;
     return {};
   };

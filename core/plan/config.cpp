@@ -99,8 +99,14 @@ Result<void> check_dtype(std::string_view flag, DType dtype, std::initializer_li
 
 Result<void> check_dtypes(const PlanConfig& config) {
   using enum DType;
-  MFSDP_TRY(
-      check_dtype("--param-dtype", config.param_dtype, {bf16, fp16, fp32}, "bf16, fp16 or fp32"));
+  MFSDP_TRY(check_dtype("--param-dtype", config.param_dtype, {bf16, fp16, fp32, fp64},
+                        "bf16, fp16, fp32 or fp64"));
+  if (config.param_dtype == fp64) {  // a reference computes in fp64 throughout
+    constexpr std::string_view expected = "fp64 as --param-dtype";
+    MFSDP_TRY(check_dtype("--main-dtype", config.main_dtype, {fp64}, expected));
+    MFSDP_TRY(check_dtype("--grad-dtype", config.grad_dtype, {fp64}, expected));
+    return check_dtype("--reduce-dtype", config.reduce_dtype, {fp64}, expected);
+  }
   MFSDP_TRY(check_dtype("--main-dtype", config.main_dtype, {fp32, config.param_dtype},
                         config.param_dtype == fp32 ? "fp32"
                                                    : fmt::format("fp32 or {} as --param-dtype",

@@ -75,6 +75,10 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
+  /// What sums, statistics of rows and the optimizer's moments are kept in.
+  [[nodiscard]] DType statistic_dtype() const {
+    return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+  }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
 };
 

@@ -64,7 +64,7 @@ class BlockRecipe {
         {input_rows("residual"), read("delta", at("attention_out"), s_.compute, rows(s_.hidden))},
         {write("residual_out", at("mid"), s_.compute, rows(s_.hidden)),
          write("normed", at("normed2"), s_.compute, rows(s_.hidden)),
-         write("rstd", at("rstd2"), DType::fp32, {s_.tokens})});
+         write("rstd", at("rstd2"), s_.statistic, {s_.tokens})});
     b_.gemm_forward(at("gate_up"), ParameterRole::gate_up, 2 * s_.intermediate, s_.hidden,
                     read("input", at("normed2"), s_.compute, rows(s_.hidden)),
                     write("output", at("gate_up"), s_.compute, rows(2 * s_.intermediate)));
@@ -86,14 +86,14 @@ class BlockRecipe {
     };
     if (!first_ && !again()) tensor("x", s_.hidden);
     tensor("normed1", s_.hidden);
-    b_.tensor(at("rstd1"), DType::fp32, s_.tokens);
+    b_.tensor(at("rstd1"), s_.statistic, s_.tokens);
     tensor("qkv", s_.qkv);
     tensor("attention", s_.attention);
-    b_.tensor(at("log_sum_exp"), DType::fp32, s_.tokens * model_.heads);
+    b_.tensor(at("log_sum_exp"), s_.statistic, s_.tokens * model_.heads);
     tensor("attention_out", s_.hidden);
     tensor("mid", s_.hidden);
     tensor("normed2", s_.hidden);
-    b_.tensor(at("rstd2"), DType::fp32, s_.tokens);
+    b_.tensor(at("rstd2"), s_.statistic, s_.tokens);
     tensor("gate_up", 2 * s_.intermediate);
   }
 
@@ -108,7 +108,7 @@ class BlockRecipe {
       outputs = {write("residual_out", "x", s_.compute, rows(s_.hidden))};
     }
     outputs.push_back(write("normed", at("normed1"), s_.compute, rows(s_.hidden)));
-    outputs.push_back(write("rstd", at("rstd1"), DType::fp32, {s_.tokens}));
+    outputs.push_back(write("rstd", at("rstd1"), s_.statistic, {s_.tokens}));
     b_.norm_forward(at("input_norm"), ParameterRole::input_norm, std::move(inputs),
                     std::move(outputs));
     b_.gemm_forward(at("qkv"), ParameterRole::qkv, s_.qkv, s_.hidden,
@@ -123,7 +123,7 @@ class BlockRecipe {
             .operands = attention_operands(
                 at("qk"),
                 {write("output", at("attention"), s_.compute, rows(s_.attention)),
-                 write("log_sum_exp", at("log_sum_exp"), DType::fp32, {s_.tokens, model_.heads})}),
+                 write("log_sum_exp", at("log_sum_exp"), s_.statistic, {s_.tokens, model_.heads})}),
             .attributes = attention_attributes(),
             .flops = product_of(2, b_.config.micro_batch, model_.heads, model_.head_dim,
                                 b_.config.seq_len, b_.config.seq_len),
@@ -154,7 +154,7 @@ class BlockRecipe {
     }
     b_.tensor(qk, s_.compute, s_.tokens * heads * model_.head_dim);
     if (b_.phase == Phase::forward || again())
-      b_.tensor(at("qk_rstd"), DType::fp32, s_.tokens * heads);
+      b_.tensor(at("qk_rstd"), s_.statistic, s_.tokens * heads);
     RecipeOperand columns = read("query_key", qkv, s_.compute, shape);
     columns.strides = strides;
     b_.add({.name = qk,
@@ -164,7 +164,7 @@ class BlockRecipe {
                          weight(ParameterRole::q_norm, s_.compute, {model_.head_dim}),
                          weight(ParameterRole::k_norm, s_.compute, {model_.head_dim}),
                          write("output", qk, s_.compute, shape),
-                         write("rstd", at("qk_rstd"), DType::fp32, {s_.tokens, heads})},
+                         write("rstd", at("qk_rstd"), s_.statistic, {s_.tokens, heads})},
             .attributes = attributes,
             .flops = 0,
             .gradient_of = {}});
@@ -250,7 +250,7 @@ class BlockRecipe {
                       .role = role,
                       .d_normed = std::move(gradient),
                       .input = std::move(input),
-                      .rstd = read("rstd", rstd, DType::fp32, {s_.tokens}),
+                      .rstd = read("rstd", rstd, s_.statistic, {s_.tokens}),
                       .d_residual = residual_gradient(Access::read_write)});
   }
 
@@ -292,24 +292,25 @@ class BlockRecipe {
     }
     const std::int64_t workspace = attention_backward_workspace(b_.config);
     b_.tensor("d_qkv", s_.compute, s_.tokens * s_.qkv);
-    b_.tensor("d_query_sum", DType::fp32, s_.tokens * s_.attention, Category::workspace);
-    b_.tensor("row_sums", DType::fp32, s_.tokens * model_.heads, Category::workspace);
+    b_.tensor("d_query_sum", s_.statistic, s_.tokens * s_.attention, Category::workspace);
+    b_.tensor("row_sums", s_.statistic, s_.tokens * model_.heads, Category::workspace);
     b_.tensor("attention_workspace", DType::uint8, workspace, Category::workspace);
-    b_.add({.name = "attention.backward",
-            .phase = b_.phase,
-            .kind = KernelKind::attention_backward,
-            .operands = attention_operands(
-                qk, {read("output", at("attention"), s_.compute, rows(s_.attention)),
-                     read("d_output", "d_attention", s_.compute, rows(s_.attention)),
-                     read("log_sum_exp", at("log_sum_exp"), DType::fp32, {s_.tokens, model_.heads}),
-                     write("d_qkv", "d_qkv", s_.compute, rows(s_.qkv)),
-                     scratch("d_query_sum", "d_query_sum", DType::fp32, rows(s_.attention)),
-                     scratch("row_sums", "row_sums", DType::fp32, {s_.tokens, model_.heads}),
-                     scratch("workspace", "attention_workspace", DType::uint8, {workspace})}),
-            .attributes = attention_attributes(),
-            .flops = product_of(5, b_.config.micro_batch, model_.heads, model_.head_dim,
-                                b_.config.seq_len, b_.config.seq_len),
-            .gradient_of = {}});
+    b_.add(
+        {.name = "attention.backward",
+         .phase = b_.phase,
+         .kind = KernelKind::attention_backward,
+         .operands = attention_operands(
+             qk, {read("output", at("attention"), s_.compute, rows(s_.attention)),
+                  read("d_output", "d_attention", s_.compute, rows(s_.attention)),
+                  read("log_sum_exp", at("log_sum_exp"), s_.statistic, {s_.tokens, model_.heads}),
+                  write("d_qkv", "d_qkv", s_.compute, rows(s_.qkv)),
+                  scratch("d_query_sum", "d_query_sum", s_.statistic, rows(s_.attention)),
+                  scratch("row_sums", "row_sums", s_.statistic, {s_.tokens, model_.heads}),
+                  scratch("workspace", "attention_workspace", DType::uint8, {workspace})}),
+         .attributes = attention_attributes(),
+         .flops = product_of(5, b_.config.micro_batch, model_.heads, model_.head_dim,
+                             b_.config.seq_len, b_.config.seq_len),
+         .gradient_of = {}});
   }
 
   void rotate_backward() {
@@ -332,7 +333,7 @@ class BlockRecipe {
       return;
     }
     const Shape partial_shape{2 * s_.norm_rows, model_.head_dim};
-    b_.tensor("qk_norm.partials", DType::fp32, 2 * s_.norm_rows * model_.head_dim,
+    b_.tensor("qk_norm.partials", s_.statistic, 2 * s_.norm_rows * model_.head_dim,
               Category::workspace);
     RecipeOperand columns = read("query_key", at("qkv"), s_.compute, shape);
     columns.strides = gradient.strides;
@@ -340,10 +341,10 @@ class BlockRecipe {
             .phase = b_.phase,
             .kind = KernelKind::qk_norm_rope_backward,
             .operands = {std::move(gradient), std::move(columns), table,
-                         read("rstd", at("qk_rstd"), DType::fp32, {s_.tokens, heads}),
+                         read("rstd", at("qk_rstd"), s_.statistic, {s_.tokens, heads}),
                          weight(ParameterRole::q_norm, s_.compute, {model_.head_dim}),
                          weight(ParameterRole::k_norm, s_.compute, {model_.head_dim}),
-                         write("partials", "qk_norm.partials", DType::fp32, partial_shape)},
+                         write("partials", "qk_norm.partials", s_.statistic, partial_shape)},
             .attributes = attributes,
             .flops = 0,
             .gradient_of = {}});
@@ -351,7 +352,7 @@ class BlockRecipe {
          {std::tuple{"q_norm.weight_grad", ParameterRole::q_norm, std::int64_t{0}},
           std::tuple{"k_norm.weight_grad", ParameterRole::k_norm, std::int64_t{1}}}) {
       RecipeOperand partials =
-          read("partials", "qk_norm.partials", DType::fp32, {s_.norm_rows, model_.head_dim});
+          read("partials", "qk_norm.partials", s_.statistic, {s_.norm_rows, model_.head_dim});
       partials.offset = half * s_.norm_rows * model_.head_dim;
       b_.add({.name = name,
               .phase = b_.phase,
@@ -364,12 +365,12 @@ class BlockRecipe {
   }
 
   void bias_backward() {
-    b_.tensor("bias.partials", DType::fp32, s_.norm_rows * s_.qkv, Category::workspace);
+    b_.tensor("bias.partials", s_.statistic, s_.norm_rows * s_.qkv, Category::workspace);
     b_.add({.name = "qkv_bias.grad",
             .phase = b_.phase,
             .kind = KernelKind::bias_grad,
             .operands = {read("d_output", "d_qkv", s_.compute, rows(s_.qkv)),
-                         scratch("partials", "bias.partials", DType::fp32, {s_.norm_rows, s_.qkv}),
+                         scratch("partials", "bias.partials", s_.statistic, {s_.norm_rows, s_.qkv}),
                          weight_grad(ParameterRole::qkv_bias, {s_.qkv})},
             .attributes = {{"beta", 0}, {"cols", s_.qkv}, {"rows", s_.tokens}},
             .flops = 0,

@@ -33,18 +33,18 @@ class HeadRecipe {
         chunk_(std::min(config.logits_chunk, s_.tokens)),
         matrix_(config.model.tied_embeddings ? ParameterRole::embedding : ParameterRole::head),
         // Chunks are summed in fp32; a narrower gradient is made from the sum at the end.
-        fp32_sum_(wire(config) != DType::fp32 && chunk_ < s_.tokens) {}
+        wide_sum_(wire(config) != s_.statistic && chunk_ < s_.tokens) {}
 
   UnitRecipe build() && {
     final_norm();
     b_.phase = Phase::backward;
     b_.target = &b_.recipe.backward;
     b_.tensor("logits", s_.compute, chunk_ * s_.vocab, Category::logits);
-    if (fp32_sum_)
-      b_.tensor("head_grad_sum", DType::fp32, s_.vocab * s_.hidden, Category::workspace);
+    if (wide_sum_)
+      b_.tensor("head_grad_sum", s_.statistic, s_.vocab * s_.hidden, Category::workspace);
     for (std::int64_t begin = 0; begin < s_.tokens; begin += chunk_)
       train_chunk(begin, std::min(chunk_, s_.tokens - begin));
-    if (fp32_sum_) narrow_sum();
+    if (wide_sum_) narrow_sum();
     b_.tensor("d_residual", s_.compute, s_.tokens * s_.hidden, Category::activation,
               Source::microbatch);
     b_.norm_backward(
@@ -52,7 +52,7 @@ class HeadRecipe {
          .role = ParameterRole::final_norm,
          .d_normed = read("d_normed", "normed", s_.compute, {s_.tokens, s_.hidden}),
          .input = read("input", "x", s_.compute, {s_.tokens, s_.hidden}),
-         .rstd = read("rstd", "rstd", DType::fp32, {s_.tokens}),
+         .rstd = read("rstd", "rstd", s_.statistic, {s_.tokens}),
          .d_residual = from(Source::microbatch, write("d_residual", "d_residual", s_.compute,
                                                       {s_.tokens, s_.hidden}))});
     b_.phase = Phase::forward;
@@ -73,13 +73,13 @@ class HeadRecipe {
   void final_norm() {
     const Shape rows{s_.tokens, s_.hidden};
     for (const char* name : {"x", "normed"}) b_.tensor(name, s_.compute, s_.tokens * s_.hidden);
-    b_.tensor("rstd", DType::fp32, s_.tokens);
+    b_.tensor("rstd", s_.statistic, s_.tokens);
     b_.norm_forward(
         "final_norm", ParameterRole::final_norm,
         {from(Source::previous, read("residual", "mid", s_.compute, rows)),
          from(Source::previous, read("delta", "mlp_out", s_.compute, rows))},
         {write("residual_out", "x", s_.compute, rows), write("normed", "normed", s_.compute, rows),
-         write("rstd", "rstd", DType::fp32, {s_.tokens})});
+         write("rstd", "rstd", s_.statistic, {s_.tokens})});
   }
 
   RecipeOperand normed_rows(std::int64_t begin, std::int64_t count) const {
@@ -101,8 +101,8 @@ class HeadRecipe {
     cross_entropy(name, KernelKind::cross_entropy, update("logits", "logits", s_.compute, shape),
                   begin, count);
     RecipeOperand sum = weight_grad(matrix_, {s_.vocab, s_.hidden}, adds);
-    if (fp32_sum_) {
-      sum = write("weight_grad", "head_grad_sum", DType::fp32, {s_.vocab, s_.hidden});
+    if (wide_sum_) {
+      sum = write("weight_grad", "head_grad_sum", s_.statistic, {s_.vocab, s_.hidden});
       if (adds) sum.access = Access::read_write;
     }
     b_.gemm_wgrad(name + ".wgrad", matrix_, read("d_output", "logits", s_.compute, shape),
@@ -126,8 +126,8 @@ class HeadRecipe {
   void cross_entropy(const std::string& name, KernelKind kind, RecipeOperand logits_chunk,
                      std::int64_t begin, std::int64_t count) {
     const std::int64_t passes = kind == KernelKind::cross_entropy ? 3 : 1;
-    RecipeOperand sums =
-        from(Source::global, update("loss_sums", std::string(global::loss_sums), DType::fp32, {2}));
+    RecipeOperand sums = from(
+        Source::global, update("loss_sums", std::string(global::loss_sums), s_.statistic, {2}));
     b_.add({.name = name + ".cross_entropy",
             .phase = b_.phase,
             .kind = kind,
@@ -145,7 +145,7 @@ class HeadRecipe {
     b_.add({.name = "head_grad.cast",
             .phase = b_.phase,
             .kind = KernelKind::cast,
-            .operands = {read("input", "head_grad_sum", DType::fp32, shape),
+            .operands = {read("input", "head_grad_sum", s_.statistic, shape),
                          weight_grad(matrix_, shape)},
             .attributes = {{"beta", 0}},
             .flops = 0,
@@ -156,7 +156,7 @@ class HeadRecipe {
   const Sizes& s_;
   std::int64_t chunk_;
   ParameterRole matrix_;
-  bool fp32_sum_;
+  bool wide_sum_;
 };
 
 }  // namespace

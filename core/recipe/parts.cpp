@@ -43,7 +43,8 @@ Sizes::Sizes(const PlanConfig& config)
       attention(config.model.attention_width()),
       vocab(config.model.vocab),
       norm_rows(std::min(tokens, kNormPartialRows)),
-      compute(config.param_dtype) {}
+      compute(config.param_dtype),
+      statistic(config.statistic_dtype()) {}
 
 RecipeOperand read(std::string role, std::string tensor, DType dtype, Shape shape) {
   return operand(std::move(role), Access::read, std::move(tensor), dtype, std::move(shape));
@@ -142,21 +143,21 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
 void Builder::norm_backward(NormBackward norm) {
   const std::string partials = norm.name + ".partials";
   const Shape partial_shape{sizes.norm_rows, sizes.hidden};
-  tensor(partials, DType::fp32, sizes.norm_rows * sizes.hidden, Category::workspace);
+  tensor(partials, sizes.statistic, sizes.norm_rows * sizes.hidden, Category::workspace);
   const bool adds = norm.d_residual.access == Access::read_write;
   add({.name = norm.name,
        .phase = phase,
        .kind = KernelKind::rms_norm_backward,
        .operands = {std::move(norm.d_normed), std::move(norm.input), std::move(norm.rstd),
                     weight(norm.role, sizes.compute, {sizes.hidden}), std::move(norm.d_residual),
-                    write("partials", partials, DType::fp32, partial_shape)},
+                    write("partials", partials, sizes.statistic, partial_shape)},
        .attributes = {{"beta", adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}},
        .flops = 0,
        .gradient_of = {}});
   add({.name = norm.name + ".weight_grad",
        .phase = phase,
        .kind = KernelKind::norm_weight_grad,
-       .operands = {read("partials", partials, DType::fp32, partial_shape),
+       .operands = {read("partials", partials, sizes.statistic, partial_shape),
                     weight_grad(norm.role, {sizes.hidden})},
        .attributes = {{"beta", 0}, {"cols", sizes.hidden}, {"rows", sizes.norm_rows}},
        .flops = 0,

@@ -20,6 +20,7 @@ struct Sizes {
   std::int64_t vocab;         ///< V
   std::int64_t norm_rows;     ///< rows of a norm's partial weight gradients
   DType compute;
+  DType statistic;  ///< of rows, and of partial sums
 };
 
 using Shape = std::vector<std::int64_t>;

@@ -73,7 +73,7 @@ namespace global {
 inline constexpr std::string_view tokens = "tokens";          ///< int32 [2, T]: ids, labels
 inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, head_dim]
 inline constexpr std::string_view gemm_workspace = "gemm_workspace";
-inline constexpr std::string_view loss_sums = "loss_sums";  ///< fp32 [2]: loss, valid tokens
+inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
 }  // namespace global
 
 /// Bytes of the workspace that every GEMM of a stream may use.

@@ -20,7 +20,7 @@ struct Fp16 {
   std::uint16_t bits = 0;
 };
 
-/// What a kernel computes in: double for double (tests), else float.
+/// What a kernel computes in, and keeps statistics of rows in: double for double, else float.
 template <class T>
 using Real = std::conditional_t<std::is_same_v<std::remove_cv_t<T>, double>, double, float>;
 
@@ -31,6 +31,8 @@ template <>
 inline constexpr DType dtype_of<Bf16> = DType::bf16;
 template <>
 inline constexpr DType dtype_of<Fp16> = DType::fp16;
+template <>
+inline constexpr DType dtype_of<double> = DType::fp64;
 template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::int32;
 template <>

@@ -117,8 +117,9 @@ class OptimizerSegment {
           operand("main_weight", Access::read_write,
                   vector_of(*group.main_weight, elements, config_.main_dtype)));
     for (std::size_t i = 0; i < group.moments.size(); ++i)
-      kernel.operands.push_back(operand(i == 0 ? "exp_avg" : "exp_avg_sq", Access::read_write,
-                                        vector_of(group.moments[i], elements)));
+      kernel.operands.push_back(
+          operand(i == 0 ? "exp_avg" : "exp_avg_sq", Access::read_write,
+                  vector_of(group.moments[i], elements, config_.statistic_dtype())));
     // Without main weights the compute weights are the ones that are updated.
     kernel.operands.push_back(operand("weight",
                                       group.main_weight ? Access::write : Access::read_write,
@@ -171,7 +172,8 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
   const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
-                                   vector_of(state.loss_sums, 2), state.gathered_sums);
+                                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()),
+                                   state.gathered_sums);
   // The report of the last step must have left before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish",

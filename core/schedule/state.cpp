@@ -55,8 +55,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
         make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad);
   if (resident.optimizer_state > 0)
     for (const char* name : {"exp_avg", "exp_avg_sq"})
-      state.moments.push_back(
-          make(name, Category::optimizer_state, DType::fp32, resident.optimizer_state / 2));
+      state.moments.push_back(make(name, Category::optimizer_state, config_.statistic_dtype(),
+                                   resident.optimizer_state / 2));
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
     unit.trainable = groups.size();
@@ -83,8 +83,8 @@ void State::make_globals(Emitter& emitter) {
   gemm_workspace_ = make(std::string(global::gemm_workspace), DType::uint8, kGemmWorkspaceBytes);
   step_block = make("step_block", DType::uint8, 64);
   pinned_step_block = make("pinned_step_block", DType::uint8, 64, PoolRole::pinned);
-  loss_sums = make(std::string(global::loss_sums), DType::fp32, 2);
-  gathered_sums = make("gathered_sums", DType::fp32, checked_mul(2, world));
+  loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
+  gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, world));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
   norm_partials = make("norm_partials", norm_dtype, trainable);
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));

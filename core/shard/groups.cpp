@@ -127,7 +127,7 @@ ResidentBytes resident_bytes(const std::vector<Group>& groups, const PlanConfig&
     sum.model_weight += bytes_of(elements.model_weight, config.param_dtype);
     sum.main_weight += bytes_of(elements.main_weight, config.main_dtype);
     sum.main_grad += bytes_of(elements.main_grad, config.grad_dtype);
-    sum.optimizer_state += bytes_of(elements.optimizer_state, DType::fp32);
+    sum.optimizer_state += bytes_of(elements.optimizer_state, config.statistic_dtype());
   }
   return sum;
 }

@@ -13,6 +13,9 @@
 
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
+#include "verify/cpu/kernels/exponential.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -79,14 +82,12 @@ struct AttentionForward {
 
 /// Turns scores[0, visible) of one row into probabilities, the rest to 0; returns log-sum-exp.
 template <class R>
-R softmax_row(R* scores, std::int64_t visible, std::int64_t cols) {
-  const R largest = *std::max_element(scores, scores + visible);
-  R sum = 0;
-  for (std::int64_t j = 0; j < visible; ++j) {
-    scores[j] = std::exp(scores[j] - largest);
-    sum += scores[j];
-  }
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] /= sum;
+MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t visible, std::int64_t cols) {
+  const auto score = [scores](std::int64_t j) { return scores[j]; };
+  const R largest = max_lanes<R>(visible, score);
+  for (std::int64_t j = 0; j < visible; ++j) scores[j] = exponential(scores[j] - largest);
+  const R sum = sum_lanes<R>(visible, score);
+  for (std::int64_t j = 0; j < visible; ++j) scores[j] *= 1 / sum;
   std::fill(scores + visible, scores + cols, R(0));
   return largest + std::log(sum);
 }
@@ -192,13 +193,14 @@ class AttentionBackwardRun {
   }
 
   /// Row `position`: scores become probabilities, d_probabilities become d_scores.
-  void score_row(std::int64_t position, Real<T> log_sum_exp, Real<T>* scores,
-                 Real<T>* d_probabilities, std::int64_t cols) const {
-    Real<T> sum = 0;
-    for (std::int64_t d = 0; d < s_.head_dim; ++d)
-      sum += d_output_.row(position)[d] * output_.row(position)[d];
+  MFSDP_VECTOR_CLONES void score_row(std::int64_t position, Real<T> log_sum_exp, Real<T>* scores,
+                                     Real<T>* d_probabilities, std::int64_t cols) const {
+    const Real<T>* const output = output_.row(position);
+    const Real<T>* const d_output = d_output_.row(position);
+    const auto sum =
+        sum_lanes<Real<T>>(s_.head_dim, [=](std::int64_t d) { return d_output[d] * output[d]; });
     for (std::int64_t j = 0; j <= position; ++j) {
-      scores[j] = std::exp(scores[j] - log_sum_exp);
+      scores[j] = exponential(scores[j] - log_sum_exp);
       d_probabilities[j] = scores[j] * (d_probabilities[j] - sum);
     }
     std::fill(scores + position + 1, scores + cols, Real<T>(0));

@@ -8,6 +8,9 @@
 #include <span>
 
 #include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/exponential.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -27,9 +30,11 @@ struct RowLoss {
 
 template <class T>
 [[nodiscard]] RowLoss<Real<T>> row_loss(const T* logits, std::int64_t vocab, std::int32_t label) {
-  RowLoss<Real<T>> row{.largest = widen(logits[0])};
-  for (std::int64_t j = 1; j < vocab; ++j) row.largest = std::max(row.largest, widen(logits[j]));
-  for (std::int64_t j = 0; j < vocab; ++j) row.sum += std::exp(widen(logits[j]) - row.largest);
+  RowLoss<Real<T>> row;
+  row.largest = max_lanes<Real<T>>(vocab, [logits](std::int64_t j) { return widen(logits[j]); });
+  row.sum = sum_lanes<Real<T>>(vocab, [logits, largest = row.largest](std::int64_t j) {
+    return exponential(widen(logits[j]) - largest);
+  });
   row.loss = std::log(row.sum) + row.largest - widen(logits[label]);
   return row;
 }
@@ -50,8 +55,8 @@ template <class T>
 
 /// Loss, and the gradient over the logits. Rows whose label is `ignored` get gradient 0.
 template <class T>
-[[nodiscard]] LossSums<Real<T>> cross_entropy(std::span<const std::int32_t> labels,
-                                              std::int64_t vocab, std::int32_t ignored, T* logits) {
+MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
+    std::span<const std::int32_t> labels, std::int64_t vocab, std::int32_t ignored, T* logits) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     T* row = logits + static_cast<std::int64_t>(i) * vocab;
@@ -62,10 +67,12 @@ template <class T>
     const RowLoss<Real<T>> loss = row_loss(row, vocab, labels[i]);
     sums.loss += loss.loss;
     sums.tokens += 1;
-    for (std::int64_t j = 0; j < vocab; ++j) {
-      const Real<T> probability = std::exp(widen(row[j]) - loss.largest) / loss.sum;
-      row[j] = narrow<T>(j == labels[i] ? probability - 1 : probability);
-    }
+    const auto probability = [loss](T logit) {
+      return exponential(widen(logit) - loss.largest) / loss.sum;
+    };
+    const T of_label = narrow<T>(probability(row[labels[i]]) - 1);
+    for (std::int64_t j = 0; j < vocab; ++j) row[j] = narrow<T>(probability(row[j]));
+    row[labels[i]] = of_label;
   }
   return sums;
 }

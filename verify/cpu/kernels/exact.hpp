@@ -64,35 +64,27 @@ class GridSums {
   std::optional<R> outlier_;
 };
 
-/// Elements beside those of gemm_workspace() that exact_weight_gradient() needs.
-[[nodiscard]] inline std::int64_t exact_gemm_workspace(std::int64_t rows, std::int64_t cols) {
-  return std::min(rows, kTileRows) * std::min(cols, kTileCols);
-}
-
-/// `g` of a weight gradient: its inner dim is tokens, cut into pieces.
+/// `g` of a weight gradient: its inner dim is tokens, cut into pieces. Its workspace holds at least
+/// tile_workspace(rows, cols, piece) elements.
 template <class T, class C>
 void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, GridSums<Real<T>>& sums) {
-  const std::int64_t tile = exact_gemm_workspace(g.rows, g.cols);
-  Real<T>* const product = g.workspace.data();
   for (std::int64_t begin = 0; begin < g.inner; begin += piece)
     for (std::int64_t row = 0; row < g.rows; row += kTileRows)
       for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
-        Gemm<T, Real<T>> part{.rows = std::min(kTileRows, g.rows - row),
-                              .cols = std::min(kTileCols, g.cols - col),
-                              .inner = piece,
-                              .a = g.a,
-                              .b = g.b,
-                              .c = product};
-        part.a.data += begin * g.a.row + row;  // stored token by token, used transposed
-        part.b.data += begin * g.b.row + col;
-        part.workspace = g.workspace.subspan(static_cast<std::size_t>(tile));
-        gemm(part);
+        const std::int64_t rows = std::min(kTileRows, g.rows - row);
+        const std::int64_t cols = std::min(kTileCols, g.cols - col);
+        const Tiles<T> tiles(g.workspace.data(), rows, cols, piece);
+        for (std::int64_t k = 0; k < piece; k += kTileInner) {
+          const std::int64_t inner = std::min(kTileInner, piece - k);
+          multiply(widen_tile(g.a, row, begin + k, rows, inner, tiles.a),
+                   widen_tile(g.b, begin + k, col, inner, cols, tiles.b),
+                   {.data = tiles.c, .row = cols}, rows, cols, inner, k > 0);
+        }
         // Rows that lie together are added together.
-        const bool whole = part.cols == g.cols;
-        const std::int64_t size = whole ? part.rows * part.cols : part.cols;
-        for (std::int64_t at = 0; at < part.rows * part.cols; at += size)
-          sums.add({product + at, static_cast<std::size_t>(size)}, g.adds || begin > 0,
-                   g.c + row * g.cols + (whole ? 0 : at / size * g.cols + col));
+        const std::int64_t run = cols == g.cols ? rows * cols : cols;
+        for (std::int64_t i = 0; i < rows * cols / run; ++i)
+          sums.add({tiles.c + i * run, static_cast<std::size_t>(run)}, g.adds || begin > 0,
+                   g.c + (row + i) * g.cols + col);
       }
 }
 
@@ -129,14 +121,14 @@ void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
   }
 }
 
-template <class T>
-void exact_qk_norm_rope_backward(const QkNormRopeBackward<T>& k, std::int64_t piece,
+template <class T, class Table>
+void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, std::int64_t piece,
                                  GridSums<Real<T>>& sums) {
   const RopeShape& s = k.shape;
   std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
-    QkNormRopeBackward<T> part = k;
+    QkNormRopeBackward<T, Table> part = k;
     part.shape.tokens = piece;
     part.partial_rows = 1;
     part.gradient.data += begin * k.gradient.row;

@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -21,8 +23,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Real<T> reciprocal_root_mean_square(const T* row, std::int64_t cols,
                                                   Real<T> epsilon) {
-  Real<T> sum = 0;
-  for (std::int64_t j = 0; j < cols; ++j) sum += widen(row[j]) * widen(row[j]);
+  const auto sum =
+      sum_lanes<Real<T>>(cols, [row](std::int64_t j) { return widen(row[j]) * widen(row[j]); });
   return 1 / std::sqrt(sum / static_cast<Real<T>>(cols) + epsilon);
 }
 
@@ -41,7 +43,7 @@ struct RmsNormForward {
 
 /// The norm is that of the stored, rounded sum, which is what backward reads.
 template <class T>
-void rms_norm_forward(const RmsNormForward<T>& k) {
+MFSDP_VECTOR_CLONES void rms_norm_forward(const RmsNormForward<T>& k) {
   for (std::int64_t i = 0; i < k.rows; ++i) {
     const std::int64_t at = i * k.cols;
     const T* x = k.residual + at;
@@ -62,8 +64,8 @@ void rms_norm_forward(const RmsNormForward<T>& k) {
 template <class T, class D>
 void norm_row_backward(std::int64_t cols, const D* dy, const T* x, Real<T> rstd, const T* weight,
                        bool adds, T* dx, Real<T>* partial) {
-  Real<T> dot = 0;
-  for (std::int64_t j = 0; j < cols; ++j) dot += widen(weight[j]) * widen(dy[j]) * widen(x[j]);
+  const auto dot = sum_lanes<Real<T>>(
+      cols, [=](std::int64_t j) { return widen(weight[j]) * widen(dy[j]) * widen(x[j]); });
   const Real<T> shrink = dot * rstd * rstd * rstd / static_cast<Real<T>>(cols);
   for (std::int64_t j = 0; j < cols; ++j) {
     const Real<T> gradient = widen(dy[j]);
@@ -89,7 +91,7 @@ struct RmsNormBackward {
 };
 
 template <class T>
-void rms_norm_backward(const RmsNormBackward<T>& k) {
+MFSDP_VECTOR_CLONES void rms_norm_backward(const RmsNormBackward<T>& k) {
   std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
   for (std::int64_t i = 0; i < k.rows; ++i) {
     const T* x = k.input + i * k.cols;

@@ -102,7 +102,7 @@ struct TypeTag {
   using type = T;
 };
 
-/// Calls `run` with the tag of the operand's element type, one of bf16, fp16 and fp32.
+/// Calls `run` with the tag of the operand's element type, one of bf16, fp16, fp32 and fp64.
 template <class Run>
 [[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
                                         const Run& run) {
@@ -114,9 +114,24 @@ template <class Run>
     case DType::bf16: return run(TypeTag<Bf16>{});
     case DType::fp16: return run(TypeTag<Fp16>{});
     case DType::fp32: return run(TypeTag<float>{});
+    case DType::fp64: return run(TypeTag<double>{});
     default: break;
   }
-  return fail(where, fmt::format("expected bf16, fp16 or fp32, got {}", to_string(view->dtype)));
+  return fail(where,
+              fmt::format("expected bf16, fp16, fp32 or fp64, got {}", to_string(view->dtype)));
+}
+
+/// The same for an operand that meets elements of type T in arithmetic: fp64 meets fp64 alone.
+template <class T, class Run>
+[[nodiscard]] Result<void> with_type_beside(const KernelCall& call, std::string_view role,
+                                            const Run& run) {
+  return with_type_of(call, role, [&]<class Other>(TypeTag<Other> tag) -> Result<void> {
+    if constexpr (std::is_same_v<Real<T>, Real<Other>>)
+      return run(tag);
+    else
+      return fail(fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role),
+                  "expected fp64 only beside fp64");
+  });
 }
 
 }  // namespace mfsdp

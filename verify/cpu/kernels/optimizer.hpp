@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/runtime/scalar.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -25,8 +26,9 @@ struct AdamW {
 
 /// Updates `count` weights of which all or none decay.
 template <class G, class W>
-void adamw(const AdamW<Real<W>>& a, bool decays, std::int64_t count, const G* gradients,
-           Real<W>* exp_avg, Real<W>* exp_avg_sq, W* weights) {
+MFSDP_VECTOR_CLONES void adamw(const AdamW<Real<W>>& a, bool decays, std::int64_t count,
+                               const G* gradients, Real<W>* exp_avg, Real<W>* exp_avg_sq,
+                               W* weights) {
   const Real<W> keep = decays ? 1 - a.learning_rate * a.weight_decay : 1;
   const Real<W> step = a.learning_rate / a.bias_correction1;
   const Real<W> root = std::sqrt(a.bias_correction2);

@@ -33,8 +33,8 @@ struct RopeShape {
 
 /// Turns one head forwards or, for gradients, backwards. `table`: the position's d/2 cosines, then
 /// d/2 sines. `in` may be `out`.
-template <class In, class Out>
-void rotate_head(const In* in, const Real<Out>* table, std::int64_t head_dim, bool backwards,
+template <class In, class Table, class Out>
+void rotate_head(const In* in, const Table* table, std::int64_t head_dim, bool backwards,
                  Out* out) {
   const std::int64_t half = head_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
@@ -48,8 +48,8 @@ void rotate_head(const In* in, const Real<Out>* table, std::int64_t head_dim, bo
 }
 
 /// Turns all heads in place.
-template <class T>
-void rope(const RopeShape& s, const HeadRows<T>& heads, const Real<T>* table, bool backwards) {
+template <class T, class Table>
+void rope(const RopeShape& s, const HeadRows<T>& heads, const Table* table, bool backwards) {
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       T* head = heads.at(t, h);
@@ -57,21 +57,21 @@ void rope(const RopeShape& s, const HeadRows<T>& heads, const Real<T>* table, bo
     }
 }
 
-template <class T>
+template <class T, class Table = Real<T>>
 struct QkNormRopeForward {
   RopeShape shape;
   std::int64_t query_heads = 0;
   Real<T> epsilon = 0;
   HeadRows<const T> in;
-  const Real<T>* table = nullptr;
+  const Table* table = nullptr;
   const T* query_weight = nullptr;  ///< [head_dim]
   const T* key_weight = nullptr;
   HeadRows<T> out;
   Real<T>* rstd = nullptr;  ///< [tokens, heads]
 };
 
-template <class T>
-void qk_norm_rope_forward(const QkNormRopeForward<T>& k) {
+template <class T, class Table = Real<T>>
+void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
   const RopeShape& s = k.shape;
   std::vector<Real<T>> normed(static_cast<std::size_t>(s.head_dim));
   for (std::int64_t t = 0; t < s.tokens; ++t)
@@ -87,22 +87,22 @@ void qk_norm_rope_forward(const QkNormRopeForward<T>& k) {
     }
 }
 
-template <class T>
+template <class T, class Table = Real<T>>
 struct QkNormRopeBackward {
   RopeShape shape;
   std::int64_t query_heads = 0;
   std::int64_t partial_rows = 0;
   HeadRows<T> gradient;  ///< of the turned heads; becomes that of the projection
   HeadRows<const T> in;  ///< the projection
-  const Real<T>* table = nullptr;
+  const Table* table = nullptr;
   const Real<T>* rstd = nullptr;
   const T* query_weight = nullptr;
   const T* key_weight = nullptr;
   Real<T>* partials = nullptr;  ///< [2 partial_rows, head_dim]: queries', then keys'
 };
 
-template <class T>
-void qk_norm_rope_backward(const QkNormRopeBackward<T>& k) {
+template <class T, class Table = Real<T>>
+void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
   const RopeShape& s = k.shape;
   std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
   std::vector<Real<T>> dy(static_cast<std::size_t>(s.head_dim));

@@ -47,7 +47,7 @@ Result<void> forward(const KernelCall& call) {
       .key = take_view<T>(in, "key", s, s.kv_heads),
       .value = take_view<T>(in, "value", s, s.kv_heads),
       .output = heads_in_rows(in.take<T>("output", {tokens, width}), s, width, 0),
-      .log_sum_exp = in.take<float>("log_sum_exp", {tokens, s.heads})};
+      .log_sum_exp = in.take<Real<T>>("log_sum_exp", {tokens, s.heads})};
   MFSDP_TRY(in.result());
   attention_forward(k);
   return {};
@@ -71,7 +71,7 @@ Result<void> backward(const KernelCall& call) {
       .value = take_view<T>(in, "value", s, s.kv_heads),
       .output = heads_in_rows(output, s, width, 0),
       .d_output = heads_in_rows(d_output, s, width, 0),
-      .log_sum_exp = in.take<const float>("log_sum_exp", {tokens, s.heads}),
+      .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
       .d_query = heads_in_rows(d_qkv, s, row, 0),
       .d_key = heads_in_rows(d_qkv, s, row, width),
       .d_value = heads_in_rows(d_qkv, s, row, width + key_width)};

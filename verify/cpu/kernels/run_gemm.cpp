@@ -9,30 +9,25 @@ namespace {
 /// The attribute "kind" of a GEMM.
 enum class GemmKind { forward = 0, input_gradient = 1, weight_gradient = 2 };
 
-/// The plan's GEMM workspace as the floats that a product widens into, and `more` of them.
-template <class T, class C>
-std::span<Real<T>> take_workspace(OperandReader& in, const Gemm<T, C>& g, std::int64_t more = 0) {
-  const std::int64_t needed = (gemm_workspace<T, C>(g.rows, g.cols, g.inner) + more) *
-                              static_cast<std::int64_t>(sizeof(Real<T>));
+/// The plan's GEMM workspace as the `needed` floats, or more, that a product widens into.
+template <class R>
+std::span<R> take_workspace(OperandReader& in, std::int64_t needed) {
+  const std::int64_t needed_bytes = needed * static_cast<std::int64_t>(sizeof(R));
   const std::int64_t bytes = in.dim("workspace", 0);
   auto* data = in.take<std::uint8_t>("workspace", {bytes});
-  if (bytes < needed)
-    in.complain("workspace", fmt::format("expected at least {} bytes, got {}", needed, bytes));
-  return {reinterpret_cast<Real<T>*>(data), static_cast<std::size_t>(bytes) / sizeof(Real<T>)};
+  if (bytes < needed_bytes)
+    in.complain("workspace",
+                fmt::format("expected at least {} bytes, got {}", needed_bytes, bytes));
+  return {reinterpret_cast<R*>(data), static_cast<std::size_t>(bytes) / sizeof(R)};
 }
 
-/// Runs a product of rows of tokens, piece by piece.
+/// A product whose rows are tokens: those of one piece are as many as the library is given at once.
 template <class T>
 Result<void> finish(OperandReader& in, const Kernel& kernel, Gemm<T, T> g) {
-  const std::int64_t all = g.rows;
-  g.rows = take_piece_rows(in, "workspace", kernel, all);
-  g.workspace = take_workspace(in, g);
+  g.piece_rows = take_piece_rows(in, "workspace", kernel, g.rows);
+  g.workspace = take_workspace<Real<T>>(in, gemm_workspace<T, T>(g.rows, g.cols, g.inner));
   MFSDP_TRY(in.result());
-  for (std::int64_t begin = 0; begin < all; begin += g.rows) {
-    gemm(g);
-    g.a.data += g.rows * g.a.row;
-    g.c += g.rows * g.cols;
-  }
+  gemm(g);
   return {};
 }
 
@@ -66,16 +61,17 @@ Result<void> run_weight_gradient(OperandReader& in, const Kernel& kernel, std::i
   g.b = {.data = in.take<const T>("input", {m, k}), .row = k};
   g.c = in.take<C>("weight_grad", {n, k});
   g.adds = adds;
-  auto sums = grid_sums<Real<T>>(kernel);
-  g.workspace = take_workspace(in, g, sums ? exact_gemm_workspace(n, k) : 0);
   const std::int64_t piece = take_piece_rows(in, "input", kernel, m);
+  auto sums = grid_sums<Real<T>>(kernel);
+  g.workspace = take_workspace<Real<T>>(
+      in, sums ? tile_workspace(n, k, piece) : gemm_workspace<T, C>(n, k, m));
   MFSDP_TRY(in.result());
-  if (!sums) {
-    gemm(g);
-    return {};
+  if (sums) {
+    exact_weight_gradient(g, piece, *sums);
+    return exact_result(*sums, kernel, "weight_grad");
   }
-  exact_weight_gradient(g, piece, *sums);
-  return exact_result(*sums, kernel, "weight_grad");
+  gemm(g);
+  return {};
 }
 
 }  // namespace
@@ -99,7 +95,7 @@ Result<void> run_gemm(const KernelCall& call) {
       });
     case GemmKind::weight_gradient:
       return with_type_of(call, "input", [&]<class T>(TypeTag<T>) {
-        return with_type_of(call, "weight_grad", [&]<class C>(TypeTag<C>) {
+        return with_type_beside<T>(call, "weight_grad", [&]<class C>(TypeTag<C>) {
           return run_weight_gradient<T, C>(in, *call.kernel, m, n, k, adds);
         });
       });

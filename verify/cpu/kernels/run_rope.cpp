@@ -31,15 +31,15 @@ template <class T>
 Result<void> qk_norm_forward(const KernelCall& call, const ModelShape& model) {
   OperandReader in(call);
   const RopeShape s = take_shape(in, "query_key");
-  const QkNormRopeForward<T> k{.shape = s,
-                               .query_heads = model.heads,
-                               .epsilon = static_cast<float>(model.rms_norm_eps.value()),
-                               .in = take_heads<const T>(in, "query_key", s),
-                               .table = take_table(in, s),
-                               .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
-                               .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
-                               .out = take_heads<T>(in, "output", s),
-                               .rstd = in.take<float>("rstd", {s.tokens, s.heads})};
+  const QkNormRopeForward<T, float> k{.shape = s,
+                                      .query_heads = model.heads,
+                                      .epsilon = static_cast<Real<T>>(model.rms_norm_eps.value()),
+                                      .in = take_heads<const T>(in, "query_key", s),
+                                      .table = take_table(in, s),
+                                      .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
+                                      .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
+                                      .out = take_heads<T>(in, "output", s),
+                                      .rstd = in.take<Real<T>>("rstd", {s.tokens, s.heads})};
   MFSDP_TRY(in.result());
   qk_norm_rope_forward(k);
   return {};
@@ -50,17 +50,17 @@ Result<void> qk_norm_backward(const KernelCall& call, const ModelShape& model) {
   OperandReader in(call);
   const RopeShape s = take_shape(in, "query_key");
   const std::int64_t partial_rows = in.dim("partials", 0) / 2;
-  const QkNormRopeBackward<T> k{
+  const QkNormRopeBackward<T, float> k{
       .shape = s,
       .query_heads = model.heads,
       .partial_rows = partial_rows,
       .gradient = take_heads<T>(in, "d_query_key", s),
       .in = take_heads<const T>(in, "query_key", s),
       .table = take_table(in, s),
-      .rstd = in.take<const float>("rstd", {s.tokens, s.heads}),
+      .rstd = in.take<const Real<T>>("rstd", {s.tokens, s.heads}),
       .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
       .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
-      .partials = in.take<float>("partials", {2 * partial_rows, s.head_dim})};
+      .partials = in.take<Real<T>>("partials", {2 * partial_rows, s.head_dim})};
   if (partial_rows < 1) in.complain("partials", "expected at least two rows");
   const std::int64_t piece = take_piece_rows(in, "query_key", *call.kernel, s.tokens);
   MFSDP_TRY(in.result());

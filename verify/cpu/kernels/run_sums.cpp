@@ -41,7 +41,7 @@ Result<void> run_accumulate(const KernelCall& call) {
   const std::string_view output =
       OperandReader(call).find("weight_grad") != nullptr ? "weight_grad" : "output";
   return with_type_of(call, "input", [&]<class In>(TypeTag<In>) {
-    return with_type_of(call, output, [&]<class Out>(TypeTag<Out>) -> Result<void> {
+    return with_type_beside<In>(call, output, [&]<class Out>(TypeTag<Out>) -> Result<void> {
       OperandReader in(call);
       const std::int64_t count = in.elements("input");
       const auto* from = in.take_flat<const In>("input", count);
@@ -72,14 +72,16 @@ Result<void> run_zero_padding(const KernelCall& call) {
 }
 
 Result<void> run_loss_finish(const KernelCall& call) {
-  OperandReader in(call);
-  const std::int64_t count = in.dim("input", 0);
-  const auto* sums = in.take<const float>("input", {count});
-  auto* report = in.take<float>("loss", {4});
-  if (count % 2 != 0) in.complain("input", "expected loss and tokens of each rank");
-  MFSDP_TRY(in.result());
-  write_report(finish_loss({sums, static_cast<std::size_t>(count)}), report);
-  return {};
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    OperandReader in(call);
+    const std::int64_t count = in.dim("input", 0);
+    const auto* sums = in.take<const T>("input", {count});
+    auto* report = in.take<float>("loss", {4});
+    if (count % 2 != 0) in.complain("input", "expected loss and tokens of each rank");
+    MFSDP_TRY(in.result());
+    write_report(finish_loss(std::span(sums, static_cast<std::size_t>(count))), report);
+    return {};
+  });
 }
 
 Result<void> run_norm_partial(const KernelCall& call) {

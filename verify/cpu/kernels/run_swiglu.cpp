@@ -23,15 +23,16 @@ Result<void> run_swiglu_backward(const KernelCall& call) {
     const std::int64_t rows = in.attribute("rows");
     const std::int64_t cols = in.attribute("cols");
     auto* gate_up = in.take<T>("gate_up", {rows, 2 * cols});
-    const auto* d_product = in.take<const T>("d_product", {rows, cols});
+    const auto run = [&]<class D>(TypeTag<D>) -> Result<void> {
+      auto* d_product = in.take<D>("d_product", {rows, cols});
+      MFSDP_TRY(in.result());
+      swiglu_backward(rows, cols, gate_up, d_product);
+      return {};
+    };
     const OperandView* view = in.find("d_product");
     // Where the plan lets the gradient be written, it wants the product in its place.
-    T* product = view != nullptr && view->access == Access::read_write
-                     ? in.take<T>("d_product", {rows, cols})
-                     : nullptr;
-    MFSDP_TRY(in.result());
-    swiglu_backward(rows, cols, gate_up, d_product, product);
-    return {};
+    const bool writes = view != nullptr && view->access == Access::read_write;
+    return writes ? run(TypeTag<T>{}) : run(TypeTag<const T>{});
   });
 }
 

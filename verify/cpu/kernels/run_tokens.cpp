@@ -58,10 +58,10 @@ Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
   const std::int64_t vocab = in.attribute("cols");
   const auto labels = take_ids(in, "labels", rows, vocab, settings.ignore_index);
   auto* logits = in.take<T>("logits", {rows, vocab});
-  auto* sums = in.take<float>("loss_sums", {2});
+  auto* sums = in.take<Real<T>>("loss_sums", {2});
   const bool adds = in.attribute("beta") != 0;
   MFSDP_TRY(in.result());
-  LossSums<float> chunk;
+  LossSums<Real<T>> chunk;
   if constexpr (std::is_const_v<T>)
     chunk = cross_entropy_loss(labels, vocab, settings.ignore_index, logits);
   else
@@ -101,8 +101,8 @@ Result<void> run_embedding_forward(const KernelCall& call) {
 
 Result<void> run_embedding_backward(const KernelCall& call) {
   return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
-    return with_type_of(call, "weight_grad",
-                        [&]<class G>(TypeTag<G>) { return backward<T, G>(call); });
+    return with_type_beside<T>(call, "weight_grad",
+                               [&]<class G>(TypeTag<G>) { return backward<T, G>(call); });
   });
 }
 

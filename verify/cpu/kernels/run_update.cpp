@@ -60,25 +60,26 @@ template <class G, class W>
 Result<void> update_slice(OperandReader& in, const KernelCall& call,
                           const OptimizerSettings& optimizer, const Update& u, W* weights) {
   const auto* gradients = in.take<const G>("grad", {u.elements});
-  const auto decay = static_cast<float>(optimizer.weight_decay);
+  const auto decay = static_cast<Real<W>>(optimizer.weight_decay);
   if (call.kernel->kind == KernelKind::sgd) {
     MFSDP_TRY(in.result());
     for_each_run(*u.group, u.begin, u.elements, [&](auto first, auto count, bool decays) {
-      sgd(u.step.learning_rate, decay, u.scale, decays, count, gradients + first, weights + first);
+      sgd<G, W>(u.step.learning_rate, decay, u.scale, decays, count, gradients + first,
+                weights + first);
     });
     return {};
   }
-  auto* exp_avg = in.take<float>("exp_avg", {u.elements});
-  auto* exp_avg_sq = in.take<float>("exp_avg_sq", {u.elements});
+  auto* exp_avg = in.take<Real<W>>("exp_avg", {u.elements});
+  auto* exp_avg_sq = in.take<Real<W>>("exp_avg_sq", {u.elements});
   MFSDP_TRY(in.result());
-  const AdamW<float> adam{.learning_rate = u.step.learning_rate,
-                          .weight_decay = decay,
-                          .beta1 = static_cast<float>(optimizer.beta1),
-                          .beta2 = static_cast<float>(optimizer.beta2),
-                          .epsilon = static_cast<float>(optimizer.epsilon),
-                          .bias_correction1 = u.step.bias_correction1,
-                          .bias_correction2 = u.step.bias_correction2,
-                          .scale = u.scale};
+  const AdamW<Real<W>> adam{.learning_rate = u.step.learning_rate,
+                            .weight_decay = decay,
+                            .beta1 = static_cast<Real<W>>(optimizer.beta1),
+                            .beta2 = static_cast<Real<W>>(optimizer.beta2),
+                            .epsilon = static_cast<Real<W>>(optimizer.epsilon),
+                            .bias_correction1 = u.step.bias_correction1,
+                            .bias_correction2 = u.step.bias_correction2,
+                            .scale = u.scale};
   for_each_run(*u.group, u.begin, u.elements, [&](auto first, auto count, bool decays) {
     adamw(adam, decays, count, gradients + first, exp_avg + first, exp_avg_sq + first,
           weights + first);
@@ -126,10 +127,10 @@ Result<void> run_update(const KernelCall& call, const KernelSettings& settings) 
   const bool has_main = in.find("main_weight") != nullptr;
   const std::string_view updated = has_main ? "main_weight" : "weight";
   return with_type_of(call, "grad", [&]<class G>(TypeTag<G>) {
-    return with_type_of(call, updated, [&]<class W>(TypeTag<W>) -> Result<void> {
+    return with_type_beside<G>(call, updated, [&]<class W>(TypeTag<W>) -> Result<void> {
       auto* weights = in.take<W>(updated, {u.elements});
       if (!has_main) return update_slice<G>(in, call, settings.optimizer, u, weights);
-      return with_type_of(call, "weight", [&]<class C>(TypeTag<C>) -> Result<void> {
+      return with_type_beside<W>(call, "weight", [&]<class C>(TypeTag<C>) -> Result<void> {
         auto* compute = in.take<C>("weight", {u.elements});
         MFSDP_TRY((update_slice<G>(in, call, settings.optimizer, u, weights)));
         accumulate(u.elements, weights, false, compute);

@@ -11,25 +11,25 @@
 #include "core/base/quantity.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/runtime/step_report.hpp"
+#include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
 /// out = in, or out += in, rounded once. Also the cast from one dtype to another.
 template <class In, class Out>
-void accumulate(std::int64_t count, const In* in, bool adds, Out* out) {
+MFSDP_VECTOR_CLONES void accumulate(std::int64_t count, const In* in, bool adds, Out* out) {
   for (std::int64_t i = 0; i < count; ++i)
     out[i] = narrow<Out>(adds ? widen(out[i]) + widen(in[i]) : widen(in[i]));
 }
 
-/// Sum of squares, in order and in double: what it adds up is as long as a shard.
+/// Sum of squares in double: what it adds up is as long as a shard.
 template <class T>
 [[nodiscard]] double sum_of_squares(std::int64_t count, const T* values) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
+  return sum_lanes<double>(count, [values](std::int64_t i) {
     const double value = widen(values[i]);
-    sum += value * value;
-  }
-  return sum;
+    return value * value;
+  });
 }
 
 /// The same of gradients that --exact-sums has rounded to steps of 2^exponent, in squares of steps.
@@ -53,12 +53,13 @@ template <class T>
 }
 
 /// `sums`: loss and tokens of each rank, in rank order.
-[[nodiscard]] inline LossReport finish_loss(std::span<const float> sums) {
+template <class T>
+[[nodiscard]] LossReport finish_loss(std::span<const T> sums) {
   double loss = 0;
   double tokens = 0;
   for (std::size_t i = 0; i + 1 < sums.size(); i += 2) {
-    loss += sums[i];
-    tokens += sums[i + 1];
+    loss += widen(sums[i]);
+    tokens += widen(sums[i + 1]);
   }
   if (tokens == 0) return {};
   return {.mean_loss = static_cast<float>(loss / tokens),

@@ -18,7 +18,7 @@ constexpr std::size_t kBlock = 1024;  ///< elements summed at a time
 template <class T, class Store>
 void sum_blocks(std::span<const Member> members, std::size_t begin, std::size_t count,
                 Store store) {
-  std::array<float, kBlock> sums;
+  std::array<Real<T>, kBlock> sums;
   std::array<T, kBlock> rounded;
   for (std::size_t at = begin; at < begin + count; at += kBlock) {
     const std::size_t size = std::min(kBlock, begin + count - at);
@@ -94,13 +94,14 @@ Result<void> run_collective(const Collective& collective, std::span<const Member
   if (collective.reduction != Reduction::sum)
     return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
   switch (collective.dtype) {
+    case DType::fp64: reduce<double>(collective, members); return {};
     case DType::fp32: reduce<float>(collective, members); return {};
     case DType::bf16: reduce<Bf16>(collective, members); return {};
     case DType::fp16: reduce<Fp16>(collective, members); return {};
     default: break;
   }
-  return fail(
-      "", fmt::format("expected fp32, bf16 or fp16 to sum, got {}", to_string(collective.dtype)));
+  return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
+                              to_string(collective.dtype)));
 }
 
 }  // namespace mfsdp

@@ -67,7 +67,7 @@ TEST(Sgd, StepsAgainstTheGradient) {
 
 TEST(Loss, IsTheMeanOverAllRanksTokens) {
   const std::vector<float> sums{6, 3, 10, 5};  // two ranks: loss, tokens
-  const LossReport report = finish_loss(sums);
+  const LossReport report = finish_loss<float>(sums);
   EXPECT_EQ(report.mean_loss, 2);  // 16 / 8
   EXPECT_EQ(report.tokens, 8);
   EXPECT_EQ(report.inverse_tokens, 0.125F);
@@ -75,8 +75,8 @@ TEST(Loss, IsTheMeanOverAllRanksTokens) {
 
 TEST(Loss, WithoutTokensIsZeroNotNaN) {
   const std::vector<float> sums{0, 0};
-  EXPECT_EQ(finish_loss(sums).mean_loss, 0);
-  EXPECT_EQ(finish_loss(sums).inverse_tokens, 0);
+  EXPECT_EQ(finish_loss<float>(sums).mean_loss, 0);
+  EXPECT_EQ(finish_loss<float>(sums).inverse_tokens, 0);
 }
 
 TEST(Norm, IsOfTheMeanGradientAndClips) {

@@ -1,0 +1,67 @@
+#include "verify/cpu/kernels/exponential.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "verify/cpu/kernels/vector_clones.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// The distance from a float to the next, for a result of this size; 2^-149 for subnormal ones.
+double last_place(double value) { return std::ldexp(1, std::max(std::ilogb(value) - 23, -149)); }
+
+/// Every 97th float from 0 to `end`, which has the sign of the wanted ones.
+template <class Visit>
+void for_floats(float end, const Visit& visit) {
+  const auto first = std::bit_cast<std::uint32_t>(std::copysign(0.0F, end));
+  for (std::uint32_t bits = first; bits <= std::bit_cast<std::uint32_t>(end); bits += 97)
+    visit(std::bit_cast<float>(bits));
+}
+
+TEST(Exponential, IsWithinOneUnitInTheLastPlace) {
+  double worst = 0;
+  const auto compare = [&](float x) {
+    const double expected = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::fabs(exponential(x) - expected) / last_place(expected));
+  };
+  for_floats(88.72F, compare);
+  for_floats(-103.9F, compare);
+  EXPECT_LT(worst, 1);
+  EXPECT_GT(worst, 0.5);  // no float function rounds all of these right by chance
+}
+
+TEST(Exponential, EndsInZeroAndInfinity) {
+  EXPECT_EQ(exponential(0.0F), 1);
+  EXPECT_EQ(exponential(-0.0F), 1);
+  EXPECT_EQ(exponential(-103.9F), 0x1p-149F);  // e^-103.9 = 7.5e-46 > 2^-150 = 7.0e-46
+  EXPECT_EQ(exponential(-104.5F), 0);
+  EXPECT_EQ(exponential(-kInfinity), 0);
+  EXPECT_LT(exponential(88.72F), kInfinity);  // ln(2^128) = 88.7228
+  EXPECT_EQ(exponential(88.73F), kInfinity);
+  EXPECT_EQ(exponential(kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
+}
+
+MFSDP_VECTOR_CLONES void exponentials(std::span<float> values) {
+  for (float& value : values) value = exponential(value);
+}
+
+TEST(Exponential, HasTheSameBitsInEveryClone) {
+  std::array<float, 1024> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.19F - 104;
+  std::array<float, 1024> clones = values;
+  exponentials(clones);
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(clones[i], exponential(values[i]));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,12 @@
+// MFSDP_VECTOR_CLONES before a function: it is compiled for AVX-512, AVX2 and every x86-64, and the
+// one that the CPU has is called. No compiled version contracts products and sums
+// (-ffp-contract=off), so all give equal bits.
+#pragma once
+
+// Sanitizers are not ready yet when the loader chooses.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define MFSDP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define MFSDP_VECTOR_CLONES
+#endif
