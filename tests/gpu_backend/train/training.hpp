@@ -73,9 +73,9 @@ struct Told {
   std::vector<std::int64_t> steps_done;  ///< by rank
   Weights weights;                       ///< that the optimizer updates
   Weights computed;                      ///< that forward and backward read
-  Weights gradients;                     ///< of the last step, summed over tokens
-  std::set<std::string> torn;            ///< parameters of which ranks hold different bits
-  bool allocated_as_planned = true;      ///< byte for byte, pool by pool, on every rank
+  Weights gradients;           ///< of the last step, summed over tokens; without frozen parameters
+  std::set<std::string> torn;  ///< parameters of which ranks hold different bits
+  bool allocated_as_planned = true;  ///< byte for byte, pool by pool, on every rank
 
   [[nodiscard]] std::vector<double> losses() const {
     std::vector<double> all;
@@ -160,7 +160,8 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
     for (const ParameterPlaces& places : trainer->parameters()) {
       bool agrees = put(told.weights, places, places.own);
       agrees = put(told.computed, places, places.weight) && agrees;
-      agrees = put(told.gradients, places, places.gradient) && agrees;
+      if (places.group->requires_grad)
+        agrees = put(told.gradients, places, places.gradient) && agrees;
       if (!agrees) told.torn.insert(places.parameter->name);
     }
     return {};

@@ -17,6 +17,7 @@
 #include "verify/cpu/kernels/gemm.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 #include "verify/cpu/kernels/rope.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
@@ -67,7 +68,8 @@ class GridSums {
 /// `g` of a weight gradient: its inner dim is tokens, cut into pieces. Its workspace holds at least
 /// tile_workspace(rows, cols, piece) elements.
 template <class T, class C>
-void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece, GridSums<Real<T>>& sums) {
+MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece,
+                                               GridSums<Real<T>>& sums) {
   for (std::int64_t begin = 0; begin < g.inner; begin += piece)
     for (std::int64_t row = 0; row < g.rows; row += kTileRows)
       for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
