@@ -83,8 +83,8 @@ FlagGroup testing_group(ExecOptions& o) {
           .flags = {integer_flag("--chaos", "seed of random delays before ops", o.chaos, kSeeds),
                     switch_flag("--poison", "NaN in all memory that nothing has written", o.poison),
                     {.name = "--fault",
-                     .value = "KIND:RANK:OP[:STEP]",
-                     .help = "have a rank fail, stop or miscount in an op of the train plan",
+                     .value = "F",
+                     .help = "KIND:RANK:OP[:STEP], a rank that fails, stops or miscounts in an op",
                      .apply = fault}}};
 }
 

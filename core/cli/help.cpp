@@ -32,9 +32,10 @@ std::string render_help(const HelpText& text, const std::vector<FlagGroup>& grou
       out += fmt::format("  {:<20} {}\n",
                          flag.value.empty() ? flag.name : flag.name + " " + flag.value, flag.help);
   }
-  out +=
-      "\nExit status: 0 good; 1 does not fit (--require-fit) or is over --budget;\n"
-      "  2 wrong flags or input; 3 the machine: disk, store, installation.\n";
+  out += fmt::format(
+      "\nExit status: 0 good;{} 2 wrong flags or input;\n"
+      "  3 the machine: disk, store, installation; 130 interrupted, what was done is kept.\n",
+      text.negative.empty() ? "" : " 1 " + text.negative + ";");
   return out;
 }
 

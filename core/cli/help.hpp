@@ -18,6 +18,7 @@ struct HelpText {
   std::string tool;
   std::string purpose;
   std::vector<Example> examples;
+  std::string negative = {};  ///< what exit status 1 means; empty: there is none
 };
 
 /// Purpose, examples, then the flags by group, then exit codes; at most 100 columns.

@@ -271,15 +271,16 @@ HelpText sim_help() {
   return {
       .tool = "mfsdp-sim",
       .purpose = "Predicts memory, step time and overlap of fully sharded training.",
-      .examples = {
-          {"mfsdp-sim --model llama3_8b --gpus 64", "Llama-3-8B on 64 H100"},
-          {"mfsdp-sim --model ./my-model --gpu h200 --recompute full", "a config.json of yours"},
-          {"mfsdp-sim --model qwen3_32b --gpus 512 --outer-dp 64", "HSDP: 64 groups of 8"},
-          {"mfsdp-sim --model llama3_8b --gpus 64,128 --micro-batch 1,2,4", "lists: a row each"},
-          {"mfsdp-sim --model llama3_70b --gpus 256 --find fastest", "the best configuration"},
-          {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
-          {"mfsdp-sim --model llama3_8b --budget limits.toml", "for CI: fails if it got worse"},
-          {"mfsdp-sim --model llama3_8b --trace step.json.gz", "open it in ui.perfetto.dev"}}};
+      .examples =
+          {{"mfsdp-sim --model llama3_8b --gpus 64", "Llama-3-8B on 64 H100"},
+           {"mfsdp-sim --model ./my-model --gpu h200 --recompute full", "a config.json of yours"},
+           {"mfsdp-sim --model qwen3_32b --gpus 512 --outer-dp 64", "HSDP: 64 groups of 8"},
+           {"mfsdp-sim --model llama3_8b --gpus 64,128 --micro-batch 1,2,4", "lists: a row each"},
+           {"mfsdp-sim --model llama3_70b --gpus 256 --find fastest", "the best configuration"},
+           {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
+           {"mfsdp-sim --model llama3_8b --budget limits.toml", "for CI: fails if it got worse"},
+           {"mfsdp-sim --model llama3_8b --trace step.json.gz", "open it in ui.perfetto.dev"}},
+      .negative = "does not fit (--require-fit) or is over --budget"};
 }
 
 }  // namespace mfsdp

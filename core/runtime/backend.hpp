@@ -44,11 +44,15 @@ class Backend {
   [[nodiscard]] virtual Result<void> wait(const BoundOp& op, std::int64_t step,
                                           std::int64_t number) = 0;
 
-  /// Returns when record `number` of the event has run. `op` is what the host waits for.
-  [[nodiscard]] virtual Result<void> host_wait(const BoundOp& op, std::int64_t step,
-                                               std::size_t event, std::int64_t number) = 0;
+  /// Returns when record `number` of the event has run, and says when that was on the backend's
+  /// clock. `op` is what the host waits for.
+  [[nodiscard]] virtual Result<Nanos> host_wait(const BoundOp& op, std::int64_t step,
+                                                std::size_t event, std::int64_t number) = 0;
   /// Returns when everything issued has run.
   [[nodiscard]] virtual Result<void> synchronise() = 0;
+
+  /// What the backend's clock says.
+  [[nodiscard]] virtual Nanos now() const = 0;
 
   /// Kernels, collectives and copies since the last call, by stream and then in its order; empty
   /// unless the backend was told to time. To be called after synchronise().

@@ -80,6 +80,21 @@ Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
   return {};
 }
 
+Result<std::optional<Nanos>> Interpreter::copy_ended(BufferId host_buffer) {
+  for (const RunnablePlan& plan : plans_)
+    for (std::size_t s = 0; plan.bound.plan == current_ && s < plan.bound.segments.size(); ++s)
+      for (std::size_t i = 0; i < plan.bound.segments[s].ops.size(); ++i) {
+        const auto event = plan.copied_events[s][i];
+        const BoundOp& op = plan.bound.segments[s].ops[i];
+        if (!event || recorded_[*event] == 0) continue;
+        const auto& copy = std::get<Copy>(op.op->body);
+        if (copy.input.buffer != host_buffer && copy.output.buffer != host_buffer) continue;
+        MFSDP_LET(at, backend_.host_wait(op, plan.steps - 1, *event, recorded_[*event]));
+        return std::optional(at);
+      }
+  return std::optional<Nanos>();
+}
+
 Result<void> Interpreter::finish() { return backend_.synchronise(); }
 
 Result<void> Interpreter::run_step(RunnablePlan& plan) {
@@ -97,8 +112,12 @@ Result<void> Interpreter::run_step(RunnablePlan& plan) {
 }
 
 Result<void> Interpreter::do_host_work(const BoundOp& op, std::size_t event, const Place& place) {
-  if (recorded_[event] > 0) MFSDP_TRY(backend_.host_wait(op, place.step, event, recorded_[event]));
-  return host_work_(op, place.step);
+  std::optional<Nanos> ended;
+  if (recorded_[event] > 0) {
+    MFSDP_LET(time, backend_.host_wait(op, place.step, event, recorded_[event]));
+    ended = time;
+  }
+  return host_work_(op, place.step, ended);
 }
 
 Result<void> Interpreter::issue(const BoundOp& op, const Place& place) {
@@ -112,7 +131,8 @@ Result<void> Interpreter::issue(const BoundOp& op, const Place& place) {
   }
   if (const auto* wait = std::get_if<HostWait>(&op.op->body)) {
     MFSDP_LET(number, awaited(*wait, op, place));
-    return number == 0 ? Result<void>() : backend_.host_wait(op, place.step, op.event, number);
+    if (number > 0) MFSDP_TRY(backend_.host_wait(op, place.step, op.event, number));
+    return {};
   }
   return backend_.issue(op, place.step);
 }

@@ -24,8 +24,10 @@ namespace mfsdp {
 
 /// Called before a copy between host and device is issued, when its last instance has ended: the
 /// time to fill the source of an h2d copy, or to read what the last d2h copy brought. `operands`
-/// of the op are input and output.
-using HostWork = std::function<Result<void>(const BoundOp& copy, std::int64_t step)>;
+/// of the op are input and output; `ended` is when the last instance did, on the backend's clock,
+/// or nothing.
+using HostWork =
+    std::function<Result<void>(const BoundOp& copy, std::int64_t step, std::optional<Nanos> ended)>;
 
 class Interpreter {
  public:
@@ -48,6 +50,10 @@ class Interpreter {
 
   /// Waits until everything issued has run.
   [[nodiscard]] Result<void> finish();
+
+  /// When the last copy from or to the host's buffer ended, on the backend's clock; waits for it.
+  /// Nothing where there was none in the plan that ran last.
+  [[nodiscard]] Result<std::optional<Nanos>> copy_ended(BufferId host_buffer);
 
   /// A buffer's memory; read and write it before the first step or after finish().
   [[nodiscard]] std::span<std::byte> buffer_bytes(BufferId id) const {

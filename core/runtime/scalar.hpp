@@ -101,6 +101,7 @@ void with_floating(DType dtype, const Run& run) {
     case DType::bf16: run(Bf16{}); break;
     case DType::fp16: run(Fp16{}); break;
     case DType::fp32: run(float{}); break;
+    case DType::fp64: run(double{}); break;
     default: break;
   }
 }

@@ -12,7 +12,7 @@ struct LossReport {
   float mean_loss = 0;  ///< per token with a label; 0 where no token has one
   float tokens = 0;
   float inverse_tokens = 0;  ///< 0 where there are none: such a step has no gradient
-  float unused = 0;
+  float absent = 0;          ///< 0 from a device; what else the host puts there says: not come yet
 };
 
 /// The second half; an evaluation leaves it alone.

@@ -55,8 +55,8 @@ class State {
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
-  BufferId loss_sums;       ///< fp32 [2]
-  BufferId gathered_sums;   ///< fp32 [world, 2]
+  BufferId loss_sums;       ///< statistic dtype [2]
+  BufferId gathered_sums;   ///< statistic dtype [world, 2]
   DType norm_dtype;         ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 
@@ -35,10 +36,11 @@ bool is_due(std::int64_t every, std::int64_t steps_done) {
 Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs,
                  TrainSink* sink)
     : program_(program), rank_(rank), inputs_(inputs), sink_(sink) {
+  TrainSettings& settings = inputs_.settings;
+  assert(inputs_.gather != nullptr || (settings.log_param_norms == 0 && !settings.check_nan));
   if (inputs_.eval_data == nullptr) return;
-  std::int64_t& samples = inputs_.settings.eval_samples;
   const std::int64_t all = inputs_.eval_data->samples();
-  samples = samples == 0 ? all : std::min(samples, all);
+  settings.eval_samples = settings.eval_samples == 0 ? all : std::min(settings.eval_samples, all);
 }
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend& backend,
@@ -50,6 +52,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend
 }
 
 Result<void> Trainer::prepare(Backend& backend) {
+  backend_ = &backend;
   const PlanConfig& config = program_.config;
   const std::int64_t tokens = 2 * config.tokens_per_microbatch() * size_of(DType::int32);
   MFSDP_LET(pinned_tokens, find_global(program_, "pinned_tokens", tokens));
@@ -63,9 +66,11 @@ Result<void> Trainer::prepare(Backend& backend) {
   step_block_ = step_block;
   report_ = report;
 
-  MFSDP_LET(interpreter,
-            Interpreter::create(program_, backend, rank_,
-                                [this](const BoundOp& op, std::int64_t) { return host_work(op); }));
+  MFSDP_LET(interpreter, Interpreter::create(
+                             program_, backend, rank_,
+                             [this](const BoundOp& op, std::int64_t, std::optional<Nanos> ended) {
+                               return host_work(op, ended);
+                             }));
   interpreter_ = std::move(interpreter);
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
@@ -76,10 +81,14 @@ Result<void> Trainer::prepare(Backend& backend) {
 
 // ---- what the host owes the plan ---------------------------------------------------------------
 
-Result<void> Trainer::host_work(const BoundOp& op) {
+Result<void> Trainer::host_work(const BoundOp& op, std::optional<Nanos> ended) {
   const auto& copy = std::get<Copy>(op.op->body);
   if (copy.input.buffer == tokens_) return fill_tokens(op.operands[0]);
-  if (copy.output.buffer == report_) return take_report();
+  if (copy.output.buffer == report_) {
+    MFSDP_TRY(take_report(ended.value_or(backend_->now())));
+    await_report();
+    return {};
+  }
   if (copy.input.buffer != step_block_) return {};
   const TrainSettings& settings = inputs_.settings;
   const double rate = learning_rate_at(settings.learning_rate, step_, settings.steps);
@@ -105,26 +114,36 @@ Result<void> Trainer::fill_tokens(const OperandView& tokens) {
 
 Result<void> Trainer::settle() {
   MFSDP_TRY(interpreter_->finish());
-  return take_report();
+  MFSDP_LET(ended, interpreter_->copy_ended(report_));
+  return take_report(ended.value_or(backend_->now()));
+}
+
+float* Trainer::report_values() const {
+  return reinterpret_cast<float*>(interpreter_->buffer_bytes(report_).data());
+}
+
+/// Marks the report as one that has not come, until the next copy overwrites it.
+void Trainer::await_report() const { write_report(LossReport{.absent = 1}, report_values()); }
+
+bool Trainer::report_has_come() const {
+  return read_report<LossReport>(report_values()).absent == 0;
 }
 
 /// The report that the last copy to the host brought, once.
-Result<void> Trainer::take_report() {
+Result<void> Trainer::take_report(Nanos ended) {
   const Pending pending = std::exchange(pending_, Pending::none);
-  if (pending == Pending::step) return report_step();
+  if (pending == Pending::step) return report_step(ended);
   if (pending == Pending::evaluation) {
-    const auto* values = reinterpret_cast<const float*>(interpreter_->buffer_bytes(report_).data());
-    const auto loss = read_report<LossReport>(values);
+    const auto loss = read_report<LossReport>(report_values());
     eval_loss_ += static_cast<double>(loss.mean_loss) * static_cast<double>(loss.tokens);
     eval_tokens_ += std::llround(loss.tokens);
   }
   return {};
 }
 
-Result<void> Trainer::report_step() {
-  const auto* values = reinterpret_cast<const float*>(interpreter_->buffer_bytes(report_).data());
-  const auto loss = read_report<LossReport>(values);
-  const auto norm = read_report<NormReport>(values + 4);
+Result<void> Trainer::report_step(Nanos ended) {
+  const auto loss = read_report<LossReport>(report_values());
+  const auto norm = read_report<NormReport>(report_values() + 4);
   inverse_tokens_ = loss.inverse_tokens;
   if (sink_ == nullptr) return {};
   const PlanConfig& config = program_.config;
@@ -139,14 +158,10 @@ Result<void> Trainer::report_step() {
        .clip_factor = norm.clip_factor,
        .non_finite = norm.non_finite != 0,
        .learning_rate = learning_rate_at(settings.learning_rate, pending_step_, settings.steps),
-       .duration = lap()});
+       .duration = lap(ended)});
 }
 
-Nanos Trainer::lap() {
-  const Clock::time_point now = Clock::now();
-  const auto passed = now - std::exchange(since_, now);
-  return Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count());
-}
+Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
 
 // ---- between steps -----------------------------------------------------------------------------
 
@@ -198,7 +213,7 @@ Result<void> Trainer::refuse_non_finite() {
 /// Training stands still meanwhile: the host waits for all streams before and behind.
 Result<void> Trainer::evaluate() {
   MFSDP_TRY(settle());
-  static_cast<void>(lap());
+  static_cast<void>(lap(backend_->now()));
   evaluates_ = true;
   microbatch_ = 0;
   eval_loss_ = 0;
@@ -210,9 +225,9 @@ Result<void> Trainer::evaluate() {
   }
   MFSDP_TRY(settle());
   evaluates_ = false;
-  const Nanos duration = lap();
+  const Nanos duration = lap(backend_->now());
   if (sink_ == nullptr) return {};
-  const double tokens = static_cast<double>(eval_tokens_);
+  const auto tokens = static_cast<double>(eval_tokens_);
   return sink_->evaluation({.after_step = step_ + 1,
                             .loss = eval_tokens_ == 0 ? 0 : eval_loss_ / tokens,
                             .tokens = eval_tokens_,
@@ -220,8 +235,17 @@ Result<void> Trainer::evaluate() {
 }
 
 Result<void> Trainer::run() {
+  since_ = backend_->now();
+  auto outcome = run_steps();
+  if (outcome || pending_ != Pending::step) return outcome;
+  // The run failed in a step behind one whose report may have come, but had not been taken.
+  static_cast<void>(interpreter_->finish());
+  if (report_has_come()) static_cast<void>(take_report(backend_->now()));
+  return outcome;
+}
+
+Result<void> Trainer::run_steps() {
   const TrainSettings& settings = inputs_.settings;
-  since_ = Clock::now();
   for (; step_ < settings.steps; ++step_) {
     if (inputs_.stop != nullptr) {
       MFSDP_LET(runs, inputs_.stop->runs(step_));

@@ -52,7 +52,7 @@ struct StepReport {
   /// alone.
   bool non_finite = false;
   double learning_rate = 0;
-  Nanos duration;  ///< on the host's clock, from the last report (or the run's start) to this one
+  Nanos duration;  ///< from when the last report came (or the run's start) to this one
 };
 
 struct EvalReport {
@@ -100,9 +100,9 @@ class Trainer {
                                                                const TrainInputs& inputs,
                                                                TrainSink* sink);
 
-  /// Runs all steps, or those before the stop point; every report has been delivered then.
-  /// Errors: those of the backend, the datasets and the sink; what check_nan finds, as
-  /// Fault::environment, from the rank that holds it.
+  /// Runs all steps, or those before the stop point; the reports of all that ended have been
+  /// delivered then, whether the run succeeds or fails. Errors: those of the backend, the datasets
+  /// and the sink; what check_nan finds, as Fault::environment, from the rank that holds it.
   [[nodiscard]] Result<void> run();
 
   /// Steps done by run(): less than the settings' where the stop point ended it.
@@ -115,18 +115,21 @@ class Trainer {
   Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs, TrainSink* sink);
 
   [[nodiscard]] Result<void> prepare(Backend& backend);
-  [[nodiscard]] Result<void> host_work(const BoundOp& op);
+  [[nodiscard]] Result<void> run_steps();
+  [[nodiscard]] Result<void> host_work(const BoundOp& op, std::optional<Nanos> ended);
   [[nodiscard]] Result<void> fill_tokens(const OperandView& tokens);
   [[nodiscard]] Result<void> settle();
-  [[nodiscard]] Result<void> take_report();
-  [[nodiscard]] Result<void> report_step();
+  [[nodiscard]] Result<void> take_report(Nanos ended);
+  [[nodiscard]] Result<void> report_step(Nanos ended);
+  [[nodiscard]] float* report_values() const;
+  void await_report() const;
+  [[nodiscard]] bool report_has_come() const;
   [[nodiscard]] Result<void> look_inside();
   [[nodiscard]] Result<void> report_norms();
   [[nodiscard]] Result<void> refuse_non_finite();
   [[nodiscard]] Result<void> evaluate();
-  [[nodiscard]] Nanos lap();
+  [[nodiscard]] Nanos lap(Nanos until);
 
-  using Clock = std::chrono::steady_clock;
   /// What the report on its way to the host is of.
   enum class Pending { none, step, evaluation };
 
@@ -134,6 +137,7 @@ class Trainer {
   std::int64_t rank_;
   TrainInputs inputs_;
   TrainSink* sink_;
+  Backend* backend_ = nullptr;
   BufferId tokens_;      ///< pinned_tokens
   BufferId step_block_;  ///< pinned_step_block
   BufferId report_;      ///< pinned_report
@@ -147,7 +151,7 @@ class Trainer {
   double inverse_tokens_ = 0;  ///< of the last reported step
   double eval_loss_ = 0;       ///< sum over tokens
   std::int64_t eval_tokens_ = 0;
-  Clock::time_point since_;  ///< the last report
+  Nanos since_;  ///< when the last report came
 
   std::unique_ptr<Interpreter> interpreter_;  ///< last: it calls host_work
 };

@@ -110,6 +110,19 @@ TEST(Predict, APlanWithoutTrainIsAnError) {
   EXPECT_EQ(prediction.error().message(), "plans: there is no plan named 'train'");
 }
 
+TEST(Predict, DoublePrecisionHasNoPrice) {
+  auto program = program_of(Strategy::optim_grads_params, {.dp_outer = 1, .dp_shard = 8}, 1);
+  ASSERT_TRUE(program) << program.error().message();
+  program->config.param_dtype = DType::fp64;
+  const auto costs = costs_of(8);
+  ASSERT_TRUE(costs) << costs.error().message();
+  const auto prediction = predict(*program, *costs);
+  ASSERT_FALSE(prediction);
+  EXPECT_EQ(prediction.error().message(),
+            "--param-dtype: fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for "
+            "mfsdp-exec on a CPU)");
+}
+
 RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {
   const PlanConfig config = *test::any_config();
   RC_PRE(validate(config).has_value() && config.mesh.world_size() <= 8);

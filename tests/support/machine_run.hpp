@@ -70,7 +70,7 @@ class HostLoop {
  public:
   explicit HostLoop(std::int64_t rank) : rank_(static_cast<std::uint64_t>(rank)) {}
 
-  Result<void> operator()(const BoundOp& copy, std::int64_t step) {
+  Result<void> operator()(const BoundOp& copy, std::int64_t step, std::optional<Nanos> /*ended*/) {
     if (std::get<Copy>(copy.op->body).kind == CopyKind::d2h) {
       read(copy.operands[1]);
       return {};

@@ -1,4 +1,4 @@
-// The built mfsdp-sim as a process.
+// The built tools as processes.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,17 +11,17 @@
 
 namespace mfsdp::test {
 
-inline const std::filesystem::path kSim =
-    std::filesystem::path(MFSDP_BINARY_DIR) / "sim" / "mfsdp-sim";
+inline const std::filesystem::path kBuild = MFSDP_BINARY_DIR;
+inline const std::filesystem::path kSim = kBuild / "sim" / "mfsdp-sim";
+inline const std::filesystem::path kExec = kBuild / "gpu_backend" / "mfsdp-exec";
 
 struct ToolRun {
   int status = 0;
   std::string out;  ///< standard output; standard error where the arguments redirect it
 };
 
-/// `arguments` as a shell takes them.
-inline ToolRun run_sim(const std::string& arguments) {
-  const std::string command = fmt::format("'{}' {}", kSim.string(), arguments);
+/// A line for the shell.
+inline ToolRun run_shell(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
   ToolRun run;
   std::array<char, 4096> piece{};
@@ -30,6 +30,14 @@ inline ToolRun run_sim(const std::string& arguments) {
   const int status = pclose(pipe);
   run.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   return run;
+}
+
+/// `arguments` as a shell takes them.
+inline ToolRun run_sim(const std::string& arguments) {
+  return run_shell(fmt::format("'{}' {}", kSim.string(), arguments));
+}
+inline ToolRun run_exec(const std::string& arguments) {
+  return run_shell(fmt::format("'{}' {}", kExec.string(), arguments));
 }
 
 }  // namespace mfsdp::test

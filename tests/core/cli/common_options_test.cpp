@@ -94,7 +94,7 @@ TEST(CommonOptions, ClipIsExact) {
 TEST(CommonOptions, DtypesAreFloats) {
   EXPECT_EQ(parsed({"--reduce-dtype", "bf16"}).reduce_dtype, DType::bf16);
   EXPECT_EQ(error_of({"--param-dtype", "int32"}),
-            "--param-dtype: 'int32' is not one of bf16, fp16 or fp32");
+            "--param-dtype: 'int32' is not one of bf16, fp16, fp32 or fp64");
 }
 
 TEST(CommonOptions, FreezeIsAListAndRepeats) {

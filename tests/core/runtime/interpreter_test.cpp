@@ -33,10 +33,12 @@ class Diary final : public Backend {
   Result<void> wait(const BoundOp&, std::int64_t step, std::int64_t number) override {
     return write("{} wait {}", step, number);
   }
-  Result<void> host_wait(const BoundOp& op, std::int64_t step, std::size_t,
-                         std::int64_t number) override {
-    return write("{} host {} {}", step, op.op->name, number);
+  Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t,
+                          std::int64_t number) override {
+    MFSDP_TRY(write("{} host {} {}", step, op.op->name, number));
+    return Nanos(100 + number);
   }
+  [[nodiscard]] Nanos now() const override { return Nanos(0); }
   Result<void> synchronise() override { return write("synchronise"); }
   std::vector<OpTiming> take_timings() override { return {}; }
 
@@ -140,13 +142,16 @@ TEST(Interpreter, TheHostWorksBeforeACopyWhenTheLastOneHasEnded) {
   ops.erase(ops.begin());
   Diary diary;
   auto interpreter =
-      Interpreter::create(program, diary, 0, [&](const BoundOp& copy, std::int64_t step) {
-        return diary.write("{} fill {}", step, copy.operands[0].role);
-      }).value();
+      Interpreter::create(program, diary, 0,
+                          [&](const BoundOp& copy, std::int64_t step, std::optional<Nanos> ended) {
+                            return diary.write("{} fill {} {}", step, copy.operands[0].role,
+                                               ended.value_or(Nanos(0)).value);
+                          })
+          .value();
   ASSERT_TRUE(interpreter->run("train", 2));
   EXPECT_THAT(diary.lines,
-              ElementsAre("synchronise", "0 fill input", "0 copy feed", "0 record 1",
-                          "1 host feed 1", "1 fill input", "1 copy feed", "1 record 2"));
+              ElementsAre("synchronise", "0 fill input 0", "0 copy feed", "0 record 1",
+                          "1 host feed 1", "1 fill input 101", "1 copy feed", "1 record 2"));
 }
 
 TEST(PlanBinder, OperandsLieWhereTheRanksIndicesSay) {

@@ -127,5 +127,53 @@ TEST(Groups, LayoutReadsBackAndOwnsEveryElementOnce) {
   }
 }
 
+/// A group of 24 elements on 3 x 2 ranks; rank 5 is the last of both axes, rank 2 shard 0 of
+/// outer 1.
+TEST(Groups, RanksHoldTheirIntervals) {
+  Group group;
+  group.elements = 24;
+  PlanConfig config;
+  config.mesh = {.dp_outer = 3, .dp_shard = 2};
+  const Interval all{0, 24};
+  const Interval last{12, 24};
+  const auto expect = [&](std::int64_t rank, Interval weight, Interval gradient, Interval update) {
+    const ResidentIntervals resident = resident_intervals(group, config, rank);
+    EXPECT_EQ(resident.weight, weight) << to_string(config.strategy) << ", rank " << rank;
+    EXPECT_EQ(resident.gradient, gradient) << to_string(config.strategy) << ", rank " << rank;
+    EXPECT_EQ(resident.update, update) << to_string(config.strategy) << ", rank " << rank;
+  };
+  config.strategy = Strategy::no_shard;
+  expect(5, all, all, all);
+  config.strategy = Strategy::optim;
+  expect(5, all, all, last);
+  config.strategy = Strategy::optim_grads;
+  expect(5, all, last, last);
+  config.strategy = Strategy::optim_grads_params;
+  expect(5, last, last, last);
+  expect(2, {0, 12}, {0, 12}, {0, 12});
+  config.outer_strategy = Strategy::optim;  // thirds of 12
+  expect(5, last, last, {20, 24});
+  expect(2, {0, 12}, {0, 12}, {4, 8});
+}
+
+TEST(Groups, ReplicasCountOnce) {
+  PlanConfig config;
+  config.mesh = {.dp_outer = 3, .dp_shard = 2};
+  const auto first = [&](Strategy strategy, Strategy outer = Strategy::no_shard) {
+    config.strategy = strategy;
+    config.outer_strategy = outer;
+    std::string ranks;
+    for (std::int64_t rank = 0; rank < 6; ++rank)
+      if (is_first_replica(config, rank)) ranks += std::to_string(rank);
+    return ranks;
+  };
+  EXPECT_EQ(first(Strategy::no_shard), "0");
+  EXPECT_EQ(first(Strategy::optim), "01");
+  EXPECT_EQ(first(Strategy::optim_grads_params), "01");
+  EXPECT_EQ(first(Strategy::optim_grads_params, Strategy::optim), "012345");
+  config.mesh = {.dp_outer = 1, .dp_shard = 6};
+  EXPECT_EQ(first(Strategy::optim), "012345");
+}
+
 }  // namespace
 }  // namespace mfsdp

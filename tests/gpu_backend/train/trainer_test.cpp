@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "tests/gpu_backend/train/training.hpp"
 
@@ -148,6 +149,29 @@ TEST(Trainer, AnEvaluationIsOfTheSameSamplesAtEveryWorldSize) {
   EXPECT_EQ(one.tokens, 7 * 16);
   EXPECT_EQ(four.tokens, one.tokens);
   EXPECT_NEAR(four.loss, one.loss, 1e-5);
+}
+
+/// All that the trainer leaves to the plan is written before it is read, whenever streams run.
+TEST(Trainer, PoisonAndChaosChangeNoBit) {
+  const Counting data;
+  Counting held_out;
+  held_out.size = 3;
+  for (PlanConfig config : all_strategies()) {
+    config.microbatches = 2;
+    const auto evaluate = [&](TrainInputs& inputs) {
+      inputs.eval_data = &held_out;
+      inputs.settings.eval_every = 2;
+    };
+    const Told plain = train(config, 3, data, {.inputs = evaluate});
+    const Told told = train(config, 3, data, {.inputs = evaluate, .machine = [](auto& settings) {
+                                                settings.poison = true;
+                                                settings.chaos = 5;
+                                              }});
+    ASSERT_TRUE(told.end) << told.end.error().message();
+    EXPECT_EQ(told.losses(), plain.losses()) << name_of(config);
+    EXPECT_EQ(told.evaluations.at(0).loss, plain.evaluations.at(0).loss) << name_of(config);
+    EXPECT_EQ(told.weights, plain.weights) << name_of(config);
+  }
 }
 
 TEST(Trainer, TheStopPointEndsAllRanksAfterOneStep) {
@@ -307,6 +331,67 @@ TEST(Trainer, NormsOfFrozenParametersHaveNoGradient) {
     EXPECT_EQ(norm.gradient.has_value(), norm.name != "model.embed_tokens.weight");
     EXPECT_GT(norm.weight, 0) << norm.name;
   }
+}
+
+/// Rank 1 fails at the beginning or towards the end of the fourth step, long after the third.
+TEST(Trainer, AFailedRunHasToldOfAllStepsThatEnded) {
+  const Counting data;
+  for (const auto kind : {KernelKind::embedding_forward, KernelKind::norm_partial}) {
+    const Told told = train(nano(2), 6, data, {.machine = [&](MachineSettings& settings) {
+                              const KernelFunction honest = settings.kernel;
+                              settings.kernel = [=](const KernelCall& call) -> Result<void> {
+                                if (call.kernel->kind != kind || call.step != 3 || call.rank != 1)
+                                  return honest(call);
+                                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                                return fail("", "broken");
+                              };
+                            }});
+    ASSERT_FALSE(told.end);
+    EXPECT_THAT(told.end.error().message(), AllOf(HasSubstr("rank 1, "), HasSubstr("broken")));
+    ASSERT_EQ(told.steps.size(), 3U) << to_string(kind);
+    EXPECT_EQ(told.steps.back().step, 3);
+  }
+}
+
+/// The host has issued the next step by then, and learns of the failure before it takes the report.
+TEST(Trainer, AReportThatCameBeforeTheFailureIsDelivered) {
+  class Fragile final : public Backend {
+   public:
+    explicit Fragile(Backend& backend) : backend_(backend) {}
+    [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override {
+      return backend_.allocate(pool);
+    }
+    [[nodiscard]] Result<void> issue(const BoundOp& op, std::int64_t step) override {
+      if (step < 2) return backend_.issue(op, step);
+      MFSDP_TRY(backend_.synchronise());
+      return fail("", "broken");
+    }
+    [[nodiscard]] Result<void> record(const BoundOp& op, std::int64_t step,
+                                      std::int64_t number) override {
+      return backend_.record(op, step, number);
+    }
+    [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t step,
+                                    std::int64_t number) override {
+      return backend_.wait(op, step, number);
+    }
+    [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
+                                          std::int64_t number) override {
+      return backend_.host_wait(op, step, event, number);
+    }
+    [[nodiscard]] Nanos now() const override { return backend_.now(); }
+    [[nodiscard]] Result<void> synchronise() override { return backend_.synchronise(); }
+    [[nodiscard]] std::vector<OpTiming> take_timings() override { return {}; }
+
+   private:
+    Backend& backend_;
+  };
+  const Counting data;
+  const Told told =
+      train(nano(1), 5, data,
+            {.backend = [](Backend& backend) { return std::make_unique<Fragile>(backend); }});
+  ASSERT_FALSE(told.end);
+  EXPECT_EQ(told.end.error().message(), "rank 0: broken");
+  EXPECT_EQ(told.steps.size(), 2U);
 }
 
 TEST(Trainer, AnUnreadableSampleEndsTheRunWithItsPlace) {

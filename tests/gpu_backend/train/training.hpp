@@ -126,6 +126,8 @@ inline bool put(Weights& whole, const ParameterPlaces& places, const HeldElement
 struct Twist {
   std::function<void(TrainInputs&)> inputs = [](TrainInputs&) {};
   std::function<void(MachineSettings&)> machine = [](MachineSettings&) {};
+  /// What stands between the trainer and the machine; null for nothing.
+  std::function<std::unique_ptr<Backend>(Backend&)> backend = [](Backend&) { return nullptr; };
   std::function<void(std::int64_t, Trainer&)> before = [](std::int64_t, Trainer&) {};
 };
 
@@ -151,8 +153,9 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
   Listener listener(told);
   std::mutex putting;
   told.end = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
-    MFSDP_LET(trainer,
-              Trainer::create(program, backend, rank, inputs, rank == 0 ? &listener : nullptr));
+    const std::unique_ptr<Backend> between = twist.backend(backend);
+    MFSDP_LET(trainer, Trainer::create(program, between ? *between : backend, rank, inputs,
+                                       rank == 0 ? &listener : nullptr));
     twist.before(rank, *trainer);
     MFSDP_TRY(trainer->run());
     const std::scoped_lock lock(putting);

@@ -145,7 +145,7 @@ TEST(Machine, AKernelThatThrowsEndsTheRunWithItsName) {
   };
   const auto states = test::run_program(program, settings);
   ASSERT_FALSE(states);
-  EXPECT_EQ(states.error().message(), "rank 2, norm.finish (outer), step 1: out of patience");
+  EXPECT_EQ(states.error().message(), "rank 2, norm.finish (outer), step 2: out of patience");
   EXPECT_EQ(states.error().fault, Fault::environment);
 }
 
@@ -154,13 +154,26 @@ TEST(Machine, ARankThatStopsIsNamedWithThoseThatWaitForIt) {
   const Op& op = find_op<Kernel>(program, ".adamw");
   MachineSettings settings = test::hashing();
   settings.deadline = kShort;
-  settings.faults.stop = {.rank = 3, .op = op.id};
+  settings.faults.fault = {.kind = InjectedFault::Kind::stop, .rank = 3, .op = op.id, .step = 0};
   const auto states = test::run_program(program, settings);
   ASSERT_FALSE(states);
   EXPECT_THAT(states.error().message(),
               AllOf(HasSubstr("no op ended for 0.3 s: rank 3, " + op.name +
-                              " (compute), step 0 does not end"),
+                              " (compute), step 1 does not end"),
                     HasSubstr("waits for rank 3"), HasSubstr("rank 0, ")));
+}
+
+TEST(Machine, ARankThatMiscountsIsNamedWithTheOther) {
+  Program program = test::built(test::small_config(2));
+  const Op& op = find_op<Collective>(program, ".reduce_scatter");
+  MachineSettings settings = test::hashing();
+  settings.faults.fault = {
+      .kind = InjectedFault::Kind::miscount, .rank = 1, .op = op.id, .step = 1};
+  const auto states = test::run_program(program, settings);
+  ASSERT_FALSE(states);
+  EXPECT_THAT(states.error().message(),
+              AllOf(HasSubstr("collectives differ on communicator reduce_scatter"),
+                    HasSubstr("step 2"), HasSubstr("rank 0"), HasSubstr("rank 1")));
 }
 
 TEST(Machine, AHostThatGivesUpEndsTheOthers) {
@@ -179,7 +192,7 @@ TEST(Machine, AHostThatGivesUpEndsTheOthers) {
 TEST(Machine, TimesWorkUnderTheOpsNames) {
   const Program program = test::built(test::small_config(2));
   MachineSettings settings = test::hashing();
-  settings.timings = true;
+  settings.timed_steps = 2;
   Machine machine(program, settings);
   std::vector<OpTiming> timings;
   const auto outcome = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {

@@ -50,6 +50,15 @@ TEST(RunCollective, AddsFp32InRankOrder) {
   EXPECT_EQ(c[0], 0x1p24F);
 }
 
+TEST(RunCollective, AddsFp64InFp64) {
+  std::vector<double> a{0x1p24}, b{1};  // 2^24 + 1 is no float
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data()), bytes(b.data())}};
+  ASSERT_TRUE(run_collective(collective(CollectiveKind::all_reduce, 1, DType::fp64), members));
+  EXPECT_EQ(a[0], 0x1p24 + 1);
+  EXPECT_EQ(b[0], 0x1p24 + 1);
+}
+
 TEST(RunCollective, AddsBf16InFp32AndRoundsOnce) {
   // bf16 has 8 bits: 256 + 1 rounds to 256, so rounding each sum would give 256. In fp32 the sum
   // is 258, which is a bf16.
@@ -93,7 +102,7 @@ TEST(RunCollective, RefusesWhatNcclWouldGetWrong) {
   const auto integers =
       run_collective(collective(CollectiveKind::all_reduce, 4, DType::int32), good);
   ASSERT_FALSE(integers);
-  EXPECT_EQ(integers.error().message(), "expected fp32, bf16 or fp16 to sum, got int32");
+  EXPECT_EQ(integers.error().message(), "expected fp64, fp32, bf16 or fp16 to sum, got int32");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 /// Those first that others may be waiting for; few enough to read.
 std::string describe(std::vector<Stall> stalls, std::chrono::milliseconds deadline) {
-  constexpr std::size_t kMost = 12;
+  constexpr std::size_t kMost = 4;
   std::stable_sort(stalls.begin(), stalls.end(),
                    [](const Stall& a, const Stall& b) { return a.reason < b.reason; });
   std::string text =

@@ -16,14 +16,23 @@ namespace mfsdp {
 /// its error. It must return: a thread cannot be ended from outside.
 using KernelFunction = std::function<Result<void>(const KernelCall&)>;
 
+/// What goes wrong with one op of one rank in one step.
+struct InjectedFault {
+  enum class Kind {
+    fail,     ///< it throws
+    stop,     ///< it never ends
+    miscount  ///< a collective comes with one element less
+  };
+  Kind kind = Kind::fail;
+  std::int64_t rank = 0;
+  OpId op;
+  std::int64_t step = 0;  ///< from 0
+};
+
 /// Faults that tests put into a run.
 struct InjectedFaults {
-  struct Stop {
-    std::int64_t rank = 0;
-    OpId op;
-  };
   std::optional<OpId> dropped_wait;  ///< no rank does this wait
-  std::optional<Stop> stop;          ///< the rank never gets past the op
+  std::optional<InjectedFault> fault;
 };
 
 struct MachineSettings {
@@ -34,7 +43,7 @@ struct MachineSettings {
   /// Memory begins as NaN of every floating dtype (bytes 0xff) instead of undefined, and becomes
   /// so again when a buffer is released; acquiring clears nothing.
   bool poison = false;
-  bool timings = false;
+  std::int64_t timed_steps = 0;  ///< so many of a plan's last steps are timed
   InjectedFaults faults;
 };
 

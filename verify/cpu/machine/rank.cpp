@@ -6,6 +6,9 @@
 #include <cstring>
 #include <new>
 
+#include "verify/cpu/machine/announce.hpp"
+#include "verify/cpu/machine/view_runs.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -15,13 +18,6 @@ std::size_t unsigned_of(std::int64_t value) { return static_cast<std::size_t>(va
 
 std::int64_t bytes_of(const OperandView& view) {
   return mfsdp::bytes_of(product_of(view.shape), view.dtype).value;
-}
-
-bool is_contiguous(const OperandView& view) {
-  std::int64_t stride = 1;
-  for (std::size_t dim = view.shape.size(); dim-- > 0; stride *= view.shape[dim])
-    if (view.shape[dim] != 1 && view.strides[dim] != stride) return false;
-  return true;
 }
 
 Result<void> copy(const OperandView& from, const OperandView& to) {
@@ -115,10 +111,16 @@ Result<void> CpuRank::wait(const BoundOp& op, std::int64_t step, std::int64_t nu
   return push(op.stream, {.op = &op, .step = step, .number = number});
 }
 
-Result<void> CpuRank::host_wait(const BoundOp& op, std::int64_t /*step*/, std::size_t event,
-                                std::int64_t number) {
-  if (share_.settings.faults.dropped_wait != op.op->id) await_event(event, number);
-  return share_.run.outcome();
+Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t /*step*/, std::size_t event,
+                                 std::int64_t number) {
+  Nanos at = now();
+  if (share_.settings.faults.dropped_wait != op.op->id) at = await_event(event, number);
+  MFSDP_TRY(share_.run.outcome());
+  return at;
+}
+
+Nanos CpuRank::now() const {
+  return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
 }
 
 Result<void> CpuRank::synchronise() {
@@ -188,12 +190,13 @@ void CpuRank::run_item(Stream& stream, const Item& item) {
 
 Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
   stream.chaos.delay();
-  const auto& stop = share_.settings.faults.stop;
-  if (stop && stop->rank == rank_ && stop->op == item.op->op->id) stop_here(stream);
-  if (!share_.settings.timings || !is_work(item.op->op->kind())) return run_body(item);
-  const auto now = [&] {
-    return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
-  };
+  const auto& fault = share_.settings.faults.fault;
+  if (fault && fault->rank == rank_ && fault->op == item.op->op->id && fault->step == item.step)
+    return run_faulty(stream, item, fault->kind);
+  if (share_.settings.timed_steps == 0 || !is_work(item.op->op->kind())) return run_body(item);
+  const std::int64_t oldest = item.step - share_.settings.timed_steps + 1;
+  if (!stream.timings.empty() && stream.timings.front().step < oldest)
+    std::erase_if(stream.timings, [&](const OpTiming& timing) { return timing.step < oldest; });
   const Nanos begin = now();
   auto outcome = run_body(item);
   stream.timings.push_back({.op = item.op, .step = item.step, .begin = begin, .end = now()});
@@ -202,6 +205,7 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
 
 Result<void> CpuRank::run_body(const Item& item) try {
   const BoundOp& op = *item.op;
+  announce_ranges(op);
   switch (op.op->kind()) {
     case OpKind::kernel:
       return share_.settings.kernel({.kernel = &std::get<Kernel>(op.op->body),
@@ -215,6 +219,7 @@ Result<void> CpuRank::run_body(const Item& item) try {
       Event& event = *events_[op.event];
       const std::scoped_lock lock(event.gate.mutex);
       event.recorded = item.number;
+      event.at = now();
       event.gate.changed.notify_all();
       return {};
     }
@@ -234,10 +239,26 @@ Result<void> CpuRank::run_body(const Item& item) try {
   return fail("", "something that is no std::exception was thrown");
 }
 
-void CpuRank::await_event(std::size_t event, std::int64_t number) {
+Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind) {
+  if (kind == InjectedFault::Kind::stop) {
+    stop_here(stream);
+    return {};
+  }
+  if (kind == InjectedFault::Kind::fail || item.op->op->kind() != OpKind::collective)
+    return fail("", "fails, as it was told to");
+  Op op = *item.op->op;
+  --std::get<Collective>(op.body).count;
+  BoundOp bound = *item.op;
+  bound.op = &op;
+  return share_.meetings.of[bound.communicator][unsigned_of(rank_)]->join(rank_, item.number,
+                                                                          bound);
+}
+
+Nanos CpuRank::await_event(std::size_t event, std::int64_t number) {
   Event& awaited = *events_[event];
   std::unique_lock lock(awaited.gate.mutex);
   share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
+  return awaited.at;
 }
 
 void CpuRank::stop_here(Stream& stream) {
@@ -247,9 +268,10 @@ void CpuRank::stop_here(Stream& stream) {
 
 // ---- what it says of itself ------------------------------------------------------------------
 
+/// Steps count from 1 where people read them.
 std::string CpuRank::place(const BoundOp& op, std::int64_t step) const {
   return fmt::format("rank {}, {} ({}), step {}", rank_, op.op->name,
-                     to_string(share_.program.streams[op.stream].role), step);
+                     to_string(share_.program.streams[op.stream].role), step + 1);
 }
 
 std::vector<Stall> CpuRank::stalls() {

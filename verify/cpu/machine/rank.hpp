@@ -49,10 +49,12 @@ class CpuRank final : public Backend {
                                     std::int64_t number) override;
   [[nodiscard]] Result<void> wait(const BoundOp& op, std::int64_t step,
                                   std::int64_t number) override;
-  [[nodiscard]] Result<void> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
-                                       std::int64_t number) override;
+  [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
+                                        std::int64_t number) override;
   /// After a failure too, it returns only when no stream is in an op any more.
   [[nodiscard]] Result<void> synchronise() override;
+  /// Since the machine was made.
+  [[nodiscard]] Nanos now() const override;
   [[nodiscard]] std::vector<OpTiming> take_timings() override;
 
   /// Bytes of each allocation, in the order in which they were made.
@@ -70,6 +72,7 @@ class CpuRank final : public Backend {
   struct Event {
     Gate gate;
     std::int64_t recorded = 0;  ///< number of its latest record
+    Nanos at;                   ///< when that ran
   };
   struct Stream {
     explicit Stream(const Chaos& delays) : chaos(delays) {}
@@ -97,7 +100,8 @@ class CpuRank final : public Backend {
   void run_item(Stream& stream, const Item& item);
   [[nodiscard]] Result<void> run_op(Stream& stream, const Item& item);
   [[nodiscard]] Result<void> run_body(const Item& item);
-  void await_event(std::size_t event, std::int64_t number);
+  [[nodiscard]] Result<void> run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind);
+  Nanos await_event(std::size_t event, std::int64_t number);
   void stop_here(Stream& stream);
   [[nodiscard]] std::string place(const BoundOp& op, std::int64_t step) const;
 

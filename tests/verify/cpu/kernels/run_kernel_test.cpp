@@ -96,7 +96,7 @@ TEST(RunKernel, SaysInOneLineWhatIsWrong) {
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("input").strides = {4, 1}; }),
             "kernel gemm: operand input: expected contiguous elements");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.at("input").dtype = DType::int64; }),
-            "kernel gemm: operand input: expected bf16, fp16 or fp32, got int64");
+            "kernel gemm: operand input: expected bf16, fp16, fp32 or fp64, got int64");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes.pop_back(); }),
             "kernel gemm: expected an attribute n");
   EXPECT_EQ(complaint(linear(), [](Call& c) { c.kernel.attributes[2].value = 9; }),
@@ -131,16 +131,16 @@ TEST(RunKernel, ScaledOperandsAreRefused) {
 
 /// Runs each rank's update of a unit with gradients that depend on the element alone, and returns
 /// the whole group's weights by element.
-std::vector<float> updated_weights(const Program& program) {
+std::vector<float> updated_weights(const Program& program,
+                                   const NormReport& norm = {.norm = 4, .clip_factor = 0.5}) {
   const Mesh& mesh = program.config.mesh;
   const std::int64_t elements = program.groups[1].elements;
   const KernelSettings settings{.program = &program, .optimizer = {.weight_decay = 0.5}};
   const StepBlock block = make_step_block(0, 0.01, settings.optimizer);
   const LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
-  const NormReport norm{.norm = 4, .clip_factor = 0.5};
   const Op* update = nullptr;
   for (const Op& op : program.find_plan("train")->segments.back().ops)
-    if (op.name == "layers.0.adamw") update = &op;
+    if (op.name == "layers.0.adamw" || op.name == "layers.0.sgd") update = &op;
   const auto& kernel = std::get<Kernel>(update->body);
   const std::int64_t slice = kernel.attribute("elements");
   std::vector<float> weights(static_cast<std::size_t>(elements));
@@ -200,6 +200,19 @@ TEST(RunKernel, EveryRankUpdatesItsSliceAlike) {
                 << parameter.name << " at " << i;
           }
       }
+}
+
+TEST(RunKernel, AnUpdateWithoutAFiniteNormChangesNothing) {
+  PlanConfig config = test::small_config(1, 1);
+  config.param_dtype = DType::fp32;
+  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd}) {
+    config.optimizer = optimizer;
+    const auto program = build_program(config, {});
+    ASSERT_TRUE(program);
+    const std::vector<float> weights = updated_weights(*program, {.norm = 4, .non_finite = 1});
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      ASSERT_EQ(weights[i], static_cast<float>(i % 5 + 1));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+#include "gpu_backend/tool/cpu_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/cli/format.hpp"
+#include "sim/predict/predict.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kLeastPatience = 6;          ///< seconds
+constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< a second, of a core that others use too
+constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
+
+InjectedFault::Kind kind_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::fail: return InjectedFault::Kind::fail;
+    case FaultKind::stop: return InjectedFault::Kind::stop;
+    case FaultKind::miscount: break;
+  }
+  return InjectedFault::Kind::miscount;
+}
+
+Result<InjectedFault> fault_of(const FaultFlag& flag, const Program& program) {
+  const std::int64_t ranks = program.config.mesh.world_size();
+  if (flag.rank >= ranks)
+    return fail("--fault",
+                fmt::format("there is no rank {}: expected 0 to {}", flag.rank, ranks - 1));
+  const Plan* plan = program.find_plan(predicted_plan);
+  for (const Segment& segment : plan->segments)
+    for (const Op& op : segment.ops)
+      if (op.name == flag.op && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective)) {
+        if (flag.kind == FaultKind::miscount && op.kind() != OpKind::collective)
+          return fail("--fault", in_quotes(flag.op) + " is no collective: it counts nothing");
+        return InjectedFault{
+            .kind = kind_of(flag.kind), .rank = flag.rank, .op = op.id, .step = flag.step - 1};
+      }
+  return fail(
+      "--fault",
+      in_quotes(flag.op) + " is no kernel or collective of the train plan (--plan-out lists them)");
+}
+
+Result<MachineSettings> machine_settings(const Program& program, const ExecOptions& options,
+                                         const TrainSettings& training) {
+  MachineSettings settings;
+  const KernelSettings kernels{
+      .program = &program, .optimizer = training.optimizer, .ignore_index = kIgnoreIndex};
+  settings.kernel = [kernels](const KernelCall& call) { return run_kernel(call, kernels); };
+  settings.deadline =
+      options.deadline ? std::chrono::seconds(*options.deadline) : patience_for(program);
+  if (options.chaos) settings.chaos = static_cast<std::uint64_t>(*options.chaos);
+  settings.poison = options.poison;
+  settings.timed_steps = 2;
+  if (options.fault) {
+    MFSDP_LET(fault, fault_of(*options.fault, program));
+    settings.faults.fault = fault;
+  }
+  return settings;
+}
+
+}  // namespace
+
+std::chrono::seconds patience_for(const Program& program) {
+  std::int64_t longest = 0;
+  for (const Plan& plan : program.plans)
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) {
+        if (const auto* kernel = std::get_if<Kernel>(&op.body))
+          longest = std::max(longest, kernel->flops / kSlowFlops + kernel->bytes() / kSlowBytes);
+        if (const auto* collective = std::get_if<Collective>(&op.body))
+          longest = std::max(
+              longest, (collective->input.touched_bytes() + collective->output.touched_bytes()) /
+                           kSlowBytes);
+      }
+  return std::chrono::seconds(kLeastPatience + longest);
+}
+
+CpuRun::CpuRun(const Program& program, MachineSettings settings)
+    : program_(program), machine_(program, std::move(settings)) {}
+
+Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const ExecOptions& options,
+                                               const TrainSettings& settings) {
+  MFSDP_LET(machine, machine_settings(program, options, settings));
+  return std::unique_ptr<CpuRun>(new CpuRun(program, std::move(machine)));
+}
+
+Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink) {
+  return machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+    MemoryMeter meter(program_, predicted_plan, backend);
+    MFSDP_LET(trainer, Trainer::create(program_, meter, rank, inputs, rank == 0 ? &sink : nullptr));
+    const auto ran = trainer->run();
+    if (rank != 0) return ran;
+    measured_.memory = meter.measured();
+    if (ran)
+      measured_.step =
+          measure_step(program_, *program_.find_plan(predicted_plan), backend.take_timings());
+    return ran;
+  });
+}
+
+Bytes CpuRun::allocated() const {
+  const std::vector<Bytes> pools = machine_.allocated(0);
+  Bytes sum;
+  for (std::size_t i = 0; i < std::min(pools.size(), program_.pools.size()); ++i)
+    if (program_.pools[i].space == MemorySpace::device) sum += pools[i];
+  return sum;
+}
+
+}  // namespace mfsdp

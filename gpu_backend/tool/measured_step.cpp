@@ -1,0 +1,97 @@
+#include "gpu_backend/tool/measured_step.hpp"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "core/plan/index.hpp"
+#include "sim/engine/op_names.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Span = std::pair<Nanos, Nanos>;
+
+/// Time that at least one of the spans covers.
+Nanos covered(std::vector<Span> spans) {
+  std::ranges::sort(spans);
+  Nanos sum;
+  Nanos until;
+  for (const auto& [begin, end] : spans) {
+    if (end <= until) continue;
+    sum += end - std::max(begin, until);
+    until = end;
+  }
+  return sum;
+}
+
+/// The op's segment by name.
+std::unordered_map<OpId, const Segment*> segments_of(const Plan& plan) {
+  std::unordered_map<OpId, const Segment*> segments;
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) segments.emplace(op.id, &segment);
+  return segments;
+}
+
+}  // namespace
+
+MeasuredStep measure_step(const Program& program, const Plan& plan,
+                          const std::vector<OpTiming>& timings) {
+  const auto segments = segments_of(plan);
+  const IdIndex<StreamId> streams(program.streams);
+  std::vector<const OpTiming*> ours;
+  std::int64_t last = 0;
+  for (const OpTiming& timing : timings)
+    if (segments.contains(timing.op->op->id)) {
+      ours.push_back(&timing);
+      last = std::max(last, timing.step);
+    }
+  MeasuredStep measured;
+  if (ours.empty()) return measured;
+  Nanos begin = ours.front()->begin;
+  Nanos before;  // the end of the step before
+  Nanos end;
+  for (const OpTiming* timing : ours) {
+    begin = std::min(begin, timing->begin);
+    (timing->step == last ? end : before) =
+        std::max(timing->step == last ? end : before, timing->end);
+  }
+  if (before > Nanos(0)) begin = before;
+
+  std::unordered_map<OpId, std::int64_t> instances;
+  std::vector<Span> compute;
+  std::vector<Span> communication;
+  std::vector<Span> either;
+  for (const OpTiming* timing : ours) {
+    if (timing->step != last) continue;
+    const Op& op = *timing->op->op;
+    const StreamRole role = program.streams[streams[op.stream]].role;
+    measured.timeline.push_back({.op = op.id,
+                                 .name = op.name,
+                                 .stream = std::string(to_string(role)),
+                                 .kind = std::string(kind_name(op)),
+                                 .segment = segments.at(op.id)->name,
+                                 .instance = instances[op.id]++,
+                                 .start = timing->begin - begin,
+                                 .end = timing->end - begin});
+    const Span span{std::max(timing->begin, begin) - begin, timing->end - begin};
+    if (role == StreamRole::compute) compute.push_back(span);
+    if (op.kind() == OpKind::collective) communication.push_back(span);
+    if (role == StreamRole::compute || op.kind() == OpKind::collective) either.push_back(span);
+  }
+  std::ranges::stable_sort(measured.timeline, {}, &OpTime::start);
+  TimeSummary& time = measured.time;
+  time.step = end - begin;
+  time.compute = covered(compute);
+  time.communication = covered(communication);
+  time.exposed_communication = covered(either) - time.compute;
+  time.idle = time.step - time.compute - time.exposed_communication;
+  time.overlap_fraction = time.communication == Nanos(0)
+                              ? 1.0
+                              : 1.0 - static_cast<double>(time.exposed_communication.value) /
+                                          static_cast<double>(time.communication.value);
+  return measured;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,23 @@
+// From the times of ops to the record of one step.
+#pragma once
+
+#include <vector>
+
+#include "core/plan/plan.hpp"
+#include "core/plan/result.hpp"
+#include "core/runtime/backend.hpp"
+
+namespace mfsdp {
+
+struct MeasuredStep {
+  TimeSummary time;              ///< without rates; zero where nothing was timed
+  std::vector<OpTime> timeline;  ///< by start, from the step's begin on
+};
+
+/// `timings` of a rank's last two steps of `plan`; those of other plans are left out. The step is
+/// what lies between the end of the last but one and the end of the last, so that what overlaps is
+/// counted once; of a run of one step, all of it.
+[[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
+                                        const std::vector<OpTiming>& timings);
+
+}  // namespace mfsdp

@@ -1,0 +1,166 @@
+#include "gpu_backend/tool/run_record.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/cli/format.hpp"
+#include "core/model/model.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A commit takes milliseconds, a step of a small model less.
+constexpr std::chrono::milliseconds kStorePause{250};
+
+/// What one rank did in a step.
+struct Rates {
+  double tokens_per_second = 0;
+  double tflops = 0;
+};
+
+Rates rates_of(const PlanConfig& config, Nanos duration) {
+  if (duration.value <= 0) return {};
+  const double seconds = static_cast<double>(duration.value) / 1e9;
+  const double tokens = static_cast<double>(config.tokens_per_step());
+  const double flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
+  return {.tokens_per_second = tokens / seconds, .tflops = flops * tokens / seconds / 1e12};
+}
+
+/// JSON has no infinity and no NaN.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+std::string json_line(const Json& object) { return object.dump() + "\n"; }
+
+std::string number(double value, int decimals) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : fmt::format("{}", value);
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const ExecOptions& options, const Session& session, RunResult head,
+                     std::function<Bytes()> allocated, std::optional<double> peak_tflops)
+    : options_(options),
+      session_(session),
+      store_(options.common, session),
+      head_(std::move(head)),
+      allocated_(std::move(allocated)),
+      peak_tflops_(peak_tflops),
+      progress_(session.err, "steps", options.steps) {}
+
+Result<void> RunRecord::begin() { return store_.begin(head_); }
+
+/// Progress is wiped first, so that the line does not end up beside it.
+Result<void> RunRecord::say(const std::string& line) {
+  wipe_progress(session_.err);
+  session_.err << std::flush;
+  if (session_.out << line << std::flush) return {};
+  return fail("standard output", "cannot be written", Fault::environment);
+}
+
+bool RunRecord::is_logged(std::int64_t step) const {
+  return step == 1 || step == options_.steps || step % options_.log_every == 0;
+}
+
+/// In the order of torchtitan's lines.
+std::string RunRecord::line_of(const StepReport& report) const {
+  const Rates rates = rates_of(head_.config, report.duration);
+  const std::string mfu =
+      peak_tflops_ ? format_percent(rates.tflops / *peak_tflops_) : std::string("n/a");
+  return fmt::format(
+      "step: {:>6}  loss: {:>8}  grad_norm: {:>8}  memory: {:>6}GiB  tps: {:>9}  tflops: {:>7}  "
+      "mfu: {}{}\n",
+      report.step, number(report.loss, 5), number(report.grad_norm, 4), format_gib(allocated_()),
+      format_rate(rates.tokens_per_second), format_rate(rates.tflops), mfu,
+      report.non_finite ? "  not finite: nothing was updated" : "");
+}
+
+Result<void> RunRecord::step(const StepReport& report) {
+  const StepResult result{.step = report.step,
+                          .duration = report.duration,
+                          .loss = report.loss,
+                          .grad_norm = report.grad_norm,
+                          .tokens = report.tokens,
+                          .learning_rate = report.learning_rate};
+  all_.steps.push_back(result);
+  pending_.steps.push_back(result);
+  if (is_logged(report.step)) {
+    if (options_.common.output == OutputFormat::text) MFSDP_TRY(say(line_of(report)));
+    if (options_.common.output == OutputFormat::jsonl) {
+      const Rates rates = rates_of(head_.config, report.duration);
+      MFSDP_TRY(
+          say(json_line({{"event", "step"},
+                         {"step", report.step},
+                         {"loss", finite(report.loss)},
+                         {"grad_norm", finite(report.grad_norm)},
+                         {"memory_bytes", allocated_().value},
+                         {"tokens_per_second_per_gpu", rates.tokens_per_second},
+                         {"tflops_per_gpu", rates.tflops},
+                         {"mfu", peak_tflops_ ? Json(rates.tflops / *peak_tflops_) : Json(nullptr)},
+                         {"learning_rate", report.learning_rate},
+                         {"clip_factor", finite(report.clip_factor)},
+                         {"tokens", report.tokens},
+                         {"seen_tokens", report.seen_tokens},
+                         {"non_finite", report.non_finite},
+                         {"step_ns", report.duration.value}})));
+    }
+  }
+  progress_.at(report.step);
+  if (std::chrono::steady_clock::now() - flushed_ < kStorePause) return {};
+  return flush();
+}
+
+Result<void> RunRecord::evaluation(const EvalReport& report) {
+  const EvaluationResult result{
+      .step = report.after_step, .loss = report.loss, .tokens = report.tokens};
+  all_.evaluations.push_back(result);
+  pending_.evaluations.push_back(result);
+  if (options_.common.output == OutputFormat::text)
+    MFSDP_TRY(say(fmt::format("evaluation after step {}: loss {} over {} tokens in {}\n",
+                              report.after_step, number(report.loss, 5),
+                              format_count(report.tokens), format_duration(report.duration))));
+  if (options_.common.output == OutputFormat::jsonl)
+    MFSDP_TRY(say(json_line({{"event", "evaluation"},
+                             {"step", report.after_step},
+                             {"loss", finite(report.loss)},
+                             {"tokens", report.tokens},
+                             {"duration_ns", report.duration.value}})));
+  return {};
+}
+
+Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> norms) {
+  if (options_.common.output == OutputFormat::text)
+    for (const ParameterNorm& norm : norms)
+      MFSDP_TRY(say(fmt::format("  {:<48} weight {:>12}  gradient {:>12}\n", norm.name,
+                                fmt::format("{:.5g}", norm.weight),
+                                norm.gradient ? fmt::format("{:.5g}", *norm.gradient) : "frozen")));
+  if (options_.common.output == OutputFormat::jsonl) {
+    Json parameters = Json::array();
+    for (const ParameterNorm& norm : norms)
+      parameters.push_back({{"name", norm.name},
+                            {"weight_norm", finite(norm.weight)},
+                            {"grad_norm", norm.gradient ? finite(*norm.gradient) : Json(nullptr)}});
+    MFSDP_TRY(say(json_line(
+        {{"event", "parameter_norms"}, {"step", step}, {"parameters", std::move(parameters)}})));
+  }
+  return {};
+}
+
+Result<void> RunRecord::flush() {
+  flushed_ = std::chrono::steady_clock::now();
+  return store_.append(std::exchange(pending_, {}));
+}
+
+Result<void> RunRecord::finish(RunResult& result) {
+  MFSDP_TRY(flush());
+  MFSDP_TRY(store_.finish(result));
+  result.steps = all_.steps;
+  result.evaluations = all_.evaluations;
+  return {};
+}
+
+}  // namespace mfsdp

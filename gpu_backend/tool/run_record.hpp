@@ -1,0 +1,60 @@
+// What is heard of a run while it goes on: lines, progress, the store.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/cli/exec_options.hpp"
+#include "core/cli/progress.hpp"
+#include "core/plan/result.hpp"
+#include "gpu_backend/train/trainer.hpp"
+#include "reports/tool/run_store.hpp"
+#include "reports/tool/session.hpp"
+
+namespace mfsdp {
+
+class RunRecord final : public TrainSink {
+ public:
+  /// `head`: the run as it begins. `allocated`: bytes that the reporting rank has in pools.
+  /// `peak_tflops`: of the device in bf16, where there is such a figure.
+  RunRecord(const ExecOptions& options, const Session& session, RunResult head,
+            std::function<Bytes()> allocated, std::optional<double> peak_tflops);
+
+  /// Stores the head.
+  [[nodiscard]] Result<void> begin();
+
+  [[nodiscard]] Result<void> step(const StepReport& report) override;
+  [[nodiscard]] Result<void> evaluation(const EvalReport& report) override;
+  [[nodiscard]] Result<void> norms(std::int64_t step,
+                                   std::span<const ParameterNorm> norms) override;
+
+  /// Stores what is not stored yet and how the run ended; `result` gets steps and evaluations.
+  [[nodiscard]] Result<void> finish(RunResult& result);
+
+  [[nodiscard]] const std::vector<StepResult>& steps() const { return all_.steps; }
+  [[nodiscard]] std::string store_note() const { return store_.note(); }
+
+ private:
+  [[nodiscard]] Result<void> flush();
+  [[nodiscard]] Result<void> say(const std::string& line);
+  [[nodiscard]] bool is_logged(std::int64_t step) const;
+  [[nodiscard]] std::string line_of(const StepReport& report) const;
+
+  const ExecOptions& options_;
+  Session session_;
+  RunStore store_;
+  RunResult head_;
+  std::function<Bytes()> allocated_;
+  std::optional<double> peak_tflops_;
+  Progress progress_;
+  RunProgress all_;      ///< of the whole run
+  RunProgress pending_;  ///< not stored yet
+  std::chrono::steady_clock::time_point flushed_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,244 @@
+#include "gpu_backend/tool/train_run.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "core/base/atomic_file.hpp"
+#include "core/cli/format.hpp"
+#include "core/cli/output.hpp"
+#include "core/cli/path_check.hpp"
+#include "core/cli/table.hpp"
+#include "core/plan/plan_json.hpp"
+#include "gpu_backend/tool/cpu_run.hpp"
+#include "gpu_backend/tool/planned_run.hpp"
+#include "gpu_backend/tool/process_memory.hpp"
+#include "gpu_backend/tool/run_record.hpp"
+#include "reports/trace/chrome_trace.hpp"
+#include "sim/predict/predict.hpp"
+
+namespace mfsdp {
+namespace {
+
+struct Data {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> eval;
+};
+
+Result<std::unique_ptr<Dataset>> open(const std::string& path, const ExecOptions& options,
+                                      const DatasetSettings& settings) {
+  if (path == kSynthetic)
+    return synthetic_dataset(static_cast<std::uint64_t>(options.seed), settings);
+  return open_dataset(path, settings);
+}
+
+Result<Data> open_data(const ExecOptions& options, const PlanConfig& config) {
+  const DatasetSettings settings{.vocab = config.model.vocab, .seq_len = config.seq_len};
+  Data data;
+  MFSDP_LET(train, open(*options.data, options, settings));
+  data.train = std::move(train);
+  if (options.eval_data) {
+    MFSDP_LET(eval, open(*options.eval_data, options, settings));
+    data.eval = std::move(eval);
+  }
+  return data;
+}
+
+TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) {
+  return {.steps = options.steps,
+          .learning_rate = {.peak = options.learning_rate,
+                            .minimum = options.lowest_rate(),
+                            .warmup = options.warmup_steps()},
+          .optimizer = {.beta1 = options.beta1,
+                        .beta2 = options.beta2,
+                        .epsilon = options.epsilon,
+                        .weight_decay = options.weight_decay},
+          .seed = static_cast<std::uint64_t>(options.seed),
+          .eval_every = options.eval_every,
+          .eval_samples = checked_mul(options.eval_batches,
+                                      checked_mul(config.micro_batch, config.mesh.world_size())),
+          .log_param_norms = options.log_param_norms ? options.log_every : 0,
+          .check_nan = options.check_nan};
+}
+
+/// The run as it begins: the plan's facts, and nothing measured yet.
+RunResult head_of(const RunResult& predicted) {
+  RunResult run = predicted;
+  run.cluster = {.gpu = "cpu",
+                 .gpus = predicted.config.mesh.world_size(),
+                 .nodes = 1,
+                 .gpus_per_node = predicted.config.mesh.world_size(),
+                 .network = "threads of one process"};
+  run.source = "measured";
+  run.status = RunStatus::running;
+  run.calibration = run.cost_model_version = "";
+  run.trust = {};
+  run.time = {};
+  run.exposed_units.clear();
+  run.timeline.clear();
+  run.memory_timeline.clear();
+  run.ranks.reset();
+  return run;
+}
+
+std::string title(const RunResult& run, const Data& data) {
+  const PlanConfig& config = run.config;
+  std::string text = fmt::format(
+      "{}, {} parameters, on {} ranks of the CPU, {}\nsequence {}, micro-batch {}, microbatches "
+      "{}: "
+      "{} tokens a step\ndata: {}\n",
+      run.model_name, format_parameters(run.parameters), config.mesh.world_size(),
+      to_string(config.strategy), config.seq_len, config.micro_batch, config.microbatches,
+      format_count(config.tokens_per_step() * config.mesh.world_size()), data.train->describe());
+  if (data.eval) text += "evaluation: " + data.eval->describe() + "\n";
+  text += fmt::format("loss of guessing: ln(vocabulary) {:.4f}",
+                      std::log(static_cast<double>(config.model.vocab)));
+  if (const auto entropy = data.train->unigram_entropy())
+    text += fmt::format(", unigram entropy {:.4f}", *entropy);
+  return text + fmt::format("\nplan {}\n\n", run.plan_hash);
+}
+
+/// What the run came to. Pools are of one rank; what the process takes beside them cannot be told
+/// apart by rank.
+void complete(RunResult& run, const RanRun& ran, const Program& program) {
+  MemorySummary& memory = run.memory;
+  memory.categories = ran.memory.categories;
+  memory.peak = sum_of(memory.categories);
+  memory.allocated = Bytes(0);
+  for (std::size_t i = 0; i < std::min(ran.memory.pools.size(), program.pools.size()); ++i)
+    if (program.pools[i].space == MemorySpace::device) memory.allocated += ran.memory.pools[i];
+  memory.runtime_source = "not measured: ranks share a process";
+  memory.capacity = physical_memory();
+  memory.headroom = memory.capacity - memory.allocated;
+  memory.fits = true;
+  run.time = ran.step.time;
+  run.timeline = ran.step.timeline;
+  if (run.time.step <= Nanos(0)) return;
+  const double seconds = static_cast<double>(run.time.step.value) / 1e9;
+  const double tokens = static_cast<double>(run.config.tokens_per_step());
+  run.time.tokens_per_second_per_gpu = tokens / seconds;
+  run.time.tflops_per_gpu =
+      static_cast<double>(flops_per_token(run.config.model, run.config.seq_len)) * tokens /
+      seconds / 1e12;
+}
+
+/// Predicted against measured, category by category and pool by pool.
+std::string memory_table(const RunResult& predicted, const RunResult& run, const Program& program,
+                         const RanRun& ran) {
+  Table table{.columns = {{"memory of a rank"},
+                          {"predicted", Align::right},
+                          {"measured", Align::right},
+                          {"difference", Align::right}},
+              .rows = {}};
+  const auto add = [&](std::string name, Bytes before, Bytes after) {
+    table.rows.push_back({std::move(name), format_count(before.value), format_count(after.value),
+                          format_count((after - before).value)});
+  };
+  for (std::size_t i = 0; i < run.memory.categories.size(); ++i)
+    if (static_cast<Category>(i) != Category::runtime &&
+        (predicted.memory.categories.at(i) != Bytes(0) || run.memory.categories.at(i) != Bytes(0)))
+      add(std::string(to_string(static_cast<Category>(i))), predicted.memory.categories.at(i),
+          run.memory.categories.at(i));
+  for (std::size_t i = 0; i < std::min(ran.memory.pools.size(), program.pools.size()); ++i)
+    add("pool " + program.pools[i].name, program.pools[i].height, ran.memory.pools[i]);
+  return render_table(table);
+}
+
+std::string summary(const RunResult& run, std::chrono::nanoseconds took) {
+  if (run.steps.empty()) return "no step was done\n";
+  // The first step also makes what later ones find ready.
+  Nanos sum;
+  for (std::size_t i = 1; i < run.steps.size(); ++i) sum += run.steps[i].duration;
+  const double tokens =
+      static_cast<double>(run.config.tokens_per_step()) * static_cast<double>(run.steps.size() - 1);
+  std::string text =
+      fmt::format("{} steps in {}: loss {:.4f}, at last {:.4f}", run.steps.size(),
+                  format_duration(Nanos(took.count())), run.steps.front().loss.value_or(NAN),
+                  run.steps.back().loss.value_or(NAN));
+  if (sum > Nanos(0))
+    text += fmt::format("; {} tokens/s per rank after the first",
+                        format_rate(tokens / (static_cast<double>(sum.value) / 1e9)));
+  return text + "\n";
+}
+
+Result<void> check_backend(const ExecOptions& options) {
+  if (options.backend == BackendChoice::cuda)
+    return fail("--backend cuda", "this build cannot run plans on GPUs yet; use cpu",
+                Fault::environment);
+  return {};
+}
+
+/// A dry run and a run write the same files.
+Result<void> write_plan(const CommonOptions& common, const Program& program) {
+  if (common.plan_out)
+    MFSDP_TRY(write_file_atomically(*common.plan_out, to_canonical_json(program) + "\n"));
+  return {};
+}
+
+}  // namespace
+
+Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
+  MFSDP_TRY(check_paths(options.common, session.scenarios));
+  MFSDP_LET(planned, plan_run(options, session));
+  MFSDP_TRY(write_plan(options.common, *planned.program));
+  sign(planned.predicted, options.common, session);
+  session.out << render_runs({&planned.predicted, 1}, options.common.output,
+                             style_of(describe_stdout()), "not stored (--dry-run)");
+  return ExitCode::good;
+}
+
+Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
+  const CommonOptions& common = options.common;
+  MFSDP_TRY(check_backend(options));
+  MFSDP_TRY(check_paths(
+      common, session.scenarios,
+      {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}}, .written = {}}));
+  MFSDP_LET(planned, plan_run(options, session));
+  const Program& program = *planned.program;
+  MFSDP_LET(data, open_data(options, program.config));
+  const TrainSettings settings = settings_of(options, program.config);
+  MFSDP_LET(cpu, CpuRun::create(program, options, settings));
+  MFSDP_TRY(write_plan(common, program));
+
+  RunResult run = head_of(planned.predicted);
+  sign(run, common, session);
+  const auto begin = std::chrono::steady_clock::now();
+  RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
+  MFSDP_TRY(record.begin());
+  if (common.output == OutputFormat::text) session.out << title(run, data) << std::flush;
+
+  SharedStopPoint stop([&] { return session.interrupted.load(); });
+  SharedHostGather gather(program.config.mesh.world_size());
+  const auto trained = cpu->train({.settings = settings,
+                                   .data = data.train.get(),
+                                   .eval_data = data.eval.get(),
+                                   .stop = &stop,
+                                   .gather = &gather},
+                                  record);
+  complete(run, cpu->measured(), program);
+  const bool cut = std::ssize(record.steps()) < options.steps;
+  run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
+  MFSDP_TRY(record.finish(run));
+  if (!trained) return tl::unexpected<Error>(trained.error());
+  if (common.trace) MFSDP_TRY(write_chrome_trace(run, *common.trace));
+
+  if (common.output == OutputFormat::text)
+    session.out << "\n"
+                << summary(run, std::chrono::steady_clock::now() - begin) << "\n"
+                << memory_table(planned.predicted, run, program, cpu->measured())
+                << "process: " << format_bytes(resident_high_water())
+                << " resident at most, all ranks\n\n"
+                << record.store_note() << "\n";
+  else
+    session.out << render_runs({&run, 1}, common.output, style_of(describe_stdout()),
+                               record.store_note());
+  if (!cut) return ExitCode::good;
+  session.err << fmt::format("{}: interrupted after step {} of {}\n", session.tool,
+                             record.steps().size(), options.steps);
+  return ExitCode::interrupted;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,17 @@
+// What mfsdp-exec does: it plans, predicts, trains, and compares.
+#pragma once
+
+#include "core/base/error.hpp"
+#include "core/cli/exec_options.hpp"
+#include "core/cli/exit_code.hpp"
+#include "reports/tool/session.hpp"
+
+namespace mfsdp {
+
+/// Prints the plan's prediction for --gpu; runs and stores nothing.
+[[nodiscard]] Result<ExitCode> dry_run(const ExecOptions& options, const Session& session);
+
+/// Trains. Every step is stored as it ends; `interrupted` where the session says so.
+[[nodiscard]] Result<ExitCode> train_run(const ExecOptions& options, const Session& session);
+
+}  // namespace mfsdp

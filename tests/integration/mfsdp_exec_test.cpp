@@ -1,0 +1,127 @@
+// mfsdp-exec as users run it: what it leaves in the store, and how it ends.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "reports/store/store.hpp"
+#include "tests/support/run_tool.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kSmall =
+    "--model llama_nano --data synthetic --world-size 2 --seq-len 16";
+
+RunResult stored(const std::filesystem::path& path) {
+  auto store = Store::open(path);
+  EXPECT_TRUE(store) << store.error().message();
+  auto run = store->load(1);
+  EXPECT_TRUE(run) << run.error().message();
+  return *run;
+}
+
+TEST(MfsdpExec, StoresEveryStepOfARun) {
+  const test::ScratchFolder folder;
+  const auto db = folder / "runs.sqlite";
+  const test::ToolRun ran = test::run_exec(
+      fmt::format("--model llama_nano --world-size 2 --seq-len 16 --data '{}' --lr 3e-3 --steps 30 "
+                  "--eval-every 10 --eval-data synthetic --output json --db {}",
+                  MFSDP_SOURCE_DIR "/scenarios/texts/jargon.txt", db.string()));
+  ASSERT_EQ(ran.status, 0);
+  const json printed = json::parse(ran.out);
+  const RunResult run = stored(db);
+  EXPECT_EQ(run.status, RunStatus::complete);
+  EXPECT_EQ(run.source, "measured");
+  EXPECT_EQ(run.plan_hash, printed["plan_hash"]);
+  ASSERT_EQ(run.steps.size(), 30U);
+  ASSERT_EQ(printed["steps"].size(), 30U);
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    EXPECT_EQ(run.steps[i].step, static_cast<std::int64_t>(i) + 1);
+    EXPECT_EQ(run.steps[i].loss, printed["steps"][i]["loss"].get<double>());
+    EXPECT_EQ(run.steps[i].tokens, 32);  // 2 ranks of 16
+  }
+  EXPECT_LT(*run.steps.back().loss, *run.steps.front().loss);
+  ASSERT_EQ(run.evaluations.size(), 3U);
+  EXPECT_EQ(run.evaluations.back().step, 30);
+  const TimeSummary& time = run.time;
+  EXPECT_EQ(time.step, time.compute + time.exposed_communication + time.idle);
+  EXPECT_GT(time.compute, Nanos(0));
+  EXPECT_FALSE(run.timeline.empty());
+}
+
+TEST(MfsdpExec, MemoryIsWhatMfsdpSimPredicts) {
+  const test::ScratchFolder folder;
+  const json predicted = json::parse(
+      test::run_sim(
+          fmt::format(
+              "--model llama_nano --gpus 4 --seq-len 16 --micro-batch 2 --no-save --output json"))
+          .out);
+  const json measured = json::parse(
+      test::run_exec("--model llama_nano --gpus 4 --seq-len 16 --micro-batch 2 --data synthetic "
+                     "--steps 3 --no-save --output json")
+          .out);
+  EXPECT_EQ(measured["plan_hash"], predicted["plan_hash"]);
+  for (const auto& [category, bytes] : predicted["memory"]["categories"].items())
+    if (category != "runtime") {
+      EXPECT_EQ(measured["memory"]["categories"][category], bytes) << category;
+    }
+  std::int64_t pools = 0;
+  for (const json& pool : predicted["plan"]["pools"])
+    pools += pool["height_bytes"].get<std::int64_t>();
+  EXPECT_EQ(measured["memory"]["allocated_bytes"], pools);
+}
+
+TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
+  const test::ScratchFolder folder;
+  const auto db = folder / "runs.sqlite";
+  const auto out = folder / "out";
+  const test::ToolRun ran = test::run_shell(fmt::format(
+      "exec 2>&1; '{}' {} --steps 1000000 --log-every 1000000 --db {} >{} & pid=$!; "
+      "until grep -q '^step:' {}; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
+      test::kExec.string(), kSmall, db.string(), out.string(), out.string()));
+  EXPECT_THAT(ran.out, HasSubstr("status 130"));
+  const RunResult run = stored(db);
+  EXPECT_EQ(run.status, RunStatus::interrupted);
+  ASSERT_FALSE(run.steps.empty());
+  EXPECT_THAT(ran.out, HasSubstr(fmt::format("mfsdp-exec: interrupted after step {} of 1000000\n",
+                                             run.steps.size())));
+}
+
+TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
+  const test::ScratchFolder folder;
+  const auto db = folder / "runs.sqlite";
+  const test::ToolRun ran = test::run_exec(fmt::format(
+      "{} --steps 9 --fault fail:1:layers.1.qkv:6 --db {} 2>&1 >/dev/null", kSmall, db.string()));
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_EQ(ran.out,
+            "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as it was told to\n");
+  const RunResult run = stored(db);
+  EXPECT_EQ(run.status, RunStatus::failed);
+  EXPECT_EQ(run.steps.size(), 5U);
+}
+
+TEST(MfsdpExec, JsonLinesAreStepsAndThenTheRun) {
+  const test::ToolRun ran =
+      test::run_exec(fmt::format("{} --steps 4 --log-every 2 --output jsonl --no-save", kSmall));
+  ASSERT_EQ(ran.status, 0);
+  std::istringstream lines(ran.out);
+  std::vector<json> objects;
+  for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
+  ASSERT_EQ(objects.size(), 4U);
+  for (const std::size_t i : {0U, 1U, 2U}) EXPECT_EQ(objects[i]["event"], "step");
+  EXPECT_EQ(objects[1]["step"], 2);
+  EXPECT_EQ(objects[3]["schema"], "mfsdp.result/1");
+  EXPECT_EQ(objects[3]["steps"].size(), 4U);
+}
+
+}  // namespace
+}  // namespace mfsdp
