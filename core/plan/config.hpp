@@ -60,9 +60,9 @@ struct PlanConfig {
   std::int64_t grad_slots = 2;       ///< live full gradients
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;
   Optimizer optimizer = Optimizer::adamw;
-  Rational clip{1, 1};         ///< gradient norm limit; 0 switches clipping off
-  bool deterministic = false;  ///< deterministic kernels
-  bool exact_sums = false;     ///< gradient sums without an order (exact_sums.hpp; test option)
+  Rational clip{1, 1};               ///< gradient norm limit; 0 switches clipping off
+  bool deterministic = false;        ///< deterministic kernels
+  bool exact_sums = false;           ///< gradient sums without an order: exact_sums.hpp
   std::vector<std::string> frozen;   ///< parameters whose name contains one of these
   std::int64_t logits_chunk = 1024;  ///< tokens whose logits exist at one time
 

@@ -13,9 +13,9 @@
 
 #include "core/model/hf_config.hpp"
 #include "core/runtime/interpreter.hpp"
-#include "core/runtime/rope_table.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
+#include "core/runtime/rope_table.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 #include "verify/cpu/machine/machine.hpp"
 
