@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/model/model_shape.hpp"
+#include "core/plan/exact_sums.hpp"
 
 namespace mfsdp {
 namespace {
@@ -200,6 +201,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_recompute(config));
   MFSDP_TRY(check_dtypes(config));
   MFSDP_TRY(check_strategy(config));
+  MFSDP_TRY(check_exact_sums(config));
   if (config.clip.den <= 0 || config.clip.num < 0)
     return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
                                       "got {}/{}",

@@ -62,7 +62,7 @@ struct PlanConfig {
   Optimizer optimizer = Optimizer::adamw;
   Rational clip{1, 1};               ///< gradient norm limit; 0 switches clipping off
   bool deterministic = false;        ///< deterministic kernels
-  bool exact_sums = false;           ///< order-independent gradient sums (test option)
+  bool exact_sums = false;           ///< gradient sums without an order: exact_sums.hpp
   std::vector<std::string> frozen;   ///< parameters whose name contains one of these
   std::int64_t logits_chunk = 1024;  ///< tokens whose logits exist at one time
 

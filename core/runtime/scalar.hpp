@@ -36,6 +36,8 @@ inline constexpr DType dtype_of<double> = DType::fp64;
 template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::int32;
 template <>
+inline constexpr DType dtype_of<std::int64_t> = DType::int64;
+template <>
 inline constexpr DType dtype_of<std::uint8_t> = DType::uint8;
 
 [[nodiscard]] inline float widen(float value) { return value; }

@@ -7,6 +7,7 @@
 #include "core/memory/assign.hpp"
 #include "core/model/model.hpp"
 #include "core/schedule/bindings.hpp"
+#include "core/schedule/exact_sums.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/schedule/optimizer.hpp"
 
@@ -61,6 +62,7 @@ Result<Program> build_program(const PlanConfig& config, const Meta& meta, Alloca
     const State state(emitter, make_model(config.model, config.param_dtype));
     build_train(emitter, state, config.microbatches);
     build_eval(emitter, state);
+    schedule::mark_exact_sums(program);
     for (Plan& plan : program.plans) resolve_bindings(plan);
     MFSDP_TRY(assign_memory(program, cache));
     return program;

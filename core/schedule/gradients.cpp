@@ -202,11 +202,12 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
     slice.rank_strides.push_back(
         {.axis = Axis::dp_shard, .bytes = shard * size_of(config_.grad_dtype)});
   }
-  const Region partial{.buffer = state_.norm_partials,
-                       .offset = static_cast<std::int64_t>(group.norm_index) * 4,
-                       .dtype = DType::fp32,
-                       .shape = {1},
-                       .rank_strides = {}};
+  const Region partial{
+      .buffer = state_.norm_partials,
+      .offset = static_cast<std::int64_t>(group.norm_index) * size_of(state_.norm_dtype),
+      .dtype = state_.norm_dtype,
+      .shape = {1},
+      .rank_strides = {}};
   e_.emit(stream, Phase::reduce, unit.id, unit.name + ".norm_partial",
           Kernel{.kind = KernelKind::norm_partial,
                  .operands = {operand("input", Access::read, slice),

@@ -18,18 +18,18 @@ Region report_norm(const State& state) {
 }
 
 /// Gathers a small vector of every rank; a single rank's is read where it is.
-Region gather_small(Emitter& e, const std::string& name, Phase phase, BufferId from, BufferId to,
-                    std::int64_t elements, DType dtype) {
+Region gather_small(Emitter& e, const std::string& name, Phase phase, const Region& own,
+                    BufferId to) {
   const std::int64_t world = e.config().mesh.world_size();
-  const Region own = vector_of(from, elements, dtype);
   if (world == 1) return own;
-  const Region output = vector_of(to, elements * world, dtype);
+  const std::int64_t elements = own.shape[0];
+  const Region output = vector_of(to, elements * world, own.dtype);
   e.emit(StreamRole::outer, phase, std::nullopt, name,
          Collective{.kind = CollectiveKind::all_gather,
                     .communicator = e.communicator("world"),
                     .reduction = Reduction::none,
                     .count = elements,
-                    .dtype = dtype,
+                    .dtype = own.dtype,
                     .input = operand("input", Access::read, own),
                     .output = operand("output", Access::write, output)});
   return output;
@@ -77,8 +77,9 @@ class OptimizerSegment {
       e_.record(StreamRole::reduce_scatter, Phase::optimizer, "norm_partials");
       e_.wait(StreamRole::outer, Phase::optimizer, "norm_partials");
     }
-    Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer, state_.norm_partials,
-                                state_.gathered_norms, groups, DType::fp32);
+    Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer,
+                                vector_of(state_.norm_partials, groups, state_.norm_dtype),
+                                state_.gathered_norms);
     // Without HFSDP every outer replica has the same slices: the norm is that of the first one,
     // whose ranks come first in the world's order.
     if (state_.layout.outer && !state_.layout.outer_shard)
@@ -170,8 +171,9 @@ class OptimizerSegment {
 void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
-  const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output, state.loss_sums,
-                                   state.gathered_sums, 2, e.config().statistic_dtype());
+  const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
+                                   vector_of(state.loss_sums, 2, e.config().statistic_dtype()),
+                                   state.gathered_sums);
   // The report of the last step must have left before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
   e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish",

@@ -85,8 +85,9 @@ void State::make_globals(Emitter& emitter) {
   pinned_step_block = make("pinned_step_block", DType::uint8, 64, PoolRole::pinned);
   loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
   gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, world));
-  norm_partials = make("norm_partials", DType::fp32, trainable);
-  gathered_norms = make("gathered_norms", DType::fp32, checked_mul(trainable, world));
+  norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
+  norm_partials = make("norm_partials", norm_dtype, trainable);
+  gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned);
 }

@@ -57,8 +57,9 @@ class State {
   BufferId pinned_step_block;
   BufferId loss_sums;       ///< statistic dtype [2]
   BufferId gathered_sums;   ///< statistic dtype [world, 2]
-  BufferId norm_partials;   ///< fp32 [trainable groups]
-  BufferId gathered_norms;  ///< fp32 [world, trainable groups]
+  DType norm_dtype;         ///< of sums of squares: fp32, or int64 with exact sums
+  BufferId norm_partials;   ///< norm_dtype [trainable groups]
+  BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
 

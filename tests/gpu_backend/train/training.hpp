@@ -1,9 +1,13 @@
 // Runs a training on the CPU's machine and keeps all that it tells.
 #pragma once
 
+#include <bit>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,8 +57,12 @@ inline PlanConfig nano(std::int64_t ranks = 2, Strategy strategy = Strategy::opt
   return config;
 }
 
-/// All elements of each parameter, as the ranks together hold them.
+/// All elements of each parameter, as the ranks together hold them; NaN where none does.
 using Weights = std::map<std::string, std::vector<float>>;
+
+inline bool same_bits(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
 
 /// Everything that a run told, and what it left.
 struct Told {
@@ -64,7 +72,10 @@ struct Told {
   std::map<std::int64_t, std::vector<ParameterNorm>> norms;
   std::vector<std::int64_t> steps_done;  ///< by rank
   Weights weights;                       ///< that the optimizer updates
-  Weights gradients;                     ///< of the last step, summed over tokens
+  Weights computed;                      ///< that forward and backward read
+  Weights gradients;           ///< of the last step, summed over tokens; without frozen parameters
+  std::set<std::string> torn;  ///< parameters of which ranks hold different bits
+  bool allocated_as_planned = true;  ///< byte for byte, pool by pool, on every rank
 
   [[nodiscard]] std::vector<double> losses() const {
     std::vector<double> all;
@@ -94,15 +105,22 @@ class Listener final : public TrainSink {
   Told& told_;
 };
 
-/// Puts what a rank holds of a parameter into the whole.
-inline void put(Weights& whole, const ParameterPlaces& places, const HeldElements& held) {
+/// Puts what a rank holds of a parameter into the whole; false if another rank holds other bits.
+inline bool put(Weights& whole, const ParameterPlaces& places, const HeldElements& held) {
+  constexpr float nobodys = std::numeric_limits<float>::quiet_NaN();
   std::vector<float>& values = whole[places.parameter->name];
-  values.resize(static_cast<std::size_t>(places.parameter->elements()));
+  values.resize(static_cast<std::size_t>(places.parameter->elements()), nobodys);
+  bool agrees = true;
   with_floating(held.dtype, [&]<class T>(T) {
-    for (std::int64_t i = held.elements.begin; i < held.elements.end; ++i)
-      values[static_cast<std::size_t>(i)] =
-          widen(reinterpret_cast<const T*>(held.data)[i - held.elements.begin]);
+    for (std::int64_t i = held.elements.begin; i < held.elements.end; ++i) {
+      float& value = values[static_cast<std::size_t>(i)];
+      const auto own = static_cast<float>(
+          widen(reinterpret_cast<const T*>(held.data)[i - held.elements.begin]));
+      agrees = agrees && (same_bits(value, nobodys) || same_bits(value, own));
+      value = own;
+    }
   });
+  return agrees;
 }
 
 /// What a test changes of a run.
@@ -144,11 +162,18 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
     const std::scoped_lock lock(putting);
     told.steps_done[static_cast<std::size_t>(rank)] = trainer->steps_done();
     for (const ParameterPlaces& places : trainer->parameters()) {
-      put(told.weights, places, places.own);
-      put(told.gradients, places, places.gradient);
+      bool agrees = put(told.weights, places, places.own);
+      agrees = put(told.computed, places, places.weight) && agrees;
+      if (places.group->requires_grad)
+        agrees = put(told.gradients, places, places.gradient) && agrees;
+      if (!agrees) told.torn.insert(places.parameter->name);
     }
     return {};
   });
+  std::vector<Bytes> heights;
+  for (const Pool& pool : program.pools) heights.push_back(pool.height);
+  for (std::int64_t rank = 0; rank < config.mesh.world_size(); ++rank)
+    told.allocated_as_planned = told.allocated_as_planned && machine.allocated(rank) == heights;
   return told;
 }
 

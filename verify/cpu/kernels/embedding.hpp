@@ -25,15 +25,14 @@ struct TokenPlace {
   friend auto operator<=>(const TokenPlace&, const TokenPlace&) = default;
 };
 
-/// Each row of the gradient is the sum over its token's places, in their order, rounded once. Rows
-/// of tokens that do not occur become 0, or stay where `adds`. `order`: one entry a token, scratch.
-template <class T, class G>
-void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols, std::int64_t vocab,
-                        const T* d_output, std::span<TokenPlace> order, bool adds, G* gradient) {
+/// Calls use(token, sum) for every token that occurs, with the sum of its rows in their order.
+/// `order`: one entry a token, scratch.
+template <class T, class Use>
+void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols, const T* d_output,
+                        std::span<TokenPlace> order, const Use& use) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     order[i] = {.token = tokens[i], .place = static_cast<std::int32_t>(i)};
   std::ranges::sort(order);
-  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
   for (std::size_t first = 0; first < order.size();) {
     const std::int32_t token = order[first].token;
@@ -42,10 +41,22 @@ void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols,
       const T* row = d_output + order[first].place * cols;
       for (std::int64_t j = 0; j < cols; ++j) sum[static_cast<std::size_t>(j)] += widen(row[j]);
     }
-    G* out = gradient + token * cols;
-    for (std::int64_t j = 0; j < cols; ++j)
-      out[j] = narrow<G>(widen(out[j]) + sum[static_cast<std::size_t>(j)]);
+    use(token, std::span<const Real<T>>(sum));
   }
+}
+
+/// Each row of the gradient is the sum over its token's places, rounded once. Rows of tokens that
+/// do not occur become 0, or stay where `adds`. `order` as above.
+template <class T, class G>
+void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols, std::int64_t vocab,
+                        const T* d_output, std::span<TokenPlace> order, bool adds, G* gradient) {
+  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
+  for_each_token_sum(tokens, cols, d_output, order,
+                     [&](std::int32_t token, std::span<const Real<T>> sum) {
+                       G* out = gradient + token * cols;
+                       for (std::size_t j = 0; j < sum.size(); ++j)
+                         out[j] = narrow<G>(widen(out[j]) + sum[j]);
+                     });
 }
 
 }  // namespace mfsdp::kernels

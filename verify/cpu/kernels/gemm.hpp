@@ -31,6 +31,8 @@ struct Gemm {
   C* c = nullptr;  ///< contiguous
   bool adds = false;
   std::span<Real<T>> workspace = {};  ///< at least gemm_workspace() elements
+  /// Rows that are one product of the library, whose bits may depend on how many there are; 0: all.
+  std::int64_t piece_rows = 0;
 };
 
 /// Sides of a tile: all of it, with its operands, fits the plan's 32 MiB.
@@ -42,15 +44,44 @@ inline constexpr std::int64_t kTileInner = 4096;
 template <class T, class C>
 inline constexpr bool gemm_in_place = std::is_same_v<T, Real<T>> && std::is_same_v<C, Real<T>>;
 
-/// Elements of Real<T> that a product of these sizes widens into.
-template <class T, class C>
-[[nodiscard]] std::int64_t gemm_workspace(std::int64_t rows, std::int64_t cols,
-                                          std::int64_t inner) {
-  if (gemm_in_place<T, C>) return 0;
+/// Elements of the largest tiles of a product of these sizes.
+[[nodiscard]] inline std::int64_t tile_workspace(std::int64_t rows, std::int64_t cols,
+                                                 std::int64_t inner) {
   const std::int64_t r = std::min(rows, kTileRows);
   const std::int64_t c = std::min(cols, kTileCols);
   const std::int64_t i = std::min(inner, kTileInner);
   return r * i + i * c + r * c;
+}
+
+/// Where these tiles lie.
+template <class T>
+struct Tiles {
+  Tiles(Real<T>* workspace, std::int64_t rows, std::int64_t cols, std::int64_t inner)
+      : a(workspace),
+        b(a + std::min(rows, kTileRows) * std::min(inner, kTileInner)),
+        c(b + std::min(inner, kTileInner) * std::min(cols, kTileCols)) {}
+
+  Real<T>* a;
+  Real<T>* b;
+  Real<T>* c;
+};
+
+/// Elements of Real<T> that a product of these sizes widens into.
+template <class T, class C>
+[[nodiscard]] std::int64_t gemm_workspace(std::int64_t rows, std::int64_t cols,
+                                          std::int64_t inner) {
+  return gemm_in_place<T, C> ? 0 : tile_workspace(rows, cols, inner);
+}
+
+/// As multiply(), rows of one piece after another; `a` is not transposed where these are not all.
+template <class R>
+void multiply_pieces(Matrix<const R> a, const Matrix<const R>& b, Matrix<R> c, std::int64_t rows,
+                     std::int64_t cols, std::int64_t inner, bool adds, std::int64_t piece) {
+  for (std::int64_t row = 0; row < rows; row += piece) {
+    multiply(a, b, c, std::min(piece, rows), cols, inner, adds);
+    a.data += piece * a.row;
+    c.data += piece * c.row;
+  }
 }
 
 /// Widens the part of op(matrix) that begins at (row, col) and has these sides, kept in the order
@@ -71,17 +102,19 @@ Matrix<const Real<T>> widen_tile(const Matrix<const T>& matrix, std::int64_t row
 
 template <class T, class C>
 MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
-  Real<T>* const a = g.workspace.data();
-  Real<T>* const b = a + std::min(g.rows, kTileRows) * std::min(g.inner, kTileInner);
-  Real<T>* const c = b + std::min(g.inner, kTileInner) * std::min(g.cols, kTileCols);
-  for (std::int64_t row = 0; row < g.rows; row += kTileRows)
+  const auto [a, b, c] = Tiles<T>(g.workspace.data(), g.rows, g.cols, g.inner);
+  const std::int64_t piece = g.piece_rows == 0 ? std::max<std::int64_t>(g.rows, 1) : g.piece_rows;
+  for (std::int64_t row = 0, rows = 0; row < g.rows; row += rows) {
+    // A tile holds whole pieces, or part of one.
+    rows = piece <= kTileRows ? kTileRows / piece * piece : piece - row % piece;
+    rows = std::min({rows, kTileRows, g.rows - row});
     for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
-      const std::int64_t rows = std::min(kTileRows, g.rows - row);
       const std::int64_t cols = std::min(kTileCols, g.cols - col);
       for (std::int64_t k = 0; k < g.inner; k += kTileInner) {
         const std::int64_t inner = std::min(kTileInner, g.inner - k);
-        multiply(widen_tile(g.a, row, k, rows, inner, a), widen_tile(g.b, k, col, inner, cols, b),
-                 {.data = c, .row = cols}, rows, cols, inner, k > 0);
+        multiply_pieces<Real<T>>(widen_tile(g.a, row, k, rows, inner, a),
+                                 widen_tile(g.b, k, col, inner, cols, b), {.data = c, .row = cols},
+                                 rows, cols, inner, k > 0, piece);
       }
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
@@ -92,12 +125,15 @@ MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
           out = narrow<C>(sum);
         }
     }
+  }
 }
 
 template <class T, class C>
 void gemm(const Gemm<T, C>& g) {
   if constexpr (gemm_in_place<T, C>) {
-    multiply(g.a, g.b, {.data = g.c, .row = g.cols}, g.rows, g.cols, g.inner, g.adds);
+    multiply_pieces<Real<T>>(g.a, g.b, {.data = g.c, .row = g.cols}, g.rows, g.cols, g.inner,
+                             g.adds,
+                             g.piece_rows == 0 ? std::max<std::int64_t>(g.rows, 1) : g.piece_rows);
     if (g.bias == nullptr) return;
     for (std::int64_t i = 0; i < g.rows; ++i)
       for (std::int64_t j = 0; j < g.cols; ++j) g.c[i * g.cols + j] += g.bias[j];

@@ -3,6 +3,7 @@
 #include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 #include "verify/cpu/kernels/operand_reader.hpp"
+#include "verify/cpu/kernels/pieces.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -50,21 +51,31 @@ Result<void> backward(const KernelCall& call) {
       .normed = makes_normed ? in.take<T>("d_normed", {rows, cols}) : nullptr,
       .partials = in.take<Real<T>>("partials", {partial_rows, cols})};
   if (partial_rows < 1) in.complain("partials", "expected at least one row");
+  const std::int64_t piece = take_piece_rows(in, "input", *call.kernel, rows);
   MFSDP_TRY(in.result());
+  if (auto sums = grid_sums<Real<T>>(*call.kernel)) {
+    exact_rms_norm_backward(k, piece, *sums);
+    return exact_result(*sums, *call.kernel, "partials");
+  }
   rms_norm_backward(k);
   return {};
 }
 
-/// Column sums of `role` with `sums` to hold a row.
+/// Column sums of `role` with `row` to hold one.
 template <class T, class G>
-Result<void> sum_columns(OperandReader& in, std::string_view role, std::int64_t rows,
-                         std::int64_t cols, Real<T>* sums) {
+Result<void> sum_columns(OperandReader& in, const Kernel& kernel, std::string_view role,
+                         std::int64_t rows, std::int64_t cols, Real<T>* row) {
   const auto* values = in.take<const T>(role, {rows, cols});
   auto* out = in.take<G>("weight_grad", {cols});
   const bool adds = in.attribute("beta") != 0;
+  const std::int64_t piece = take_piece_rows(in, role, kernel, rows);
   if (rows < 1) in.complain(role, "expected at least one row");
   MFSDP_TRY(in.result());
-  column_sums(rows, cols, values, sums, adds, out);
+  if (auto sums = grid_sums<Real<T>>(kernel)) {
+    exact_column_sums(rows, cols, values, piece, row, adds, *sums, out);
+    return exact_result(*sums, kernel, "weight_grad");
+  }
+  column_sums(rows, cols, values, row, adds, out);
   return {};
 }
 
@@ -85,7 +96,7 @@ Result<void> run_norm_weight_grad(const KernelCall& call) {
     const std::int64_t rows = in.attribute("rows");
     const std::int64_t cols = in.attribute("cols");
     std::vector<Real<G>> sums(static_cast<std::size_t>(cols));
-    return sum_columns<Real<G>, G>(in, "partials", rows, cols, sums.data());
+    return sum_columns<Real<G>, G>(in, *call.kernel, "partials", rows, cols, sums.data());
   });
 }
 
@@ -98,7 +109,7 @@ Result<void> run_bias_grad(const KernelCall& call) {
       const std::int64_t partial_rows = in.dim("partials", 0);
       auto* partials = in.take<Real<T>>("partials", {partial_rows, cols});
       if (partial_rows < 1) in.complain("partials", "expected at least one row");
-      return sum_columns<T, G>(in, "d_output", rows, cols, partials);
+      return sum_columns<T, G>(in, *call.kernel, "d_output", rows, cols, partials);
     });
   });
 }

@@ -1,5 +1,6 @@
 #include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/operand_reader.hpp"
+#include "verify/cpu/kernels/pieces.hpp"
 #include "verify/cpu/kernels/rope.hpp"
 
 namespace mfsdp::kernels {
@@ -61,7 +62,12 @@ Result<void> qk_norm_backward(const KernelCall& call, const ModelShape& model) {
       .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
       .partials = in.take<Real<T>>("partials", {2 * partial_rows, s.head_dim})};
   if (partial_rows < 1) in.complain("partials", "expected at least two rows");
+  const std::int64_t piece = take_piece_rows(in, "query_key", *call.kernel, s.tokens);
   MFSDP_TRY(in.result());
+  if (auto sums = grid_sums<Real<T>>(*call.kernel)) {
+    exact_qk_norm_rope_backward(k, piece, *sums);
+    return exact_result(*sums, *call.kernel, "partials");
+  }
   qk_norm_rope_backward(k);
   return {};
 }

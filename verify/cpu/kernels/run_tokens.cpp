@@ -6,6 +6,7 @@
 #include "verify/cpu/kernels/cross_entropy.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/operand_reader.hpp"
+#include "verify/cpu/kernels/pieces.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -38,9 +39,14 @@ Result<void> backward(const KernelCall& call) {
   if (scratch < rows * static_cast<std::int64_t>(sizeof(TokenPlace)))
     in.complain("token_order", fmt::format("expected at least {} bytes a token, got {} in all",
                                            sizeof(TokenPlace), scratch));
+  const std::int64_t piece = take_piece_rows(in, "tokens", *call.kernel, rows);
   MFSDP_TRY(in.result());
-  embedding_backward(tokens, cols, vocab, d_output,
-                     {reinterpret_cast<TokenPlace*>(order), tokens.size()}, adds, gradient);
+  const std::span<TokenPlace> places{reinterpret_cast<TokenPlace*>(order), tokens.size()};
+  if (auto sums = grid_sums<Real<T>>(*call.kernel)) {
+    exact_embedding_backward(tokens, cols, vocab, d_output, places, piece, adds, *sums, gradient);
+    return exact_result(*sums, *call.kernel, "weight_grad");
+  }
+  embedding_backward(tokens, cols, vocab, d_output, places, adds, gradient);
   return {};
 }
 

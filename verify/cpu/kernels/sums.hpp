@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 #include <span>
 
+#include "core/base/quantity.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/runtime/step_report.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
@@ -29,6 +32,26 @@ template <class T>
   });
 }
 
+/// The same of gradients that --exact-sums has rounded to steps of 2^exponent, in squares of steps.
+/// `outlier`: becomes the first value that is no such gradient, and nothing is summed then. Throws
+/// OverflowError where the sum leaves 63 bits.
+[[nodiscard]] inline std::int64_t exact_sum_of_squares(std::span<const float> values,
+                                                       std::int64_t exponent,
+                                                       std::optional<float>& outlier) {
+  const float per_unit = std::ldexp(1.0F, -static_cast<int>(exponent));
+  std::int64_t sum = 0;
+  for (const float value : values) {
+    const float steps = value * per_unit;
+    if (!(std::fabs(steps) <= 0x1p24F) || steps != std::trunc(steps)) {
+      outlier = value;
+      return 0;
+    }
+    const auto whole = static_cast<std::int64_t>(steps);
+    sum = checked_add(sum, whole * whole);
+  }
+  return sum;
+}
+
 /// `sums`: loss and tokens of each rank, in rank order.
 template <class T>
 [[nodiscard]] LossReport finish_loss(std::span<const T> sums) {
@@ -44,17 +67,26 @@ template <class T>
           .inverse_tokens = static_cast<float>(1 / tokens)};
 }
 
-/// `partials`: sums of squares of the gradients of summed losses. `limit` 0: no clipping. The
-/// factor's 1e-6 is PyTorch's (clip_grad_norm_).
-[[nodiscard]] inline NormReport finish_norm(std::span<const float> partials, double inverse_tokens,
-                                            double limit) {
-  double sum = 0;
-  for (const float partial : partials) sum += partial;
-  const double norm = std::sqrt(sum) * inverse_tokens;
+/// `squares`: of the gradients of summed losses, added up. `limit` 0: no clipping. The factor's
+/// 1e-6 is PyTorch's (clip_grad_norm_).
+[[nodiscard]] inline NormReport finish_norm(double squares, double inverse_tokens, double limit) {
+  const double norm = std::sqrt(squares) * inverse_tokens;
   const double factor = limit == 0 ? 1 : std::min(1.0, limit / (norm + 1e-6));
   return {.norm = static_cast<float>(norm),
           .clip_factor = static_cast<float>(factor),
           .non_finite = std::isfinite(norm) ? 0.0F : 1.0F};
+}
+[[nodiscard]] inline NormReport finish_norm(std::span<const float> partials, double inverse_tokens,
+                                            double limit) {
+  return finish_norm(std::accumulate(partials.begin(), partials.end(), 0.0), inverse_tokens, limit);
+}
+[[nodiscard]] inline NormReport finish_norm(std::span<const std::int64_t> partials,
+                                            std::int64_t exponent, double inverse_tokens,
+                                            double limit) {
+  const std::int64_t sum =
+      std::accumulate(partials.begin(), partials.end(), std::int64_t{0}, checked_add);
+  return finish_norm(std::ldexp(static_cast<double>(sum), static_cast<int>(2 * exponent)),
+                     inverse_tokens, limit);
 }
 
 }  // namespace mfsdp::kernels

@@ -1,0 +1,55 @@
+#include "core/plan/exact_sums.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kFloatBits = 24;  ///< of an fp32 significand
+/// Up to here (x + 3 * 2^22) - 3 * 2^22 in fp32 rounds x to nearest even.
+constexpr std::int64_t kMostSteps = std::int64_t{1} << (kFloatBits - 2);
+/// With one rank, gradients of the mean loss may be kMostSteps * 2^exponent / T >= 2^(kMeanBits -
+/// 2).
+constexpr std::int64_t kMeanBits = 3;
+/// Leaves each rank 2^8 steps: with fewer, rounding would be most of a gradient.
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 16;
+
+std::int64_t limit_among(std::int64_t ranks) {
+  return std::min((std::int64_t{1} << kFloatBits) / ranks, kMostSteps);
+}
+
+std::int64_t ceil_log2(std::int64_t value) {
+  return std::bit_width(static_cast<std::uint64_t>(value - 1));
+}
+
+}  // namespace
+
+ExactSums exact_sums(const PlanConfig& config) {
+  const std::int64_t tokens = checked_mul(config.tokens_per_step(), config.mesh.world_size());
+  return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits,
+          .rank_limit = limit_among(config.mesh.world_size()),
+          .outer_limit = limit_among(config.mesh.dp_outer),
+          .piece_rows = config.seq_len};
+}
+
+Result<void> check_exact_sums(const PlanConfig& config) {
+  if (!config.exact_sums) return {};
+  for (const auto& [flag, dtype] :
+       {std::pair{"--grad-dtype", config.grad_dtype}, {"--reduce-dtype", config.reduce_dtype}})
+    if (dtype != DType::fp32)
+      return fail(flag, fmt::format("expected fp32 with --exact-sums, got {}", to_string(dtype)));
+  const auto [shorter, longer] = std::minmax(config.seq_len, config.logits_chunk);
+  if (longer % shorter != 0)
+    return fail("--logits-chunk",
+                fmt::format("expected a multiple or a divisor of the {} tokens of a sequence with "
+                            "--exact-sums, got {}",
+                            config.seq_len, config.logits_chunk));
+  if (const std::int64_t ranks = config.mesh.world_size(); ranks > kMostRanks)
+    return fail("--exact-sums", fmt::format("expected at most {} GPUs, got {}", kMostRanks, ranks));
+  return {};
+}
+
+}  // namespace mfsdp

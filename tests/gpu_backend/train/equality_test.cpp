@@ -1,0 +1,360 @@
+// Every way to train a model comes to the same weights: bit for bit with --exact-sums, and without
+// within the classes of combinations that add in one order; between these, gradients differ by no
+// more than their additions can.
+//
+// By default every seventh combination is run for 4 steps; MFSDP_EQUALITY=full runs all 340 for 20,
+// which takes minutes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/gpu_backend/train/equality_cases.hpp"
+#include "tests/gpu_backend/train/training.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::describe;
+using test::kGlobalBatch;
+using test::Told;
+using test::Weights;
+
+std::int64_t steps() { return test::runs_all() ? 20 : 4; }
+
+/// Tokens as of text, some much more frequent than others; every seventh label is left out.
+class Skewed final : public Dataset {
+ public:
+  explicit Skewed(std::int64_t vocab) : vocab_(vocab) {}
+
+  [[nodiscard]] std::string describe() const override { return "skewed"; }
+  [[nodiscard]] std::int64_t samples() const override { return kGlobalBatch * steps(); }
+  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
+  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
+                                  std::span<std::int32_t> labels) const override {
+    std::mt19937 random(static_cast<std::uint32_t>(index));
+    for (std::size_t t = 0; t <= tokens.size(); ++t) {
+      const double uniform = static_cast<double>(random()) * 0x1p-32;
+      const auto token = static_cast<std::int32_t>(uniform * uniform * static_cast<double>(vocab_));
+      if (t < tokens.size()) tokens[t] = token;
+      if (t > 0) labels[t - 1] = random() % 7 == 0 ? kIgnoreIndex : token;
+    }
+    return {};
+  }
+
+ private:
+  std::int64_t vocab_;
+};
+
+/// Of another dataset's order, the samples from number `first` on.
+class Later final : public Dataset {
+ public:
+  Later(const Dataset& all, std::uint64_t seed, std::int64_t first, std::int64_t count)
+      : all_(all) {
+    for (std::int64_t i = 0; i < count; ++i)
+      instead_[shuffled_sample(seed, i, samples())] = shuffled_sample(seed, first + i, samples());
+  }
+
+  [[nodiscard]] std::string describe() const override { return "later " + all_.describe(); }
+  [[nodiscard]] std::int64_t samples() const override { return all_.samples(); }
+  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
+  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
+                                  std::span<std::int32_t> labels) const override {
+    return all_.read(instead_.at(index), tokens, labels);
+  }
+
+ private:
+  const Dataset& all_;
+  std::map<std::int64_t, std::int64_t> instead_;
+};
+
+/// Calls work(i) for i in [0, count) on two threads: ranks and streams are threads themselves, but
+/// small meshes leave a core idle.
+void for_each_on_two_threads(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  const auto serve = [&] {
+    for (std::size_t i = next++; i < count; i = next++) work(i);
+  };
+  const std::jthread other(serve);
+  serve();
+}
+
+// ---- what combinations come to -----------------------------------------------------------------
+
+std::uint64_t hash_of(const Weights& weights, std::uint64_t hash = 0xcbf29ce484222325U) {
+  for (const auto& [name, values] : weights)
+    for (const float value : values) {
+      hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3U;  // FNV-1a, by words
+      hash ^= hash >> 32U;
+    }
+  return hash;
+}
+
+/// "norm.weight[3]: 0.5 and 0.25", or nothing.
+std::string first_difference(const Weights& a, const Weights& b) {
+  for (const auto& [name, values] : a)
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (!test::same_bits(values[i], b.at(name)[i]))
+        return fmt::format("{}[{}]: {} and {}", name, i, values[i], b.at(name)[i]);
+  return "no";
+}
+
+bool has_nan(const Weights& weights) {
+  return std::ranges::any_of(weights, [](const auto& parameter) {
+    return std::ranges::any_of(parameter.second, [](float value) { return std::isnan(value); });
+  });
+}
+
+/// Why a run is no good in itself, or nothing.
+std::string fault_of(const Told& told) {
+  if (!told.end) return told.end.error().message();
+  if (!told.torn.empty()) return "ranks hold different bits of " + *told.torn.begin();
+  if (!told.allocated_as_planned) return "allocated other bytes than the plan's pools";
+  if (has_nan(told.weights) || has_nan(told.computed) || has_nan(told.gradients))
+    return "some element is with no rank, or not a number";
+  return "";
+}
+
+/// Combinations that should come to the same; the first one stands for all.
+struct Row {
+  std::string name;
+  PlanConfig config = {};
+  Told first = {};
+  std::int64_t combinations = 0;
+  std::set<std::uint64_t> weights = {};    ///< distinct hashes, after the last step
+  std::set<std::uint64_t> gradients = {};  ///< of the last step
+  std::set<std::vector<double>> norms = {};
+  double seconds = 0;
+  std::string difference = {};  ///< in a combination whose weights are not the first one's
+  double worst = 0;             ///< see ClassesGiveOneResultEachAndAreClose
+};
+
+Row row_of(const std::string& name, const PlanConfig& config, Told told, double seconds) {
+  Row row{.name = name, .config = config, .combinations = 1, .seconds = seconds};
+  row.weights.insert(hash_of(told.computed, hash_of(told.weights)));
+  row.gradients.insert(hash_of(told.gradients));
+  std::vector<double> norms;
+  for (const StepReport& step : told.steps) norms.push_back(step.grad_norm);
+  row.norms.insert(norms);
+  row.first = std::move(told);
+  return row;
+}
+
+void merge(Row& into, const Row& row) {
+  if (into.combinations == 0) {
+    into.config = row.config;
+    into.first = row.first;
+  }
+  into.combinations += row.combinations;
+  into.weights.insert(row.weights.begin(), row.weights.end());
+  into.gradients.insert(row.gradients.begin(), row.gradients.end());
+  into.norms.insert(row.norms.begin(), row.norms.end());
+  into.seconds += row.seconds;
+  if (into.weights.size() > 1 && into.difference.empty())
+    into.difference =
+        fmt::format("{}\n  and {}\n  weight {}\n  gradient {}", describe(row.config),
+                    describe(into.config), first_difference(row.first.weights, into.first.weights),
+                    first_difference(row.first.gradients, into.first.gradients));
+}
+
+void expect_one(const Row& row) {
+  EXPECT_EQ(row.weights.size(), 1U) << row.name << ": " << row.difference;
+  EXPECT_EQ(row.gradients.size(), 1U) << row.name << ": " << row.difference;
+  EXPECT_EQ(row.norms.size(), 1U) << row.name << ": " << row.difference;
+}
+
+/// Runs the combinations and puts them together by class, in the order of the classes' names.
+std::vector<Row> run_all(const std::vector<PlanConfig>& configs) {
+  const Skewed data(configs.front().model.vocab);
+  std::map<std::string, Row> rows;
+  std::mutex mutex;
+  for_each_on_two_threads(configs.size(), [&](std::size_t i) {
+    const auto begin = std::chrono::steady_clock::now();
+    Told told = test::train(configs[i], steps(), data);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    const std::string fault = fault_of(told);
+    const Row one = row_of(test::class_of(configs[i]), configs[i], std::move(told), taken.count());
+    const std::scoped_lock lock(mutex);
+    EXPECT_EQ(fault, "") << describe(configs[i]);
+    if (!fault.empty()) return;
+    merge(rows.try_emplace(one.name, Row{.name = one.name}).first->second, one);
+  });
+  std::vector<Row> sorted;
+  for (auto& [name, row] : rows) sorted.push_back(std::move(row));
+  return sorted;
+}
+
+void print_header(std::string_view title) {
+  fmt::print("\n{}\n{:<48}{:>13}{:>9}{:>11}{:>7}{:>12}{:>9}\n", title, "class", "combinations",
+             "weights", "gradients", "norms", "difference", "seconds");
+}
+
+void print_row(const Row& row) {
+  fmt::print("{:<48}{:>13}{:>9}{:>11}{:>7}{:>12}{:>9.1f}\n", row.name, row.combinations,
+             row.weights.size(), row.gradients.size(), row.norms.size(),
+             row.worst == 0 ? "none" : fmt::format("{:.3f}", row.worst), row.seconds);
+}
+
+// ---- (a) -------------------------------------------------------------------------------------
+
+TEST(Equality, ExactSumsGiveOneResult) {
+  std::vector<PlanConfig> configs = test::combinations(test::nano().model);
+  for (PlanConfig& config : configs) config.exact_sums = true;
+  Row all{.name = "all of them"};
+  print_header("--exact-sums; distinct weights, gradients and norms");
+  for (const Row& row : run_all(configs)) {
+    print_row(row);
+    expect_one(row);
+    merge(all, row);
+  }
+  print_row(all);
+  expect_one(all);
+  EXPECT_EQ(all.combinations, std::ssize(configs));
+  ASSERT_FALSE(all.first.steps.empty());  // they did train
+  EXPECT_LT(all.first.steps.back().loss, all.first.steps.front().loss);
+}
+
+/// Ranks and microbatches of every kind for 36 sequences.
+std::vector<PlanConfig> spread(const PlanConfig& shape) {
+  std::vector<PlanConfig> all;
+  const auto add = [&](Mesh mesh, std::int64_t microbatches, Strategy strategy,
+                       Strategy outer = Strategy::no_shard) {
+    PlanConfig& config = all.emplace_back(shape);
+    config.mesh = mesh;
+    config.strategy = strategy;
+    config.outer_strategy = outer;
+    config.microbatches = microbatches;
+    config.micro_batch = 36 / (mesh.world_size() * microbatches);
+    config.exact_sums = true;
+  };
+  add({.dp_outer = 1, .dp_shard = 1}, 1, Strategy::no_shard);
+  add({.dp_outer = 1, .dp_shard = 1}, 12, Strategy::no_shard);
+  add({.dp_outer = 1, .dp_shard = 2}, 3, Strategy::optim);
+  add({.dp_outer = 1, .dp_shard = 4}, 9, Strategy::optim_grads);
+  add({.dp_outer = 2, .dp_shard = 3}, 2, Strategy::optim_grads_params);
+  add({.dp_outer = 3, .dp_shard = 2}, 2, Strategy::optim_grads_params, Strategy::optim);
+  return all;
+}
+
+void expect_equal_over_ranks(const PlanConfig& shape) {
+  const Skewed data(shape.model.vocab);
+  Row all{.name = "all"};
+  for (const PlanConfig& config : spread(shape)) {
+    Told told = test::train(config, 3, data);
+    ASSERT_EQ(fault_of(told), "") << describe(config);
+    merge(all, row_of("", config, std::move(told), 0));
+  }
+  expect_one(all);
+}
+
+TEST(Equality, ExactSumsReachEveryKernel) {
+  PlanConfig config;
+  config.model = test::nano().model;
+  config.model.tied_embeddings = false;
+  config.model.qkv_bias = true;
+  config.model.qk_norm = true;
+  config.seq_len = 8;
+  config.logits_chunk = 16;  // two sequences, or one where there are no more
+  expect_equal_over_ranks(config);
+  config.logits_chunk = 4;  // half a sequence
+  config.param_dtype = DType::fp32;
+  config.optimizer = Optimizer::sgd;
+  config.frozen = {"layers.0.mlp", "layers.1.input_layernorm"};
+  config.clip = {0, 1};
+  expect_equal_over_ranks(config);
+}
+
+// ---- (b) -------------------------------------------------------------------------------------
+
+/// By parameter and element, N M 2^-23 sum |g_i|: g_i is what one of N ranks adds in one of M
+/// microbatches of the first step.
+using Bounds = std::map<std::string, std::vector<double>>;
+
+Bounds bounds_of(const PlanConfig& config, const Dataset& data) {
+  PlanConfig alone = config;
+  alone.mesh = {};
+  alone.outer_strategy = Strategy::no_shard;
+  alone.microbatches = 1;
+  const std::int64_t parts = config.mesh.world_size() * config.microbatches;
+  Bounds bounds;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::uint64_t seed = 7;
+    const Later samples(data, seed, part * config.micro_batch, config.micro_batch);
+    const Told told = test::train(alone, 1, samples);
+    EXPECT_EQ(fault_of(told), "");
+    for (const auto& [name, gradients] : told.gradients) {
+      std::vector<double>& to = bounds[name];
+      to.resize(gradients.size());
+      for (std::size_t i = 0; i < gradients.size(); ++i)
+        to[i] += std::fabs(double{gradients[i]}) * static_cast<double>(parts) * 0x1p-23;
+    }
+  }
+  return bounds;
+}
+
+/// The largest |a - b| / bound; infinite where elements differ whose bound is 0.
+double worst_ratio(const Weights& a, const Weights& b, const Bounds& bounds) {
+  double worst = 0;
+  for (const auto& [name, values] : a)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double difference = std::fabs(double{values[i]} - double{b.at(name)[i]});
+      if (difference > 0) worst = std::max(worst, difference / bounds.at(name)[i]);
+    }
+  return worst;
+}
+
+/// How far the norms of two such gradients may be apart, being those of means over `tokens`: as far
+/// as the gradients, and what rounding partials, norm and 1/T to fp32 adds.
+double norm_bound(const Bounds& bounds, double norm, std::int64_t tokens) {
+  double squares = 0;
+  for (const auto& [name, values] : bounds)
+    for (const double value : values) squares += value * value;
+  return std::sqrt(squares) / static_cast<double>(tokens) + norm * 0x1p-21;
+}
+
+/// Compares the first step of a class with that of another; returns the worst part of the bound.
+double compare(const Row& row, const Row& other, const Dataset& data) {
+  const Bounds bounds = bounds_of(row.config, data);
+  const Told one = test::train(row.config, 1, data);
+  const Told two = test::train(other.config, 1, data);
+  const StepReport& step = one.steps.at(0);
+  EXPECT_NEAR(step.grad_norm, two.steps.at(0).grad_norm,
+              norm_bound(bounds, step.grad_norm, step.tokens))
+      << row.name << " and " << other.name;
+  const double worst = worst_ratio(one.gradients, two.gradients, bounds);
+  EXPECT_LE(worst, 1) << row.name << " and " << other.name;
+  return worst;
+}
+
+TEST(Equality, ClassesGiveOneResultEachAndAreClose) {
+  const std::vector<PlanConfig> configs = test::combinations(test::nano().model);
+  const Skewed data(configs.front().model.vocab);
+  std::vector<Row> rows = run_all(configs);
+  print_header(
+      "in floating point; difference: between the step-1 gradients of the class and the first one "
+      "of\nas many ranks and microbatches, as a part of N M 2^-23 sum |g_i|");
+  std::set<std::uint64_t> weights;
+  for (Row& row : rows) {
+    weights.insert(row.weights.begin(), row.weights.end());
+    const auto other = std::ranges::find_if(rows, [&](const Row& candidate) {
+      return candidate.config.mesh.world_size() == row.config.mesh.world_size() &&
+             candidate.config.microbatches == row.config.microbatches;
+    });
+    if (&*other != &row) row.worst = compare(row, *other, data);
+    print_row(row);
+    expect_one(row);
+  }
+  // Classes do differ: without --exact-sums it matters who adds what first.
+  EXPECT_GT(weights.size(), rows.size() / 2);
+}
+
+}  // namespace
+}  // namespace mfsdp

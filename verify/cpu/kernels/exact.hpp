@@ -1,0 +1,163 @@
+// Sums over tokens under --exact-sums (core/plan/exact_sums.hpp): piece by piece, each rounded to
+// the grid before it is added to anything.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "verify/cpu/kernels/embedding.hpp"
+#include "verify/cpu/kernels/gemm.hpp"
+#include "verify/cpu/kernels/norm.hpp"
+#include "verify/cpu/kernels/rope.hpp"
+#include "verify/cpu/kernels/vector_clones.hpp"
+
+namespace mfsdp::kernels {
+
+/// Rounds sums of pieces to steps of 2^exponent and adds them up; remembers the first one, or sum
+/// of them, that is larger than `limit` steps or not a number.
+template <class R>
+class GridSums {
+ public:
+  GridSums(std::int64_t exponent, std::int64_t limit)
+      : exponent_(exponent),
+        limit_(std::ldexp(static_cast<R>(limit), static_cast<int>(exponent))),
+        shift_(std::ldexp(R(3), static_cast<int>(exponent) + std::numeric_limits<R>::digits - 2)) {}
+
+  /// out = (out +) pieces, rounded. What is on the grid already stays as it is.
+  template <class G>
+  void add(std::span<const R> pieces, bool adds, G* out) {
+    std::int32_t outliers = 0;  // as wide as a float: the loop is vectorised
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      // About 3/2 * 2^(digits - 1) steps floats are whole steps, to which the addition rounds.
+      const R rounded = (pieces[i] + shift_) - shift_;
+      const R sum = adds ? widen(out[i]) + rounded : rounded;
+      outliers |= std::fabs(pieces[i]) <= limit_ ? 0 : 1;
+      outliers |= std::fabs(sum) <= limit_ ? 0 : 1;
+      out[i] = narrow<G>(sum);
+    }
+    if (outliers == 0 || outlier_) return;
+    for (std::size_t i = 0; i < pieces.size() && !outlier_; ++i)
+      for (const R value : {pieces[i], R(widen(out[i]))})
+        if (!(std::fabs(value) <= limit_)) outlier_ = value;
+  }
+
+  /// An error that says what the outlier was, if there was any.
+  [[nodiscard]] Result<void> result(std::string_view where) const {
+    if (!outlier_) return {};
+    return fail(std::string(where),
+                fmt::format("--exact-sums expects sums of at most {} in magnitude, so that none "
+                            "over all ranks leaves 24 bits above 2^{}; got {}",
+                            limit_, exponent_, *outlier_));
+  }
+
+ private:
+  std::int64_t exponent_;
+  R limit_;
+  R shift_;
+  std::optional<R> outlier_;
+};
+
+/// `g` of a weight gradient: its inner dim is tokens, cut into pieces. Its workspace holds at least
+/// tile_workspace(rows, cols, piece) elements.
+template <class T, class C>
+MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece,
+                                               GridSums<Real<T>>& sums) {
+  for (std::int64_t begin = 0; begin < g.inner; begin += piece)
+    for (std::int64_t row = 0; row < g.rows; row += kTileRows)
+      for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
+        const std::int64_t rows = std::min(kTileRows, g.rows - row);
+        const std::int64_t cols = std::min(kTileCols, g.cols - col);
+        const Tiles<T> tiles(g.workspace.data(), rows, cols, piece);
+        for (std::int64_t k = 0; k < piece; k += kTileInner) {
+          const std::int64_t inner = std::min(kTileInner, piece - k);
+          multiply(widen_tile(g.a, row, begin + k, rows, inner, tiles.a),
+                   widen_tile(g.b, begin + k, col, inner, cols, tiles.b),
+                   {.data = tiles.c, .row = cols}, rows, cols, inner, k > 0);
+        }
+        // Rows that lie together are added together.
+        const std::int64_t run = cols == g.cols ? rows * cols : cols;
+        for (std::int64_t i = 0; i < rows * cols / run; ++i)
+          sums.add({tiles.c + i * run, static_cast<std::size_t>(run)}, g.adds || begin > 0,
+                   g.c + (row + i) * g.cols + col);
+      }
+}
+
+/// out[cols] = (out +) sum over rows. `scratch`: room for one row.
+template <class T, class G>
+void exact_column_sums(std::int64_t rows, std::int64_t cols, const T* in, std::int64_t piece,
+                       Real<T>* scratch, bool adds, GridSums<Real<T>>& sums, G* out) {
+  std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
+  for (std::int64_t begin = 0; begin < rows; begin += piece) {
+    column_sums(piece, cols, in + begin * cols, scratch, false, sum.data());
+    sums.add(std::span<const Real<T>>(sum), adds || begin > 0, out);
+  }
+}
+
+/// The weight's partials take the pieces in turn; which row holds what, the second stage ignores.
+template <class T>
+void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
+                             GridSums<Real<T>>& sums) {
+  std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
+  for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
+    RmsNormBackward<T> part = k;
+    part.rows = piece;
+    part.partial_rows = 1;
+    part.d_normed += begin * k.cols;
+    part.input += begin * k.cols;
+    part.rstd += begin;
+    part.d_residual += begin * k.cols;
+    if (part.normed != nullptr) part.normed += begin * k.cols;
+    part.partials = sum.data();
+    rms_norm_backward(part);
+    sums.add(std::span<const Real<T>>(sum), true,
+             k.partials + begin / piece % k.partial_rows * k.cols);
+  }
+}
+
+template <class T, class Table>
+void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, std::int64_t piece,
+                                 GridSums<Real<T>>& sums) {
+  const RopeShape& s = k.shape;
+  std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
+  for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
+    QkNormRopeBackward<T, Table> part = k;
+    part.shape.tokens = piece;
+    part.partial_rows = 1;
+    part.gradient.data += begin * k.gradient.row;
+    part.in.data += begin * k.in.row;
+    part.rstd += begin * s.heads;
+    part.partials = sum.data();
+    qk_norm_rope_backward(part);
+    Real<T>* const queries = k.partials + begin / piece % k.partial_rows * s.head_dim;
+    const std::span<const Real<T>> both(sum);
+    const auto half = static_cast<std::size_t>(s.head_dim);
+    sums.add(both.first(half), true, queries);
+    sums.add(both.last(half), true, queries + k.partial_rows * s.head_dim);
+  }
+}
+
+template <class T, class G>
+void exact_embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols,
+                              std::int64_t vocab, const T* d_output, std::span<TokenPlace> order,
+                              std::int64_t piece, bool adds, GridSums<Real<T>>& sums, G* gradient) {
+  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
+  const auto size = static_cast<std::size_t>(piece);
+  for (std::size_t begin = 0; begin < tokens.size(); begin += size)
+    for_each_token_sum(tokens.subspan(begin, size), cols,
+                       d_output + static_cast<std::int64_t>(begin) * cols, order.first(size),
+                       [&](std::int32_t token, std::span<const Real<T>> sum) {
+                         sums.add(sum, true, gradient + token * cols);
+                       });
+}
+
+}  // namespace mfsdp::kernels
