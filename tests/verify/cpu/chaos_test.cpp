@@ -1,6 +1,7 @@
 // Whatever the streams' luck, and whatever dead bytes hold, a plan's results are the same bits.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <thread>  // starts threads, so that the build lists it for ThreadSanitizer
 
 #include "tests/support/machine_run.hpp"
@@ -10,14 +11,18 @@ namespace {
 
 using test::States;
 
-constexpr std::uint64_t kSeeds = 8;
+/// MFSDP_CHAOS_SEEDS, a multiple of 4; 8 by default.
+std::uint64_t seeds() {
+  const char* text = std::getenv("MFSDP_CHAOS_SEEDS");
+  return text == nullptr ? 8 : std::strtoull(text, nullptr, 10);
+}
 
 TEST(Chaos, ChangesNoBitOfAnyStrategy) {
   for (const PlanConfig& config : test::machine_configs()) {
     const Program program = test::built(config);
     const auto calm = test::run_program(program, test::hashing());
     ASSERT_TRUE(calm) << test::name_of(config) << ": " << calm.error().message();
-    for (std::uint64_t first = 0; first < kSeeds; first += 4)
+    for (std::uint64_t first = 0; first < seeds(); first += 4)
       for (const auto& shaken : test::run_with_chaos(program, first, test::hashing())) {
         ASSERT_TRUE(shaken) << test::name_of(config) << ": " << shaken.error().message();
         EXPECT_EQ(*shaken, *calm) << test::name_of(config) << ", seeds from " << first;
