@@ -114,8 +114,8 @@ inline bool put(Weights& whole, const ParameterPlaces& places, const HeldElement
   with_floating(held.dtype, [&]<class T>(T) {
     for (std::int64_t i = held.elements.begin; i < held.elements.end; ++i) {
       float& value = values[static_cast<std::size_t>(i)];
-      const auto own = static_cast<float>(
-          widen(reinterpret_cast<const T*>(held.data)[i - held.elements.begin]));
+      const auto own =
+          static_cast<float>(widen(reinterpret_cast<const T*>(held.data)[i - held.elements.begin]));
       agrees = agrees && (same_bits(value, nobodys) || same_bits(value, own));
       value = own;
     }
