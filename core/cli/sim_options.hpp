@@ -48,6 +48,7 @@ using Reserve = std::variant<Bytes, Rational>;
 struct SimOptions {
   CommonOptions common;
   std::vector<std::string> given;  ///< names of the flags on the command line
+  bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
   // The machine.
   std::optional<Rational> network_gbps;  ///< of one node, per direction
   Rational jitter{0, 1};                 ///< standard deviation of kernel times, a fraction

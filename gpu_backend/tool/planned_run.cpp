@@ -8,6 +8,7 @@ Result<PlannedRun> plan_run(const ExecOptions& options, const Session& session) 
   SimOptions same;
   same.common = options.common;
   same.given = options.given;
+  same.memory_alone = true;
   Asker asker(session);
   MFSDP_LET(question, asker.question(same));
   MFSDP_LET(program, program_of(question));

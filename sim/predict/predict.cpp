@@ -125,10 +125,6 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
                            const RankVariation& variation) {
   const Plan* plan = program.find_plan(predicted_plan);
   if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", predicted_plan));
-  if (program.config.param_dtype == DType::fp64)
-    return fail(
-        "--param-dtype",
-        "fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for mfsdp-exec on a CPU)");
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));

@@ -134,6 +134,10 @@ Result<Question> Asker::question(const SimOptions& options) {
     question.meta = {
         .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   }
+  if (question.config.param_dtype == DType::fp64 && !options.memory_alone)
+    return fail(
+        "--param-dtype",
+        "fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for mfsdp-exec on a CPU)");
   MFSDP_LET(prices, priced(options, question.config.mesh.world_size()));
   MFSDP_TRY(check_prices(options, prices.costs->cluster().gpu.name, session_));
   question.costs = prices.costs;

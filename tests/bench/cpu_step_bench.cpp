@@ -7,15 +7,16 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/model/hf_config.hpp"
 #include "core/runtime/interpreter.hpp"
+#include "core/runtime/rope_table.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
-#include "core/runtime/rope_table.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 #include "verify/cpu/machine/machine.hpp"
 
@@ -65,7 +66,8 @@ void llama_tiny_step(benchmark::State& state, DType param_dtype) {
     return outcome;
   };
   Machine machine(program, settings);
-  const auto host_work = [&](const BoundOp& copy, std::int64_t) -> Result<void> {
+  const auto host_work = [&](const BoundOp& copy, std::int64_t,
+                             std::optional<Nanos>) -> Result<void> {
     const OperandView& source = copy.operands[0];
     if (source.dtype != DType::int32) return {};
     auto* ids = reinterpret_cast<std::int32_t*>(source.data);

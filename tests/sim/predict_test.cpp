@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/model/hf_config.hpp"
+#include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
@@ -108,19 +109,6 @@ TEST(Predict, APlanWithoutTrainIsAnError) {
   const auto prediction = predict(*program, *costs);
   ASSERT_FALSE(prediction);
   EXPECT_EQ(prediction.error().message(), "plans: there is no plan named 'train'");
-}
-
-TEST(Predict, DoublePrecisionHasNoPrice) {
-  auto program = program_of(Strategy::optim_grads_params, {.dp_outer = 1, .dp_shard = 8}, 1);
-  ASSERT_TRUE(program) << program.error().message();
-  program->config.param_dtype = DType::fp64;
-  const auto costs = costs_of(8);
-  ASSERT_TRUE(costs) << costs.error().message();
-  const auto prediction = predict(*program, *costs);
-  ASSERT_FALSE(prediction);
-  EXPECT_EQ(prediction.error().message(),
-            "--param-dtype: fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for "
-            "mfsdp-exec on a CPU)");
 }
 
 RC_GTEST_PROP(Predict, SumsHoldForEveryConfiguration, ()) {

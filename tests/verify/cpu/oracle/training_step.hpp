@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -205,7 +206,7 @@ class TrainingStep {
     return {program_, *interpreters_[rank], static_cast<std::int64_t>(rank)};
   }
   HostWork host_work(std::int64_t rank) {
-    return [this, rank](const BoundOp& copy, std::int64_t) -> Result<void> {
+    return [this, rank](const BoundOp& copy, std::int64_t, std::optional<Nanos>) -> Result<void> {
       const OperandView& host = copy.operands[0];
       if (copy.op->name == "tokens.h2d")
         batches_(rank, microbatch_[static_cast<std::size_t>(rank)]++,
