@@ -95,7 +95,6 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
                               .optimizer = Optimizer::sgd,
                               .clip = {1, 2},
                               .deterministic = true,
-                              .exact_sums = true,
                               .logits_chunk = 64};
   const auto config = make_plan_config(options, small_model());
   ASSERT_TRUE(config) << config.error().message();
@@ -117,9 +116,15 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
                                  .optimizer = Optimizer::sgd,
                                  .clip = {1, 2},
                                  .deterministic = true,
-                                 .exact_sums = true,
+                                 .exact_sums = false,
                                  .frozen = {},
                                  .logits_chunk = 64}));
+}
+
+TEST(PlanOptions, ExactSumsReachTheConfigurationAndNeedFp32) {
+  EXPECT_TRUE(make_plan_config({.exact_sums = true}, small_model())->exact_sums);
+  EXPECT_EQ(error_of({.reduce_dtype = DType::bf16, .exact_sums = true}),
+            "--reduce-dtype: expected fp32 with --exact-sums, got bf16");
 }
 
 TEST(PlanOptions, LogitsAreCutIntoFiniteParts) {

@@ -1,5 +1,5 @@
-// All kernels together, as a plan composes them: training goes down, and what must not change a bit.
-// (The gradients themselves: tests/verify/cpu/oracle.)
+// All kernels together, as a plan composes them: training goes down, and what must not change a
+// bit. (The gradients themselves: tests/verify/cpu/oracle.)
 #include <gtest/gtest.h>
 
 #include "core/runtime/scalar.hpp"
