@@ -7,6 +7,7 @@
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
 #include "verify/proof/races.hpp"
+#include "verify/proof/registered.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
@@ -68,6 +69,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
     instances += std::ssize(unrolled.instances);
     check_races(unrolled, tables[p], findings);
+    check_registered(unrolled, tables[p], findings);
     peaks.push_back(pool_peaks(unrolled));
     concurrent = std::max(concurrent, concurrent_collectives(unrolled));
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),
