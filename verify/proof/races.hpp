@@ -16,6 +16,9 @@
 // the ranges that overlap.hpp states. Buffers that one stream alone touches need no cells.
 #pragma once
 
+#include <optional>
+#include <span>
+
 #include "verify/proof/finding_list.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
