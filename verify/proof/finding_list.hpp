@@ -1,6 +1,7 @@
 // Findings as they are made, with a limit for each rule.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -21,7 +22,7 @@ class FindingList {
     return found == counts_.end() || found->second < most_;
   }
   void add(Finding finding) {
-    if (!wants(finding.rule)) return;
+    if (!wants(finding.rule) || is_there(finding)) return;
     ++counts_[finding.rule];
     has_errors_ = has_errors_ || is_error(finding.rule);
     list_.push_back(std::move(finding));
@@ -31,6 +32,14 @@ class FindingList {
   [[nodiscard]] std::vector<Finding> take() { return std::move(list_); }
 
  private:
+  /// Two checks may come upon the same two ops.
+  [[nodiscard]] bool is_there(const Finding& finding) const {
+    return !finding.places.empty() && std::ranges::any_of(list_, [&](const Finding& other) {
+      return other.rule == finding.rule && other.places == finding.places &&
+             other.buffer == finding.buffer;
+    });
+  }
+
   std::size_t most_;
   std::vector<Finding> list_;
   std::map<std::string, std::size_t, std::less<>> counts_;

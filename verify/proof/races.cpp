@@ -74,7 +74,8 @@ class RaceCheck {
   /// Places of the buffers that this plan acquires, and of those that are always there.
   void make_places() {
     std::vector<char> placed(program_.buffers.size(), 0);
-    for (std::size_t b = 0; b < placed.size(); ++b) placed[b] = program_.buffers[b].persistent;
+    for (std::size_t b = 0; b < placed.size(); ++b)
+      placed[b] = program_.buffers[b].persistent ? 1 : 0;
     for (const Segment& segment : u_.plan->segments)
       for (const Op& op : segment.ops)
         if (const auto* acquire = std::get_if<Acquire>(&op.body))
@@ -89,7 +90,8 @@ class RaceCheck {
     }
     for (auto& pool : bytes) {
       std::ranges::sort(pool);
-      pool.erase(std::unique(pool.begin(), pool.end()), pool.end());
+      const auto doubles = std::ranges::unique(pool);
+      pool.erase(doubles.begin(), doubles.end());
       places_.emplace_back(pool.size());
     }
     for (std::uint32_t b = 0; b < placed.size(); ++b) {
@@ -198,12 +200,12 @@ class RaceCheck {
   void take_over(std::uint32_t i, std::uint32_t buffer, std::uint32_t other) {
     const BufferState& state = states_[other];
     if (state.live) {
-      if (findings_.wants("MF103"))
+      if (first_of(buffer, "MF103"))
         findings_.add(ordered_finding(u_, "MF103", {state.acquire, i},
                                       shared_range(program_, buffer, other),
                                       fmt::format("acquires bytes of buffer '{}', which is live",
                                                   program_.buffers[other].name)));
-    } else if (!u_.before(state.release, i) && findings_.wants("MF101")) {
+    } else if (!u_.before(state.release, i) && first_of(buffer, "MF101")) {
       findings_.add(
           unordered_finding(u_, "MF101", state.release, i, shared_range(program_, buffer, other)));
     }
@@ -281,13 +283,19 @@ class RaceCheck {
     last_use_[std::size_t{access.buffer} * u_.chains + instance.chain] = now;
   }
 
-  /// A lifetime that is wrong in host order; once for each buffer and rule is enough.
-  void complain(std::size_t b, std::string rule, std::vector<std::uint32_t> instances,
-                const char* what) {
+  /// Whether a finding of that rule about a buffer is new and wanted: one of each is enough.
+  bool first_of(std::size_t buffer, std::string_view rule) {
     const auto bit = static_cast<std::uint8_t>(1U << (rule.back() - '0'));
-    if ((complained_[b] & bit) != 0 || !findings_.wants(rule)) return;
-    complained_[b] |= bit;
-    findings_.add(ordered_finding(u_, std::move(rule), std::move(instances),
+    const bool fresh = (complained_[buffer] & bit) == 0 && findings_.wants(rule);
+    complained_[buffer] |= bit;
+    return fresh;
+  }
+
+  /// A lifetime that is wrong in host order.
+  void complain(std::size_t b, const char* rule, std::vector<std::uint32_t> instances,
+                const char* what) {
+    if (!first_of(b, rule)) return;
+    findings_.add(ordered_finding(u_, rule, std::move(instances),
                                   {.buffer = static_cast<std::uint32_t>(b),
                                    .begin = 0,
                                    .end = program_.buffers[b].size.value},

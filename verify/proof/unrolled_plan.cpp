@@ -13,7 +13,7 @@ class Unroller {
  public:
   Unroller(const Program& program, const ProgramIndex& index, const Plan& plan,
            FindingList& findings)
-      : program_(program), index_(index), findings_(findings) {
+      : index_(index), findings_(findings) {
     out_.program = &program;
     out_.index = &index;
     out_.plan = &plan;
@@ -254,7 +254,6 @@ class Unroller {
     std::ranges::sort(out_.redundant_waits);
   }
 
-  const Program& program_;
   const ProgramIndex& index_;
   FindingList& findings_;
   UnrolledPlan out_;
