@@ -303,7 +303,7 @@ class ProgramCheck {
     for (const RankStride& stride : operand.rank_strides) {
       const Mesh& mesh = program_.config.mesh;
       const std::int64_t ranks = stride.axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer;
-      const std::int64_t reach = checked_mul(stride.bytes, ranks - 1);
+      const std::int64_t reach = checked_mul(stride.bytes, checked_sub(ranks, 1));
       (reach < 0 ? begin : end) = checked_add(reach < 0 ? begin : end, reach);
       exact = exact && reach == 0;
     }
