@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "verify/proof/counterexample.hpp"
@@ -52,8 +53,8 @@ class Comparison {
  private:
   /// The latest of a chain's touches that is unordered with this one and conflicts.
   const Touch* first_conflict(const std::vector<const Touch*>& chain, const Touch& touch) {
-    for (auto it = chain.rbegin(); it != chain.rend(); ++it) {
-      const Touch& other = **it;
+    for (const Touch* before : std::views::reverse(chain)) {
+      const Touch& other = *before;
       if (other.instance == touch.instance) continue;
       if (u_.before(other.instance, touch.instance)) return nullptr;  // and all before it
       if (!touch.writes && !other.writes) continue;
