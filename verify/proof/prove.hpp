@@ -1,0 +1,55 @@
+// Everything that is proved about a program without running it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "verify/proof/finding.hpp"
+
+namespace mfsdp {
+
+struct PoolBound {
+  std::string name;
+  Bytes height;       ///< as the plan states
+  Bytes lower_bound;  ///< largest sum of aligned live bytes, over all interleavings of all plans
+
+  friend bool operator==(const PoolBound&, const PoolBound&) = default;
+};
+
+/// What holds in every interleaving, of plan "train" unless said otherwise.
+struct Bounds {
+  std::int64_t live_full_weights = 0;    ///< gathered weight buffers at one time
+  std::int64_t live_full_gradients = 0;  ///< full gradient buffers at one time
+  Bytes peak;                            ///< device bytes: persistent, and each pool at its fullest
+  std::vector<PoolBound> pools;
+  std::int64_t concurrent_collectives = 0;  ///< that may be enabled at one time, in any plan
+  std::vector<OpId> redundant_waits;        ///< that order nothing new, in any plan
+
+  friend bool operator==(const Bounds&, const Bounds&) = default;
+};
+
+struct ProofSettings {
+  std::int64_t steps = 2;           ///< that are unrolled
+  std::int64_t repetitions = 2;     ///< of a repeated segment, at most
+  std::size_t most_findings = 100;  ///< per rule; further ones are left out
+};
+
+struct Proof {
+  std::vector<Finding> findings;  ///< by rule, then in host order
+  Bounds bounds;
+  std::int64_t ops = 0;        ///< of all plans
+  std::int64_t waits = 0;      ///< among them
+  std::int64_t instances = 0;  ///< of ops in the unrolled plans
+
+  friend bool operator==(const Proof&, const Proof&) = default;
+};
+
+/// Proves every plan of a program over all interleavings that streams, events, communicators and
+/// the host allow. A plan that is no plan (MF0xx errors) is not judged further. Errors: a plan too
+/// large to unroll.
+[[nodiscard]] Result<Proof> prove(const Program& program, const ProofSettings& settings = {});
+
+}  // namespace mfsdp
