@@ -201,7 +201,8 @@ const std::vector<Room>& rooms() {
       {"tool", "mfsdp_tool", {"reports/tool"}, {"cli", "store"}},
       {"reports", "mfsdp_reports", {"reports"}, {"plan", "store"}},
       {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
-      {"proof", "mfsdp_proof", {"verify/proof"}, {"plan"}},
+      {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
+      {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
       {"checker", "mfsdp_checker", {"verify/checker"}, {}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},

@@ -1,4 +1,4 @@
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 
 #include <algorithm>
 
