@@ -42,7 +42,7 @@ const std::vector<Library>& libraries() {
        false},
       {"SQLite", std::regex("(SQLiteCpp/.*|sqlite3.*)"), {"reports"}, true},
       {"OpenBLAS", std::regex("(cblas|openblas.*|lapacke?)\\.h"), {"verify/cpu"}, true},
-      {"zlib", std::regex("zlib\\.h"), {"reports"}, true},
+      {"zlib", std::regex("zlib\\.h"), {"reports", "verify/traces"}, true},
       {"Boost.Graph",
        std::regex("boost/(graph|property_map)/.*"),
        {"core/recipe", "core/schedule", "core/memory", "sim"},
@@ -203,6 +203,7 @@ const std::vector<Room>& rooms() {
       {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
       {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
       {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
+      {"traces", "mfsdp_traces", {"verify/traces"}, {"findings"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
       {"checker", "mfsdp_checker", {"verify/checker"}, {}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
