@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "core/base/text.hpp"
@@ -180,12 +181,16 @@ std::string rank_part(std::span<const TraceReport> reports, const Style& style) 
 }
 
 std::string limits_part(std::span<const TraceReport> reports, const Style& style) {
+  const auto list = [&](const std::string& what, const std::vector<std::string>& limits) {
+    std::string text = style.heading(fmt::format("What {} cannot show", what));
+    for (const std::string& limit : limits) text += fmt::format("{}{}\n", style.bullet, limit);
+    return text;
+  };
+  const bool alike = std::ranges::all_of(
+      reports, [&](const TraceReport& report) { return report.limits == reports.front().limits; });
+  if (reports.size() > 1 && alike) return list("these traces", reports.front().limits);
   std::string text;
-  for (const TraceReport& report : reports) {
-    text += style.heading(fmt::format("What {} cannot show", printable(report.where)));
-    for (const std::string& limit : report.limits)
-      text += fmt::format("{}{}\n", style.bullet, limit);
-  }
+  for (const TraceReport& report : reports) text += list(printable(report.where), report.limits);
   return text;
 }
 
