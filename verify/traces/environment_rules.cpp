@@ -68,11 +68,11 @@ Broken transport_off(const Configuration& c) {
   return std::nullopt;
 }
 
-Broken cumem_off(const Configuration& c) {
-  if (c.variable("NCCL_CUMEM_ENABLE") != "0" || !c.is_on("nccl_ub") ||
-      c.is_on("disable_symmetric_registration"))
-    return std::nullopt;
-  return shown_variable(c, "NCCL_CUMEM_ENABLE") + ", " + shown(c, "nccl_ub");
+Broken no_symmetric_memory(const Configuration& c) {
+  if (!c.is_on("nccl_ub") || c.is_on("disable_symmetric_registration")) return std::nullopt;
+  for (const std::string_view name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE"})
+    if (c.variable(name) == "0") return shown_variable(c, name) + ", " + shown(c, "nccl_ub");
+  return std::nullopt;
 }
 
 Broken deterministic_algorithm(const Configuration& c) {
@@ -104,15 +104,16 @@ constexpr std::array kRules{
     ConfigurationRule{"MF735", "the host waits at every collective: it launches nothing ahead",
                       "keep it for debugging", kProcessGroup, blocking_wait},
     ConfigurationRule{"MF736", "it is PyTorch's default now, and the variable is deprecated",
-                      "leave it out with PyTorch 2.8 or later", kProcessGroup, record_streams},
+                      "leave it out", kProcessGroup, record_streams},
     ConfigurationRule{
         "MF737", "user buffers save most SMs with NVLink SHARP, which is switched off",
         "leave NCCL_NVLS_ENABLE out where the system has it", kNcclVariables, nvlink_sharp},
     ConfigurationRule{"MF738", "a transport is switched off, which is meant for debugging",
                       "leave it out unless the machine needs it", kNcclVariables, transport_off},
-    ConfigurationRule{"MF739", "symmetric registration needs memory of the cuMem functions",
-                      "leave NCCL_CUMEM_ENABLE out, or disable symmetric registration",
-                      kNcclVariables, cumem_off},
+    ConfigurationRule{
+        "MF739", "symmetric registration needs cuMem memory and windows, and falls back silently",
+        "leave the variable out, or disable symmetric registration",
+        "NVIDIA/nccl src/init.cc (symmetricSupport)", no_symmetric_memory},
     ConfigurationRule{"MF740", "NCCL may choose another algorithm, and sums another order",
                       "set NCCL_ALGO to Tree, Ring, CollnetDirect, CollnetChain or ^NVLS",
                       "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py",
