@@ -87,7 +87,9 @@ TEST(RenderFindings, Json) {
 /// What SARIF 2.1.0's schema requires of the objects that are written here.
 void check_location(const json& location) {
   EXPECT_TRUE(location.at("physicalLocation").at("artifactLocation").at("uri").is_string());
-  if (location.contains("message")) EXPECT_TRUE(location.at("message").at("text").is_string());
+  if (location.contains("message")) {
+    EXPECT_TRUE(location.at("message").at("text").is_string());
+  }
 }
 
 TEST(RenderFindings, SarifHasWhatItsSchemaRequires) {
@@ -113,9 +115,10 @@ TEST(RenderFindings, SarifHasWhatItsSchemaRequires) {
     EXPECT_FALSE(result.at("message").at("text").get<std::string>().empty());
     EXPECT_THAT((std::set<std::string>{"none", "note", "warning", "error"}),
                 testing::Contains(result.at("level").get<std::string>()));
-    if (result.contains("ruleIndex"))
+    if (result.contains("ruleIndex")) {
       EXPECT_EQ(driver.at("rules").at(result.at("ruleIndex").get<std::size_t>()).at("id"),
                 result.at("ruleId"));
+    }
     ASSERT_FALSE(result.at("locations").empty());
     for (const json& location : result.at("locations")) check_location(location);
     for (const auto& [name, value] : result.at("partialFingerprints").items())
