@@ -98,9 +98,9 @@ struct Trace {
 };
 
 struct KinetoSettings {
-  /// Memory is bounded by these: 40 bytes for each activity of a GPU, 24 for each launch.
-  std::int64_t most_activities = 20'000'000;
-  std::size_t most_name_bytes = std::size_t{256} << 20;
+  /// Bounds memory, of which unions and growing lists take up to three times as much: 32 bytes for
+  /// each activity of a GPU, 88 for each collective, 16 for each launch, and the different names.
+  std::size_t most_kept_bytes = std::size_t{512} << 20;
 };
 
 /// Reads a trace, plain or gzip, as a stream: nothing is kept of an event that is not the GPU's
