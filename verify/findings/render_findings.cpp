@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/base/text.hpp"
+#include "verify/findings/timeline.hpp"
 
 namespace mfsdp {
 namespace {
@@ -35,6 +36,16 @@ std::string cell(std::string_view text) {
     out += c;
   }
   return out;
+}
+
+/// Names come from a plan's file: none may break a line.
+Finding printable_finding(Finding finding) {
+  for (std::string* field : {&finding.message, &finding.missing}) *field = printable(*field);
+  for (std::vector<Place>* places : {&finding.places, &finding.interleaving})
+    for (Place& place : *places)
+      for (std::string* field : {&place.plan, &place.segment, &place.name, &place.stream})
+        *field = printable(*field);
+  return finding;
 }
 
 /// FNV-1a of 64 bits; a field ends in a byte that no text holds.
@@ -67,16 +78,7 @@ std::string fingerprint(const Finding& finding) {
 std::string render_findings_text(std::span<const Finding> findings) {
   if (findings.empty()) return "No findings.\n";
   std::string text;
-  for (const Finding& finding : findings) {
-    text += fmt::format("{}: {}: {}\n", title_of(finding), level_of(finding),
-                        printable(finding.message));
-    for (const Place& place : finding.places)
-      text += fmt::format("  at {}\n", printable(to_string(place)));
-    if (!finding.missing.empty()) text += fmt::format("  missing {}\n", printable(finding.missing));
-    if (!finding.interleaving.empty()) text += "  shown by the order\n";
-    for (std::size_t i = 0; i < finding.interleaving.size(); ++i)
-      text += fmt::format("  {:>4} {}\n", i + 1, printable(to_string(finding.interleaving[i])));
-  }
+  for (const Finding& finding : findings) text += to_text(printable_finding(finding)) + "\n";
   return text + counted(findings) + "\n";
 }
 
@@ -89,9 +91,8 @@ std::string render_findings_markdown(std::span<const Finding> findings, const Fi
                         cell(finding.message), cell(finding.missing));
   for (const Finding& finding : findings) {
     if (finding.interleaving.empty()) continue;
-    text += fmt::format("\n{}: {}\n\n", title_of(finding), cell(finding.message));
-    for (std::size_t i = 0; i < finding.interleaving.size(); ++i)
-      text += fmt::format("{}. {}\n", i + 1, cell(to_string(finding.interleaving[i])));
+    text += fmt::format("\n{}: {}\n\n```\n{}```\n", title_of(finding), cell(finding.message),
+                        draw_timeline(printable_finding(finding)));
   }
   return text;
 }

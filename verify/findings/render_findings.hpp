@@ -16,9 +16,9 @@ struct FindingsOf {
   std::string version;
 };
 
-/// Findings under each other, each with its interleaving; "No findings." without any.
+/// Findings under each other, each with its timeline, and their number; "No findings." without any.
 [[nodiscard]] std::string render_findings_text(std::span<const Finding> findings);
-/// A table of the findings, then each interleaving as a list.
+/// A table of the findings, then their timelines.
 [[nodiscard]] std::string render_findings_markdown(std::span<const Finding> findings,
                                                    const FindingsOf& of);
 /// An object with subject, tool, version, counts and the findings with all their fields.

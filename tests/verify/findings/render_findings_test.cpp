@@ -46,16 +46,13 @@ const FindingsOf kOf{.subject = "plans/my plan.json", .version = "0.1.0"};
 
 TEST(RenderFindings, Text) {
   EXPECT_EQ(render_findings_text({}), "No findings.\n");
-  EXPECT_EQ(render_findings_text(std::vector{race(), note()}),
-            "MF101 race: error: gather writes w | gemm reads it\n"
-            "  at train/forward[0] step 1: gather (all_gather)\n"
-            "  at train/forward[0] step 1: gemm (compute)\n"
-            "  missing gather (all_gather) -> gemm (compute)\n"
-            "  shown by the order\n"
-            "     1 train/forward[0] step 1: gemm (compute)\n"
-            "     2 train/forward[0] step 1: gather (all_gather)\n"
-            "MF604 redundant-wait: note: a wait\n"
-            "1 error, 1 note\n");
+  const std::string text = render_findings_text(std::vector{race(), note()});
+  EXPECT_TRUE(
+      text.starts_with("MF101 race: gather writes w | gemm reads it\n"
+                       "  missing: gather (all_gather) -> gemm (compute)\n"))
+      << text;
+  EXPECT_THAT(text, HasSubstr("\n\nMF604 redundant-wait: a wait\n"));
+  EXPECT_TRUE(text.ends_with("\n1 error, 1 note\n")) << text;
 }
 
 TEST(RenderFindings, TextKeepsALineALine) {
@@ -68,7 +65,7 @@ TEST(RenderFindings, Markdown) {
   const std::string text = render_findings_markdown(std::vector{race(), note()}, kOf);
   EXPECT_TRUE(text.starts_with("### plans/my plan.json: 1 error, 1 note\n\n| rule |")) << text;
   EXPECT_THAT(text, HasSubstr("| MF101 race | error | gather writes w \\| gemm reads it |"));
-  EXPECT_THAT(text, HasSubstr("\n2. train/forward[0] step 1: gather (all_gather)\n"));
+  EXPECT_THAT(text, HasSubstr("```\n  compute     1*"));
   EXPECT_THAT(render_findings_markdown({}, kOf), HasSubstr("No findings.\n"));
 }
 

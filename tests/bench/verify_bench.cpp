@@ -1,0 +1,58 @@
+// How long it takes to prove a plan.
+#include <benchmark/benchmark.h>
+
+#include <filesystem>
+
+#include "core/model/hf_config.hpp"
+#include "core/schedule/build.hpp"
+#include "verify/proof/prove.hpp"
+
+namespace mfsdp {
+namespace {
+
+Program program_of(const char* model, Mesh mesh, std::int64_t microbatches) {
+  PlanConfig config;
+  config.model =
+      load_model(model, std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models")->shape;
+  config.mesh = mesh;
+  config.microbatches = microbatches;
+  return *build_program(config, {});
+}
+
+void report(benchmark::State& state, const Program& program) {
+  Proof proof;
+  for (auto _ : state) {
+    proof = *prove(program);
+    benchmark::DoNotOptimize(proof);
+  }
+  state.counters["ops"] = static_cast<double>(proof.ops);
+  state.counters["instances"] = static_cast<double>(proof.instances);
+  state.counters["findings"] = static_cast<double>(proof.findings.size());
+}
+
+void verify(benchmark::State& state, const char* model, Mesh mesh, std::int64_t microbatches) {
+  report(state, program_of(model, mesh, microbatches));
+}
+BENCHMARK_CAPTURE(verify, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(verify, llama3_8b_8_microbatches, "llama3_8b", (Mesh{1, 64}), 8)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(verify, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+    ->Unit(benchmark::kMillisecond);
+
+/// A plan of a million ops: a model of that many layers, with three segments of microbatches.
+void verify_million(benchmark::State& state) {
+  PlanConfig config;
+  config.model =
+      load_model("llama_nano", std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models")
+          ->shape;
+  config.model.layers = state.range(0);
+  config.mesh.dp_shard = 8;
+  config.microbatches = 3;
+  config.seq_len = 64;
+  report(state, *build_program(config, {}));
+}
+BENCHMARK(verify_million)->Arg(3700)->Unit(benchmark::kMillisecond)->Iterations(2);
+
+}  // namespace
+}  // namespace mfsdp

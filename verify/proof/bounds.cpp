@@ -1,0 +1,168 @@
+#include "verify/proof/bounds.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace mfsdp {
+namespace {
+
+/// A buffer begins or ends to be live.
+struct Change {
+  std::uint32_t position = 0;  ///< in the acquiring chain
+  bool begins = false;
+  std::uint32_t buffer = 0;
+};
+
+/// Instances of each chain, in its order.
+using ChainLists = std::vector<std::vector<std::uint32_t>>;
+
+/// Position of the first instance of `chain` that follows `release`.
+std::uint32_t known_at(const UnrolledPlan& unrolled, const ChainLists& lists, std::uint32_t chain,
+                       std::uint32_t release) {
+  const Instance& instance = unrolled.instances[release];
+  if (instance.chain == chain) return instance.position + 1;
+  const auto found = std::ranges::partition_point(
+      lists[chain], [&](std::uint32_t i) { return !unrolled.before(release, i); });
+  return found == lists[chain].end() ? std::numeric_limits<std::uint32_t>::max()
+                                     : unrolled.instances[*found].position;
+}
+
+/// By pool and acquiring chain: changes of liveness.
+using Changes = std::vector<std::vector<Change>>;
+
+Changes find_changes(const UnrolledPlan& unrolled) {
+  const Program& program = *unrolled.program;
+  ChainLists lists(unrolled.chains);
+  for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
+    lists[unrolled.instances[i].chain].push_back(i);
+  std::vector<std::uint32_t> open(program.buffers.size(), kNone);
+  Changes changes(program.pools.size() * unrolled.chains);
+  const auto add = [&](std::size_t buffer, std::uint32_t acquire, std::uint32_t end) {
+    const Instance& at = unrolled.instances[acquire];
+    const std::size_t pool = unrolled.index->pools[program.buffers[buffer].pool];
+    auto& list = changes[pool * unrolled.chains + at.chain];
+    const auto id = static_cast<std::uint32_t>(buffer);
+    list.push_back({.position = at.position, .begins = true, .buffer = id});
+    list.push_back({.position = end, .begins = false, .buffer = id});
+  };
+  for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i) {
+    const OpBody& body = unrolled.instances[i].op->body;
+    if (const auto* acquire = std::get_if<Acquire>(&body)) {
+      std::uint32_t& slot = open[unrolled.index->buffers[acquire->buffer]];
+      if (slot == kNone) slot = i;
+    } else if (const auto* release = std::get_if<Release>(&body)) {
+      const std::size_t buffer = unrolled.index->buffers[release->buffer];
+      if (open[buffer] == kNone) continue;
+      add(buffer, open[buffer],
+          known_at(unrolled, lists, unrolled.instances[open[buffer]].chain, i));
+      open[buffer] = kNone;
+    }
+  }
+  for (std::size_t b = 0; b < open.size(); ++b)
+    if (open[b] != kNone) add(b, open[b], std::numeric_limits<std::uint32_t>::max());
+  return changes;
+}
+
+/// The most of each measure that the changes have live; they are sorted on the way.
+PoolPeak peak_of(const Program& program, const Pool& pool, std::vector<Change>& changes) {
+  // At one position ends come first: that op knows of the release.
+  std::ranges::sort(changes, {},
+                    [](const Change& change) { return std::pair(change.position, change.begins); });
+  PoolPeak live;
+  PoolPeak most;
+  for (const Change& change : changes) {
+    const Buffer& buffer = program.buffers[change.buffer];
+    const std::int64_t sign = change.begins ? 1 : -1;
+    live.bytes += buffer.size * sign;
+    live.aligned += Bytes(round_up(buffer.size.value, pool.alignment)) * sign;
+    if (buffer.category == Category::unsharded_weight) live.weights += sign;
+    if (buffer.category == Category::unsharded_grad) live.gradients += sign;
+    most.bytes = std::max(most.bytes, live.bytes);
+    most.aligned = std::max(most.aligned, live.aligned);
+    most.weights = std::max(most.weights, live.weights);
+    most.gradients = std::max(most.gradients, live.gradients);
+  }
+  return most;
+}
+
+void add(PoolPeak& sum, const PoolPeak& other) {
+  sum.bytes += other.bytes;
+  sum.aligned += other.aligned;
+  sum.weights += other.weights;
+  sum.gradients += other.gradients;
+}
+
+Finding note(std::string rule, std::string message) {
+  Finding finding;
+  finding.rule = std::move(rule);
+  finding.message = std::move(message);
+  return finding;
+}
+
+/// Live buffers against the limit that the configuration states.
+void check_limits(const Program& program, const std::vector<std::vector<PoolPeak>>& peaks,
+                  FindingList& findings) {
+  for (std::size_t p = 0; p < peaks.size(); ++p) {
+    PoolPeak sum;
+    for (const PoolPeak& peak : peaks[p]) add(sum, peak);
+    const PlanConfig& config = program.config;
+    if (sum.weights - 1 > config.prefetch)
+      findings.add(note("MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
+                                             "prefetch of {} allows {}",
+                                             program.plans[p].name, sum.weights, config.prefetch,
+                                             config.prefetch + 1)));
+    if (sum.gradients > config.grad_slots)
+      findings.add(
+          note("MF602", fmt::format("plan '{}' has up to {} full gradients live in {} "
+                                    "slots",
+                                    program.plans[p].name, sum.gradients, config.grad_slots)));
+  }
+}
+
+}  // namespace
+
+std::vector<PoolPeak> pool_peaks(const UnrolledPlan& unrolled) {
+  Changes changes = find_changes(unrolled);
+  std::vector<PoolPeak> peaks(unrolled.program->pools.size());
+  for (std::size_t p = 0; p < peaks.size(); ++p)
+    for (std::size_t c = 0; c < unrolled.chains; ++c)
+      add(peaks[p],
+          peak_of(*unrolled.program, unrolled.program->pools[p], changes[p * unrolled.chains + c]));
+  return peaks;
+}
+
+Bounds bounds_of(const Program& program, const ProgramIndex& index,
+                 const std::vector<std::vector<PoolPeak>>& peaks, FindingList& findings) {
+  check_limits(program, peaks, findings);
+  Bounds bounds;
+  std::vector<PoolPeak> persistent(program.pools.size());
+  for (const Buffer& buffer : program.buffers) {
+    if (!buffer.persistent) continue;
+    const std::size_t p = index.pools[buffer.pool];
+    persistent[p].bytes += buffer.size;
+    persistent[p].aligned += Bytes(round_up(buffer.size.value, program.pools[p].alignment));
+  }
+  for (std::size_t p = 0; p < program.pools.size(); ++p) {
+    const Pool& pool = program.pools[p];
+    Bytes transient;  // of the plan that needs most
+    for (std::size_t plan = 0; plan < peaks.size(); ++plan) {
+      transient = std::max(transient, peaks[plan][p].aligned);
+      if (program.plans[plan].name != "train") continue;
+      bounds.live_full_weights += peaks[plan][p].weights;
+      bounds.live_full_gradients += peaks[plan][p].gradients;
+      if (pool.space == MemorySpace::device) bounds.peak += peaks[plan][p].bytes;
+    }
+    if (pool.space == MemorySpace::device) bounds.peak += persistent[p].bytes;
+    const Bytes bound = persistent[p].aligned + transient;
+    bounds.pools.push_back({.name = pool.name, .height = pool.height, .lower_bound = bound});
+    if (bound != pool.lower_bound)
+      findings.add(note("MF603", fmt::format("pool '{}' states a lower bound of {} bytes; its "
+                                             "plans have up to {} live",
+                                             pool.name, pool.lower_bound.value, bound.value)));
+  }
+  return bounds;
+}
+
+}  // namespace mfsdp

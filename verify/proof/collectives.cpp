@@ -1,0 +1,103 @@
+#include "verify/proof/collectives.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "verify/proof/overlap.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What does not fit, or nothing.
+std::string misfit(const Collective& collective, std::int64_t size) {
+  const auto per_rank = Int128{collective.count};
+  const bool gathers = collective.kind == CollectiveKind::all_gather;
+  const Int128 whole = collective.kind == CollectiveKind::all_reduce ? per_rank : per_rank * size;
+  const Int128 input = gathers ? per_rank : whole;
+  const Int128 output = collective.kind == CollectiveKind::reduce_scatter ? per_rank : whole;
+  if (collective.input.elements() != input || collective.output.elements() != output)
+    return fmt::format(
+        "{} of count {} over {} ranks has an input of {} and an output of {} "
+        "elements",
+        to_string(collective.kind), collective.count, size, collective.input.elements(),
+        collective.output.elements());
+  if (collective.input.dtype != collective.dtype || collective.output.dtype != collective.dtype)
+    return fmt::format("sends {} where its operands are {} and {}", to_string(collective.dtype),
+                       to_string(collective.input.dtype), to_string(collective.output.dtype));
+  if ((collective.reduction == Reduction::none) != gathers)
+    return fmt::format("{} with reduction '{}'", to_string(collective.kind),
+                       to_string(collective.reduction));
+  if (!is_contiguous(collective.input) || !is_contiguous(collective.output))
+    return "has an operand that is not contiguous";
+  return {};
+}
+
+using Chains = std::vector<std::vector<std::uint32_t>>;
+
+/// Whether one instance of each chain can be chosen such that none is before another (Garg and
+/// Waldecker's weak conjunctive predicate): whatever precedes another chain's candidate can never
+/// be chosen beside it or anything behind it.
+bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::uint32_t members) {
+  std::vector<std::size_t> at(chains.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t a = 0; a < chains.size(); ++a)
+      for (std::size_t b = 0; b < chains.size(); ++b) {
+        if (a == b || (members >> a & 1U) == 0 || (members >> b & 1U) == 0) continue;
+        while (unrolled.before(chains[a][at[a]], chains[b][at[b]])) {
+          if (++at[a] == chains[a].size()) return false;
+          moved = true;
+        }
+      }
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_collective_shapes(const Program& program, const ProgramIndex& index,
+                             FindingList& findings) {
+  for (const Plan& plan : program.plans)
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) {
+        const auto* collective = std::get_if<Collective>(&op.body);
+        if (collective == nullptr) continue;
+        const Communicator& communicator =
+            program.communicators[index.communicators[collective->communicator]];
+        const std::string why = misfit(*collective, communicator.size);
+        if (why.empty() || !findings.wants("MF204")) continue;
+        const std::size_t stream = index.streams[op.stream];
+        findings.add({.rule = "MF204",
+                      .message = fmt::format("op {} ({}) {}", op.id.value, op.name, why),
+                      .places = {{.plan = plan.name,
+                                  .segment = segment.name,
+                                  .step = 0,
+                                  .repetition = 0,
+                                  .op = op.id,
+                                  .name = op.name,
+                                  .stream = std::string(to_string(program.streams[stream].role))}},
+                      .buffer = collective->output.buffer,
+                      .missing = {},
+                      .interleaving = {}});
+      }
+}
+
+std::int64_t concurrent_collectives(const UnrolledPlan& unrolled) {
+  constexpr std::size_t kMostChains = 10;  // subsets are tried; a plan has four communicators
+  Chains chains(unrolled.program->communicators.size());
+  for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
+    if (const auto* collective = std::get_if<Collective>(&unrolled.instances[i].op->body))
+      chains[unrolled.index->communicators[collective->communicator]].push_back(i);
+  std::erase_if(chains, [](const auto& chain) { return chain.empty(); });
+  if (chains.size() > kMostChains) return std::ssize(chains);
+  int most = 0;
+  for (std::uint32_t members = 1; members < 1U << chains.size(); ++members)
+    if (__builtin_popcount(members) > most && have_concurrent(unrolled, chains, members))
+      most = __builtin_popcount(members);
+  return most;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,32 @@
+// Findings about two instances, with an order of ops in which the plan goes wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "verify/findings/finding.hpp"
+#include "verify/proof/unrolled_plan.hpp"
+
+namespace mfsdp {
+
+/// Bytes of a buffer.
+struct BufferRange {
+  std::uint32_t buffer = 0;  ///< position in Program::buffers
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Two instances that nothing orders, a before b in host order. Its interleaving has b run first,
+/// with the last wait before each: everything that those two follow has run, and the plan lets the
+/// device go on in this order.
+[[nodiscard]] Finding unordered_finding(const UnrolledPlan& unrolled, std::string rule,
+                                        std::uint32_t a, std::uint32_t b, const BufferRange& range);
+
+/// Instances that are wrong in host order already, such as a use after a release. The last one is
+/// the culprit. `what` follows the culprit's name.
+[[nodiscard]] Finding ordered_finding(const UnrolledPlan& unrolled, std::string rule,
+                                      std::vector<std::uint32_t> instances,
+                                      const BufferRange& range, const std::string& what);
+
+}  // namespace mfsdp

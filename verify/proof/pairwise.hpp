@@ -1,0 +1,18 @@
+// The accesses to a buffer compared pair by pair: slow, exact, and only for buffers that the pass
+// over the instances suspects.
+#pragma once
+
+#include <vector>
+
+#include "verify/proof/finding_list.hpp"
+#include "verify/proof/structure.hpp"
+#include "verify/proof/unrolled_plan.hpp"
+
+namespace mfsdp {
+
+/// MF101 for the buffers marked in `suspect`: of each and every two chains, the first pair in host
+/// order. Acquire and release write the whole buffer.
+void compare_pairs(const UnrolledPlan& unrolled, const AccessTable& table,
+                   const std::vector<char>& suspect, FindingList& findings);
+
+}  // namespace mfsdp

@@ -1,0 +1,43 @@
+// Whether a program is one at all: every id resolves and every range lies where it should. What is
+// proved after it may then follow ids and add offsets without asking again.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "verify/proof/finding_list.hpp"
+#include "verify/proof/program_index.hpp"
+
+namespace mfsdp {
+
+/// Bytes of a buffer that an op touches. `begin` and `end` span all of them on every rank; where an
+/// operand has strides or rank strides some between may be untouched (overlap.hpp tells exactly).
+struct ByteAccess {
+  std::uint32_t buffer = 0;  ///< position in Program::buffers
+  bool writes = false;
+  bool exact = true;  ///< touches all of [begin, end) on every rank
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  const Operand* operand = nullptr;  ///< null for an acquire, a release and a scalar
+};
+
+/// What the ops of a plan touch, in the order of the plan's ops: operands in their order, each
+/// followed by its scale and extent. Empty ranges are left out.
+struct AccessTable {
+  std::vector<ByteAccess> accesses;
+  std::vector<std::uint32_t> first{0};  ///< by op, and one past the last
+
+  [[nodiscard]] std::span<const ByteAccess> of(std::size_t op) const {
+    return std::span(accesses).subspan(first[op], first[op + 1] - first[op]);
+  }
+};
+
+/// A plan has a handful of streams: clocks have a number for each.
+inline constexpr std::size_t kMostStreams = 63;
+
+/// Checks all lists and plans; MF001 to MF005. Without errors, `tables` holds one for each plan.
+void check_program(const Program& program, const ProgramIndex& index,
+                   std::vector<AccessTable>& tables, FindingList& findings);
+
+}  // namespace mfsdp

@@ -1,0 +1,311 @@
+#include "verify/proof/unrolled_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::uint32_t kClockBlock = 8;  ///< clocks are compared in blocks that vectorise
+
+class Unroller {
+ public:
+  Unroller(const Program& program, const ProgramIndex& index, const Plan& plan,
+           FindingList& findings)
+      : program_(program), index_(index), findings_(findings) {
+    out_.program = &program;
+    out_.index = &index;
+    out_.plan = &plan;
+    out_.chains = static_cast<std::uint32_t>(program.streams.size()) + 1;
+    out_.width = (out_.chains + kClockBlock - 1) / kClockBlock * kClockBlock;
+    out_.clocks.assign(out_.width, 0);
+    chains_.resize(out_.chains);
+    latest_record_.assign(program.events.size(), kNone);
+    latest_collective_.assign(program.communicators.size(), kNone);
+    for (const Segment& segment : plan.segments) find_copied_events(segment);
+    needed_.assign(copied_event_.size(), false);
+    reported_.assign(copied_event_.size(), false);
+  }
+
+  UnrolledPlan run(const ProofSettings& settings) {
+    reserve(settings);
+    for (std::int64_t step = 0; step < settings.steps; ++step) {
+      std::uint32_t first_op = 0;
+      for (std::size_t s = 0; s < out_.plan->segments.size(); ++s) {
+        const Segment& segment = out_.plan->segments[s];
+        for (std::int64_t i = 0; i < std::min(segment.repeat, settings.repetitions); ++i) {
+          out_.passes.push_back(
+              {.segment = s, .step = step, .repetition = i, .first = out_.instances.size()});
+          for (std::uint32_t o = 0; o < segment.ops.size(); ++o)
+            issue(segment.ops[o], first_op + o);
+        }
+        first_op += static_cast<std::uint32_t>(segment.ops.size());
+      }
+    }
+    list_redundant_waits();
+    return std::move(out_);
+  }
+
+ private:
+  struct Chain {
+    std::uint32_t clock = 0;
+    std::uint32_t issued = 0;
+    std::uint32_t host_seen = 0;  ///< host instances that it knows of
+  };
+
+  void reserve(const ProofSettings& settings) {
+    std::size_t count = 0;
+    for (const Segment& segment : out_.plan->segments)
+      count += segment.ops.size() *
+               static_cast<std::size_t>(std::min(segment.repeat, settings.repetitions));
+    out_.instances.reserve(count * static_cast<std::size_t>(settings.steps) + 64);
+  }
+
+  /// The host touches a copy's memory again when the next record on the copy's stream has run.
+  void find_copied_events(const Segment& segment) {
+    for (std::size_t i = 0; i < segment.ops.size(); ++i) {
+      copied_event_.push_back(kNone);
+      const Op& op = segment.ops[i];
+      const auto* copy = std::get_if<Copy>(&op.body);
+      if (copy == nullptr || copy->kind == CopyKind::d2d) continue;
+      const auto record = std::find_if(
+          segment.ops.begin() + static_cast<std::ptrdiff_t>(i), segment.ops.end(),
+          [&](const Op& o) { return o.stream == op.stream && o.kind() == OpKind::record; });
+      if (record != segment.ops.end()) {
+        copied_event_.back() =
+            static_cast<std::uint32_t>(index_.events[std::get<Record>(record->body).event]);
+        continue;
+      }
+      findings_.add(
+          {.rule = "MF108",
+           .message = fmt::format("op {} ({}) copies the host's memory, and no record "
+                                  "behind it in segment '{}' tells when it has ended",
+                                  op.id.value, op.name, segment.name),
+           .places = {{.plan = out_.plan->name,
+                       .segment = segment.name,
+                       .step = 0,
+                       .repetition = 0,
+                       .op = op.id,
+                       .name = op.name,
+                       .stream = {}}},
+           .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer,
+           .missing = {},
+           .interleaving = {}});
+    }
+  }
+
+  [[nodiscard]] const std::uint32_t* clock(std::uint32_t id) const {
+    return &out_.clocks[std::size_t{id} * out_.width];
+  }
+
+  /// `learner` comes to know all that was known when instance `source` ended. False: it knew.
+  bool learn(std::uint32_t learner, std::uint32_t source) {
+    const Instance& from = out_.instances[source];
+    Chain& chain = chains_[learner];
+    const std::uint32_t* known = clock(chain.clock);
+    const std::uint32_t* news = clock(from.clock);
+    bool fresh = from.chain != learner && known[from.chain] <= from.position;
+    for (std::uint32_t c = 0; c < out_.width; ++c)
+      fresh = fresh || (news[c] > known[c] && c != learner);
+    if (!fresh) return false;
+    const auto id = static_cast<std::uint32_t>(out_.clocks.size() / out_.width);
+    out_.clocks.resize(out_.clocks.size() + out_.width);
+    std::uint32_t* made = &out_.clocks[std::size_t{id} * out_.width];
+    known = clock(chain.clock);
+    news = clock(from.clock);
+    for (std::uint32_t c = 0; c < out_.width; ++c) made[c] = std::max(known[c], news[c]);
+    made[from.chain] = std::max(made[from.chain], from.position + 1);
+    chain.clock = id;
+    return true;
+  }
+
+  std::uint32_t add(const Op& op, std::uint32_t op_index, std::uint32_t chain,
+                    std::uint32_t source) {
+    out_.instances.push_back({.op = &op,
+                              .op_index = op_index,
+                              .pass = static_cast<std::uint32_t>(out_.passes.size() - 1),
+                              .position = chains_[chain].issued,
+                              .clock = chains_[chain].clock,
+                              .source = source,
+                              .chain = static_cast<std::uint16_t>(chain)});
+    return static_cast<std::uint32_t>(out_.instances.size() - 1);
+  }
+
+  void issue(const Op& op, std::uint32_t op_index) {
+    if (copied_event_[op_index] != kNone) do_host_work(op, op_index);
+    if (const auto* wait = std::get_if<HostWait>(&op.body)) {
+      issue_wait(op, op_index, *wait, out_.host_chain());
+      latest_host_ = static_cast<std::uint32_t>(out_.instances.size() - 1);
+      return;
+    }
+    const auto chain = static_cast<std::uint32_t>(index_.streams[op.stream]);
+    Chain& stream = chains_[chain];
+    if (const std::uint32_t host = chains_[out_.host_chain()].issued; stream.host_seen != host) {
+      learn(chain, latest_host_);
+      stream.host_seen = host;
+    }
+    switch (op.kind()) {
+      case OpKind::wait: issue_wait(op, op_index, std::get<Wait>(op.body), chain); return;
+      case OpKind::collective:
+        issue_collective(op, op_index, std::get<Collective>(op.body), chain);
+        return;
+      case OpKind::record:
+        latest_record_[index_.events[std::get<Record>(op.body).event]] =
+            add(op, op_index, chain, kNone);
+        break;
+      case OpKind::group_begin:
+        ++open_groups_;
+        add(op, op_index, chain, kNone);
+        return;  // its collectives have its position
+      case OpKind::group_end:
+        add(op, op_index, chain, kNone);
+        if (--open_groups_ > 0) return;
+        break;
+      default: add(op, op_index, chain, kNone);
+    }
+    ++stream.issued;
+  }
+
+  void issue_collective(const Op& op, std::uint32_t op_index, const Collective& collective,
+                        std::uint32_t chain) {
+    std::uint32_t& latest = latest_collective_[index_.communicators[collective.communicator]];
+    const auto of_this_launch = [&](const Instance& other) {
+      return other.chain == chain && other.position == chains_[chain].issued;
+    };
+    const std::uint32_t source = latest;
+    if (latest != kNone && !of_this_launch(out_.instances[latest])) learn(chain, latest);
+    latest = add(op, op_index, chain, source);
+    if (open_groups_ == 0) ++chains_[chain].issued;
+  }
+
+  void do_host_work(const Op& copy, std::uint32_t op_index) {
+    const std::uint32_t host = out_.host_chain();
+    const std::uint32_t record = latest_record_[copied_event_[op_index]];
+    if (record != kNone) learn(host, record);
+    latest_host_ = add(copy, op_index, host, record);
+    out_.instances.back().host_work = true;
+    ++chains_[host].issued;
+  }
+
+  template <class AnyWait>
+  void issue_wait(const Op& op, std::uint32_t op_index, const AnyWait& wait, std::uint32_t chain) {
+    const std::uint32_t record = latest_record_[index_.events[wait.event]];
+    check_bindings(op, op_index, wait, record);
+    if (record != kNone && learn(chain, record)) needed_[op_index] = true;
+    add(op, op_index, chain, record);
+    ++chains_[chain].issued;
+  }
+
+  template <class AnyWait>
+  void check_bindings(const Op& op, std::uint32_t op_index, const AnyWait& wait,
+                      std::uint32_t record) {
+    if (reported_[op_index]) return;
+    const Pass& here = out_.passes.back();
+    const auto binds = [&](auto matches) {
+      return std::any_of(wait.bindings.begin(), wait.bindings.end(), matches);
+    };
+    if (record == kNone) {
+      if (here.step == 0 && binds([](const Binding& b) { return b.distance == 1; })) return;
+      report_wait(op, op_index, "MF104", "nothing has recorded before it", record);
+      return;
+    }
+    const Instance& source = out_.instances[record];
+    const Pass& there = out_.passes[source.pass];
+    const bool same_segment = there.segment == here.segment;
+    const std::int64_t distance =
+        there.step == here.step && (source.pass + 1 == out_.passes.size() || !same_segment) ? 0 : 1;
+    if (binds(
+            [&](const Binding& b) { return b.record == source.op->id && b.distance == distance; }))
+      return;
+    report_wait(op, op_index, "MF105",
+                fmt::format("op {} recorded last, at distance {}, which none of its bindings names",
+                            source.op->id.value, distance),
+                record);
+  }
+
+  void report_wait(const Op& op, std::uint32_t op_index, std::string rule, const std::string& why,
+                   std::uint32_t record) {
+    reported_[op_index] = true;
+    if (!findings_.wants(rule)) return;
+    // The wait's instance is about to be made: borrow its place.
+    const std::uint32_t chain = op.kind() == OpKind::host_wait
+                                    ? out_.host_chain()
+                                    : static_cast<std::uint32_t>(index_.streams[op.stream]);
+    const std::uint32_t instance = add(op, op_index, chain, record);
+    Finding finding;
+    finding.rule = std::move(rule);
+    finding.places.push_back(place_of(out_, instance));
+    if (record != kNone) finding.places.push_back(place_of(out_, record));
+    out_.instances.pop_back();
+    finding.message = fmt::format("op {}, {}, waits for an event that {}", op.id.value,
+                                  to_text(finding.places.front()), why);
+    findings_.add(std::move(finding));
+  }
+
+  void list_redundant_waits() {
+    std::uint32_t op_index = 0;
+    for (const Segment& segment : out_.plan->segments)
+      for (const Op& op : segment.ops) {
+        const bool waits = op.kind() == OpKind::wait || op.kind() == OpKind::host_wait;
+        if (waits && !needed_[op_index]) out_.redundant_waits.push_back(op.id);
+        ++op_index;
+      }
+    std::ranges::sort(out_.redundant_waits);
+  }
+
+  const Program& program_;
+  const ProgramIndex& index_;
+  FindingList& findings_;
+  UnrolledPlan out_;
+  std::vector<Chain> chains_;
+  std::vector<std::uint32_t> latest_record_;      ///< by event: instance
+  std::vector<std::uint32_t> latest_collective_;  ///< by communicator: instance
+  std::uint32_t latest_host_ = kNone;
+  std::uint32_t open_groups_ = 0;
+  std::vector<std::uint32_t> copied_event_;  ///< by op: for host copies, the event behind them
+  std::vector<bool> needed_;                 ///< by op: a wait that ordered something new
+  std::vector<bool> reported_;               ///< by op
+};
+
+/// Several streams may have one role in an edited plan.
+std::string stream_name(const Program& program, std::size_t chain) {
+  if (chain == program.streams.size()) return "host";
+  const StreamRole role = program.streams[chain].role;
+  const bool alone = std::ranges::count(program.streams, role, &Stream::role) == 1;
+  const std::string name(to_string(role));
+  return alone ? name : fmt::format("{}.{}", name, program.streams[chain].id.value);
+}
+
+}  // namespace
+
+UnrolledPlan unroll(const Program& program, const ProgramIndex& index, const Plan& plan,
+                    const ProofSettings& settings, FindingList& findings) {
+  return Unroller(program, index, plan, findings).run(settings);
+}
+
+Place place_of(const UnrolledPlan& unrolled, std::size_t instance) {
+  const Instance& i = unrolled.instances[instance];
+  const Pass& pass = unrolled.passes[i.pass];
+  std::string name = i.op->name;
+  switch (i.op->kind()) {
+    case OpKind::kernel:
+    case OpKind::collective: break;
+    case OpKind::copy:
+      if (i.host_work)
+        name = (std::get<Copy>(i.op->body).kind == CopyKind::h2d ? "fill of " : "read of ") + name;
+      break;
+    default: name = fmt::format("{} {}", to_string(i.op->kind()), name);
+  }
+  return {.plan = unrolled.plan->name,
+          .segment = unrolled.plan->segments[pass.segment].name,
+          .step = pass.step,
+          .repetition = pass.repetition,
+          .op = i.op->id,
+          .name = std::move(name),
+          .stream = stream_name(*unrolled.program, i.chain)};
+}
+
+std::string to_text(const Place& place) { return fmt::format("{} ({})", place.name, place.stream); }
+
+}  // namespace mfsdp
