@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {

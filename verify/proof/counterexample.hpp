@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {

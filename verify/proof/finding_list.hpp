@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 
 namespace mfsdp {
 

@@ -7,7 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 
 namespace mfsdp {
 

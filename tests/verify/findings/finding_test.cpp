@@ -1,4 +1,4 @@
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

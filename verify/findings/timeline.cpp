@@ -1,4 +1,4 @@
-#include "verify/proof/timeline.hpp"
+#include "verify/findings/timeline.hpp"
 
 #include <fmt/format.h>
 

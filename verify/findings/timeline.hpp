@@ -13,7 +13,7 @@
 
 #include <string>
 
-#include "verify/proof/finding.hpp"
+#include "verify/findings/finding.hpp"
 
 namespace mfsdp {
 

@@ -1,0 +1,110 @@
+#include "verify/traces/trace_source.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <fstream>
+#include <istream>
+#include <iterator>
+
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp::traces {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string gzip(const std::string& text) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+/// Text that gzip cannot make much smaller than a block.
+std::string long_text() {
+  std::string text;
+  std::uint32_t state = 1;
+  for (int i = 0; i < 1'500'000; ++i) {
+    state = state * 1664525U + 1013904223U;
+    text += static_cast<char>('a' + (state >> 24) % 26);
+  }
+  return text;
+}
+
+std::string drained(TraceSource& source) {
+  std::istream in(&source);
+  std::string text;
+  for (char c = 0; in.get(c);) {
+    text += c;
+    source.mark();
+  }
+  return text;
+}
+
+std::string drained(std::string_view bytes) {
+  const auto source = TraceSource::of(bytes, "t");
+  const std::string text = drained(*source);
+  EXPECT_FALSE(source->error()) << source->error()->message();
+  EXPECT_EQ(source->position(), text.size());
+  return text;
+}
+
+std::string error_of(std::string_view bytes) {
+  const auto source = TraceSource::of(bytes, "t");
+  (void)drained(*source);
+  return source->error() ? source->error()->message() : "";
+}
+
+TEST(TraceSource, HandsOutPlainAndGzipAlike) {
+  const std::string text = long_text();
+  EXPECT_EQ(drained(text), text);
+  EXPECT_EQ(drained(gzip(text)), text);
+  EXPECT_EQ(drained(gzip("one ") + gzip("two")), "one two");
+  EXPECT_EQ(drained(""), "");
+  EXPECT_EQ(drained(gzip("")), "");
+}
+
+TEST(TraceSource, ReadsFiles) {
+  const test::ScratchFolder folder;
+  const auto path = folder.path() / "t.json.gz";
+  std::ofstream(path, std::ios::binary) << gzip("hello");
+  auto source = TraceSource::open(path);
+  ASSERT_TRUE(source) << source.error().message();
+  EXPECT_EQ(drained(**source), "hello");
+
+  EXPECT_THAT(TraceSource::open(folder.path() / "none").error().message(),
+              HasSubstr("none: No such file"));
+  EXPECT_THAT(TraceSource::open(folder.path()).error().message(), HasSubstr("got a directory"));
+}
+
+TEST(TraceSource, SaysWhereGzipEndsOrBreaks) {
+  const std::string good = gzip(long_text());
+  for (const std::size_t size : {std::size_t{3}, std::size_t{18}, good.size() / 2, good.size() - 1})
+    EXPECT_EQ(error_of(good.substr(0, size)),
+              "t: the gzip data ends too early, after byte " + std::to_string(size));
+  std::string damaged = good;
+  for (std::size_t i = 0; i < 40; ++i) damaged[damaged.size() / 2 + i] = '\xff';
+  EXPECT_THAT(error_of(damaged), HasSubstr("t: the gzip data is damaged near byte "));
+  EXPECT_THAT(error_of(gzip("x") + "rubbish"), HasSubstr("damaged"));
+}
+
+TEST(TraceSource, BoundsOneValue) {
+  const std::string endless(std::size_t{20} << 20, 'a');
+  const auto source = TraceSource::of(endless, "t");
+  std::istream in(source.get());
+  in.ignore(static_cast<std::streamsize>(endless.size()));
+  ASSERT_TRUE(source->error());
+  EXPECT_EQ(source->error()->message(), "t: byte 0: one value takes more than 16 MiB");
+}
+
+}  // namespace
+}  // namespace mfsdp::traces

@@ -1,0 +1,39 @@
+// Findings as text, Markdown, JSON and SARIF. Every text ends in a newline.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "verify/findings/finding.hpp"
+
+namespace mfsdp {
+
+/// What was judged, and by which tool.
+struct FindingsOf {
+  std::string subject;  ///< file, or what stands for it
+  std::string tool = "mfsdp-verify";
+  std::string version;
+};
+
+/// Findings under each other, each with its timeline, and their number; "No findings." without any.
+[[nodiscard]] std::string render_findings_text(std::span<const Finding> findings);
+/// A table of the findings, then their timelines.
+[[nodiscard]] std::string render_findings_markdown(std::span<const Finding> findings,
+                                                   const FindingsOf& of);
+/// An object with subject, tool, version, counts and the findings with all their fields.
+[[nodiscard]] std::string render_findings_json(std::span<const Finding> findings,
+                                               const FindingsOf& of);
+/// SARIF 2.1.0 (OASIS): one run, all rules of the table, a result for each finding. Ops are logical
+/// locations of the subject, an interleaving is a code flow.
+[[nodiscard]] std::string render_findings_sarif(std::span<const Finding> findings,
+                                                const FindingsOf& of);
+
+/// 16 hexadecimal digits that stay the same while rule, ops, buffer and missing edge do: by these a
+/// reader of SARIF knows a finding again. Step, repetition and bytes do not count.
+[[nodiscard]] std::string fingerprint(const Finding& finding);
+
+/// "train/forward[1] step 0: attention.fwd (compute)"
+[[nodiscard]] std::string to_string(const Place& place);
+
+}  // namespace mfsdp

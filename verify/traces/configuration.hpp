@@ -1,0 +1,51 @@
+// A training run's configuration as others write it: Megatron-LM's command line, a nested
+// configuration of Megatron-Bridge or verl as JSON, or overrides ("ddp.nccl_ub=true").
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp::traces {
+
+struct Setting {
+  std::string place;  ///< "--use-nccl-ub", "ddp.nccl_ub"
+  std::string value;  ///< "true", "false", "none", a number or text
+
+  friend bool operator==(const Setting&, const Setting&) = default;
+};
+
+/// The settings that belong together, by their last name in snake_case ("nccl_ub").
+struct Configuration {
+  std::string where;  ///< file, and the part of it where there are several
+  std::multimap<std::string, Setting, std::less<>> settings;
+  std::map<std::string, std::string, std::less<>> environment;  ///< empty: not known
+
+  /// Set to anything but false, none, 0 or nothing, at any place.
+  [[nodiscard]] bool is_on(std::string_view name) const;
+  /// Set to false at some place.
+  [[nodiscard]] bool is_off(std::string_view name) const;
+  /// The first that is not none. A value that a shell still has to fill in ("$TP") is not known.
+  [[nodiscard]] std::optional<Setting> find(std::string_view name) const;
+  /// A whole number; none where it is missing or no number.
+  [[nodiscard]] std::optional<std::int64_t> number(std::string_view name) const;
+  /// The variable's value; "" where it is not set.
+  [[nodiscard]] std::string_view variable(std::string_view name) const;
+  /// Whether the setting came from a command line's flag, where Megatron-LM's defaults hold.
+  [[nodiscard]] bool is_flag(std::string_view name) const;
+};
+
+/// Reads text that begins with "{" as JSON, other text as a shell's words: flags ("--x", "--x v",
+/// "--x=v", "--no-x"), overrides with a dot ("a.b=v", "+a.b=v"), variables ("export A=v", "A=v");
+/// quotes, comments and continued lines as in a shell, nothing is expanded. In JSON, objects named
+/// env, env_vars or environment hold variables. verl's roles each are a configuration of their own:
+/// every object that holds "use_megatron_fsdp", but "dist" and "ddp", which are parts of one.
+/// Errors name file and place.
+[[nodiscard]] Result<std::vector<Configuration>> read_configurations(std::string_view text,
+                                                                     const std::string& where);
+
+}  // namespace mfsdp::traces

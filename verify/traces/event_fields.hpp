@@ -1,0 +1,76 @@
+// One entry of "traceEvents", as far as it is read. Private to the reader.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/quantity.hpp"
+
+namespace mfsdp::traces {
+
+/// The keys that are read, of an event and of its "args". README.md has where each comes from.
+enum class Field {
+  none,
+  name,
+  phase,
+  category,
+  begin,
+  duration,
+  process,
+  thread,
+  args,
+  device,
+  in_device,
+  stream,
+  correlation,
+  collective,
+  in_elements,
+  out_elements,
+  group_size,
+  dtype,
+  group,
+  wait_on_stream
+};
+
+[[nodiscard]] Field event_field(std::string_view key);
+[[nodiscard]] Field args_field(std::string_view key);
+[[nodiscard]] std::string_view key_of(Field field);
+
+/// Values in the order in which a file happens to have them: whether one that is missing or of the
+/// wrong type matters is known only at the event's end, since "cat" may stand last.
+struct EventFields {
+  std::string name;
+  std::string phase;
+  std::string category;
+  std::string collective;
+  std::string dtype;
+  std::string group;
+  std::optional<Nanos> begin;
+  std::optional<Nanos> duration;
+  std::optional<std::int64_t> process;
+  std::optional<std::int64_t> thread;
+  std::optional<std::int64_t> device;
+  std::optional<std::int64_t> in_device;
+  std::optional<std::int64_t> stream;
+  std::optional<std::int64_t> correlation;
+  std::optional<std::int64_t> in_elements;
+  std::optional<std::int64_t> out_elements;
+  std::optional<std::int64_t> group_size;
+  std::optional<std::int64_t> wait_on_stream;
+  std::uint32_t seen = 0;   ///< bit of each Field
+  std::uint32_t wrong = 0;  ///< those whose value has the wrong type
+
+  void clear();
+  /// False if the event has the field already.
+  [[nodiscard]] bool begin_field(Field field);
+  void set_text(Field field, std::string& text);
+  void set_integer(Field field, std::int64_t value);
+  void set_time(Field field, std::string_view microseconds);
+  void set_wrong(Field field);
+  [[nodiscard]] bool is_wrong(Field field) const;
+  [[nodiscard]] bool has(Field field) const;
+};
+
+}  // namespace mfsdp::traces

@@ -1,0 +1,257 @@
+#include <algorithm>
+#include <array>
+
+#include "verify/traces/configuration_rules.hpp"
+#include "verify/traces/fsdp_facts.hpp"
+
+namespace mfsdp::traces {
+namespace {
+
+constexpr std::string_view kArguments = "NVIDIA/Megatron-LM megatron/training/arguments.py";
+constexpr std::string_view kFullyShard =
+    "NVIDIA/Megatron-LM megatron/core/distributed/fsdp/src/megatron_fsdp/fully_shard.py";
+constexpr std::string_view kDdpConfig =
+    "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel_config.py";
+constexpr std::string_view kBridge =
+    "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py";
+
+Broken unknown_strategy(const Configuration& c) {
+  static constexpr std::array inner{"", "no_shard", "optim", "optim_grads", "optim_grads_params"};
+  static constexpr std::array outer{"", "no_shard", "optim"};
+  if (std::ranges::find(inner, inner_strategy(c)) == inner.end())
+    return shown(c, "data_parallel_sharding_strategy");
+  if (std::ranges::find(outer, outer_strategy(c)) == outer.end())
+    return shown(c, "outer_dp_sharding_strategy");
+  return std::nullopt;
+}
+
+Broken two_fsdp(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_on("use_torch_fsdp2")) return std::nullopt;
+  return shown(c, "use_megatron_fsdp") + ", " + shown(c, "use_torch_fsdp2");
+}
+
+/// Megatron-LM asks for the format always, and its default is another; Megatron-Bridge only of runs
+/// that save or load.
+Broken checkpoint_format(const Configuration& c) {
+  const auto format = c.find("ckpt_format");
+  const bool right = format && format->value == "fsdp_dtensor";
+  if (!is_megatron_fsdp(c))
+    return right ? Broken(shown(c, "ckpt_format") + " without Megatron-FSDP") : std::nullopt;
+  const bool used = c.find("save") || c.find("load");
+  if (right || (!c.is_flag("use_megatron_fsdp") && !(used && format))) return std::nullopt;
+  return shown(c, "ckpt_format");
+}
+
+Broken weight_hash(const Configuration& c) {
+  constexpr std::string_view kHash = "check_weight_hash_across_dp_replicas_interval";
+  if (!is_megatron_fsdp(c) || !c.find(kHash) || inner_strategy(c) != "optim_grads_params")
+    return std::nullopt;
+  return shown(c, kHash);
+}
+
+Broken outer_needs_inner(const Configuration& c) {
+  const std::string inner = inner_strategy(c);
+  if (!is_sharded(c) || outer_strategy(c) != "optim" || inner == "optim_grads_params" ||
+      inner.empty())
+    return std::nullopt;
+  return shown(c, "outer_dp_sharding_strategy") + ", " +
+         shown(c, "data_parallel_sharding_strategy");
+}
+
+Broken outer_needs_instances(const Configuration& c) {
+  constexpr std::string_view kInstances = "num_distributed_optimizer_instances";
+  if (!is_megatron_fsdp(c) || outer_strategy(c) != "optim") return std::nullopt;
+  const bool unknown = !c.find(kInstances) && c.is_on(kInstances);  // "$GROUPS"
+  if (unknown || c.number(kInstances).value_or(1) > 1) return std::nullopt;
+  return shown(c, "outer_dp_sharding_strategy") + ", " + shown(c, kInstances);
+}
+
+Broken meta_init(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_on("init_model_with_meta_device") ||
+      inner_strategy(c) != "no_shard")
+    return std::nullopt;
+  return shown(c, "init_model_with_meta_device") + ", " +
+         shown(c, "data_parallel_sharding_strategy");
+}
+
+Broken gather_overlap(const Configuration& c) {
+  if (!c.is_on("overlap_param_gather") || c.is_on("overlap_grad_reduce")) return std::nullopt;
+  if (!c.is_flag("overlap_param_gather") && !c.is_off("overlap_grad_reduce")) return std::nullopt;
+  return shown(c, "overlap_param_gather") + ", " + shown(c, "overlap_grad_reduce");
+}
+
+Broken rank_mapping(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_on("use_tp_pp_dp_mapping")) return std::nullopt;
+  return shown(c, "use_tp_pp_dp_mapping");
+}
+
+Broken manual_registration(const Configuration& c) {
+  if (!c.is_on("fsdp_manual_registration") || c.is_on("nccl_ub")) return std::nullopt;
+  return shown(c, "fsdp_manual_registration") + ", " + shown(c, "nccl_ub");
+}
+
+/// Megatron-Bridge switches manual registration on by itself.
+Broken slow_registration(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_flag("nccl_ub") || c.is_on("fsdp_manual_registration"))
+    return std::nullopt;
+  return shown(c, "nccl_ub") + ", " + shown(c, "fsdp_manual_registration");
+}
+
+Broken average_in_collective(const Configuration& c) {
+  const bool on = c.is_on("average_in_collective") || c.is_on("ddp_average_in_collective");
+  if (!is_megatron_fsdp(c) || !on || !c.is_on("nccl_ub") ||
+      c.is_on("disable_symmetric_registration"))
+    return std::nullopt;
+  return shown(
+      c, c.find("average_in_collective") ? "average_in_collective" : "ddp_average_in_collective");
+}
+
+Broken mxfp8_buffer(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_on("reuse_grad_buf_for_mxfp8_param_ag")) return std::nullopt;
+  return shown(c, "reuse_grad_buf_for_mxfp8_param_ag");
+}
+
+Broken optimizer(const Configuration& c) {
+  const auto name = c.find("optimizer");
+  if (!is_megatron_fsdp(c) || !name || name->value == "adam" || name->value == "sgd")
+    return std::nullopt;
+  return shown(c, "optimizer");
+}
+
+Broken grouped_weight(const Configuration& c) {
+  for (const std::string_view name : {"moe_single_grouped_weight", "moe_single_grouped_bias"})
+    if (is_megatron_fsdp(c) && c.is_on(name)) return shown(c, name);
+  return std::nullopt;
+}
+
+Broken hybrid_context(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_on("hybrid_context_parallel")) return std::nullopt;
+  return shown(c, "hybrid_context_parallel");
+}
+
+Broken distributed_optimizer(const Configuration& c) {
+  if (!is_megatron_fsdp(c) || !c.is_off("use_distributed_optimizer")) return std::nullopt;
+  return shown(c, "use_distributed_optimizer");
+}
+
+Broken other_parallelism(const Configuration& c) {
+  for (const std::string_view name : {"tensor_model_parallel_size", "context_parallel_size"})
+    if (is_sharded(c) && c.number(name).value_or(1) > 1) return shown(c, name);
+  return std::nullopt;
+}
+
+Broken accumulation_fusion(const Configuration& c) {
+  constexpr std::string_view kFusion = "gradient_accumulation_fusion";
+  if (!is_megatron_fsdp(c) || !inner_strategy(c).starts_with("optim_grads") || c.is_off(kFusion))
+    return std::nullopt;
+  if (!c.is_flag("use_megatron_fsdp") && !c.is_on(kFusion)) return std::nullopt;
+  return c.is_on(kFusion) ? shown(c, kFusion) : "no --no-gradient-accumulation-fusion";
+}
+
+Broken torch_fsdp2(const Configuration& c) {
+  if (!c.is_on("use_torch_fsdp2")) return std::nullopt;
+  for (const std::string_view name : {"pipeline_model_parallel_size", "expert_model_parallel_size"})
+    if (c.number(name).value_or(1) > 1) return shown(c, name);
+  for (const std::string_view name : {"use_distributed_optimizer", "fp16"})
+    if (c.is_on(name)) return shown(c, name);
+  if (!c.is_flag("use_torch_fsdp2")) return std::nullopt;
+  if (!c.is_off("gradient_accumulation_fusion")) return "no --no-gradient-accumulation-fusion";
+  if (!c.is_on("untie_embeddings_and_output_weights"))
+    return "no --untie-embeddings-and-output-weights";
+  const auto format = c.find("ckpt_format");
+  if (format && format->value != "torch_dist" && format->value != "torch_dcp")
+    return shown(c, "ckpt_format");
+  return std::nullopt;
+}
+
+Broken async_save(const Configuration& c) {
+  const auto format = c.find("ckpt_format");
+  if (!c.is_on("async_save") || !format || format->value == "torch_dist" ||
+      format->value == "fsdp_dtensor")
+    return std::nullopt;
+  return shown(c, "async_save") + ", " + shown(c, "ckpt_format");
+}
+
+/// Of Megatron-Bridge's form: the command line's default is another, verl sets its own.
+Broken unsharded(const Configuration& c) {
+  const std::string inner = inner_strategy(c);
+  if (!is_megatron_fsdp(c)) {
+    const bool asked = !inner.empty() && inner != "no_shard";
+    if (!asked || c.is_on("use_torch_fsdp2") || c.is_on(kOwnPlan)) return std::nullopt;
+    return shown(c, "data_parallel_sharding_strategy") + " without Megatron-FSDP";
+  }
+  const auto setting = c.find("use_megatron_fsdp");
+  const bool nested =
+      setting && (setting->place.starts_with("ddp.") || setting->place.starts_with("dist."));
+  if (inner == "no_shard" || (inner.empty() && nested))
+    return shown(c, "data_parallel_sharding_strategy");
+  return std::nullopt;
+}
+
+constexpr std::array kRules{
+    ConfigurationRule{"MF701", "there is no such sharding strategy",
+                      "use no_shard, optim, optim_grads or optim_grads_params (outer: no_shard or "
+                      "optim)",
+                      kFullyShard, unknown_strategy},
+    ConfigurationRule{"MF702", "Megatron-FSDP and PyTorch's FSDP2 exclude each other",
+                      "switch one of them off",
+                      "NVIDIA/Megatron-LM megatron/training/models/dist_utils.py", two_fsdp},
+    ConfigurationRule{"MF703", "Megatron-FSDP and checkpoints of format fsdp_dtensor go together",
+                      "set ckpt_format to fsdp_dtensor, and to torch_dist without Megatron-FSDP",
+                      kArguments, checkpoint_format},
+    ConfigurationRule{"MF704", "with optim_grads_params no rank holds the weights to be hashed",
+                      "leave the weight hash check out", kArguments, weight_hash},
+    ConfigurationRule{"MF705", "the outer axis shards what the inner axis has sharded already",
+                      "use optim_grads_params inside, or no_shard outside", kFullyShard,
+                      outer_needs_inner},
+    ConfigurationRule{"MF706", "there is no outer axis: the strategy has no effect or breaks",
+                      "set num_distributed_optimizer_instances to the number of groups", kDdpConfig,
+                      outer_needs_instances},
+    ConfigurationRule{"MF707", "no_shard keeps whole weights, which meta tensors do not have",
+                      "shard, or leave init_model_with_meta_device out", kFullyShard, meta_init},
+    ConfigurationRule{"MF708", "gathers overlap only where reductions do",
+                      "set overlap_grad_reduce too", kArguments, gather_overlap},
+    ConfigurationRule{"MF709", "Megatron-FSDP needs the standard order of ranks",
+                      "leave use_tp_pp_dp_mapping out", kBridge, rank_mapping},
+    ConfigurationRule{"MF710", "only NCCL's user buffers are registered",
+                      "set nccl_ub (--use-nccl-ub) too", kArguments, manual_registration},
+    ConfigurationRule{"MF711", "registering every buffer at its first use is very slow",
+                      "set fsdp_manual_registration too", kBridge, slow_registration},
+    ConfigurationRule{"MF712",
+                      "symmetric reduce-scatters only sum: averaging in the collective is switched "
+                      "off",
+                      "leave it out, or disable symmetric registration", kBridge,
+                      average_in_collective},
+    ConfigurationRule{"MF713", "Megatron-FSDP has no such buffer: the setting is switched off",
+                      "leave it out", kBridge, mxfp8_buffer},
+    ConfigurationRule{"MF714", "Megatron-FSDP supports adam and sgd alone",
+                      "use adam, or no Megatron-FSDP", kArguments, optimizer},
+    ConfigurationRule{"MF715", "Megatron-FSDP cannot remap weights that experts share",
+                      "leave it out", kArguments, grouped_weight},
+    ConfigurationRule{"MF716", "hybrid context parallelism does not support Megatron-FSDP",
+                      "use context_parallel_size", kArguments, hybrid_context},
+    ConfigurationRule{"MF717", "Megatron-FSDP switches the distributed optimizer on all the same",
+                      "leave it out", kBridge, distributed_optimizer},
+    ConfigurationRule{"MF718",
+                      "before Blackwell tensor and context parallelism want "
+                      "CUDA_DEVICE_MAX_CONNECTIONS=1, which FSDP forbids",
+                      "prefer one of them", kArguments, other_parallelism},
+    ConfigurationRule{"MF719",
+                      "fused accumulation adds into gradients that FSDP must overwrite, unless "
+                      "Transformer Engine knows of it",
+                      "use --no-gradient-accumulation-fusion with an older Transformer Engine",
+                      kArguments, accumulation_fusion},
+    ConfigurationRule{"MF720", "PyTorch's FSDP2 does not support it in Megatron-LM",
+                      "change it, or use Megatron-FSDP", kArguments, torch_fsdp2},
+    ConfigurationRule{"MF721", "only torch_dist and fsdp_dtensor are saved beside training",
+                      "change ckpt_format, or leave async_save out", kBridge, async_save},
+    ConfigurationRule{"MF722", "nothing is sharded",
+                      "set data_parallel_sharding_strategy and use_megatron_fsdp together",
+                      kDdpConfig, unsharded},
+};
+
+}  // namespace
+
+std::span<const ConfigurationRule> configuration_rules() { return kRules; }
+
+}  // namespace mfsdp::traces

@@ -1,0 +1,119 @@
+#include "verify/traces/kernel_kinds.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace mfsdp::traces {
+namespace {
+
+using enum KernelKind;
+
+/// Order matters: an optimizer's and an attention's kernels carry "elementwise" and "gemm" in their
+/// template arguments. Names are those of cuBLAS (nvjet, cutlass, xmma), cuDNN, FlashAttention,
+/// Transformer Engine, Apex, ATen and Triton as Inductor writes them.
+constexpr std::array kPatterns{
+    KernelPattern{"multi_tensor", optimizer},
+    KernelPattern{"fused_adam", optimizer},
+    KernelPattern{"FusedAdam", optimizer},
+    KernelPattern{"flash", attention},
+    KernelPattern{"fmha", attention},
+    KernelPattern{"sdpa", attention},
+    KernelPattern{"attention", attention},
+    KernelPattern{"cross_entropy", loss},
+    KernelPattern{"nll_loss", loss},
+    KernelPattern{"log_softmax", loss},
+    KernelPattern{"embedding", embedding},
+    KernelPattern{"nvjet", gemm},
+    KernelPattern{"gemm", gemm},
+    KernelPattern{"xmma", gemm},
+    KernelPattern{"cutlass", gemm},
+    KernelPattern{"matmul", gemm},
+    KernelPattern{"splitKreduce", gemm},
+    KernelPattern{"rmsnorm", norm},
+    KernelPattern{"rms_norm", norm},
+    KernelPattern{"layer_norm", norm},
+    KernelPattern{"layernorm", norm},
+    KernelPattern{"ln_fwd", norm},
+    KernelPattern{"ln_bwd", norm},
+    KernelPattern{"reduce_kernel", reduction},
+    KernelPattern{"triton_red", reduction},
+    KernelPattern{"triton_per", reduction},
+    KernelPattern{"elementwise", elementwise},
+    KernelPattern{"triton_poi", elementwise},
+    KernelPattern{"CatArrayBatchedCopy", elementwise},
+    KernelPattern{"split_with_sizes_copy", elementwise},
+    KernelPattern{"swiglu", elementwise},
+    KernelPattern{"rope", elementwise},
+    KernelPattern{"cast_transpose", elementwise},
+};
+
+struct OpPattern {
+  std::string_view part;
+  CollectiveOp op;
+};
+/// Longer words first: "reducescatter" and "allreduce" hold "reduce".
+constexpr std::array kOps{
+    OpPattern{"reducescatter", CollectiveOp::reduce_scatter},
+    OpPattern{"reduce_scatter", CollectiveOp::reduce_scatter},
+    OpPattern{"allgather", CollectiveOp::all_gather},
+    OpPattern{"all_gather", CollectiveOp::all_gather},
+    OpPattern{"allreduce", CollectiveOp::all_reduce},
+    OpPattern{"all_reduce", CollectiveOp::all_reduce},
+    OpPattern{"alltoall", CollectiveOp::all_to_all},
+    OpPattern{"all_to_all", CollectiveOp::all_to_all},
+    OpPattern{"broadcast", CollectiveOp::broadcast},
+    OpPattern{"sendrecv", CollectiveOp::send_receive},
+    OpPattern{"send", CollectiveOp::send_receive},
+    OpPattern{"recv", CollectiveOp::send_receive},
+    OpPattern{"reduce", CollectiveOp::reduce},
+};
+
+char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+bool holds(std::string_view text, std::string_view part) {
+  return !std::ranges::search(text, part, {}, lower, lower).empty();
+}
+
+CollectiveOp op_in(std::string_view text) {
+  const auto* found =
+      std::ranges::find_if(kOps, [&](const OpPattern& row) { return holds(text, row.part); });
+  return found == kOps.end() ? CollectiveOp::other : found->op;
+}
+
+}  // namespace
+
+std::span<const KernelPattern> kernel_patterns() { return kPatterns; }
+
+KernelKind kernel_kind(std::string_view name) {
+  const auto* found = std::ranges::find_if(
+      kPatterns, [&](const KernelPattern& row) { return holds(name, row.part); });
+  return found == kPatterns.end() ? other : found->kind;
+}
+
+bool is_nccl_kernel(std::string_view name) { return holds(name, "nccl"); }
+
+CollectiveOp collective_op(std::string_view kernel, std::string_view collective) {
+  const CollectiveOp by_kernel = op_in(kernel);
+  if (by_kernel != CollectiveOp::other && by_kernel != CollectiveOp::send_receive) return by_kernel;
+  const CollectiveOp by_word = op_in(collective);
+  return by_word == CollectiveOp::other ? by_kernel : by_word;
+}
+
+std::optional<std::int64_t> element_bytes(std::string_view dtype) {
+  struct Row {
+    std::string_view name;
+    std::int64_t bytes;
+  };
+  // The names of c10::ScalarType.
+  static constexpr std::array rows{
+      Row{"Byte", 1},         Row{"Char", 1},  Row{"Bool", 1}, Row{"Float8_e4m3fn", 1},
+      Row{"Float8_e5m2", 1},  Row{"Short", 2}, Row{"Half", 2}, Row{"BFloat16", 2},
+      Row{"Int", 4},          Row{"Float", 4}, Row{"Long", 8}, Row{"Double", 8},
+      Row{"ComplexFloat", 8},
+  };
+  const auto* found = std::ranges::find(rows, dtype, &Row::name);
+  if (found == rows.end()) return std::nullopt;
+  return found->bytes;
+}
+
+}  // namespace mfsdp::traces

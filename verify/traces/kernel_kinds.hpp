@@ -1,0 +1,53 @@
+// What a kernel does, by its name.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "verify/traces/kineto.hpp"
+
+namespace mfsdp::traces {
+
+enum class KernelKind {
+  gemm,
+  attention,
+  norm,
+  loss,
+  optimizer,
+  embedding,
+  reduction,
+  elementwise,
+  copy,
+  fill,
+  other
+};
+inline constexpr std::array<std::string_view, 11> kKernelKindNames{
+    "gemm",      "attention",   "norm", "loss", "optimizer", "embedding",
+    "reduction", "elementwise", "copy", "fill", "other"};
+[[nodiscard]] inline std::string_view to_string(KernelKind kind) {
+  return kKernelKindNames[static_cast<std::size_t>(kind)];
+}
+
+/// Part of a kernel's name, without regard to case, and what such a kernel is.
+struct KernelPattern {
+  std::string_view part;
+  KernelKind kind;
+};
+
+/// The first pattern that a name holds decides.
+[[nodiscard]] std::span<const KernelPattern> kernel_patterns();
+[[nodiscard]] KernelKind kernel_kind(std::string_view name);
+
+[[nodiscard]] bool is_nccl_kernel(std::string_view name);
+/// By the kernel's name ("ncclDevKernel_AllGather_RING_LL"), else by what the profiler calls the
+/// collective ("_allgather_base"). A kernel for sends and receives may be an all-to-all: the
+/// profiler's word decides that.
+[[nodiscard]] CollectiveOp collective_op(std::string_view kernel, std::string_view collective);
+
+/// Bytes of an element of a PyTorch type as the profiler writes it ("BFloat16"); none if unknown.
+[[nodiscard]] std::optional<std::int64_t> element_bytes(std::string_view dtype);
+
+}  // namespace mfsdp::traces

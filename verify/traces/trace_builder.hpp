@@ -1,0 +1,55 @@
+// Events, one after the other, to a Trace. Private to the reader.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "verify/traces/event_fields.hpp"
+#include "verify/traces/kineto.hpp"
+
+namespace mfsdp::traces {
+
+/// What is wrong with an event; none if it is right.
+using Complaint = std::optional<std::string>;
+
+class TraceBuilder {
+ public:
+  explicit TraceBuilder(const KinetoSettings& settings) : settings_(settings) {
+    (void)number_of("");
+  }
+
+  /// Keeps what the Trace holds of an event, and nothing of any other event.
+  [[nodiscard]] Complaint add(const EventFields& event);
+  /// For what stands beside the events.
+  [[nodiscard]] Trace& trace() { return trace_; }
+  /// The trace, its collectives joined with their launches.
+  [[nodiscard]] Trace finish();
+
+ private:
+  struct Launch {
+    std::int64_t correlation;
+    Nanos begin;
+  };
+
+  [[nodiscard]] Complaint add_activity(const EventFields& event, WorkKind kind);
+  [[nodiscard]] Complaint add_collective(const EventFields& event, const GpuWork& work);
+  [[nodiscard]] Complaint add_host_call(const EventFields& event);
+  [[nodiscard]] Complaint add_step(const EventFields& event, bool on_device);
+  [[nodiscard]] Complaint add_sync(const EventFields& event);
+  std::uint32_t number_of(const std::string& name);
+
+  template <class Row>
+  [[nodiscard]] Complaint keep(std::vector<Row>& rows, Row row);
+
+  const KinetoSettings& settings_;
+  Trace trace_;
+  std::vector<Launch> launches_;
+  std::unordered_map<std::string, std::uint32_t> numbers_;  ///< of names
+  std::size_t kept_ = 0;                                    ///< bytes
+};
+
+}  // namespace mfsdp::traces

@@ -1,0 +1,70 @@
+// The bytes of a trace file, unpacked where it is gzip, in blocks: a file of any size takes the
+// same memory.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp::traces {
+
+/// A parser pulls characters; what went wrong beneath it is in `error()` once the characters end.
+class TraceSource final : public std::streambuf {
+ public:
+  /// A file, plain or gzip (told by its first two bytes, not its name).
+  [[nodiscard]] static Result<std::unique_ptr<TraceSource>> open(const std::filesystem::path& path);
+  /// Bytes in memory, plain or gzip, which must outlive the source; `where` names them in errors.
+  [[nodiscard]] static std::unique_ptr<TraceSource> of(std::string_view bytes, std::string where);
+
+  TraceSource(const TraceSource&) = delete;
+  TraceSource& operator=(const TraceSource&) = delete;
+  ~TraceSource() override;
+
+  /// Unpacked bytes that the parser has taken.
+  [[nodiscard]] std::uint64_t position() const {
+    return delivered_ - static_cast<std::uint64_t>(egptr() - gptr());
+  }
+  /// A value of the JSON ended here. A single value may take 16 MiB: a parser holds all of it.
+  void mark() { mark_ = position(); }
+  /// Why the characters ended before the file did.
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ protected:
+  int_type underflow() override;
+
+ private:
+  struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  struct Inflate;
+
+  TraceSource();
+  /// Compressed or plain bytes of the file into `raw_`; 0 at its end.
+  std::size_t read_raw();
+  /// Unpacked bytes into the block that is handed out; 0 at the end or on an error.
+  std::size_t fill();
+  std::size_t fill_unpacked();
+  void refuse(std::string what, Fault fault = Fault::input);
+
+  std::string where_;
+  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::string_view memory_;  ///< what is left of it, where there is no file
+  std::vector<char> raw_;
+  std::vector<char> text_;            ///< unpacked; empty for a plain file
+  std::unique_ptr<Inflate> inflate_;  ///< null for a plain file
+  bool started_ = false;
+  std::uint64_t raw_read_ = 0;
+  std::uint64_t delivered_ = 0;
+  std::uint64_t mark_ = 0;
+  std::optional<Error> error_;
+};
+
+}  // namespace mfsdp::traces
