@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 4> mains{"sim/main.cpp", "verify/main.cpp",
                                                 "reports/main.cpp", "gpu_backend/main.cpp"};
 /// What a main is made of where it would be too long: its actions.
-constexpr std::array<std::string_view, 2> actions{"sim/tool", "gpu_backend/tool"};
+constexpr std::array<std::string_view, 3> actions{"sim/tool", "verify/tool", "gpu_backend/tool"};
 constexpr std::array<std::string_view, 5> main_targets{
     "mfsdp-sim", "mfsdp_sim_actions", "mfsdp-verify", "mfsdp-report", "mfsdp-exec"};
 

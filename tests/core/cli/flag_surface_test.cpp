@@ -5,6 +5,7 @@
 #include "core/cli/exec_options.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
+#include "core/cli/verify_options.hpp"
 
 namespace mfsdp {
 namespace {
@@ -51,6 +52,15 @@ TEST(FlagSurface, MfsdpExec) {
   EXPECT_THAT(flag_names(exec_flags(options)), testing::ElementsAreArray(names));
 }
 
+TEST(FlagSurface, MfsdpVerify) {
+  VerifyOptions options;
+  std::vector<std::string> names = common_names;
+  for (const char* gone : {"--db", "--no-save", "--name", "--trace", "--memory-trace"})
+    std::erase(names, gone);
+  names.insert(names.end(), {"--kineto", "--config", "--env", "--list-rules"});
+  EXPECT_THAT(flag_names(verify_flags(options)), testing::ElementsAreArray(names));
+}
+
 void expect_explained_in_a_hundred_columns(const HelpText& text,
                                            const std::vector<FlagGroup>& groups) {
   for (const FlagGroup& group : groups)
@@ -67,6 +77,8 @@ TEST(FlagSurface, EveryFlagIsExplainedInAHundredColumns) {
   expect_explained_in_a_hundred_columns(sim_help(), sim_flags(sim));
   ExecOptions exec;
   expect_explained_in_a_hundred_columns(exec_help(), exec_flags(exec));
+  VerifyOptions verify;
+  expect_explained_in_a_hundred_columns(verify_help(), verify_flags(verify));
 }
 
 TEST(FlagSurface, VersionNamesBuildAndGpuLibraries) {
@@ -91,6 +103,12 @@ TEST(FlagSurface, ExamplesParse) {
     ASSERT_EQ(words.front(), "mfsdp-exec");
     words.erase(words.begin());
     EXPECT_TRUE(parse_exec_options(words)) << example.command;
+  }
+  for (const Example& example : verify_help().examples) {
+    std::vector<std::string> words = split(example.command, ' ');
+    ASSERT_EQ(words.front(), "mfsdp-verify");
+    words.erase(words.begin());
+    EXPECT_TRUE(parse_verify_options(words)) << example.command;
   }
 }
 

@@ -1,0 +1,110 @@
+#include "core/cli/verify_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+/// A flag whose values are collected.
+Flag list_flag(std::string name, std::string help, std::vector<std::string>& target) {
+  const auto apply = [name, &target](const std::string& text) -> Result<void> {
+    MFSDP_LET(path, parse_path(text, name));
+    target.push_back(path);
+    return {};
+  };
+  return {.name = name,
+          .value = "FILE...",
+          .help = std::move(help),
+          .apply = apply,
+          .repeatable = true,
+          .takes_several = true};
+}
+
+Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariable>& target) {
+  const std::size_t sign = text.find('=');
+  if (sign == std::string::npos || sign == 0)
+    return fail("--env", in_quotes(text) + " is not NAME=VALUE, such as NCCL_ALGO=Ring");
+  target.push_back({.name = text.substr(0, sign), .value = text.substr(sign + 1)});
+  return {};
+}
+
+FlagGroup subject_group(VerifyOptions& o) {
+  const auto variable = [&o](const std::string& text) { return add_variable(text, o.environment); };
+  return {
+      .title = "What else to judge",
+      .flags = {list_flag("--kineto", "traces of PyTorch's profiler (.json, .json.gz), a rank each",
+                          o.kineto),
+                list_flag("--config",
+                          "configurations of Megatron-LM, Megatron-Bridge or verl: JSON or flags",
+                          o.config),
+                {.name = "--env",
+                 .value = "NAME=VALUE",
+                 .help = "a variable that the run is to have",
+                 .apply = variable,
+                 .repeatable = true},
+                switch_flag("--list-rules", "every rule with its id", o.list_rules)}};
+}
+
+/// The flags that shape no plan and store nothing: those that a verifier has.
+bool is_kept(const Flag& flag) {
+  constexpr std::array<std::string_view, 6> dropped{"--db",    "--no-save",      "--name",
+                                                    "--trace", "--memory-trace", "--output"};
+  return std::ranges::find(dropped, flag.name) == dropped.end();
+}
+
+Result<void> check_subject(const VerifyOptions& o) {
+  const bool plan = !o.common.model.empty() || o.common.plan;
+  const int subjects = static_cast<int>(plan) + static_cast<int>(!o.kineto.empty()) +
+                       static_cast<int>(!o.config.empty()) + static_cast<int>(o.list_rules);
+  if (subjects == 0)
+    return fail("--model", "is missing: name a model, a --plan, a --kineto trace or a --config");
+  if (subjects > 1)
+    return fail("", "one of --model or --plan, --kineto, --config and --list-rules at a time");
+  if (!o.kineto.empty() && o.output == FindingsFormat::sarif)
+    return fail("--output", "sarif is for findings; a trace's report is text, json or md");
+  if (o.list_rules && o.output != FindingsFormat::text && o.output != FindingsFormat::md)
+    return fail("--list-rules", "contradicts --output " + std::string(to_string(o.output)) +
+                                    "; lists are text or md");
+  return {};
+}
+
+}  // namespace
+
+std::vector<FlagGroup> verify_flags(VerifyOptions& options) {
+  std::vector<FlagGroup> groups = common_flags(options.common);
+  for (FlagGroup& group : groups)
+    std::erase_if(group.flags, [](const Flag& flag) { return !is_kept(flag); });
+  std::vector<Flag>& results = groups.back().flags;
+  results.insert(results.begin() + 2,
+                 choice_flag("--output", "F", "text, json, md, sarif (text)", options.output));
+  groups.push_back(subject_group(options));
+  return groups;
+}
+
+Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args) {
+  VerifyOptions options;
+  const std::vector<FlagGroup> groups = verify_flags(options);
+  MFSDP_LET(given, parse_flags(groups, args));
+  options.given = given;
+  if (options.common.help || options.common.version) return options;
+  MFSDP_TRY(check_common(options.common, groups, given));
+  MFSDP_TRY(check_subject(options));
+  return options;
+}
+
+HelpText verify_help() {
+  return {
+      .tool = "mfsdp-verify",
+      .purpose = "Proves a plan right over every interleaving, or shows the bug.",
+      .examples = {{"mfsdp-verify --model llama3_8b --gpus 64", "races, lifetimes, collectives"},
+                   {"mfsdp-verify --plan plan.json --output sarif",
+                    "a saved plan, for a code host"},
+                   {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
+                   {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
+      .negative = "something is wrong with the plan"};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,45 @@
+// The flags of mfsdp-verify: the common ones and its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cli/common_options.hpp"
+#include "core/cli/help.hpp"
+
+namespace mfsdp {
+
+/// How findings are printed; SARIF is what code hosts read.
+enum class FindingsFormat { text, json, md, sarif };
+
+template <>
+struct Names<FindingsFormat> {
+  static constexpr std::array<std::string_view, 4> values{"text", "json", "md", "sarif"};
+};
+
+/// NAME=VALUE
+struct EnvironmentVariable {
+  std::string name;
+  std::string value;
+};
+
+struct VerifyOptions {
+  CommonOptions common;
+  std::vector<std::string> given;  ///< names of the flags on the command line
+  FindingsFormat output = FindingsFormat::text;
+  std::vector<std::string> kineto;               ///< traces of PyTorch's profiler, a rank each
+  std::vector<std::string> config;               ///< configurations of other trainers
+  std::vector<EnvironmentVariable> environment;  ///< that a run is to have
+  bool list_rules = false;
+};
+
+/// All flag groups of mfsdp-verify, bound to `options`.
+[[nodiscard]] std::vector<FlagGroup> verify_flags(VerifyOptions& options);
+
+/// Reads the arguments (without the program's name) and checks them against each other.
+[[nodiscard]] Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args);
+
+/// What --help says around the flags.
+[[nodiscard]] HelpText verify_help();
+
+}  // namespace mfsdp
