@@ -49,7 +49,7 @@ FlagGroup training_group(ExecOptions& o) {
       .flags = {
           data, integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
           real_flag("--lr", "highest learning rate (3e-4)", o.learning_rate, kRates),
-          real_flag("--min-lr", "learning rate of the last step (a tenth of --lr)",
+          real_flag("--min-lr", "learning rate at the end of the decay (a tenth of --lr)",
                     o.min_learning_rate, kRates),
           integer_flag("--warmup", "steps up to the highest rate (a tenth of --steps)", o.warmup,
                        {.lowest = 0, .highest = kSteps.highest}),
@@ -68,8 +68,8 @@ FlagGroup watching_group(ExecOptions& o) {
           .flags = {integer_flag("--eval-every", "steps between evaluations; needs --eval-data",
                                  o.eval_every, kSteps),
                     eval_data,
-                    integer_flag("--eval-batches", "batches of an evaluation (8)", o.eval_batches,
-                                 kSteps),
+                    integer_flag("--eval-batches", "global batches of an evaluation (8)",
+                                 o.eval_batches, kSteps),
                     integer_flag("--log-every", "steps between lines (1)", o.log_every, kSteps),
                     switch_flag("--log-param-norms", "norms of each parameter with each line",
                                 o.log_param_norms),
@@ -96,6 +96,11 @@ Result<void> check_training(const ExecOptions& o) {
     return fail("--warmup", fmt::format("{} steps are more than --steps {}", *o.warmup, o.steps));
   if (o.eval_every > 0 && !o.eval_data)
     return fail("--eval-every", "needs --eval-data: what to evaluate on");
+  if (!o.eval_data && contains(o.given, "--eval-batches"))
+    return fail("--eval-batches", "needs --eval-data: what to evaluate on");
+  if (o.common.optimizer == Optimizer::sgd)
+    for (const char* flag : {"--beta1", "--beta2", "--adam-epsilon"})
+      if (contains(o.given, flag)) return fail(flag, "contradicts --optimizer sgd");
   if (o.eval_data && o.eval_every == 0)
     return fail("--eval-data", "needs --eval-every: how often to evaluate");
   if (!o.dry_run && !o.data)
@@ -104,6 +109,8 @@ Result<void> check_training(const ExecOptions& o) {
 }
 
 Result<void> check_backend(const ExecOptions& o) {
+  if (o.common.memory_trace)
+    return fail("--memory-trace", "is a prediction over time: ask mfsdp-sim for it");
   if (o.backend == BackendChoice::cuda && (o.chaos || o.poison || o.fault))
     return fail(o.chaos    ? "--chaos"
                 : o.poison ? "--poison"

@@ -27,7 +27,7 @@ struct Names<FaultKind> {
   static constexpr std::array<std::string_view, 3> values{"fail", "stop", "miscount"};
 };
 
-/// A rank fails in an op, never ends it, or (a collective) comes with half of the elements.
+/// A rank fails in an op, never ends it, or (a collective) comes with one element less.
 struct FaultFlag {
   FaultKind kind = FaultKind::fail;
   std::int64_t rank = 0;
@@ -56,7 +56,7 @@ struct ExecOptions {
   std::int64_t seed = 1;
   std::int64_t eval_every = 0;  ///< steps; 0: never
   std::optional<std::string> eval_data;
-  std::int64_t eval_batches = 8;  ///< global batches of one microbatch a rank
+  std::int64_t eval_batches = 8;  ///< global batches, as large as training's
   // What is said of it.
   std::int64_t log_every = 1;
   bool log_param_norms = false;

@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "core/cli/format.hpp"
+#include "gpu_backend/tool/process_memory.hpp"
 #include "sim/predict/predict.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp {
 namespace {
 
+constexpr std::int64_t kMostRanks = 512;
 constexpr std::int64_t kLeastPatience = 6;          ///< seconds
 constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< a second, of a core that others use too
 constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
@@ -42,6 +45,24 @@ Result<InjectedFault> fault_of(const FaultFlag& flag, const Program& program) {
   return fail(
       "--fault",
       in_quotes(flag.op) + " is no kernel or collective of the train plan (--plan-out lists them)");
+}
+
+/// Every rank is a host and a thread for each stream, and all pools lie in this machine's memory.
+Result<void> check_room(const Program& program) {
+  const PlanConfig& config = program.config;
+  const std::int64_t ranks = config.mesh.world_size();
+  if (ranks > kMostRanks)
+    return fail("--world-size",
+                fmt::format("{} ranks are too many for one machine's CPU: expected at most {}",
+                            ranks, kMostRanks));
+  Bytes pools;
+  for (const Pool& pool : program.pools) pools += pool.height;
+  const Bytes needed(checked_mul(pools.value, ranks));
+  if (needed <= physical_memory()) return {};
+  return fail("memory",
+              fmt::format("{} ranks need {} in pools, this machine has {}", ranks,
+                          format_bytes(needed), format_bytes(physical_memory())),
+              Fault::environment);
 }
 
 Result<MachineSettings> machine_settings(const Program& program, const ExecOptions& options,
@@ -84,8 +105,17 @@ CpuRun::CpuRun(const Program& program, MachineSettings settings)
 
 Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const ExecOptions& options,
                                                const TrainSettings& settings) {
+  MFSDP_TRY(check_room(program));
   MFSDP_LET(machine, machine_settings(program, options, settings));
-  return std::unique_ptr<CpuRun>(new CpuRun(program, std::move(machine)));
+  try {
+    return std::unique_ptr<CpuRun>(new CpuRun(program, std::move(machine)));
+  } catch (const std::system_error& error) {
+    return fail(
+        "--world-size",
+        fmt::format("{} ranks with {} threads each do not start: {}",
+                    program.config.mesh.world_size(), program.streams.size() + 1, error.what()),
+        Fault::environment);
+  }
 }
 
 Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink) {

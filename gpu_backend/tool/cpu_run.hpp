@@ -24,7 +24,8 @@ struct RanRun {
 
 class CpuRun {
  public:
-  /// Errors: --fault names an op that the train plan lacks, or a rank that there is not.
+  /// Errors: more ranks or more memory than this machine has room for; --fault names an op that the
+  /// train plan lacks, or a rank that there is not.
   [[nodiscard]] static Result<std::unique_ptr<CpuRun>> create(const Program& program,
                                                               const ExecOptions& options,
                                                               const TrainSettings& settings);

@@ -73,9 +73,9 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
                                  .kind = std::string(kind_name(op)),
                                  .segment = segments.at(op.id)->name,
                                  .instance = instances[op.id]++,
-                                 .start = timing->begin - begin,
-                                 .end = timing->end - begin});
-    const Span span{std::max(timing->begin, begin) - begin, timing->end - begin};
+                                 .start = std::max(timing->begin, begin) - begin,
+                                 .end = std::max(timing->end, begin) - begin});
+    const Span span{measured.timeline.back().start, measured.timeline.back().end};
     if (role == StreamRole::compute) compute.push_back(span);
     if (op.kind() == OpKind::collective) communication.push_back(span);
     if (role == StreamRole::compute || op.kind() == OpKind::collective) either.push_back(span);

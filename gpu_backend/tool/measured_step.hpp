@@ -16,7 +16,8 @@ struct MeasuredStep {
 
 /// `timings` of a rank's last two steps of `plan`; those of other plans are left out. The step is
 /// what lies between the end of the last but one and the end of the last, so that what overlaps is
-/// counted once; of a run of one step, all of it.
+/// counted once; of a run of one step, all of it. A collective's time is the rank's: it includes
+/// waiting for the others.
 [[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
                                         const std::vector<OpTiming>& timings);
 

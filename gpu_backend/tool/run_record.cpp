@@ -37,7 +37,7 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 std::string json_line(const Json& object) { return object.dump() + "\n"; }
 
 std::string number(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : fmt::format("{}", value);
+  return std::isnan(value) ? "nan" : fmt::format("{:.{}f}", value, decimals);
 }
 
 }  // namespace
@@ -76,7 +76,9 @@ std::string RunRecord::line_of(const StepReport& report) const {
       "mfu: {}{}\n",
       report.step, number(report.loss, 5), number(report.grad_norm, 4), format_gib(allocated_()),
       format_rate(rates.tokens_per_second), format_rate(rates.tflops), mfu,
-      report.non_finite ? "  not finite: nothing was updated" : "");
+      !report.non_finite           ? ""
+      : head_.config.clip.num != 0 ? "  not finite: nothing was updated"
+                                   : "  not finite");
 }
 
 Result<void> RunRecord::step(const StepReport& report) {
@@ -129,7 +131,7 @@ Result<void> RunRecord::evaluation(const EvalReport& report) {
                              {"loss", finite(report.loss)},
                              {"tokens", report.tokens},
                              {"duration_ns", report.duration.value}})));
-  return {};
+  return flush();
 }
 
 Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> norms) {

@@ -4,10 +4,13 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "core/base/atomic_file.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
@@ -47,6 +50,11 @@ Result<Data> open_data(const ExecOptions& options, const PlanConfig& config) {
   return data;
 }
 
+/// Sequences of a training step over all ranks.
+std::int64_t global_batch_of(const PlanConfig& config) {
+  return product_of(config.micro_batch, config.microbatches, config.mesh.world_size());
+}
+
 TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) {
   return {.steps = options.steps,
           .learning_rate = {.peak = options.learning_rate,
@@ -58,8 +66,7 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
                         .weight_decay = options.weight_decay},
           .seed = static_cast<std::uint64_t>(options.seed),
           .eval_every = options.eval_every,
-          .eval_samples = checked_mul(options.eval_batches,
-                                      checked_mul(config.micro_batch, config.mesh.world_size())),
+          .eval_samples = checked_mul(options.eval_batches, global_batch_of(config)),
           .log_param_norms = options.log_param_norms ? options.log_every : 0,
           .check_nan = options.check_nan};
 }
@@ -77,6 +84,7 @@ RunResult head_of(const RunResult& predicted) {
   run.calibration = run.cost_model_version = "";
   run.trust = {};
   run.time = {};
+  run.memory = {};
   run.exposed_units.clear();
   run.timeline.clear();
   run.memory_timeline.clear();
@@ -112,9 +120,11 @@ void complete(RunResult& run, const RanRun& ran, const Program& program) {
     if (program.pools[i].space == MemorySpace::device) memory.allocated += ran.memory.pools[i];
   memory.runtime_source = "not measured: ranks share a process";
   memory.capacity = physical_memory();
-  memory.headroom = memory.capacity - memory.allocated;
-  memory.fits = true;
+  memory.headroom =
+      memory.capacity - Bytes(checked_mul(memory.allocated.value, run.config.mesh.world_size()));
+  memory.fits = memory.headroom >= Bytes(0);
   run.time = ran.step.time;
+  run.time.mfu = std::numeric_limits<double>::quiet_NaN();  // nobody states a CPU's bf16 peak
   run.timeline = ran.step.timeline;
   if (run.time.step <= Nanos(0)) return;
   const double seconds = static_cast<double>(run.time.step.value) / 1e9;
@@ -147,6 +157,11 @@ std::string memory_table(const RunResult& predicted, const RunResult& run, const
   return render_table(table);
 }
 
+CategoryBytes without_runtime(CategoryBytes categories) {
+  categories.at(static_cast<std::size_t>(Category::runtime)) = Bytes(0);
+  return categories;
+}
+
 std::string summary(const RunResult& run, std::chrono::nanoseconds took) {
   if (run.steps.empty()) return "no step was done\n";
   // The first step also makes what later ones find ready.
@@ -171,7 +186,15 @@ Result<void> check_backend(const ExecOptions& options) {
   return {};
 }
 
-/// A dry run and a run write the same files.
+/// What is written at the end should not fail for a folder that was never there.
+Result<void> check_folder(const std::optional<std::string>& file, std::string_view flag) {
+  if (!file) return {};
+  const std::filesystem::path folder = std::filesystem::path(*file).parent_path();
+  std::error_code ignored;
+  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return {};
+  return fail(std::string(flag), printable(folder.string()) + " is no folder", Fault::environment);
+}
+
 Result<void> write_plan(const CommonOptions& common, const Program& program) {
   if (common.plan_out)
     MFSDP_TRY(write_file_atomically(*common.plan_out, to_canonical_json(program) + "\n"));
@@ -184,6 +207,7 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(check_paths(options.common, session.scenarios));
   MFSDP_LET(planned, plan_run(options, session));
   MFSDP_TRY(write_plan(options.common, *planned.program));
+  if (options.common.trace) MFSDP_TRY(write_chrome_trace(planned.predicted, *options.common.trace));
   sign(planned.predicted, options.common, session);
   session.out << render_runs({&planned.predicted, 1}, options.common.output,
                              style_of(describe_stdout()), "not stored (--dry-run)");
@@ -196,6 +220,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(check_paths(
       common, session.scenarios,
       {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}}, .written = {}}));
+  MFSDP_TRY(check_folder(common.trace, "--trace"));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned.program;
   MFSDP_LET(data, open_data(options, program.config));
@@ -221,10 +246,16 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   complete(run, cpu->measured(), program);
   const bool cut = std::ssize(record.steps()) < options.steps;
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
-  MFSDP_TRY(record.finish(run));
-  if (!trained) return tl::unexpected<Error>(trained.error());
+  const auto stored = record.finish(run);
+  if (!trained) {
+    if (!stored) report_warning(session.err, stored.error().message(), session.tool);
+    return tl::unexpected<Error>(trained.error());
+  }
+  MFSDP_TRY(stored);
   if (common.trace) MFSDP_TRY(write_chrome_trace(run, *common.trace));
 
+  if (run.memory.categories != without_runtime(planned.predicted.memory.categories))
+    report_warning(session.err, "memory was not used as the plan says", session.tool);
   if (common.output == OutputFormat::text)
     session.out << "\n"
                 << summary(run, std::chrono::steady_clock::now() - begin) << "\n"

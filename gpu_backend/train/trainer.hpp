@@ -35,7 +35,7 @@ struct TrainSettings {
   std::uint64_t seed = 0;            ///< of the initial weights and of the samples' order
   std::int64_t eval_every = 0;       ///< steps; 0: never
   std::int64_t eval_samples = 0;     ///< of the evaluation's dataset; 0: all of them
-  std::int64_t log_param_norms = 0;  ///< every so many steps, and after the first; 0: never
+  std::int64_t log_param_norms = 0;  ///< every so many steps, the first and the last; 0: never
   bool check_nan = false;            ///< after each step, in gradients and weights
 };
 

@@ -96,6 +96,17 @@ TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
                                              run.steps.size())));
 }
 
+TEST(MfsdpExec, ThreadsThatDoNotStartEndTheRun) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take more address space than the test leaves";
+#endif
+  const test::ToolRun ran = test::run_shell(fmt::format(
+      "(ulimit -v 420000; timeout 60 '{}' --no-save --model llama_nano --data synthetic --gpus 64 "
+      "--steps 1 2>&1 >/dev/null)",
+      test::kExec.string()));
+  EXPECT_EQ(ran.status, 3) << ran.out;
+}
+
 TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
   const test::ScratchFolder folder;
   const auto db = folder / "runs.sqlite";

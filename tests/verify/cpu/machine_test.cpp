@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/support/machine_run.hpp"
 
@@ -174,6 +175,20 @@ TEST(Machine, ARankThatMiscountsIsNamedWithTheOther) {
   EXPECT_THAT(states.error().message(),
               AllOf(HasSubstr("collectives differ on communicator reduce_scatter"),
                     HasSubstr("step 2"), HasSubstr("rank 0"), HasSubstr("rank 1")));
+}
+
+TEST(Machine, AHostThatIsBusyForLongIsNotStuck) {
+  const Program program = test::built(test::small_config(2));
+  MachineSettings settings = test::hashing();
+  settings.deadline = kShort;
+  Machine machine(program, settings);
+  const auto outcome = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+    // Rank 1 has issued its steps by then, and waits for rank 0.
+    if (rank == 0) std::this_thread::sleep_for(3 * kShort);
+    MFSDP_TRY(test::run_rank(program, rank, backend, {{"train", 2}}));
+    return {};
+  });
+  EXPECT_TRUE(outcome) << outcome.error().message();
 }
 
 TEST(Machine, AHostThatGivesUpEndsTheOthers) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 
 #include "verify/cpu/machine/rank.hpp"
@@ -24,7 +25,7 @@ std::string describe(std::vector<Stall> stalls, std::chrono::milliseconds deadli
   return text;
 }
 
-/// Fails the run when work is issued but none ends for the deadline.
+/// Fails the run when work is issued but none ends for the deadline, and every host waits for it.
 void watch(const std::stop_token& stop, MachineShare& share,
            const std::vector<std::unique_ptr<CpuRank>>& ranks) {
   using Clock = std::chrono::steady_clock;
@@ -35,7 +36,7 @@ void watch(const std::stop_token& stop, MachineShare& share,
   Clock::time_point since = Clock::now();
   while (!stop.stop_requested() && !share.run.failed()) {
     const std::int64_t now_ended = share.run.ended();
-    if (now_ended != ended || share.run.issued() == now_ended) {
+    if (now_ended != ended || share.run.issued() == now_ended || share.run.hosts_work()) {
       ended = now_ended;
       since = Clock::now();
     } else if (Clock::now() - since >= share.settings.deadline) {
@@ -69,8 +70,8 @@ Result<void> Machine::run(const Host& host) {
       [this](const std::stop_token& stop) { watch(stop, *share_, ranks_); });
   {
     std::vector<std::jthread> hosts;
-    for (std::size_t r = 0; r < ranks_.size(); ++r)
-      hosts.emplace_back([&, r] {
+    const auto host_of = [&](std::size_t r) {
+      return [&, r] {
         const auto guarded = [&]() -> Result<void> {
           try {
             MFSDP_TRY(host(static_cast<std::int64_t>(r), *ranks_[r]));
@@ -84,7 +85,20 @@ Result<void> Machine::run(const Host& host) {
           error.where = fmt::format("rank {}{}{}", r, error.where.empty() ? "" : ", ", error.where);
           share_->run.fail(std::move(error));
         }
-      });
+        share_->run.host_pauses();
+      };
+    };
+    for (std::size_t r = 0; r < ranks_.size() && !share_->run.failed(); ++r) {
+      share_->run.host_begins();
+      try {
+        hosts.emplace_back(host_of(r));
+      } catch (const std::system_error& error) {
+        share_->run.host_pauses();
+        share_->run.fail({.where = fmt::format("rank {}", r),
+                          .what = fmt::format("its host cannot start: {}", error.what()),
+                          .fault = Fault::environment});
+      }
+    }
   }
   return share_->run.outcome();
 }

@@ -37,7 +37,7 @@ struct InjectedFaults {
 
 struct MachineSettings {
   KernelFunction kernel;
-  /// A run in which no op of any rank ends for so long has failed.
+  /// A run in which no op of any rank ends for so long, while all hosts wait for ops, has failed.
   std::chrono::milliseconds deadline{10'000};
   std::optional<std::uint64_t> chaos;  ///< seed of random delays before ops
   /// Memory begins as NaN of every floating dtype (bytes 0xff) instead of undefined, and becomes

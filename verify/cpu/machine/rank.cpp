@@ -44,11 +44,16 @@ CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
         Chaos(share.settings.chaos, rank, i, share.program.streams.size())));
     share.run.add(streams_.back()->gate);
   }
-  for (const auto& stream : streams_)
-    stream->thread = std::jthread([this, &own = *stream] { serve(own); });
+  try {
+    for (const auto& stream : streams_)
+      stream->thread = std::jthread([this, &own = *stream] { serve(own); });
+  } catch (...) {
+    end_streams();
+    throw;
+  }
 }
 
-CpuRank::~CpuRank() {
+void CpuRank::end_streams() {
   for (const auto& stream : streams_) {
     {
       const std::scoped_lock lock(stream->gate.mutex);
@@ -57,6 +62,10 @@ CpuRank::~CpuRank() {
     stream->gate.changed.notify_all();
   }
   streams_.clear();  // joins
+}
+
+CpuRank::~CpuRank() {
+  end_streams();
   for (const Allocation& allocation : allocations_)
     ::operator delete(allocation.data, std::align_val_t(unsigned_of(allocation.alignment)));
 }
@@ -113,6 +122,7 @@ Result<void> CpuRank::wait(const BoundOp& op, std::int64_t step, std::int64_t nu
 
 Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t /*step*/, std::size_t event,
                                  std::int64_t number) {
+  const HostPause pause(share_.run);
   Nanos at = now();
   if (share_.settings.faults.dropped_wait != op.op->id) at = await_event(event, number);
   MFSDP_TRY(share_.run.outcome());
@@ -127,6 +137,7 @@ Result<void> CpuRank::synchronise() {
   ++drains_;
   for (std::size_t s = 0; s < streams_.size(); ++s)
     MFSDP_TRY(push(s, {.op = nullptr, .step = 0, .number = drains_}));
+  const HostPause pause(share_.run);
   for (const auto& stream : streams_) {
     std::unique_lock lock(stream->gate.mutex);
     stream->gate.changed.wait(lock, [&] { return stream->drained == drains_; });

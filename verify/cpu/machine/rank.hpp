@@ -94,6 +94,7 @@ class CpuRank final : public Backend {
     std::int64_t alignment;
   };
 
+  void end_streams();
   [[nodiscard]] Result<void> push(std::size_t stream, Item item);
   void serve(Stream& stream);
   static void set_current(Stream& stream, const Item& item);

@@ -53,6 +53,14 @@ class RunState {
     return tl::unexpected<Error>(*error_);
   }
 
+  /// A host that works for itself (it reads data, prints, stores) is not stuck, however long it
+  /// takes; one that waits for the machine may be.
+  void host_begins() { hosts_at_work_.fetch_add(1, std::memory_order_relaxed); }
+  void host_pauses() { hosts_at_work_.fetch_sub(1, std::memory_order_relaxed); }
+  [[nodiscard]] bool hosts_work() const {
+    return hosts_at_work_.load(std::memory_order_relaxed) > 0;
+  }
+
   // Counted without ordering anything, so that ThreadSanitizer takes no order from it.
   void count_issued() { issued_.fetch_add(1, std::memory_order_relaxed); }
   void count_ended() { ended_.fetch_add(1, std::memory_order_relaxed); }
@@ -64,8 +72,21 @@ class RunState {
   mutable std::mutex mutex_;
   std::optional<Error> error_;
   std::atomic<bool> failed_{false};
+  std::atomic<std::int64_t> hosts_at_work_{0};
   std::atomic<std::int64_t> issued_{0};
   std::atomic<std::int64_t> ended_{0};
+};
+
+/// While it lives, the calling host waits for the machine.
+class HostPause {
+ public:
+  explicit HostPause(RunState& run) : run_(run) { run_.host_pauses(); }
+  ~HostPause() { run_.host_begins(); }
+  HostPause(const HostPause&) = delete;
+  HostPause& operator=(const HostPause&) = delete;
+
+ private:
+  RunState& run_;
 };
 
 }  // namespace mfsdp
