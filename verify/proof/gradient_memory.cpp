@@ -1,0 +1,66 @@
+#include "verify/proof/gradient_memory.hpp"
+
+namespace mfsdp {
+
+Held& Held::operator+=(const Held& other) {
+  terms.insert(terms.end(), other.terms.begin(), other.terms.end());
+  garbage = garbage || other.garbage;
+  uneven = uneven || other.uneven;
+  scaled = scaled || other.scaled;
+  return *this;
+}
+
+std::optional<Spot> spot_of(const Layouts& layouts, const Located& located) {
+  if (!located.exact) return std::nullopt;
+  const GroupLayout& layout = layouts.groups[located.group];
+  const int base = layouts.homes[located.buffer].level;
+  if (const auto level = layout.level_of(located.region); level && *level >= base)
+    return Spot{.buffer = located.buffer,
+                .group = located.group,
+                .level = *level,
+                .atoms = {.first = 0, .last = static_cast<std::uint32_t>(layout.atoms.size())}};
+  const auto atoms = layouts.atoms_of(located.group, located.region);
+  if (!atoms || base != 0) return std::nullopt;
+  return Spot{.buffer = located.buffer, .group = located.group, .level = 0, .atoms = *atoms};
+}
+
+GradientMemory::GradientMemory(const Layouts& layouts) : buffers_(layouts.homes.size()) {
+  for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
+    const Home& home = layouts.homes[b];
+    if (home.holds != Holds::gradient) continue;
+    buffers_[b].base = home.level;
+    buffers_[b].atoms = static_cast<std::uint32_t>(layouts.groups[home.groups[0]].atoms.size());
+    forget(b);
+  }
+}
+
+void GradientMemory::forget(std::uint32_t buffer) {
+  Contents& contents = buffers_[buffer];
+  for (auto& layer : contents.layers) layer.clear();
+  Held garbage;
+  garbage.garbage = true;
+  contents.layers[static_cast<std::size_t>(contents.base)].assign(contents.atoms, garbage);
+}
+
+const Held& GradientMemory::at(std::uint32_t buffer, int level, std::uint32_t atom) const {
+  while (!differs(buffer, level)) --level;
+  return buffers_[buffer].layers[static_cast<std::size_t>(level)][atom];
+}
+
+Held& GradientMemory::edit(std::uint32_t buffer, int level, std::uint32_t atom) {
+  auto& layers = buffers_[buffer].layers;
+  auto& layer = layers[static_cast<std::size_t>(level)];
+  if (layer.empty()) {
+    int coarser = level;
+    while (layers[static_cast<std::size_t>(coarser)].empty()) --coarser;
+    layer = layers[static_cast<std::size_t>(coarser)];
+  }
+  return layer[atom];
+}
+
+void GradientMemory::drop_finer(std::uint32_t buffer, int level) {
+  for (int finer = level + 1; finer < kLevels; ++finer)
+    buffers_[buffer].layers[static_cast<std::size_t>(finer)].clear();
+}
+
+}  // namespace mfsdp
