@@ -5,6 +5,11 @@
 #include <algorithm>
 
 namespace mfsdp {
+namespace {
+
+constexpr const char* kStale = "MF305";
+
+}  // namespace
 
 GradientVerdict::GradientVerdict(const UnrolledPlan& unrolled, const Layouts& layouts,
                                  FindingList& findings)
@@ -56,13 +61,21 @@ void GradientVerdict::report(const char* rule, std::uint32_t group, std::uint32_
 void GradientVerdict::judge(std::uint32_t instance, const GradientMemory& memory,
                             const Spot& spot) {
   if (given_up_[spot.group]) return;
+  judge_atoms(instance, memory, spot, true);
+  // Padding is as stale as the parameters beside it.
+  if (!reported_.contains({kStale, spot.group})) judge_atoms(instance, memory, spot, false);
+}
+
+void GradientVerdict::judge_atoms(std::uint32_t instance, const GradientMemory& memory,
+                                  const Spot& spot, bool parameters) {
   const GroupLayout& layout = layouts_.groups[spot.group];
   for (int level = spot.level; level < kLevels; ++level) {
     if (level != spot.level && !memory.differs(spot.buffer, level)) continue;
     for (std::uint32_t a = spot.atoms.first; a < spot.atoms.last; ++a) {
       const Held& held = memory.at(spot.buffer, level, a);
       const Atom& atom = layout.atoms[a];
-      if (atom.parameter != nullptr) {
+      if ((atom.parameter != nullptr) != parameters) continue;
+      if (parameters) {
         judge_parameter(instance, spot.group, a, held);
       } else if (held.garbage || !held.terms.empty()) {
         report("MF309", spot.group, instance,
@@ -97,7 +110,7 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
   const std::int64_t step = step_of(instance);
   const UnitId unit = layouts_.groups[group].group->unit;
   bool stale = held.garbage;
-  if (held.garbage) faults.push_back({"MF305", "which holds what nothing wrote", kNone});
+  if (held.garbage) faults.push_back({kStale, "which holds what nothing wrote", kNone});
   if (held.uneven)
     faults.push_back({"MF304", "which sums over ranks what some of them had summed", kNone});
   if (held.scaled) faults.push_back({"MF308", "which was scaled on its way", kNone});
@@ -105,7 +118,7 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
     const Instance& from = unrolled_.instances[term.instance];
     if (step_of(term.instance) != step) {
       stale = true;
-      faults.push_back({"MF305", "which still holds a gradient of the last step", term.instance});
+      faults.push_back({kStale, "which still holds a gradient of the last step", term.instance});
       continue;
     }
     if (from.op->unit && *from.op->unit != unit)
@@ -121,8 +134,11 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
             {"MF304", fmt::format("which is summed over {} {} times", axis, sums), term.instance});
     }
   }
-  // With what an earlier step left, the counts would be off for that reason alone.
-  if (!stale) count_contributions(uses_of(group, atom, step), held, faults);
+  // What an earlier step left is wrong in other ways too, for that reason alone.
+  if (stale)
+    std::erase_if(faults, [](const Fault& fault) { return fault.rule != kStale; });
+  else
+    count_contributions(uses_of(group, atom, step), held, faults);
   return faults;
 }
 

@@ -41,6 +41,8 @@ class GradientVerdict {
     std::string what;
     std::uint32_t instance;
   };
+  void judge_atoms(std::uint32_t instance, const GradientMemory& memory, const Spot& spot,
+                   bool parameters);
   void judge_parameter(std::uint32_t instance, std::uint32_t group, std::uint32_t atom,
                        const Held& held);
   [[nodiscard]] std::vector<Fault> faults_of(std::uint32_t instance, std::uint32_t group,

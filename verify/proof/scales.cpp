@@ -33,6 +33,8 @@ class ScaleCheck {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
       if (!relevant_[instance.op_index]) continue;
+      if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
+      pass_ = instance.pass;
       now_ = i;
       if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
       if (const auto* collective = std::get_if<Collective>(&instance.op->body)) gather(*collective);
@@ -49,7 +51,8 @@ class ScaleCheck {
         case KernelKind::loss_finish:
         case KernelKind::norm_finish:
         case KernelKind::norm_partial:
-        case KernelKind::sgd: return true;
+        case KernelKind::sgd:
+        case KernelKind::token_copy: return true;
         default: return false;
       }
     }
@@ -60,6 +63,9 @@ class ScaleCheck {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.passes[unrolled_.instances[instance].pass].step;
   }
+  [[nodiscard]] const Kernel& kernel_of(std::uint32_t instance) const {
+    return std::get<Kernel>(unrolled_.instances[instance].op->body);
+  }
   [[nodiscard]] std::int64_t step() const { return step_of(now_); }
 
   void run_kernel(const Kernel& kernel) {
@@ -69,6 +75,7 @@ class ScaleCheck {
       case KernelKind::loss_finish: finish_loss(kernel); return;
       case KernelKind::norm_partial: keep_partial(kernel); return;
       case KernelKind::norm_finish: finish_norm(kernel); return;
+      case KernelKind::token_copy: ++microbatches_; return;
       default: update(kernel);
     }
   }
@@ -76,7 +83,6 @@ class ScaleCheck {
   void sum_loss(const Kernel& kernel) {
     const Operand* sums = operand_of(kernel, "loss_sums");
     if (sums == nullptr) return;
-    losses_.push_back(now_);
     Cells& cells = cells_[sums->buffer];
     if (kernel.attribute("beta") == 0) cells = {.made_by = {}, .garbage = false};
     cells.made_by.emplace(sums->offset, now_);
@@ -108,23 +114,24 @@ class ScaleCheck {
     return found == cells_.end() ? none : found->second;
   }
 
-  /// 1/T counts the tokens of each chunk of each microbatch of this step on each rank.
+  /// 1/T counts each token of each microbatch of this step on each rank.
   void finish_loss(const Kernel& kernel) {
     const Cells& input = input_of(kernel);
-    std::erase_if(losses_, [&](std::uint32_t i) { return step_of(i) != step(); });
-    std::vector<std::uint32_t> held;
-    for (const auto& [offset, instance] : input.made_by) held.push_back(instance);
-    std::ranges::sort(held);
-    if (input.garbage || held != losses_)
-      report("MF307", now_,
-             fmt::format(
-                 "makes 1/T of {} chunks of the step's {}, or of more than these",
-                 std::ranges::count_if(held, [&](std::uint32_t i) { return step_of(i) == step(); }),
-                 losses_.size()));
+    std::int64_t rows = 0;
+    bool stale = input.garbage;
+    for (const auto& [offset, instance] : input.made_by) {
+      stale = stale || step_of(instance) != step();
+      rows = checked_add(rows, kernel_of(instance).attribute("rows"));
+    }
+    const std::int64_t tokens = checked_mul(microbatches_, config_.tokens_per_microbatch());
+    if (stale)
+      report("MF307", "makes 1/T of what was there before this step");
+    else if (microbatches_ > 0 && rows != tokens)
+      report("MF307", fmt::format("makes 1/T of {} tokens where {} microbatches have {}", rows,
+                                  microbatches_, tokens));
     else if (input.ranks != config_.mesh.world_size())
-      report("MF307", now_,
-             fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
-                         config_.mesh.world_size()));
+      report("MF307", fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
+                                  config_.mesh.world_size()));
     finish(kernel, "loss");
   }
 
@@ -136,14 +143,12 @@ class ScaleCheck {
       if (const Op& op = *unrolled_.instances[instance].op; step_of(instance) == step() && op.unit)
         units.insert(*op.unit);
     if (units != trainable_)
-      report("MF311", now_,
-             fmt::format("makes the norm of {} units of {} of this step", units.size(),
-                         trainable_.size()));
+      report("MF311", fmt::format("makes the norm of {} units of {} of this step", units.size(),
+                                  trainable_.size()));
     else if (input.ranks != config_.mesh.world_size())
-      report(
-          "MF311", now_,
-          fmt::format("makes the norm of {} ranks of {}", input.ranks, config_.mesh.world_size()));
-    if (!is_fresh(kernel, "loss")) report("MF307", now_, "makes the norm without this step's 1/T");
+      report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks,
+                                  config_.mesh.world_size()));
+    if (!is_fresh(kernel, "loss")) report("MF307", "makes the norm without this step's 1/T");
     finish(kernel, "norm");
   }
 
@@ -163,27 +168,26 @@ class ScaleCheck {
       return std::ranges::count(kernel.operands, role, &Operand::role);
     };
     if (count("loss") == 0)
-      report("MF307", now_, "does not scale its gradient by 1/T");
+      report("MF307", "does not scale its gradient by 1/T");
     else if (!is_fresh(kernel, "loss"))
-      report("MF307", now_, "scales its gradient by what is not this step's 1/T");
-    if (count("loss") > 1) report("MF308", now_, "scales its gradient by 1/T more than once");
+      report("MF307", "scales its gradient by what is not this step's 1/T");
+    if (count("loss") > 1) report("MF308", "scales its gradient by 1/T more than once");
     const bool clips = config_.clip.num != 0;
     if (count("norm") != (clips ? 1 : 0))
-      report("MF311", now_,
-             fmt::format("clips its gradient {} times, where {} is configured", count("norm"),
-                         clips ? "once" : "never"));
+      report("MF311", fmt::format("clips its gradient {} times, where {} is configured",
+                                  count("norm"), clips ? "once" : "never"));
     else if (clips && !is_fresh(kernel, "norm"))
-      report("MF311", now_, "clips its gradient by what is not this step's norm");
+      report("MF311", "clips its gradient by what is not this step's norm");
   }
 
   /// Once for each op: steps are alike.
-  void report(const char* rule, std::uint32_t instance, const std::string& what) {
+  void report(const char* rule, const std::string& what) {
     if (!findings_.wants(rule) ||
-        !reported_.emplace(rule, unrolled_.instances[instance].op_index).second)
+        !reported_.emplace(rule, unrolled_.instances[now_].op_index).second)
       return;
     Finding finding;
     finding.rule = rule;
-    finding.places = {place_of(unrolled_, instance)};
+    finding.places = {place_of(unrolled_, now_)};
     finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
                                   finding.places.front().step, what);
     findings_.add(std::move(finding));
@@ -196,7 +200,8 @@ class ScaleCheck {
   std::vector<bool> relevant_;  ///< by op
   std::map<BufferId, Cells> cells_;
   std::map<std::pair<BufferId, std::int64_t>, std::uint32_t> finished_;  ///< by whom, by place
-  std::vector<std::uint32_t> losses_;  ///< what added to the loss of this step
+  std::int64_t microbatches_ = 0;  ///< that this step has begun
+  std::uint32_t pass_ = kNone;     ///< that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
   std::uint32_t now_ = 0;  ///< the instance that runs
 };
