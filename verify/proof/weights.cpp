@@ -64,7 +64,7 @@ class WeightCheck {
   }
   bool is_relevant(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      updates_ = updates_ || is_update(*kernel);
+      trains_ = trains_ || is_update(*kernel) || makes_gradient(*kernel);
       return std::ranges::any_of(kernel->operands,
                                  [&](const Operand& operand) { return is_weight(operand); });
     }
@@ -155,7 +155,7 @@ class WeightCheck {
                                 operand.role, to_text(located.region), layout.name));
     const std::string& parameter = layout.atoms[atoms->first].parameter->name;
     const std::int64_t step = unrolled_.passes[instance.pass].step;
-    const std::int64_t expected = updates_ && layout.group->requires_grad ? step : 0;
+    const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
     const std::int64_t version = version_at(located.buffer, located.group, 0);
     if (version == expected) return;
     const char* rule = version == kNothing ? "MF402" : "MF401";
@@ -222,8 +222,8 @@ class WeightCheck {
   std::vector<WeightBuffer> buffers_;
   std::vector<std::vector<std::uint32_t>> gathered_;  ///< by group: buffers that may hold it whole
   std::vector<bool> relevant_;                        ///< by op
-  bool updates_ = false;                              ///< the plan has an optimizer
-  std::uint32_t now_ = 0;                             ///< the instance that runs
+  bool trains_ = false;    ///< the plan makes gradients or updates weights
+  std::uint32_t now_ = 0;  ///< the instance that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
 };
 
