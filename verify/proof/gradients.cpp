@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradient_memory.hpp"
 #include "verify/proof/gradient_verdict.hpp"
 #include "verify/proof/roles.hpp"
@@ -20,21 +21,20 @@ struct Loose {
 
 class GradientLedger {
  public:
-  GradientLedger(const UnrolledPlan& unrolled, const Layouts& layouts, FindingList& findings)
+  GradientLedger(const UnrolledPlan& unrolled, const Layouts& layouts,
+                 const std::vector<std::uint8_t>& followed, FindingList& findings)
       : unrolled_(unrolled),
         layouts_(layouts),
         config_(unrolled.program->config),
         memory_(layouts),
         verdict_(unrolled, layouts, findings),
-        loose_(unrolled.program->buffers.size()) {
-    for (const Segment& segment : unrolled.plan->segments)
-      for (const Op& op : segment.ops) relevant_.push_back(is_relevant(op));
-  }
+        loose_(unrolled.program->buffers.size()),
+        followed_(followed) {}
 
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      if (!relevant_[instance.op_index] || instance.host_work) continue;
+      if ((followed_[instance.op_index] & kFollowGradients) == 0 || instance.host_work) continue;
       now_ = i;
       const OpBody& body = instance.op->body;
       if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
@@ -47,17 +47,6 @@ class GradientLedger {
  private:
   [[nodiscard]] bool is_gradient(const Operand& operand) const {
     return layouts_.holds(operand) == Holds::gradient;
-  }
-  [[nodiscard]] bool is_relevant(const Op& op) const {
-    if (const auto* kernel = std::get_if<Kernel>(&op.body))
-      return makes_gradient(*kernel) || is_forward(*kernel) ||
-             std::ranges::any_of(kernel->operands,
-                                 [&](const Operand& operand) { return is_gradient(operand); });
-    if (const auto* collective = std::get_if<Collective>(&op.body))
-      return is_gradient(collective->input) || is_gradient(collective->output);
-    if (const auto* copy = std::get_if<Copy>(&op.body))
-      return is_gradient(copy->input) || is_gradient(copy->output);
-    return op.kind() == OpKind::acquire;
   }
 
   [[nodiscard]] std::uint32_t buffer_of(const Operand& operand) const {
@@ -74,7 +63,6 @@ class GradientLedger {
   void forget(BufferId id) {
     const std::size_t b = unrolled_.index->buffers[id];
     if (layouts_.homes[b].holds == Holds::gradient) memory_.forget(static_cast<std::uint32_t>(b));
-    loose_[b].count = -1;
   }
 
   /// The operand's gradient is nowhere that the ledger could follow it.
@@ -336,15 +324,16 @@ class GradientLedger {
   const PlanConfig& config_;
   GradientMemory memory_;
   GradientVerdict verdict_;
-  std::vector<Loose> loose_;    ///< by buffer
-  std::vector<bool> relevant_;  ///< by op
-  std::uint32_t now_ = 0;       ///< the instance that runs
+  std::vector<Loose> loose_;                   ///< by buffer
+  const std::vector<std::uint8_t>& followed_;  ///< by op
+  std::uint32_t now_ = 0;                      ///< the instance that runs
 };
 
 }  // namespace
 
-void check_gradients(const UnrolledPlan& unrolled, const Layouts& layouts, FindingList& findings) {
-  GradientLedger(unrolled, layouts, findings).run();
+void check_gradients(const UnrolledPlan& unrolled, const Layouts& layouts,
+                     const std::vector<std::uint8_t>& followed, FindingList& findings) {
+  GradientLedger(unrolled, layouts, followed, findings).run();
 }
 
 }  // namespace mfsdp

@@ -6,6 +6,7 @@
 
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradients.hpp"
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
@@ -77,9 +78,10 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     instances += std::ssize(unrolled.instances);
     check_races(unrolled, tables[p], findings);
     check_registered(unrolled, tables[p], findings);
-    check_gradients(unrolled, layouts, findings);
-    check_weights(unrolled, layouts, findings);
-    check_scales(unrolled, findings);
+    const auto followed = followed_ops(program.plans[p], layouts, tables[p]);
+    check_gradients(unrolled, layouts, followed, findings);
+    check_weights(unrolled, layouts, followed, findings);
+    check_scales(unrolled, followed, findings);
     peaks.push_back(pool_peaks(unrolled));
     concurrent = std::max(concurrent, concurrent_collectives(unrolled));
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),

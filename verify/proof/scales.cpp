@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -21,18 +22,20 @@ struct Cells {
 
 class ScaleCheck {
  public:
-  ScaleCheck(const UnrolledPlan& unrolled, FindingList& findings)
-      : unrolled_(unrolled), config_(unrolled.program->config), findings_(findings) {
+  ScaleCheck(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+             FindingList& findings)
+      : unrolled_(unrolled),
+        config_(unrolled.program->config),
+        findings_(findings),
+        followed_(followed) {
     for (const Group& group : unrolled.program->groups)
       if (group.requires_grad) trainable_.insert(group.unit);
-    for (const Segment& segment : unrolled.plan->segments)
-      for (const Op& op : segment.ops) relevant_.push_back(is_relevant(op));
   }
 
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      if (!relevant_[instance.op_index]) continue;
+      if ((followed_[instance.op_index] & kFollowScales) == 0) continue;
       if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
       pass_ = instance.pass;
       now_ = i;
@@ -42,24 +45,6 @@ class ScaleCheck {
   }
 
  private:
-  static bool is_relevant(const Op& op) {
-    if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      switch (kernel->kind) {
-        case KernelKind::adamw:
-        case KernelKind::cross_entropy:
-        case KernelKind::cross_entropy_loss:
-        case KernelKind::loss_finish:
-        case KernelKind::norm_finish:
-        case KernelKind::norm_partial:
-        case KernelKind::sgd:
-        case KernelKind::token_copy: return true;
-        default: return false;
-      }
-    }
-    const auto* collective = std::get_if<Collective>(&op.body);
-    return collective != nullptr && collective->kind == CollectiveKind::all_gather;
-  }
-
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.passes[unrolled_.instances[instance].pass].step;
   }
@@ -197,7 +182,7 @@ class ScaleCheck {
   const PlanConfig& config_;
   FindingList& findings_;
   std::set<UnitId> trainable_;
-  std::vector<bool> relevant_;  ///< by op
+  const std::vector<std::uint8_t>& followed_;  ///< by op
   std::map<BufferId, Cells> cells_;
   std::map<std::pair<BufferId, std::int64_t>, std::uint32_t> finished_;  ///< by whom, by place
   std::int64_t microbatches_ = 0;  ///< that this step has begun
@@ -230,9 +215,10 @@ void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
 
 }  // namespace
 
-void check_scales(const UnrolledPlan& unrolled, FindingList& findings) {
+void check_scales(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+                  FindingList& findings) {
   count_microbatches(unrolled, findings);
-  ScaleCheck(unrolled, findings).run();
+  ScaleCheck(unrolled, followed, findings).run();
 }
 
 }  // namespace mfsdp

@@ -9,6 +9,8 @@
 namespace mfsdp {
 
 /// Finds MF307, MF308, MF311 and steps of other than the configured number of microbatches (MF312).
-void check_scales(const UnrolledPlan& unrolled, FindingList& findings);
+/// `followed`: by op of the plan (followed_ops.hpp).
+void check_scales(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+                  FindingList& findings);
 
 }  // namespace mfsdp

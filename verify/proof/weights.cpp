@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -24,12 +25,15 @@ struct WeightBuffer {
 
 class WeightCheck {
  public:
-  WeightCheck(const UnrolledPlan& unrolled, const Layouts& layouts, FindingList& findings)
+  WeightCheck(const UnrolledPlan& unrolled, const Layouts& layouts,
+              const std::vector<std::uint8_t>& followed, FindingList& findings)
       : unrolled_(unrolled),
         layouts_(layouts),
         findings_(findings),
         buffers_(layouts.homes.size()),
-        gathered_(layouts.groups.size()) {
+        gathered_(layouts.groups.size()),
+        followed_(followed),
+        trains_(std::ranges::any_of(followed, changes_weights)) {
     for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
       if (layouts.homes[b].holds != Holds::weight) continue;
       const Buffer& buffer = unrolled.program->buffers[b];
@@ -37,14 +41,12 @@ class WeightCheck {
       if (buffer.category == Category::unsharded_weight)
         for (const std::uint32_t g : layouts.homes[b].groups) gathered_[g].push_back(b);
     }
-    for (const Segment& segment : unrolled.plan->segments)
-      for (const Op& op : segment.ops) relevant_.push_back(is_relevant(op));
   }
 
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      if (!relevant_[instance.op_index] || instance.host_work) continue;
+      if ((followed_[instance.op_index] & kFollowWeights) == 0 || instance.host_work) continue;
       now_ = i;
       const OpBody& body = instance.op->body;
       if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
@@ -56,24 +58,16 @@ class WeightCheck {
   }
 
  private:
+  /// Updates weights, or makes gradients, which are to be followed by an update.
+  static bool changes_weights(std::uint8_t bits) {
+    return (bits & kFollowGradients) != 0 &&
+           ((bits & kFollowWeights) == 0 || (bits & kFollowScales) != 0);
+  }
   [[nodiscard]] bool is_weight(const Operand& operand) const {
     return layouts_.holds(operand) == Holds::weight;
   }
   [[nodiscard]] bool is_weight(BufferId id) const {
     return layouts_.homes[unrolled_.index->buffers[id]].holds == Holds::weight;
-  }
-  bool is_relevant(const Op& op) {
-    if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      trains_ = trains_ || is_update(*kernel) || makes_gradient(*kernel);
-      return std::ranges::any_of(kernel->operands,
-                                 [&](const Operand& operand) { return is_weight(operand); });
-    }
-    if (const auto* collective = std::get_if<Collective>(&op.body))
-      return is_weight(collective->output);
-    if (const auto* copy = std::get_if<Copy>(&op.body)) return is_weight(copy->output);
-    if (const auto* acquire = std::get_if<Acquire>(&op.body)) return is_weight(acquire->buffer);
-    if (const auto* release = std::get_if<Release>(&op.body)) return is_weight(release->buffer);
-    return false;
   }
 
   void fill(std::uint32_t buffer, std::int64_t version) {
@@ -83,6 +77,7 @@ class WeightCheck {
     buffers_[buffer].groups.assign(home.groups.size(), versions);
   }
   void change_life(BufferId id, bool live) {
+    if (!is_weight(id)) return;
     const auto b = static_cast<std::uint32_t>(unrolled_.index->buffers[id]);
     buffers_[b].live = live;
     fill(b, kNothing);
@@ -221,16 +216,17 @@ class WeightCheck {
   FindingList& findings_;
   std::vector<WeightBuffer> buffers_;
   std::vector<std::vector<std::uint32_t>> gathered_;  ///< by group: buffers that may hold it whole
-  std::vector<bool> relevant_;                        ///< by op
-  bool trains_ = false;    ///< the plan makes gradients or updates weights
+  const std::vector<std::uint8_t>& followed_;         ///< by op
+  bool trains_;            ///< the plan makes gradients or updates weights
   std::uint32_t now_ = 0;  ///< the instance that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
 };
 
 }  // namespace
 
-void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts, FindingList& findings) {
-  WeightCheck(unrolled, layouts, findings).run();
+void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts,
+                   const std::vector<std::uint8_t>& followed, FindingList& findings) {
+  WeightCheck(unrolled, layouts, followed, findings).run();
 }
 
 }  // namespace mfsdp

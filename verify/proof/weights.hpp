@@ -12,6 +12,8 @@
 namespace mfsdp {
 
 /// Finds MF401 to MF404, at most one of a rule for each group.
-void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts, FindingList& findings);
+/// `followed`: by op of the plan (followed_ops.hpp).
+void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts,
+                   const std::vector<std::uint8_t>& followed, FindingList& findings);
 
 }  // namespace mfsdp
