@@ -5,7 +5,7 @@
 namespace mfsdp {
 namespace {
 
-std::uint8_t by_kind(const Kernel& kernel, bool touches_followed) {
+std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::adamw:
     case KernelKind::norm_partial:
@@ -15,18 +15,17 @@ std::uint8_t by_kind(const Kernel& kernel, bool touches_followed) {
     case KernelKind::loss_finish:
     case KernelKind::norm_finish:
     case KernelKind::token_copy: return kFollowScales;
-    // Its attributes tell more than its kind, but they lie elsewhere: operands are cheaper.
-    case KernelKind::gemm:
-      return !touches_followed && makes_gradient(kernel) ? kFollowGradients : 0;
-    default: return makes_gradient(kernel) ? kFollowGradients : 0;
+    default: break;
   }
+  if (is_forward(kernel)) return op.phase == Phase::recompute ? 0 : kUsesParameters;
+  return makes_gradient(kernel) ? kFollowGradients : 0;
 }
 
-std::uint8_t by_body(const OpBody& body, bool touches_followed) {
-  if (const auto* kernel = std::get_if<Kernel>(&body)) return by_kind(*kernel, touches_followed);
-  const auto* collective = std::get_if<Collective>(&body);
-  const bool gathers = collective != nullptr && collective->kind == CollectiveKind::all_gather;
-  return gathers && !touches_followed ? kFollowScales : 0;
+std::uint8_t by_body(const Op& op) {
+  if (const auto* kernel = std::get_if<Kernel>(&op.body)) return by_kind(op, *kernel);
+  const auto* collective = std::get_if<Collective>(&op.body);
+  return collective != nullptr && collective->kind == CollectiveKind::all_gather ? kFollowScales
+                                                                                 : 0;
 }
 
 }  // namespace
@@ -37,14 +36,13 @@ std::vector<std::uint8_t> followed_ops(const Plan& plan, const Layouts& layouts,
   followed.reserve(table.first.size());
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) {
-      std::uint8_t bits = 0;
+      std::uint8_t bits = by_body(op);
       for (const ByteAccess& access : table.of(followed.size())) {
         const Holds holds = layouts.homes[access.buffer].holds;
-        // Forward kernels, which read weights, tell how many gradients there have to be.
-        if (holds == Holds::weight) bits |= kFollowWeights | kFollowGradients;
+        if (holds == Holds::weight) bits |= kFollowWeights;
         if (holds == Holds::gradient) bits |= kFollowGradients;
       }
-      followed.push_back(bits | by_body(op.body, bits != 0));
+      followed.push_back(bits);
     }
   return followed;
 }

@@ -34,8 +34,11 @@ class GradientLedger {
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      if ((followed_[instance.op_index] & kFollowGradients) == 0 || instance.host_work) continue;
+      const std::uint8_t bits = followed_[instance.op_index];
+      if ((bits & (kFollowGradients | kUsesParameters)) == 0 || instance.host_work) continue;
       now_ = i;
+      if ((bits & kUsesParameters) != 0) count_uses(std::get<Kernel>(instance.op->body));
+      if ((bits & kFollowGradients) == 0) continue;
       const OpBody& body = instance.op->body;
       if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
       if (const auto* collective = std::get_if<Collective>(&body)) run_collective(*collective);
@@ -77,7 +80,6 @@ class GradientLedger {
   }
 
   void run_kernel(const Kernel& kernel) {
-    if (is_forward(kernel)) count_uses(kernel);
     if (makes_gradient(kernel)) return make_gradient(kernel);
     switch (kernel.kind) {
       case KernelKind::zero_padding:
@@ -103,15 +105,13 @@ class GradientLedger {
   }
 
   void count_uses(const Kernel& kernel) {
-    const Instance& instance = unrolled_.instances[now_];
-    if (instance.op->phase == Phase::recompute) return;
     for (const Operand& operand : kernel.operands) {
       if (operand.access != Access::read || layouts_.holds(operand) != Holds::weight) continue;
       const auto located = layouts_.locate(operand);
       const auto atoms = layouts_.atoms_of(located->group, located->region);
       if (!located->exact || !atoms) continue;  // weights.hpp reports it
       for (std::uint32_t a = atoms->first; a < atoms->last; ++a)
-        verdict_.use(located->group, a, instance.pass);
+        verdict_.use(located->group, a, unrolled_.instances[now_].pass);
     }
   }
 
