@@ -36,10 +36,15 @@ GradientMemory::GradientMemory(const Layouts& layouts) : buffers_(layouts.homes.
 
 void GradientMemory::forget(std::uint32_t buffer) {
   Contents& contents = buffers_[buffer];
-  for (auto& layer : contents.layers) layer.clear();
-  Held garbage;
-  garbage.garbage = true;
-  contents.layers[static_cast<std::size_t>(contents.base)].assign(contents.atoms, garbage);
+  const auto base = static_cast<std::size_t>(contents.base);
+  contents.kept = {};
+  contents.kept[base] = true;
+  contents.layers[base].resize(contents.atoms);
+  for (Held& held : contents.layers[base]) {
+    held.terms.clear();
+    held.garbage = true;
+    held.uneven = held.scaled = false;
+  }
 }
 
 const Held& GradientMemory::at(std::uint32_t buffer, int level, std::uint32_t atom) const {
@@ -48,19 +53,20 @@ const Held& GradientMemory::at(std::uint32_t buffer, int level, std::uint32_t at
 }
 
 Held& GradientMemory::edit(std::uint32_t buffer, int level, std::uint32_t atom) {
-  auto& layers = buffers_[buffer].layers;
-  auto& layer = layers[static_cast<std::size_t>(level)];
-  if (layer.empty()) {
-    int coarser = level;
-    while (layers[static_cast<std::size_t>(coarser)].empty()) --coarser;
-    layer = layers[static_cast<std::size_t>(coarser)];
+  auto& [base, atoms, layers, kept] = buffers_[buffer];
+  const auto here = static_cast<std::size_t>(level);
+  if (!kept[here]) {
+    std::size_t coarser = here;
+    while (!kept[coarser]) --coarser;
+    layers[here] = layers[coarser];
+    kept[here] = true;
   }
-  return layer[atom];
+  return layers[here][atom];
 }
 
 void GradientMemory::drop_finer(std::uint32_t buffer, int level) {
   for (int finer = level + 1; finer < kLevels; ++finer)
-    buffers_[buffer].layers[static_cast<std::size_t>(finer)].clear();
+    buffers_[buffer].kept[static_cast<std::size_t>(finer)] = false;
 }
 
 }  // namespace mfsdp

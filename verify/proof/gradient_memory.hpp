@@ -54,7 +54,7 @@ class GradientMemory {
   [[nodiscard]] const Held& at(std::uint32_t buffer, int level, std::uint32_t atom) const;
   /// Whether the part at that level has values of its own.
   [[nodiscard]] bool differs(std::uint32_t buffer, int level) const {
-    return !buffers_[buffer].layers[static_cast<std::size_t>(level)].empty();
+    return buffers_[buffer].kept[static_cast<std::size_t>(level)];
   }
   /// To overwrite or add to. Finer levels are the caller's: they stay as they are.
   [[nodiscard]] Held& edit(std::uint32_t buffer, int level, std::uint32_t atom);
@@ -69,7 +69,8 @@ class GradientMemory {
   struct Contents {
     int base = 0;  ///< the level of the whole buffer
     std::uint32_t atoms = 0;
-    std::array<std::vector<Held>, kLevels> layers;
+    std::array<std::vector<Held>, kLevels> layers;  ///< where not kept, memory for the next time
+    std::array<bool, kLevels> kept{};
   };
   std::vector<Contents> buffers_;
 };

@@ -104,7 +104,7 @@ void GradientVerdict::judge_parameter(std::uint32_t instance, std::uint32_t grou
 std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t instance,
                                                                std::uint32_t group,
                                                                std::uint32_t atom,
-                                                               const Held& held) const {
+                                                               const Held& held) {
   std::vector<Fault> faults;
   const Mesh& mesh = unrolled_.program->config.mesh;
   const std::int64_t step = step_of(instance);
@@ -143,11 +143,12 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
 }
 
 void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const Held& held,
-                                          std::vector<Fault>& faults) const {
-  std::vector<std::uint32_t> instances;
+                                          std::vector<Fault>& faults) {
+  std::vector<std::uint32_t>& instances = instances_;
+  instances.clear();
   instances.reserve(held.terms.size());
   for (const Term& term : held.terms) instances.push_back(term.instance);
-  std::ranges::sort(instances);
+  if (!std::ranges::is_sorted(instances)) std::ranges::sort(instances);
   const auto twice = std::ranges::adjacent_find(instances);
   if (twice != instances.end())
     faults.push_back({"MF302", "which holds one contribution twice", *twice});

@@ -46,9 +46,9 @@ class GradientVerdict {
   void judge_parameter(std::uint32_t instance, std::uint32_t group, std::uint32_t atom,
                        const Held& held);
   [[nodiscard]] std::vector<Fault> faults_of(std::uint32_t instance, std::uint32_t group,
-                                             std::uint32_t atom, const Held& held) const;
+                                             std::uint32_t atom, const Held& held);
   void count_contributions(const std::vector<Uses>& uses, const Held& held,
-                           std::vector<Fault>& faults) const;
+                           std::vector<Fault>& faults);
   [[nodiscard]] const std::vector<Uses>& uses_of(std::uint32_t group, std::uint32_t atom,
                                                  std::int64_t step) const;
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const;
@@ -59,6 +59,7 @@ class GradientVerdict {
   const Layouts& layouts_;
   FindingList& findings_;
   std::vector<std::vector<std::vector<Uses>>> uses_;  ///< by group and atom, of one step
+  std::vector<std::uint32_t> instances_;              ///< scratch, for its memory
   std::vector<bool> given_up_;
   std::set<std::pair<std::string, std::uint32_t>> reported_;
 };

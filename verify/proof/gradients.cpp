@@ -289,7 +289,8 @@ class GradientLedger {
     const bool sums = collective.kind != CollectiveKind::all_gather;
     const bool scales = collective.input.scale || collective.output.scale;
     for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a) {
-      Held held = finest(from, a);
+      Held& held = reduced_;
+      held = finest(from, a);
       held.uneven = held.uneven || is_uneven(from, a);
       held.scaled = held.scaled || scales;
       for (Term& term : held.terms)
@@ -324,6 +325,7 @@ class GradientLedger {
   const PlanConfig& config_;
   GradientMemory memory_;
   GradientVerdict verdict_;
+  Held reduced_;                               ///< scratch, for its memory
   std::vector<Loose> loose_;                   ///< by buffer
   const std::vector<std::uint8_t>& followed_;  ///< by op
   std::uint32_t now_ = 0;                      ///< the instance that runs
