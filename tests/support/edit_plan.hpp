@@ -1,9 +1,10 @@
 // Edits of planner plans by the names of their ops, for tests of what the proofs find.
 #pragma once
 
-#include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/schedule/build.hpp"
 #include "verify/proof/roles.hpp"

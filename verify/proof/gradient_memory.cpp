@@ -3,7 +3,9 @@
 namespace mfsdp {
 
 Held& Held::operator+=(const Held& other) {
-  terms.insert(terms.end(), other.terms.begin(), other.terms.end());
+  // By position: a hostile plan may add a gradient to itself.
+  for (std::size_t i = 0, count = other.terms.size(); i < count; ++i)
+    terms.push_back(Term(other.terms[i]));
   garbage = garbage || other.garbage;
   uneven = uneven || other.uneven;
   scaled = scaled || other.scaled;

@@ -153,21 +153,23 @@ void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const H
   if (twice != instances.end())
     faults.push_back({"MF302", "which holds one contribution twice", *twice});
   const auto last = std::ranges::unique(instances).begin();
-  std::size_t at = 0;
-  const auto count = static_cast<std::size_t>(last - instances.begin());
+  auto next = instances.begin();
+  const auto too_much = [&](std::uint32_t from) {
+    const std::uint32_t pass = unrolled_.instances[from].pass;
+    faults.push_back(
+        {"MF302", fmt::format("which holds too much of microbatch '{}'", pass_name(pass)), from});
+  };
   for (const Uses& use : uses) {
+    for (; next != last && unrolled_.instances[*next].pass < use.pass; ++next) too_much(*next);
     std::uint32_t found = 0;
-    while (at < count && unrolled_.instances[instances[at]].pass < use.pass) ++at;
-    for (; at < count && unrolled_.instances[instances[at]].pass == use.pass; ++at) ++found;
+    for (; next != last && unrolled_.instances[*next].pass == use.pass; ++next) ++found;
+    if (found > use.count) too_much(*(next - 1));
     if (found < use.count)
       faults.push_back({"MF301",
                         fmt::format("which lacks a part of microbatch '{}'", pass_name(use.pass)),
                         kNone});
-    if (found > use.count)
-      faults.push_back({"MF302",
-                        fmt::format("which holds too much of microbatch '{}'", pass_name(use.pass)),
-                        instances[at - 1]});
   }
+  for (; next != last; ++next) too_much(*next);
 }
 
 std::string GradientVerdict::summary(const std::vector<Uses>& uses, const Held& held) const {

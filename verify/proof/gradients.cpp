@@ -98,7 +98,7 @@ class GradientLedger {
       case KernelKind::adamw:
       case KernelKind::sgd:
         for (const Operand& operand : kernel.operands)
-          if (is_gradient(operand)) judge(operand);
+          if (is_gradient(operand)) judge(operand, is_update(kernel));
         return;
       default: overwrite(kernel);
     }
@@ -233,9 +233,13 @@ class GradientLedger {
                                 layouts_.groups[group].name, to_string(narrow), to_string(wide)));
   }
 
-  void judge(const Operand& operand) {
+  void judge(const Operand& operand, bool update) {
     const auto at = spot(operand);
-    if (!at) return verdict_.give_up(group_of(operand));  // updates.hpp reports it
+    if (!at && update) return verdict_.give_up(group_of(operand));  // updates.hpp reports it
+    if (!at) return go_astray("MF306", operand, "which is no slice of it");
+    const auto& unit = unrolled_.instances[now_].op->unit;
+    if (!update && unit && *unit != layouts_.groups[at->group].group->unit)
+      return go_astray("MF306", operand, "which is another unit's");
     if (!operand.scale) return verdict_.judge(now_, memory_, *at);
     verdict_.report("MF308", at->group, now_,
                     fmt::format("scales the gradient of '{}' by a scalar of its own beside 1/T",

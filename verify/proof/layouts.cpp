@@ -88,7 +88,7 @@ Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList&
   }
   for (const auto& list : of_unit) check_unit(list, findings);
   // Per unit, how many buffers of a kind went by.
-  std::vector<std::array<std::uint32_t, 4>> seen(program.units.size());
+  std::vector<std::array<std::uint32_t, 3>> seen(program.units.size());
   for (std::size_t b = 0; b < program.buffers.size(); ++b)
     if (const auto& unit = program.buffers[b].unit)
       if (const auto position = index.units.find(*unit))
@@ -149,7 +149,7 @@ void Layouts::check_unit(std::span<const std::uint32_t> of_unit, FindingList& fi
 }
 
 void Layouts::find_home(std::size_t b, std::span<const std::uint32_t> of_unit,
-                        std::vector<std::array<std::uint32_t, 4>>& seen, FindingList& findings) {
+                        std::vector<std::array<std::uint32_t, 3>>& seen, FindingList& findings) {
   const Buffer& buffer = program_->buffers[b];
   Home home;
   bool trainable = true;
@@ -245,9 +245,7 @@ std::optional<AtomRange> Layouts::atoms_of(std::uint32_t group, const Region& re
 }
 
 std::string to_text(const Region& region) {
-  std::string text = fmt::format(
-      "elements [{}, {})", region.begin,
-      Int128{region.begin} + region.count > INT64_MAX ? INT64_MAX : region.begin + region.count);
+  std::string text = fmt::format("{} elements from {}", region.count, region.begin);
   if (region.shard_stride != 0) text += fmt::format(" + {} per dp_shard", region.shard_stride);
   if (region.outer_stride != 0) text += fmt::format(" + {} per dp_outer", region.outer_stride);
   return text;

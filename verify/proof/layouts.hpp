@@ -107,13 +107,13 @@ class Layouts {
   void lay_out(const Group& group, FindingList& findings);
   void check_unit(std::span<const std::uint32_t> of_unit, FindingList& findings) const;
   void find_home(std::size_t buffer, std::span<const std::uint32_t> of_unit,
-                 std::vector<std::array<std::uint32_t, 4>>& seen, FindingList& findings);
+                 std::vector<std::array<std::uint32_t, 3>>& seen, FindingList& findings);
 
   const Program* program_;
   const ProgramIndex* index_;
 };
 
-/// A region in words: "elements [0, 64)", "elements [0, 16) + 16 per dp_shard".
+/// A region in words: "64 elements from 0", "16 elements from 0 + 16 per dp_shard".
 [[nodiscard]] std::string to_text(const Region& region);
 
 }  // namespace mfsdp

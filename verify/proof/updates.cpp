@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -23,9 +26,13 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
   if (const std::int64_t stated = kernel.attribute("elements", slice->region.count);
       stated != slice->region.count)
     return fmt::format("updates {} elements, but its gradient has {}", stated, slice->region.count);
+  std::vector<BufferId> buffers;
   for (const Operand& operand : kernel.operands) {
     const Holds holds = layouts.holds(operand);
     if (holds != Holds::weight && holds != Holds::state) continue;
+    if (std::ranges::find(buffers, operand.buffer) != buffers.end())
+      return fmt::format("has '{}' in the buffer of another operand", operand.role);
+    buffers.push_back(operand.buffer);
     const auto located = layouts.locate(operand);
     if (located->exact && located->group == slice->group && located->region == slice->region)
       continue;

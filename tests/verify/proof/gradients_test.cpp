@@ -39,6 +39,10 @@ TEST(Gradients, UneditedPlansAreClean) {
     EXPECT_THAT(rules_of(EditedPlan(config_of(strategy)).program), IsEmpty());
   for (const Strategy outer : {Strategy::no_shard, Strategy::optim})
     EXPECT_THAT(rules_of(EditedPlan(hybrid(outer)).program), IsEmpty());
+  PlanConfig exact = config_of(Strategy::optim_grads_params);
+  exact.exact_sums = true;
+  exact.deterministic = true;
+  EXPECT_THAT(rules_of(EditedPlan(exact).program), IsEmpty());
 }
 
 // ---- accumulation ------------------------------------------------------------------------------
@@ -235,6 +239,47 @@ RC_GTEST_PROP(Gradients, LeavingAnOpOutIsFound, ()) {
   const std::string name = test::op_at(*program, id).name;
   test::drop_op(*program, id);
   if (rules_of(*program).empty()) RC_FAIL(name + " is not missed");
+}
+
+/// All operands of the train plan in weights, gradients and optimizer state.
+std::vector<std::pair<Operand*, std::string>> operands_in_state(Program& program) {
+  std::vector<std::pair<Operand*, std::string>> found;
+  const auto keep = [&](Operand& operand, const Op& op) {
+    const Category category = program.buffers[operand.buffer.value].category;
+    if (category <= Category::unsharded_grad)
+      found.emplace_back(&operand, op.name + " " + operand.role);
+  };
+  for (Segment& segment : program.plans[0].segments)
+    for (Op& op : segment.ops) {
+      if (auto* kernel = std::get_if<Kernel>(&op.body))
+        for (Operand& operand : kernel->operands) keep(operand, op);
+      if (auto* collective = std::get_if<Collective>(&op.body)) {
+        keep(collective->input, op);
+        keep(collective->output, op);
+      }
+    }
+  return found;
+}
+
+/// An operand that is off by one element, or in another unit's buffer, is found.
+RC_GTEST_PROP(Gradients, MovingAnOperandIsFound, ()) {
+  PlanConfig config = *test::any_config();
+  config.model.hidden = std::max<std::int64_t>(config.model.hidden, 2);  // no one-element vectors
+  auto program = build_program(config, {});
+  RC_ASSERT(program.has_value());
+  const auto operands = operands_in_state(*program);
+  const auto& [operand, name] = operands[*rc::gen::inRange<std::size_t>(0, operands.size())];
+  const Buffer& own = program->buffers[operand->buffer.value];
+  const auto other = std::ranges::find_if(program->buffers, [&](const Buffer& buffer) {
+    return buffer.category == own.category && buffer.unit != own.unit && buffer.size == own.size;
+  });
+  const bool moves = other == program->buffers.end() || *rc::gen::arbitrary<bool>();
+  if (moves)
+    operand->offset += size_of(operand->dtype) * (operand->offset > 0 ? -1 : 1);
+  else
+    operand->buffer = other->id;
+  RC_CLASSIFY(!moves, "another unit's buffer");
+  if (rules_of(*program).empty()) RC_FAIL(name + " may be elsewhere");
 }
 
 /// Running what adds or sums once more is found.

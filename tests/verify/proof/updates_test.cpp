@@ -37,7 +37,14 @@ TEST(Updates, StateOfAnotherUnit) {
   EditedPlan plan(test::small_config(4));
   plan.operand("optimizer", kUpdate, "exp_avg").buffer = plan.buffer("layers.1.exp_avg").id;
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
-  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("has 'exp_avg' at elements"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message,
+              HasSubstr("of 'layers.1', but its gradient is at"));
+}
+
+TEST(Updates, OneBufferForBothMoments) {
+  EditedPlan plan(test::small_config(4));
+  plan.operand("optimizer", kUpdate, "exp_avg").buffer = plan.buffer("layers.0.exp_avg_sq").id;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
 }
 
 TEST(Updates, AnotherRanksSlice) {
