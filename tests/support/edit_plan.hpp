@@ -39,11 +39,11 @@ struct EditedPlan {
     const auto [ops, place] = at(segment, name);
     ops->erase(place);
   }
-  /// Runs it again at once.
-  void repeat(const std::string& segment, const std::string& name) {
+  /// Runs it again at once; ids of repetitions are told apart by `copy`.
+  void repeat(const std::string& segment, const std::string& name, std::size_t copy = 0) {
     const auto [ops, place] = at(segment, name);
     Op again = *place;
-    again.id = OpId(1'000'000);
+    again.id = OpId(1'000'000 + copy);
     ops->insert(place + 1, std::move(again));
   }
   Buffer& buffer(const std::string& name) {

@@ -1,8 +1,18 @@
 #include "verify/proof/gradient_memory.hpp"
 
+#include <fmt/format.h>
+
 namespace mfsdp {
+namespace {
+
+/// A plan that doubles a gradient again and again ends here.
+constexpr std::size_t kMostTerms = std::size_t{1} << 18;
+
+}  // namespace
 
 Held& Held::operator+=(const Held& other) {
+  if (terms.size() + other.terms.size() > kMostTerms)
+    throw OverflowError(fmt::format("a gradient of more than {} contributions", kMostTerms));
   // By position: a hostile plan may add a gradient to itself.
   for (std::size_t i = 0, count = other.terms.size(); i < count; ++i)
     terms.push_back(Term(other.terms[i]));

@@ -29,6 +29,7 @@ struct Held {
   bool scaled = false;   ///< multiplied by a device scalar on its way
 
   friend bool operator==(const Held&, const Held&) = default;
+  /// Throws OverflowError where there are too many terms to keep.
   Held& operator+=(const Held& other);
 };
 

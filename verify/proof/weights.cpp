@@ -166,6 +166,7 @@ class WeightCheck {
   }
 
   void gather(const Collective& collective) {
+    if (!is_weight(collective.output)) return;
     const auto to = layouts_.locate(collective.output);
     const auto from = layouts_.locate(collective.input);
     const auto astray = [&](const std::string& what) {

@@ -120,6 +120,18 @@ TEST(Gradients, ChunkOfLogitsOverwrites) {
   }
 }
 
+TEST(Gradients, DoublingWithoutEndIsAnError) {
+  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  Kernel& kernel = plan.kernel("middle", "layers.0.accumulate");
+  kernel.operands[0] = kernel.operands[1];
+  kernel.operands[0].role = "input";
+  for (std::size_t i = 0; i < 20; ++i) plan.repeat("middle", "layers.0.accumulate", i);
+  const auto proof = prove(plan.program);
+  ASSERT_FALSE(proof.has_value());
+  EXPECT_EQ(proof.error().message(),
+            "plan: a size is too large: a gradient of more than 262144 contributions");
+}
+
 // ---- reduction ---------------------------------------------------------------------------------
 
 TEST(Gradients, IsNotReduced) {
