@@ -6,10 +6,16 @@
 
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
+#include "verify/proof/followed_ops.hpp"
+#include "verify/proof/gradients.hpp"
+#include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
 #include "verify/proof/registered.hpp"
+#include "verify/proof/scales.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/updates.hpp"
+#include "verify/proof/weights.hpp"
 
 namespace mfsdp {
 namespace {
@@ -65,11 +71,17 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
   std::vector<std::vector<PoolPeak>> peaks;
   std::vector<OpId> redundant;
   std::int64_t concurrent = 0;
+  const Layouts layouts(program, index, findings);
+  check_updates(program, layouts, findings);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
     instances += std::ssize(unrolled.instances);
     check_races(unrolled, tables[p], findings);
     check_registered(unrolled, tables[p], findings);
+    const auto followed = followed_ops(program.plans[p], layouts, tables[p]);
+    check_gradients(unrolled, layouts, followed, findings);
+    check_weights(unrolled, layouts, followed, findings);
+    check_scales(unrolled, followed, findings);
     peaks.push_back(pool_peaks(unrolled));
     concurrent = std::max(concurrent, concurrent_collectives(unrolled));
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),

@@ -168,12 +168,24 @@ void spoil(Op& op, std::mt19937& random) {
   if (auto* release = std::get_if<Release>(&op.body)) spoil(release->buffer, random);
 }
 
+void spoil(Group& group, std::mt19937& random) {
+  PlacedParameter& parameter = group.parameters[random() % group.parameters.size()];
+  switch (random() % 6) {
+    case 0: group.elements = any_number(random); break;
+    case 1: group.full_offset = any_number(random); break;
+    case 2: group.requires_grad = !group.requires_grad; break;
+    case 3: parameter.offset = any_number(random); break;
+    case 4: parameter.shape = {any_number(random), any_number(random)}; break;
+    default: spoil(group.unit, random);
+  }
+}
+
 void spoil(Program& program, std::mt19937& random) {
   auto& segments = program.plans[random() % program.plans.size()].segments;
   Segment& segment = segments[random() % segments.size()];
   Buffer& buffer = program.buffers[random() % program.buffers.size()];
   Pool& pool = program.pools[random() % program.pools.size()];
-  switch (random() % 12) {
+  switch (random() % 14) {
     case 0: buffer.offset = Bytes(any_number(random)); break;
     case 1: buffer.size = Bytes(any_number(random)); break;
     case 2: buffer.persistent = !buffer.persistent; break;
@@ -184,6 +196,8 @@ void spoil(Program& program, std::mt19937& random) {
     case 7: std::shuffle(segment.ops.begin(), segment.ops.end(), random); break;
     case 8: segment.live_in.push_back(BufferId(random() % 40)); break;
     case 9: program.config.mesh.dp_shard = any_number(random); break;
+    case 10: spoil(program.groups[random() % program.groups.size()], random); break;
+    case 11: buffer.category = static_cast<Category>(random() % 9); break;
     default: spoil(segment.ops[random() % segment.ops.size()], random);
   }
 }

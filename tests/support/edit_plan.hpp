@@ -1,0 +1,68 @@
+// Edits of planner plans by the names of their ops, for tests of what the proofs find.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/schedule/build.hpp"
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp::test {
+
+/// A train plan that is about to go wrong.
+struct EditedPlan {
+  Program program;
+
+  explicit EditedPlan(const PlanConfig& config) : program(build_program(config, {}).value()) {}
+
+  /// The first kernel or collective of that name in a segment.
+  Op& op(const std::string& segment, const std::string& name) { return *at(segment, name).second; }
+  Kernel& kernel(const std::string& segment, const std::string& name) {
+    return std::get<Kernel>(op(segment, name).body);
+  }
+  Collective& collective(const std::string& segment, const std::string& name) {
+    return std::get<Collective>(op(segment, name).body);
+  }
+  Operand& operand(const std::string& segment, const std::string& name, const std::string& role) {
+    for (Operand& operand : kernel(segment, name).operands)
+      if (operand.role == role) return operand;
+    throw std::logic_error(name + " has no operand " + role);
+  }
+  void set(const std::string& segment, const std::string& name, const std::string& attribute,
+           std::int64_t value) {
+    for (Attribute& a : kernel(segment, name).attributes)
+      if (a.name == attribute) a.value = value;
+  }
+  void drop(const std::string& segment, const std::string& name) {
+    const auto [ops, place] = at(segment, name);
+    ops->erase(place);
+  }
+  /// Runs it again at once; ids of repetitions are told apart by `copy`.
+  void repeat(const std::string& segment, const std::string& name, std::size_t copy = 0) {
+    const auto [ops, place] = at(segment, name);
+    Op again = *place;
+    again.id = OpId(1'000'000 + copy);
+    ops->insert(place + 1, std::move(again));
+  }
+  Buffer& buffer(const std::string& name) {
+    for (Buffer& buffer : program.buffers)
+      if (buffer.name == name) return buffer;
+    throw std::logic_error("no buffer " + name);
+  }
+
+ private:
+  std::pair<std::vector<Op>*, std::vector<Op>::iterator> at(const std::string& segment,
+                                                            const std::string& name) {
+    for (Segment& s : program.plans[0].segments) {
+      if (s.name != segment) continue;
+      for (auto op = s.ops.begin(); op != s.ops.end(); ++op)
+        if (op->name == name && (op->kind() == OpKind::kernel || op->kind() == OpKind::collective))
+          return {&s.ops, op};
+    }
+    throw std::logic_error("no op " + name + " in " + segment);
+  }
+};
+
+}  // namespace mfsdp::test

@@ -1,0 +1,98 @@
+#include "verify/proof/layouts.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/configurations.hpp"
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using test::finding_of;
+using test::rules_of;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Layouts, LevelsAndAtoms) {
+  PlanConfig config = test::small_config(4);
+  config.mesh.dp_outer = 2;
+  config.outer_strategy = Strategy::optim;
+  const EditedPlan plan(config);
+  FindingList findings(10);
+  const ProgramIndex index(plan.program);
+  const Layouts layouts(plan.program, index, findings);
+  EXPECT_TRUE(findings.list().empty());
+  for (std::uint32_t g = 0; g < layouts.groups.size(); ++g) {
+    const GroupLayout& layout = layouts.groups[g];
+    const std::int64_t all = layout.group->elements;
+    EXPECT_EQ(layout.slices[0], (Region{.count = all}));
+    EXPECT_EQ(layout.slices[1], (Region{.shard_stride = all / 4, .count = all / 4}));
+    EXPECT_EQ(layout.slices[2],
+              (Region{.shard_stride = all / 4, .outer_stride = all / 8, .count = all / 8}));
+    for (int level = 0; level < kLevels; ++level)
+      EXPECT_EQ(layout.level_of(layout.slices[static_cast<std::size_t>(level)]), level);
+    EXPECT_EQ(part_of(layout.slices[0], Axis::dp_shard, config.mesh), layout.slices[1]);
+    EXPECT_EQ(part_of(layout.slices[1], Axis::dp_outer, config.mesh), layout.slices[2]);
+    std::int64_t covered = 0;
+    for (const Atom& atom : layout.atoms) {
+      EXPECT_EQ(atom.begin, covered);
+      covered = atom.end;
+    }
+    EXPECT_EQ(covered, all);
+    const Atom& first = layout.atoms[0];
+    EXPECT_EQ(layouts.atoms_of(g, {.count = first.end})->last, 1U);
+    EXPECT_FALSE(layouts.atoms_of(g, {.begin = 1, .count = first.end - 1}).has_value());
+    EXPECT_FALSE(layouts.atoms_of(g, {.count = all + 1}).has_value());
+  }
+}
+
+TEST(Layouts, OneRankHasOneLevel) {
+  const EditedPlan plan(test::small_config(1));
+  FindingList findings(10);
+  const ProgramIndex index(plan.program);
+  const Layouts layouts(plan.program, index, findings);
+  for (const GroupLayout& layout : layouts.groups)
+    for (const Region& slice : layout.slices) EXPECT_EQ(layout.level_of(slice), 0);
+}
+
+TEST(Layouts, ParametersDoNotTileTheirGroup) {
+  EditedPlan overlap(test::small_config(4));
+  Group& group = overlap.program.groups[1];
+  group.parameters[1].offset = group.parameters[0].offset;
+  EXPECT_THAT(rules_of(overlap.program), ElementsAre("MF501"));
+  EditedPlan outside(test::small_config(4));
+  outside.program.groups[1].parameters[0].offset = outside.program.groups[1].elements - 1;
+  EXPECT_THAT(rules_of(outside.program), ElementsAre("MF501"));
+  EXPECT_THAT(finding_of(outside.program, "MF501").message, HasSubstr("group 'layers.0'"));
+  EditedPlan uneven(test::small_config(4));
+  ++uneven.program.groups[1].elements;
+  EXPECT_THAT(rules_of(uneven.program), ElementsAre("MF501"));
+  EXPECT_THAT(finding_of(uneven.program, "MF501").message, HasSubstr("are not 4 equal slices"));
+}
+
+TEST(Layouts, GroupsOfAUnitOverlap) {
+  PlanConfig config = test::small_config(4);
+  config.frozen = {"layernorm", "mlp"};
+  EditedPlan plan(config);
+  const auto frozen = std::ranges::find(plan.program.groups, false, &Group::requires_grad);
+  frozen->full_offset -= 256;
+  EXPECT_THAT(rules_of(plan.program), Contains("MF502"));
+  EditedPlan shared(config);
+  const auto second = std::ranges::find(shared.program.groups, false, &Group::requires_grad);
+  second->parameters[0].name = (second - 1)->parameters[0].name;
+  EXPECT_THAT(rules_of(shared.program), ElementsAre("MF502"));
+}
+
+TEST(Layouts, BufferHoldsNoSlice) {
+  EditedPlan plan(test::small_config(4));
+  Buffer& buffer = plan.buffer("layers.0.exp_avg");
+  buffer.size = Bytes(buffer.size.value + 4);
+  EXPECT_THAT(rules_of(plan.program), Contains("MF503"));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,93 @@
+#include "verify/proof/scales.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/configurations.hpp"
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using test::finding_of;
+using test::rules_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+PlanConfig three_microbatches() {
+  PlanConfig config = test::small_config(4);
+  config.microbatches = 3;
+  return config;
+}
+
+TEST(Scales, UpdateDoesNotScale) {
+  EditedPlan plan(three_microbatches());
+  std::erase_if(plan.kernel("optimizer", "layers.0.adamw").operands,
+                [](const Operand& operand) { return operand.role == "loss"; });
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307"));
+  EXPECT_THAT(finding_of(plan.program, "MF307").message,
+              HasSubstr("layers.0.adamw (compute) in step 0 does not scale its gradient by 1/T"));
+}
+
+TEST(Scales, UpdateScalesTwice) {
+  EditedPlan twice(three_microbatches());
+  const Operand loss = twice.operand("optimizer", "layers.0.adamw", "loss");
+  twice.kernel("optimizer", "layers.0.adamw").operands.push_back(loss);
+  EXPECT_THAT(rules_of(twice.program), ElementsAre("MF308"));
+  EditedPlan scalar(three_microbatches());
+  scalar.operand("optimizer", "layers.0.adamw", "grad").scale =
+      ScalarRef{.buffer = scalar.buffer("report").id, .offset = 8};
+  EXPECT_THAT(rules_of(scalar.program), ElementsAre("MF308"));
+  EditedPlan early(three_microbatches());
+  early.operand("middle", "layers.0.accumulate", "input").scale =
+      ScalarRef{.buffer = early.buffer("step_block").id, .offset = 0};
+  EXPECT_TRUE(rules_of(early.program).contains("MF308"));  // and it races with the step block
+}
+
+TEST(Scales, LossIsOfAnotherSum) {
+  for (const char* dropped : {"loss.finish", "loss.all_gather"}) {
+    EditedPlan plan(three_microbatches());
+    plan.drop("last", dropped);
+    EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307")) << dropped;
+  }
+  EditedPlan restarted(three_microbatches());
+  restarted.set("last", "head.chunk0.cross_entropy", "beta", 0);
+  EXPECT_THAT(rules_of(restarted.program), ElementsAre("MF307"));
+  // 16 tokens of the last microbatch are left of 48.
+  EXPECT_THAT(finding_of(restarted.program, "MF307").message,
+              HasSubstr("makes 1/T of 16 tokens where 3 microbatches have 48"));
+  EditedPlan stale(three_microbatches());
+  stale.set("first", "head.chunk0.cross_entropy", "beta", 1);
+  EXPECT_THAT(rules_of(stale.program), ElementsAre("MF307"));
+}
+
+TEST(Scales, NormIsNotThatOfTheStep) {
+  EditedPlan unread(three_microbatches());
+  std::erase_if(unread.kernel("optimizer", "layers.0.adamw").operands,
+                [](const Operand& operand) { return operand.role == "norm"; });
+  EXPECT_THAT(rules_of(unread.program), ElementsAre("MF311"));
+  for (const auto& [segment, dropped] :
+       {std::pair{"last", "layers.0.norm_partial"}, std::pair{"optimizer", "norm.all_gather"},
+        std::pair{"optimizer", "norm.finish"}}) {
+    EditedPlan plan(three_microbatches());
+    plan.drop(segment, dropped);
+    EXPECT_THAT(rules_of(plan.program), ElementsAre("MF311")) << dropped;
+  }
+  EditedPlan unasked(three_microbatches());
+  unasked.program.config.clip = Rational{0, 1};
+  EXPECT_THAT(rules_of(unasked.program), ElementsAre("MF311"));
+}
+
+TEST(Scales, NumberOfMicrobatches) {
+  EditedPlan plan(three_microbatches());
+  plan.program.config.microbatches = 5;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF312"));
+  EXPECT_EQ(finding_of(plan.program, "MF312").message,
+            "plan 'train' runs 3 microbatches in a step, configured are 5");
+}
+
+}  // namespace
+}  // namespace mfsdp

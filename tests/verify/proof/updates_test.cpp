@@ -1,0 +1,63 @@
+#include "verify/proof/updates.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/configurations.hpp"
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using test::finding_of;
+using test::rules_of;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kUpdate = "layers.0.adamw";
+
+TEST(Updates, NumberOfElements) {
+  EditedPlan plan(test::small_config(4));
+  plan.set("optimizer", kUpdate, "elements", 1);
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("updates 1 elements, but"));
+}
+
+TEST(Updates, EmptyGradient) {
+  EditedPlan plan(test::small_config(4));
+  plan.operand("optimizer", kUpdate, "grad").shape = {0};
+  EXPECT_THAT(rules_of(plan.program), Contains("MF504"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message, HasSubstr("has an empty gradient"));
+}
+
+TEST(Updates, StateOfAnotherUnit) {
+  EditedPlan plan(test::small_config(4));
+  plan.operand("optimizer", kUpdate, "exp_avg").buffer = plan.buffer("layers.1.exp_avg").id;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message,
+              HasSubstr("of 'layers.1', but its gradient is at"));
+}
+
+TEST(Updates, OneBufferForBothMoments) {
+  EditedPlan plan(test::small_config(4));
+  plan.operand("optimizer", kUpdate, "exp_avg").buffer = plan.buffer("layers.0.exp_avg_sq").id;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+}
+
+TEST(Updates, AnotherRanksSlice) {
+  PlanConfig config = test::small_config(4);
+  config.strategy = Strategy::optim;
+  EditedPlan weight(config);
+  weight.operand("optimizer", kUpdate, "weight").rank_strides.clear();
+  EXPECT_THAT(rules_of(weight.program), Contains("MF504"));
+  EditedPlan gradient(config);
+  gradient.operand("optimizer", kUpdate, "grad").rank_strides.clear();
+  EXPECT_THAT(rules_of(gradient.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(gradient.program, "MF504").message, HasSubstr("which is no slice of it"));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,101 @@
+#include "verify/proof/weights.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/configurations.hpp"
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using test::finding_of;
+using test::rules_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+PlanConfig config_of(Strategy strategy) {
+  PlanConfig config = test::small_config(4);
+  config.strategy = strategy;
+  return config;
+}
+
+TEST(Weights, RefreshIsLeftOut) {
+  EditedPlan plan(config_of(Strategy::optim));
+  plan.drop("optimizer", "layers.0.refresh");
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF401"));
+  const Finding finding = finding_of(plan.program, "MF401");
+  EXPECT_EQ(finding.places[0].step, 1);
+  EXPECT_THAT(finding.message, HasSubstr("slices have seen other updates than the rest"));
+
+  PlanConfig outer = config_of(Strategy::optim_grads_params);
+  outer.mesh.dp_outer = 2;
+  outer.outer_strategy = Strategy::optim;
+  EditedPlan hybrid(outer);
+  EXPECT_THAT(rules_of(hybrid.program), IsEmpty());
+  hybrid.drop("optimizer", "layers.1.refresh");
+  EXPECT_THAT(rules_of(hybrid.program), ElementsAre("MF401"));
+}
+
+TEST(Weights, UpdateIsLeftOutOrRunsTwice) {
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {
+    EditedPlan none(config_of(strategy));
+    none.drop("optimizer", "layers.0.adamw");
+    EXPECT_THAT(rules_of(none.program), ElementsAre("MF401"));
+    EXPECT_THAT(finding_of(none.program, "MF401").message,
+                HasSubstr("after 0 updates; expected the weights after 1 updates"));
+    EditedPlan twice(config_of(strategy));
+    twice.repeat("optimizer", "layers.0.adamw");
+    EXPECT_THAT(rules_of(twice.program), ElementsAre("MF401"));
+    EXPECT_THAT(finding_of(twice.program, "MF401").message, HasSubstr("after 2 updates"));
+  }
+}
+
+TEST(Weights, AreNotGathered) {
+  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  plan.drop("only", "layers.0.all_gather");
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF402"));
+  EXPECT_THAT(finding_of(plan.program, "MF402").message, HasSubstr("of 'layers.0'"));
+}
+
+TEST(Weights, AreGatheredFromAnotherUnit) {
+  PlanConfig config = config_of(Strategy::optim_grads_params);
+  config.microbatches = 2;
+  EditedPlan plan(config);
+  plan.collective("last", "layers.0.all_gather").input.buffer =
+      plan.buffer("layers.1.model_weight").id;
+  // What the kernels read then is nothing that was put there.
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF402", "MF403"));
+  EXPECT_THAT(finding_of(plan.program, "MF403").message, HasSubstr("from 'layers.1'"));
+}
+
+TEST(Weights, KernelReadsAnotherPlace) {
+  EditedPlan beside(config_of(Strategy::no_shard));
+  beside.operand("only", "layers.0.qkv", "weight").offset += 2;
+  // A parameter that is used elsewhere lacks a use, so that its gradient is one too many.
+  EXPECT_TRUE(rules_of(beside.program).contains("MF403"));
+  EditedPlan unit(config_of(Strategy::no_shard));
+  unit.operand("only", "layers.0.down.dgrad", "weight").buffer =
+      unit.buffer("layers.1.model_weight").id;
+  EXPECT_THAT(rules_of(unit.program), ElementsAre("MF403"));
+}
+
+TEST(Weights, SecondGatherIsANote) {
+  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  plan.repeat("only", "layers.0.all_gather");
+  EXPECT_THAT(rules_of(plan.program), IsEmpty());
+  EXPECT_THAT(finding_of(plan.program, "MF404").message,
+              HasSubstr("gathers 'layers.0', which buffer 'layers.0.weights.0' still holds"));
+}
+
+TEST(Weights, FrozenOnesStayAsTheyAre) {
+  PlanConfig config = config_of(Strategy::optim);
+  config.frozen = {"layers.0."};
+  EXPECT_THAT(rules_of(EditedPlan(config).program), IsEmpty());
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,345 @@
+#include "verify/proof/gradients.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/proof/followed_ops.hpp"
+#include "verify/proof/gradient_memory.hpp"
+#include "verify/proof/gradient_verdict.hpp"
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A gradient in a buffer that belongs to no group, such as a sum that is cast later.
+struct Loose {
+  Held held;
+  std::int64_t offset = 0;
+  std::int64_t count = -1;
+};
+
+class GradientLedger {
+ public:
+  GradientLedger(const UnrolledPlan& unrolled, const Layouts& layouts,
+                 const std::vector<std::uint8_t>& followed, FindingList& findings)
+      : unrolled_(unrolled),
+        layouts_(layouts),
+        config_(unrolled.program->config),
+        memory_(layouts),
+        verdict_(unrolled, layouts, findings),
+        loose_(unrolled.program->buffers.size()),
+        followed_(followed) {}
+
+  void run() {
+    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+      const Instance& instance = unrolled_.instances[i];
+      const std::uint8_t bits = followed_[instance.op_index];
+      if ((bits & (kFollowGradients | kUsesParameters)) == 0 || instance.host_work) continue;
+      now_ = i;
+      if ((bits & kUsesParameters) != 0) count_uses(std::get<Kernel>(instance.op->body));
+      if ((bits & kFollowGradients) == 0) continue;
+      const OpBody& body = instance.op->body;
+      if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
+      if (const auto* collective = std::get_if<Collective>(&body)) run_collective(*collective);
+      if (const auto* copy = std::get_if<Copy>(&body)) move(copy->input, copy->output, false);
+      if (const auto* acquire = std::get_if<Acquire>(&body)) forget(acquire->buffer);
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_gradient(const Operand& operand) const {
+    return layouts_.holds(operand) == Holds::gradient;
+  }
+
+  [[nodiscard]] std::uint32_t buffer_of(const Operand& operand) const {
+    return static_cast<std::uint32_t>(unrolled_.index->buffers[operand.buffer]);
+  }
+  [[nodiscard]] std::optional<Spot> spot(const Operand& operand) const {
+    const auto located = layouts_.locate(operand);
+    return located ? spot_of(layouts_, *located) : std::nullopt;
+  }
+  [[nodiscard]] std::uint32_t group_of(const Operand& operand) const {
+    return layouts_.homes[buffer_of(operand)].groups[0];
+  }
+
+  void forget(BufferId id) {
+    const std::size_t b = unrolled_.index->buffers[id];
+    if (layouts_.homes[b].holds == Holds::gradient) memory_.forget(static_cast<std::uint32_t>(b));
+  }
+
+  /// The operand's gradient is nowhere that the ledger could follow it.
+  void go_astray(const char* rule, const Operand& operand, const std::string& what) {
+    const std::uint32_t group = group_of(operand);
+    if (verdict_.given_up(group)) return;
+    const auto located = layouts_.locate(operand);
+    verdict_.report(rule, group, now_,
+                    fmt::format("has '{}' at {} of the gradient of '{}', {}", operand.role,
+                                to_text(located->region), layouts_.groups[group].name, what));
+    verdict_.give_up(group);
+  }
+
+  void run_kernel(const Kernel& kernel) {
+    if (makes_gradient(kernel)) return make_gradient(kernel);
+    switch (kernel.kind) {
+      case KernelKind::zero_padding:
+        for (const Operand& operand : kernel.operands) zero(operand);
+        return;
+      case KernelKind::accumulate:
+      case KernelKind::cast: {
+        const Operand* output = operand_of(kernel, "output");
+        if (output == nullptr) output = operand_of(kernel, "weight_grad");
+        const Operand* input = operand_of(kernel, "input");
+        if (input != nullptr && output != nullptr)
+          move(*input, *output, kernel.attribute("beta") != 0);
+        return;
+      }
+      case KernelKind::norm_partial:
+      case KernelKind::adamw:
+      case KernelKind::sgd:
+        for (const Operand& operand : kernel.operands)
+          if (is_gradient(operand)) judge(operand, is_update(kernel));
+        return;
+      default: overwrite(kernel);
+    }
+  }
+
+  void count_uses(const Kernel& kernel) {
+    for (const Operand& operand : kernel.operands) {
+      if (operand.access != Access::read || layouts_.holds(operand) != Holds::weight) continue;
+      const auto located = layouts_.locate(operand);
+      const auto atoms = layouts_.atoms_of(located->group, located->region);
+      if (!located->exact || !atoms) continue;  // weights.hpp reports it
+      for (std::uint32_t a = atoms->first; a < atoms->last; ++a)
+        verdict_.use(located->group, a, unrolled_.instances[now_].pass);
+    }
+  }
+
+  void make_gradient(const Kernel& kernel) {
+    const Operand* output = operand_of(kernel, "weight_grad");
+    if (output == nullptr) return;
+    Held held;
+    held.terms.push_back({.instance = now_});
+    held.scaled = output->scale.has_value();
+    const bool adds = kernel.attribute("beta") != 0;
+    if (!is_gradient(*output)) return set_loose(*output, held, adds);
+    const auto at = spot(*output);
+    if (!at || at->level != 0 || at->atoms.last != at->atoms.first + 1 ||
+        layouts_.groups[at->group].atoms[at->atoms.first].parameter == nullptr)
+      return go_astray("MF306", *output, "where no parameter of that size lies");
+    put(*at, memory_, held, adds);
+    check_width(*output, *at, adds);
+  }
+
+  void set_loose(const Operand& output, const Held& held, bool adds) {
+    Loose& loose = loose_[buffer_of(output)];
+    const bool same = loose.offset == output.offset && loose.count == output.elements();
+    if (!adds || !same) loose.held = {.terms = {}, .garbage = adds};
+    loose.held += held;
+    loose.offset = output.offset;
+    loose.count = output.elements();
+  }
+
+  /// Writes or adds one value to all atoms of a spot, at its level and all finer ones.
+  static void put(const Spot& at, GradientMemory& memory, const Held& held, bool adds) {
+    for (int level = at.level; level < kLevels; ++level) {
+      if (level != at.level && !memory.differs(at.buffer, level)) continue;
+      for (std::uint32_t a = at.atoms.first; a < at.atoms.last; ++a) {
+        Held& edited = memory.edit(at.buffer, level, a);
+        if (adds)
+          edited += held;
+        else
+          edited = held;
+      }
+    }
+  }
+
+  void zero(const Operand& operand) {
+    if (!is_gradient(operand)) return;
+    const auto at = spot(operand);
+    if (!at) return go_astray("MF306", operand, "which is not whole padding");
+    put(*at, memory_, {}, false);
+  }
+
+  /// Any other kernel that writes a gradient leaves what this ledger knows nothing of.
+  void overwrite(const Kernel& kernel) {
+    for (const Operand& operand : kernel.operands)
+      if (operand.access != Access::read && is_gradient(operand))
+        go_astray("MF306", operand, "and does not make gradients");
+  }
+
+  /// output = (or +=) input, the same elements of the same group.
+  void move(const Operand& input, const Operand& output, bool adds) {
+    if (!is_gradient(output)) return;
+    const auto to = spot(output);
+    if (!to) return go_astray("MF306", output, "which is no slice and no parameter of it");
+    if (!is_gradient(input)) {
+      const Loose& loose = loose_[buffer_of(input)];
+      Held held = loose.held;
+      held.garbage = held.garbage || loose.count != input.elements() ||
+                     loose.offset != input.offset || input.elements() != output.elements();
+      put(*to, memory_, held, adds);
+    } else {
+      const auto from = spot(input);
+      if (!from) return go_astray("MF306", input, "which is no slice and no parameter of it");
+      if (from->group != to->group || from->level != to->level ||
+          from->atoms.first != to->atoms.first || from->atoms.last != to->atoms.last)
+        return go_astray("MF306", output,
+                         fmt::format("which other elements go to: {} of '{}'",
+                                     to_text(layouts_.locate(input)->region),
+                                     layouts_.groups[from->group].name));
+      move_spot(*from, *to, adds, input.scale || output.scale);
+    }
+    check_width(output, *to, adds);
+  }
+
+  /// Finest level first: a coarser one's value stands for the finer ones until they are kept.
+  void move_spot(const Spot& from, const Spot& to, bool adds, bool scales) {
+    const bool whole = to.atoms.first == 0 && to.atoms.last == memory_.all(to.buffer).last;
+    for (int level = kLevels - 1; level >= to.level; --level) {
+      const bool own = level == to.level || memory_.differs(from.buffer, level) ||
+                       memory_.differs(to.buffer, level);
+      if (!own) continue;
+      for (std::uint32_t a = to.atoms.first; a < to.atoms.last; ++a) {
+        const Held& moved = memory_.at(from.buffer, level, a);
+        Held& held = memory_.edit(to.buffer, level, a);
+        if (adds)
+          held += moved;
+        else
+          held = moved;
+        held.scaled = held.scaled || scales;
+      }
+    }
+    if (whole && !adds && !differs_below(from)) memory_.drop_finer(to.buffer, to.level);
+  }
+
+  [[nodiscard]] bool differs_below(const Spot& at) const {
+    for (int level = at.level + 1; level < kLevels; ++level)
+      if (memory_.differs(at.buffer, level)) return true;
+    return false;
+  }
+
+  /// Microbatches are summed in the dtype of main gradients or a wider one.
+  void check_width(const Operand& output, const Spot& at, bool adds) {
+    if (!adds || size_of(output.dtype) >= size_of(config_.grad_dtype)) return;
+    const Held& held = memory_.at(at.buffer, at.level, at.atoms.first);
+    const auto pass = [&](const Term& term) { return unrolled_.instances[term.instance].pass; };
+    if (held.terms.size() < 2 || pass(held.terms.front()) == pass(held.terms.back())) return;
+    report_width(at.group, output.dtype, config_.grad_dtype, "adds microbatches");
+  }
+  void report_width(std::uint32_t group, DType narrow, DType wide, const char* what) {
+    verdict_.report("MF310", group, now_,
+                    fmt::format("{} of the gradient of '{}' in {}, narrower than {}", what,
+                                layouts_.groups[group].name, to_string(narrow), to_string(wide)));
+  }
+
+  void judge(const Operand& operand, bool update) {
+    const auto at = spot(operand);
+    if (!at && update) return verdict_.give_up(group_of(operand));  // updates.hpp reports it
+    if (!at) return go_astray("MF306", operand, "which is no slice of it");
+    const auto& unit = unrolled_.instances[now_].op->unit;
+    if (!update && unit && *unit != layouts_.groups[at->group].group->unit)
+      return go_astray("MF306", operand, "which is another unit's");
+    if (!operand.scale) return verdict_.judge(now_, memory_, *at);
+    verdict_.report("MF308", at->group, now_,
+                    fmt::format("scales the gradient of '{}' by a scalar of its own beside 1/T",
+                                layouts_.groups[at->group].name));
+  }
+
+  void run_collective(const Collective& collective) {
+    if (!is_gradient(collective.output)) return;
+    if (!is_gradient(collective.input))
+      return go_astray("MF306", collective.output, "and brings what is no gradient");
+    const auto from = spot(collective.input);
+    const auto to = spot(collective.output);
+    if (!from) return go_astray("MF306", collective.input, "which is no slice of it");
+    if (!reaches_own_slice(collective)) {
+      const bool aliases = buffer_of(collective.input) == buffer_of(collective.output);
+      return go_astray(aliases ? "MF505" : "MF306", collective.output,
+                       "which is not the part that this rank gets");
+    }
+    if (!to) return go_astray("MF306", collective.output, "which is no slice of it");
+    const auto& axes =
+        unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
+            .axes;
+    if (collective.kind != CollectiveKind::all_gather)
+      for (const Axis axis : axes) check_wire(collective, *from, axis);
+    reduce(collective, *from, *to, axes);
+  }
+
+  /// The output is where a rank's part of the input lies: the same elements for an all-reduce, the
+  /// part at the rank's index for a reduce-scatter; and the other way round for an all-gather.
+  [[nodiscard]] bool reaches_own_slice(const Collective& collective) const {
+    const auto input = layouts_.locate(collective.input);
+    const auto output = layouts_.locate(collective.output);
+    if (!output->exact || input->group != output->group) return false;
+    if (collective.kind == CollectiveKind::all_reduce) return input->region == output->region;
+    const bool gathers = collective.kind == CollectiveKind::all_gather;
+    const auto& communicator =
+        unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
+    if (communicator.axes.size() != 1) return false;
+    return (gathers ? input : output)->region ==
+           part_of((gathers ? output : input)->region, communicator.axes[0], config_.mesh);
+  }
+
+  void check_wire(const Collective& collective, const Spot& from, Axis axis) {
+    const DType wide = axis == Axis::dp_shard ? config_.reduce_dtype : config_.grad_dtype;
+    if (size_of(collective.dtype) < size_of(wide))
+      report_width(from.group, collective.dtype, wide, "sums ranks");
+  }
+
+  void reduce(const Collective& collective, const Spot& from, const Spot& to,
+              const std::vector<Axis>& axes) {
+    const bool sums = collective.kind != CollectiveKind::all_gather;
+    const bool scales = collective.input.scale || collective.output.scale;
+    for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a) {
+      Held& held = reduced_;
+      held = finest(from, a);
+      held.uneven = held.uneven || is_uneven(from, a);
+      held.scaled = held.scaled || scales;
+      for (Term& term : held.terms)
+        for (const Axis axis : axes) {
+          std::uint8_t& count = axis == Axis::dp_shard ? term.shard_sums : term.outer_sums;
+          const std::int64_t size =
+              axis == Axis::dp_shard ? config_.mesh.dp_shard : config_.mesh.dp_outer;
+          if (sums && size > 1 && count < UINT8_MAX) ++count;
+        }
+      for (int level = to.level; level < kLevels; ++level)
+        if (level == to.level || memory_.differs(to.buffer, level))
+          memory_.edit(to.buffer, level, a) = held;
+    }
+  }
+
+  [[nodiscard]] const Held& finest(const Spot& from, std::uint32_t atom) const {
+    int level = kLevels - 1;
+    while (level > from.level && !memory_.differs(from.buffer, level)) --level;
+    return memory_.at(from.buffer, level, atom);
+  }
+  /// Ranks add what lies in their own slice to what others have outside of theirs.
+  [[nodiscard]] bool is_uneven(const Spot& from, std::uint32_t atom) const {
+    for (int level = from.level + 1; level < kLevels; ++level)
+      if (memory_.differs(from.buffer, level) &&
+          memory_.at(from.buffer, level, atom) != memory_.at(from.buffer, from.level, atom))
+        return true;
+    return false;
+  }
+
+  const UnrolledPlan& unrolled_;
+  const Layouts& layouts_;
+  const PlanConfig& config_;
+  GradientMemory memory_;
+  GradientVerdict verdict_;
+  Held reduced_;                               ///< scratch, for its memory
+  std::vector<Loose> loose_;                   ///< by buffer
+  const std::vector<std::uint8_t>& followed_;  ///< by op
+  std::uint32_t now_ = 0;                      ///< the instance that runs
+};
+
+}  // namespace
+
+void check_gradients(const UnrolledPlan& unrolled, const Layouts& layouts,
+                     const std::vector<std::uint8_t>& followed, FindingList& findings) {
+  GradientLedger(unrolled, layouts, followed, findings).run();
+}
+
+}  // namespace mfsdp

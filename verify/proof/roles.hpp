@@ -1,0 +1,47 @@
+// What the proofs of gradients and weights know of kernels: which of their operands are which.
+#pragma once
+
+#include <string_view>
+
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+/// The first operand of that role, or null.
+[[nodiscard]] inline const Operand* operand_of(const Kernel& kernel, std::string_view role) {
+  for (const Operand& operand : kernel.operands)
+    if (operand.role == role) return &operand;
+  return nullptr;
+}
+
+/// GEMM's attribute "kind".
+inline constexpr std::int64_t kForwardGemm = 0;
+inline constexpr std::int64_t kWeightGradientGemm = 2;
+
+[[nodiscard]] inline bool is_update(const Kernel& kernel) {
+  return kernel.kind == KernelKind::adamw || kernel.kind == KernelKind::sgd;
+}
+
+/// Uses parameters such that each of them gets a gradient.
+[[nodiscard]] inline bool is_forward(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::embedding_forward:
+    case KernelKind::qk_norm_rope_forward:
+    case KernelKind::rms_norm_forward: return true;
+    case KernelKind::gemm: return kernel.attribute("kind") == kForwardGemm;
+    default: return false;
+  }
+}
+
+/// Makes the gradient of a parameter, in its operand "weight_grad".
+[[nodiscard]] inline bool makes_gradient(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::bias_grad:
+    case KernelKind::embedding_backward:
+    case KernelKind::norm_weight_grad: return true;
+    case KernelKind::gemm: return kernel.attribute("kind") == kWeightGradientGemm;
+    default: return false;
+  }
+}
+
+}  // namespace mfsdp

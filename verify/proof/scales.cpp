@@ -1,0 +1,224 @@
+#include "verify/proof/scales.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "verify/proof/followed_ops.hpp"
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A small buffer's contents: the instances that made them, by where they lie.
+struct Cells {
+  std::multimap<std::int64_t, std::uint32_t> made_by;  ///< byte offset: instance
+  bool garbage = true;                                 ///< added to what nothing had written
+  std::int64_t ranks = 1;                              ///< whose contents are here
+};
+
+class ScaleCheck {
+ public:
+  ScaleCheck(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+             FindingList& findings)
+      : unrolled_(unrolled),
+        config_(unrolled.program->config),
+        findings_(findings),
+        followed_(followed) {
+    for (const Group& group : unrolled.program->groups)
+      if (group.requires_grad) trainable_.insert(group.unit);
+  }
+
+  void run() {
+    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+      const Instance& instance = unrolled_.instances[i];
+      if ((followed_[instance.op_index] & kFollowScales) == 0) continue;
+      if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
+      pass_ = instance.pass;
+      now_ = i;
+      if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
+      if (const auto* collective = std::get_if<Collective>(&instance.op->body)) gather(*collective);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
+    return unrolled_.passes[unrolled_.instances[instance].pass].step;
+  }
+  [[nodiscard]] const Kernel& kernel_of(std::uint32_t instance) const {
+    return std::get<Kernel>(unrolled_.instances[instance].op->body);
+  }
+  [[nodiscard]] std::int64_t step() const { return step_of(now_); }
+
+  void run_kernel(const Kernel& kernel) {
+    switch (kernel.kind) {
+      case KernelKind::cross_entropy:
+      case KernelKind::cross_entropy_loss: sum_loss(kernel); return;
+      case KernelKind::loss_finish: finish_loss(kernel); return;
+      case KernelKind::norm_partial: keep_partial(kernel); return;
+      case KernelKind::norm_finish: finish_norm(kernel); return;
+      case KernelKind::token_copy: ++microbatches_; return;
+      default: update(kernel);
+    }
+  }
+
+  void sum_loss(const Kernel& kernel) {
+    const Operand* sums = operand_of(kernel, "loss_sums");
+    if (sums == nullptr) return;
+    Cells& cells = cells_[sums->buffer];
+    if (kernel.attribute("beta") == 0) cells = {.made_by = {}, .garbage = false};
+    cells.made_by.emplace(sums->offset, now_);
+  }
+
+  void keep_partial(const Kernel& kernel) {
+    const Operand* output = operand_of(kernel, "output");
+    if (output == nullptr) return;
+    Cells& cells = cells_[output->buffer];
+    cells.garbage = false;
+    cells.made_by.erase(output->offset);
+    cells.made_by.emplace(output->offset, now_);
+  }
+
+  void gather(const Collective& collective) {
+    const auto found = cells_.find(collective.input.buffer);
+    if (found == cells_.end()) return;
+    const auto& communicator =
+        unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
+    Cells gathered = found->second;
+    gathered.ranks = communicator.size;
+    cells_[collective.output.buffer] = std::move(gathered);
+  }
+
+  [[nodiscard]] const Cells& input_of(const Kernel& kernel) {
+    static const Cells none;
+    const Operand* input = operand_of(kernel, "input");
+    const auto found = input == nullptr ? cells_.end() : cells_.find(input->buffer);
+    return found == cells_.end() ? none : found->second;
+  }
+
+  /// 1/T counts each token of each microbatch of this step on each rank.
+  void finish_loss(const Kernel& kernel) {
+    const Cells& input = input_of(kernel);
+    std::int64_t rows = 0;
+    bool stale = input.garbage;
+    for (const auto& [offset, instance] : input.made_by) {
+      stale = stale || step_of(instance) != step();
+      rows = checked_add(rows, kernel_of(instance).attribute("rows"));
+    }
+    const std::int64_t tokens = checked_mul(microbatches_, config_.tokens_per_microbatch());
+    if (stale)
+      report("MF307", "makes 1/T of what was there before this step");
+    else if (microbatches_ > 0 && rows != tokens)
+      report("MF307", fmt::format("makes 1/T of {} tokens where {} microbatches have {}", rows,
+                                  microbatches_, tokens));
+    else if (input.ranks != config_.mesh.world_size())
+      report("MF307", fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
+                                  config_.mesh.world_size()));
+    finish(kernel, "loss");
+  }
+
+  /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T.
+  void finish_norm(const Kernel& kernel) {
+    const Cells& input = input_of(kernel);
+    std::set<UnitId> units;
+    for (const auto& [offset, instance] : input.made_by)
+      if (const Op& op = *unrolled_.instances[instance].op; step_of(instance) == step() && op.unit)
+        units.insert(*op.unit);
+    if (units != trainable_)
+      report("MF311", fmt::format("makes the norm of {} units of {} of this step", units.size(),
+                                  trainable_.size()));
+    else if (input.ranks != config_.mesh.world_size())
+      report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks,
+                                  config_.mesh.world_size()));
+    if (!is_fresh(kernel, "loss")) report("MF307", "makes the norm without this step's 1/T");
+    finish(kernel, "norm");
+  }
+
+  void finish(const Kernel& kernel, std::string_view role) {
+    if (const Operand* output = operand_of(kernel, role))
+      finished_[{output->buffer, output->offset}] = now_;
+  }
+  [[nodiscard]] bool is_fresh(const Kernel& kernel, std::string_view role) const {
+    const Operand* operand = operand_of(kernel, role);
+    if (operand == nullptr) return false;
+    const auto found = finished_.find({operand->buffer, operand->offset});
+    return found != finished_.end() && step_of(found->second) == step();
+  }
+
+  void update(const Kernel& kernel) {
+    const auto count = [&](std::string_view role) {
+      return std::ranges::count(kernel.operands, role, &Operand::role);
+    };
+    if (count("loss") == 0)
+      report("MF307", "does not scale its gradient by 1/T");
+    else if (!is_fresh(kernel, "loss"))
+      report("MF307", "scales its gradient by what is not this step's 1/T");
+    if (count("loss") > 1) report("MF308", "scales its gradient by 1/T more than once");
+    const bool clips = config_.clip.num != 0;
+    if (count("norm") != (clips ? 1 : 0))
+      report("MF311", fmt::format("clips its gradient {} times, where {} is configured",
+                                  count("norm"), clips ? "once" : "never"));
+    else if (clips && !is_fresh(kernel, "norm"))
+      report("MF311", "clips its gradient by what is not this step's norm");
+  }
+
+  /// Once for each op: steps are alike.
+  void report(const char* rule, const std::string& what) {
+    if (!findings_.wants(rule) ||
+        !reported_.emplace(rule, unrolled_.instances[now_].op_index).second)
+      return;
+    Finding finding;
+    finding.rule = rule;
+    finding.places = {place_of(unrolled_, now_)};
+    finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
+                                  finding.places.front().step, what);
+    findings_.add(std::move(finding));
+  }
+
+  const UnrolledPlan& unrolled_;
+  const PlanConfig& config_;
+  FindingList& findings_;
+  std::set<UnitId> trainable_;
+  const std::vector<std::uint8_t>& followed_;  ///< by op
+  std::map<BufferId, Cells> cells_;
+  std::map<std::pair<BufferId, std::int64_t>, std::uint32_t> finished_;  ///< by whom, by place
+  std::int64_t microbatches_ = 0;  ///< that this step has begun
+  std::uint32_t pass_ = kNone;     ///< that runs
+  std::set<std::pair<std::string, std::uint32_t>> reported_;
+  std::uint32_t now_ = 0;  ///< the instance that runs
+};
+
+/// A microbatch begins where tokens are taken.
+void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
+  Int128 count = 0;
+  for (const Segment& segment : unrolled.plan->segments)
+    count += Int128{segment.repeat} * std::ranges::count_if(segment.ops, [](const Op& op) {
+               const auto* kernel = std::get_if<Kernel>(&op.body);
+               return kernel != nullptr && kernel->kind == KernelKind::token_copy;
+             });
+  if (unrolled.plan->name != "train" || count == 0 ||
+      count == unrolled.program->config.microbatches)
+    return;
+  findings.add(
+      {.rule = "MF312",
+       .message = fmt::format("plan '{}' runs {} microbatches in a step, configured are {}",
+                              unrolled.plan->name, static_cast<std::int64_t>(count),
+                              unrolled.program->config.microbatches),
+       .places = {},
+       .buffer = std::nullopt,
+       .missing = {},
+       .interleaving = {}});
+}
+
+}  // namespace
+
+void check_scales(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+                  FindingList& findings) {
+  count_microbatches(unrolled, findings);
+  ScaleCheck(unrolled, followed, findings).run();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,71 @@
+#include "verify/proof/updates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What is wrong with an update, or nothing.
+std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts) {
+  const Operand* gradient = operand_of(kernel, "grad");
+  if (gradient == nullptr) return "has no operand 'grad'";
+  const auto slice = layouts.locate(*gradient);
+  if (!slice) return {};
+  const GroupLayout& layout = layouts.groups[slice->group];
+  if (op.unit && *op.unit != layout.group->unit)
+    return fmt::format("has a gradient of '{}', another unit", layout.name);
+  if (slice->region.count == 0) return "has an empty gradient";
+  if (!slice->exact || !layout.level_of(slice->region))
+    return fmt::format("has a gradient at {} of '{}', which is no slice of it",
+                       to_text(slice->region), layout.name);
+  if (const std::int64_t stated = kernel.attribute("elements", slice->region.count);
+      stated != slice->region.count)
+    return fmt::format("updates {} elements, but its gradient has {}", stated, slice->region.count);
+  std::vector<BufferId> buffers;
+  for (const Operand& operand : kernel.operands) {
+    const Holds holds = layouts.holds(operand);
+    if (holds != Holds::weight && holds != Holds::state) continue;
+    if (std::ranges::find(buffers, operand.buffer) != buffers.end())
+      return fmt::format("has '{}' in the buffer of another operand", operand.role);
+    buffers.push_back(operand.buffer);
+    const auto located = layouts.locate(operand);
+    if (located->exact && located->group == slice->group && located->region == slice->region)
+      continue;
+    return fmt::format("has '{}' at {} of '{}', but its gradient is at {} of '{}'", operand.role,
+                       to_text(located->region), layouts.groups[located->group].name,
+                       to_text(slice->region), layout.name);
+  }
+  return {};
+}
+
+}  // namespace
+
+void check_updates(const Program& program, const Layouts& layouts, FindingList& findings) {
+  for (const Plan& plan : program.plans)
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) {
+        const auto* kernel = std::get_if<Kernel>(&op.body);
+        if (kernel == nullptr || !is_update(*kernel)) continue;
+        const std::string fault = fault_of(op, *kernel, layouts);
+        if (fault.empty() || !findings.wants("MF504")) continue;
+        findings.add({.rule = "MF504",
+                      .message = fmt::format("op {} ({}) {}", op.id.value, op.name, fault),
+                      .places = {{.plan = plan.name,
+                                  .segment = segment.name,
+                                  .step = 0,
+                                  .repetition = 0,
+                                  .op = op.id,
+                                  .name = op.name,
+                                  .stream = {}}},
+                      .buffer = std::nullopt,
+                      .missing = {},
+                      .interleaving = {}});
+      }
+}
+
+}  // namespace mfsdp

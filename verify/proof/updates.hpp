@@ -1,0 +1,12 @@
+// Whether an update's operands are one slice of one group.
+#pragma once
+
+#include "verify/proof/layouts.hpp"
+
+namespace mfsdp {
+
+/// Finds updates whose gradient, weights and state are not the same slice of the same group, are
+/// empty, or have a number of elements that is not the kernel's (MF504).
+void check_updates(const Program& program, const Layouts& layouts, FindingList& findings);
+
+}  // namespace mfsdp

@@ -1,0 +1,233 @@
+#include "verify/proof/weights.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "verify/proof/followed_ops.hpp"
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kNothing = -1;  ///< nothing was gathered
+constexpr std::int64_t kCoarser = -2;  ///< what the next coarser level has
+constexpr std::int64_t kMixed = -3;    ///< slices of several versions
+
+/// The version of a group in a buffer, by level.
+using Versions = std::array<std::int64_t, kLevels>;
+
+struct WeightBuffer {
+  std::vector<Versions> groups;  ///< as Home::groups
+  bool live = false;
+};
+
+class WeightCheck {
+ public:
+  WeightCheck(const UnrolledPlan& unrolled, const Layouts& layouts,
+              const std::vector<std::uint8_t>& followed, FindingList& findings)
+      : unrolled_(unrolled),
+        layouts_(layouts),
+        findings_(findings),
+        buffers_(layouts.homes.size()),
+        gathered_(layouts.groups.size()),
+        followed_(followed),
+        trains_(std::ranges::any_of(followed, changes_weights)) {
+    for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
+      if (layouts.homes[b].holds != Holds::weight) continue;
+      const Buffer& buffer = unrolled.program->buffers[b];
+      fill(b, buffer.persistent ? 0 : kNothing);
+      if (buffer.category == Category::unsharded_weight)
+        for (const std::uint32_t g : layouts.homes[b].groups) gathered_[g].push_back(b);
+    }
+  }
+
+  void run() {
+    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+      const Instance& instance = unrolled_.instances[i];
+      if ((followed_[instance.op_index] & kFollowWeights) == 0 || instance.host_work) continue;
+      now_ = i;
+      const OpBody& body = instance.op->body;
+      if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
+      if (const auto* collective = std::get_if<Collective>(&body)) gather(*collective);
+      if (const auto* copy = std::get_if<Copy>(&body)) spoil(copy->output);
+      if (const auto* acquire = std::get_if<Acquire>(&body)) change_life(acquire->buffer, true);
+      if (const auto* release = std::get_if<Release>(&body)) change_life(release->buffer, false);
+    }
+  }
+
+ private:
+  /// Updates weights, or makes gradients, which are to be followed by an update.
+  static bool changes_weights(std::uint8_t bits) {
+    return (bits & kFollowGradients) != 0 &&
+           ((bits & kFollowWeights) == 0 || (bits & kFollowScales) != 0);
+  }
+  [[nodiscard]] bool is_weight(const Operand& operand) const {
+    return layouts_.holds(operand) == Holds::weight;
+  }
+  [[nodiscard]] bool is_weight(BufferId id) const {
+    return layouts_.homes[unrolled_.index->buffers[id]].holds == Holds::weight;
+  }
+
+  void fill(std::uint32_t buffer, std::int64_t version) {
+    const Home& home = layouts_.homes[buffer];
+    Versions versions{kCoarser, kCoarser, kCoarser};
+    versions[static_cast<std::size_t>(home.level)] = version;
+    buffers_[buffer].groups.assign(home.groups.size(), versions);
+  }
+  void change_life(BufferId id, bool live) {
+    if (!is_weight(id)) return;
+    const auto b = static_cast<std::uint32_t>(unrolled_.index->buffers[id]);
+    buffers_[b].live = live;
+    fill(b, kNothing);
+  }
+
+  [[nodiscard]] Versions& versions(std::uint32_t buffer, std::uint32_t group) {
+    const auto& groups = layouts_.homes[buffer].groups;
+    const auto at = std::ranges::find(groups, group) - groups.begin();
+    return buffers_[buffer].groups[static_cast<std::size_t>(at)];
+  }
+  /// The one version of a level and all finer ones, or kMixed.
+  [[nodiscard]] std::int64_t version_at(std::uint32_t buffer, std::uint32_t group, int level) {
+    const Versions& all = versions(buffer, group);
+    int coarsest = level;
+    while (coarsest > 0 && all[static_cast<std::size_t>(coarsest)] == kCoarser) --coarsest;
+    const std::int64_t version = all[static_cast<std::size_t>(coarsest)];
+    for (int finer = level + 1; finer < kLevels; ++finer)
+      if (const std::int64_t own = all[static_cast<std::size_t>(finer)];
+          own != kCoarser && own != version)
+        return kMixed;
+    return version;
+  }
+  void set_version(std::uint32_t buffer, std::uint32_t group, int level, std::int64_t version) {
+    Versions& all = versions(buffer, group);
+    for (int finer = level; finer < kLevels; ++finer)
+      all[static_cast<std::size_t>(finer)] = kCoarser;
+    all[static_cast<std::size_t>(level)] = version;
+  }
+  [[nodiscard]] std::optional<int> level_of(const Located& located) const {
+    const auto level = layouts_.groups[located.group].level_of(located.region);
+    if (!located.exact || !level || *level < layouts_.homes[located.buffer].level)
+      return std::nullopt;
+    return level;
+  }
+
+  void run_kernel(const Kernel& kernel) {
+    const bool update = is_update(kernel);
+    for (const Operand& operand : kernel.operands) {
+      if (!is_weight(operand)) continue;
+      const auto located = layouts_.locate(operand);
+      if (!update && operand.access == Access::read) {
+        check_read(operand, *located);
+      } else if (const auto level = level_of(*located); update && level) {
+        const std::int64_t old = version_at(located->buffer, located->group, *level);
+        set_version(located->buffer, located->group, *level, old < 0 ? old : old + 1);
+      } else {
+        spoil(operand);
+      }
+    }
+  }
+
+  /// What is written there are no weights.
+  void spoil(const Operand& operand) {
+    if (!is_weight(operand)) return;
+    const auto located = layouts_.locate(operand);
+    set_version(located->buffer, located->group, layouts_.homes[located->buffer].level, kNothing);
+  }
+
+  void check_read(const Operand& operand, const Located& located) {
+    const GroupLayout& layout = layouts_.groups[located.group];
+    const Instance& instance = unrolled_.instances[now_];
+    if (instance.op->unit && *instance.op->unit != layout.group->unit)
+      return report("MF403", located.group, now_,
+                    fmt::format("reads weights of '{}', another unit", layout.name));
+    const auto atoms = layouts_.atoms_of(located.group, located.region);
+    if (!located.exact || !atoms || atoms->last != atoms->first + 1 ||
+        layout.atoms[atoms->first].parameter == nullptr)
+      return report("MF403", located.group, now_,
+                    fmt::format("reads '{}' at {} of '{}', where no parameter of that size lies",
+                                operand.role, to_text(located.region), layout.name));
+    const std::string& parameter = layout.atoms[atoms->first].parameter->name;
+    const std::int64_t step = unrolled_.passes[instance.pass].step;
+    const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
+    const std::int64_t version = version_at(located.buffer, located.group, 0);
+    if (version == expected) return;
+    const char* rule = version == kNothing ? "MF402" : "MF401";
+    report(rule, located.group, now_,
+           fmt::format("reads '{}' of '{}' {}; expected the weights after {} updates", parameter,
+                       layout.name, in_words(version), expected));
+  }
+
+  static std::string in_words(std::int64_t version) {
+    if (version == kNothing) return "before anything put weights there";
+    if (version == kMixed) return "of which slices have seen other updates than the rest";
+    return fmt::format("after {} updates", version);
+  }
+
+  void gather(const Collective& collective) {
+    if (!is_weight(collective.output)) return;
+    const auto to = layouts_.locate(collective.output);
+    const auto from = layouts_.locate(collective.input);
+    const auto astray = [&](const std::string& what) {
+      report("MF403", to->group, now_,
+             fmt::format("gathers {} of '{}' {}", to_text(to->region),
+                         layouts_.groups[to->group].name, what));
+      spoil(collective.output);
+    };
+    const auto& axes =
+        unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
+            .axes;
+    if (!from || !is_weight(collective.input)) return astray("from what are no weights");
+    if (from->group != to->group)
+      return astray(fmt::format("from '{}'", layouts_.groups[from->group].name));
+    const auto input = level_of(*from);
+    const auto output = level_of(*to);
+    if (collective.kind != CollectiveKind::all_gather || axes.size() != 1 || !input || !output ||
+        part_of(to->region, axes[0], unrolled_.program->config.mesh) != from->region)
+      return astray(fmt::format("from {}, which are not this rank's part", to_text(from->region)));
+    const std::int64_t version = version_at(from->buffer, from->group, *input);
+    note_second_gather(*to, version);
+    set_version(to->buffer, to->group, *output, version);
+  }
+
+  void note_second_gather(const Located& to, std::int64_t version) {
+    if (version < 0) return;
+    for (const std::uint32_t other : gathered_[to.group])
+      if (buffers_[other].live && version_at(other, to.group, 0) == version)
+        return report(
+            "MF404", to.group, now_,
+            fmt::format("gathers '{}', which buffer '{}' still holds",
+                        layouts_.groups[to.group].name, unrolled_.program->buffers[other].name));
+  }
+
+  void report(const char* rule, std::uint32_t group, std::uint32_t instance,
+              const std::string& what) {
+    if (!findings_.wants(rule) || !reported_.emplace(rule, group).second) return;
+    Finding finding;
+    finding.rule = rule;
+    finding.places = {place_of(unrolled_, instance)};
+    finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
+                                  finding.places.front().step, what);
+    findings_.add(std::move(finding));
+  }
+
+  const UnrolledPlan& unrolled_;
+  const Layouts& layouts_;
+  FindingList& findings_;
+  std::vector<WeightBuffer> buffers_;
+  std::vector<std::vector<std::uint32_t>> gathered_;  ///< by group: buffers that may hold it whole
+  const std::vector<std::uint8_t>& followed_;         ///< by op
+  bool trains_;            ///< the plan makes gradients or updates weights
+  std::uint32_t now_ = 0;  ///< the instance that runs
+  std::set<std::pair<std::string, std::uint32_t>> reported_;
+};
+
+}  // namespace
+
+void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts,
+                   const std::vector<std::uint8_t>& followed, FindingList& findings) {
+  WeightCheck(unrolled, layouts, followed, findings).run();
+}
+
+}  // namespace mfsdp
