@@ -9,6 +9,7 @@
 
 #include "core/base/vocabulary.hpp"
 #include "core/plan/config.hpp"
+#include "core/plan/op_launch.hpp"
 
 namespace mfsdp {
 
@@ -182,10 +183,11 @@ struct RunResult {
   std::vector<ExposedUnit> exposed_units;  ///< largest first
   std::vector<OpTime> timeline;            ///< of one step, by start
   std::vector<MemoryPoint> memory_timeline;
+  std::vector<OpLaunch> launches;  ///< of a run's last steps, rank by rank; none where simulated
 };
 
-/// JSON of schema mfsdp.result/1 on several lines, keys in the schema's order; the timelines are
-/// not part of it. Numbers that are not finite become null, bytes that are not UTF-8 the
+/// JSON of schema mfsdp.result/1 on several lines, keys in the schema's order; timelines and
+/// launches are not part of it. Numbers that are not finite become null, bytes that are not UTF-8 the
 /// replacement character. See core/plan/result_json.hpp for one line and for reading back.
 [[nodiscard]] std::string to_json(const RunResult& result);
 

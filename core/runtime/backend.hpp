@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -11,10 +12,13 @@
 
 namespace mfsdp {
 
-/// How long an op took, from the moment the backend's clock began.
+/// How an op was run, on the backend's clock. core/plan/op_launch.hpp states what the times mean.
 struct OpTiming {
   const BoundOp* op = nullptr;
   std::int64_t step = 0;
+  std::optional<std::size_t> stream{};  ///< position in Program::streams; none: the host waited
+  std::int64_t drains = 0;              ///< calls of synchronise() before it was issued
+  Nanos issued;
   Nanos begin;
   Nanos end;
 };
@@ -54,8 +58,8 @@ class Backend {
   /// What the backend's clock says.
   [[nodiscard]] virtual Nanos now() const = 0;
 
-  /// Kernels, collectives and copies since the last call, by stream and then in its order; empty
-  /// unless the backend was told to time. To be called after synchronise().
+  /// Every op that ran since the last call, in the order of issue; empty unless the backend was told
+  /// to time. To be called after synchronise().
   [[nodiscard]] virtual std::vector<OpTiming> take_timings() = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/cli/format.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
@@ -83,6 +84,21 @@ Result<MachineSettings> machine_settings(const Program& program, const ExecOptio
   return settings;
 }
 
+/// The launches of whole ranks, few enough to be stored with every run: some 60 bytes each.
+std::vector<OpLaunch> kept(const std::vector<std::vector<OpLaunch>>& by_rank) {
+  constexpr std::size_t kMost = 100'000;
+  std::vector<OpLaunch> launches;
+  for (const std::vector<OpLaunch>& rank : by_rank) {
+    if (!launches.empty() && launches.size() + rank.size() > kMost) break;
+    launches.insert(launches.end(), rank.begin(), rank.end());
+  }
+  if (launches.empty()) return launches;
+  const Nanos first = std::ranges::min_element(launches, {}, &OpLaunch::issued)->issued;
+  for (OpLaunch& launch : launches)
+    for (Nanos* at : {&launch.issued, &launch.begin, &launch.end}) *at -= first;
+  return launches;
+}
+
 }  // namespace
 
 std::chrono::seconds patience_for(const Program& program) {
@@ -119,17 +135,22 @@ Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const Exe
 }
 
 Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink) {
-  return machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+  std::vector<std::vector<OpLaunch>> launches(
+      static_cast<std::size_t>(program_.config.mesh.world_size()));
+  const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     MemoryMeter meter(program_, predicted_plan, backend);
     MFSDP_LET(trainer, Trainer::create(program_, meter, rank, inputs, rank == 0 ? &sink : nullptr));
     const auto ran = trainer->run();
-    if (rank != 0) return ran;
-    measured_.memory = meter.measured();
-    if (ran)
-      measured_.step =
-          measure_step(program_, *program_.find_plan(predicted_plan), backend.take_timings());
-    return ran;
+    if (rank == 0) measured_.memory = meter.measured();
+    MFSDP_TRY(ran);
+    const std::vector<OpTiming> timings = backend.take_timings();
+    launches[static_cast<std::size_t>(rank)] = launches_of(program_, rank, timings);
+    if (rank == 0)
+      measured_.step = measure_step(program_, *program_.find_plan(predicted_plan), timings);
+    return {};
   });
+  if (outcome) measured_.launches = kept(launches);
+  return outcome;
 }
 
 Bytes CpuRun::allocated() const {

@@ -20,6 +20,9 @@ namespace mfsdp {
 struct RanRun {
   MeasuredMemory memory;  ///< of rank 0; every rank has the same plan
   MeasuredStep step;      ///< of rank 0
+  /// Of the last two steps, on a clock that began with the first of them; of rank 0 and as many of
+  /// the following ranks as a store should be asked to keep.
+  std::vector<OpLaunch> launches;
 };
 
 class CpuRun {

@@ -43,7 +43,7 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
   std::vector<const OpTiming*> ours;
   std::int64_t last = 0;
   for (const OpTiming& timing : timings)
-    if (segments.contains(timing.op->op->id)) {
+    if (takes_time(*timing.op->op) && segments.contains(timing.op->op->id)) {
       ours.push_back(&timing);
       last = std::max(last, timing.step);
     }
@@ -92,6 +92,24 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
                               : 1.0 - static_cast<double>(time.exposed_communication.value) /
                                           static_cast<double>(time.communication.value);
   return measured;
+}
+
+std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,
+                                const std::vector<OpTiming>& timings) {
+  std::vector<OpLaunch> launches;
+  launches.reserve(timings.size());
+  for (const OpTiming& timing : timings) {
+    OpLaunch& launch = launches.emplace_back();
+    launch.op = timing.op->op->id;
+    launch.rank = rank;
+    launch.step = timing.step + 1;
+    if (timing.stream) launch.stream = program.streams[*timing.stream].id;
+    launch.drains = timing.drains;
+    launch.issued = timing.issued;
+    launch.begin = timing.begin;
+    launch.end = timing.end;
+  }
+  return launches;
 }
 
 }  // namespace mfsdp

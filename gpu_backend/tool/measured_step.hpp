@@ -1,8 +1,10 @@
-// From the times of ops to the record of one step.
+// From the times of ops to the record of one step, and of all launches.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "core/plan/op_launch.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/result.hpp"
 #include "core/runtime/backend.hpp"
@@ -20,5 +22,9 @@ struct MeasuredStep {
 /// waiting for the others.
 [[nodiscard]] MeasuredStep measure_step(const Program& program, const Plan& plan,
                                         const std::vector<OpTiming>& timings);
+
+/// What a rank launched, in the order of `timings`. Steps count from 1 here.
+[[nodiscard]] std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,
+                                              const std::vector<OpTiming>& timings);
 
 }  // namespace mfsdp

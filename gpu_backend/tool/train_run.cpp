@@ -126,6 +126,7 @@ void complete(RunResult& run, const RanRun& ran, const Program& program) {
   run.time = ran.step.time;
   run.time.mfu = std::numeric_limits<double>::quiet_NaN();  // nobody states a CPU's bf16 peak
   run.timeline = ran.step.timeline;
+  run.launches = ran.launches;
   if (run.time.step <= Nanos(0)) return;
   const double seconds = static_cast<double>(run.time.step.value) / 1e9;
   const double tokens = static_cast<double>(run.config.tokens_per_step());

@@ -149,6 +149,17 @@ void read_timeline(SQLite::Database& database, std::int64_t run, std::vector<OpT
   }
 }
 
+void read_launches(SQLite::Database& database, std::int64_t run, std::vector<OpLaunch>& launches) {
+  auto rows = select(database, run, columns::kLaunches, "launches", "rank, position");
+  while (rows.executeStep()) {
+    OpLaunch& launch = launches.emplace_back();
+    std::optional<std::int64_t> stream;
+    Row(rows) >> launch.rank >> launch.op >> launch.step >> stream >> launch.drains >>
+        launch.issued >> launch.begin >> launch.end;
+    if (stream) launch.stream = StreamId(static_cast<std::size_t>(*stream));
+  }
+}
+
 /// A point holds what the previous one did, except the categories that have a row.
 Result<void> read_memory(SQLite::Database& database, std::int64_t run,
                          std::vector<MemoryPoint>& points, const std::string& file) {
@@ -184,6 +195,7 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const st
   MFSDP_TRY(read_summaries(database, id, result, where));
   read_timeline(database, id, result.timeline);
   MFSDP_TRY(read_memory(database, id, result.memory_timeline, where));
+  read_launches(database, id, result.launches);
   return result;
 }
 

@@ -37,6 +37,8 @@ inline constexpr std::string_view kSteps = "step, step_ns, loss, grad_norm, toke
 inline constexpr std::string_view kEvaluations = "step, loss, tokens";
 inline constexpr std::string_view kOpTimes =
     "op, name, stream, kind, segment, instance, start_ns, end_ns";
+inline constexpr std::string_view kLaunches =
+    "rank, op, step, stream, drains, issued_ns, begin_ns, end_ns";
 
 }  // namespace columns
 

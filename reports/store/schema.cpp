@@ -218,7 +218,24 @@ CREATE TABLE evaluations (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3};
+// What the ranks of a run launched in its last steps, by rank, in the order of issue:
+//   [[op, step, stream or null, drains, issued_ns, begin_ns, end_ns], ...]
+constexpr std::string_view kVersion4 = R"sql(
+CREATE TABLE launch_lists (
+  run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+  rank INTEGER NOT NULL,
+  launches TEXT NOT NULL,
+  PRIMARY KEY (run, rank)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW launches AS
+  SELECT run, rank, l.key AS position, l.value ->> 0 AS op, l.value ->> 1 AS step,
+         l.value ->> 2 AS stream, l.value ->> 3 AS drains, l.value ->> 4 AS issued_ns,
+         l.value ->> 5 AS begin_ns, l.value ->> 6 AS end_ns
+  FROM launch_lists JOIN json_each(launches) AS l;
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -116,6 +117,10 @@ class Lists {
   }
   void put(Bytes value) { put(value.value); }
   void put(Nanos value) { put(value.value); }
+  void put(const std::optional<StreamId>& id) {
+    if (id) return put(std::int64_t{id->value});
+    text_ += "null,";
+  }
 
   std::string text_ = "[";
 };
@@ -126,6 +131,15 @@ std::string ops_text(const std::vector<OpTime>& timeline, NameTable& names) {
     ops.add(std::int64_t{op.op.value}, names.id_of(op.name), names.id_of(op.stream),
             names.id_of(op.kind), names.id_of(op.segment), op.instance, op.start, op.end);
   return std::move(ops).finish();
+}
+
+/// Of launches of one rank.
+std::string launches_text(std::span<const OpLaunch> launches) {
+  Lists list;
+  for (const OpLaunch& launch : launches)
+    list.add(std::int64_t{launch.op.value}, launch.step, launch.stream, launch.drains,
+             launch.issued, launch.begin, launch.end);
+  return std::move(list).finish();
 }
 
 std::string memory_text(const std::vector<MemoryPoint>& points, NameTable& names) {
@@ -161,6 +175,7 @@ struct RunWriter::Statements {
   Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
   Insert evaluations{database, "evaluations", with_keys("run, position", columns::kEvaluations)};
   Insert timelines{database, "timelines", "run, ops, memory"};
+  Insert launch_lists{database, "launch_lists", "run, rank, launches"};
 
   /// `row`: of the run that is written anew; nothing for a new one.
   template <class... Row>
@@ -222,6 +237,18 @@ struct RunWriter::Statements {
     write_plan(row, run.plan);
     write_summaries(row, run);
     timelines(row, ops_text(run.timeline, names), memory_text(run.memory_timeline, names));
+    write_launches(row, run.launches);
+  }
+
+  void write_launches(std::int64_t row, std::span<const OpLaunch> launches) {
+    while (!launches.empty()) {
+      const auto end = std::ranges::find_if(launches, [&](const OpLaunch& launch) {
+        return launch.rank != launches.front().rank;
+      });
+      const auto count = static_cast<std::size_t>(end - launches.begin());
+      launch_lists(row, launches.front().rank, launches_text(launches.first(count)));
+      launches = launches.subspan(count);
+    }
   }
 };
 
@@ -244,7 +271,8 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   Statements::write_head(head, run, row);
   if (database.getChanges() == 0) return false;
   for (const char* part :
-       {"plan_summaries", "pools", "memory_categories", "exposed_units", "timelines"})
+       {"plan_summaries", "pools", "memory_categories", "exposed_units", "timelines",
+        "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
@@ -43,7 +44,8 @@ struct MachineSettings {
   /// Memory begins as NaN of every floating dtype (bytes 0xff) instead of undefined, and becomes
   /// so again when a buffer is released; acquiring clears nothing.
   bool poison = false;
-  std::int64_t timed_steps = 0;  ///< so many of a plan's last steps are timed
+  std::int64_t timed_steps = 0;  ///< so many of the last steps of `timed_plan` are timed
+  std::string timed_plan = "train";
   InjectedFaults faults;
 };
 

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "verify/cpu/machine/run_collective.hpp"
 
 namespace mfsdp {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 const Collective& collective_of(const BoundOp& op) { return std::get<Collective>(op.op->body); }
 
@@ -26,40 +29,51 @@ Meeting::Meeting(RunState& run, std::string name, std::vector<std::int64_t> rank
   run.add(gate_);
 }
 
-Result<void> Meeting::join(std::int64_t rank, std::int64_t ticket, const BoundOp& op) {
+Result<MeetingTimes> Meeting::join(std::int64_t rank, std::int64_t ticket, const BoundOp& op) {
+  Arrival arrival{.op = &op, .times = {.begin = Clock::now(), .end = {}}};
   const auto member =
       static_cast<std::size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
   std::unique_lock lock(gate_.mutex);
   if (!run_.await(gate_, lock, [&] { return round_ == ticket; })) return {};
-  arrivals_[member] = &op;
+  arrival.times.begin = std::max(arrival.times.begin, ended_);
+  arrivals_[member] = &arrival;
+  if (const auto outcome = arrive(member); !outcome) {
+    arrivals_[member] = nullptr;  // it goes with this call
+    return tl::unexpected<Error>(outcome.error());
+  }
+  run_.await(gate_, lock, [&] { return round_ > ticket; });
+  return arrival.times;
+}
+
+/// The last member to come runs the collective for all.
+Result<void> Meeting::arrive(std::size_t member) {
   for (std::size_t other = 0; other < arrivals_.size(); ++other)
     if (arrivals_[other] != nullptr) MFSDP_TRY(compare(member, other));
-  if (std::find(arrivals_.begin(), arrivals_.end(), nullptr) == arrivals_.end()) {
-    MFSDP_TRY(complete());
-    std::fill(arrivals_.begin(), arrivals_.end(), nullptr);
-    ++round_;
-    gate_.changed.notify_all();
-  } else {
-    run_.await(gate_, lock, [&] { return round_ > ticket; });
-  }
+  if (std::find(arrivals_.begin(), arrivals_.end(), nullptr) != arrivals_.end()) return {};
+  MFSDP_TRY(complete());
+  ended_ = Clock::now();
+  for (Arrival*& arrival : arrivals_) std::exchange(arrival, nullptr)->times.end = ended_;
+  ++round_;
+  gate_.changed.notify_all();
   return {};
 }
 
 Result<void> Meeting::compare(std::size_t member, std::size_t other) const {
-  const Collective& a = collective_of(*arrivals_[member]);
-  const Collective& b = collective_of(*arrivals_[other]);
+  const Collective& a = collective_of(*arrivals_[member]->op);
+  const Collective& b = collective_of(*arrivals_[other]->op);
   if (a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.reduction == b.reduction)
     return {};
   return fail("", fmt::format("collectives differ on communicator {}: {}, but {}", name_,
-                              describe(ranks_[member], *arrivals_[member]),
-                              describe(ranks_[other], *arrivals_[other])));
+                              describe(ranks_[member], *arrivals_[member]->op),
+                              describe(ranks_[other], *arrivals_[other]->op)));
 }
 
 Result<void> Meeting::complete() {
   std::vector<Member> members;
-  for (const BoundOp* op : arrivals_)
-    members.push_back({.input = op->operands[0].data, .output = op->operands[1].data});
-  return run_collective(collective_of(*arrivals_.front()), members);
+  for (const Arrival* arrival : arrivals_)
+    members.push_back(
+        {.input = arrival->op->operands[0].data, .output = arrival->op->operands[1].data});
+  return run_collective(collective_of(*arrivals_.front()->op), members);
 }
 
 std::vector<std::int64_t> Meeting::missing(std::int64_t ticket) {

@@ -1,6 +1,7 @@
 // Where the members of one communicator meet, collective after collective.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,13 @@
 
 namespace mfsdp {
 
+/// When a collective was a member's: from its turn on, when the member had come and the collective
+/// before it had ended, until it had ended for all members.
+struct MeetingTimes {
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
+
 /// As NCCL has it: a rank's collectives on a communicator run in the order in which its host issued
 /// them, whatever their streams, and the members' n-th ones are one.
 class Meeting {
@@ -23,12 +31,20 @@ class Meeting {
 
   /// Joins collective number `ticket` (from 0); returns when it is done for all members, or the run
   /// has failed. Errors: another member's collective differs in kind, count, dtype or reduction.
-  [[nodiscard]] Result<void> join(std::int64_t rank, std::int64_t ticket, const BoundOp& op);
+  [[nodiscard]] Result<MeetingTimes> join(std::int64_t rank, std::int64_t ticket,
+                                          const BoundOp& op);
 
   /// The ranks that have not come to that collective yet.
   [[nodiscard]] std::vector<std::int64_t> missing(std::int64_t ticket);
 
  private:
+  /// A member that has come; it lives until the collective has ended.
+  struct Arrival {
+    const BoundOp* op = nullptr;
+    MeetingTimes times{};
+  };
+
+  [[nodiscard]] Result<void> arrive(std::size_t member);
   [[nodiscard]] Result<void> compare(std::size_t member, std::size_t other) const;
   [[nodiscard]] Result<void> complete();
 
@@ -36,8 +52,9 @@ class Meeting {
   std::string name_;
   std::vector<std::int64_t> ranks_;
   Gate gate_;
-  std::int64_t round_ = 0;                ///< number of the collective that members come to
-  std::vector<const BoundOp*> arrivals_;  ///< by member; null before it has come
+  std::int64_t round_ = 0;          ///< number of the collective that members come to
+  std::vector<Arrival*> arrivals_;  ///< by member; null before it has come
+  std::chrono::steady_clock::time_point ended_{};  ///< the collective before
 };
 
 /// The meetings of a program's communicators.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
+#include <utility>
 
 #include "verify/cpu/machine/announce.hpp"
 #include "verify/cpu/machine/view_runs.hpp"
@@ -27,10 +29,6 @@ Result<void> copy(const OperandView& from, const OperandView& to) {
   return {};
 }
 
-bool is_work(OpKind kind) {
-  return kind == OpKind::kernel || kind == OpKind::collective || kind == OpKind::copy;
-}
-
 }  // namespace
 
 CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
@@ -44,6 +42,7 @@ CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
         Chaos(share.settings.chaos, rank, i, share.program.streams.size())));
     share.run.add(streams_.back()->gate);
   }
+  make_room_for_timings();
   try {
     for (const auto& stream : streams_)
       stream->thread = std::jthread([this, &own = *stream] { serve(own); });
@@ -51,6 +50,26 @@ CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
     end_streams();
     throw;
   }
+}
+
+/// So that no step allocates: what is not kept any more goes before a step's first op is added.
+void CpuRank::make_room_for_timings() {
+  constexpr Int128 kMost = 1 << 16;  ///< of a stream; beyond, room is made as it is needed
+  const Plan* plan = share_.program.find_plan(share_.settings.timed_plan);
+  if (plan == nullptr || share_.settings.timed_steps == 0) return;
+  for (const Segment& segment : plan->segments) timed_ops_.emplace_back(segment.ops);
+  const auto make_room = [&](std::vector<Timed>& timings, auto belongs) {
+    Int128 ops = 0;
+    for (const Segment& segment : plan->segments)
+      ops += Int128{std::ranges::count_if(segment.ops, belongs)} * segment.repeat;
+    timings.reserve(static_cast<std::size_t>(std::min(ops * share_.settings.timed_steps, kMost)));
+  };
+  const auto on_host = [](const Op& op) { return op.kind() == OpKind::host_wait; };
+  make_room(host_timings_, on_host);
+  for (std::size_t s = 0; s < streams_.size(); ++s)
+    make_room(streams_[s]->timings, [&](const Op& op) {
+      return op.stream == share_.program.streams[s].id && !on_host(op);
+    });
 }
 
 void CpuRank::end_streams() {
@@ -90,10 +109,20 @@ std::vector<Bytes> CpuRank::allocated() const {
 
 // ---- the host's side -------------------------------------------------------------------------
 
+/// To be called once for every op, by the host.
+std::optional<CpuRank::Issue> CpuRank::issue_of(const BoundOp& op) {
+  const std::less<> before;
+  for (const std::span<const Op> segment : timed_ops_)
+    if (!before(op.op, segment.data()) && before(op.op, segment.data() + segment.size()))
+      return Issue{.number = ++issued_, .drains = drains_, .at = now()};
+  return std::nullopt;
+}
+
 Result<void> CpuRank::push(std::size_t stream, Item item) {
   if (item.op != nullptr) {
     MFSDP_TRY(share_.run.outcome());
     share_.run.count_issued();
+    item.timed = issue_of(*item.op);
   }
   Stream& to = *streams_[stream];
   {
@@ -120,17 +149,27 @@ Result<void> CpuRank::wait(const BoundOp& op, std::int64_t step, std::int64_t nu
   return push(op.stream, {.op = &op, .step = step, .number = number});
 }
 
-Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t /*step*/, std::size_t event,
+Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
                                  std::int64_t number) {
   const HostPause pause(share_.run);
+  // The host also waits for the end of copies, which are no launches.
+  const auto issue = op.op->kind() == OpKind::host_wait ? issue_of(op) : std::nullopt;
   Nanos at = now();
   if (share_.settings.faults.dropped_wait != op.op->id) at = await_event(event, number);
   MFSDP_TRY(share_.run.outcome());
+  if (issue) {
+    OpTiming timing;
+    timing.begin = issue->at;
+    timing.end = now();
+    keep(host_timings_, {.op = &op, .step = step, .number = number, .timed = issue}, timing);
+  }
   return at;
 }
 
-Nanos CpuRank::now() const {
-  return Nanos(std::chrono::nanoseconds(std::chrono::steady_clock::now() - share_.start).count());
+Nanos CpuRank::now() const { return since_start(std::chrono::steady_clock::now()); }
+
+Nanos CpuRank::since_start(std::chrono::steady_clock::time_point at) const {
+  return Nanos(std::chrono::nanoseconds(at - share_.start).count());
 }
 
 Result<void> CpuRank::synchronise() {
@@ -147,12 +186,16 @@ Result<void> CpuRank::synchronise() {
 }
 
 std::vector<OpTiming> CpuRank::take_timings() {
-  std::vector<OpTiming> all;
-  for (const auto& stream : streams_) {
-    all.insert(all.end(), stream->timings.begin(), stream->timings.end());
-    stream->timings.clear();
-  }
-  return all;
+  std::vector<Timed> all = std::exchange(host_timings_, {});
+  for (std::size_t s = 0; s < streams_.size(); ++s)
+    for (Timed& timed : std::exchange(streams_[s]->timings, {})) {
+      timed.timing.stream = s;
+      all.push_back(timed);
+    }
+  std::ranges::sort(all, {}, &Timed::issue);
+  std::vector<OpTiming> timings;
+  for (const Timed& timed : all) timings.push_back(timed.timing);
+  return timings;
 }
 
 // ---- the streams' side -----------------------------------------------------------------------
@@ -204,17 +247,28 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
   const auto& fault = share_.settings.faults.fault;
   if (fault && fault->rank == rank_ && fault->op == item.op->op->id && fault->step == item.step)
     return run_faulty(stream, item, fault->kind);
-  if (share_.settings.timed_steps == 0 || !is_work(item.op->op->kind())) return run_body(item);
-  const std::int64_t oldest = item.step - share_.settings.timed_steps + 1;
-  if (!stream.timings.empty() && stream.timings.front().step < oldest)
-    std::erase_if(stream.timings, [&](const OpTiming& timing) { return timing.step < oldest; });
-  const Nanos begin = now();
-  auto outcome = run_body(item);
-  stream.timings.push_back({.op = item.op, .step = item.step, .begin = begin, .end = now()});
+  OpTiming timing;
+  if (!item.timed) return run_body(item, timing);
+  timing.begin = now();
+  auto outcome = run_body(item, timing);
+  if (timing.end == Nanos(0)) timing.end = now();
+  keep(stream.timings, item, timing);
   return outcome;
 }
 
-Result<void> CpuRank::run_body(const Item& item) try {
+void CpuRank::keep(std::vector<Timed>& timings, const Item& item, OpTiming timing) const {
+  const std::int64_t oldest = item.step - share_.settings.timed_steps + 1;
+  if (!timings.empty() && timings.front().timing.step < oldest)
+    std::erase_if(timings, [&](const Timed& old) { return old.timing.step < oldest; });
+  timing.op = item.op;
+  timing.step = item.step;
+  timing.drains = item.timed->drains;
+  timing.issued = item.timed->at;
+  timings.push_back({.issue = item.timed->number, .timing = timing});
+}
+
+/// Sets times that are known better than by looking before and behind.
+Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
   const BoundOp& op = *item.op;
   announce_ranges(op);
   switch (op.op->kind()) {
@@ -224,13 +278,13 @@ Result<void> CpuRank::run_body(const Item& item) try {
                                      .rank = rank_,
                                      .step = item.step});
     case OpKind::collective:
-      return share_.meetings.of[op.communicator][unsigned_of(rank_)]->join(rank_, item.number, op);
+      return join(item.number, op, timing);
     case OpKind::copy: return copy(op.operands[0], op.operands[1]);
     case OpKind::record: {
       Event& event = *events_[op.event];
       const std::scoped_lock lock(event.gate.mutex);
       event.recorded = item.number;
-      event.at = now();
+      timing.end = event.at = now();
       event.gate.changed.notify_all();
       return {};
     }
@@ -261,8 +315,16 @@ Result<void> CpuRank::run_faulty(Stream& stream, const Item& item, InjectedFault
   --std::get<Collective>(op.body).count;
   BoundOp bound = *item.op;
   bound.op = &op;
-  return share_.meetings.of[bound.communicator][unsigned_of(rank_)]->join(rank_, item.number,
-                                                                          bound);
+  OpTiming unused;
+  return join(item.number, bound, unused);
+}
+
+Result<void> CpuRank::join(std::int64_t ticket, const BoundOp& op, OpTiming& timing) {
+  Meeting& meeting = *share_.meetings.of[op.communicator][unsigned_of(rank_)];
+  MFSDP_LET(times, meeting.join(rank_, ticket, op));
+  timing.begin = since_start(times.begin);
+  timing.end = since_start(times.end);
+  return {};
 }
 
 Nanos CpuRank::await_event(std::size_t event, std::int64_t number) {

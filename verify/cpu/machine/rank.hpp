@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,11 +65,22 @@ class CpuRank final : public Backend {
   [[nodiscard]] std::vector<Stall> stalls();
 
  private:
+  /// Where in the host's order an op was issued, and when.
+  struct Issue {
+    std::int64_t number = 0;  ///< from 1
+    std::int64_t drains = 0;
+    Nanos at;
+  };
   /// `number`: of a record; of a collective on its communicator; of a drain.
   struct Item {
     const BoundOp* op = nullptr;  ///< null: a drain, at which the host waits for the stream
     std::int64_t step = 0;
     std::int64_t number = 0;
+    std::optional<Issue> timed{};  ///< none: its times are not kept
+  };
+  struct Timed {
+    std::int64_t issue = 0;  ///< number
+    OpTiming timing;
   };
   struct Event {
     Gate gate;
@@ -82,10 +95,10 @@ class CpuRank final : public Backend {
     std::int64_t drained = 0;  ///< number of the latest drain reached
     bool closed = false;
     // --------------------------------------------------------------------------------------
-    std::mutex current_mutex;       ///< the thread and a report; orders nothing between streams
-    Item current;                   ///< what it runs, if anything
-    Chaos chaos;                    ///< the thread's own
-    std::vector<OpTiming> timings;  ///< the thread's, and the host's after a drain
+    std::mutex current_mutex;    ///< the thread and a report; orders nothing between streams
+    Item current;                ///< what it runs, if anything
+    Chaos chaos;                 ///< the thread's own
+    std::vector<Timed> timings;  ///< the thread's, and the host's after a drain
     std::jthread thread;
   };
   struct Allocation {
@@ -94,14 +107,19 @@ class CpuRank final : public Backend {
     std::int64_t alignment;
   };
 
+  [[nodiscard]] Nanos since_start(std::chrono::steady_clock::time_point at) const;
+  void make_room_for_timings();
+  [[nodiscard]] std::optional<Issue> issue_of(const BoundOp& op);
+  void keep(std::vector<Timed>& timings, const Item& item, OpTiming timing) const;
   void end_streams();
   [[nodiscard]] Result<void> push(std::size_t stream, Item item);
   void serve(Stream& stream);
   static void set_current(Stream& stream, const Item& item);
   void run_item(Stream& stream, const Item& item);
   [[nodiscard]] Result<void> run_op(Stream& stream, const Item& item);
-  [[nodiscard]] Result<void> run_body(const Item& item);
+  [[nodiscard]] Result<void> run_body(const Item& item, OpTiming& timing);
   [[nodiscard]] Result<void> run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind);
+  [[nodiscard]] Result<void> join(std::int64_t ticket, const BoundOp& op, OpTiming& timing);
   Nanos await_event(std::size_t event, std::int64_t number);
   void stop_here(Stream& stream);
   [[nodiscard]] std::string place(const BoundOp& op, std::int64_t step) const;
@@ -109,6 +127,9 @@ class CpuRank final : public Backend {
   MachineShare& share_;
   std::int64_t rank_;
   std::int64_t drains_ = 0;
+  std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by segment
+  std::int64_t issued_ = 0;                     ///< of them
+  std::vector<Timed> host_timings_;
   std::vector<std::int64_t> tickets_;  ///< collectives issued, by communicator
   std::vector<Allocation> allocations_;
   std::vector<std::unique_ptr<Event>> events_;
