@@ -1,5 +1,4 @@
 // mfsdp-exec: reads flags and hands them to the run that they ask for (gpu_backend/tool).
-#include <atomic>
 #include <csignal>
 #include <iostream>
 #include <string>
@@ -7,9 +6,9 @@
 
 #include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
-#include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "gpu_backend/tool/train_run.hpp"
+#include "reports/tool/interrupt.hpp"
 #include "reports/tool/run_main.hpp"
 
 namespace {
@@ -18,25 +17,11 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-exec";
 
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler writes it
-
-/// The first interrupt ends the run after a step, with all that it has; the second ends the
-/// process.
-void interrupt(int signal) {
-  interrupted = true;
-  std::signal(signal, SIG_DFL);
-}
-
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(options, parse_exec_options(args));
-  if (options.common.help) {
-    ExecOptions unused;
-    std::cout << render_help(exec_help(), exec_flags(unused));
-    return ExitCode::good;
-  }
-  if (options.common.version) {
-    std::cout << render_version(kTool);
+  ExecOptions unused;
+  if (const auto text = self_description(options.common, exec_help(), exec_flags(unused))) {
+    std::cout << *text;
     return ExitCode::good;
   }
   MFSDP_LET(scenarios, scenarios_dir());
@@ -44,10 +29,9 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
                         .scenarios = scenarios,
                         .out = std::cout,
                         .err = std::cerr,
-                        .interrupted = interrupted};
+                        .interrupted = interrupted()};
   if (options.dry_run) return dry_run(options, session);
-  std::signal(SIGINT, interrupt);
-  std::signal(SIGTERM, interrupt);
+  catch_interrupts({SIGINT, SIGTERM});
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
   return train_run(options, session);
 }

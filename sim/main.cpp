@@ -1,17 +1,16 @@
 // mfsdp-sim: reads flags and hands them to the action that they ask for (sim/tool).
 #include <malloc.h>
 
-#include <atomic>
 #include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
-#include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
+#include "reports/tool/interrupt.hpp"
 #include "reports/tool/run_main.hpp"
 #include "sim/tool/catalogue.hpp"
 #include "sim/tool/find_run.hpp"
@@ -25,15 +24,6 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-sim";
 
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler writes it
-
-/// The first interrupt lets long work end in order, with what it has; the second ends the process.
-void interrupt(int signal) {
-  interrupted = true;
-  std::signal(signal, SIG_DFL);
-}
-
 Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Session& session) {
   if (options.list_models || options.list_gpus || options.list_clusters) {
     MFSDP_LET(table, catalogue(options, session));
@@ -43,7 +33,7 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   if (options.fidelity) return run_fidelity(options, session);
   if (!options.calibrate.empty()) return run_calibrate(options, session);
   // Other work is short, or has nothing to keep.
-  if (options.find || !sweep.axes.empty()) std::signal(SIGINT, interrupt);
+  if (options.find || !sweep.axes.empty()) catch_interrupts({SIGINT});
   if (options.find) return run_find(sweep, options, session);
   if (!sweep.axes.empty()) return run_sweep(sweep, options, session);
   return run_one(options, session);
@@ -52,13 +42,9 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(sweep, expand_lists(args));
   MFSDP_LET(options, parse_sim_options(sweep.arguments.front()));
-  if (options.common.help) {
-    SimOptions unused;
-    std::cout << render_help(sim_help(), sim_flags(unused));
-    return ExitCode::good;
-  }
-  if (options.common.version) {
-    std::cout << render_version(kTool);
+  SimOptions unused;
+  if (const auto text = self_description(options.common, sim_help(), sim_flags(unused))) {
+    std::cout << *text;
     return ExitCode::good;
   }
   MFSDP_LET(scenarios, scenarios_dir());
@@ -67,7 +53,7 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
               .scenarios = scenarios,
               .out = std::cout,
               .err = std::cerr,
-              .interrupted = interrupted});
+              .interrupted = interrupted()});
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
 // mfsdp-verify: reads flags and hands them to the judgement that they ask for (verify/tool).
-#include <atomic>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
-#include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/verify_options.hpp"
+#include "reports/tool/interrupt.hpp"
 #include "reports/tool/run_main.hpp"
 #include "verify/tool/judge.hpp"
 
@@ -17,17 +16,11 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-verify";
 
-const std::atomic<bool> interrupted{false};  // judgements are short: an interrupt just ends them
-
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(options, parse_verify_options(args));
-  if (options.common.help) {
-    VerifyOptions unused;
-    std::cout << render_help(verify_help(), verify_flags(unused));
-    return ExitCode::good;
-  }
-  if (options.common.version) {
-    std::cout << render_version(kTool);
+  VerifyOptions unused;
+  if (const auto text = self_description(options.common, verify_help(), verify_flags(unused))) {
+    std::cout << *text;
     return ExitCode::good;
   }
   MFSDP_LET(scenarios, scenarios_dir());
@@ -35,7 +28,7 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
                         .scenarios = scenarios,
                         .out = std::cout,
                         .err = std::cerr,
-                        .interrupted = interrupted};
+                        .interrupted = interrupted()};
   return judge(options, session);
 }
 

@@ -71,8 +71,7 @@ std::vector<Field> later_fields(const RunResult& run) {
   };
   const bool priced = run.training && run.training->cost;
   return {{"network", run.cluster.network},
-          {"global_batch", fmt::format("{}", run.config.micro_batch * run.config.microbatches *
-                                                 run.config.mesh.world_size())},
+          {"global_batch", fmt::format("{}", run.config.global_batch())},
           {"reserve_bytes", fmt::format("{}", run.memory.reserve.value)},
           {"training_tokens", training([](const TrainingEstimate& t) { return t.tokens; })},
           {"training_seconds", training([](const TrainingEstimate& t) { return t.seconds; })},

@@ -79,6 +79,10 @@ struct PlanConfig {
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   }
+  /// Sequences of a step, over all ranks.
+  [[nodiscard]] std::int64_t global_batch() const {
+    return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());
+  }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
 };
 

@@ -70,8 +70,7 @@ Json config_object(const PlanConfig& config) {
           {"seq_len", config.seq_len},
           {"micro_batch", config.micro_batch},
           {"microbatches", config.microbatches},
-          {"global_batch",
-           product_of(config.micro_batch, config.microbatches, config.mesh.world_size())},
+          {"global_batch", config.global_batch()},
           {"recompute", recompute_flag(config.recompute)},
           {"param_dtype", name_of(config.param_dtype)},
           {"main_dtype", name_of(config.main_dtype)},
@@ -235,6 +234,14 @@ std::string text_of(const Json& json, int indent) {
 constexpr int kOneLine = -1;  // nlohmann's word for it
 
 }  // namespace
+
+Rates rates_of(const PlanConfig& config, Nanos step) {
+  if (step <= Nanos(0)) return {};
+  const auto tokens = static_cast<double>(config.tokens_per_step());
+  const auto flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
+  const double seconds = static_cast<double>(step.value) / 1e9;
+  return {.tokens_per_second = tokens / seconds, .tflops = flops * tokens / seconds / 1e12};
+}
 
 std::string to_json(const RunResult& result) { return text_of(result_object(result), 2) + "\n"; }
 

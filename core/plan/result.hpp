@@ -68,6 +68,14 @@ struct TimeSummary {
   double mfu = 0;
 };
 
+/// What one GPU does in a second of such steps, by the model's FLOPs; 0 for a step of no time.
+struct Rates {
+  double tokens_per_second = 0;
+  double tflops = 0;
+};
+
+[[nodiscard]] Rates rates_of(const PlanConfig& config, Nanos step);
+
 struct TrafficSummary {
   Bytes all_gather;  ///< sent per rank and step
   Bytes reduce_scatter;

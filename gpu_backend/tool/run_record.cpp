@@ -17,23 +17,7 @@ using Json = nlohmann::ordered_json;
 /// A commit takes milliseconds, a step of a small model less.
 constexpr std::chrono::milliseconds kStorePause{250};
 
-/// What one rank did in a step.
-struct Rates {
-  double tokens_per_second = 0;
-  double tflops = 0;
-};
-
-Rates rates_of(const PlanConfig& config, Nanos duration) {
-  if (duration.value <= 0) return {};
-  const double seconds = static_cast<double>(duration.value) / 1e9;
-  const double tokens = static_cast<double>(config.tokens_per_step());
-  const double flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
-  return {.tokens_per_second = tokens / seconds, .tflops = flops * tokens / seconds / 1e12};
-}
-
-/// JSON has no infinity and no NaN.
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
+/// What is no number, which JSON does not have, becomes null.
 std::string json_line(const Json& object) { return object.dump() + "\n"; }
 
 std::string number(double value, int decimals) {
@@ -62,10 +46,6 @@ Result<void> RunRecord::say(const std::string& line) {
   return fail("standard output", "cannot be written", Fault::environment);
 }
 
-bool RunRecord::is_logged(std::int64_t step) const {
-  return step == 1 || step == options_.steps || step % options_.log_every == 0;
-}
-
 /// In the order of torchtitan's lines.
 std::string RunRecord::line_of(const StepReport& report) const {
   const Rates rates = rates_of(head_.config, report.duration);
@@ -90,21 +70,21 @@ Result<void> RunRecord::step(const StepReport& report) {
                           .learning_rate = report.learning_rate};
   all_.steps.push_back(result);
   pending_.steps.push_back(result);
-  if (is_logged(report.step)) {
+  if (is_logged(report.step, options_.log_every, options_.steps)) {
     if (options_.common.output == OutputFormat::text) MFSDP_TRY(say(line_of(report)));
     if (options_.common.output == OutputFormat::jsonl) {
       const Rates rates = rates_of(head_.config, report.duration);
       MFSDP_TRY(
           say(json_line({{"event", "step"},
                          {"step", report.step},
-                         {"loss", finite(report.loss)},
-                         {"grad_norm", finite(report.grad_norm)},
+                         {"loss", report.loss},
+                         {"grad_norm", report.grad_norm},
                          {"memory_bytes", allocated_().value},
                          {"tokens_per_second_per_gpu", rates.tokens_per_second},
                          {"tflops_per_gpu", rates.tflops},
                          {"mfu", peak_tflops_ ? Json(rates.tflops / *peak_tflops_) : Json(nullptr)},
                          {"learning_rate", report.learning_rate},
-                         {"clip_factor", finite(report.clip_factor)},
+                         {"clip_factor", report.clip_factor},
                          {"tokens", report.tokens},
                          {"seen_tokens", report.seen_tokens},
                          {"non_finite", report.non_finite},
@@ -128,7 +108,7 @@ Result<void> RunRecord::evaluation(const EvalReport& report) {
   if (options_.common.output == OutputFormat::jsonl)
     MFSDP_TRY(say(json_line({{"event", "evaluation"},
                              {"step", report.after_step},
-                             {"loss", finite(report.loss)},
+                             {"loss", report.loss},
                              {"tokens", report.tokens},
                              {"duration_ns", report.duration.value}})));
   return flush();
@@ -144,8 +124,8 @@ Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> 
     Json parameters = Json::array();
     for (const ParameterNorm& norm : norms)
       parameters.push_back({{"name", norm.name},
-                            {"weight_norm", finite(norm.weight)},
-                            {"grad_norm", norm.gradient ? finite(*norm.gradient) : Json(nullptr)}});
+                            {"weight_norm", norm.weight},
+                            {"grad_norm", norm.gradient ? Json(*norm.gradient) : Json(nullptr)}});
     MFSDP_TRY(say(json_line(
         {{"event", "parameter_norms"}, {"step", step}, {"parameters", std::move(parameters)}})));
   }

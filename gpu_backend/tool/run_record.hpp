@@ -42,7 +42,6 @@ class RunRecord final : public TrainSink {
  private:
   [[nodiscard]] Result<void> flush();
   [[nodiscard]] Result<void> say(const std::string& line);
-  [[nodiscard]] bool is_logged(std::int64_t step) const;
   [[nodiscard]] std::string line_of(const StepReport& report) const;
 
   const ExecOptions& options_;

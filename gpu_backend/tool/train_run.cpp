@@ -9,17 +9,16 @@
 #include <memory>
 #include <string>
 
-#include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
-#include "core/plan/plan_json.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
 #include "gpu_backend/tool/run_record.hpp"
+#include "reports/tool/plan_file.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/predict/predict.hpp"
 
@@ -50,11 +49,6 @@ Result<Data> open_data(const ExecOptions& options, const PlanConfig& config) {
   return data;
 }
 
-/// Sequences of a training step over all ranks.
-std::int64_t global_batch_of(const PlanConfig& config) {
-  return product_of(config.micro_batch, config.microbatches, config.mesh.world_size());
-}
-
 TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) {
   return {.steps = options.steps,
           .learning_rate = {.peak = options.learning_rate,
@@ -66,7 +60,7 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
                         .weight_decay = options.weight_decay},
           .seed = static_cast<std::uint64_t>(options.seed),
           .eval_every = options.eval_every,
-          .eval_samples = checked_mul(options.eval_batches, global_batch_of(config)),
+          .eval_samples = checked_mul(options.eval_batches, config.global_batch()),
           .log_param_norms = options.log_param_norms ? options.log_every : 0,
           .check_nan = options.check_nan};
 }
@@ -95,9 +89,9 @@ RunResult head_of(const RunResult& predicted) {
 std::string title(const RunResult& run, const Data& data) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
-      "{}, {} parameters, on {} ranks of the CPU, {}\nsequence {}, micro-batch {}, microbatches "
-      "{}: "
-      "{} tokens a step\ndata: {}\n",
+      "{}, {} parameters, on {} ranks of the CPU, {}\n"
+      "sequence {}, micro-batch {}, microbatches {}: {} tokens a step\n"
+      "data: {}\n",
       run.model_name, format_parameters(run.parameters), config.mesh.world_size(),
       to_string(config.strategy), config.seq_len, config.micro_batch, config.microbatches,
       format_count(config.tokens_per_step() * config.mesh.world_size()), data.train->describe());
@@ -111,13 +105,12 @@ std::string title(const RunResult& run, const Data& data) {
 
 /// What the run came to. Pools are of one rank; what the process takes beside them cannot be told
 /// apart by rank.
-void complete(RunResult& run, const RanRun& ran, const Program& program) {
+void complete(RunResult& run, const CpuRun& cpu) {
+  const RanRun& ran = cpu.measured();
   MemorySummary& memory = run.memory;
   memory.categories = ran.memory.categories;
   memory.peak = sum_of(memory.categories);
-  memory.allocated = Bytes(0);
-  for (std::size_t i = 0; i < std::min(ran.memory.pools.size(), program.pools.size()); ++i)
-    if (program.pools[i].space == MemorySpace::device) memory.allocated += ran.memory.pools[i];
+  memory.allocated = cpu.allocated();
   memory.runtime_source = "not measured: ranks share a process";
   memory.capacity = physical_memory();
   memory.headroom =
@@ -127,13 +120,9 @@ void complete(RunResult& run, const RanRun& ran, const Program& program) {
   run.time.mfu = std::numeric_limits<double>::quiet_NaN();  // nobody states a CPU's bf16 peak
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;
-  if (run.time.step <= Nanos(0)) return;
-  const double seconds = static_cast<double>(run.time.step.value) / 1e9;
-  const double tokens = static_cast<double>(run.config.tokens_per_step());
-  run.time.tokens_per_second_per_gpu = tokens / seconds;
-  run.time.tflops_per_gpu =
-      static_cast<double>(flops_per_token(run.config.model, run.config.seq_len)) * tokens /
-      seconds / 1e12;
+  const Rates rates = rates_of(run.config, run.time.step);
+  run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
+  run.time.tflops_per_gpu = rates.tflops;
 }
 
 /// Predicted against measured, category by category and pool by pool.
@@ -196,12 +185,6 @@ Result<void> check_folder(const std::optional<std::string>& file, std::string_vi
   return fail(std::string(flag), printable(folder.string()) + " is no folder", Fault::environment);
 }
 
-Result<void> write_plan(const CommonOptions& common, const Program& program) {
-  if (common.plan_out)
-    MFSDP_TRY(write_file_atomically(*common.plan_out, to_canonical_json(program) + "\n"));
-  return {};
-}
-
 }  // namespace
 
 Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
@@ -244,7 +227,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                                    .stop = &stop,
                                    .gather = &gather},
                                   record);
-  complete(run, cpu->measured(), program);
+  complete(run, *cpu);
   const bool cut = std::ssize(record.steps()) < options.steps;
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   const auto stored = record.finish(run);

@@ -169,8 +169,8 @@ Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
 Result<void> Trainer::look_inside() {
   const TrainSettings& settings = inputs_.settings;
   const std::int64_t done = pending_step_ + 1;
-  const bool norms = is_due(settings.log_param_norms, done) ||
-                     (settings.log_param_norms > 0 && (done == 1 || done == settings.steps));
+  const bool norms =
+      settings.log_param_norms > 0 && is_logged(done, settings.log_param_norms, settings.steps);
   if (!norms && !settings.check_nan) return {};
   MFSDP_TRY(settle());
   if (norms) MFSDP_TRY(report_norms());

@@ -89,6 +89,12 @@ struct TrainInputs {
   HostGather* gather = nullptr;        ///< null where log_param_norms and check_nan are off
 };
 
+/// Whether step `step` (from 1) of `steps` is one to speak of: the first, the last and every
+/// `every`-th.
+[[nodiscard]] inline bool is_logged(std::int64_t step, std::int64_t every, std::int64_t steps) {
+  return step == 1 || step == steps || step % every == 0;
+}
+
 class Trainer {
  public:
   /// Allocates, and makes what is there before the first step: initial weights, zero moments, the

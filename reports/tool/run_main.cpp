@@ -23,4 +23,11 @@ int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
   return report_error(err, error, tool);
 }
 
+std::optional<std::string> self_description(const CommonOptions& options, const HelpText& help,
+                                            const std::vector<FlagGroup>& flags) {
+  if (options.help) return render_help(help, flags);
+  if (options.version) return render_version(help.tool);
+  return std::nullopt;
+}
+
 }  // namespace mfsdp

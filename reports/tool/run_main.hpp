@@ -1,12 +1,17 @@
-// The frame of every tool's main: what ends a process, and how.
+// The frame of every tool's main: what it says of itself, what ends a process, and how.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.hpp"
+#include "core/cli/common_options.hpp"
 #include "core/cli/exit_code.hpp"
+#include "core/cli/help.hpp"
 
 namespace mfsdp {
 
@@ -14,5 +19,10 @@ namespace mfsdp {
 /// `err`, and so does data that cannot be written to `out`.
 [[nodiscard]] int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
                            const std::function<Result<ExitCode>()>& work);
+
+/// What --help or --version asks for, where one of them was given: nothing else is to be done then.
+[[nodiscard]] std::optional<std::string> self_description(const CommonOptions& options,
+                                                          const HelpText& help,
+                                                          const std::vector<FlagGroup>& flags);
 
 }  // namespace mfsdp

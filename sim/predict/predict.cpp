@@ -89,15 +89,11 @@ MemorySummary memory_of(const Program& program, const PeakMemory& peak, const Gp
   return memory;
 }
 
-/// Rates over the step's time; 0 for a plan that takes none.
 void complete_rates(TimeSummary& time, const PlanConfig& config, const Gpu& gpu) {
-  if (time.step.value <= 0) return;
-  const double tokens = static_cast<double>(config.tokens_per_step());
-  const double flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
-  const double seconds = static_cast<double>(time.step.value) / 1e9;
-  time.tokens_per_second_per_gpu = tokens / seconds;
-  time.tflops_per_gpu = flops * tokens / seconds / 1e12;
-  time.mfu = time.tflops_per_gpu / gpu.bf16;
+  const Rates rates = rates_of(config, time.step);
+  time.tokens_per_second_per_gpu = rates.tokens_per_second;
+  time.tflops_per_gpu = rates.tflops;
+  time.mfu = rates.tflops / gpu.bf16;
 }
 
 ClusterSummary summarise(const Cluster& cluster) {

@@ -2,7 +2,7 @@
 
 #include "core/cli/help.hpp"
 #include "core/cli/plan_options.hpp"
-#include "reports/tool/load_plan.hpp"
+#include "reports/tool/plan_file.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
@@ -115,7 +115,7 @@ Result<const NamedModel*> Asker::model(const std::string& name) {
   return &(models_[name] = std::move(model));
 }
 
-Result<Question> Asker::question(const SimOptions& options) {
+Result<Question> Asker::unpriced(const SimOptions& options) {
   const CommonOptions& common = options.common;
   Question question;
   if (common.plan) {
@@ -134,6 +134,16 @@ Result<Question> Asker::question(const SimOptions& options) {
     question.meta = {
         .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   }
+  return question;
+}
+
+Result<std::shared_ptr<const Program>> Asker::program(const SimOptions& options) {
+  MFSDP_LET(question, unpriced(options));
+  return program_of(question);
+}
+
+Result<Question> Asker::question(const SimOptions& options) {
+  MFSDP_LET(question, unpriced(options));
   if (question.config.param_dtype == DType::fp64 && !options.memory_alone)
     return fail(
         "--param-dtype",

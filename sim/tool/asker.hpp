@@ -21,6 +21,8 @@ class Asker {
 
   /// The question that the options ask: of the configuration that they describe, or of --plan.
   [[nodiscard]] Result<Question> question(const SimOptions& options);
+  /// Its plan alone, without prices: what tools ask that predict nothing.
+  [[nodiscard]] Result<std::shared_ptr<const Program>> program(const SimOptions& options);
 
   /// The model that the options name.
   [[nodiscard]] Result<ModelShape> shape(const SimOptions& options);
@@ -41,6 +43,7 @@ class Asker {
     std::optional<Anchor> anchor;
   };
 
+  Result<Question> unpriced(const SimOptions& options);
   Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
   Result<std::shared_ptr<const Program>> plan(const std::string& path);
   Result<const NamedModel*> model(const std::string& name);

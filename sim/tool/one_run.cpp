@@ -15,9 +15,9 @@
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/text_style.hpp"
-#include "core/plan/plan_json.hpp"
 #include "core/recipe/module_tree.hpp"
 #include "reports/budget/budget.hpp"
+#include "reports/tool/plan_file.hpp"
 #include "reports/tool/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
@@ -30,8 +30,7 @@ namespace {
 
 Result<void> write_files(const CommonOptions& options, const Program& program,
                          const RunResult& run) {
-  if (options.plan_out)
-    MFSDP_TRY(write_file_atomically(*options.plan_out, to_canonical_json(program) + "\n"));
+  MFSDP_TRY(write_plan(options, program));
   if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace));
   if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
   return {};

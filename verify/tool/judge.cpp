@@ -5,21 +5,19 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/base/atomic_file.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/path_check.hpp"
-#include "core/cli/plan_options.hpp"
 #include "core/cli/table.hpp"
-#include "core/model/hf_config.hpp"
 #include "core/plan/plan_json.hpp"
-#include "core/schedule/build.hpp"
-#include "reports/tool/load_plan.hpp"
+#include "reports/tool/plan_file.hpp"
+#include "sim/tool/asker.hpp"
 #include "verify/findings/render_findings.hpp"
 #include "verify/proof/prove.hpp"
 #include "verify/traces/configuration_rules.hpp"
@@ -40,13 +38,13 @@ Environment environment_of(const VerifyOptions& options) {
   return environment;
 }
 
-Result<Program> program_of(const CommonOptions& common, const Session& session) {
-  if (common.plan) return load_plan(*common.plan, session);
-  MFSDP_LET(model, load_model(common.model, session.scenarios / "models"));
-  MFSDP_LET(config, make_plan_config(common, model.shape));
-  return build_program(
-      config,
-      {.model_name = model.name, .tool_version = std::string(version()), .stored_hash = ""});
+/// The plan that every tool makes of these flags.
+Result<std::shared_ptr<const Program>> plan_of(const VerifyOptions& options,
+                                               const Session& session) {
+  SimOptions same;
+  same.common = options.common;
+  same.given = options.given;
+  return Asker(session).program(same);
 }
 
 ExitCode verdict(const std::vector<Finding>& findings) {
@@ -89,9 +87,9 @@ std::string proof_text(const Program& program, const Proof& proof,
 Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session) {
   const CommonOptions& common = options.common;
   MFSDP_TRY(check_paths(common, session.scenarios));
-  MFSDP_LET(program, program_of(common, session));
-  if (common.plan_out)
-    MFSDP_TRY(write_file_atomically(*common.plan_out, to_canonical_json(program) + "\n"));
+  MFSDP_LET(plan, plan_of(options, session));
+  const Program& program = *plan;
+  MFSDP_TRY(write_plan(common, program));
   const auto begin = std::chrono::steady_clock::now();
   MFSDP_LET(proof, prove(program));
   const auto took = std::chrono::steady_clock::now() - begin;

@@ -1,7 +1,8 @@
-#include "reports/tool/load_plan.hpp"
+#include "reports/tool/plan_file.hpp"
 
 #include <fmt/format.h>
 
+#include "core/base/atomic_file.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
@@ -25,6 +26,11 @@ Result<Program> load_plan(const std::string& path, const Session& session) {
         "{}: note: {}: the plan was changed since it was written, its hash is {}\n", session.tool,
         printable(path), hash);
   return std::move(program);
+}
+
+Result<void> write_plan(const CommonOptions& options, const Program& program) {
+  if (!options.plan_out) return {};
+  return write_file_atomically(*options.plan_out, to_canonical_json(program) + "\n");
 }
 
 }  // namespace mfsdp

@@ -1,9 +1,10 @@
-// The plan that --plan names.
+// The plans that --plan and --plan-out name.
 #pragma once
 
 #include <string>
 
 #include "core/base/error.hpp"
+#include "core/cli/common_options.hpp"
 #include "core/plan/plan.hpp"
 #include "reports/tool/session.hpp"
 
@@ -12,5 +13,8 @@ namespace mfsdp {
 /// Reads a plan and checks its configuration. A plan that was edited since its hash was stored is
 /// said so on session.err; it is no error.
 [[nodiscard]] Result<Program> load_plan(const std::string& path, const Session& session);
+
+/// Writes the plan where --plan-out was given.
+[[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);
 
 }  // namespace mfsdp
