@@ -32,6 +32,11 @@ Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariab
 }
 
 FlagGroup subject_group(VerifyOptions& o) {
+  const auto run = [&o](const std::string& text) -> Result<void> {
+    MFSDP_LET(name, parse_run_name(text));
+    o.run = std::move(name);
+    return {};
+  };
   const auto variable = [&o](const std::string& text) { return add_variable(text, o.environment); };
   return {
       .title = "What else to judge",
@@ -40,6 +45,10 @@ FlagGroup subject_group(VerifyOptions& o) {
                 list_flag("--config",
                           "configurations of Megatron-LM, Megatron-Bridge or verl: JSON or flags",
                           o.config),
+                {.name = "--run",
+                 .value = "DB:RUN",
+                 .help = "a run of mfsdp-exec in a store, by its id or latest; its plan by --plan",
+                 .apply = run},
                 {.name = "--env",
                  .value = "NAME=VALUE",
                  .help = "a variable that the run is to have",
@@ -56,13 +65,17 @@ bool is_kept(const Flag& flag) {
 }
 
 Result<void> check_subject(const VerifyOptions& o) {
-  const bool plan = !o.common.model.empty() || o.common.plan;
+  // A run's plan may be given: it is no subject of its own.
+  const bool plan = !o.common.model.empty() || (o.common.plan && !o.run);
   const int subjects = static_cast<int>(plan) + static_cast<int>(!o.kineto.empty()) +
-                       static_cast<int>(!o.config.empty()) + static_cast<int>(o.list_rules);
+                       static_cast<int>(!o.config.empty()) + static_cast<int>(o.list_rules) +
+                       static_cast<int>(o.run.has_value());
   if (subjects == 0)
-    return fail("--model", "is missing: name a model, a --plan, a --kineto trace or a --config");
+    return fail("--model",
+                "is missing: name a model, a --plan, a --kineto trace, a --config or a --run");
   if (subjects > 1)
-    return fail("", "one of --model or --plan, --kineto, --config and --list-rules at a time");
+    return fail("",
+                "one of --model or --plan, --kineto, --config, --run and --list-rules at a time");
   if (!o.kineto.empty() && o.output == FindingsFormat::sarif)
     return fail("--output", "sarif is for findings; a trace's report is text, json or md");
   if (o.list_rules && o.output != FindingsFormat::text && o.output != FindingsFormat::md)
@@ -72,6 +85,19 @@ Result<void> check_subject(const VerifyOptions& o) {
 }
 
 }  // namespace
+
+Result<RunName> parse_run_name(const std::string& text) {
+  constexpr std::size_t kDigits = 32;
+  const std::size_t colon = text.rfind(':');
+  const std::string run = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const bool is_id =
+      run.size() == kDigits && run.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (colon == 0 || (!is_id && run != RunName::kLatest))
+    return fail("--run", in_quotes(text) +
+                             " is not DB:RUN: expected a store and a run's id of 32 hexadecimal "
+                             "digits or latest, such as mfsdp.sqlite:latest");
+  return RunName{.store = text.substr(0, colon), .run = run};
+}
 
 std::vector<FlagGroup> verify_flags(VerifyOptions& options) {
   std::vector<FlagGroup> groups = common_flags(options.common);
@@ -102,6 +128,7 @@ HelpText verify_help() {
       .examples = {{"mfsdp-verify --model llama3_8b --gpus 64", "races, lifetimes, collectives"},
                    {"mfsdp-verify --plan plan.json --output sarif",
                     "a saved plan, for a code host"},
+                   {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
                    {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
                    {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
       .negative = "something is wrong with the plan"};

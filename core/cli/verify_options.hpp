@@ -1,7 +1,9 @@
 // The flags of mfsdp-verify: the common ones and its own.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cli/common_options.hpp"
@@ -23,12 +25,24 @@ struct EnvironmentVariable {
   std::string value;
 };
 
+/// DB:RUN, a run of a store.
+struct RunName {
+  static constexpr std::string_view kLatest = "latest";
+
+  std::string store;  ///< path
+  std::string run;    ///< its id of 32 hexadecimal digits, or kLatest
+};
+
+/// The last colon parts store and run.
+[[nodiscard]] Result<RunName> parse_run_name(const std::string& text);
+
 struct VerifyOptions {
   CommonOptions common;
   std::vector<std::string> given;  ///< names of the flags on the command line
   FindingsFormat output = FindingsFormat::text;
   std::vector<std::string> kineto;               ///< traces of PyTorch's profiler, a rank each
   std::vector<std::string> config;               ///< configurations of other trainers
+  std::optional<RunName> run;                    ///< a recorded run
   std::vector<EnvironmentVariable> environment;  ///< that a run is to have
   bool list_rules = false;
 };

@@ -195,8 +195,8 @@ struct RunResult {
 };
 
 /// JSON of schema mfsdp.result/1 on several lines, keys in the schema's order; timelines and
-/// launches are not part of it. Numbers that are not finite become null, bytes that are not UTF-8 the
-/// replacement character. See core/plan/result_json.hpp for one line and for reading back.
+/// launches are not part of it. Numbers that are not finite become null, bytes that are not UTF-8
+/// the replacement character. See core/plan/result_json.hpp for one line and for reading back.
 [[nodiscard]] std::string to_json(const RunResult& result);
 
 }  // namespace mfsdp

@@ -58,8 +58,8 @@ class Backend {
   /// What the backend's clock says.
   [[nodiscard]] virtual Nanos now() const = 0;
 
-  /// Every op that ran since the last call, in the order of issue; empty unless the backend was told
-  /// to time. To be called after synchronise().
+  /// Every op that ran since the last call, in the order of issue; empty unless the backend was
+  /// told to time. To be called after synchronise().
   [[nodiscard]] virtual std::vector<OpTiming> take_timings() = 0;
 };
 

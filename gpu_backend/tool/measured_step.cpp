@@ -95,7 +95,7 @@ MeasuredStep measure_step(const Program& program, const Plan& plan,
 }
 
 std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,
-                                const std::vector<OpTiming>& timings) {
+                                  const std::vector<OpTiming>& timings) {
   std::vector<OpLaunch> launches;
   launches.reserve(timings.size());
   for (const OpTiming& timing : timings) {

@@ -25,6 +25,6 @@ struct MeasuredStep {
 
 /// What a rank launched, in the order of `timings`. Steps count from 1 here.
 [[nodiscard]] std::vector<OpLaunch> launches_of(const Program& program, std::int64_t rank,
-                                              const std::vector<OpTiming>& timings);
+                                                const std::vector<OpTiming>& timings);
 
 }  // namespace mfsdp

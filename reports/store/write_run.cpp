@@ -242,9 +242,8 @@ struct RunWriter::Statements {
 
   void write_launches(std::int64_t row, std::span<const OpLaunch> launches) {
     while (!launches.empty()) {
-      const auto end = std::ranges::find_if(launches, [&](const OpLaunch& launch) {
-        return launch.rank != launches.front().rank;
-      });
+      const auto end = std::ranges::find_if(
+          launches, [&](const OpLaunch& launch) { return launch.rank != launches.front().rank; });
       const auto count = static_cast<std::size_t>(end - launches.begin());
       launch_lists(row, launches.front().rank, launches_text(launches.first(count)));
       launches = launches.subspan(count);
@@ -270,9 +269,8 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
                                    marks_for(columns::kRuns)));
   Statements::write_head(head, run, row);
   if (database.getChanges() == 0) return false;
-  for (const char* part :
-       {"plan_summaries", "pools", "memory_categories", "exposed_units", "timelines",
-        "launch_lists"})
+  for (const char* part : {"plan_summaries", "pools", "memory_categories", "exposed_units",
+                           "timelines", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

@@ -1,7 +1,8 @@
 // Arbitrary bytes as a plan: an error, or a program that reads back as it was written and that
-// lifetimes, simulator and prediction answer with a value or an error.
+// lifetimes, proofs, simulator and prediction answer with a value or an error.
 #include <cstdlib>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/plan/lifetimes.hpp"
@@ -11,6 +12,8 @@
 #include "sim/engine/lowered_plan.hpp"
 #include "sim/predict/predict.hpp"
 #include "tests/fuzz/json_mutator.hpp"
+#include "verify/findings/render_findings.hpp"
+#include "verify/proof/prove.hpp"
 
 namespace {
 
@@ -27,6 +30,20 @@ void check_identity(Program program) {
   require(back && *back == program);
   require(plan_hash(*back) == program.meta.stored_hash);
   require(to_canonical_json(*back) == written);
+}
+
+/// What is proved of a plan is proved of its text, and can be shown.
+void check_proof(const Program& program) {
+  const auto proof = prove(program);
+  if (!proof) {
+    require(proof.error().message().find('\n') == std::string::npos);
+    return;
+  }
+  const auto again = prove(program_from_json(to_canonical_json(program), "plan.json").value());
+  require(again && *again == *proof);
+  require(nlohmann::json::accept(render_findings_json(proof->findings, {})));
+  require(nlohmann::json::accept(render_findings_sarif(proof->findings, {})));
+  require(!render_findings_text(proof->findings).empty());
 }
 
 /// Every op takes a microsecond.
@@ -112,6 +129,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_identity(*program);
   const Plan* train = program->find_plan("train");
   check_peak(*program, *train);
+  check_proof(*program);
   if (is_slow(*train)) return 0;
   check_simulation(*program, *train, equal_prices());
   check_simulation(*program, *train, stated_prices());

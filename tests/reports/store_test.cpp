@@ -52,6 +52,7 @@ StepResult a_step(std::int64_t number) {
 }
 
 void expect_same_timeline(const RunResult& a, const RunResult& b) {
+  EXPECT_EQ(a.launches, b.launches);
   ASSERT_EQ(a.timeline.size(), b.timeline.size());
   for (std::size_t i = 0; i < a.timeline.size(); ++i) {
     const OpTime& x = a.timeline[i];

@@ -14,6 +14,7 @@ namespace mfsdp::test {
 inline const std::filesystem::path kBuild = MFSDP_BINARY_DIR;
 inline const std::filesystem::path kSim = kBuild / "sim" / "mfsdp-sim";
 inline const std::filesystem::path kExec = kBuild / "gpu_backend" / "mfsdp-exec";
+inline const std::filesystem::path kVerify = kBuild / "verify" / "mfsdp-verify";
 
 struct ToolRun {
   int status = 0;
@@ -38,6 +39,9 @@ inline ToolRun run_sim(const std::string& arguments) {
 }
 inline ToolRun run_exec(const std::string& arguments) {
   return run_shell(fmt::format("'{}' {}", kExec.string(), arguments));
+}
+inline ToolRun run_verify(const std::string& arguments) {
+  return run_shell(fmt::format("'{}' {}", kVerify.string(), arguments));
 }
 
 }  // namespace mfsdp::test

@@ -103,6 +103,24 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
                             .instance = i % 3,
                             .start = Nanos(i * 100'001),
                             .end = Nanos(i * 100'001 + 150'000)});
+  for (const std::int64_t rank : {0, 2}) {
+    run.launches.push_back({.op = OpId(3),
+                            .rank = rank,
+                            .step = 9,
+                            .stream = StreamId(1),
+                            .drains = 2,
+                            .issued = Nanos(rank),
+                            .begin = Nanos(100),
+                            .end = Nanos(9'000'000'000'000)});
+    run.launches.push_back({.op = OpId(4'000'000'000),
+                            .rank = rank,
+                            .step = 10,
+                            .stream = std::nullopt,
+                            .drains = 3,
+                            .issued = Nanos(300),
+                            .begin = Nanos(300),
+                            .end = Nanos(370)});
+  }
   MemoryPoint point;
   for (std::int64_t i = 0; i < points; ++i) {
     point.at = Nanos(i * 70'007);

@@ -129,6 +129,20 @@ constexpr std::array kRules{
              "Deterministic training with any algorithm of NCCL.", error},
     RuleInfo{"MF751", "no-prefetch", "No gather can hide.", note},
     RuleInfo{"MF752", "one-gradient-slot", "Backward waits for each reduction.", note},
+    RuleInfo{"MF801", "not-launched", "A run left out an op of its plan.", error},
+    RuleInfo{"MF802", "not-planned", "A run launched what its plan does not have.", error},
+    RuleInfo{"MF803", "issue-order", "A run's host issued ops in another order than the plan's.",
+             error},
+    RuleInfo{"MF804", "wrong-stream", "An op ran on another stream than the plan's.", error},
+    RuleInfo{"MF805", "stream-order", "An op began before the op before it on its stream ended.",
+             error},
+    RuleInfo{"MF806", "early", "An op did not wait for the end of what it has to wait for.", error},
+    RuleInfo{"MF807", "communicator-overlap",
+             "Two collectives of one communicator ran at one time.", error},
+    RuleInfo{"MF808", "no-meeting", "A collective ended before all of its ranks had come to it.",
+             error},
+    RuleInfo{"MF809", "impossible-times", "An op that ended before it began, or began unissued.",
+             error},
 };
 
 }  // namespace

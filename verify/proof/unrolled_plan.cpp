@@ -267,15 +267,6 @@ class Unroller {
   std::vector<bool> reported_;               ///< by op
 };
 
-/// Several streams may have one role in an edited plan.
-std::string stream_name(const Program& program, std::size_t chain) {
-  if (chain == program.streams.size()) return "host";
-  const StreamRole role = program.streams[chain].role;
-  const bool alone = std::ranges::count(program.streams, role, &Stream::role) == 1;
-  const std::string name(to_string(role));
-  return alone ? name : fmt::format("{}.{}", name, program.streams[chain].id.value);
-}
-
 }  // namespace
 
 UnrolledPlan unroll(const Program& program, const ProgramIndex& index, const Plan& plan,
@@ -286,25 +277,18 @@ UnrolledPlan unroll(const Program& program, const ProgramIndex& index, const Pla
 Place place_of(const UnrolledPlan& unrolled, std::size_t instance) {
   const Instance& i = unrolled.instances[instance];
   const Pass& pass = unrolled.passes[i.pass];
-  std::string name = i.op->name;
-  switch (i.op->kind()) {
-    case OpKind::kernel:
-    case OpKind::collective: break;
-    case OpKind::copy:
-      if (i.host_work)
-        name = (std::get<Copy>(i.op->body).kind == CopyKind::h2d ? "fill of " : "read of ") + name;
-      break;
-    default: name = fmt::format("{} {}", to_string(i.op->kind()), name);
-  }
+  std::string name = op_label(*i.op);
+  if (i.host_work)
+    name = (std::get<Copy>(i.op->body).kind == CopyKind::h2d ? "fill of " : "read of ") + name;
+  const bool on_host = i.chain == unrolled.host_chain();
   return {.plan = unrolled.plan->name,
           .segment = unrolled.plan->segments[pass.segment].name,
           .step = pass.step,
           .repetition = pass.repetition,
           .op = i.op->id,
           .name = std::move(name),
-          .stream = stream_name(*unrolled.program, i.chain)};
+          .stream = stream_name(*unrolled.program,
+                                on_host ? std::nullopt : std::optional<std::size_t>(i.chain))};
 }
-
-std::string to_text(const Place& place) { return fmt::format("{} ({})", place.name, place.stream); }
 
 }  // namespace mfsdp

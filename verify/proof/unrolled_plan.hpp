@@ -24,7 +24,8 @@
 #include <span>
 #include <vector>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
+#include "verify/findings/place_names.hpp"
 #include "verify/proof/program_index.hpp"
 #include "verify/proof/prove.hpp"
 
@@ -92,8 +93,5 @@ struct UnrolledPlan {
 
 /// An instance in words.
 [[nodiscard]] Place place_of(const UnrolledPlan& unrolled, std::size_t instance);
-
-/// "name (stream)", as messages speak of a place.
-[[nodiscard]] std::string to_text(const Place& place);
 
 }  // namespace mfsdp

@@ -18,8 +18,10 @@
 #include "core/plan/plan_json.hpp"
 #include "reports/tool/plan_file.hpp"
 #include "sim/tool/asker.hpp"
+#include "verify/conformance/conformance.hpp"
 #include "verify/findings/render_findings.hpp"
 #include "verify/proof/prove.hpp"
+#include "verify/tool/conform.hpp"
 #include "verify/traces/configuration_rules.hpp"
 #include "verify/traces/kineto.hpp"
 #include "verify/traces/trace_report.hpp"
@@ -143,6 +145,18 @@ Result<ExitCode> judge_configurations(const VerifyOptions& options, const Sessio
   return verdict(findings);
 }
 
+Result<ExitCode> judge_run(const VerifyOptions& options, const Session& session) {
+  MFSDP_LET(run, conform(options, session));
+  if (options.output == FindingsFormat::text)
+    session.out << run.subject << ", plan " << run.plan_hash << "\n"
+                << render_summary(run.conformance) << "\n";
+  session.out << rendered(run.conformance.findings, options.output,
+                          {.subject = run.subject,
+                           .tool = std::string(session.tool),
+                           .version = std::string(version())});
+  return verdict(run.conformance.findings);
+}
+
 std::string rules_table(FindingsFormat format) {
   Table table{.columns = {{"id"}, {"rule"}, {"severity"}, {"what it finds"}}, .rows = {}};
   for (const RuleInfo& rule : rules())
@@ -160,6 +174,7 @@ Result<ExitCode> judge(const VerifyOptions& options, const Session& session) {
   }
   if (!options.kineto.empty()) return judge_traces(options, session);
   if (!options.config.empty()) return judge_configurations(options, session);
+  if (options.run) return judge_run(options, session);
   return judge_plan(options, session);
 }
 

@@ -204,7 +204,7 @@ TEST(Machine, AHostThatGivesUpEndsTheOthers) {
   EXPECT_EQ(outcome.error().fault, Fault::input);
 }
 
-TEST(Machine, TimesWorkUnderTheOpsNames) {
+TEST(Machine, TimesEveryOpInTheOrderOfIssue) {
   const Program program = test::built(test::small_config(2));
   MachineSettings settings = test::hashing();
   settings.timed_steps = 2;

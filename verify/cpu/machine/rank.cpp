@@ -277,8 +277,7 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
                                      .operands = op.operands,
                                      .rank = rank_,
                                      .step = item.step});
-    case OpKind::collective:
-      return join(item.number, op, timing);
+    case OpKind::collective: return join(item.number, op, timing);
     case OpKind::copy: return copy(op.operands[0], op.operands[1]);
     case OpKind::record: {
       Event& event = *events_[op.event];

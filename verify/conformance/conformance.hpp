@@ -1,0 +1,69 @@
+// Whether a recorded run did what its plan says: the plan's ops and no others, in its order and on
+// its streams, and none before what it has to wait for had ended.
+//
+// What is held against the times, on each rank:
+//   issue     an op begins after its issue, and issues follow each other in the plan's order
+//   stream    an op begins after the op before it on its stream
+//   wait      what stands behind a wait begins after all that the awaited record stands behind
+//   host      what the host issues behind a host_wait is issued after that wait's end, and a copy
+//   of
+//             the host's memory after the last instance of that copy
+//   drain     what is issued after the host has waited for all streams begins after all before
+//   turn      collectives of one communicator follow each other
+// and between ranks:
+//   meeting   a collective has not ended for one rank before all have come to it
+//
+// A run that conforms has shown one of the orders that the plan allows; that all of them are right
+// is what verify/proof proves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/op_launch.hpp"
+#include "core/plan/plan.hpp"
+#include "verify/findings/finding.hpp"
+
+namespace mfsdp {
+
+struct ConformanceSettings {
+  Nanos resolution{};       ///< of the run's clock: an op may seem to begin early by so much
+  bool work_alone = false;  ///< the record is of kernels, collectives and copies alone
+  std::size_t most_findings = 100;  ///< per rule; further ones are left out
+};
+
+/// Two ops of different streams or ranks, or an op and the host.
+struct ClosestPair {
+  Nanos slack;  ///< from what had to come first to what had to wait for it; negative: too early
+  std::int64_t rank = 0;
+  Place first;
+  Place then;
+};
+
+struct Conformance {
+  std::vector<Finding> findings;  ///< by rule; steps in them count from 1
+  std::int64_t ranks = 0;         ///< that the record is of
+  std::int64_t steps = 0;
+  std::int64_t launches = 0;
+  std::int64_t edges = 0;  ///< orderings that were held against times
+  std::optional<ClosestPair> closest;
+};
+
+/// Holds `launches` (of each rank in the order of issue) against `plan`, one of the program's. The
+/// steps are those that the launches name. A wait may be missing where its record lies outside of
+/// the record of the run or before a drain: nothing is left to wait for.
+/// Errors: no launches; more ops than can be held against times. The program's ids resolve
+/// (core/plan/check.hpp).
+[[nodiscard]] Result<Conformance> check_conformance(const Program& program, const Plan& plan,
+                                                    std::span<const OpLaunch> launches,
+                                                    const ConformanceSettings& settings = {});
+
+/// What was checked, in two lines.
+[[nodiscard]] std::string render_summary(const Conformance& conformance);
+
+}  // namespace mfsdp

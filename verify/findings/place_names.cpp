@@ -1,0 +1,29 @@
+#include "verify/findings/place_names.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mfsdp {
+
+std::string stream_name(const Program& program, std::optional<std::size_t> stream) {
+  if (!stream) return "host";
+  const StreamRole role = program.streams[*stream].role;
+  // Several streams may have one role in an edited plan.
+  const bool alone = std::ranges::count(program.streams, role, &Stream::role) == 1;
+  const std::string name(to_string(role));
+  return alone ? name : fmt::format("{}.{}", name, program.streams[*stream].id.value);
+}
+
+std::string op_label(const Op& op) {
+  switch (op.kind()) {
+    case OpKind::kernel:
+    case OpKind::collective:
+    case OpKind::copy: return op.name;
+    default: return fmt::format("{} {}", to_string(op.kind()), op.name);
+  }
+}
+
+std::string to_text(const Place& place) { return fmt::format("{} ({})", place.name, place.stream); }
+
+}  // namespace mfsdp

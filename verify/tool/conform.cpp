@@ -1,0 +1,70 @@
+#include "verify/tool/conform.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/text.hpp"
+#include "core/plan/plan_json.hpp"
+#include "core/schedule/build.hpp"
+#include "reports/store/store.hpp"
+#include "reports/tool/plan_file.hpp"
+#include "sim/predict/predict.hpp"
+
+namespace mfsdp {
+namespace {
+
+Result<RunResult> load_run(const RunName& name) {
+  StoreOptions existing;
+  existing.create = false;
+  MFSDP_LET(store, Store::open(name.store, existing));
+  MFSDP_LET(runs, store.list());
+  if (runs.empty()) return fail(name.store, "holds no runs");
+  if (name.run == RunName::kLatest) return store.load(runs.back().id);
+  const auto found = std::ranges::find(runs, name.run, &StoredRun::run_id);
+  if (found == runs.end()) return fail(name.store, fmt::format("holds no run {}", name.run));
+  return store.load(found->id);
+}
+
+Result<Program> plan_of(const RunResult& run, const std::string& subject,
+                        const VerifyOptions& options, const Session& session) {
+  if (options.common.plan) {
+    MFSDP_LET(program, load_plan(*options.common.plan, session));
+    if (const std::string hash = plan_hash(program); hash != run.plan_hash)
+      return fail(*options.common.plan, fmt::format("is plan {}, and {} followed plan {}", hash,
+                                                    printable(subject), printable(run.plan_hash)));
+    return std::move(program);
+  }
+  if (const auto valid = validate(run.config); !valid)
+    return fail(subject + ": config", valid.error().message());
+  MFSDP_LET(program, build_program(run.config, {.model_name = run.model_name,
+                                                .tool_version = run.version,
+                                                .stored_hash = ""}));
+  if (const std::string hash = plan_hash(program); hash != run.plan_hash)
+    return fail(subject, fmt::format("followed plan {}, and its configuration makes plan {}: name "
+                                     "the plan that it followed with --plan",
+                                     printable(run.plan_hash), hash));
+  return std::move(program);
+}
+
+}  // namespace
+
+Result<RunConformance> conform(const VerifyOptions& options, const Session& session) {
+  MFSDP_LET(run, load_run(*options.run));
+  RunConformance conformed;
+  conformed.subject = fmt::format("{}: run {}", options.run->store, run.run_id);
+  if (run.launches.empty())
+    return fail(conformed.subject,
+                fmt::format("has no record of launches (tool {}, status {}): expected a run that "
+                            "mfsdp-exec has brought to its end",
+                            printable(run.tool), to_string(run.status)));
+  MFSDP_LET(program, plan_of(run, conformed.subject, options, session));
+  conformed.plan_hash = run.plan_hash;
+  auto checked = check_conformance(program, *program.find_plan(predicted_plan), run.launches);
+  if (!checked) return fail(conformed.subject + ": " + checked.error().where, checked.error().what);
+  conformed.conformance = std::move(*checked);
+  return conformed;
+}
+
+}  // namespace mfsdp
