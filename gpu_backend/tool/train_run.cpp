@@ -228,7 +228,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                                    .gather = &gather},
                                   record);
   complete(run, *cpu);
-  const bool cut = std::ssize(record.steps()) < options.steps;
+  const bool cut = stop.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   const auto stored = record.finish(run);
   if (!trained) {

@@ -1,4 +1,4 @@
-// Where a run ends early: before which step, the same on every rank.
+// Where a run ends early: before which step or batch of an evaluation, the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace mfsdp {
 
-/// Ranks issue steps at different times, so that "stop now" means another step to each of them;
-/// the first rank to ask about a step answers for all.
+/// Ranks issue plans at different times, so that "stop now" means another one to each of them; the
+/// first rank to ask about a turn answers for all.
 class StopPoint {
  public:
   virtual ~StopPoint() = default;
-  /// Whether step `step` (from 0) runs. Ranks ask in the order of steps, each about every step.
-  [[nodiscard]] virtual Result<bool> runs(std::int64_t step) = 0;
+  /// Whether turn `turn` runs: each run of a plan is one, numbered from 0. Ranks ask in the order
+  /// of turns, each about every one.
+  [[nodiscard]] virtual Result<bool> runs(std::int64_t turn) = 0;
 };
 
 /// The stop point of ranks that are threads of one process.
@@ -24,18 +25,21 @@ class SharedStopPoint final : public StopPoint {
   /// `requested`: whether the run should end, as Ctrl-C's flag; asked by one rank at a time.
   explicit SharedStopPoint(std::function<bool()> requested) : requested_(std::move(requested)) {}
 
-  [[nodiscard]] Result<bool> runs(std::int64_t step) override {
+  [[nodiscard]] Result<bool> runs(std::int64_t turn) override {
     const std::scoped_lock lock(mutex_);
-    if (step < next_) return true;
+    if (turn < next_) return true;
     if (!stopped_) stopped_ = requested_();
-    if (!stopped_) next_ = step + 1;
+    if (!stopped_) next_ = turn + 1;
     return !stopped_;
   }
+
+  /// Whether some turn was refused. To be asked when the ranks have ended.
+  [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:
   std::function<bool()> requested_;
   std::mutex mutex_;
-  std::int64_t next_ = 0;  ///< all steps before it run
+  std::int64_t next_ = 0;  ///< all turns before it run
   bool stopped_ = false;
 };
 

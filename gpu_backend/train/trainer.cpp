@@ -210,8 +210,13 @@ Result<void> Trainer::refuse_non_finite() {
               Fault::environment);
 }
 
-/// Training stands still meanwhile: the host waits for all streams before and behind.
-Result<void> Trainer::evaluate() {
+Result<bool> Trainer::has_turn() {
+  return inputs_.stop == nullptr ? Result<bool>(true) : inputs_.stop->runs(turn_++);
+}
+
+/// Training stands still meanwhile: the host waits for all streams before and behind. False where
+/// the stop point ends the run: a part of an evaluation is none.
+Result<bool> Trainer::evaluate() {
   MFSDP_TRY(settle());
   static_cast<void>(lap(backend_->now()));
   evaluates_ = true;
@@ -220,18 +225,21 @@ Result<void> Trainer::evaluate() {
   eval_tokens_ = 0;
   const std::int64_t batches = eval_batches(program_.config, inputs_.settings.eval_samples);
   for (std::int64_t i = 0; i < batches; ++i) {
+    MFSDP_LET(runs, has_turn());
+    if (!runs) return false;
     MFSDP_TRY(interpreter_->run("eval"));
     pending_ = Pending::evaluation;
   }
   MFSDP_TRY(settle());
   evaluates_ = false;
   const Nanos duration = lap(backend_->now());
-  if (sink_ == nullptr) return {};
+  if (sink_ == nullptr) return true;
   const auto tokens = static_cast<double>(eval_tokens_);
-  return sink_->evaluation({.after_step = step_ + 1,
-                            .loss = eval_tokens_ == 0 ? 0 : eval_loss_ / tokens,
-                            .tokens = eval_tokens_,
-                            .duration = duration});
+  MFSDP_TRY(sink_->evaluation({.after_step = step_,
+                               .loss = eval_tokens_ == 0 ? 0 : eval_loss_ / tokens,
+                               .tokens = eval_tokens_,
+                               .duration = duration}));
+  return true;
 }
 
 Result<void> Trainer::run() {
@@ -246,18 +254,17 @@ Result<void> Trainer::run() {
 
 Result<void> Trainer::run_steps() {
   const TrainSettings& settings = inputs_.settings;
-  for (; step_ < settings.steps; ++step_) {
-    if (inputs_.stop != nullptr) {
-      MFSDP_LET(runs, inputs_.stop->runs(step_));
-      if (!runs) break;
-    }
+  while (step_ < settings.steps) {
+    MFSDP_LET(runs, has_turn());
+    if (!runs) break;
     microbatch_ = 0;
     MFSDP_TRY(interpreter_->run("train"));
     pending_ = Pending::step;
-    pending_step_ = step_;
+    pending_step_ = step_++;
     MFSDP_TRY(look_inside());
-    if (inputs_.eval_data != nullptr && is_due(settings.eval_every, step_ + 1))
-      MFSDP_TRY(evaluate());
+    if (inputs_.eval_data == nullptr || !is_due(settings.eval_every, step_)) continue;
+    MFSDP_LET(whole, evaluate());
+    if (!whole) break;
   }
   return settle();
 }

@@ -132,7 +132,8 @@ class Trainer {
   [[nodiscard]] Result<void> look_inside();
   [[nodiscard]] Result<void> report_norms();
   [[nodiscard]] Result<void> refuse_non_finite();
-  [[nodiscard]] Result<void> evaluate();
+  [[nodiscard]] Result<bool> has_turn();
+  [[nodiscard]] Result<bool> evaluate();
   [[nodiscard]] Nanos lap(Nanos until);
 
   /// What the report on its way to the host is of.
@@ -148,6 +149,7 @@ class Trainer {
   BufferId report_;      ///< pinned_report
   std::vector<ParameterPlaces> parameters_;
 
+  std::int64_t turn_ = 0;        ///< runs of plans, of training and evaluation
   std::int64_t step_ = 0;        ///< being issued, from 0
   std::int64_t microbatch_ = 0;  ///< whose tokens come next: of the step, or of the evaluation
   bool evaluates_ = false;

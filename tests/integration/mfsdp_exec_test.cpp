@@ -80,20 +80,38 @@ TEST(MfsdpExec, MemoryIsWhatMfsdpSimPredicts) {
   EXPECT_EQ(measured["memory"]["allocated_bytes"], pools);
 }
 
+/// A run that is interrupted when the first line of a step has come, stored in `db`.
+test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::path& db) {
+  const std::string out = db.string() + ".out";
+  return test::run_shell(
+      fmt::format("exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -q '^step:' {} || ! kill "
+                  "-0 $pid; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
+                  test::kExec.string(), kSmall, flags, db.string(), out, out));
+}
+
 TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
   const test::ScratchFolder folder;
   const auto db = folder / "runs.sqlite";
-  const auto out = folder / "out";
-  const test::ToolRun ran = test::run_shell(fmt::format(
-      "exec 2>&1; '{}' {} --steps 1000000 --log-every 1000000 --db {} >{} & pid=$!; "
-      "until grep -q '^step:' {}; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
-      test::kExec.string(), kSmall, db.string(), out.string(), out.string()));
+  const test::ToolRun ran = interrupted_run("--steps 1000000 --log-every 1000000", db);
   EXPECT_THAT(ran.out, HasSubstr("status 130"));
   const RunResult run = stored(db);
   EXPECT_EQ(run.status, RunStatus::interrupted);
   ASSERT_FALSE(run.steps.empty());
   EXPECT_THAT(ran.out, HasSubstr(fmt::format("mfsdp-exec: interrupted after step {} of 1000000\n",
                                              run.steps.size())));
+}
+
+/// The evaluation takes minutes, the test a second.
+TEST(MfsdpExec, AnInterruptEndsAnEvaluation) {
+  const test::ScratchFolder folder;
+  const auto db = folder / "runs.sqlite";
+  const test::ToolRun ran =
+      interrupted_run("--steps 1 --eval-data synthetic --eval-every 1 --eval-batches 1000000", db);
+  EXPECT_THAT(ran.out, HasSubstr("status 130"));
+  const RunResult run = stored(db);
+  EXPECT_EQ(run.status, RunStatus::interrupted);
+  EXPECT_EQ(run.steps.size(), 1U);
+  EXPECT_TRUE(run.evaluations.empty());
 }
 
 TEST(MfsdpExec, ThreadsThatDoNotStartEndTheRun) {

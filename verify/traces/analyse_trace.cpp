@@ -92,7 +92,11 @@ void add_steps(DeviceReport& report, const Trace& trace, const Unions& unions,
                std::span<const ExposedCall> calls) {
   std::vector<Window> windows = windows_of(trace.steps, report.device);
   report.steps_of_device = !windows.empty();
-  if (windows.empty()) windows = windows_of(trace.steps, std::nullopt);
+  // A device's annotation spans what the thread launched that made it; backward has another one.
+  if (report.steps_of_device)
+    windows.back().end = std::max(windows.back().end, report.begin + report.time.span);
+  else
+    windows = windows_of(trace.steps, std::nullopt);
   for (const Window& window : windows) {
     const auto begin = std::ranges::lower_bound(calls, window.begin, {}, &ExposedCall::begin);
     const auto end = std::ranges::lower_bound(calls, window.end, {}, &ExposedCall::begin);

@@ -18,15 +18,16 @@ enum class KernelKind {
   loss,
   optimizer,
   embedding,
+  packing,  ///< sharded trainers' copies between parameters and what collectives take or bring
   reduction,
   elementwise,
   copy,
   fill,
   other
 };
-inline constexpr std::array<std::string_view, 11> kKernelKindNames{
-    "gemm",      "attention",   "norm", "loss", "optimizer", "embedding",
-    "reduction", "elementwise", "copy", "fill", "other"};
+inline constexpr std::array<std::string_view, 12> kKernelKindNames{
+    "gemm",    "attention", "norm",        "loss", "optimizer", "embedding",
+    "packing", "reduction", "elementwise", "copy", "fill",      "other"};
 [[nodiscard]] inline std::string_view to_string(KernelKind kind) {
   return kKernelKindNames[static_cast<std::size_t>(kind)];
 }

@@ -17,6 +17,13 @@ TEST(KernelKind, ByNamesThatProfilersShow) {
       {"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>",
        optimizer},
       {"void at::native::vectorized_elementwise_kernel<4, MulFunctor<float>>", elementwise},
+      {"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<2>, "
+       "CopyFunctor<c10::BFloat16, float, 2, 1, 1>, at::native::Copy<c10::BFloat16, float> >",
+       packing},
+      {"void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>", packing},
+      {"at::native::detail::split_with_sizes_copy_out_contiguous_no_cast_kernel", packing},
+      {"void cudnn::fusion::compute_dot_do_o_specialized<true, 64>", attention},
+      {"void cunn_SoftMaxForward<4, float, LogSoftMaxForwardEpilogue>", loss},
       {"triton_poi_fused_add_mul_3", elementwise},
       {"triton_red_fused_mean_1", reduction},
       {"void at::native::reduce_kernel<512, 1, ReduceOp<float>>", reduction},
