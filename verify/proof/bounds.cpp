@@ -48,12 +48,10 @@ Changes find_changes(const UnrolledPlan& unrolled) {
     list.push_back({.position = end, .begins = false, .buffer = id});
   };
   for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i) {
-    const OpBody& body = unrolled.instances[i].op->body;
-    if (const auto* acquire = std::get_if<Acquire>(&body)) {
-      std::uint32_t& slot = open[unrolled.index->buffers[acquire->buffer]];
-      if (slot == kNone) slot = i;
-    } else if (const auto* release = std::get_if<Release>(&body)) {
-      const std::size_t buffer = unrolled.index->buffers[release->buffer];
+    const auto [kind, chain, buffer] = unrolled.facts(i);
+    if (kind == OpKind::acquire) {
+      if (open[buffer] == kNone) open[buffer] = i;
+    } else if (kind == OpKind::release) {
       if (open[buffer] == kNone) continue;
       add(buffer, open[buffer],
           known_at(unrolled, lists, unrolled.instances[open[buffer]].chain, i));
