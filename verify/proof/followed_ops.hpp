@@ -35,7 +35,7 @@ struct FollowedOperand {
 };
 
 struct FollowedOps {
-  std::vector<std::uint8_t> bits;  ///< by op, in the order of the plan's ops
+  std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
   /// Of ops that gradients or weights are followed through, in the order of their operands.
   std::vector<FollowedOperand> operands{};
   std::vector<std::uint32_t> first{0};  ///< by op, and one past the last

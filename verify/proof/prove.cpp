@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
+#include <iterator>
 
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
@@ -63,28 +65,53 @@ void note_redundant(const UnrolledPlan& unrolled, FindingList& findings) {
   }
 }
 
+/// Runs both and waits for them; at one time where a plan of so many ops is worth a thread.
+template <class First, class Second>
+void run_both(std::size_t ops, First first, Second second) {
+  constexpr std::size_t kWorthAThread = 10'000;  // a millisecond
+  if (ops < kWorthAThread) {
+    first();
+    second();
+    return;
+  }
+  std::future<void> other = std::async(std::launch::async, second);
+  first();
+  other.get();
+}
+
+/// `ledger` is for findings of what weights and gradients hold: other rules than all the rest.
 Bounds prove_plans(const Program& program, const ProgramIndex& index,
                    const std::vector<AccessTable>& tables, const ProofSettings& settings,
-                   FindingList& findings, std::int64_t& instances) {
+                   FindingList& findings, FindingList& ledger, std::int64_t& instances) {
   std::vector<std::vector<PoolPeak>> peaks;
   std::vector<OpId> redundant;
   std::int64_t concurrent = 0;
   const Layouts layouts(program, index, findings);
   check_updates(program, layouts, findings);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
-    const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
+    const std::size_t ops = tables[p].first.size() - 1;
+    UnrolledPlan unrolled;
+    FollowedOps followed;
+    run_both(
+        ops,
+        [&] { unrolled = unroll(program, index, program.plans[p], settings, findings); },
+        [&] { followed = followed_ops(program.plans[p], layouts, tables[p]); });
     instances += std::ssize(unrolled.instances);
-    check_races(unrolled, tables[p], findings);
-    check_registered(unrolled, tables[p], findings);
-    const auto followed = followed_ops(program.plans[p], layouts, tables[p]);
-    check_gradients(unrolled, layouts, followed, findings);
-    check_weights(unrolled, layouts, followed, findings);
-    check_scales(unrolled, followed, findings);
-    peaks.push_back(pool_peaks(unrolled));
-    concurrent = std::max(concurrent, concurrent_collectives(unrolled));
+    const auto check_order = [&] {
+      check_races(unrolled, tables[p], findings);
+      check_registered(unrolled, tables[p], findings);
+      peaks.push_back(pool_peaks(unrolled));
+      concurrent = std::max(concurrent, concurrent_collectives(unrolled));
+      note_redundant(unrolled, findings);
+    };
+    const auto check_contents = [&] {
+      check_gradients(unrolled, layouts, followed, ledger);
+      check_weights(unrolled, layouts, followed, ledger);
+      check_scales(unrolled, followed, ledger);
+    };
+    run_both(ops, check_order, check_contents);
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),
                      unrolled.redundant_waits.end());
-    note_redundant(unrolled, findings);
   }
   Bounds bounds = bounds_of(program, index, peaks, findings);
   bounds.concurrent_collectives = concurrent;
@@ -101,6 +128,7 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
   Proof proof;
   count_ops(program, proof);
   FindingList findings(settings.most_findings);
+  FindingList ledger(settings.most_findings);
   const ProgramIndex index(program);
   std::vector<AccessTable> tables;
   check_program(program, index, tables, findings);
@@ -108,12 +136,14 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
     try {
       check_persistent_places(program, findings);
       check_collective_shapes(program, index, findings);
-      proof.bounds = prove_plans(program, index, tables, settings, findings, proof.instances);
+      proof.bounds =
+          prove_plans(program, index, tables, settings, findings, ledger, proof.instances);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));
     }
   }
   proof.findings = findings.take();
+  std::ranges::move(ledger.take(), std::back_inserter(proof.findings));
   std::ranges::stable_sort(proof.findings, {}, &Finding::rule);
   return proof;
 }

@@ -72,6 +72,7 @@ class Unroller {
   [[nodiscard]] OpFacts facts_of(const Op& op) const {
     OpFacts facts{.kind = op.kind(),
                   .chain = static_cast<std::uint16_t>(index_.streams[op.stream])};
+    if (op.unit) facts.unit = static_cast<std::uint32_t>(index_.units[*op.unit]);
     const auto names = [&](const auto& ids, auto id) {
       facts.subject = static_cast<std::uint32_t>(ids[id]);
     };

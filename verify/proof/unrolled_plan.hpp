@@ -41,6 +41,7 @@ struct OpFacts {
   /// Position of the event of a record or wait, the communicator of a collective, the buffer of an
   /// acquire or release.
   std::uint32_t subject = kNone;
+  std::uint32_t unit = kNone;  ///< position of the unit whose work it is
 };
 
 /// One execution of an op, or the host's work on the memory of a copy.
