@@ -12,6 +12,8 @@
 #include "verify/proof/gradients.hpp"
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
+#include "verify/proof/rank_sequences.hpp"
+#include "verify/proof/rank_slices.hpp"
 #include "verify/proof/registered.hpp"
 #include "verify/proof/scales.hpp"
 #include "verify/proof/structure.hpp"
@@ -34,6 +36,17 @@ Result<void> check_size(const Plan& plan, const ProofSettings& settings) {
     return fail(fmt::format("plan '{}'", plan.name),
                 fmt::format("expected at most {} ops when it is unrolled over {} steps",
                             static_cast<std::int64_t>(kMostInstances), settings.steps));
+  return {};
+}
+
+/// Each rank has a few counters for each communicator.
+constexpr Int128 kMostRanks = 1 << 17;
+
+Result<void> check_world(const Mesh& mesh) {
+  const Int128 ranks = Int128{mesh.dp_outer} * mesh.dp_shard;
+  if (ranks > kMostRanks)
+    return fail("config.mesh", fmt::format("expected at most {} ranks to look at one by one",
+                                           static_cast<std::int64_t>(kMostRanks)));
   return {};
 }
 
@@ -65,11 +78,10 @@ void note_redundant(const UnrolledPlan& unrolled, FindingList& findings) {
   }
 }
 
-/// Runs both and waits for them; at one time where a plan of so many ops is worth a thread.
+/// Runs both and waits for them, at one time or one after the other.
 template <class First, class Second>
-void run_both(std::size_t ops, First first, Second second) {
-  constexpr std::size_t kWorthAThread = 10'000;  // a millisecond
-  if (ops < kWorthAThread) {
+void run_both(bool at_one_time, First first, Second second) {
+  if (!at_one_time) {
     first();
     second();
     return;
@@ -79,24 +91,40 @@ void run_both(std::size_t ops, First first, Second second) {
   other.get();
 }
 
+/// What is looked at for each rank of one plan.
+void expand(const UnrolledPlan& unrolled, const Layouts& layouts, const FollowedOps& followed,
+            bool two_threads, FindingList& findings, FindingList& ledger, Expansion& expansion) {
+  const std::int64_t world = unrolled.program->config.mesh.world_size();
+  const std::vector<std::uint32_t> class_of(static_cast<std::size_t>(world), 0);
+  const UnrolledPlan* only = &unrolled;
+  std::int64_t collectives = 0;
+  std::int64_t intervals = 0;
+  run_both(
+      two_threads, [&] { collectives = check_every_rank({&only, 1}, class_of, findings); },
+      [&] { intervals = check_rank_slices(unrolled, layouts, followed, ledger); });
+  expansion.ranks = world;
+  expansion.collectives += collectives;
+  expansion.parameter_intervals += intervals;
+}
+
 /// `ledger` is for findings of what weights and gradients hold: other rules than all the rest.
 Bounds prove_plans(const Program& program, const ProgramIndex& index,
                    const std::vector<AccessTable>& tables, const ProofSettings& settings,
-                   FindingList& findings, FindingList& ledger, std::int64_t& instances) {
+                   FindingList& findings, FindingList& ledger, Proof& proof) {
   std::vector<std::vector<PoolPeak>> peaks;
   std::vector<OpId> redundant;
   std::int64_t concurrent = 0;
   const Layouts layouts(program, index, findings);
   check_updates(program, layouts, findings);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
-    const std::size_t ops = tables[p].first.size() - 1;
+    const bool two_threads = tables[p].first.size() > settings.ops_for_two_threads;
     UnrolledPlan unrolled;
     FollowedOps followed;
     run_both(
-        ops,
+        two_threads,
         [&] { unrolled = unroll(program, index, program.plans[p], settings, findings); },
         [&] { followed = followed_ops(program.plans[p], layouts, tables[p]); });
-    instances += std::ssize(unrolled.instances);
+    proof.instances += std::ssize(unrolled.instances);
     const auto check_order = [&] {
       check_races(unrolled, tables[p], findings);
       check_registered(unrolled, tables[p], findings);
@@ -109,7 +137,9 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
       check_weights(unrolled, layouts, followed, ledger);
       check_scales(unrolled, followed, ledger);
     };
-    run_both(ops, check_order, check_contents);
+    run_both(two_threads, check_order, check_contents);
+    if (settings.expand_ranks)
+      expand(unrolled, layouts, followed, two_threads, findings, ledger, proof.expansion);
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),
                      unrolled.redundant_waits.end());
   }
@@ -132,12 +162,12 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
   const ProgramIndex index(program);
   std::vector<AccessTable> tables;
   check_program(program, index, tables, findings);
+  if (settings.expand_ranks && !findings.has_errors()) MFSDP_TRY(check_world(program.config.mesh));
   if (!findings.has_errors()) {
     try {
       check_persistent_places(program, findings);
       check_collective_shapes(program, index, findings);
-      proof.bounds =
-          prove_plans(program, index, tables, settings, findings, ledger, proof.instances);
+      proof.bounds = prove_plans(program, index, tables, settings, findings, ledger, proof);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));
     }
