@@ -1,6 +1,7 @@
 // Ids to positions in a program's lists. Ids may have gaps, so that plans can be edited.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -16,14 +17,16 @@ class IdIndex {
  public:
   /// Of two equal ids the first counts.
   template <class T>
-  explicit IdIndex(const std::vector<T>& list) {
+  explicit IdIndex(const std::vector<T>& list)
+      : most_(static_cast<std::uint32_t>(
+            std::min<std::size_t>(std::max<std::size_t>(kTable, 2 * list.size()), kAbsent))) {
     for (std::size_t i = 0; i < list.size(); ++i) insert(list[i].id, i);
   }
   IdIndex() = default;
 
   /// False when the id is there already.
   bool insert(Key id, std::size_t position) {
-    if (id.value >= kTable) return far_.emplace(id, position).second;
+    if (id.value >= most_) return far_.emplace(id, position).second;
     if (id.value >= table_.size()) table_.resize(id.value + 1, kAbsent);
     if (table_[id.value] != kAbsent) return false;
     table_[id.value] = static_cast<std::uint32_t>(position);
@@ -31,7 +34,7 @@ class IdIndex {
   }
 
   [[nodiscard]] std::optional<std::size_t> find(Key id) const {
-    if (id.value >= kTable) {
+    if (id.value >= most_) {
       const auto found = far_.find(id);
       if (found == far_.end()) return std::nullopt;
       return found->second;
@@ -42,14 +45,16 @@ class IdIndex {
 
   /// The position of an id that is known to be there.
   [[nodiscard]] std::size_t operator[](Key id) const {
-    return id.value < kTable ? table_[id.value] : far_.at(id);
+    return id.value < most_ ? table_[id.value] : far_.at(id);
   }
 
  private:
   static constexpr std::uint32_t kAbsent = ~std::uint32_t{0};
-  /// Ids below are looked up in a table: the builder numbers from 0. A file may hold any others.
+  /// Ids below this, or twice the length of the list, are looked up in a table: the builder numbers
+  /// from 0. A file may hold any others.
   static constexpr std::uint32_t kTable = std::uint32_t{1} << 16;
 
+  std::uint32_t most_ = kTable;
   std::vector<std::uint32_t> table_;
   std::unordered_map<Key, std::size_t> far_;
 };

@@ -72,6 +72,8 @@ constexpr std::array kRules{
              "An update's gradient, weights and state are not one slice of one group.", error},
     RuleInfo{"MF505", "reduce-alias",
              "A reduction overwrites its input outside of the rank's own slice.", error},
+    RuleInfo{"MF506", "rank-slices",
+             "What the ranks reduce, gather or update is not each element of a group once.", error},
     RuleInfo{"MF601", "live-weights", "More gathered weights are live than the prefetch allows.",
              error},
     RuleInfo{"MF602", "live-gradients", "More full gradients are live than there are slots.",

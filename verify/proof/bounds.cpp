@@ -8,11 +8,16 @@
 namespace mfsdp {
 namespace {
 
-/// A buffer begins or ends to be live.
+/// A buffer begins or ends to be live, at a position of the chain that acquired it.
 struct Change {
-  std::uint32_t position = 0;  ///< in the acquiring chain
-  bool begins = false;
+  std::uint32_t position = 0;
   std::uint32_t buffer = 0;
+};
+
+/// Of the buffers of one pool that one chain acquires; begins ascend.
+struct Changes {
+  std::vector<Change> begins;
+  std::vector<Change> ends;
 };
 
 /// Instances of each chain, in its order.
@@ -29,56 +34,53 @@ std::uint32_t known_at(const UnrolledPlan& unrolled, const ChainLists& lists, st
                                      : unrolled.instances[*found].position;
 }
 
-/// By pool and acquiring chain: changes of liveness.
-using Changes = std::vector<std::vector<Change>>;
-
-Changes find_changes(const UnrolledPlan& unrolled) {
+/// By pool and acquiring chain.
+std::vector<Changes> find_changes(const UnrolledPlan& unrolled) {
   const Program& program = *unrolled.program;
   ChainLists lists(unrolled.chains);
   for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
     lists[unrolled.instances[i].chain].push_back(i);
   std::vector<std::uint32_t> open(program.buffers.size(), kNone);
-  Changes changes(program.pools.size() * unrolled.chains);
-  const auto add = [&](std::size_t buffer, std::uint32_t acquire, std::uint32_t end) {
-    const Instance& at = unrolled.instances[acquire];
+  std::vector<Changes> changes(program.pools.size() * unrolled.chains);
+  const auto changes_of = [&](std::uint32_t buffer, std::uint32_t chain) -> Changes& {
     const std::size_t pool = unrolled.index->pools[program.buffers[buffer].pool];
-    auto& list = changes[pool * unrolled.chains + at.chain];
-    const auto id = static_cast<std::uint32_t>(buffer);
-    list.push_back({.position = at.position, .begins = true, .buffer = id});
-    list.push_back({.position = end, .begins = false, .buffer = id});
+    return changes[pool * unrolled.chains + chain];
   };
   for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i) {
-    const OpBody& body = unrolled.instances[i].op->body;
-    if (const auto* acquire = std::get_if<Acquire>(&body)) {
-      std::uint32_t& slot = open[unrolled.index->buffers[acquire->buffer]];
-      if (slot == kNone) slot = i;
-    } else if (const auto* release = std::get_if<Release>(&body)) {
-      const std::size_t buffer = unrolled.index->buffers[release->buffer];
-      if (open[buffer] == kNone) continue;
-      add(buffer, open[buffer],
-          known_at(unrolled, lists, unrolled.instances[open[buffer]].chain, i));
+    const auto [kind, chain, buffer, unit] = unrolled.facts(i);
+    if (kind == OpKind::acquire && open[buffer] == kNone) {
+      open[buffer] = i;
+      changes_of(buffer, chain)
+          .begins.push_back({.position = unrolled.instances[i].position, .buffer = buffer});
+    } else if (kind == OpKind::release && open[buffer] != kNone) {
+      const std::uint32_t acquirer = unrolled.instances[open[buffer]].chain;
+      changes_of(buffer, acquirer)
+          .ends.push_back(
+              {.position = known_at(unrolled, lists, acquirer, i), .buffer = buffer});
       open[buffer] = kNone;
     }
   }
-  for (std::size_t b = 0; b < open.size(); ++b)
-    if (open[b] != kNone) add(b, open[b], std::numeric_limits<std::uint32_t>::max());
   return changes;
 }
 
-/// The most of each measure that the changes have live; they are sorted on the way.
-PoolPeak peak_of(const Program& program, const Pool& pool, std::vector<Change>& changes) {
-  // At one position ends come first: that op knows of the release.
-  std::ranges::sort(changes, {},
-                    [](const Change& change) { return std::pair(change.position, change.begins); });
+/// The most of each measure that the changes have live; ends are sorted on the way.
+PoolPeak peak_of(const Program& program, const Pool& pool, Changes& changes) {
+  if (!std::ranges::is_sorted(changes.ends, {}, &Change::position))
+    std::ranges::sort(changes.ends, {}, &Change::position);
   PoolPeak live;
   PoolPeak most;
-  for (const Change& change : changes) {
+  const auto count = [&](const Change& change, std::int64_t sign) {
     const Buffer& buffer = program.buffers[change.buffer];
-    const std::int64_t sign = change.begins ? 1 : -1;
     live.bytes += buffer.size * sign;
     live.aligned += Bytes(round_up(buffer.size.value, pool.alignment)) * sign;
     if (buffer.category == Category::unsharded_weight) live.weights += sign;
     if (buffer.category == Category::unsharded_grad) live.gradients += sign;
+  };
+  auto end = changes.ends.begin();
+  for (const Change& begin : changes.begins) {
+    // At one position ends come first: that op knows of the release.
+    for (; end != changes.ends.end() && end->position <= begin.position; ++end) count(*end, -1);
+    count(begin, 1);
     most.bytes = std::max(most.bytes, live.bytes);
     most.aligned = std::max(most.aligned, live.aligned);
     most.weights = std::max(most.weights, live.weights);
@@ -124,7 +126,7 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
 }  // namespace
 
 std::vector<PoolPeak> pool_peaks(const UnrolledPlan& unrolled) {
-  Changes changes = find_changes(unrolled);
+  std::vector<Changes> changes = find_changes(unrolled);
   std::vector<PoolPeak> peaks(unrolled.program->pools.size());
   for (std::size_t p = 0; p < peaks.size(); ++p)
     for (std::size_t c = 0; c < unrolled.chains; ++c)

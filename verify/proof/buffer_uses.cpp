@@ -1,6 +1,8 @@
 #include "verify/proof/buffer_uses.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
 #include "verify/proof/races.hpp"
 
@@ -9,32 +11,38 @@ namespace {
 
 constexpr std::uint16_t kUntouched = 0xFFFF;
 
-/// Calls visit(op, op index, chain, in a group) for every op of the plan.
+/// Calls visit(op, op index, facts, in a group) for every op of the plan.
 template <class Visit>
 void for_each_op(const UnrolledPlan& unrolled, Visit visit) {
   std::uint32_t op_index = 0;
   for (const Segment& segment : unrolled.plan->segments) {
     std::int64_t open = 0;
     for (const Op& op : segment.ops) {
-      if (op.kind() == OpKind::group_begin) ++open;
-      if (op.kind() == OpKind::group_end) --open;
-      visit(op, op_index++, static_cast<std::uint16_t>(unrolled.index->streams[op.stream]),
-            open > 0);
+      const OpFacts& facts = unrolled.ops[op_index];
+      if (facts.kind == OpKind::group_begin) ++open;
+      if (facts.kind == OpKind::group_end) --open;
+      visit(op, op_index++, facts, open > 0);
     }
   }
+}
+
+/// What the host does with the memory of a copy.
+std::optional<ByteAccess> host_access_of(const Op& op, const OpFacts& facts,
+                                         std::span<const ByteAccess> of_op) {
+  if (facts.kind != OpKind::copy) return std::nullopt;
+  return host_access(std::get<Copy>(op.body), of_op);
 }
 
 void find_shared(const UnrolledPlan& unrolled, const AccessTable& table,
                  std::vector<char>& shared) {
   std::vector<std::uint16_t> chain_of(shared.size(), kUntouched);
-  for_each_op(unrolled, [&](const Op& op, std::uint32_t i, std::uint16_t chain, bool in_group) {
+  for_each_op(unrolled, [&](const Op& op, std::uint32_t i, const OpFacts& facts, bool in_group) {
     for (const ByteAccess& access : table.of(i)) {
       std::uint16_t& only = chain_of[access.buffer];
-      if (only == kUntouched) only = chain;
-      if (only != chain || in_group) shared[access.buffer] = 1;
+      if (only == kUntouched) only = facts.chain;
+      if (only != facts.chain || in_group) shared[access.buffer] = 1;
     }
-    if (const auto* copy = std::get_if<Copy>(&op.body))
-      if (const auto access = host_access(*copy, table.of(i))) shared[access->buffer] = 1;
+    if (const auto access = host_access_of(op, facts, table.of(i))) shared[access->buffer] = 1;
   });
 }
 
@@ -97,15 +105,14 @@ BufferUses buffer_uses(const UnrolledPlan& unrolled, const AccessTable& table) {
   };
   uses.accesses.reserve(table.accesses.size());
   uses.first_access.reserve(table.first.size());
-  for_each_op(unrolled, [&](const Op& op, std::uint32_t i, std::uint16_t, bool) {
-    if (op.kind() != OpKind::acquire && op.kind() != OpKind::release)
+  for_each_op(unrolled, [&](const Op& op, std::uint32_t i, const OpFacts& facts, bool) {
+    if (facts.kind != OpKind::acquire && facts.kind != OpKind::release)
       for (const ByteAccess& access : table.of(i))
         if (uses.shared[access.buffer] != 0 || !buffers[access.buffer].persistent)
           uses.accesses.push_back(add(access));
     uses.first_access.push_back(static_cast<std::uint32_t>(uses.accesses.size()));
-    if (const auto* copy = std::get_if<Copy>(&op.body))
-      if (const auto access = host_access(*copy, table.of(i)))
-        uses.host.emplace_back(i, add(*access));
+    if (const auto access = host_access_of(op, facts, table.of(i)))
+      uses.host.emplace_back(i, add(*access));
   });
   return uses;
 }

@@ -5,25 +5,22 @@
 #include <algorithm>
 #include <map>
 
-#include "verify/proof/structure.hpp"
+#include "verify/proof/meetings.hpp"
+#include "verify/proof/rank_sequences.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// A collective of a class: which of its communicator.
-struct Meeting {
-  CommunicatorId communicator;
-  std::size_t number = 0;
-
-  friend auto operator<=>(const Meeting&, const Meeting&) = default;
-};
-
-/// One class's plan, with the numbers of its collectives.
+/// One class's plan, with its collectives.
 struct ClassPlan {
   UnrolledPlan unrolled;
   std::string role;
-  std::vector<std::pair<std::uint32_t, Meeting>> meetings;  ///< in host order
+  std::vector<Meeting> meetings;
+
+  [[nodiscard]] CommunicatorId communicator(const Meeting& meeting) const {
+    return unrolled.program->communicators[meeting.communicator].id;
+  }
 };
 
 Place place_in(const ClassPlan& plan, std::uint32_t instance) {
@@ -32,41 +29,27 @@ Place place_in(const ClassPlan& plan, std::uint32_t instance) {
   return place;
 }
 
-const Collective& collective_at(const ClassPlan& plan, std::uint32_t instance) {
-  return std::get<Collective>(plan.unrolled.instances[instance].op->body);
-}
-
-std::int64_t repeat_at(const ClassPlan& plan, std::uint32_t instance) {
-  const Pass& pass = plan.unrolled.passes[plan.unrolled.instances[instance].pass];
-  return plan.unrolled.plan->segments[pass.segment].repeat;
-}
-
-/// What one rank of a communicator must find equal on all others.
-std::string signature(const ClassPlan& plan, std::uint32_t instance) {
-  const Collective& c = collective_at(plan, instance);
-  return fmt::format("{} of {} {}, reduction {}, {} times a step", to_string(c.kind), c.count,
-                     to_string(c.dtype), to_string(c.reduction), repeat_at(plan, instance));
-}
-
 void compare_sequences(const ClassPlan& a, const ClassPlan& b, FindingList& findings) {
-  std::map<CommunicatorId, std::pair<std::vector<std::uint32_t>, std::vector<std::uint32_t>>> lists;
-  for (const auto& [instance, meeting] : a.meetings)
-    lists[meeting.communicator].first.push_back(instance);
-  for (const auto& [instance, meeting] : b.meetings)
-    lists[meeting.communicator].second.push_back(instance);
+  std::map<CommunicatorId, std::pair<std::vector<Meeting>, std::vector<Meeting>>> lists;
+  for (const Meeting& meeting : a.meetings)
+    lists[a.communicator(meeting)].first.push_back(meeting);
+  for (const Meeting& meeting : b.meetings)
+    lists[b.communicator(meeting)].second.push_back(meeting);
   for (const auto& [communicator, both] : lists) {
     const auto& [in_a, in_b] = both;
     const std::size_t common = std::min(in_a.size(), in_b.size());
     std::size_t at = 0;
-    while (at < common && signature(a, in_a[at]) == signature(b, in_b[at])) ++at;
+    while (at < common &&
+           signature_of(a.unrolled, in_a[at]) == signature_of(b.unrolled, in_b[at]))
+      ++at;
     if (at == std::max(in_a.size(), in_b.size())) continue;
     Finding finding;
     finding.rule = "MF201";
-    const auto describe = [&](const ClassPlan& plan, const std::vector<std::uint32_t>& list) {
+    const auto describe = [&](const ClassPlan& plan, const std::vector<Meeting>& list) {
       if (at >= list.size()) return fmt::format("{} has no more", plan.role);
-      finding.places.push_back(place_in(plan, list[at]));
+      finding.places.push_back(place_in(plan, list[at].instance));
       return fmt::format("{} issues {} ({})", plan.role, to_text(finding.places.back()),
-                         signature(plan, list[at]));
+                         to_text(signature_of(plan.unrolled, list[at])));
     };
     const std::string left = describe(a, in_a);
     const std::string right = describe(b, in_b);
@@ -127,11 +110,12 @@ class WaitGraph {
  private:
   void add_nodes(const ClassPlan& plan) {
     auto& ids = ids_.emplace_back(plan.unrolled.instances.size(), kNone);
-    for (const auto& [instance, meeting] : plan.meetings) {
+    for (const Meeting& meeting : plan.meetings) {
       const auto [found, fresh] =
-          meetings_.try_emplace(meeting, static_cast<std::uint32_t>(nodes_.size()));
-      if (fresh) nodes_.emplace_back(&plan, instance);
-      ids[instance] = found->second;
+          meetings_.try_emplace({plan.communicator(meeting), meeting.number},
+                                static_cast<std::uint32_t>(nodes_.size()));
+      if (fresh) nodes_.emplace_back(&plan, meeting.instance);
+      ids[meeting.instance] = found->second;
     }
     for (std::uint32_t i = 0; i < ids.size(); ++i)
       if (ids[i] == kNone) {
@@ -172,14 +156,14 @@ class WaitGraph {
     if (!launches_in_order) return;
     const auto& meetings = classes_[c].meetings;
     for (std::size_t m = 1; m < meetings.size(); ++m)
-      if (u.ordered(meetings[m - 1].first, meetings[m].first) ||
-          u.instances[meetings[m - 1].first].chain != u.instances[meetings[m].first].chain)
-        add_edge(ids[meetings[m - 1].first], ids[meetings[m].first]);
+      if (launched_apart(u, meetings[m - 1], meetings[m]))
+        add_edge(ids[meetings[m - 1].instance], ids[meetings[m].instance]);
   }
 
   const std::vector<ClassPlan>& classes_;
   std::vector<std::pair<const ClassPlan*, std::uint32_t>> nodes_;
-  std::map<Meeting, std::uint32_t> meetings_;
+  /// By communicator and number on it: node.
+  std::map<std::pair<CommunicatorId, std::uint32_t>, std::uint32_t> meetings_;
   std::vector<std::vector<std::uint32_t>> ids_;    // by class and instance: node
   std::vector<std::vector<std::uint32_t>> after_;  // by node
   std::vector<std::uint32_t> awaited_;             // by node: edges into it that are left
@@ -208,18 +192,33 @@ ClassPlan class_plan(const Program& program, const ProgramIndex& index, const Pl
   ClassPlan made{.unrolled = unroll(program, index, plan, settings, ignored),
                  .role = program.classes.empty() ? "rank" : program.classes.front().role,
                  .meetings = {}};
-  std::map<CommunicatorId, std::size_t> counts;
-  for (std::uint32_t i = 0; i < made.unrolled.instances.size(); ++i)
-    if (const auto* c = std::get_if<Collective>(&made.unrolled.instances[i].op->body))
-      made.meetings.emplace_back(
-          i, Meeting{.communicator = c->communicator, .number = counts[c->communicator]++});
+  made.meetings = meetings_of(made.unrolled);
   return made;
 }
 
-}  // namespace
+Result<void> check_class_of(std::span<const Program> classes,
+                            std::span<const std::uint32_t> class_of) {
+  const Program& first = classes.front();
+  for (std::size_t c = 1; c < classes.size(); ++c)
+    if (classes[c].config.mesh != first.config.mesh ||
+        classes[c].communicators != first.communicators)
+      return fail(fmt::format("class {}", c), "expected the mesh and communicators of class 0");
+  const Mesh& mesh = first.config.mesh;
+  if (Int128{mesh.dp_outer} * mesh.dp_shard != std::ssize(class_of))
+    return fail("classes", fmt::format("expected {} x {} ranks as the mesh has, got {}",
+                                       mesh.dp_outer, mesh.dp_shard, class_of.size()));
+  for (const std::uint32_t c : class_of)
+    if (c >= classes.size())
+      return fail("classes", fmt::format("expected {} classes at most, got one of number {}",
+                                         classes.size(), c));
+  return {};
+}
 
-Result<std::vector<Finding>> compare_classes(std::span<const Program> classes,
-                                             const ProofSettings& settings) {
+/// Proves each class by itself, then has each plan of the first one compared with those of the same
+/// name.
+template <class Compare>
+Result<std::vector<Finding>> compare_plans(std::span<const Program> classes,
+                                           const ProofSettings& settings, Compare compare) {
   if (classes.empty()) return fail("classes", "expected at least one program");
   std::vector<ProgramIndex> indices;
   for (const Program& program : classes) {
@@ -238,11 +237,33 @@ Result<std::vector<Finding>> compare_classes(std::span<const Program> classes,
         return fail(fmt::format("class {}", c), fmt::format("expected a plan '{}'", plan.name));
       plans.push_back(class_plan(classes[c], indices[c], *own, settings));
     }
-    for (std::size_t c = 1; c < plans.size(); ++c)
-      compare_sequences(plans.front(), plans[c], findings);
-    find_deadlock(plans, findings);
+    compare(plans, findings);
   }
   return findings.take();
+}
+
+}  // namespace
+
+Result<std::vector<Finding>> compare_classes(std::span<const Program> classes,
+                                             const ProofSettings& settings) {
+  return compare_plans(classes, settings,
+                       [](const std::vector<ClassPlan>& plans, FindingList& findings) {
+                         for (std::size_t c = 1; c < plans.size(); ++c)
+                           compare_sequences(plans.front(), plans[c], findings);
+                         find_deadlock(plans, findings);
+                       });
+}
+
+Result<std::vector<Finding>> compare_ranks(std::span<const Program> classes,
+                                           std::span<const std::uint32_t> class_of,
+                                           const ProofSettings& settings) {
+  if (!classes.empty()) MFSDP_TRY(check_class_of(classes, class_of));
+  return compare_plans(classes, settings,
+                       [&](const std::vector<ClassPlan>& plans, FindingList& findings) {
+                         std::vector<const UnrolledPlan*> unrolled;
+                         for (const ClassPlan& plan : plans) unrolled.push_back(&plan.unrolled);
+                         check_every_rank(unrolled, class_of, findings);
+                       });
 }
 
 }  // namespace mfsdp

@@ -4,8 +4,12 @@
 // plans become one graph. A cycle in it is a deadlock under any timing. A cycle that needs, beside,
 // that launches keep the host's order from one communicator to the next is one that devices without
 // room for both run into.
+//
+// By class, the ranks of every communicator are taken to be of all classes. compare_ranks() knows
+// which rank is of which class.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,5 +23,12 @@ namespace mfsdp {
 /// compared. Errors: those of prove(), no program, or a plan that a class lacks.
 [[nodiscard]] Result<std::vector<Finding>> compare_classes(std::span<const Program> classes,
                                                            const ProofSettings& settings = {});
+
+/// The same with every rank of the mesh by itself (rank_sequences.hpp); `class_of` names the class
+/// of each. Further errors: classes of different meshes or communicators, or a class for more or
+/// fewer ranks than the mesh has.
+[[nodiscard]] Result<std::vector<Finding>> compare_ranks(std::span<const Program> classes,
+                                                         std::span<const std::uint32_t> class_of,
+                                                         const ProofSettings& settings = {});
 
 }  // namespace mfsdp

@@ -89,8 +89,8 @@ std::int64_t concurrent_collectives(const UnrolledPlan& unrolled) {
   constexpr std::size_t kMostChains = 10;  // subsets are tried; a plan has four communicators
   Chains chains(unrolled.program->communicators.size());
   for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
-    if (const auto* collective = std::get_if<Collective>(&unrolled.instances[i].op->body))
-      chains[unrolled.index->communicators[collective->communicator]].push_back(i);
+    if (const OpFacts& facts = unrolled.facts(i); facts.kind == OpKind::collective)
+      chains[facts.subject].push_back(i);
   std::erase_if(chains, [](const auto& chain) { return chain.empty(); });
   if (chains.size() > kMostChains) return std::ssize(chains);
   int most = 0;

@@ -8,8 +8,8 @@ namespace {
 std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::adamw:
-    case KernelKind::norm_partial:
-    case KernelKind::sgd: return kFollowGradients | kFollowWeights | kFollowScales;
+    case KernelKind::sgd: return kFollowGradients | kFollowWeights | kFollowScales | kUpdates;
+    case KernelKind::norm_partial: return kFollowGradients | kFollowWeights | kFollowScales;
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::loss_finish:
@@ -18,7 +18,8 @@ std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
     default: break;
   }
   if (is_forward(kernel)) return op.phase == Phase::recompute ? 0 : kUsesParameters;
-  return makes_gradient(kernel) ? kFollowGradients : 0;
+  if (!makes_gradient(kernel)) return 0;
+  return kFollowGradients | kMakesGradient | (kernel.attribute("beta") != 0 ? kAdds : 0);
 }
 
 std::uint8_t by_body(const Op& op) {
@@ -28,23 +29,74 @@ std::uint8_t by_body(const Op& op) {
                                                                                  : 0;
 }
 
+class Follower {
+ public:
+  Follower(const Layouts& layouts, const AccessTable& table) : layouts_(layouts), table_(table) {
+    out_.bits.reserve(table.first.size());
+    out_.first.reserve(table.first.size());
+  }
+
+  void follow(const Op& op) {
+    std::uint8_t bits = by_body(op);
+    for (const ByteAccess& access : table_.of(out_.bits.size())) {
+      const Holds holds = layouts_.homes[access.buffer].holds;
+      if (holds == Holds::weight) bits |= kFollowWeights;
+      if (holds == Holds::gradient) bits |= kFollowGradients;
+    }
+    out_.bits.push_back(bits);
+    if ((bits & (kFollowGradients | kFollowWeights | kUsesParameters)) != 0) add_operands(op, bits);
+    out_.first.push_back(static_cast<std::uint32_t>(out_.operands.size()));
+  }
+
+  [[nodiscard]] FollowedOps take() { return std::move(out_); }
+
+ private:
+  void add_operands(const Op& op, std::uint8_t bits) {
+    if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
+      const Operand* made =
+          (bits & kMakesGradient) != 0 ? operand_of(*kernel, "weight_grad") : nullptr;
+      for (const Operand& operand : kernel->operands) add(op, operand, &operand == made);
+    } else if (const auto* collective = std::get_if<Collective>(&op.body)) {
+      add(op, collective->input, false);
+      add(op, collective->output, false);
+    } else if (const auto* copy = std::get_if<Copy>(&op.body)) {
+      add(op, copy->input, false);
+      add(op, copy->output, false);
+    }
+  }
+
+  void add(const Op& op, const Operand& operand, bool weight_grad) {
+    const Holds holds = layouts_.holds(operand);
+    if (holds != Holds::weight && holds != Holds::gradient) return;
+    FollowedOperand followed{.operand = &operand,
+                             .located = *layouts_.locate(operand),
+                             .spot = {},
+                             .atoms = {},
+                             .gradient = holds == Holds::gradient,
+                             .reads = operand.access == Access::read,
+                             .own_unit = false,
+                             .weight_grad = weight_grad};
+    const Located& located = followed.located;
+    followed.own_unit = !op.unit || *op.unit == layouts_.groups[located.group].group->unit;
+    if (followed.gradient)
+      followed.spot = spot_of(layouts_, located);
+    else if (located.exact)
+      followed.atoms = layouts_.atoms_of(located.group, located.region);
+    out_.operands.push_back(followed);
+  }
+
+  const Layouts& layouts_;
+  const AccessTable& table_;
+  FollowedOps out_;
+};
+
 }  // namespace
 
-std::vector<std::uint8_t> followed_ops(const Plan& plan, const Layouts& layouts,
-                                       const AccessTable& table) {
-  std::vector<std::uint8_t> followed;
-  followed.reserve(table.first.size());
+FollowedOps followed_ops(const Plan& plan, const Layouts& layouts, const AccessTable& table) {
+  Follower follower(layouts, table);
   for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops) {
-      std::uint8_t bits = by_body(op);
-      for (const ByteAccess& access : table.of(followed.size())) {
-        const Holds holds = layouts.homes[access.buffer].holds;
-        if (holds == Holds::weight) bits |= kFollowWeights;
-        if (holds == Holds::gradient) bits |= kFollowGradients;
-      }
-      followed.push_back(bits);
-    }
-  return followed;
+    for (const Op& op : segment.ops) follower.follow(op);
+  return follower.take();
 }
 
 }  // namespace mfsdp

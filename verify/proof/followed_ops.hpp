@@ -1,9 +1,13 @@
-// Which ops the proofs of gradients, weights and scales have to look at: a minority.
+// Which ops the proofs of gradients, weights and scales have to look at, a minority, and where the
+// operands of these lie: worked out once for each op, however often it runs.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "verify/proof/gradient_memory.hpp"
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/structure.hpp"
 
@@ -14,9 +18,40 @@ inline constexpr std::uint8_t kFollowGradients = 1;
 inline constexpr std::uint8_t kFollowWeights = 2;
 inline constexpr std::uint8_t kFollowScales = 4;
 inline constexpr std::uint8_t kUsesParameters = 8;  ///< such that each is to get a gradient
+inline constexpr std::uint8_t kUpdates = 16;
+inline constexpr std::uint8_t kMakesGradient = 32;
+inline constexpr std::uint8_t kAdds = 64;  ///< a kernel whose attribute "beta" is not 0
 
-/// By op of a plan, in the order of its ops.
-[[nodiscard]] std::vector<std::uint8_t> followed_ops(const Plan& plan, const Layouts& layouts,
-                                                     const AccessTable& table);
+/// An operand in a buffer that holds weights or gradients.
+struct FollowedOperand {
+  const Operand* operand = nullptr;
+  Located located;
+  std::optional<Spot> spot;        ///< of a gradient
+  std::optional<AtomRange> atoms;  ///< of weights that are the same elements on all ranks
+  bool gradient = false;           ///< or a weight
+  bool reads = false;              ///< and does no more
+  bool own_unit = false;           ///< the op has no unit, or is of the operand's
+  bool weight_grad = false;        ///< what a kernel that makes gradients makes
+};
+
+struct FollowedOps {
+  std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
+  /// Of ops that gradients or weights are followed through, in the order of their operands.
+  std::vector<FollowedOperand> operands{};
+  std::vector<std::uint32_t> first{0};  ///< by op, and one past the last
+
+  [[nodiscard]] std::span<const FollowedOperand> of(std::size_t op) const {
+    return std::span(operands).subspan(first[op], first[op + 1] - first[op]);
+  }
+  /// The entry of one of the op's operands, or null where its buffer holds something else.
+  [[nodiscard]] const FollowedOperand* find(std::size_t op, const Operand& operand) const {
+    for (const FollowedOperand& followed : of(op))
+      if (followed.operand == &operand) return &followed;
+    return nullptr;
+  }
+};
+
+[[nodiscard]] FollowedOps followed_ops(const Plan& plan, const Layouts& layouts,
+                                       const AccessTable& table);
 
 }  // namespace mfsdp

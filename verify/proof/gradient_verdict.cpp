@@ -16,9 +16,13 @@ GradientVerdict::GradientVerdict(const UnrolledPlan& unrolled, const Layouts& la
     : unrolled_(unrolled),
       layouts_(layouts),
       findings_(findings),
-      uses_(layouts.groups.size()),
       given_up_(layouts.groups.size()) {
-  for (std::size_t g = 0; g < uses_.size(); ++g) uses_[g].resize(layouts.groups[g].atoms.size());
+  std::size_t atoms = 0;
+  for (const GroupLayout& layout : layouts.groups) {
+    first_atom_.push_back(atoms);
+    atoms += layout.atoms.size();
+  }
+  uses_.resize(atoms);
 }
 
 std::int64_t GradientVerdict::step_of(std::uint32_t instance) const {
@@ -32,7 +36,7 @@ std::string GradientVerdict::pass_name(std::uint32_t pass) const {
 }
 
 void GradientVerdict::use(std::uint32_t group, std::uint32_t atom, std::uint32_t pass) {
-  std::vector<Uses>& uses = uses_[group][atom];
+  std::vector<Uses>& uses = uses_[first_atom_[group] + atom];
   if (!uses.empty() && unrolled_.passes[uses.back().pass].step != unrolled_.passes[pass].step)
     uses.clear();
   if (uses.empty() || uses.back().pass != pass) uses.push_back({.pass = pass, .count = 0});
@@ -42,7 +46,7 @@ void GradientVerdict::use(std::uint32_t group, std::uint32_t atom, std::uint32_t
 const std::vector<Uses>& GradientVerdict::uses_of(std::uint32_t group, std::uint32_t atom,
                                                   std::int64_t step) const {
   static const std::vector<Uses> none;
-  const std::vector<Uses>& uses = uses_[group][atom];
+  const std::vector<Uses>& uses = uses_[first_atom_[group] + atom];
   return uses.empty() || unrolled_.passes[uses.back().pass].step != step ? none : uses;
 }
 
@@ -115,13 +119,13 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
     faults.push_back({"MF304", "which sums over ranks what some of them had summed", kNone});
   if (held.scaled) faults.push_back({"MF308", "which was scaled on its way", kNone});
   for (const Term& term : held.terms) {
-    const Instance& from = unrolled_.instances[term.instance];
     if (step_of(term.instance) != step) {
       stale = true;
       faults.push_back({kStale, "which still holds a gradient of the last step", term.instance});
       continue;
     }
-    if (from.op->unit && *from.op->unit != unit)
+    const std::uint32_t of_unit = unrolled_.facts(term.instance).unit;
+    if (of_unit != kNone && unrolled_.program->units[of_unit].id != unit)
       faults.push_back({"MF306", "which holds a gradient of another unit", term.instance});
     for (const auto& [sums, size, axis] :
          {std::tuple{term.shard_sums, mesh.dp_shard, "dp_shard"},

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradient_memory.hpp"
 #include "verify/proof/gradient_verdict.hpp"
 #include "verify/proof/roles.hpp"
@@ -22,7 +21,7 @@ struct Loose {
 class GradientLedger {
  public:
   GradientLedger(const UnrolledPlan& unrolled, const Layouts& layouts,
-                 const std::vector<std::uint8_t>& followed, FindingList& findings)
+                 const FollowedOps& followed, FindingList& findings)
       : unrolled_(unrolled),
         layouts_(layouts),
         config_(unrolled.program->config),
@@ -34,56 +33,59 @@ class GradientLedger {
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      const std::uint8_t bits = followed_[instance.op_index];
+      const std::uint8_t bits = followed_.bits[instance.op_index];
       if ((bits & (kFollowGradients | kUsesParameters)) == 0 || instance.host_work) continue;
       now_ = i;
-      if ((bits & kUsesParameters) != 0) count_uses(std::get<Kernel>(instance.op->body));
+      operands_ = followed_.of(instance.op_index);
+      if ((bits & kUsesParameters) != 0) count_uses();
       if ((bits & kFollowGradients) == 0) continue;
+      if ((bits & kMakesGradient) != 0) {
+        make_gradient((bits & kAdds) != 0);
+        continue;
+      }
+      const OpFacts& facts = unrolled_.ops[instance.op_index];
+      if (facts.kind == OpKind::acquire) {
+        forget(facts.subject);
+        continue;
+      }
       const OpBody& body = instance.op->body;
       if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
       if (const auto* collective = std::get_if<Collective>(&body)) run_collective(*collective);
       if (const auto* copy = std::get_if<Copy>(&body)) move(copy->input, copy->output, false);
-      if (const auto* acquire = std::get_if<Acquire>(&body)) forget(acquire->buffer);
     }
   }
 
  private:
-  [[nodiscard]] bool is_gradient(const Operand& operand) const {
-    return layouts_.holds(operand) == Holds::gradient;
+  /// The entry of an operand of the instance that runs, or null where that is no gradient.
+  [[nodiscard]] const FollowedOperand* gradient(const Operand& operand) const {
+    for (const FollowedOperand& followed : operands_)
+      if (followed.operand == &operand && followed.gradient) return &followed;
+    return nullptr;
   }
 
   [[nodiscard]] std::uint32_t buffer_of(const Operand& operand) const {
     return static_cast<std::uint32_t>(unrolled_.index->buffers[operand.buffer]);
   }
-  [[nodiscard]] std::optional<Spot> spot(const Operand& operand) const {
-    const auto located = layouts_.locate(operand);
-    return located ? spot_of(layouts_, *located) : std::nullopt;
-  }
-  [[nodiscard]] std::uint32_t group_of(const Operand& operand) const {
-    return layouts_.homes[buffer_of(operand)].groups[0];
-  }
 
-  void forget(BufferId id) {
-    const std::size_t b = unrolled_.index->buffers[id];
-    if (layouts_.homes[b].holds == Holds::gradient) memory_.forget(static_cast<std::uint32_t>(b));
+  void forget(std::uint32_t buffer) {
+    if (layouts_.homes[buffer].holds == Holds::gradient) memory_.forget(buffer);
   }
 
   /// The operand's gradient is nowhere that the ledger could follow it.
-  void go_astray(const char* rule, const Operand& operand, const std::string& what) {
-    const std::uint32_t group = group_of(operand);
+  void go_astray(const char* rule, const FollowedOperand& operand, const std::string& what) {
+    const std::uint32_t group = operand.located.group;
     if (verdict_.given_up(group)) return;
-    const auto located = layouts_.locate(operand);
-    verdict_.report(rule, group, now_,
-                    fmt::format("has '{}' at {} of the gradient of '{}', {}", operand.role,
-                                to_text(located->region), layouts_.groups[group].name, what));
+    verdict_.report(
+        rule, group, now_,
+        fmt::format("has '{}' at {} of the gradient of '{}', {}", operand.operand->role,
+                    to_text(operand.located.region), layouts_.groups[group].name, what));
     verdict_.give_up(group);
   }
 
   void run_kernel(const Kernel& kernel) {
-    if (makes_gradient(kernel)) return make_gradient(kernel);
     switch (kernel.kind) {
       case KernelKind::zero_padding:
-        for (const Operand& operand : kernel.operands) zero(operand);
+        for (const FollowedOperand& operand : operands_) zero(operand);
         return;
       case KernelKind::accumulate:
       case KernelKind::cast: {
@@ -97,38 +99,42 @@ class GradientLedger {
       case KernelKind::norm_partial:
       case KernelKind::adamw:
       case KernelKind::sgd:
-        for (const Operand& operand : kernel.operands)
-          if (is_gradient(operand)) judge(operand, is_update(kernel));
+        for (const FollowedOperand& operand : operands_)
+          if (operand.gradient) judge(operand, is_update(kernel));
         return;
-      default: overwrite(kernel);
+      default: overwrite();
     }
   }
 
-  void count_uses(const Kernel& kernel) {
-    for (const Operand& operand : kernel.operands) {
-      if (operand.access != Access::read || layouts_.holds(operand) != Holds::weight) continue;
-      const auto located = layouts_.locate(operand);
-      const auto atoms = layouts_.atoms_of(located->group, located->region);
-      if (!located->exact || !atoms) continue;  // weights.hpp reports it
-      for (std::uint32_t a = atoms->first; a < atoms->last; ++a)
-        verdict_.use(located->group, a, unrolled_.instances[now_].pass);
+  void count_uses() {
+    for (const FollowedOperand& operand : operands_) {
+      if (!operand.reads || operand.gradient) continue;
+      if (!operand.atoms) continue;  // weights.hpp reports it
+      for (std::uint32_t a = operand.atoms->first; a < operand.atoms->last; ++a)
+        verdict_.use(operand.located.group, a, unrolled_.instances[now_].pass);
     }
   }
 
-  void make_gradient(const Kernel& kernel) {
-    const Operand* output = operand_of(kernel, "weight_grad");
-    if (output == nullptr) return;
-    Held held;
-    held.terms.push_back({.instance = now_});
-    held.scaled = output->scale.has_value();
-    const bool adds = kernel.attribute("beta") != 0;
-    if (!is_gradient(*output)) return set_loose(*output, held, adds);
-    const auto at = spot(*output);
+  void make_gradient(bool adds) {
+    const auto followed = std::ranges::find(operands_, true, &FollowedOperand::weight_grad);
+    if (followed == operands_.end() || !followed->gradient) return make_loose(adds);
+    Held& held = made_;
+    held.terms.assign(1, {.instance = now_});
+    held.scaled = followed->operand->scale.has_value();
+    const auto& at = followed->spot;
     if (!at || at->level != 0 || at->atoms.last != at->atoms.first + 1 ||
         layouts_.groups[at->group].atoms[at->atoms.first].parameter == nullptr)
-      return go_astray("MF306", *output, "where no parameter of that size lies");
+      return go_astray("MF306", *followed, "where no parameter of that size lies");
     put(*at, memory_, held, adds);
-    check_width(*output, *at, adds);
+    check_width(*followed->operand, *at, adds);
+  }
+
+  /// Into a buffer that belongs to no group.
+  void make_loose(bool adds) {
+    const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+    const Operand* output = operand_of(kernel, "weight_grad");
+    if (output == nullptr) return;
+    set_loose(*output, {.terms = {{.instance = now_}}, .scaled = output->scale.has_value()}, adds);
   }
 
   void set_loose(const Operand& output, const Held& held, bool adds) {
@@ -154,39 +160,40 @@ class GradientLedger {
     }
   }
 
-  void zero(const Operand& operand) {
-    if (!is_gradient(operand)) return;
-    const auto at = spot(operand);
-    if (!at) return go_astray("MF306", operand, "which is not whole padding");
-    put(*at, memory_, {}, false);
+  void zero(const FollowedOperand& operand) {
+    if (!operand.gradient) return;
+    if (!operand.spot) return go_astray("MF306", operand, "which is not whole padding");
+    put(*operand.spot, memory_, {}, false);
   }
 
   /// Any other kernel that writes a gradient leaves what this ledger knows nothing of.
-  void overwrite(const Kernel& kernel) {
-    for (const Operand& operand : kernel.operands)
-      if (operand.access != Access::read && is_gradient(operand))
+  void overwrite() {
+    for (const FollowedOperand& operand : operands_)
+      if (!operand.reads && operand.gradient)
         go_astray("MF306", operand, "and does not make gradients");
   }
 
   /// output = (or +=) input, the same elements of the same group.
   void move(const Operand& input, const Operand& output, bool adds) {
-    if (!is_gradient(output)) return;
-    const auto to = spot(output);
-    if (!to) return go_astray("MF306", output, "which is no slice and no parameter of it");
-    if (!is_gradient(input)) {
+    const FollowedOperand* target = gradient(output);
+    if (target == nullptr) return;
+    const auto& to = target->spot;
+    if (!to) return go_astray("MF306", *target, "which is no slice and no parameter of it");
+    const FollowedOperand* source = gradient(input);
+    if (source == nullptr) {
       const Loose& loose = loose_[buffer_of(input)];
       Held held = loose.held;
       held.garbage = held.garbage || loose.count != input.elements() ||
                      loose.offset != input.offset || input.elements() != output.elements();
       put(*to, memory_, held, adds);
     } else {
-      const auto from = spot(input);
-      if (!from) return go_astray("MF306", input, "which is no slice and no parameter of it");
+      const auto& from = source->spot;
+      if (!from) return go_astray("MF306", *source, "which is no slice and no parameter of it");
       if (from->group != to->group || from->level != to->level ||
           from->atoms.first != to->atoms.first || from->atoms.last != to->atoms.last)
-        return go_astray("MF306", output,
+        return go_astray("MF306", *target,
                          fmt::format("which other elements go to: {} of '{}'",
-                                     to_text(layouts_.locate(input)->region),
+                                     to_text(source->located.region),
                                      layouts_.groups[from->group].name));
       move_spot(*from, *to, adds, input.scale || output.scale);
     }
@@ -233,32 +240,31 @@ class GradientLedger {
                                 layouts_.groups[group].name, to_string(narrow), to_string(wide)));
   }
 
-  void judge(const Operand& operand, bool update) {
-    const auto at = spot(operand);
-    if (!at && update) return verdict_.give_up(group_of(operand));  // updates.hpp reports it
+  void judge(const FollowedOperand& operand, bool update) {
+    const auto& at = operand.spot;
+    if (!at && update) return verdict_.give_up(operand.located.group);  // updates.hpp reports it
     if (!at) return go_astray("MF306", operand, "which is no slice of it");
-    const auto& unit = unrolled_.instances[now_].op->unit;
-    if (!update && unit && *unit != layouts_.groups[at->group].group->unit)
-      return go_astray("MF306", operand, "which is another unit's");
-    if (!operand.scale) return verdict_.judge(now_, memory_, *at);
+    if (!update && !operand.own_unit) return go_astray("MF306", operand, "which is another unit's");
+    if (!operand.operand->scale) return verdict_.judge(now_, memory_, *at);
     verdict_.report("MF308", at->group, now_,
                     fmt::format("scales the gradient of '{}' by a scalar of its own beside 1/T",
                                 layouts_.groups[at->group].name));
   }
 
   void run_collective(const Collective& collective) {
-    if (!is_gradient(collective.output)) return;
-    if (!is_gradient(collective.input))
-      return go_astray("MF306", collective.output, "and brings what is no gradient");
-    const auto from = spot(collective.input);
-    const auto to = spot(collective.output);
-    if (!from) return go_astray("MF306", collective.input, "which is no slice of it");
-    if (!reaches_own_slice(collective)) {
-      const bool aliases = buffer_of(collective.input) == buffer_of(collective.output);
-      return go_astray(aliases ? "MF505" : "MF306", collective.output,
+    const FollowedOperand* output = gradient(collective.output);
+    if (output == nullptr) return;
+    const FollowedOperand* input = gradient(collective.input);
+    if (input == nullptr) return go_astray("MF306", *output, "and brings what is no gradient");
+    const auto& from = input->spot;
+    const auto& to = output->spot;
+    if (!from) return go_astray("MF306", *input, "which is no slice of it");
+    if (!reaches_own_slice(collective, input->located, output->located)) {
+      const bool aliases = input->located.buffer == output->located.buffer;
+      return go_astray(aliases ? "MF505" : "MF306", *output,
                        "which is not the part that this rank gets");
     }
-    if (!to) return go_astray("MF306", collective.output, "which is no slice of it");
+    if (!to) return go_astray("MF306", *output, "which is no slice of it");
     const auto& axes =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
             .axes;
@@ -269,17 +275,16 @@ class GradientLedger {
 
   /// The output is where a rank's part of the input lies: the same elements for an all-reduce, the
   /// part at the rank's index for a reduce-scatter; and the other way round for an all-gather.
-  [[nodiscard]] bool reaches_own_slice(const Collective& collective) const {
-    const auto input = layouts_.locate(collective.input);
-    const auto output = layouts_.locate(collective.output);
-    if (!output->exact || input->group != output->group) return false;
-    if (collective.kind == CollectiveKind::all_reduce) return input->region == output->region;
+  [[nodiscard]] bool reaches_own_slice(const Collective& collective, const Located& input,
+                                       const Located& output) const {
+    if (!output.exact || input.group != output.group) return false;
+    if (collective.kind == CollectiveKind::all_reduce) return input.region == output.region;
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const auto& communicator =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
     if (communicator.axes.size() != 1) return false;
-    return (gathers ? input : output)->region ==
-           part_of((gathers ? output : input)->region, communicator.axes[0], config_.mesh);
+    return (gathers ? input : output).region ==
+           part_of((gathers ? output : input).region, communicator.axes[0], config_.mesh);
   }
 
   void check_wire(const Collective& collective, const Spot& from, Axis axis) {
@@ -329,16 +334,18 @@ class GradientLedger {
   const PlanConfig& config_;
   GradientMemory memory_;
   GradientVerdict verdict_;
-  Held reduced_;                               ///< scratch, for its memory
-  std::vector<Loose> loose_;                   ///< by buffer
-  const std::vector<std::uint8_t>& followed_;  ///< by op
+  Held made_;                 ///< scratch, for its memory
+  Held reduced_;              ///< likewise
+  std::vector<Loose> loose_;  ///< by buffer
+  const FollowedOps& followed_;
   std::uint32_t now_ = 0;                      ///< the instance that runs
+  std::span<const FollowedOperand> operands_;  ///< of it
 };
 
 }  // namespace
 
 void check_gradients(const UnrolledPlan& unrolled, const Layouts& layouts,
-                     const std::vector<std::uint8_t>& followed, FindingList& findings) {
+                     const FollowedOps& followed, FindingList& findings) {
   GradientLedger(unrolled, layouts, followed, findings).run();
 }
 

@@ -16,15 +16,14 @@
 // for each kernel that used it (recomputation apart).
 #pragma once
 
-#include "verify/proof/layouts.hpp"
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {
 
 /// Follows gradients of a plan to the norm's partials and the optimizer's updates. Finds MF301 to
 /// MF306, MF308 to MF310 and MF505, at most one of a rule for each group.
-/// `followed`: by op of the plan (followed_ops.hpp).
 void check_gradients(const UnrolledPlan& unrolled, const Layouts& layouts,
-                     const std::vector<std::uint8_t>& followed, FindingList& findings);
+                     const FollowedOps& followed, FindingList& findings);
 
 }  // namespace mfsdp

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
+#include <iterator>
 
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
@@ -10,6 +12,8 @@
 #include "verify/proof/gradients.hpp"
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
+#include "verify/proof/rank_sequences.hpp"
+#include "verify/proof/rank_slices.hpp"
 #include "verify/proof/registered.hpp"
 #include "verify/proof/scales.hpp"
 #include "verify/proof/structure.hpp"
@@ -35,6 +39,17 @@ Result<void> check_size(const Plan& plan, const ProofSettings& settings) {
   return {};
 }
 
+/// Each rank has a few counters for each communicator.
+constexpr Int128 kMostRanks = 1 << 17;
+
+Result<void> check_world(const Mesh& mesh) {
+  const Int128 ranks = Int128{mesh.dp_outer} * mesh.dp_shard;
+  if (ranks > kMostRanks)
+    return fail("config.mesh", fmt::format("expected at most {} ranks to look at one by one",
+                                           static_cast<std::int64_t>(kMostRanks)));
+  return {};
+}
+
 void count_ops(const Program& program, Proof& proof) {
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments) {
@@ -45,16 +60,14 @@ void count_ops(const Program& program, Proof& proof) {
 }
 
 void note_redundant(const UnrolledPlan& unrolled, FindingList& findings) {
-  const auto redundant = [&](OpId id) {
-    return std::ranges::binary_search(unrolled.redundant_waits, id);
-  };
   std::vector<bool> noted(unrolled.redundant_waits.empty() ? 0 : unrolled.instances.size());
   if (noted.empty()) return;
   for (std::size_t i = 0; i < unrolled.instances.size(); ++i) {
+    if (!findings.wants("MF604")) return;
     const Instance& instance = unrolled.instances[i];
-    const OpKind kind = instance.op->kind();
+    const OpKind kind = unrolled.facts(i).kind;
     if ((kind != OpKind::wait && kind != OpKind::host_wait) || noted[instance.op_index]) continue;
-    if (!redundant(instance.op->id) || !findings.wants("MF604")) continue;
+    if (!std::ranges::binary_search(unrolled.redundant_waits, instance.op->id)) continue;
     noted[instance.op_index] = true;
     Finding finding;
     finding.rule = "MF604";
@@ -65,28 +78,70 @@ void note_redundant(const UnrolledPlan& unrolled, FindingList& findings) {
   }
 }
 
+/// Runs both and waits for them, at one time or one after the other.
+template <class First, class Second>
+void run_both(bool at_one_time, First first, Second second) {
+  if (!at_one_time) {
+    first();
+    second();
+    return;
+  }
+  std::future<void> other = std::async(std::launch::async, second);
+  first();
+  other.get();
+}
+
+/// What is looked at for each rank of one plan.
+void expand(const UnrolledPlan& unrolled, const Layouts& layouts, const FollowedOps& followed,
+            bool two_threads, FindingList& findings, FindingList& ledger, Expansion& expansion) {
+  const std::int64_t world = unrolled.program->config.mesh.world_size();
+  const std::vector<std::uint32_t> class_of(static_cast<std::size_t>(world), 0);
+  const UnrolledPlan* only = &unrolled;
+  std::int64_t collectives = 0;
+  std::int64_t intervals = 0;
+  run_both(
+      two_threads, [&] { collectives = check_every_rank({&only, 1}, class_of, findings); },
+      [&] { intervals = check_rank_slices(unrolled, layouts, followed, ledger); });
+  expansion.ranks = world;
+  expansion.collectives += collectives;
+  expansion.parameter_intervals += intervals;
+}
+
+/// `ledger` is for findings of what weights and gradients hold: other rules than all the rest.
 Bounds prove_plans(const Program& program, const ProgramIndex& index,
                    const std::vector<AccessTable>& tables, const ProofSettings& settings,
-                   FindingList& findings, std::int64_t& instances) {
+                   FindingList& findings, FindingList& ledger, Proof& proof) {
   std::vector<std::vector<PoolPeak>> peaks;
   std::vector<OpId> redundant;
   std::int64_t concurrent = 0;
   const Layouts layouts(program, index, findings);
   check_updates(program, layouts, findings);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
-    const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
-    instances += std::ssize(unrolled.instances);
-    check_races(unrolled, tables[p], findings);
-    check_registered(unrolled, tables[p], findings);
-    const auto followed = followed_ops(program.plans[p], layouts, tables[p]);
-    check_gradients(unrolled, layouts, followed, findings);
-    check_weights(unrolled, layouts, followed, findings);
-    check_scales(unrolled, followed, findings);
-    peaks.push_back(pool_peaks(unrolled));
-    concurrent = std::max(concurrent, concurrent_collectives(unrolled));
+    const bool two_threads = tables[p].first.size() > settings.ops_for_two_threads;
+    UnrolledPlan unrolled;
+    FollowedOps followed;
+    run_both(
+        two_threads,
+        [&] { unrolled = unroll(program, index, program.plans[p], settings, findings); },
+        [&] { followed = followed_ops(program.plans[p], layouts, tables[p]); });
+    proof.instances += std::ssize(unrolled.instances);
+    const auto check_order = [&] {
+      check_races(unrolled, tables[p], findings);
+      check_registered(unrolled, tables[p], findings);
+      peaks.push_back(pool_peaks(unrolled));
+      concurrent = std::max(concurrent, concurrent_collectives(unrolled));
+      note_redundant(unrolled, findings);
+    };
+    const auto check_contents = [&] {
+      check_gradients(unrolled, layouts, followed, ledger);
+      check_weights(unrolled, layouts, followed, ledger);
+      check_scales(unrolled, followed, ledger);
+    };
+    run_both(two_threads, check_order, check_contents);
+    if (settings.expand_ranks)
+      expand(unrolled, layouts, followed, two_threads, findings, ledger, proof.expansion);
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),
                      unrolled.redundant_waits.end());
-    note_redundant(unrolled, findings);
   }
   Bounds bounds = bounds_of(program, index, peaks, findings);
   bounds.concurrent_collectives = concurrent;
@@ -103,19 +158,22 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
   Proof proof;
   count_ops(program, proof);
   FindingList findings(settings.most_findings);
+  FindingList ledger(settings.most_findings);
   const ProgramIndex index(program);
   std::vector<AccessTable> tables;
   check_program(program, index, tables, findings);
+  if (settings.expand_ranks && !findings.has_errors()) MFSDP_TRY(check_world(program.config.mesh));
   if (!findings.has_errors()) {
     try {
       check_persistent_places(program, findings);
       check_collective_shapes(program, index, findings);
-      proof.bounds = prove_plans(program, index, tables, settings, findings, proof.instances);
+      proof.bounds = prove_plans(program, index, tables, settings, findings, ledger, proof);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));
     }
   }
   proof.findings = findings.take();
+  std::ranges::move(ledger.take(), std::back_inserter(proof.findings));
   std::ranges::stable_sort(proof.findings, {}, &Finding::rule);
   return proof;
 }

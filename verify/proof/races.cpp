@@ -76,10 +76,8 @@ class RaceCheck {
     std::vector<char> placed(program_.buffers.size(), 0);
     for (std::size_t b = 0; b < placed.size(); ++b)
       placed[b] = program_.buffers[b].persistent ? 1 : 0;
-    for (const Segment& segment : u_.plan->segments)
-      for (const Op& op : segment.ops)
-        if (const auto* acquire = std::get_if<Acquire>(&op.body))
-          placed[u_.index->buffers[acquire->buffer]] = 1;
+    for (const OpFacts& facts : u_.ops)
+      if (facts.kind == OpKind::acquire) placed[facts.subject] = 1;
     std::vector<std::vector<std::int64_t>> bytes(program_.pools.size());
     for (std::size_t b = 0; b < placed.size(); ++b) {
       const Buffer& buffer = program_.buffers[b];
@@ -136,13 +134,10 @@ class RaceCheck {
 
   void visit(std::uint32_t i) {
     const Instance& instance = u_.instances[i];
-    switch (instance.op->kind()) {
-      case OpKind::acquire:
-        acquire(i, u_.index->buffers[std::get<Acquire>(instance.op->body).buffer]);
-        break;
-      case OpKind::release:
-        release(i, u_.index->buffers[std::get<Release>(instance.op->body).buffer]);
-        break;
+    const OpFacts& facts = u_.ops[instance.op_index];
+    switch (facts.kind) {
+      case OpKind::acquire: acquire(i, facts.subject); break;
+      case OpKind::release: release(i, facts.subject); break;
       case OpKind::copy:
         if (instance.host_work) {
           touch_by_host(i);

@@ -7,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -22,12 +21,11 @@ struct Cells {
 
 class ScaleCheck {
  public:
-  ScaleCheck(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
-             FindingList& findings)
+  ScaleCheck(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings)
       : unrolled_(unrolled),
         config_(unrolled.program->config),
         findings_(findings),
-        followed_(followed) {
+        followed_(followed.bits) {
     for (const Group& group : unrolled.program->groups)
       if (group.requires_grad) trainable_.insert(group.unit);
   }
@@ -215,7 +213,7 @@ void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
 
 }  // namespace
 
-void check_scales(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed,
                   FindingList& findings) {
   count_microbatches(unrolled, findings);
   ScaleCheck(unrolled, followed, findings).run();

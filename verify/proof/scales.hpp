@@ -4,13 +4,13 @@
 //   norm_partial (each group)  --+--> partials  -- all_gather --> norm_finish --> clip factor
 #pragma once
 
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {
 
 /// Finds MF307, MF308, MF311 and steps of other than the configured number of microbatches (MF312).
-/// `followed`: by op of the plan (followed_ops.hpp).
-void check_scales(const UnrolledPlan& unrolled, const std::vector<std::uint8_t>& followed,
+void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed,
                   FindingList& findings);
 
 }  // namespace mfsdp

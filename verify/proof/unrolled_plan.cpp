@@ -23,7 +23,14 @@ class Unroller {
     chains_.resize(out_.chains);
     latest_record_.assign(program.events.size(), kNone);
     latest_collective_.assign(program.communicators.size(), kNone);
-    for (const Segment& segment : plan.segments) find_copied_events(segment);
+    std::size_t ops = 0;
+    for (const Segment& segment : plan.segments) ops += segment.ops.size();
+    out_.ops.reserve(ops);
+    copied_event_.reserve(ops);
+    for (const Segment& segment : plan.segments) {
+      for (const Op& op : segment.ops) out_.ops.push_back(facts_of(op));
+      find_copied_events(segment);
+    }
     needed_.assign(copied_event_.size(), false);
     reported_.assign(copied_event_.size(), false);
   }
@@ -62,10 +69,29 @@ class Unroller {
     out_.instances.reserve(count * static_cast<std::size_t>(settings.steps) + 64);
   }
 
+  [[nodiscard]] OpFacts facts_of(const Op& op) const {
+    OpFacts facts{.kind = op.kind(),
+                  .chain = static_cast<std::uint16_t>(index_.streams[op.stream])};
+    if (op.unit) facts.unit = static_cast<std::uint32_t>(index_.units[*op.unit]);
+    const auto names = [&](const auto& ids, auto id) {
+      facts.subject = static_cast<std::uint32_t>(ids[id]);
+    };
+    if (const auto* acquire = std::get_if<Acquire>(&op.body)) names(index_.buffers, acquire->buffer);
+    if (const auto* release = std::get_if<Release>(&op.body)) names(index_.buffers, release->buffer);
+    if (const auto* record = std::get_if<Record>(&op.body)) names(index_.events, record->event);
+    if (const auto* wait = std::get_if<Wait>(&op.body)) names(index_.events, wait->event);
+    if (const auto* wait = std::get_if<HostWait>(&op.body)) names(index_.events, wait->event);
+    if (const auto* collective = std::get_if<Collective>(&op.body))
+      names(index_.communicators, collective->communicator);
+    return facts;
+  }
+
   /// The host touches a copy's memory again when the next record on the copy's stream has run.
   void find_copied_events(const Segment& segment) {
+    const std::size_t first = copied_event_.size();
     for (std::size_t i = 0; i < segment.ops.size(); ++i) {
       copied_event_.push_back(kNone);
+      if (out_.ops[first + i].kind != OpKind::copy) continue;
       const Op& op = segment.ops[i];
       const auto* copy = std::get_if<Copy>(&op.body);
       if (copy == nullptr || copy->kind == CopyKind::d2d) continue;
@@ -134,25 +160,25 @@ class Unroller {
 
   void issue(const Op& op, std::uint32_t op_index) {
     if (copied_event_[op_index] != kNone) do_host_work(op, op_index);
-    if (const auto* wait = std::get_if<HostWait>(&op.body)) {
-      issue_wait(op, op_index, *wait, out_.host_chain());
+    const OpFacts& facts = out_.ops[op_index];
+    if (facts.kind == OpKind::host_wait) {
+      issue_wait(op, op_index, std::get<HostWait>(op.body), out_.host_chain());
       latest_host_ = static_cast<std::uint32_t>(out_.instances.size() - 1);
       return;
     }
-    const auto chain = static_cast<std::uint32_t>(index_.streams[op.stream]);
+    const std::uint32_t chain = facts.chain;
     Chain& stream = chains_[chain];
     if (const std::uint32_t host = chains_[out_.host_chain()].issued; stream.host_seen != host) {
       learn(chain, latest_host_);
       stream.host_seen = host;
     }
-    switch (op.kind()) {
+    switch (facts.kind) {
       case OpKind::wait: issue_wait(op, op_index, std::get<Wait>(op.body), chain); return;
       case OpKind::collective:
-        issue_collective(op, op_index, std::get<Collective>(op.body), chain);
+        issue_collective(op, op_index, chain);
         return;
       case OpKind::record:
-        latest_record_[index_.events[std::get<Record>(op.body).event]] =
-            add(op, op_index, chain, kNone);
+        latest_record_[facts.subject] = add(op, op_index, chain, kNone);
         break;
       case OpKind::group_begin:
         ++open_groups_;
@@ -167,9 +193,8 @@ class Unroller {
     ++stream.issued;
   }
 
-  void issue_collective(const Op& op, std::uint32_t op_index, const Collective& collective,
-                        std::uint32_t chain) {
-    std::uint32_t& latest = latest_collective_[index_.communicators[collective.communicator]];
+  void issue_collective(const Op& op, std::uint32_t op_index, std::uint32_t chain) {
+    std::uint32_t& latest = latest_collective_[out_.ops[op_index].subject];
     const auto of_this_launch = [&](const Instance& other) {
       return other.chain == chain && other.position == chains_[chain].issued;
     };
@@ -190,7 +215,7 @@ class Unroller {
 
   template <class AnyWait>
   void issue_wait(const Op& op, std::uint32_t op_index, const AnyWait& wait, std::uint32_t chain) {
-    const std::uint32_t record = latest_record_[index_.events[wait.event]];
+    const std::uint32_t record = latest_record_[out_.ops[op_index].subject];
     check_bindings(op, op_index, wait, record);
     if (record != kNone && learn(chain, record)) needed_[op_index] = true;
     add(op, op_index, chain, record);
@@ -247,7 +272,8 @@ class Unroller {
     std::uint32_t op_index = 0;
     for (const Segment& segment : out_.plan->segments)
       for (const Op& op : segment.ops) {
-        const bool waits = op.kind() == OpKind::wait || op.kind() == OpKind::host_wait;
+        const OpKind kind = out_.ops[op_index].kind;
+        const bool waits = kind == OpKind::wait || kind == OpKind::host_wait;
         if (waits && !needed_[op_index]) out_.redundant_waits.push_back(op.id);
         ++op_index;
       }

@@ -34,6 +34,17 @@ namespace mfsdp {
 /// No instance.
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
+/// What an op is and names, in a few bytes. What goes over all instances looks here: the op itself
+/// with its operands is a kilobyte, and far away.
+struct OpFacts {
+  OpKind kind = OpKind::kernel;
+  std::uint16_t chain = 0;  ///< of its stream
+  /// Position of the event of a record or wait, the communicator of a collective, the buffer of an
+  /// acquire or release.
+  std::uint32_t subject = kNone;
+  std::uint32_t unit = kNone;  ///< position of the unit whose work it is
+};
+
 /// One execution of an op, or the host's work on the memory of a copy.
 struct Instance {
   const Op* op = nullptr;
@@ -61,6 +72,7 @@ struct UnrolledPlan {
   const Program* program = nullptr;
   const ProgramIndex* index = nullptr;
   const Plan* plan = nullptr;
+  std::vector<OpFacts> ops;  ///< by op
   std::vector<Pass> passes;
   std::vector<Instance> instances;  ///< in host order, which no ordering goes against
   std::uint32_t chains = 0;         ///< streams and host
@@ -69,6 +81,7 @@ struct UnrolledPlan {
   std::vector<OpId> redundant_waits;  ///< no instance of which orders anything new; ascending
 
   [[nodiscard]] std::uint32_t host_chain() const { return chains - 1; }
+  [[nodiscard]] const OpFacts& facts(std::size_t i) const { return ops[instances[i].op_index]; }
   /// What instance `i` knows of every chain. Its own chain's number may be behind.
   [[nodiscard]] std::span<const std::uint32_t> clock(std::size_t i) const {
     return std::span(clocks).subspan(std::size_t{instances[i].clock} * width, chains);

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "verify/proof/followed_ops.hpp"
-#include "verify/proof/roles.hpp"
 
 namespace mfsdp {
 namespace {
@@ -18,24 +17,22 @@ constexpr std::int64_t kMixed = -3;    ///< slices of several versions
 /// The version of a group in a buffer, by level.
 using Versions = std::array<std::int64_t, kLevels>;
 
-struct WeightBuffer {
-  std::vector<Versions> groups;  ///< as Home::groups
-  bool live = false;
-};
-
 class WeightCheck {
  public:
   WeightCheck(const UnrolledPlan& unrolled, const Layouts& layouts,
-              const std::vector<std::uint8_t>& followed, FindingList& findings)
+              const FollowedOps& followed, FindingList& findings)
       : unrolled_(unrolled),
         layouts_(layouts),
         findings_(findings),
-        buffers_(layouts.homes.size()),
+        live_(layouts.homes.size(), 0),
+        first_(layouts.homes.size()),
         gathered_(layouts.groups.size()),
         followed_(followed),
-        trains_(std::ranges::any_of(followed, changes_weights)) {
-    for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
+        trains_(std::ranges::any_of(followed.bits, changes_weights)) {
+    for (std::uint32_t b = 0; b < first_.size(); ++b) {
       if (layouts.homes[b].holds != Holds::weight) continue;
+      first_[b] = versions_.size();
+      versions_.resize(versions_.size() + layouts.homes[b].groups.size());
       const Buffer& buffer = unrolled.program->buffers[b];
       fill(b, buffer.persistent ? 0 : kNothing);
       if (buffer.category == Category::unsharded_weight)
@@ -46,14 +43,17 @@ class WeightCheck {
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      if ((followed_[instance.op_index] & kFollowWeights) == 0 || instance.host_work) continue;
+      if ((followed_.bits[instance.op_index] & kFollowWeights) == 0 || instance.host_work) continue;
       now_ = i;
-      const OpBody& body = instance.op->body;
-      if (const auto* kernel = std::get_if<Kernel>(&body)) run_kernel(*kernel);
-      if (const auto* collective = std::get_if<Collective>(&body)) gather(*collective);
-      if (const auto* copy = std::get_if<Copy>(&body)) spoil(copy->output);
-      if (const auto* acquire = std::get_if<Acquire>(&body)) change_life(acquire->buffer, true);
-      if (const auto* release = std::get_if<Release>(&body)) change_life(release->buffer, false);
+      const OpFacts& facts = unrolled_.ops[instance.op_index];
+      switch (facts.kind) {
+        case OpKind::kernel: run_kernel(instance.op_index); break;
+        case OpKind::collective: gather(std::get<Collective>(instance.op->body)); break;
+        case OpKind::copy: spoil(weight(std::get<Copy>(instance.op->body).output)); break;
+        case OpKind::acquire: change_life(facts.subject, true); break;
+        case OpKind::release: change_life(facts.subject, false); break;
+        default: break;
+      }
     }
   }
 
@@ -63,30 +63,29 @@ class WeightCheck {
     return (bits & kFollowGradients) != 0 &&
            ((bits & kFollowWeights) == 0 || (bits & kFollowScales) != 0);
   }
-  [[nodiscard]] bool is_weight(const Operand& operand) const {
-    return layouts_.holds(operand) == Holds::weight;
-  }
-  [[nodiscard]] bool is_weight(BufferId id) const {
-    return layouts_.homes[unrolled_.index->buffers[id]].holds == Holds::weight;
+  /// An operand of the instance that runs, or null where that is no weight.
+  [[nodiscard]] const FollowedOperand* weight(const Operand& operand) const {
+    const auto* followed = followed_.find(unrolled_.instances[now_].op_index, operand);
+    return followed == nullptr || followed->gradient ? nullptr : followed;
   }
 
   void fill(std::uint32_t buffer, std::int64_t version) {
     const Home& home = layouts_.homes[buffer];
     Versions versions{kCoarser, kCoarser, kCoarser};
     versions[static_cast<std::size_t>(home.level)] = version;
-    buffers_[buffer].groups.assign(home.groups.size(), versions);
+    std::fill_n(versions_.begin() + static_cast<std::ptrdiff_t>(first_[buffer]), home.groups.size(),
+                versions);
   }
-  void change_life(BufferId id, bool live) {
-    if (!is_weight(id)) return;
-    const auto b = static_cast<std::uint32_t>(unrolled_.index->buffers[id]);
-    buffers_[b].live = live;
-    fill(b, kNothing);
+  void change_life(std::uint32_t buffer, bool live) {
+    if (layouts_.homes[buffer].holds != Holds::weight) return;
+    live_[buffer] = live ? 1 : 0;
+    fill(buffer, kNothing);
   }
 
   [[nodiscard]] Versions& versions(std::uint32_t buffer, std::uint32_t group) {
     const auto& groups = layouts_.homes[buffer].groups;
     const auto at = std::ranges::find(groups, group) - groups.begin();
-    return buffers_[buffer].groups[static_cast<std::size_t>(at)];
+    return versions_[first_[buffer] + static_cast<std::size_t>(at)];
   }
   /// The one version of a level and all finer ones, or kMixed.
   [[nodiscard]] std::int64_t version_at(std::uint32_t buffer, std::uint32_t group, int level) {
@@ -113,50 +112,50 @@ class WeightCheck {
     return level;
   }
 
-  void run_kernel(const Kernel& kernel) {
-    const bool update = is_update(kernel);
-    for (const Operand& operand : kernel.operands) {
-      if (!is_weight(operand)) continue;
-      const auto located = layouts_.locate(operand);
-      if (!update && operand.access == Access::read) {
-        check_read(operand, *located);
-      } else if (const auto level = level_of(*located); update && level) {
-        const std::int64_t old = version_at(located->buffer, located->group, *level);
-        set_version(located->buffer, located->group, *level, old < 0 ? old : old + 1);
+  void run_kernel(std::uint32_t op) {
+    const bool update = (followed_.bits[op] & kUpdates) != 0;
+    for (const FollowedOperand& operand : followed_.of(op)) {
+      if (operand.gradient) continue;
+      const Located& located = operand.located;
+      if (!update && operand.reads) {
+        check_read(operand);
+      } else if (const auto level = level_of(located); update && level) {
+        const std::int64_t old = version_at(located.buffer, located.group, *level);
+        set_version(located.buffer, located.group, *level, old < 0 ? old : old + 1);
       } else {
-        spoil(operand);
+        spoil(&operand);
       }
     }
   }
 
   /// What is written there are no weights.
-  void spoil(const Operand& operand) {
-    if (!is_weight(operand)) return;
-    const auto located = layouts_.locate(operand);
-    set_version(located->buffer, located->group, layouts_.homes[located->buffer].level, kNothing);
+  void spoil(const FollowedOperand* operand) {
+    if (operand == nullptr) return;
+    const Located& located = operand->located;
+    set_version(located.buffer, located.group, layouts_.homes[located.buffer].level, kNothing);
   }
 
-  void check_read(const Operand& operand, const Located& located) {
+  void check_read(const FollowedOperand& operand) {
+    const Located& located = operand.located;
     const GroupLayout& layout = layouts_.groups[located.group];
-    const Instance& instance = unrolled_.instances[now_];
-    if (instance.op->unit && *instance.op->unit != layout.group->unit)
+    if (!operand.own_unit)
       return report("MF403", located.group, now_,
                     fmt::format("reads weights of '{}', another unit", layout.name));
-    const auto atoms = layouts_.atoms_of(located.group, located.region);
-    if (!located.exact || !atoms || atoms->last != atoms->first + 1 ||
+    const auto& atoms = operand.atoms;
+    if (!atoms || atoms->last != atoms->first + 1 ||
         layout.atoms[atoms->first].parameter == nullptr)
       return report("MF403", located.group, now_,
                     fmt::format("reads '{}' at {} of '{}', where no parameter of that size lies",
-                                operand.role, to_text(located.region), layout.name));
-    const std::string& parameter = layout.atoms[atoms->first].parameter->name;
-    const std::int64_t step = unrolled_.passes[instance.pass].step;
+                                operand.operand->role, to_text(located.region), layout.name));
+    const std::int64_t step = unrolled_.passes[unrolled_.instances[now_].pass].step;
     const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
     const std::int64_t version = version_at(located.buffer, located.group, 0);
     if (version == expected) return;
     const char* rule = version == kNothing ? "MF402" : "MF401";
     report(rule, located.group, now_,
-           fmt::format("reads '{}' of '{}' {}; expected the weights after {} updates", parameter,
-                       layout.name, in_words(version), expected));
+           fmt::format("reads '{}' of '{}' {}; expected the weights after {} updates",
+                       layout.atoms[atoms->first].parameter->name, layout.name, in_words(version),
+                       expected));
   }
 
   static std::string in_words(std::int64_t version) {
@@ -166,35 +165,37 @@ class WeightCheck {
   }
 
   void gather(const Collective& collective) {
-    if (!is_weight(collective.output)) return;
-    const auto to = layouts_.locate(collective.output);
-    const auto from = layouts_.locate(collective.input);
+    const FollowedOperand* output = weight(collective.output);
+    if (output == nullptr) return;
+    const Located& to = output->located;
     const auto astray = [&](const std::string& what) {
-      report("MF403", to->group, now_,
-             fmt::format("gathers {} of '{}' {}", to_text(to->region),
-                         layouts_.groups[to->group].name, what));
-      spoil(collective.output);
+      report("MF403", to.group, now_,
+             fmt::format("gathers {} of '{}' {}", to_text(to.region),
+                         layouts_.groups[to.group].name, what));
+      spoil(output);
     };
     const auto& axes =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]]
             .axes;
-    if (!from || !is_weight(collective.input)) return astray("from what are no weights");
-    if (from->group != to->group)
-      return astray(fmt::format("from '{}'", layouts_.groups[from->group].name));
-    const auto input = level_of(*from);
-    const auto output = level_of(*to);
-    if (collective.kind != CollectiveKind::all_gather || axes.size() != 1 || !input || !output ||
-        part_of(to->region, axes[0], unrolled_.program->config.mesh) != from->region)
-      return astray(fmt::format("from {}, which are not this rank's part", to_text(from->region)));
-    const std::int64_t version = version_at(from->buffer, from->group, *input);
-    note_second_gather(*to, version);
-    set_version(to->buffer, to->group, *output, version);
+    const FollowedOperand* input = weight(collective.input);
+    if (input == nullptr) return astray("from what are no weights");
+    const Located& from = input->located;
+    if (from.group != to.group)
+      return astray(fmt::format("from '{}'", layouts_.groups[from.group].name));
+    const auto part = level_of(from);
+    const auto whole = level_of(to);
+    if (collective.kind != CollectiveKind::all_gather || axes.size() != 1 || !part || !whole ||
+        part_of(to.region, axes[0], unrolled_.program->config.mesh) != from.region)
+      return astray(fmt::format("from {}, which are not this rank's part", to_text(from.region)));
+    const std::int64_t version = version_at(from.buffer, from.group, *part);
+    note_second_gather(to, version);
+    set_version(to.buffer, to.group, *whole, version);
   }
 
   void note_second_gather(const Located& to, std::int64_t version) {
     if (version < 0) return;
     for (const std::uint32_t other : gathered_[to.group])
-      if (buffers_[other].live && version_at(other, to.group, 0) == version)
+      if (live_[other] != 0 && version_at(other, to.group, 0) == version)
         return report(
             "MF404", to.group, now_,
             fmt::format("gathers '{}', which buffer '{}' still holds",
@@ -215,9 +216,11 @@ class WeightCheck {
   const UnrolledPlan& unrolled_;
   const Layouts& layouts_;
   FindingList& findings_;
-  std::vector<WeightBuffer> buffers_;
+  std::vector<char> live_;           ///< by buffer
+  std::vector<std::size_t> first_;   ///< by buffer: of its versions
+  std::vector<Versions> versions_;   ///< of each buffer, in the order of Home::groups
   std::vector<std::vector<std::uint32_t>> gathered_;  ///< by group: buffers that may hold it whole
-  const std::vector<std::uint8_t>& followed_;         ///< by op
+  const FollowedOps& followed_;
   bool trains_;            ///< the plan makes gradients or updates weights
   std::uint32_t now_ = 0;  ///< the instance that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
@@ -226,7 +229,7 @@ class WeightCheck {
 }  // namespace
 
 void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts,
-                   const std::vector<std::uint8_t>& followed, FindingList& findings) {
+                   const FollowedOps& followed, FindingList& findings) {
   WeightCheck(unrolled, layouts, followed, findings).run();
 }
 

@@ -6,14 +6,13 @@
 // plan allows, and where nothing races (races.hpp) all of them compute the same.
 #pragma once
 
-#include "verify/proof/layouts.hpp"
+#include "verify/proof/followed_ops.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {
 
 /// Finds MF401 to MF404, at most one of a rule for each group.
-/// `followed`: by op of the plan (followed_ops.hpp).
 void check_weights(const UnrolledPlan& unrolled, const Layouts& layouts,
-                   const std::vector<std::uint8_t>& followed, FindingList& findings);
+                   const FollowedOps& followed, FindingList& findings);
 
 }  // namespace mfsdp

@@ -9,8 +9,6 @@
 #include <map>
 #include <random>
 
-#include "core/plan/lifetimes.hpp"
-#include "core/plan/peak_memory.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/plan_builder.hpp"
@@ -31,24 +29,6 @@ TEST(Prove, TinyProgramIsClean) {
   EXPECT_EQ(proof->instances, 20);
   EXPECT_EQ(proof->bounds.live_full_weights, 1);
   EXPECT_EQ(proof->bounds.peak.value, 128 + 256 + 256);  // shard, weights and activation, bf16
-}
-
-/// What the planner builds has no finding but waits that are redundant, and its bounds are those
-/// that core/plan works out by other means.
-RC_GTEST_PROP(Prove, PlannerPlansAreClean, ()) {
-  const auto program = build_program(*test::any_config(), {});
-  RC_ASSERT(program.has_value());
-  const auto proof = prove(*program);
-  RC_ASSERT(proof.has_value());
-  for (const Finding& finding : proof->findings)
-    if (finding.rule != "MF604") RC_FAIL(finding.rule + " " + finding.message);
-  const Plan& train = program->plans[0];
-  const auto lifetimes = buffer_lifetimes(*program, train);
-  RC_ASSERT(proof->bounds.live_full_weights ==
-            max_live_buffers(*program, *lifetimes, Category::unsharded_weight));
-  RC_ASSERT(proof->bounds.live_full_gradients ==
-            max_live_buffers(*program, *lifetimes, Category::unsharded_grad));
-  RC_ASSERT(proof->bounds.peak == sum_of(peak_memory(*program, train, *lifetimes).categories));
 }
 
 /// Every pair of accesses compared one by one agrees, for each wait that is left out.

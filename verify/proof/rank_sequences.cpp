@@ -1,0 +1,336 @@
+#include "verify/proof/rank_sequences.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "verify/proof/meetings.hpp"
+#include "verify/proof/membership.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A class's collectives on one communicator, in their order.
+struct Sequence {
+  std::vector<Meeting> meetings;
+  std::vector<std::uint32_t> signatures;  ///< numbers that are equal where signatures are
+  /// By meeting and communicator: how many must have ended before it begins.
+  std::vector<std::uint32_t> needs;
+};
+
+/// By communicator.
+using Sequences = std::vector<Sequence>;
+
+class Sequencer {
+ public:
+  explicit Sequencer(std::size_t communicators) : communicators_(communicators) {}
+
+  [[nodiscard]] Sequences sequences_of(const UnrolledPlan& unrolled) {
+    Sequences made(communicators_);
+    for (const Meeting& meeting : meetings_of(unrolled)) {
+      Sequence& sequence = made[meeting.communicator];
+      sequence.meetings.push_back(meeting);
+      const auto number = static_cast<std::uint32_t>(numbers_.size());
+      sequence.signatures.push_back(
+          numbers_.try_emplace(signature_of(unrolled, meeting), number).first->second);
+    }
+    for (Sequence& sequence : made) add_needs(unrolled, made, sequence);
+    return made;
+  }
+
+ private:
+  /// Collectives of one communicator serialise, so those before another one come first, and their
+  /// number does not fall from one collective of a communicator to the next.
+  static void add_needs(const UnrolledPlan& unrolled, const Sequences& all, Sequence& sequence) {
+    std::vector<std::uint32_t> ended(all.size(), 0);
+    sequence.needs.reserve(sequence.meetings.size() * all.size());
+    for (const Meeting& meeting : sequence.meetings) {
+      for (std::size_t k = 0; k < all.size(); ++k) {
+        const std::vector<Meeting>& others = all[k].meetings;
+        while (ended[k] < others.size() &&
+               unrolled.before(others[ended[k]].instance, meeting.instance))
+          ++ended[k];
+      }
+      sequence.needs.insert(sequence.needs.end(), ended.begin(), ended.end());
+    }
+  }
+
+  std::size_t communicators_;
+  std::map<Signature, std::uint32_t> numbers_;
+};
+
+/// Each launch after the one before it in the host's order.
+void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences) {
+  const std::vector<Meeting> meetings = meetings_of(unrolled);
+  for (std::size_t m = 1; m < meetings.size(); ++m) {
+    const Meeting& before = meetings[m - 1];
+    const Meeting& meeting = meetings[m];
+    if (!launched_apart(unrolled, before, meeting)) continue;
+    std::uint32_t& needed =
+        sequences[meeting.communicator]
+            .needs[meeting.number * sequences.size() + before.communicator];
+    needed = std::max(needed, before.number + 1);
+  }
+}
+
+/// What all ranks are.
+struct Ranks {
+  std::span<const UnrolledPlan* const> plans;  ///< by class
+  std::span<const std::uint32_t> class_of;     ///< by rank
+  std::vector<Membership> memberships;         ///< by communicator
+  std::vector<Sequences> sequences;            ///< by class
+  Mesh mesh;
+
+  [[nodiscard]] const Sequence& sequence(std::size_t rank, std::size_t communicator) const {
+    return sequences[class_of[rank]][communicator];
+  }
+  /// The place of a rank's n-th collective of a communicator.
+  [[nodiscard]] Place place(std::size_t rank, std::size_t communicator, std::size_t n) const {
+    const UnrolledPlan& unrolled = *plans[class_of[rank]];
+    Place place = place_of(unrolled, sequence(rank, communicator).meetings[n].instance);
+    place.stream = fmt::format("rank {} {}", rank, place.stream);
+    return place;
+  }
+};
+
+// ---- what is issued ----------------------------------------------------------------------------
+
+/// Compares what each member of each communicator issues with what the first one does. Of two
+/// classes, the first difference on each communicator is reported.
+class SequenceCheck {
+ public:
+  SequenceCheck(const Ranks& ranks, FindingList& findings) : ranks_(ranks), findings_(findings) {}
+
+  std::int64_t run() {
+    std::int64_t compared = 0;
+    for (std::size_t k = 0; k < ranks_.memberships.size(); ++k) {
+      const Membership& membership = ranks_.memberships[k];
+      for (std::int64_t c = 0; c < membership.count(); ++c) {
+        const auto first = static_cast<std::size_t>(membership.rank(c, 0));
+        for (std::int64_t m = 0; m < membership.size(); ++m) {
+          const auto rank = static_cast<std::size_t>(membership.rank(c, m));
+          compare(k, first, rank);
+          compared += std::ssize(ranks_.sequence(rank, k).meetings);
+        }
+      }
+    }
+    return compared;
+  }
+
+ private:
+  void compare(std::size_t k, std::size_t first, std::size_t rank) {
+    const std::vector<std::uint32_t>& expected = ranks_.sequence(first, k).signatures;
+    const std::vector<std::uint32_t>& issued = ranks_.sequence(rank, k).signatures;
+    if (expected == issued) return;
+    const auto classes = std::minmax(ranks_.class_of[first], ranks_.class_of[rank]);
+    if (!reported_.emplace(k, classes.first, classes.second).second) return;
+    const auto at = static_cast<std::size_t>(std::ranges::mismatch(expected, issued).in1 -
+                                             expected.begin());
+    Finding finding;
+    finding.rule = "MF201";
+    const std::string left = describe(finding, k, first, at);
+    const std::string right = describe(finding, k, rank, at);
+    finding.message = fmt::format(
+        "collective {} of communicator {} differs: {}, {}", at,
+        ranks_.plans.front()->program->communicators[k].id.value, left, right);
+    finding.interleaving = finding.places;
+    findings_.add(std::move(finding));
+  }
+
+  [[nodiscard]] std::string describe(Finding& finding, std::size_t k, std::size_t rank,
+                                     std::size_t n) const {
+    const Sequence& sequence = ranks_.sequence(rank, k);
+    if (n >= sequence.meetings.size()) return fmt::format("rank {} has no more", rank);
+    finding.places.push_back(ranks_.place(rank, k, n));
+    const Signature signature =
+        signature_of(*ranks_.plans[ranks_.class_of[rank]], sequence.meetings[n]);
+    return fmt::format("rank {} issues {} ({})", rank, to_text(finding.places.back()),
+                       to_text(signature));
+  }
+
+  const Ranks& ranks_;
+  FindingList& findings_;
+  std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t>> reported_;
+};
+
+// ---- whether all come to the end ---------------------------------------------------------------
+
+/// All ranks at one time, each as far as it can go.
+class Execution {
+ public:
+  explicit Execution(const Ranks& ranks)
+      : ranks_(ranks),
+        kinds_(ranks.memberships.size()),
+        ended_(ranks.class_of.size() * kinds_, 0),
+        arrived_(ended_.size(), 0) {
+    for (std::size_t k = 0; k < kinds_; ++k) {
+      first_.push_back(missing_.size());
+      for (std::int64_t c = 0; c < ranks.memberships[k].count(); ++c)
+        missing_.push_back(members_left(k, c));
+    }
+  }
+
+  void run() {
+    for (std::size_t rank = 0; rank < ranks_.class_of.size(); ++rank)
+      for (std::size_t k = 0; k < kinds_; ++k) try_to_arrive(rank, k);
+    while (!complete_.empty()) {
+      const auto [k, communicator] = complete_.back();
+      complete_.pop_back();
+      end(k, communicator);
+    }
+  }
+
+  /// Collectives that wait for each other, in their order, or nothing where all ranks are done.
+  [[nodiscard]] std::vector<Place> find_cycle() const {
+    for (std::size_t rank = 0; rank < ranks_.class_of.size(); ++rank)
+      for (std::size_t k = 0; k < kinds_; ++k)
+        if (!is_done(rank, k)) return cycle_from({rank, k});
+    return {};
+  }
+
+ private:
+  /// A rank's next collective of a communicator.
+  struct Next {
+    std::size_t rank = 0;
+    std::size_t k = 0;
+
+    friend auto operator<=>(const Next&, const Next&) = default;
+  };
+
+  [[nodiscard]] std::uint32_t ended(std::size_t rank, std::size_t k) const {
+    return ended_[rank * kinds_ + k];
+  }
+  [[nodiscard]] bool is_done(std::size_t rank, std::size_t k) const {
+    return ended(rank, k) >= ranks_.sequence(rank, k).meetings.size();
+  }
+  /// The first communicator of which too few have ended for a rank's next one of k, or none.
+  [[nodiscard]] std::size_t obstacle(std::size_t rank, std::size_t k) const {
+    const std::uint32_t* needs =
+        &ranks_.sequence(rank, k).needs[std::size_t{ended(rank, k)} * kinds_];
+    std::size_t j = 0;
+    while (j < kinds_ && needs[j] <= ended(rank, j)) ++j;
+    return j;
+  }
+
+  void try_to_arrive(std::size_t rank, std::size_t k) {
+    if (arrived_[rank * kinds_ + k] != 0 || is_done(rank, k) || obstacle(rank, k) < kinds_) return;
+    arrived_[rank * kinds_ + k] = 1;
+    const std::int64_t communicator = ranks_.memberships[k].of(
+        coordinates_of(static_cast<std::int64_t>(rank), ranks_.mesh));
+    if (--missing_[first_[k] + static_cast<std::size_t>(communicator)] == 0)
+      complete_.emplace_back(k, communicator);
+  }
+
+  /// Members that still have a collective: all of them or none, or there is a finding already.
+  [[nodiscard]] std::int64_t members_left(std::size_t k, std::int64_t communicator) const {
+    const Membership& membership = ranks_.memberships[k];
+    std::int64_t left = 0;
+    for (std::int64_t m = 0; m < membership.size(); ++m)
+      if (!is_done(static_cast<std::size_t>(membership.rank(communicator, m)), k)) ++left;
+    return left;
+  }
+
+  void end(std::size_t k, std::int64_t communicator) {
+    const Membership& membership = ranks_.memberships[k];
+    const auto each_member = [&](auto visit) {
+      for (std::int64_t m = 0; m < membership.size(); ++m)
+        visit(static_cast<std::size_t>(membership.rank(communicator, m)));
+    };
+    each_member([&](std::size_t rank) {
+      if (is_done(rank, k)) return;
+      ++ended_[rank * kinds_ + k];
+      arrived_[rank * kinds_ + k] = 0;
+    });
+    missing_[first_[k] + static_cast<std::size_t>(communicator)] = members_left(k, communicator);
+    each_member([&](std::size_t rank) {
+      for (std::size_t j = 0; j < kinds_; ++j) try_to_arrive(rank, j);
+    });
+  }
+
+  /// What keeps a rank's next collective: one of its own, or the same one of a member that has not
+  /// come.
+  [[nodiscard]] Next cause_of(const Next& next) const {
+    if (arrived_[next.rank * kinds_ + next.k] == 0)
+      return {.rank = next.rank, .k = obstacle(next.rank, next.k)};
+    const Membership& membership = ranks_.memberships[next.k];
+    const std::int64_t communicator =
+        membership.of(coordinates_of(static_cast<std::int64_t>(next.rank), ranks_.mesh));
+    for (std::int64_t m = 0; m < membership.size(); ++m) {
+      const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
+      if (!is_done(rank, next.k) && arrived_[rank * kinds_ + next.k] == 0)
+        return {.rank = rank, .k = next.k};
+    }
+    return next;  // not reached: a collective that all have come to ends
+  }
+
+  [[nodiscard]] std::vector<Place> cycle_from(Next next) const {
+    std::set<Next> seen;
+    while (seen.insert(next).second) next = cause_of(next);
+    std::vector<Place> cycle;
+    const Next first = next;
+    do {
+      // Where a rank waits for a member, that member's collective stands for both.
+      if (arrived_[next.rank * kinds_ + next.k] == 0)
+        cycle.push_back(ranks_.place(next.rank, next.k, ended(next.rank, next.k)));
+      next = cause_of(next);
+    } while (next != first);
+    std::ranges::reverse(cycle);
+    return cycle;
+  }
+
+  const Ranks& ranks_;
+  std::size_t kinds_;  // of communicators: how many a rank is in
+  std::vector<std::uint32_t> ended_;  // by rank and kind: collectives
+  std::vector<char> arrived_;         // by rank and kind: has come to its next collective
+  std::vector<std::size_t> first_;    // by kind: its first communicator in missing_
+  std::vector<std::int64_t> missing_;  // by communicator: members that have not come
+  std::vector<std::pair<std::size_t, std::int64_t>> complete_;  // kind and communicator
+};
+
+void find_deadlock(Ranks& ranks, FindingList& findings) {
+  for (const bool launches_in_order : {false, true}) {
+    if (launches_in_order)
+      for (std::size_t c = 0; c < ranks.plans.size(); ++c)
+        add_launch_order(*ranks.plans[c], ranks.sequences[c]);
+    Execution execution(ranks);
+    execution.run();
+    std::vector<Place> cycle = execution.find_cycle();
+    if (cycle.empty()) continue;
+    Finding finding;
+    finding.rule = launches_in_order ? "MF203" : "MF202";
+    finding.message = launches_in_order ? "with launches in the host's order, a cycle of waits: "
+                                        : "a cycle of waits: ";
+    for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
+    finding.message += to_text(cycle.front());
+    finding.interleaving = cycle;
+    finding.places = std::move(cycle);
+    findings.add(std::move(finding));
+    return;
+  }
+}
+
+}  // namespace
+
+std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
+                              std::span<const std::uint32_t> class_of, FindingList& findings) {
+  const Program& program = *classes.front()->program;
+  Ranks ranks{.plans = classes,
+              .class_of = class_of,
+              .memberships = {},
+              .sequences = {},
+              .mesh = program.config.mesh};
+  for (const Communicator& communicator : program.communicators)
+    ranks.memberships.emplace_back(communicator.axes, ranks.mesh);
+  Sequencer sequencer(program.communicators.size());
+  for (const UnrolledPlan* unrolled : classes)
+    ranks.sequences.push_back(sequencer.sequences_of(*unrolled));
+  const std::int64_t compared = SequenceCheck(ranks, findings).run();
+  find_deadlock(ranks, findings);
+  return compared;
+}
+
+}  // namespace mfsdp

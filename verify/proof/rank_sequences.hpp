@@ -1,0 +1,31 @@
+// Every rank of the mesh by itself: which collectives it issues on each of its communicators, and
+// whether all ranks together come to the end.
+//
+// A rank's plan is reduced to its collectives, each with how many of every communicator have surely
+// ended before it begins. Then all ranks run: a collective ends when each of its members has come
+// to it. What ranks can do never takes from what others can do, so if one order of running ends,
+// all do, and where it stops is a cycle of waits.
+//
+//   rank 0   gather 0 . . . reduce 0         ranks that gather together are not those that reduce
+//   rank 1   gather 0 . . . . . reduce 1     together, and rank 3 waits for rank 0 by way of both
+//   rank 2     gather 1 . . reduce 0
+//   rank 3     gather 1 . . . . reduce 1
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "verify/proof/finding_list.hpp"
+#include "verify/proof/unrolled_plan.hpp"
+
+namespace mfsdp {
+
+/// Finds MF201, MF202 and MF203 between single ranks. `classes` are plans of programs of one mesh
+/// with equal communicators; `class_of` names the class of every rank. Takes time for each
+/// collective of each rank, and memory for each communicator of each rank beside the plans.
+/// Returns how many collectives ranks came to.
+std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
+                              std::span<const std::uint32_t> class_of, FindingList& findings);
+
+}  // namespace mfsdp
