@@ -19,6 +19,7 @@
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 #include "verify/proof/updates.hpp"
+#include "verify/proof/values.hpp"
 #include "verify/proof/weights.hpp"
 
 namespace mfsdp {
@@ -136,6 +137,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
       check_gradients(unrolled, layouts, followed, ledger);
       check_weights(unrolled, layouts, followed, ledger);
       check_scales(unrolled, followed, ledger);
+      check_values(unrolled, tables[p], layouts, ledger);
     };
     run_both(two_threads, check_order, check_contents);
     if (settings.expand_ranks)

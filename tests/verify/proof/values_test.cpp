@@ -1,0 +1,330 @@
+#include "verify/proof/values.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+#include "verify/proof/overlap.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using test::finding_of;
+using test::PlanBuilder;
+using test::rules_of;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// ---- unwritten reads ---------------------------------------------------------------------------
+
+/// A transient buffer that one op writes and one reads, [begin, end) each.
+Program write_then_read(Operand written, Operand read) {
+  PlanBuilder plan;
+  const BufferId id = plan.buffer("b");
+  written.buffer = read.buffer = id;
+  plan.acquire(plan.compute, id);
+  plan.kernel(plan.compute, "write", {written});
+  plan.kernel(plan.compute, "read", {read});
+  plan.release(plan.compute, id);
+  return plan.finish();
+}
+
+Operand bytes(Access access, std::int64_t begin, std::int64_t end) {
+  return PlanBuilder::bytes(BufferId(0), access, begin, end);
+}
+/// `columns` of rows of 16 bytes from column `first`; 16 rows.
+Operand columns(Access access, std::int64_t first, std::int64_t columns) {
+  Operand operand = bytes(access, first, first);
+  operand.shape = {16, columns};
+  operand.strides = {16, 1};
+  return operand;
+}
+
+TEST(Values, EveryByteThatIsReadWasWritten) {
+  EXPECT_THAT(rules_of(write_then_read(bytes(Access::write, 0, 128), bytes(Access::read, 0, 128))),
+              IsEmpty());
+  const Program more =
+      write_then_read(bytes(Access::write, 0, 128), bytes(Access::read, 64, 129));
+  EXPECT_THAT(rules_of(more), ElementsAre("MF111"));
+  const Finding finding = finding_of(more, "MF111");
+  EXPECT_EQ(finding.message,
+            "read (compute) in step 0 reads 'input' of buffer 'b', where nothing has written from "
+            "byte 128 on");
+  EXPECT_EQ(finding.begin, 128);
+  EXPECT_EQ(finding.end, 129);
+}
+
+TEST(Values, ColumnsAreToldApart) {
+  const auto rules = [](const Operand& written, const Operand& read) {
+    return rules_of(write_then_read(written, read));
+  };
+  EXPECT_THAT(rules(columns(Access::write, 0, 12), columns(Access::read, 8, 4)), IsEmpty());
+  EXPECT_THAT(rules(columns(Access::write, 0, 12), columns(Access::read, 8, 5)),
+              ElementsAre("MF111"));
+  EXPECT_THAT(rules(columns(Access::write, 0, 8), columns(Access::read, 8, 8)),
+              ElementsAre("MF111"));
+  EXPECT_THAT(rules(bytes(Access::write, 0, 256), columns(Access::read, 8, 8)), IsEmpty());
+  EXPECT_THAT(rules(columns(Access::write, 0, 8), bytes(Access::read, 0, 256)),
+              ElementsAre("MF111"));
+}
+
+TEST(Values, HeadsOfAttentionAreColumns) {
+  // Two sequences of eight tokens with two heads of four bytes, as [batch, heads, seq, head_dim].
+  Operand heads = bytes(Access::read, 8, 8);
+  heads.shape = {2, 2, 8, 4};
+  heads.strides = {128, 4, 16, 1};
+  EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 8), heads)), IsEmpty());
+  EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 7), heads)),
+              ElementsAre("MF111"));
+}
+
+TEST(Values, WhatAnEarlierLifetimeWroteIsGone) {
+  PlanBuilder plan;
+  const BufferId id = plan.buffer("b");
+  for (const bool writes : {true, false}) {
+    plan.acquire(plan.compute, id);
+    if (writes) plan.kernel(plan.compute, "write", {}, {id});
+    plan.kernel(plan.compute, "read", {id}, {});
+    plan.release(plan.compute, id);
+  }
+  EXPECT_THAT(rules_of(plan.finish()), ElementsAre("MF111"));
+}
+
+TEST(Values, ScratchLeavesNothing) {
+  EXPECT_THAT(
+      rules_of(write_then_read(bytes(Access::scratch, 0, 128), bytes(Access::read, 0, 128))),
+      ElementsAre("MF111"));
+}
+
+TEST(Values, PersistentBytesComeFromOutsideOrAreWrittenFirst) {
+  const auto rules = [](const std::vector<Access>& accesses) {
+    PlanBuilder plan;
+    const BufferId id = plan.buffer("b", true);
+    for (const Access access : accesses)
+      plan.kernel(plan.compute, "work", {PlanBuilder::bytes(id, access)});
+    return rules_of(plan.finish());
+  };
+  EXPECT_THAT(rules({Access::read}), IsEmpty());
+  EXPECT_THAT(rules({Access::read_write, Access::read}), IsEmpty());
+  EXPECT_THAT(rules({Access::write, Access::read}), IsEmpty());
+  EXPECT_THAT(rules({Access::read, Access::write}), ElementsAre("MF111"));
+}
+
+TEST(Values, WhereOpsRaceHostOrderStandsForNothing) {
+  PlanBuilder plan;
+  const BufferId id = plan.buffer("b", true);
+  plan.kernel(plan.compute, "read", {id}, {});
+  plan.kernel(plan.gather, "write", {}, {id});
+  EXPECT_THAT(rules_of(plan.finish()), ElementsAre("MF101"));
+}
+
+// ---- ops without use ---------------------------------------------------------------------------
+
+TEST(Values, AnOpWhoseResultsNothingReads) {
+  PlanBuilder plan;
+  const BufferId id = plan.buffer("b");
+  plan.acquire(plan.compute, id);
+  plan.kernel(plan.compute, "first", {}, {id});
+  plan.kernel(plan.compute, "second", {}, {id});
+  plan.kernel(plan.compute, "read", {id}, {});
+  plan.release(plan.compute, id);
+  EXPECT_EQ(finding_of(plan.finish(), "MF112").message,
+            "op 1, first (compute), writes nothing that is read");
+  EXPECT_THAT(rules_of(plan.finish()), IsEmpty());  // a note
+}
+
+TEST(Values, OneResultThatIsReadIsEnough) {
+  PlanBuilder plan;
+  const BufferId a = plan.buffer("a");
+  const BufferId b = plan.buffer("b");
+  for (const BufferId id : {a, b}) plan.acquire(plan.compute, id);
+  plan.kernel(plan.compute, "both", {}, {a, b});
+  plan.kernel(plan.compute, "read", {b}, {});
+  for (const BufferId id : {a, b}) plan.release(plan.compute, id);
+  EXPECT_EQ(finding_of(plan.finish(), "MF112").rule, "");
+}
+
+// ---- values of the model -----------------------------------------------------------------------
+
+/// Whether the order of two ops matters: one writes bytes that the other touches.
+bool depend(const Program& program, const Op& a, const Op& b) {
+  const auto operands = [](const Op& op) {
+    std::vector<Operand> found;
+    if (const auto* kernel = std::get_if<Kernel>(&op.body)) found = kernel->operands;
+    if (const auto* c = std::get_if<Collective>(&op.body)) found = {c->input, c->output};
+    if (const auto* copy = std::get_if<Copy>(&op.body)) found = {copy->input, copy->output};
+    return found;
+  };
+  const auto rows = [](const Operand& operand) {
+    return rows_of({.buffer = 0,
+                    .writes = false,
+                    .exact = false,
+                    .begin = 0,
+                    .end = 0,
+                    .operand = &operand});
+  };
+  const auto writes = [](const Operand& operand) {
+    return operand.access == Access::write || operand.access == Access::read_write;
+  };
+  for (const Operand& x : operands(a))
+    for (const Operand& y : operands(b))
+      if (x.buffer == y.buffer && (writes(x) || writes(y)) && x.access != Access::scratch &&
+          y.access != Access::scratch && overlap(rows(x), rows(y), program.config.mesh))
+        return true;
+  return false;
+}
+
+bool touches_memory(const Op& op) {
+  return op.kind() == OpKind::kernel || op.kind() == OpKind::collective ||
+         op.kind() == OpKind::copy;
+}
+
+std::vector<PlanConfig> configurations() {
+  std::vector<PlanConfig> all;
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
+                                  Strategy::optim_grads_params})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      PlanConfig config = test::small_config(2, 3);
+      config.strategy = strategy;
+      config.recompute.kind = recompute;
+      config.microbatches = 3;
+      config.model.qk_norm = recompute != Recompute::none;
+      config.model.qkv_bias = strategy == Strategy::optim;
+      config.model.tied_embeddings = strategy == Strategy::optim_grads;
+      all.push_back(config);
+    }
+  return all;
+}
+
+TEST(Values, NeighboursThatDependCannotBeSwapped) {
+  std::size_t swapped = 0;
+  for (const PlanConfig& config : configurations()) {
+    const Program program = build_program(config, {}).value();
+    for (std::size_t p = 0; p < program.plans.size(); ++p)
+      for (std::size_t s = 0; s < program.plans[p].segments.size(); ++s) {
+        const std::vector<Op>& ops = program.plans[p].segments[s].ops;
+        for (std::size_t a = 0; a < ops.size(); ++a) {
+          if (!touches_memory(ops[a])) continue;
+          std::size_t b = a + 1;
+          while (b < ops.size() && !(touches_memory(ops[b]) && ops[b].stream == ops[a].stream)) ++b;
+          if (b == ops.size()) continue;
+          Program edited = program;
+          std::swap(edited.plans[p].segments[s].ops[a], edited.plans[p].segments[s].ops[b]);
+          const auto rules = rules_of(edited);
+          if (depend(program, ops[a], ops[b])) {
+            ++swapped;
+            EXPECT_FALSE(rules.empty()) << ops[a].name << " and " << ops[b].name;
+          } else if (b == a + 1) {
+            EXPECT_THAT(rules, IsEmpty()) << ops[a].name << " and " << ops[b].name;
+          }
+        }
+      }
+  }
+  EXPECT_GT(swapped, 1000U);
+}
+
+/// Some of them, for tests that try much.
+std::vector<PlanConfig> few_configurations() {
+  const std::vector<PlanConfig> all = configurations();
+  std::vector<PlanConfig> few{all[1], all[5], all[6], all[11]};
+  for (PlanConfig& config : few) {
+    config.model.layers = 2;
+    config.microbatches = 2;
+  }
+  return few;
+}
+
+/// Calls visit(op) for every op of all plans that touches memory.
+template <class Visit>
+void for_each_op(Program& program, Visit visit) {
+  for (Plan& plan : program.plans)
+    for (Segment& segment : plan.segments)
+      for (std::size_t i = 0; i < segment.ops.size(); ++i)
+        if (touches_memory(segment.ops[i])) visit(segment, i);
+}
+
+TEST(Values, NoOpCanBeLeftOut) {
+  for (const PlanConfig& config : configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      const Op op = segment.ops[i];
+      segment.ops.erase(segment.ops.begin() + static_cast<std::ptrdiff_t>(i));
+      EXPECT_FALSE(rules_of(program).empty()) << op.name << " in " << segment.name;
+      segment.ops.insert(segment.ops.begin() + static_cast<std::ptrdiff_t>(i), op);
+    });
+  }
+}
+
+TEST(Values, KernelsInPlaceRunOnce) {
+  for (const PlanConfig& config : configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      Op again = segment.ops[i];
+      again.id = OpId(1'000'000);
+      const auto* kernel = std::get_if<Kernel>(&again.body);
+      if (kernel == nullptr || std::ranges::none_of(kernel->operands, [](const Operand& operand) {
+            return operand.access == Access::read_write;
+          }))
+        return;
+      segment.ops.insert(segment.ops.begin() + static_cast<std::ptrdiff_t>(i), again);
+      EXPECT_FALSE(rules_of(program).empty()) << again.name << " in " << segment.name;
+      segment.ops.erase(segment.ops.begin() + static_cast<std::ptrdiff_t>(i));
+    });
+  }
+}
+
+std::vector<Operand*> operands_of(Op& op) {
+  std::vector<Operand*> operands;
+  if (auto* kernel = std::get_if<Kernel>(&op.body))
+    for (Operand& operand : kernel->operands) operands.push_back(&operand);
+  if (auto* c = std::get_if<Collective>(&op.body)) operands = {&c->input, &c->output};
+  if (auto* copy = std::get_if<Copy>(&op.body)) operands = {&copy->input, &copy->output};
+  return operands;
+}
+
+TEST(Values, OperandsLieWhereTheirValueDoes) {
+  for (const PlanConfig& config : few_configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      for (Operand* operand : operands_of(segment.ops[i])) {
+        if (operand->access == Access::scratch) continue;
+        const std::int64_t offset = operand->offset;
+        for (const std::int64_t shift : {-1, 1}) {
+          operand->offset = offset + shift * size_of(operand->dtype);
+          EXPECT_FALSE(rules_of(program).empty())
+              << segment.ops[i].name << " in " << segment.name << ", " << operand->role << " by "
+              << shift;
+        }
+        operand->offset = offset;
+      }
+    });
+  }
+}
+
+TEST(Values, OperandsLieInTheirBuffer) {
+  for (const PlanConfig& config : few_configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      for (Operand* operand : operands_of(segment.ops[i])) {
+        if (operand->access != Access::read && operand->access != Access::read_write) continue;
+        const BufferId own = operand->buffer;
+        const Buffer& buffer = program.buffers[own.value];
+        for (const Buffer& other : program.buffers) {
+          if (other.id == own || other.size != buffer.size) continue;
+          if (other.name == buffer.name + ".again" || other.name + ".again" == buffer.name)
+            continue;  // the same value
+          operand->buffer = other.id;
+          EXPECT_FALSE(rules_of(program).empty())
+              << segment.ops[i].name << " in " << segment.name << ", " << operand->role << " in "
+              << other.name << " for " << buffer.name;
+        }
+        operand->buffer = own;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp
