@@ -17,6 +17,8 @@ constexpr std::array kRules{
              error},
     RuleInfo{"MF006", "boundary",
              "What is live at a segment's begin or end is not what the plan states.", error},
+    RuleInfo{"MF007", "kernel-form",
+             "A kernel's operands, dtypes and attributes do not fit each other.", error},
     RuleInfo{"MF101", "race",
              "Two ops touch the same bytes, one of them writes, and nothing orders them.", error},
     RuleInfo{"MF102", "use-outside-lifetime",

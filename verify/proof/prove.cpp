@@ -8,6 +8,7 @@
 #include "verify/proof/collectives.hpp"
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradients.hpp"
+#include "verify/proof/kernel_forms.hpp"
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
 #include "verify/proof/registered.hpp"
@@ -110,6 +111,7 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
     try {
       check_persistent_places(program, findings);
       check_collective_shapes(program, index, findings);
+      check_kernel_forms(program, index, findings);
       proof.bounds = prove_plans(program, index, tables, settings, findings, proof.instances);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));
