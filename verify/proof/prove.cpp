@@ -16,6 +16,7 @@
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 #include "verify/proof/updates.hpp"
+#include "verify/proof/values.hpp"
 #include "verify/proof/weights.hpp"
 
 namespace mfsdp {
@@ -83,6 +84,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     check_gradients(unrolled, layouts, followed, findings);
     check_weights(unrolled, layouts, followed, findings);
     check_scales(unrolled, followed, findings);
+    check_values(unrolled, tables[p], layouts, findings);
     peaks.push_back(pool_peaks(unrolled));
     concurrent = std::max(concurrent, concurrent_collectives(unrolled));
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),

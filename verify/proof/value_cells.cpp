@@ -1,0 +1,217 @@
+#include "verify/proof/value_cells.hpp"
+
+#include <algorithm>
+
+#include "verify/proof/overlap.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// `count` rows of `run` bytes, `pitch` bytes apart; contiguous bytes are one row.
+struct Block {
+  std::int64_t begin = 0;
+  std::int64_t run = 0;
+  std::int64_t pitch = 0;
+  std::int64_t count = 1;
+
+  [[nodiscard]] std::int64_t end() const { return begin + (count - 1) * pitch + run; }
+};
+
+/// How a buffer is cut.
+struct Cut {
+  bool whole = true;  ///< every access is of all its bytes
+  bool even = true;   ///< accesses in rows have one pitch and count, others are of all rows
+  std::int64_t pitch = 0;  ///< of accesses in rows, if there is one
+  std::int64_t count = 0;
+  std::int64_t furthest = 0;  ///< end of the accesses that are not in rows
+  bool parts = false;         ///< one of these does not begin at 0, or ends elsewhere
+
+  [[nodiscard]] bool in_columns() const {
+    return pitch > 0 && even && !parts && (furthest == 0 || furthest == Int128{pitch} * count);
+  }
+};
+
+/// The bytes of an access on the last rank of each axis.
+class BlockOf {
+ public:
+  explicit BlockOf(const Mesh& mesh) : mesh_(mesh) {}
+
+  Block operator()(const ByteAccess& access) const {
+    Block block{.begin = access.begin, .run = access.end - access.begin};
+    if (access.exact || access.operand == nullptr) return block;
+    const Operand& operand = *access.operand;
+    block = {.begin = operand.offset, .run = operand.span_bytes()};
+    if (!is_contiguous(operand)) find_rows(operand, block);
+    for (const RankStride& stride : operand.rank_strides)
+      block.begin +=
+          stride.bytes * ((stride.axis == Axis::dp_shard ? mesh_.dp_shard : mesh_.dp_outer) - 1);
+    return block;
+  }
+
+ private:
+  /// Dims from the innermost stride outwards: each continues the row, or the rows' pitch. One that
+  /// does neither leaves the bytes that the operand spans.
+  static void find_rows(const Operand& operand, Block& block) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride, count
+    for (std::size_t d = 0; d < operand.shape.size(); ++d)
+      if (operand.shape[d] > 1 && operand.strides[d] > 0)
+        dims.emplace_back(operand.strides[d], operand.shape[d]);
+    std::ranges::sort(dims);
+    const std::int64_t size = size_of(operand.dtype);
+    Block rows{.begin = block.begin, .run = size};
+    for (const auto& [stride, count] : dims) {
+      const std::int64_t bytes = stride * size;  // fits: the span was checked
+      if (rows.count == 1 && bytes == rows.run) {
+        rows.run *= count;
+      } else if (rows.count == 1 && bytes > rows.run) {
+        rows.pitch = bytes;
+        rows.count = count;
+      } else if (rows.count > 1 && bytes == Int128{rows.pitch} * rows.count) {
+        rows.count *= count;
+      } else {
+        return;
+      }
+    }
+    block = rows;
+  }
+
+  Mesh mesh_;
+};
+
+class CellMaker {
+ public:
+  CellMaker(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts)
+      : program_(*unrolled.program), plan_(*unrolled.plan), table_(table) {
+    out_.followed.assign(program_.buffers.size(), 0);
+    for (std::size_t b = 0; b < program_.buffers.size(); ++b)
+      out_.followed[b] = is_followed(unrolled, layouts, b) ? 1 : 0;
+  }
+
+  ValueCells make() && {
+    find_uses();
+    cut();
+    place();
+    return std::move(out_);
+  }
+
+ private:
+  /// Weights and optimizer state come from outside, whether layouts.hpp follows them or not.
+  [[nodiscard]] bool is_followed(const UnrolledPlan& unrolled, const Layouts& layouts,
+                                 std::size_t b) const {
+    const Buffer& buffer = program_.buffers[b];
+    if (layouts.homes[b].holds != Holds::other) return false;
+    if (program_.pools[unrolled.index->pools[buffer.pool]].space == MemorySpace::host) return false;
+    return !buffer.persistent || (buffer.category != Category::model_weight &&
+                                  buffer.category != Category::main_weight &&
+                                  buffer.category != Category::optimizer_state);
+  }
+
+  void find_uses() {
+    const BlockOf block_of(program_.config.mesh);
+    out_.uses.reserve(table_.accesses.size());
+    blocks_.reserve(table_.accesses.size());
+    out_.first_use.reserve(table_.first.size());
+    cuts_.resize(program_.buffers.size());
+    std::size_t op_index = 0;
+    for (const Segment& segment : plan_.segments)
+      for (const Op& op : segment.ops) {
+        if (op.kind() != OpKind::acquire && op.kind() != OpKind::release)
+          for (const ByteAccess& access : table_.of(op_index))
+            if (out_.followed[access.buffer] != 0) add(access, block_of(access));
+        out_.first_use.push_back(static_cast<std::uint32_t>(out_.uses.size()));
+        ++op_index;
+      }
+  }
+
+  void add(const ByteAccess& access, const Block& block) {
+    const Access kind = access.operand == nullptr ? Access::read : access.operand->access;
+    out_.uses.push_back({.buffer = access.buffer,
+                         .reads = kind == Access::read || kind == Access::read_write,
+                         .writes = kind == Access::write || kind == Access::read_write,
+                         .scratch = kind == Access::scratch,
+                         .operand = access.operand});
+    blocks_.push_back(block);
+    Cut& cut = cuts_[access.buffer];
+    if (block.count == 1) {
+      cut.whole = cut.whole && block.begin == 0 &&
+                  block.run == program_.buffers[access.buffer].size.value;
+      cut.parts = cut.parts || block.begin != 0 || (cut.furthest != 0 && cut.furthest != block.run);
+      cut.furthest = std::max(cut.furthest, block.end());
+      return;
+    }
+    cut.whole = false;
+    cut.even = cut.even && (cut.pitch == 0 || (cut.pitch == block.pitch && cut.count == block.count));
+    cut.even = cut.even && block.begin + block.run <= block.pitch;
+    cut.pitch = block.pitch;
+    cut.count = block.count;
+  }
+
+  /// Where an access begins and ends among the cells of its buffer.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> ends_of(std::size_t use) const {
+    const Block& block = blocks_[use];
+    const Cut& cut = cuts_[out_.uses[use].buffer];
+    if (!cut.in_columns()) return {block.begin, block.end()};
+    return block.count == 1 ? std::pair{std::int64_t{0}, cut.pitch}
+                            : std::pair{block.begin, block.begin + block.run};
+  }
+
+  /// A cell begins at each boundary but a buffer's last one, whose number stays unused.
+  void cut() {
+    const std::size_t buffers = program_.buffers.size();
+    std::vector<std::uint32_t> at(buffers + 1, 0);
+    for (const CellUse& use : out_.uses)
+      if (!cuts_[use.buffer].whole) at[use.buffer + 1] += 2;
+    for (std::size_t b = 0; b < buffers; ++b) at[b + 1] += at[b];
+    std::vector<std::int64_t> ends(at.back());
+    std::vector<std::uint32_t> next(at.begin(), at.end() - 1);
+    for (std::size_t u = 0; u < out_.uses.size(); ++u) {
+      const std::uint32_t b = out_.uses[u].buffer;
+      if (cuts_[b].whole) continue;
+      const auto [begin, end] = ends_of(u);
+      ends[next[b]++] = begin;
+      ends[next[b]++] = end;
+    }
+    out_.first_cell.reserve(buffers + 1);
+    for (std::size_t b = 0; b < buffers; ++b) {
+      out_.first_cell.push_back(static_cast<std::uint32_t>(out_.begin.size()));
+      if (out_.followed[b] != 0 && cuts_[b].whole) out_.begin.push_back(0);
+      const auto first = ends.begin() + at[b];
+      const auto last = ends.begin() + at[b + 1];
+      std::sort(first, last);
+      out_.begin.insert(out_.begin.end(), first, std::unique(first, last));
+    }
+    out_.first_cell.push_back(static_cast<std::uint32_t>(out_.begin.size()));
+  }
+
+  void place() {
+    for (std::size_t u = 0; u < out_.uses.size(); ++u) {
+      CellUse& use = out_.uses[u];
+      const Cut& cut = cuts_[use.buffer];
+      use.first = out_.first_cell[use.buffer];
+      use.last = use.first + 1;
+      if (cut.whole) continue;
+      const auto [begin, end] = ends_of(u);
+      const auto first = out_.begin.begin() + use.first;
+      const auto last = out_.begin.begin() + out_.first_cell[use.buffer + 1];
+      use.first += static_cast<std::uint32_t>(std::lower_bound(first, last, begin) - first);
+      use.last += static_cast<std::uint32_t>(std::lower_bound(first, last, end) - first) - 1;
+      use.exact = blocks_[u].count == 1 || cut.in_columns();
+    }
+  }
+
+  const Program& program_;
+  const Plan& plan_;
+  const AccessTable& table_;
+  ValueCells out_;
+  std::vector<Block> blocks_;  ///< by use
+  std::vector<Cut> cuts_;      ///< by buffer
+};
+
+}  // namespace
+
+ValueCells value_cells(const UnrolledPlan& unrolled, const AccessTable& table,
+                       const Layouts& layouts) {
+  return CellMaker(unrolled, table, layouts).make();
+}
+
+}  // namespace mfsdp

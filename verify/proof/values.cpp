@@ -1,0 +1,164 @@
+#include "verify/proof/values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/proof/value_cells.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What is known of a cell.
+struct Cell {
+  std::uint32_t lifetime = kNone;  ///< of its buffer, in which it was written; kNone: not at all
+  std::uint32_t writer = kNone;    ///< op index
+};
+
+class ValueCheck {
+ public:
+  ValueCheck(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
+             FindingList& findings)
+      : unrolled_(unrolled),
+        program_(*unrolled.program),
+        table_(table),
+        findings_(findings),
+        cells_of_(value_cells(unrolled, table, layouts)),
+        cells_(cells_of_.begin.size()),
+        lifetimes_(program_.buffers.size(), 0),
+        read_(table.first.size() - 1, 0),
+        complained_(table.first.size() - 1, 0) {
+    bring_from_outside();
+  }
+
+  void run() {
+    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+      const Instance& instance = unrolled_.instances[i];
+      if (instance.host_work) continue;
+      if (const auto* acquire = std::get_if<Acquire>(&instance.op->body))
+        ++lifetimes_[unrolled_.index->buffers[acquire->buffer]];
+      const auto uses = cells_of_.of(instance.op_index);
+      for (const CellUse& use : uses)
+        if (use.reads) read(i, use);
+      for (const CellUse& use : uses)
+        if (!use.reads || use.writes) write(instance.op_index, use);
+    }
+    find_unused();
+  }
+
+ private:
+  /// What ops of the plan only read or update in place is there from the start, in buffers that are.
+  void bring_from_outside() {
+    std::vector<char> made(cells_.size(), 0);
+    for (std::size_t op = 0; op + 1 < cells_of_.first_use.size(); ++op)
+      for (const CellUse& use : cells_of_.of(op))
+        if (program_.buffers[use.buffer].persistent && !use.reads && !is_update(op, use))
+          std::fill(made.begin() + use.first, made.begin() + use.last, 1);
+    for (std::size_t b = 0; b < program_.buffers.size(); ++b)
+      if (program_.buffers[b].persistent)
+        for (std::uint32_t c = cells_of_.first_cell[b]; c < cells_of_.first_cell[b + 1]; ++c)
+          if (made[c] == 0) cells_[c].lifetime = 0;
+  }
+  /// Whether the op also reads what it writes there.
+  [[nodiscard]] bool is_update(std::size_t op, const CellUse& write) const {
+    return write.writes && std::ranges::any_of(cells_of_.of(op), [&](const CellUse& use) {
+             return use.reads && use.first <= write.first && write.last <= use.last;
+           });
+  }
+
+  void read(std::uint32_t i, const CellUse& use) {
+    const std::uint32_t lifetime = lifetimes_[use.buffer];
+    std::uint32_t unwritten = kNone;
+    bool any = false;
+    for (std::uint32_t c = use.first; c < use.last; ++c) {
+      const Cell& cell = cells_[c];
+      if (cell.lifetime != lifetime) {
+        unwritten = std::min(unwritten, c);
+        continue;
+      }
+      any = true;
+      if (cell.writer != kNone) read_[cell.writer] = 1;
+    }
+    if (unwritten != kNone && (use.exact || !any)) report_unwritten(i, use, unwritten);
+  }
+
+  void write(std::uint32_t op_index, const CellUse& use) {
+    const Cell cell{.lifetime = use.scratch ? kNone : lifetimes_[use.buffer], .writer = op_index};
+    std::fill(cells_.begin() + use.first, cells_.begin() + use.last, cell);
+  }
+
+  void report_unwritten(std::uint32_t i, const CellUse& use, std::uint32_t cell) {
+    const Buffer& buffer = program_.buffers[use.buffer];
+    const std::uint32_t op_index = unrolled_.instances[i].op_index;
+    if (complained_[op_index] != 0 || !findings_.wants("MF111")) return;
+    complained_[op_index] = 1;
+    Finding finding;
+    finding.rule = "MF111";
+    finding.places = {place_of(unrolled_, i)};
+    finding.buffer = buffer.id;
+    finding.begin = cells_of_.begin[cell];
+    finding.end = cell + 1 < cells_of_.first_cell[use.buffer + 1] ? cells_of_.begin[cell + 1]
+                                                                  : buffer.size.value;
+    finding.message = fmt::format(
+        "{} in step {} reads '{}' of buffer '{}', where nothing has written from byte {} on",
+        to_text(finding.places.front()), finding.places.front().step,
+        use.operand == nullptr ? "a scalar" : use.operand->role, buffer.name, finding.begin);
+    findings_.add(std::move(finding));
+  }
+
+  /// Ops of which no run was of use.
+  void find_unused() {
+    std::uint32_t seen = 0;  // instances of ops come in order at first
+    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+      const Instance& instance = unrolled_.instances[i];
+      if (instance.op_index < seen || instance.host_work) continue;
+      seen = instance.op_index + 1;
+      if (read_[instance.op_index] == 0 && could_be_read(instance) && findings_.wants("MF112"))
+        report_unused(i);
+    }
+  }
+
+  /// Everything that the op writes is followed, and something of it is no gradient.
+  [[nodiscard]] bool could_be_read(const Instance& instance) const {
+    bool writes = false;
+    for (const CellUse& use : cells_of_.of(instance.op_index)) writes = writes || use.writes;
+    if (!writes || instance.op->phase == Phase::backward) return false;
+    return std::ranges::all_of(table_.of(instance.op_index), [&](const ByteAccess& access) {
+      return !access.writes || cells_of_.followed[access.buffer] != 0;
+    });
+  }
+
+  void report_unused(std::uint32_t i) {
+    Finding finding;
+    finding.rule = "MF112";
+    finding.places = {place_of(unrolled_, i)};
+    finding.message =
+        fmt::format("op {}, {}, writes nothing that is read",
+                    unrolled_.instances[i].op->id.value, to_text(finding.places.front()));
+    findings_.add(std::move(finding));
+  }
+
+  const UnrolledPlan& unrolled_;
+  const Program& program_;
+  const AccessTable& table_;
+  FindingList& findings_;
+  ValueCells cells_of_;
+  std::vector<Cell> cells_;
+  std::vector<std::uint32_t> lifetimes_;  ///< by buffer: how often it was acquired
+  std::vector<char> read_;                ///< by op: something that it wrote
+  std::vector<char> complained_;          ///< by op
+};
+
+}  // namespace
+
+void check_values(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
+                  FindingList& findings) {
+  // With a race or a lifetime that is wrong, host order stands for nothing.
+  if (std::ranges::any_of(findings.list(), [](const Finding& finding) {
+        return finding.rule.starts_with("MF10") && is_error(finding.rule);
+      }))
+    return;
+  ValueCheck(unrolled, table, layouts, findings).run();
+}
+
+}  // namespace mfsdp

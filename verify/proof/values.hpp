@@ -1,0 +1,24 @@
+// The data between weights and gradients: what every op reads is what it is to read.
+//
+// Host order is one of the orders that the plan allows, and where nothing races (races.hpp) all of
+// them have the same flow of data; so nothing is said about a program with findings there.
+//
+//   unwritten   Each byte that an op reads was written since its buffer was acquired. Scratch leaves
+//               bytes unwritten. Those of a persistent buffer come from outside where ops of the
+//               plan only read or update them in place; else a write has to come first.
+//   unused      An op is of use if anything that it writes is read by another op, or lies where this
+//               proof does not look: weights, gradients, state, the host's memory. Gradients of
+//               activations need no reader: backward ends where nothing before it is trained.
+#pragma once
+
+#include "verify/proof/layouts.hpp"
+#include "verify/proof/structure.hpp"
+#include "verify/proof/unrolled_plan.hpp"
+
+namespace mfsdp {
+
+/// Finds MF111 and MF112, at most one of each for an op.
+void check_values(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
+                  FindingList& findings);
+
+}  // namespace mfsdp
