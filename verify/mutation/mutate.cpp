@@ -9,6 +9,9 @@
 #include <set>
 #include <thread>
 
+#include "core/plan/plan_json.hpp"
+#include "verify/checker/check_certificate.hpp"
+#include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {
@@ -18,8 +21,10 @@ namespace {
 constexpr ProofSettings kOneOfEach{.steps = 2, .repetitions = 2, .most_findings = 1};
 
 Result<void> certified(const Program& program, const Certify& certify) {
-  if (!certify) return fail("certificate", "nothing makes any");
-  return certify(program);
+  if (certify) return certify(program);
+  MFSDP_LET(certificate, certificate_of(program));
+  MFSDP_TRY(check_certificate(to_canonical_json(program), certificate));
+  return {};
 }
 
 /// The errors' rules, ascending.
@@ -119,7 +124,7 @@ Result<MutationReport> mutate(const Program& program, const MutationSettings& se
   const MutantVerdict self = judge(program, {}, settings.certify);
   if (self.fate == Fate::killed)
     return fail("plan", fmt::format("expected one without errors, got {}", self.rules.front()));
-  if (settings.certify && self.fate == Fate::uncertified) return fail("plan", self.refusal);
+  if (self.fate == Fate::uncertified) return fail("plan", self.refusal);
   std::size_t all = 0;
   for_each_mutant(program, [&](const Mutant&) { return ++all, true; });
   const std::vector<Mutant> mutants = chosen(program, settings, all);

@@ -18,7 +18,7 @@ namespace mfsdp {
 enum class Fate {
   killed,      ///< the proofs find an error
   correct,     ///< they find none, and the checker accepts the certificate
-  uncertified  ///< they find none, but there is no certificate or the checker refuses it
+  uncertified  ///< they find none, but the checker refuses the certificate
 };
 
 template <>
@@ -35,11 +35,11 @@ struct MutantVerdict {
   friend bool operator==(const MutantVerdict&, const MutantVerdict&) = default;
 };
 
-/// Makes the certificate of a program that proves clean, and has the checker read it.
+/// Whether the checker accepts a certificate of a program that proves clean; the error is why not.
 using Certify = std::function<Result<void>(const Program&)>;
 
 struct MutationSettings {
-  Certify certify = {};  ///< what stands behind "correct"
+  Certify certify = {};  ///< none: verify/proof writes the certificate, verify/checker reads it
   std::optional<std::size_t> most = {};  ///< judge so many, drawn with `seed`; all of them without
   std::uint64_t seed = 0;
   std::size_t workers = 0;  ///< threads; 0: as many as the machine has
