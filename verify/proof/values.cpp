@@ -4,16 +4,11 @@
 
 #include <algorithm>
 
+#include "verify/proof/model_values.hpp"
 #include "verify/proof/value_cells.hpp"
 
 namespace mfsdp {
 namespace {
-
-/// What is known of a cell.
-struct Cell {
-  std::uint32_t lifetime = kNone;  ///< of its buffer, in which it was written; kNone: not at all
-  std::uint32_t writer = kNone;    ///< op index
-};
 
 class ValueCheck {
  public:
@@ -24,8 +19,9 @@ class ValueCheck {
         table_(table),
         findings_(findings),
         cells_of_(value_cells(unrolled, table, layouts)),
-        cells_(cells_of_.begin.size()),
-        lifetimes_(program_.buffers.size(), 0),
+        memory_{.cells = std::vector<ValueCell>(cells_of_.begin.size()),
+                .lifetimes = std::vector<std::uint32_t>(program_.buffers.size(), 0)},
+        model_(unrolled, layouts, cells_of_, memory_, findings),
         read_(table.first.size() - 1, 0),
         complained_(table.first.size() - 1, 0) {
     bring_from_outside();
@@ -34,14 +30,20 @@ class ValueCheck {
   void run() {
     for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
-      if (instance.host_work) continue;
+      if (instance.host_work) {
+        model_.fill(i);
+        continue;
+      }
       if (const auto* acquire = std::get_if<Acquire>(&instance.op->body))
-        ++lifetimes_[unrolled_.index->buffers[acquire->buffer]];
+        ++memory_.lifetimes[unrolled_.index->buffers[acquire->buffer]];
       const auto uses = cells_of_.of(instance.op_index);
+      if (uses.empty()) continue;
       for (const CellUse& use : uses)
         if (use.reads) read(i, use);
+      model_.read(i);
       for (const CellUse& use : uses)
         if (!use.reads || use.writes) write(instance.op_index, use);
+      model_.write(i);
     }
     find_unused();
   }
@@ -49,7 +51,7 @@ class ValueCheck {
  private:
   /// What ops of the plan only read or update in place is there from the start, in buffers that are.
   void bring_from_outside() {
-    std::vector<char> made(cells_.size(), 0);
+    std::vector<char> made(memory_.cells.size(), 0);
     for (std::size_t op = 0; op + 1 < cells_of_.first_use.size(); ++op)
       for (const CellUse& use : cells_of_.of(op))
         if (program_.buffers[use.buffer].persistent && !use.reads && !is_update(op, use))
@@ -57,7 +59,7 @@ class ValueCheck {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
       if (program_.buffers[b].persistent)
         for (std::uint32_t c = cells_of_.first_cell[b]; c < cells_of_.first_cell[b + 1]; ++c)
-          if (made[c] == 0) cells_[c].lifetime = 0;
+          if (made[c] == 0) memory_.cells[c].lifetime = 0;
   }
   /// Whether the op also reads what it writes there.
   [[nodiscard]] bool is_update(std::size_t op, const CellUse& write) const {
@@ -67,11 +69,11 @@ class ValueCheck {
   }
 
   void read(std::uint32_t i, const CellUse& use) {
-    const std::uint32_t lifetime = lifetimes_[use.buffer];
+    const std::uint32_t lifetime = memory_.lifetimes[use.buffer];
     std::uint32_t unwritten = kNone;
     bool any = false;
     for (std::uint32_t c = use.first; c < use.last; ++c) {
-      const Cell& cell = cells_[c];
+      const ValueCell& cell = memory_.cells[c];
       if (cell.lifetime != lifetime) {
         unwritten = std::min(unwritten, c);
         continue;
@@ -83,8 +85,9 @@ class ValueCheck {
   }
 
   void write(std::uint32_t op_index, const CellUse& use) {
-    const Cell cell{.lifetime = use.scratch ? kNone : lifetimes_[use.buffer], .writer = op_index};
-    std::fill(cells_.begin() + use.first, cells_.begin() + use.last, cell);
+    const ValueCell cell{.lifetime = use.scratch ? kNone : memory_.lifetimes[use.buffer],
+                    .writer = op_index};
+    std::fill(memory_.cells.begin() + use.first, memory_.cells.begin() + use.last, cell);
   }
 
   void report_unwritten(std::uint32_t i, const CellUse& use, std::uint32_t cell) {
@@ -143,10 +146,10 @@ class ValueCheck {
   const AccessTable& table_;
   FindingList& findings_;
   ValueCells cells_of_;
-  std::vector<Cell> cells_;
-  std::vector<std::uint32_t> lifetimes_;  ///< by buffer: how often it was acquired
-  std::vector<char> read_;                ///< by op: something that it wrote
-  std::vector<char> complained_;          ///< by op
+  ValueMemory memory_;
+  ModelValues model_;
+  std::vector<char> read_;        ///< by op: something that it wrote
+  std::vector<char> complained_;  ///< by op
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "verify/proof/overlap.hpp"
 
 namespace mfsdp {
 namespace {
@@ -143,6 +144,85 @@ TEST(Values, OneResultThatIsReadIsEnough) {
   plan.kernel(plan.compute, "read", {b}, {});
   for (const BufferId id : {a, b}) plan.release(plan.compute, id);
   EXPECT_EQ(finding_of(plan.finish(), "MF112").rule, "");
+}
+
+// ---- values of the model -----------------------------------------------------------------------
+
+/// Whether the order of two ops matters: one writes bytes that the other touches.
+bool depend(const Program& program, const Op& a, const Op& b) {
+  const auto operands = [](const Op& op) {
+    std::vector<Operand> found;
+    if (const auto* kernel = std::get_if<Kernel>(&op.body)) found = kernel->operands;
+    if (const auto* c = std::get_if<Collective>(&op.body)) found = {c->input, c->output};
+    if (const auto* copy = std::get_if<Copy>(&op.body)) found = {copy->input, copy->output};
+    return found;
+  };
+  const auto rows = [](const Operand& operand) {
+    return rows_of({.buffer = 0,
+                    .writes = false,
+                    .exact = false,
+                    .begin = 0,
+                    .end = 0,
+                    .operand = &operand});
+  };
+  const auto writes = [](const Operand& operand) {
+    return operand.access == Access::write || operand.access == Access::read_write;
+  };
+  for (const Operand& x : operands(a))
+    for (const Operand& y : operands(b))
+      if (x.buffer == y.buffer && (writes(x) || writes(y)) && x.access != Access::scratch &&
+          y.access != Access::scratch && overlap(rows(x), rows(y), program.config.mesh))
+        return true;
+  return false;
+}
+
+bool touches_memory(const Op& op) {
+  return op.kind() == OpKind::kernel || op.kind() == OpKind::collective ||
+         op.kind() == OpKind::copy;
+}
+
+std::vector<PlanConfig> configurations() {
+  std::vector<PlanConfig> all;
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
+                                  Strategy::optim_grads_params})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      PlanConfig config = test::small_config(2, 3);
+      config.strategy = strategy;
+      config.recompute.kind = recompute;
+      config.microbatches = 3;
+      config.model.qk_norm = recompute != Recompute::none;
+      config.model.qkv_bias = strategy == Strategy::optim;
+      config.model.tied_embeddings = strategy == Strategy::optim_grads;
+      all.push_back(config);
+    }
+  return all;
+}
+
+TEST(Values, NeighboursThatDependCannotBeSwapped) {
+  std::size_t swapped = 0;
+  for (const PlanConfig& config : configurations()) {
+    const Program program = build_program(config, {}).value();
+    for (std::size_t p = 0; p < program.plans.size(); ++p)
+      for (std::size_t s = 0; s < program.plans[p].segments.size(); ++s) {
+        const std::vector<Op>& ops = program.plans[p].segments[s].ops;
+        for (std::size_t a = 0; a < ops.size(); ++a) {
+          if (!touches_memory(ops[a])) continue;
+          std::size_t b = a + 1;
+          while (b < ops.size() && !(touches_memory(ops[b]) && ops[b].stream == ops[a].stream)) ++b;
+          if (b == ops.size()) continue;
+          Program edited = program;
+          std::swap(edited.plans[p].segments[s].ops[a], edited.plans[p].segments[s].ops[b]);
+          const auto rules = rules_of(edited);
+          if (depend(program, ops[a], ops[b])) {
+            ++swapped;
+            EXPECT_FALSE(rules.empty()) << ops[a].name << " and " << ops[b].name;
+          } else if (b == a + 1) {
+            EXPECT_THAT(rules, IsEmpty()) << ops[a].name << " and " << ops[b].name;
+          }
+        }
+      }
+  }
+  EXPECT_GT(swapped, 1000U);
 }
 
 }  // namespace

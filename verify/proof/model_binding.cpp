@@ -1,0 +1,318 @@
+#include "verify/proof/model_binding.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/proof/kernel_signatures.hpp"
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Roles = std::uint32_t;  ///< a bit for each
+
+constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigned>(role); }
+
+/// The parameters of a unit of that kind.
+Roles roles_of(UnitKind kind, const ModelShape& model) {
+  using P = ParameterRole;
+  switch (kind) {
+    case UnitKind::embedding: return bit(P::embedding);
+    case UnitKind::head: return bit(P::final_norm) | bit(P::head);
+    case UnitKind::embedding_and_head: return bit(P::embedding) | bit(P::final_norm);
+    case UnitKind::block: break;
+  }
+  Roles roles = bit(P::input_norm) | bit(P::qkv) | bit(P::attention_out) | bit(P::post_norm) |
+                bit(P::gate_up) | bit(P::down);
+  if (model.qkv_bias) roles |= bit(P::qkv_bias);
+  if (model.qk_norm) roles |= bit(P::q_norm) | bit(P::k_norm);
+  return roles;
+}
+
+/// Whether the units are those of the model, in forward order and with its parameters.
+bool is_of_model(const Program& program, const ProgramIndex& index) {
+  const ModelShape& model = program.config.model;
+  const std::size_t ends = model.tied_embeddings ? 1 : 2;
+  if (model.layers < 0 ||
+      program.units.size() != static_cast<std::uint64_t>(model.layers) + ends)
+    return false;
+  std::vector<Roles> roles(program.units.size(), 0);
+  for (const Group& group : program.groups) {
+    const auto unit = index.units.find(group.unit);
+    if (!unit) return false;
+    for (const PlacedParameter& parameter : group.parameters) {
+      if ((roles[*unit] & bit(parameter.role)) != 0) return false;
+      roles[*unit] |= bit(parameter.role);
+    }
+  }
+  for (std::size_t u = 0; u < program.units.size(); ++u) {
+    UnitKind wanted = UnitKind::block;
+    if (u == 0)
+      wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
+    else if (u > static_cast<std::uint64_t>(model.layers))
+      wanted = UnitKind::head;
+    if (program.units[u].kind != wanted || roles[u] != roles_of(wanted, model)) return false;
+  }
+  return true;
+}
+
+bool is_weight(Category category) {
+  return category == Category::model_weight || category == Category::unsharded_weight;
+}
+bool is_gradient(Category category) {
+  return category == Category::main_grad || category == Category::unsharded_grad;
+}
+
+bool takes_tokens(const Plan& plan) {
+  return std::ranges::any_of(plan.segments, [](const Segment& segment) {
+    return std::ranges::any_of(segment.ops, [](const Op& op) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      return kernel != nullptr && (kernel->kind == KernelKind::embedding_forward ||
+                                   kernel->kind == KernelKind::token_copy);
+    });
+  });
+}
+
+/// What weights or gradients a kernel touches.
+struct Parameters {
+  std::vector<ParameterRole> roles;
+  std::uint32_t unit = 0;
+  bool astray = false;   ///< no whole parameter of the op's unit, which others report
+  bool missing = false;  ///< a weight is no weight
+};
+
+class Binder {
+ public:
+  Binder(const UnrolledPlan& unrolled, const Layouts& layouts, const ValueCells& cells,
+         FindingList& findings)
+      : program_(*unrolled.program),
+        index_(*unrolled.index),
+        plan_(*unrolled.plan),
+        layouts_(layouts),
+        cells_(cells),
+        findings_(findings) {}
+
+  ModelBinding bind() && {
+    out_.step_of.assign(cells_.first_use.size() - 1, kNone);
+    if (!is_of_model(program_, index_) || !takes_tokens(plan_)) return std::move(out_);
+    for (const Segment& segment : plan_.segments) {
+      segment_ = &segment;
+      for (const Op& op : segment.ops) {
+        op_ = &op;
+        if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
+        ++op_index_;
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void report(const char* rule, const std::string& what) {
+    if (!findings_.wants(rule)) return;
+    findings_.add({.rule = rule,
+                   .message = fmt::format("op {} ({}) {}", op_->id.value, op_->name, what),
+                   .places = {{.plan = plan_.name,
+                               .segment = segment_->name,
+                               .step = 0,
+                               .repetition = 0,
+                               .op = op_->id,
+                               .name = op_->name,
+                               .stream = {}}},
+                   .buffer = std::nullopt,
+                   .missing = {},
+                   .interleaving = {}});
+  }
+
+  /// What the op makes passes for anything, as it has a finding.
+  void excuse() {
+    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
+    const auto at = static_cast<std::uint32_t>(out_.flows.size());
+    out_.steps.push_back({.step = nullptr, .owner = {}, .first_flow = at, .last_flow = at});
+  }
+  void fail_step(const std::string& what) {
+    report("MF113", what);
+    excuse();
+  }
+
+  void bind(const Kernel& kernel) {
+    const std::string fault = signature_fault(kernel, program_.config);
+    if (!fault.empty()) {
+      report("MF114", fault);
+      return excuse();
+    }
+    switch (kernel.kind) {
+      case KernelKind::accumulate:
+      case KernelKind::adamw:
+      case KernelKind::cast:
+      case KernelKind::loss_finish:
+      case KernelKind::norm_finish:
+      case KernelKind::norm_partial:
+      case KernelKind::sgd:
+      case KernelKind::token_copy:
+      case KernelKind::zero_padding: return;
+      default: bind_step(kernel);
+    }
+  }
+
+  void bind_step(const Kernel& kernel) {
+    const Parameters parameters = parameters_of(kernel);
+    if (parameters.missing) return fail_step("has 'weight' where no weights are");
+    if (parameters.astray) return excuse();
+    std::optional<ParameterRole> role;
+    if (!parameters.roles.empty()) role = parameters.roles.front();
+    if (kernel.kind == KernelKind::gemm && role == ParameterRole::embedding)
+      role = ParameterRole::head;
+    // Chunks of the head's gradient are summed in a buffer of their own.
+    if (!role && makes_gradient(kernel) && kernel.kind == KernelKind::gemm)
+      role = ParameterRole::head;
+    const ModelStep* step = find_step(kernel.kind, variant_of(kernel), role);
+    if (step == nullptr || !is_complete(*step, parameters))
+      return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
+                            : "is no step of the model");
+    const std::int64_t rows = rows_of(kernel);
+    const std::int64_t tokens = program_.config.tokens_per_microbatch();
+    if (step->chunk ? rows > tokens
+                    : rows != tokens && kernel.kind != KernelKind::norm_weight_grad)
+      return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
+    BoundStep bound{.step = step,
+                    .owner = {},
+                    .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
+                    .contributes = makes_gradient(kernel) ||
+                                   operand_of(kernel, "loss_sums") != nullptr};
+    if (!parameters.roles.empty()) bound.owner = owner_of(parameters.unit, kernel, *role);
+    for (const Flow& flow : step->flows)
+      if (!flow.role.empty() && !bind_flow(kernel, flow, rows)) return;
+    bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
+    out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
+    out_.steps.push_back(bound);
+  }
+
+  static std::int64_t variant_of(const Kernel& kernel) {
+    if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
+    return kernel.kind == KernelKind::rms_norm_forward && operand_of(kernel, "delta") != nullptr
+               ? 1
+               : 0;
+  }
+
+  static std::int64_t rows_of(const Kernel& kernel) {
+    switch (kernel.kind) {
+      case KernelKind::gemm: return kernel.attribute("m");
+      case KernelKind::attention_backward:
+      case KernelKind::attention_forward:
+        return checked_mul(kernel.attribute("batch"), kernel.attribute("seq"));
+      default: return kernel.attribute("rows");
+    }
+  }
+
+  /// Every weight of the step, and nothing but the step where the model has another one.
+  [[nodiscard]] bool is_complete(const ModelStep& step, const Parameters& parameters) const {
+    const ModelShape& model = program_.config.model;
+    const bool rotates =
+        step.kind == KernelKind::rope_forward || step.kind == KernelKind::rope_backward;
+    if (rotates && model.qk_norm) return false;
+    std::optional<ParameterRole> second;
+    if (step.parameter == ParameterRole::q_norm && step.kind != KernelKind::norm_weight_grad)
+      second = ParameterRole::k_norm;
+    if (step.parameter == ParameterRole::qkv && step.variant == kForwardGemm && model.qkv_bias)
+      second = ParameterRole::qkv_bias;
+    const std::size_t count = parameters.roles.size();
+    return second ? count == 2 && parameters.roles[1] == *second : count <= 1;
+  }
+
+  Parameters parameters_of(const Kernel& kernel) const {
+    Parameters found;
+    for (const Operand& operand : kernel.operands) {
+      const Holds holds = layouts_.holds(operand);
+      if (holds == Holds::other) {
+        const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
+        if (is_weight(category) || is_gradient(category)) found.astray = true;
+        else if (operand.role == "weight") found.missing = true;
+        continue;
+      }
+      const auto located = layouts_.locate(operand);
+      const GroupLayout& group = layouts_.groups[located->group];
+      const auto atoms = layouts_.atoms_of(located->group, located->region);
+      if (!located->exact || !atoms || atoms->last != atoms->first + 1 ||
+          group.atoms[atoms->first].parameter == nullptr ||
+          (op_->unit && *op_->unit != group.group->unit)) {
+        found.astray = true;
+        continue;
+      }
+      found.roles.push_back(group.atoms[atoms->first].parameter->role);
+      found.unit = static_cast<std::uint32_t>(index_.units[group.group->unit]);
+    }
+    return found;
+  }
+
+  /// 0 the embedding, then blocks; the head comes after them, also where it is the embedding's unit.
+  [[nodiscard]] std::uint32_t owner_of(std::uint32_t unit, const Kernel& kernel,
+                                       ParameterRole role) const {
+    const bool embeds = kernel.kind == KernelKind::embedding_forward ||
+                        kernel.kind == KernelKind::embedding_backward;
+    if (!embeds && (role == ParameterRole::head || role == ParameterRole::final_norm))
+      return static_cast<std::uint32_t>(program_.config.model.layers) + 1;
+    return unit;
+  }
+
+  bool bind_flow(const Kernel& kernel, const Flow& flow, std::int64_t rows) {
+    const Operand* operand = operand_of(kernel, flow.role);
+    if (operand == nullptr) {
+      fail_step(fmt::format("has no operand '{}'", flow.role));
+      return false;
+    }
+    const auto uses = cells_.of(op_index_);
+    const auto use = std::ranges::find(uses, operand, &CellUse::operand);
+    if (use == uses.end() || !use->exact) {
+      fail_step(fmt::format("has '{}' where no whole value can lie", flow.role));
+      return false;
+    }
+    const bool reads = flow.reads.value != Value::unknown;
+    const bool adds = operand->role == "d_residual" ? kernel.attribute("beta") != 0 : reads;
+    if (use->reads != reads || adds != reads) {
+      fail_step(fmt::format("{} to '{}'", reads ? "does not add" : "adds", flow.role));
+      return false;
+    }
+    BoundFlow bound{.use = static_cast<std::uint32_t>(&*use - cells_.uses.data()),
+                    .reads = flow.reads,
+                    .writes = use->writes ? flow.writes : OwnedValue{}};
+    const std::int64_t bytes = operand->touched_bytes();
+    if (rows > 0 && bytes % rows == 0) bound.row_bytes = bytes / rows;
+    const PlanConfig& config = program_.config;
+    const std::int64_t head = checked_mul(config.model.head_dim, size_of(operand->dtype));
+    const std::int64_t query = checked_mul(config.model.heads, head);
+    const std::int64_t query_key = checked_add(query, checked_mul(config.model.kv_heads, head));
+    switch (flow.part) {
+      case Part::rows: break;
+      case Part::labels:
+        bound.skip = checked_mul(config.tokens_per_microbatch(), size_of(operand->dtype));
+        break;
+      case Part::key: bound.skip = query; break;
+      case Part::value: bound.skip = query_key; break;
+      case Part::second_half: bound.skip = bytes; break;
+      case Part::unrotated: bound.unrotated = query_key; break;
+    }
+    out_.flows.push_back(bound);
+    return true;
+  }
+
+  const Program& program_;
+  const ProgramIndex& index_;
+  const Plan& plan_;
+  const Layouts& layouts_;
+  const ValueCells& cells_;
+  FindingList& findings_;
+  ModelBinding out_;
+  const Segment* segment_ = nullptr;
+  const Op* op_ = nullptr;
+  std::size_t op_index_ = 0;
+};
+
+}  // namespace
+
+ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
+                        const ValueCells& cells, FindingList& findings) {
+  return Binder(unrolled, layouts, cells, findings).bind();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,45 @@
+// Which ops of a plan are which steps of the model, and where their operands' values lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "verify/proof/layouts.hpp"
+#include "verify/proof/model_steps.hpp"
+#include "verify/proof/value_cells.hpp"
+
+namespace mfsdp {
+
+/// An operand with a value.
+struct BoundFlow {
+  std::uint32_t use = 0;  ///< in ValueCells::uses
+  OwnedValue reads;
+  OwnedValue writes;
+  std::int64_t row_bytes = 0;  ///< of a token's row; 0 where operands have none
+  std::int64_t skip = 0;       ///< bytes from there to the operand's first
+  std::int64_t unrotated = 0;  ///< bytes into the operand where another value begins; 0: nowhere
+};
+
+/// An op that is a step.
+struct BoundStep {
+  const ModelStep* step = nullptr;     ///< null: it has a finding, and what it makes is excused
+  std::optional<std::uint32_t> owner;  ///< where parameters tell
+  std::uint32_t first_flow = 0;
+  std::uint32_t last_flow = 0;
+  bool contributes = false;  ///< to a sum over microbatches: a gradient, the loss
+};
+
+struct ModelBinding {
+  std::vector<std::uint32_t> step_of{};  ///< by op: position in `steps`, or kNone
+  std::vector<BoundStep> steps{};
+  std::vector<BoundFlow> flows{};
+};
+
+/// Empty where the program's units and parameters are not those of its configuration's model, or
+/// the plan has no kernel that takes its tokens. Finds operands that their kernel does not take
+/// (MF114), and kernels that are no step of the model or have a value where none is (MF113).
+[[nodiscard]] ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
+                                      const ValueCells& cells, FindingList& findings);
+
+}  // namespace mfsdp

@@ -1,0 +1,182 @@
+#include "verify/proof/model_steps.hpp"
+
+#include <algorithm>
+
+namespace mfsdp {
+namespace {
+
+using enum Value;
+using K = KernelKind;
+using P = ParameterRole;
+
+constexpr OwnedValue of(Value value) { return {.value = value}; }
+constexpr OwnedValue before(Value value) { return {.value = value, .shift = -1}; }
+constexpr OwnedValue next(Value value) { return {.value = value, .shift = 1}; }
+constexpr OwnedValue kNothing{};
+
+constexpr Flow reads(std::string_view role, Value value, Part part = Part::rows) {
+  return {.role = role, .reads = of(value), .writes = kNothing, .part = part};
+}
+constexpr Flow makes(std::string_view role, Value value, Part part = Part::rows) {
+  return {.role = role, .reads = kNothing, .writes = of(value), .part = part};
+}
+constexpr Flow turns(std::string_view role, OwnedValue from, OwnedValue to) {
+  return {.role = role, .reads = from, .writes = to};
+}
+
+/// out = in * weight^T;  d_in = d_out * weight;  d_weight = d_out^T * in.
+constexpr ModelStep forward(P weight, Value in, Value out, bool chunk = false) {
+  return {K::gemm, 0, weight, {reads("input", in), makes("output", out)}, chunk};
+}
+constexpr ModelStep input_gradient(P weight, Value d_out, Value d_in, bool chunk = false) {
+  return {K::gemm, 1, weight, {reads("d_output", d_out), makes("d_input", d_in)}, chunk};
+}
+constexpr ModelStep weight_gradient(P weight, Value d_out, Value in, bool chunk = false) {
+  return {K::gemm, 2, weight, {reads("d_output", d_out), reads("input", in)}, chunk};
+}
+
+/// Grouped by kind; the head's matrix has the role `head`, also where it is the embedding's.
+constexpr std::array kSteps{
+    ModelStep{K::attention_backward,
+              0,
+              {},
+              {reads("query", query_key), reads("key", query_key, Part::key),
+               reads("value", qkv, Part::value), reads("output", attention),
+               reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp),
+               makes("d_qkv", d_rotated, Part::unrotated)}},
+    ModelStep{K::attention_forward,
+              0,
+              {},
+              {reads("query", query_key), reads("key", query_key, Part::key),
+               reads("value", qkv, Part::value), makes("output", attention),
+               makes("log_sum_exp", log_sum_exp)}},
+    ModelStep{K::bias_grad, 0, P::qkv_bias, {reads("d_output", d_qkv)}},
+    ModelStep{K::cross_entropy,
+              0,
+              {},
+              {turns("logits", of(logits), of(d_logits)), reads("labels", tokens, Part::labels)},
+              true},
+    ModelStep{K::cross_entropy_loss,
+              0,
+              {},
+              {reads("logits", logits), reads("labels", tokens, Part::labels)},
+              true},
+    ModelStep{K::embedding_backward,
+              0,
+              P::embedding,
+              {reads("tokens", tokens), reads("d_output", d_output)}},
+    ModelStep{K::embedding_forward,
+              0,
+              P::embedding,
+              {reads("tokens", tokens), turns("output", kNothing, next(input))}},
+    forward(P::attention_out, attention, attention_out),
+    forward(P::down, product, mlp_out),
+    forward(P::gate_up, normed2, gate_up),
+    forward(P::head, normed1, logits, true),
+    forward(P::qkv, normed1, qkv),
+    input_gradient(P::attention_out, d_mid, d_attention),
+    input_gradient(P::down, d_output, d_product),
+    input_gradient(P::gate_up, d_gate_up, d_normed2),
+    input_gradient(P::head, d_logits, d_normed1, true),
+    input_gradient(P::qkv, d_qkv, d_normed1),
+    weight_gradient(P::attention_out, d_mid, attention),
+    weight_gradient(P::down, d_output, product),
+    weight_gradient(P::gate_up, d_gate_up, normed2),
+    weight_gradient(P::head, d_logits, normed1, true),
+    weight_gradient(P::qkv, d_qkv, normed1),
+    ModelStep{K::norm_weight_grad, 0, P::input_norm, {reads("partials", partials1)}},
+    ModelStep{K::norm_weight_grad, 0, P::final_norm, {reads("partials", partials1)}},
+    ModelStep{K::norm_weight_grad, 0, P::post_norm, {reads("partials", partials2)}},
+    ModelStep{K::norm_weight_grad, 0, P::q_norm, {reads("partials", qk_partials)}},
+    ModelStep{
+        K::norm_weight_grad, 0, P::k_norm, {reads("partials", qk_partials, Part::second_half)}},
+    ModelStep{K::qk_norm_rope_backward,
+              0,
+              P::q_norm,
+              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
+               reads("rope_table", outside), reads("rstd", qk_rstd),
+               makes("partials", qk_partials)}},
+    ModelStep{K::qk_norm_rope_forward,
+              0,
+              P::q_norm,
+              {reads("query_key", qkv), reads("rope_table", outside), makes("output", query_key),
+               makes("rstd", qk_rstd)}},
+    ModelStep{K::rms_norm_backward,
+              0,
+              P::input_norm,
+              {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input),
+               reads("rstd", rstd1), turns("d_residual", of(d_mid), before(d_output)),
+               makes("partials", partials1)}},
+    ModelStep{K::rms_norm_backward,
+              0,
+              P::final_norm,
+              {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input),
+               reads("rstd", rstd1), turns("d_residual", kNothing, before(d_output)),
+               makes("partials", partials1)}},
+    ModelStep{K::rms_norm_backward,
+              0,
+              P::post_norm,
+              {turns("d_normed", of(d_normed2), of(normed2)), reads("input", mid),
+               reads("rstd", rstd2), turns("d_residual", of(d_output), of(d_mid)),
+               makes("partials", partials2)}},
+    ModelStep{K::rms_norm_forward,
+              0,
+              P::input_norm,
+              {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}},
+    ModelStep{K::rms_norm_forward,
+              1,
+              P::input_norm,
+              {turns("residual", before(mid), kNothing), turns("delta", before(mlp_out), kNothing),
+               makes("residual_out", input), makes("normed", normed1), makes("rstd", rstd1)}},
+    ModelStep{K::rms_norm_forward,
+              1,
+              P::final_norm,
+              {turns("residual", before(mid), kNothing), turns("delta", before(mlp_out), kNothing),
+               makes("residual_out", input), makes("normed", normed1), makes("rstd", rstd1)}},
+    ModelStep{K::rms_norm_forward,
+              1,
+              P::post_norm,
+              {reads("residual", input), reads("delta", attention_out), makes("residual_out", mid),
+               makes("normed", normed2), makes("rstd", rstd2)}},
+    ModelStep{
+        K::rope_backward,
+        0,
+        {},
+        {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside)}},
+    ModelStep{
+        K::rope_forward,
+        0,
+        {},
+        {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside)}},
+    ModelStep{K::swiglu_backward,
+              0,
+              {},
+              {turns("gate_up", of(gate_up), of(d_gate_up)),
+               turns("d_product", of(d_product), of(product))}},
+    ModelStep{
+        K::swiglu_forward, 0, {}, {reads("gate_up", gate_up), makes("product", product)}},
+};
+
+static_assert(std::ranges::is_sorted(kSteps, {}, &ModelStep::kind));
+
+/// By kind: where its steps begin.
+constexpr auto kFirstSteps = [] {
+  std::array<std::size_t, Names<KernelKind>::values.size() + 1> first{};
+  for (std::size_t kind = 0, at = 0; kind < first.size(); ++kind) {
+    first[kind] = at;
+    while (at < kSteps.size() && static_cast<std::size_t>(kSteps[at].kind) == kind) ++at;
+  }
+  return first;
+}();
+
+}  // namespace
+
+const ModelStep* find_step(KernelKind kind, std::int64_t variant,
+                           std::optional<ParameterRole> parameter) {
+  const auto k = static_cast<std::size_t>(kind);
+  for (std::size_t s = kFirstSteps[k]; s < kFirstSteps[k + 1]; ++s)
+    if (kSteps[s].variant == variant && kSteps[s].parameter == parameter) return &kSteps[s];
+  return nullptr;
+}
+
+}  // namespace mfsdp

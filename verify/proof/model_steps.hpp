@@ -1,0 +1,114 @@
+// What a model computes, as the proof of values wants it: for each kernel of a step, the values that
+// it reads and makes. Written down once more, from the mathematics and not from the planner's
+// recipes, so that a fault of theirs is not proved right by itself.
+//
+//   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
+//   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
+//   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
+//
+// A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
+// blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
+// buffer or over another value, is the same value: so what recomputation makes is what forward made.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/model/model.hpp"
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+/// `d_` is the gradient of what follows. `normed1` and `rstd1` of the head are the final norm's.
+enum class Value : std::uint8_t {
+  unknown,    ///< of a kernel that is no step of a model
+  excused,    ///< of an op that has a finding: it passes for whatever is wanted
+  outside,    ///< what lies in a buffer that no op writes
+  host_data,  ///< what the host put into the source of a copy
+  tokens,     ///< ids, then labels
+  input,
+  normed1,
+  rstd1,
+  qkv,
+  query_key,  ///< rotated, and normed where the model does that
+  qk_rstd,
+  attention,
+  log_sum_exp,
+  attention_out,
+  mid,
+  normed2,
+  rstd2,
+  gate_up,
+  product,
+  mlp_out,
+  logits,
+  d_logits,
+  d_output,  ///< gradient of the next owner's input
+  d_product,
+  d_gate_up,
+  d_normed2,
+  d_mid,
+  d_attention,
+  d_rotated,  ///< gradient of query and key behind the rotation
+  d_qkv,
+  d_normed1,
+  partials1,  ///< of the gradient of the input norm, or the final one
+  partials2,  ///< of the norm behind attention
+  qk_partials
+};
+
+template <>
+struct Names<Value> {
+  static constexpr std::array<std::string_view, 34> values{
+      "what is not known", "what is wrong", "what nothing writes", "the host's data", "tokens",    "input",
+      "normed1",           "rstd1",               "qkv",             "query_key", "qk_rstd",
+      "attention",         "log_sum_exp",         "attention_out",   "mid",       "normed2",
+      "rstd2",             "gate_up",             "product",         "mlp_out",   "logits",
+      "d_logits",          "d_output",            "d_product",       "d_gate_up", "d_normed2",
+      "d_mid",             "d_attention",         "d_rotated",       "d_qkv",     "d_normed1",
+      "partials1",         "partials2",           "qk_partials"};
+};
+
+/// A value of the step's owner, or of its neighbour. `unknown`: none.
+struct OwnedValue {
+  Value value = Value::unknown;
+  int shift = 0;  ///< of the owner
+
+  friend bool operator==(const OwnedValue&, const OwnedValue&) = default;
+};
+
+/// Where in the value an operand begins.
+enum class Part : std::uint8_t {
+  rows,         ///< at its first row, or that of the chunk
+  labels,       ///< of tokens
+  key,          ///< columns behind the query's
+  value,        ///< columns behind query and key
+  second_half,  ///< as long as the operand itself
+  unrotated     ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
+};
+
+struct Flow {
+  std::string_view role;
+  OwnedValue reads = {};
+  OwnedValue writes = {};
+  Part part = Part::rows;
+};
+
+inline constexpr std::size_t kMostFlows = 7;
+
+struct ModelStep {
+  KernelKind kind = KernelKind::gemm;
+  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs.
+  std::int64_t variant = 0;
+  std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
+  std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out
+  bool chunk = false;                        ///< of some rows, not all tokens
+};
+
+/// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
+[[nodiscard]] const ModelStep* find_step(KernelKind kind, std::int64_t variant,
+                                         std::optional<ParameterRole> parameter);
+
+}  // namespace mfsdp

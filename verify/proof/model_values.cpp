@@ -1,0 +1,236 @@
+#include "verify/proof/model_values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Tokens belong to no block.
+ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
+  const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
+  return {.value = term.value,
+          .owner = term.value == Value::tokens ? 0 : owner,
+          .microbatch = base.microbatch};
+}
+
+}  // namespace
+
+ModelValues::ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts,
+                         const ValueCells& cells, ValueMemory& memory, FindingList& findings)
+    : unrolled_(unrolled),
+      cells_(cells),
+      memory_(memory),
+      findings_(findings),
+      binding_(bind_model(unrolled, layouts, cells, findings)),
+      fills_(unrolled.program->buffers.size()),
+      complained_(cells.first_use.size() - 1, 0) {}
+
+void ModelValues::fill(std::uint32_t instance) {
+  const auto& copy = std::get<Copy>(unrolled_.instances[instance].op->body);
+  if (copy.kind != CopyKind::h2d) return;
+  Fills& fills = fills_[unrolled_.index->buffers[copy.input.buffer]];
+  ++fills.count;
+  fills.step = step_of(instance);
+}
+
+void ModelValues::read(std::uint32_t instance) {
+  const Instance& at = unrolled_.instances[instance];
+  now_ = instance;
+  if (const std::uint32_t step = binding_.step_of[at.op_index]; step != kNone)
+    return read_step(binding_.steps[step]);
+  if (binding_.steps.empty()) return;
+  const auto* kernel = std::get_if<Kernel>(&at.op->body);
+  if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
+  if (is_update(*kernel)) check_step_block(*kernel);
+}
+
+void ModelValues::write(std::uint32_t instance) {
+  const Instance& at = unrolled_.instances[instance];
+  if (binding_.steps.empty()) return;
+  if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
+  const auto* kernel = std::get_if<Kernel>(&at.op->body);
+  if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::token_copy) {
+    if (const CellUse* output = use_of(operand_of(*kernel, "output")))
+      put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
+    return;
+  }
+  const std::uint32_t bound = binding_.step_of[at.op_index];
+  if (bound == kNone) return;
+  const BoundStep& step = binding_.steps[bound];
+  if (step.step == nullptr || base_.value == Value::excused) {
+    for (const CellUse& use : cells_.of(at.op_index))
+      if (use.writes) put(use, {.value = Value::excused}, 0);
+    return;
+  }
+  for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) {
+    const BoundFlow& flow = binding_.flows[f];
+    if (flow.writes.value == Value::unknown) continue;
+    const CellUse& use = cells_.uses[flow.use];
+    put(use, key_of(flow.writes, base_), first_row_ * flow.row_bytes);
+    if (flow.unrotated == 0) continue;
+    const ValueKey rest = key_of({.value = Value::d_qkv}, base_);
+    for (std::uint32_t c = use.first; c < use.last; ++c)
+      if (cells_.begin[c] - cells_.begin[use.first] >= flow.unrotated) memory_.cells[c].key = rest;
+  }
+}
+
+// ---- steps -------------------------------------------------------------------------------------
+
+void ModelValues::read_step(const BoundStep& step) {
+  base_ = {.value = Value::excused};
+  first_row_ = 0;
+  if (step.step == nullptr) return;
+  find_owner(step);
+  if (base_.value == Value::excused) return;
+  for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
+  if (step.contributes && base_.microbatch != microbatch_)
+    report(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
+                       base_.microbatch, microbatch_));
+}
+
+/// Of whom the step is: parameters tell the owner, the first value that is read the rest.
+void ModelValues::find_owner(const BoundStep& step) {
+  const BoundFlow& flow = binding_.flows[step.first_flow];
+  const ValueCell& cell = memory_.cells[cells_.uses[flow.use].first];
+  const bool fits = cell.key.value == flow.reads.value &&
+                    cell.lifetime == memory_.lifetimes[cells_.uses[flow.use].buffer];
+  if (!fits && !step.owner) {
+    if (cell.key.value != Value::excused)
+      report(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
+                         to_string(flow.reads.value)));
+    return;
+  }
+  base_ = {.value = Value::unknown,
+           .owner = step.owner.value_or(cell.key.owner),
+           .microbatch = fits ? cell.key.microbatch : microbatch_};
+  if (!step.step->chunk || !fits || flow.row_bytes == 0) return;
+  first_row_ = (cell.place - flow.skip) / flow.row_bytes;
+}
+
+void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
+  if (flow.reads.value == Value::unknown) return;
+  const CellUse& use = cells_.uses[flow.use];
+  if (flow.reads.value == Value::outside) return check_outside(use);
+  const ValueKey wanted = key_of(flow.reads, base_);
+  const std::int64_t place = flow.skip + first_row_ * flow.row_bytes - cells_.begin[use.first];
+  for (std::uint32_t c = use.first; c < use.last; ++c) {
+    const ValueCell& cell = memory_.cells[c];
+    if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
+    if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
+    if (cell.key != wanted)
+      return report(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
+                                in_words(cell.key), in_words(wanted)));
+    return report(fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}",
+                              use.operand->role, in_words(wanted),
+                              cell.place - cells_.begin[c] + cells_.begin[use.first],
+                              place + cells_.begin[use.first],
+                              step.step->chunk ? ", as of its chunk" : ""));
+  }
+}
+
+/// The table of rotations is one buffer, which the host has filled before the first step.
+void ModelValues::check_outside(const CellUse& use) {
+  for (std::uint32_t c = use.first; c < use.last; ++c)
+    if (memory_.cells[c].writer != kNone)
+      return report(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
+                                in_words(memory_.cells[c].key)));
+  if (!rope_table_) rope_table_ = use.buffer;
+  if (*rope_table_ != use.buffer)
+    report(fmt::format("reads as '{}' another buffer than those before", use.operand->role));
+}
+
+// ---- what the host brings ----------------------------------------------------------------------
+
+void ModelValues::bring(const Copy& copy) {
+  const CellUse* output = use_of(&copy.output);
+  if (output == nullptr || copy.kind != CopyKind::h2d) return;
+  const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
+  put(*output,
+      {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
+      copy.input.offset);
+}
+
+/// Each microbatch takes the next tokens that the host has brought.
+void ModelValues::copy_tokens(const Kernel& kernel) {
+  const CellUse* input = use_of(operand_of(kernel, "input"));
+  const ValueKey key = input == nullptr ? ValueKey{} : whole(*input);
+  const std::uint32_t pass = unrolled_.instances[now_].pass;
+  const std::uint32_t wanted = pass == token_pass_ ? microbatch_ : microbatch_ + 1;
+  if (key.value == Value::host_data && !token_source_) token_source_ = key.owner;
+  if (key.value != Value::host_data || key.owner != token_source_)
+    report("takes what the host has not brought as tokens");
+  else if (key.microbatch != wanted)
+    report(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
+                       wanted));
+  microbatch_ = wanted;
+  token_pass_ = pass;
+}
+
+/// An update goes by what the host has brought for this step.
+void ModelValues::check_step_block(const Kernel& kernel) {
+  const CellUse* block = use_of(operand_of(kernel, "step_block"));
+  if (block == nullptr) return report("has 'step_block' where no values are");
+  const ValueKey key = whole(*block);
+  if (key.value != Value::host_data || key.owner == token_source_)
+    return report(fmt::format("reads as 'step_block' {}", in_words(key)));
+  if (const Fills& fills = fills_[key.owner];
+      key.microbatch != fills.count || fills.step != step_of(now_))
+    report("goes by the 'step_block' of another step");
+}
+
+// ---- cells -------------------------------------------------------------------------------------
+
+void ModelValues::put(const CellUse& use, const ValueKey& key, std::int64_t place) {
+  for (std::uint32_t c = use.first; c < use.last; ++c) {
+    memory_.cells[c].key = key;
+    memory_.cells[c].place = place + cells_.begin[c] - cells_.begin[use.first];
+  }
+}
+
+const CellUse* ModelValues::use_of(const Operand* operand) const {
+  const auto uses = cells_.of(unrolled_.instances[now_].op_index);
+  const auto found = std::ranges::find(uses, operand, &CellUse::operand);
+  return operand == nullptr || found == uses.end() ? nullptr : &*found;
+}
+
+ValueKey ModelValues::whole(const CellUse& use) const {
+  const ValueKey key = memory_.cells[use.first].key;
+  for (std::uint32_t c = use.first; c < use.last; ++c)
+    if (memory_.cells[c].key != key ||
+        memory_.cells[c].place != cells_.begin[c] - cells_.begin[use.first])
+      return {};
+  return key;
+}
+
+void ModelValues::report(const std::string& what) {
+  const std::uint32_t op_index = unrolled_.instances[now_].op_index;
+  if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
+  complained_[op_index] = 1;
+  Finding finding;
+  finding.rule = "MF113";
+  finding.places = {place_of(unrolled_, now_)};
+  finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
+                                finding.places.front().step, what);
+  findings_.add(std::move(finding));
+}
+
+std::string ModelValues::in_words(const ValueKey& key) const {
+  if (key.value <= Value::outside) return std::string(to_string(key.value));
+  if (key.value == Value::host_data)
+    return fmt::format("what the host has put into '{}'",
+                       unrolled_.program->buffers[key.owner].name);
+  if (key.value == Value::tokens) return fmt::format("tokens of microbatch {}", key.microbatch);
+  const auto layers = static_cast<std::uint32_t>(unrolled_.program->config.model.layers);
+  const std::string owner = key.owner == 0        ? "the embedding"
+                            : key.owner > layers ? "the head"
+                                                 : fmt::format("layers.{}", key.owner - 1);
+  return fmt::format("'{}' of {}, microbatch {}", to_string(key.value), owner, key.microbatch);
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,89 @@
+// Whether each kernel of a model's step reads the values that it is to read: of its own block, of its
+// own microbatch, from their first row on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verify/proof/model_binding.hpp"
+
+namespace mfsdp {
+
+/// A value. Of the host's data and of what comes from outside, the owner is a buffer's position.
+struct ValueKey {
+  Value value = Value::unknown;
+  std::uint32_t owner = 0;
+  std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
+
+  friend bool operator==(const ValueKey&, const ValueKey&) = default;
+};
+
+/// What is known of a cell.
+struct ValueCell {
+  std::uint32_t lifetime = kNone;  ///< of its buffer, in which it was written; kNone: not at all
+  std::uint32_t writer = kNone;    ///< op index
+  ValueKey key = {};
+  std::int64_t place = 0;  ///< of its first byte in the value
+};
+
+struct ValueMemory {
+  std::vector<ValueCell> cells;
+  std::vector<std::uint32_t> lifetimes;  ///< by buffer: how often it was acquired
+};
+
+class ModelValues {
+ public:
+  ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts, const ValueCells& cells,
+              ValueMemory& memory, FindingList& findings);
+
+  /// The host fills the source of a copy.
+  void fill(std::uint32_t instance);
+  /// What an instance reads, while it still lies there.
+  void read(std::uint32_t instance);
+  /// What it makes, after its cells are written.
+  void write(std::uint32_t instance);
+
+ private:
+  struct Fills {
+    std::uint32_t count = 0;
+    std::int64_t step = 0;
+  };
+
+  void read_step(const BoundStep& step);
+  void find_owner(const BoundStep& step);
+  void check(const BoundStep& step, const BoundFlow& flow);
+  void check_outside(const CellUse& use);
+  void copy_tokens(const Kernel& kernel);
+  void check_step_block(const Kernel& kernel);
+  void bring(const Copy& copy);
+  void put(const CellUse& use, const ValueKey& key, std::int64_t place);
+
+  [[nodiscard]] const CellUse* use_of(const Operand* operand) const;
+  /// The one value of all cells, from its first byte on, or unknown.
+  [[nodiscard]] ValueKey whole(const CellUse& use) const;
+  [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
+    return unrolled_.passes[unrolled_.instances[instance].pass].step;
+  }
+  void report(const std::string& what);
+  [[nodiscard]] std::string in_words(const ValueKey& key) const;
+
+  const UnrolledPlan& unrolled_;
+  const ValueCells& cells_;
+  ValueMemory& memory_;
+  FindingList& findings_;
+  ModelBinding binding_;
+  std::vector<Fills> fills_;      ///< by buffer
+  std::vector<char> complained_;  ///< by op
+  std::optional<std::uint32_t> token_source_;
+  std::optional<std::uint32_t> rope_table_;
+  std::uint32_t token_pass_ = kNone;  ///< that took tokens last
+  std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
+  // The instance that runs.
+  std::uint32_t now_ = 0;
+  ValueKey base_;  ///< its owner and microbatch; excused where these cannot be told
+  std::int64_t first_row_ = 0;
+};
+
+}  // namespace mfsdp
