@@ -40,6 +40,7 @@ constexpr std::array kRules{
              error},
     RuleInfo{"MF114", "kernel-operands",
              "A kernel has operands, dtypes or sizes that its kind does not take.", error},
+    RuleInfo{"MF115", "unreported", "A step's loss or norm does not reach the host.", error},
     RuleInfo{"MF201", "collective-mismatch",
              "Two classes of ranks issue different collectives on one communicator.", error},
     RuleInfo{"MF202", "deadlock", "Collectives wait for each other in a cycle.", error},

@@ -34,7 +34,8 @@ std::string part_of(const Op& op, const Mutant& mutant) {
   const Operand* operand = operand_at(op, mutant.part);
   if (operand == nullptr) return mutant.part == kCollectiveAlone ? ", alone" : ", with its operands";
   const bool has_dim = mutant.kind == change_shape || mutant.kind == shift_rank;
-  return ", operand " + operand->role + (has_dim ? fmt::format("[{}]", mutant.dim) : "");
+  return fmt::format(", operand {} {}{}", mutant.part, operand->role,
+                     has_dim ? fmt::format("[{}]", mutant.dim) : "");
 }
 
 std::string amount_of(const Mutant& mutant) {

@@ -82,7 +82,7 @@ void for_each_mutant(const Program& program, const std::function<bool(const Muta
 /// such op or part. Waits state the records that they get in the new order.
 [[nodiscard]] std::optional<Program> apply(const Program& program, const Mutant& mutant);
 
-/// "shift_operand +2: train/first op 17 layers.0.qkv (compute), operand output"
+/// "shift_operand +2: train/first op 17 kernel layers.0.qkv (compute), operand 2 output"
 [[nodiscard]] std::string describe(const Program& program, const Mutant& mutant);
 
 }  // namespace mfsdp
