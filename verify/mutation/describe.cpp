@@ -29,6 +29,8 @@ std::string part_of(const Op& op, const Mutant& mutant) {
     case change_scale:
     case change_dtype: break;
     case change_count: return mutant.part == 0 ? ", alone" : ", with its operands";
+    case reorder_collectives:
+      return mutant.part == 0 ? ", with the next" : ", with the next of its communicator";
     default: return "";
   }
   const Operand* operand = operand_at(op, mutant.part);
