@@ -193,7 +193,9 @@ std::string read_text(const fs::path& path) {
 
 const std::vector<Room>& rooms() {
   static const std::vector<Room> table{
-      {"plan", "mfsdp_plan", {"core/base", "core/model", "core/shard", "core/plan"}, {}},
+      // The one header of core that the checker sees; no target of its own.
+      {"error", "mfsdp_error", {"core/base/error.hpp"}, {}},
+      {"plan", "mfsdp_plan", {"core/base", "core/model", "core/shard", "core/plan"}, {"error"}},
       {"planner", "mfsdp_planner", {"core/recipe", "core/schedule", "core/memory"}, {"plan"}},
       {"runtime", "mfsdp_runtime", {"core/runtime"}, {"plan"}},
       {"cli", "mfsdp_cli", {"core/cli"}, {"plan"}},
@@ -204,9 +206,10 @@ const std::vector<Room>& rooms() {
       {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
       {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
       {"conformance", "mfsdp_conformance", {"verify/conformance"}, {"findings"}},
+      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
-      {"checker", "mfsdp_checker", {"verify/checker"}, {}},
+      {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
       {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},

@@ -30,6 +30,17 @@ inline PlanConfig small_config(std::int64_t ranks = 4, std::int64_t layers = 2) 
   return config;
 }
 
+/// Embedding, one block and the head on two ranks with two gradient slots: small enough for a
+/// search through all interleavings. Eight variants: strategies, one or two microbatches.
+inline PlanConfig three_units(int variant) {
+  PlanConfig config = small_config(2, 1);
+  config.logits_chunk = 16;
+  config.strategy = static_cast<Strategy>(variant % 4);
+  config.microbatches = 1 + variant / 4 % 2;
+  if (variant % 3 == 0) config.clip = Rational{0, 1};
+  return config;
+}
+
 /// Valid configurations with every strategy, mesh, recompute policy and odd shape: group size 1,
 /// empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5 microbatches.
 inline rc::Gen<PlanConfig> any_config() {

@@ -1,6 +1,7 @@
 // Runs whole programs on the CPU's machine with the hash kernel, and tells what they left behind.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <map>
@@ -24,6 +25,26 @@ using Itinerary = std::vector<std::pair<std::string_view, std::int64_t>>;
 using States = std::vector<std::uint64_t>;
 
 inline Program built(const PlanConfig& config) { return build_program(config, {}).value(); }
+
+/// Leaves so many bytes of the GEMMs' workspace, which small models need little of.
+inline void shrink_gemm_workspace(Program& program, std::int64_t kept) {
+  const auto workspace =
+      std::ranges::find(program.buffers, std::string("gemm_workspace"), &Buffer::name);
+  if (workspace == program.buffers.end()) return;
+  const Bytes cut = workspace->size - Bytes(kept);
+  workspace->size = Bytes(kept);
+  for (Buffer& buffer : program.buffers)
+    if (buffer.pool == workspace->pool && buffer.offset > workspace->offset)
+      buffer.offset = buffer.offset - cut;
+  for (Pool& pool : program.pools)
+    if (pool.id == workspace->pool) pool.height = pool.height - cut;
+  for (Plan& plan : program.plans)
+    for (Segment& segment : plan.segments)
+      for (Op& op : segment.ops)
+        if (auto* kernel = std::get_if<Kernel>(&op.body))
+          for (Operand& operand : kernel->operands)
+            if (operand.buffer == workspace->id) operand.shape = {kept};
+}
 
 inline MachineSettings hashing() {
   MachineSettings settings;

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 namespace mfsdp::test {
 
@@ -61,6 +62,19 @@ inline int wait_for(pid_t child) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/// Runs work(i) for each i below `count` in a process of its own, eight at a time; their values.
+template <class Work>
+std::vector<int> run_children(std::size_t count, Work work) {
+  constexpr std::size_t kAtOnce = 8;
+  std::vector<int> values;
+  std::vector<pid_t> children;
+  for (std::size_t i = 0; i < count + kAtOnce; ++i) {
+    if (i >= kAtOnce && values.size() < count) values.push_back(wait_for(children[values.size()]));
+    if (i < count) children.push_back(start_child([&] { return work(i); }));
+  }
+  return values;
 }
 
 /// From here on this process's files end at `bytes`, as on a full disk.

@@ -84,7 +84,7 @@ inline Program tiny_program() {
   add(compute, "gathered", Wait{.event = gathered, .bindings = {{OpId(2), 0}}});
   add(compute, "activation", Acquire{.buffer = BufferId(2)});
   add(compute, "gemm",
-      Kernel{.kind = KernelKind::gemm,
+      Kernel{.kind = KernelKind::cast,
              .operands = {tiny_operand("weight", Access::read, BufferId(1), 128),
                           tiny_operand("output", Access::write, BufferId(2), 128)},
              .attributes = {{"k", 8}, {"m", 4}, {"n", 16}},

@@ -10,11 +10,13 @@
 #include "verify/proof/collectives.hpp"
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradients.hpp"
+#include "verify/proof/kernel_forms.hpp"
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
 #include "verify/proof/rank_sequences.hpp"
 #include "verify/proof/rank_slices.hpp"
 #include "verify/proof/registered.hpp"
+#include "verify/proof/reports.hpp"
 #include "verify/proof/scales.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
@@ -137,6 +139,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
       check_gradients(unrolled, layouts, followed, ledger);
       check_weights(unrolled, layouts, followed, ledger);
       check_scales(unrolled, followed, ledger);
+      check_reports(program, index, program.plans[p], ledger);
       check_values(unrolled, tables[p], layouts, ledger);
     };
     run_both(two_threads, check_order, check_contents);
@@ -169,6 +172,7 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
     try {
       check_persistent_places(program, findings);
       check_collective_shapes(program, index, findings);
+      check_kernel_forms(program, index, findings);
       proof.bounds = prove_plans(program, index, tables, settings, findings, ledger, proof);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));

@@ -16,6 +16,7 @@ namespace mfsdp {
 
 /// GEMM's attribute "kind".
 inline constexpr std::int64_t kForwardGemm = 0;
+inline constexpr std::int64_t kInputGradientGemm = 1;
 inline constexpr std::int64_t kWeightGradientGemm = 2;
 
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {

@@ -9,22 +9,12 @@
 namespace mfsdp {
 namespace {
 
-/// Embedding, one block and the head.
-PlanConfig three_units(int variant) {
-  PlanConfig config = test::small_config(2, 1);
-  config.logits_chunk = 16;
-  config.strategy = static_cast<Strategy>(variant % 4);
-  config.microbatches = 1 + variant / 4 % 2;
-  if (variant % 3 == 0) config.clip = Rational{0, 1};
-  return config;
-}
-
 TEST(Interleavings, EveryDroppedWaitIsJudgedAlike) {
   int races = 0;
   int safe = 0;
   int gave_up = 0;
   for (int variant = 0; variant < 8; ++variant) {
-    Program program = *build_program(three_units(variant), {});
+    Program program = *build_program(test::three_units(variant), {});
     program.plans.resize(1);
     ASSERT_FALSE(test::Interleavings(program, program.plans[0]).find_race()) << variant;
     for (std::size_t s = 0; s < program.plans[0].segments.size(); ++s)

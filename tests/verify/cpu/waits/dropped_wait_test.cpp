@@ -23,6 +23,9 @@ namespace {
 
 using test::States;
 
+/// The hash kernel needs none of the 32 MiB, which take ThreadSanitizer long.
+constexpr std::int64_t kWorkspaceBytes = 4096;
+
 struct DroppedWait {
   const Program* program = nullptr;
   std::optional<OpId> id;  ///< none: the program runs as it is
@@ -36,27 +39,6 @@ std::optional<std::string> race_without(Program program, OpId wait) {
   for (Segment& segment : program.plans.front().segments)
     std::erase_if(segment.ops, [&](const Op& op) { return op.id == wait; });
   return test::find_race(program, program.plans.front());
-}
-
-/// The hash kernel needs none of the 32 MiB, which take ThreadSanitizer long.
-void shrink_gemm_workspace(Program& program) {
-  constexpr std::int64_t kKept = 4096;
-  const auto workspace = std::find_if(program.buffers.begin(), program.buffers.end(),
-                                      [](const Buffer& b) { return b.name == "gemm_workspace"; });
-  ASSERT_NE(workspace, program.buffers.end());
-  const Bytes cut = workspace->size - Bytes(kKept);
-  workspace->size = Bytes(kKept);
-  for (Buffer& buffer : program.buffers)
-    if (buffer.pool == workspace->pool && buffer.offset > workspace->offset)
-      buffer.offset = buffer.offset - cut;
-  for (Pool& pool : program.pools)
-    if (pool.id == workspace->pool) pool.height = pool.height - cut;
-  for (Plan& plan : program.plans)
-    for (Segment& segment : plan.segments)
-      for (Op& op : segment.ops)
-        if (auto* kernel = std::get_if<Kernel>(&op.body))
-          for (Operand& operand : kernel->operands)
-            if (operand.buffer == workspace->id) operand.shape = {kKept};
 }
 
 /// Plans with every kind of wait there is: shards and replicas, gathered weights and scattered
@@ -125,14 +107,10 @@ int look_for(const DroppedWait& wait) {
 
 /// Every wait in a process of its own, several at a time, as such runs mostly sleep.
 std::vector<Seen> look_for_all(const std::vector<DroppedWait>& waits) {
-  constexpr std::size_t kAtOnce = 8;
   std::vector<Seen> seen;
-  std::vector<pid_t> children;
-  for (std::size_t i = 0; i < waits.size() + kAtOnce; ++i) {
-    if (i >= kAtOnce && seen.size() < waits.size())
-      seen.push_back(static_cast<Seen>(test::wait_for(children[seen.size()])));
-    if (i < waits.size()) children.push_back(test::start_child([&] { return look_for(waits[i]); }));
-  }
+  for (const int status :
+       test::run_children(waits.size(), [&](std::size_t i) { return look_for(waits[i]); }))
+    seen.push_back(static_cast<Seen>(status));
   return seen;
 }
 
@@ -141,7 +119,7 @@ class DroppedWaitTest : public ::testing::Test {
   DroppedWaitTest() {
     for (const PlanConfig& config : configs()) {
       programs_.push_back(test::built(config));
-      shrink_gemm_workspace(programs_.back());
+      test::shrink_gemm_workspace(programs_.back(), kWorkspaceBytes);
     }
     for (const Program& program : programs_)
       for (DroppedWait& wait : dropped_waits(program))

@@ -1,0 +1,72 @@
+// Mutants that the proofs call correct change no bit of any result, whatever the streams' luck.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <random>
+#include <thread>  // the machine starts threads
+
+#include "tests/support/scratch_folder.hpp"
+#include "tests/verify/mutation/plans.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::Altered;
+
+/// Those of `most` mutants of each plan that are correct.
+std::vector<Altered> correct_mutants(const std::vector<Program>& plans, std::size_t most) {
+  std::vector<Altered> list;
+  std::uint64_t seed = 100;
+  for (const Program& plan : plans) {
+    MutationSettings settings;
+    settings.most = most;
+    settings.seed = seed++;
+    const MutationReport report = mutate(plan, settings).value();
+    for (const MutantVerdict& verdict : report.survivors)
+      list.push_back({.plan = &plan, .verdict = verdict});
+  }
+  return list;
+}
+
+enum Outcome : int { same, other_bits, failed };
+
+/// Runs a mutant with one chaos seed after the other until something differs.
+int run(const Altered& mutant, const test::Tensors& weights, const test::States& right,
+        std::uint64_t seeds) {
+  ::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
+  const Program program = mutant.program();
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const auto states = test::run_llama(program, *mutant.plan, weights, seed);
+    if (!states) return failed;
+    if (*states != right) return other_bits;
+  }
+  return same;
+}
+
+/// 200 of them with 50 seeds each in a full run.
+TEST(CorrectMutants, ChangeNoBit) {
+  const std::vector<Program> plans = test::llama_plans();
+  const bool full = test::is_full_run();
+  std::vector<Altered> mutants = correct_mutants(plans, full ? 3000 : 60);
+  std::mt19937_64 random(2026);
+  std::ranges::shuffle(mutants, random);
+  mutants.resize(std::min<std::size_t>(mutants.size(), full ? 200 : 24));
+  std::map<const Program*, test::Tensors> weights;
+  std::map<const Program*, test::States> right;
+  for (const Program& plan : plans) {
+    weights[&plan] = test::random_weights(plan, 1);
+    right[&plan] = test::run_llama(plan, plan, weights[&plan], {}).value();
+  }
+  const std::vector<int> outcomes = test::run_children(mutants.size(), [&](std::size_t i) {
+    return run(mutants[i], weights.at(mutants[i].plan), right.at(mutants[i].plan),
+               full ? 50 : 4);
+  });
+  for (std::size_t i = 0; i < mutants.size(); ++i)
+    EXPECT_EQ(outcomes[i], same) << mutants[i].name();
+  std::cout << mutants.size() << " correct mutants\n";
+  EXPECT_GE(mutants.size(), 24);
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,119 @@
+// Every mutant of a plan is killed by an error, or correct with a certificate.
+#include "verify/mutation/mutate.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <mutex>
+#include <thread>  // mutate() starts threads
+
+#include "tests/verify/mutation/plans.hpp"
+#include "verify/findings/finding.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Program tiny() { return test::built(test::small_config(2, 1)); }
+
+TEST(Mutate, LeavesNoMutantOfTwelvePlansUndecided) {
+  FateCounts sum;
+  std::uint64_t seed = 0;
+  std::map<MutantKind, FateCounts> kinds;
+  for (const Program& plan : test::llama_plans()) {
+    MutationSettings settings;
+    if (!test::is_full_run()) settings.most = 120;
+    settings.seed = ++seed;
+    const auto report = mutate(plan, settings);
+    ASSERT_TRUE(report) << test::name_of(plan) << ": " << report.error().message();
+    EXPECT_EQ(report->total.uncertified, 0) << test::name_of(plan);
+    for (const MutantVerdict& verdict : report->survivors)
+      EXPECT_EQ(verdict.fate, Fate::correct)
+          << test::name_of(plan) << ": " << describe(plan, verdict.mutant) << ": "
+          << verdict.refusal;
+    EXPECT_GT(report->total.killed, report->total.correct);
+    for (const auto& [rule, count] : report->by_rule)
+      EXPECT_TRUE(rule == "refused" || is_error(rule)) << rule;
+    for (const auto& [kind, counts] : report->by_kind) {
+      kinds[kind].killed += counts.killed;
+      kinds[kind].correct += counts.correct;
+    }
+    sum.killed += report->total.killed;
+    sum.correct += report->total.correct;
+    std::cout << fmt::format("{}: {} mutants; {} killed, {} correct\n", test::name_of(plan),
+                             report->mutants, report->total.killed, report->total.correct);
+  }
+  for (const auto& [kind, counts] : kinds)
+    std::cout << fmt::format("  {:20} {:7} killed {:6} correct\n", to_string(kind), counts.killed,
+                             counts.correct);
+  std::cout << fmt::format("{} killed, {} correct\n", sum.killed, sum.correct);
+}
+
+TEST(Mutate, IsAFunctionOfPlanAndSeed) {
+  const Program program = tiny();
+  MutationSettings settings;
+  settings.most = 100;
+  settings.workers = 1;
+  const auto alone = mutate(program, settings);
+  settings.workers = 3;
+  EXPECT_EQ(*alone, *mutate(program, settings));
+  EXPECT_LE(alone->total.killed + alone->total.correct, 100);
+  settings.seed = 1;
+  EXPECT_NE(*alone, *mutate(program, settings));
+}
+
+TEST(Mutate, NamesTheRules) {
+  const Program program = tiny();
+  const auto& ops = program.plans[0].segments[0].ops;
+  const auto gather = std::ranges::find(ops, std::string("layers.0.all_gather"), &Op::name);
+  const Mutant mutant{.kind = MutantKind::drop_collective,
+                      .index = static_cast<std::uint32_t>(gather - ops.begin())};
+  const MutantVerdict verdict = judge(*apply(program, mutant), mutant, {});
+  EXPECT_EQ(verdict.fate, Fate::killed);
+  EXPECT_THAT(verdict.rules, Contains("MF402"));  // a kernel reads what nothing gathered
+}
+
+TEST(Mutate, SaysWhereTheCheckerRefuses) {
+  MutationSettings settings;
+  settings.most = 200;
+  int asked = 0;
+  std::mutex one;
+  settings.certify = [&](const Program&) -> Result<void> {
+    const std::scoped_lock lock(one);
+    if (asked++ == 0) return {};  // the plan itself
+    return fail("certificate", "no");
+  };
+  const auto report = mutate(tiny(), settings);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->total.correct, 0);
+  EXPECT_GT(report->total.uncertified, 0);
+  EXPECT_EQ(report->survivors.front().refusal, "certificate: no");
+}
+
+TEST(Mutate, TakesOnlyPlansThatAreRight) {
+  Program wrong = tiny();
+  std::erase_if(wrong.plans[0].segments[0].ops,
+                [](const Op& op) { return op.kind() == OpKind::wait; });
+  const auto report = mutate(wrong, {});
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message(), HasSubstr("plan: expected one without errors, got MF"));
+}
+
+TEST(Mutate, EndsEarlyWhenAsked) {
+  MutationSettings settings;
+  settings.workers = 1;
+  std::vector<std::size_t> heard;
+  settings.progress = [&](std::size_t done, std::size_t) { return heard.push_back(done), false; };
+  const auto report = mutate(tiny(), settings);
+  ASSERT_TRUE(report);
+  EXPECT_THAT(heard, ElementsAre(64));
+  EXPECT_LE(report->total.killed + report->total.correct, 64);
+}
+
+}  // namespace
+}  // namespace mfsdp

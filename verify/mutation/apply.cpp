@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <utility>
+
+#include "verify/mutation/mutant.hpp"
+#include "verify/mutation/operands.hpp"
+#include "verify/mutation/rebind.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum MutantKind;
+
+/// Changes a copy of the program; each change says whether it could.
+class Change {
+ public:
+  Change(Program& program, const Mutant& mutant) : program_(program), mutant_(mutant) {}
+
+  [[nodiscard]] bool run() {
+    switch (mutant_.kind) {
+      case shift_buffer:
+      case change_buffer_dtype: return change_buffer();
+      case shift_group:
+      case change_group_dtype:
+      case shift_parameter: return change_group();
+      default: break;
+    }
+    if (mutant_.plan >= program_.plans.size()) return false;
+    Plan& plan = program_.plans[mutant_.plan];
+    if (mutant_.segment >= plan.segments.size()) return false;
+    segment_ = &plan.segments[mutant_.segment];
+    if (mutant_.kind == change_repeat) return add(segment_->repeat);
+    if (mutant_.index >= segment_->ops.size()) return false;
+    op_ = &segment_->ops[mutant_.index];
+    return change_order(plan) || change_op();
+  }
+
+ private:
+  bool add(std::int64_t& number) {
+    number = checked_add(number, mutant_.by);
+    return true;
+  }
+  template <class Enum>
+  bool set(Enum& value) {
+    if (value == static_cast<Enum>(mutant_.by)) return false;
+    value = static_cast<Enum>(mutant_.by);
+    return true;
+  }
+
+  bool change_buffer() {
+    if (mutant_.index >= program_.buffers.size()) return false;
+    Buffer& buffer = program_.buffers[mutant_.index];
+    return mutant_.kind == shift_buffer ? add(buffer.offset.value) : set(buffer.dtype);
+  }
+
+  bool change_group() {
+    if (mutant_.index >= program_.groups.size()) return false;
+    Group& group = program_.groups[mutant_.index];
+    if (mutant_.kind == shift_group) return add(group.full_offset);
+    if (mutant_.kind == change_group_dtype) return set(group.dtype);
+    return mutant_.part < group.parameters.size() && add(group.parameters[mutant_.part].offset);
+  }
+
+  // ---- the order of ops -------------------------------------------------------------------------
+
+  bool change_order(Plan& plan) {
+    if (!reorder()) return false;
+    rebind(plan);
+    return true;
+  }
+
+  bool reorder() {
+    switch (mutant_.kind) {
+      case drop_wait: return drop({OpKind::wait, OpKind::host_wait});
+      case drop_record: return drop({OpKind::record});
+      case drop_collective: return drop({OpKind::collective});
+      case drop_copy: return drop({OpKind::copy});
+      case drop_kernel: return drop({OpKind::kernel});
+      case drop_acquire: return drop({OpKind::acquire});
+      case drop_release: return drop({OpKind::release});
+      case double_collective: return repeat(OpKind::collective);
+      case double_kernel: return repeat(OpKind::kernel);
+      case swap_neighbours: return swap_with(mutant_.index + 1, false);
+      case swap_on_stream: return swap_with(next_on_stream(), true);
+      case reorder_collectives: return swap_collectives();
+      case release_early: return release_before_last_use();
+      case acquire_late: return acquire_after_first_use();
+      default: return false;
+    }
+  }
+
+  bool drop(std::initializer_list<OpKind> kinds) {
+    if (std::ranges::find(kinds, op_->kind()) == kinds.end()) return false;
+    segment_->ops.erase(segment_->ops.begin() + mutant_.index);
+    return true;
+  }
+
+  bool repeat(OpKind kind) {
+    if (op_->kind() != kind) return false;
+    Op again = *op_;
+    std::uint32_t last = 0;
+    for (const Plan& plan : program_.plans)
+      for (const Segment& segment : plan.segments)
+        for (const Op& op : segment.ops) last = std::max(last, op.id.value);
+    again.id = OpId(std::size_t{last} + 1);
+    segment_->ops.insert(segment_->ops.begin() + mutant_.index + 1, std::move(again));
+    return true;
+  }
+
+  [[nodiscard]] std::size_t next_on_stream() const {
+    std::size_t next = mutant_.index + std::size_t{1};
+    while (next < segment_->ops.size() && segment_->ops[next].stream != op_->stream) ++next;
+    return next;
+  }
+
+  bool swap_with(std::size_t other, bool same_stream) {
+    if (other >= segment_->ops.size()) return false;
+    Op& next = segment_->ops[other];
+    if ((next.stream == op_->stream) != same_stream || next.body == op_->body) return false;
+    std::swap(*op_, next);
+    return true;
+  }
+
+  bool swap_collectives() {
+    const auto* first = std::get_if<Collective>(&op_->body);
+    if (first == nullptr) return false;
+    const auto find = [&](bool any) {
+      std::size_t next = mutant_.index + std::size_t{1};
+      for (; next < segment_->ops.size(); ++next)
+        if (const auto* other = std::get_if<Collective>(&segment_->ops[next].body))
+          if (any || other->communicator == first->communicator) break;
+      return next;
+    };
+    const std::size_t nearest = find(true);
+    const std::size_t next = mutant_.part == 0 ? nearest : find(false);
+    if (next >= segment_->ops.size() || (mutant_.part == 1 && next == nearest)) return false;
+    std::swap(*op_, segment_->ops[next]);
+    return true;
+  }
+
+  [[nodiscard]] static bool touches(const Op& op, BufferId buffer) {
+    bool found = false;
+    for_each_operand(op, [&](const Operand& operand) {
+      found = found || operand.buffer == buffer ||
+              (operand.scale && operand.scale->buffer == buffer);
+    });
+    return found;
+  }
+
+  bool release_before_last_use() {
+    const auto* release = std::get_if<Release>(&op_->body);
+    if (release == nullptr) return false;
+    const auto here = segment_->ops.begin() + mutant_.index;
+    const auto use = std::find_if(
+        std::make_reverse_iterator(here), segment_->ops.rend(),
+        [buffer = release->buffer](const Op& op) { return touches(op, buffer); });
+    if (use == segment_->ops.rend()) return false;
+    std::rotate(std::prev(use.base()), here, std::next(here));
+    return true;
+  }
+
+  bool acquire_after_first_use() {
+    const auto* acquire = std::get_if<Acquire>(&op_->body);
+    if (acquire == nullptr) return false;
+    const auto here = segment_->ops.begin() + mutant_.index;
+    const auto use =
+        std::find_if(here, segment_->ops.end(),
+                     [buffer = acquire->buffer](const Op& op) { return touches(op, buffer); });
+    if (use == segment_->ops.end()) return false;
+    std::rotate(here, std::next(here), std::next(use));
+    return true;
+  }
+
+  // ---- one op -----------------------------------------------------------------------------------
+
+  bool change_op() {
+    if (mutant_.kind == change_stream) return move_to_next_stream();
+    if (mutant_.kind == change_scale) return change_scaling();
+    if (auto* collective = std::get_if<Collective>(&op_->body))
+      if (change(*collective)) return true;
+    if (auto* kernel = std::get_if<Kernel>(&op_->body))
+      if (mutant_.kind == change_attribute)
+        return mutant_.part < kernel->attributes.size() &&
+               add(kernel->attributes[mutant_.part].value);
+    if (auto* copy = std::get_if<Copy>(&op_->body); copy != nullptr && mutant_.kind == change_shape)
+      return change_shape_of(copy->input) && change_shape_of(copy->output);
+    Operand* operand = operand_at(*op_, mutant_.part);
+    return operand != nullptr && change(*operand);
+  }
+
+  bool change_shape_of(Operand& operand) {
+    return mutant_.dim < operand.shape.size() && add(operand.shape[mutant_.dim]);
+  }
+
+  bool change(Operand& operand) {
+    switch (mutant_.kind) {
+      case shift_operand: return add(operand.offset);
+      case change_shape: return change_shape_of(operand);
+      case change_dtype: return set(operand.dtype);
+      case shift_rank:
+        return mutant_.dim < operand.rank_strides.size() &&
+               add(operand.rank_strides[mutant_.dim].bytes);
+      default: return false;
+    }
+  }
+
+  bool change(Collective& collective) {
+    switch (mutant_.kind) {
+      case change_count: return change_counts(collective);
+      case change_reduction:
+        collective.reduction =
+            collective.reduction == Reduction::none ? Reduction::sum : Reduction::none;
+        return true;
+      case change_collective:
+        collective.kind = static_cast<CollectiveKind>(
+            (static_cast<std::int64_t>(collective.kind) + mutant_.by) % 3);
+        return true;
+      case change_communicator: return change_members(collective);
+      case change_dtype:
+        if (mutant_.part == kWholeCollective) set(collective.input.dtype), set(collective.output.dtype);
+        return mutant_.part >= kCollectiveAlone && set(collective.dtype);
+      default: return false;
+    }
+  }
+
+  bool change_counts(Collective& collective) {
+    add(collective.count);
+    if (mutant_.part == 0) return true;
+    const auto communicator = std::ranges::find(program_.communicators, collective.communicator,
+                                                &Communicator::id);
+    if (communicator == program_.communicators.end()) return false;
+    const std::int64_t whole = checked_mul(collective.count, communicator->size);
+    const bool gathers = collective.kind == CollectiveKind::all_gather;
+    const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+    collective.input.shape = {scatters ? whole : collective.count};
+    collective.output.shape = {gathers ? whole : collective.count};
+    return true;
+  }
+
+  bool change_members(Collective& collective) {
+    const std::vector<Communicator>& all = program_.communicators;
+    const auto now = std::ranges::find(all, collective.communicator, &Communicator::id);
+    if (now == all.end()) return false;
+    auto next = now;
+    do {
+      if (++next == all.end()) next = all.begin();
+    } while (next->size != now->size);
+    if (next == now) return false;
+    collective.communicator = next->id;
+    return true;
+  }
+
+  bool move_to_next_stream() {
+    const std::vector<Stream>& all = program_.streams;
+    const auto now = std::ranges::find(all, op_->stream, &Stream::id);
+    if (now == all.end() || all.size() < 2) return false;
+    op_->stream = (std::next(now) == all.end() ? all.begin() : std::next(now))->id;
+    return true;
+  }
+
+  /// An update without 1/T or clip factor; a scale less; or one more, the first 4 bytes of what
+  /// some kernel has as its loss.
+  bool change_scaling() {
+    auto* kernel = std::get_if<Kernel>(&op_->body);
+    Operand* operand = operand_at(*op_, mutant_.part);
+    if (operand == nullptr) return false;
+    if (kernel != nullptr && (operand->role == "loss" || operand->role == "norm")) {
+      kernel->operands.erase(kernel->operands.begin() + mutant_.part);
+      return true;
+    }
+    if (operand->scale) {
+      operand->scale.reset();
+      return true;
+    }
+    if (operand->access != Access::read) return false;
+    for (const Plan& plan : program_.plans)
+      for (const Segment& segment : plan.segments)
+        for (const Op& op : segment.ops)
+          if (const auto* other = std::get_if<Kernel>(&op.body))
+            for (const Operand& scalar : other->operands)
+              if (scalar.role == "loss") {
+                operand->scale = ScalarRef{.buffer = scalar.buffer, .offset = scalar.offset};
+                return true;
+              }
+    return false;
+  }
+
+  Program& program_;
+  const Mutant& mutant_;
+  Segment* segment_ = nullptr;
+  Op* op_ = nullptr;
+};
+
+}  // namespace
+
+std::optional<Program> apply(const Program& program, const Mutant& mutant) {
+  Program changed = program;
+  if (!Change(changed, mutant).run()) return std::nullopt;
+  return changed;
+}
+
+}  // namespace mfsdp

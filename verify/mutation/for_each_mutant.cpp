@@ -1,0 +1,164 @@
+#include <algorithm>
+
+#include "verify/mutation/mutant.hpp"
+#include "verify/mutation/operands.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum MutantKind;
+
+/// Another dtype of the same size, and one of another size.
+constexpr std::array<DType, 2> others(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return {DType::fp16, DType::fp32};
+    case DType::fp16: return {DType::bf16, DType::fp32};
+    case DType::fp32: return {DType::int32, DType::bf16};
+    case DType::fp64: return {DType::int64, DType::fp32};
+    case DType::int32: return {DType::fp32, DType::int64};
+    case DType::int64: return {DType::fp64, DType::int32};
+    case DType::uint8: return {DType::bf16, DType::int32};
+  }
+  return {dtype, dtype};
+}
+
+class Enumeration {
+ public:
+  Enumeration(const Program& program, const std::function<bool(const Mutant&)>& visit)
+      : program_(program), visit_(visit) {}
+
+  void run() {
+    for (std::size_t p = 0; p < program_.plans.size(); ++p)
+      for (std::size_t s = 0; s < program_.plans[p].segments.size(); ++s) {
+        const Segment& segment = program_.plans[p].segments[s];
+        at_ = {.plan = static_cast<std::uint32_t>(p), .segment = static_cast<std::uint32_t>(s)};
+        by(change_repeat, 0, 0, 1);
+        for (std::size_t i = 0; i < segment.ops.size() && !ended_; ++i) {
+          at_.index = static_cast<std::uint32_t>(i);
+          mutate_place(segment.ops[i]);
+          std::visit([this](const auto& body) { mutate(body); }, segment.ops[i].body);
+        }
+      }
+    at_ = {};
+    mutate_buffers();
+    mutate_groups();
+  }
+
+ private:
+  void add(MutantKind kind, std::size_t part = 0, std::size_t dim = 0, std::int64_t amount = 0) {
+    if (ended_) return;
+    Mutant mutant = at_;
+    mutant.kind = kind;
+    mutant.part = static_cast<std::uint32_t>(part);
+    mutant.dim = static_cast<std::uint32_t>(dim);
+    mutant.by = amount;
+    ended_ = !visit_(mutant);
+  }
+  void by(MutantKind kind, std::size_t part, std::size_t dim, std::int64_t amount) {
+    add(kind, part, dim, amount);
+    add(kind, part, dim, -amount);
+  }
+  void dtypes(MutantKind kind, std::size_t part, DType dtype) {
+    for (const DType other : others(dtype))
+      add(kind, part, 0, static_cast<std::int64_t>(other));
+  }
+
+  void mutate_place(const Op& /*op*/) {
+    add(swap_neighbours);
+    add(swap_on_stream);
+    add(change_stream);
+  }
+
+  void mutate(const Wait&) { add(drop_wait); }
+  void mutate(const HostWait&) { add(drop_wait); }
+  void mutate(const Record&) { add(drop_record); }
+  void mutate(const Acquire&) {
+    add(drop_acquire);
+    add(acquire_late);
+  }
+  void mutate(const Release&) {
+    add(drop_release);
+    add(release_early);
+  }
+  void mutate(const GroupBegin&) {}
+  void mutate(const GroupEnd&) {}
+
+  void mutate(const Kernel& kernel) {
+    add(drop_kernel);
+    add(double_kernel);
+    for (std::size_t i = 0; i < kernel.attributes.size(); ++i) by(change_attribute, i, 0, 1);
+    for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
+      const Operand& operand = kernel.operands[i];
+      mutate_operand(operand, i);
+      dtypes(change_dtype, i, operand.dtype);
+      add(change_scale, i);
+      for (std::size_t dim = 0; dim < operand.shape.size(); ++dim) by(change_shape, i, dim, 1);
+    }
+  }
+
+  void mutate(const Copy& copy) {
+    add(drop_copy);
+    mutate_operand(copy.input, 0);
+    mutate_operand(copy.output, 1);
+    dtypes(change_dtype, 0, copy.input.dtype);
+    dtypes(change_dtype, 1, copy.output.dtype);
+    for (std::size_t dim = 0; dim < copy.input.shape.size(); ++dim) by(change_shape, 0, dim, 1);
+  }
+
+  void mutate(const Collective& collective) {
+    add(drop_collective);
+    add(double_collective);
+    add(reorder_collectives, 0);
+    add(reorder_collectives, 1);
+    mutate_operand(collective.input, 0);
+    mutate_operand(collective.output, 1);
+    for (const std::size_t with_operands : {0, 1}) by(change_count, with_operands, 0, 1);
+    for (const std::size_t part : {kCollectiveAlone, kWholeCollective})
+      dtypes(change_dtype, part, collective.dtype);
+    add(change_scale, 0);
+    add(change_scale, 1);
+    add(change_reduction);
+    add(change_collective, 0, 0, 1);
+    add(change_collective, 0, 0, 2);
+    add(change_communicator);
+  }
+
+  void mutate_operand(const Operand& operand, std::size_t part) {
+    by(shift_operand, part, 0, size_of(operand.dtype));
+    for (std::size_t i = 0; i < operand.rank_strides.size(); ++i)
+      by(shift_rank, part, i, size_of(operand.dtype));
+  }
+
+  void mutate_buffers() {
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      at_.index = static_cast<std::uint32_t>(i);
+      const auto pool = std::ranges::find(program_.pools, buffer.pool, &Pool::id);
+      by(shift_buffer, 0, 0, pool == program_.pools.end() ? 1 : pool->alignment);
+      dtypes(change_buffer_dtype, 0, buffer.dtype);
+    }
+  }
+
+  void mutate_groups() {
+    for (std::size_t i = 0; i < program_.groups.size(); ++i) {
+      const Group& group = program_.groups[i];
+      at_.index = static_cast<std::uint32_t>(i);
+      by(shift_group, 0, 0, size_of(group.dtype));
+      dtypes(change_group_dtype, 0, group.dtype);
+      for (std::size_t p = 0; p < group.parameters.size(); ++p) by(shift_parameter, p, 0, 1);
+    }
+  }
+
+  const Program& program_;
+  const std::function<bool(const Mutant&)>& visit_;
+  Mutant at_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void for_each_mutant(const Program& program, const std::function<bool(const Mutant&)>& visit) {
+  Enumeration(program, visit).run();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,88 @@
+// Small faults put into a plan on purpose: what the proofs do not find in them, they would not find
+// in a plan that comes with such a fault either.
+//
+// A mutant is a few numbers; the plan that it stands for is made by apply(). Nothing here knows
+// which mutants are wrong: that is for the proofs to say (mutate.hpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/plan/plan.hpp"
+
+namespace mfsdp {
+
+enum class MutantKind {
+  drop_wait,            ///< a wait or host wait
+  drop_record,          ///< its waits get the record before it
+  drop_collective,
+  drop_copy,
+  drop_kernel,
+  drop_acquire,
+  drop_release,
+  double_collective,    ///< runs twice, one right after the other
+  double_kernel,
+  swap_neighbours,      ///< with the next op in host order, which is on another stream
+  swap_on_stream,       ///< with the next op on its stream
+  reorder_collectives,  ///< with the next one (part 0), or the next of its communicator (1)
+  change_stream,        ///< runs on the next stream
+  shift_buffer,         ///< offset in its pool, by the pool's alignment
+  shift_operand,        ///< offset in its buffer, by one element
+  shift_rank,           ///< an operand's distance between two ranks, by one element
+  shift_parameter,      ///< offset in its group, by one element
+  shift_group,          ///< offset in the unit's gathered weights, by one element
+  release_early,        ///< before the last op that touches the buffer
+  acquire_late,         ///< after the first op that touches the buffer
+  change_count,         ///< of a collective alone (part 0), or with its operands (1)
+  change_shape,         ///< one dim of an operand; of a copy, of both
+  change_attribute,     ///< an integer of a kernel: rows, beta, ...
+  change_repeat,        ///< of a segment
+  change_scale,         ///< an operand gets a scale, or loses it; an update loses 1/T or clipping
+  change_dtype,         ///< of an operand; of a collective alone (part 0) or all of it (3)
+  change_buffer_dtype,
+  change_group_dtype,
+  change_reduction,     ///< none to sum and back
+  change_collective,    ///< all_gather to all_reduce to reduce_scatter
+  change_communicator   ///< to the next one of the same size
+};
+
+template <>
+struct Names<MutantKind> {
+  static constexpr std::array<std::string_view, 31> values{
+      "drop_wait",         "drop_record",        "drop_collective",   "drop_copy",
+      "drop_kernel",       "drop_acquire",       "drop_release",      "double_collective",
+      "double_kernel",     "swap_neighbours",    "swap_on_stream",    "reorder_collectives",
+      "change_stream",     "shift_buffer",       "shift_operand",     "shift_rank",
+      "shift_parameter",   "shift_group",        "release_early",     "acquire_late",
+      "change_count",      "change_shape",       "change_attribute",  "change_repeat",
+      "change_scale",      "change_dtype",       "change_buffer_dtype", "change_group_dtype",
+      "change_reduction",  "change_collective",  "change_communicator"};
+};
+
+/// Positions, not ids. Mutants of buffers and groups count in the program's lists.
+struct Mutant {
+  MutantKind kind = MutantKind::drop_wait;
+  std::uint32_t plan = 0;
+  std::uint32_t segment = 0;
+  std::uint32_t index = 0;  ///< of the op in its segment, or of the buffer or group
+  std::uint32_t part = 0;   ///< operand, attribute or parameter; see the kinds
+  std::uint32_t dim = 0;    ///< of the operand, or rank stride
+  std::int64_t by = 0;      ///< what is added, or the new value of an enumeration
+
+  friend bool operator==(const Mutant&, const Mutant&) = default;
+};
+
+/// Calls `visit` with every mutant of the program, in an order that is a function of the program
+/// alone, until it returns false. Some do not apply (apply()).
+void for_each_mutant(const Program& program, const std::function<bool(const Mutant&)>& visit);
+
+/// The program with that fault. Nothing where it would be the same program, or where there is no
+/// such op or part. Waits state the records that they get in the new order.
+[[nodiscard]] std::optional<Program> apply(const Program& program, const Mutant& mutant);
+
+/// "shift_operand +2: train/first op 17 kernel layers.0.qkv (compute), operand 2 output"
+[[nodiscard]] std::string describe(const Program& program, const Mutant& mutant);
+
+}  // namespace mfsdp

@@ -1,0 +1,39 @@
+// The operands of an op by number, as mutants name them.
+#pragma once
+
+#include <vector>
+
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+
+/// What a mutant of a collective's dtype changes beside its operands, 0 and 1.
+inline constexpr std::size_t kCollectiveAlone = 2;
+inline constexpr std::size_t kWholeCollective = 3;
+
+/// A kernel's operands in their order; input and output of a collective or copy; else none.
+template <class AnyOp, class Visit>
+void for_each_operand(AnyOp& op, const Visit& visit) {
+  if (auto* kernel = std::get_if<Kernel>(&op.body))
+    for (auto& operand : kernel->operands) visit(operand);
+  const auto both = [&](auto* body) {
+    if (body == nullptr) return;
+    visit(body->input);
+    visit(body->output);
+  };
+  both(std::get_if<Collective>(&op.body));
+  both(std::get_if<Copy>(&op.body));
+}
+
+/// The operand of that number, or null.
+template <class AnyOp>
+auto* operand_at(AnyOp& op, std::size_t number) {
+  using Found = std::conditional_t<std::is_const_v<AnyOp>, const Operand, Operand>;
+  Found* found = nullptr;
+  for_each_operand(op, [&](Found& operand) {
+    if (number-- == 0) found = &operand;
+  });
+  return found;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,81 @@
+#include "verify/proof/certificate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/plan/plan_json.hpp"
+#include "verify/proof/prove.hpp"
+#include "verify/proof/unrolled_plan.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace mfsdp {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string hash_of(const Json& document) {
+  const std::string text = document.dump();
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+/// What each chain learns, at the instance from which it knows.
+Json clocks_of(const UnrolledPlan& unrolled) {
+  Json clocks = Json::array();
+  std::vector<std::uint32_t> latest(unrolled.chains, 0);  // by chain: its clock
+  for (std::size_t i = 0; i < unrolled.instances.size(); ++i) {
+    const Instance& instance = unrolled.instances[i];
+    std::uint32_t& clock = latest[instance.chain];
+    if (instance.clock == clock) continue;
+    Json entry = Json::array({i});
+    const std::span<const std::uint32_t> now = unrolled.clock(i);
+    for (std::uint32_t c = 0; c < unrolled.chains; ++c)
+      if (c != instance.chain && now[c] > unrolled.clocks[std::size_t{clock} * unrolled.width + c]) {
+        entry.push_back(c);
+        entry.push_back(now[c]);
+      }
+    clock = instance.clock;
+    clocks.push_back(std::move(entry));
+  }
+  return clocks;
+}
+
+Json collectives_of(const Program& program, const ProgramIndex& index, const Plan& plan) {
+  std::vector<Json> issued(program.communicators.size(), Json::array());
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops)
+      if (const auto* c = std::get_if<Collective>(&op.body))
+        issued[index.communicators[c->communicator]].push_back(
+            {to_string(c->kind), c->count, to_string(c->dtype), to_string(c->reduction),
+             segment.repeat});
+  Json sequences = Json::array();
+  for (const Json& list : issued)
+    sequences.push_back({{"count", list.size()}, {"hash", hash_of(list)}});
+  return sequences;
+}
+
+}  // namespace
+
+Result<std::string> certificate_of(const Program& program) {
+  MFSDP_LET(proof, prove(program));
+  for (const Finding& finding : proof.findings)
+    if (is_error(finding.rule)) return fail(finding.rule, finding.message);
+  const ProgramIndex index(program);
+  Json plans = Json::array();
+  for (const Plan& plan : program.plans) {
+    FindingList ignored(0);  // prove() has said it
+    const UnrolledPlan unrolled = unroll(program, index, plan, {}, ignored);
+    plans.push_back({{"name", plan.name},
+                     {"clocks", clocks_of(unrolled)},
+                     {"collectives", collectives_of(program, index, plan)}});
+  }
+  Json certificate{{"schema", kCertificateSchema}, {"plan", plan_hash(program)}, {"plans", plans}};
+  certificate["checksum"] = hash_of(certificate);
+  return certificate.dump();
+}
+
+}  // namespace mfsdp

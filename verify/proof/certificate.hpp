@@ -1,0 +1,31 @@
+// What a proof leaves for others to re-check: verify/checker reads it beside the plan's JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+
+namespace mfsdp {
+
+inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
+
+/// The certificate of a program that proves without errors, as JSON on one line with sorted keys:
+///
+///   schema      kCertificateSchema
+///   checksum    128 bits (XXH3) over the rest, as written here
+///   plan        the plan's hash
+///   plans[]     one for each plan of the program, in its order
+///     name
+///     clocks[]  [instance, chain, count, chain, count...]: from this instance on, its chain knows
+///               that so many instances of other chains have ended. Instances are numbered from 0
+///               in host order over two steps, repeated segments twice; chains are streams in the
+///               program's order, then the host. What a clock does not name stays as it was.
+///     collectives[]  by communicator: {count, hash} of [kind, count, dtype, reduction, repetitions
+///               of its segment] of all collectives of a step, as a JSON list
+///
+/// Errors: those of prove(), or the first finding that is an error.
+[[nodiscard]] Result<std::string> certificate_of(const Program& program);
+
+}  // namespace mfsdp

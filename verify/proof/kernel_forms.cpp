@@ -1,0 +1,490 @@
+#include "verify/proof/kernel_forms.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum KernelKind;
+
+/// Types of elements that go together in one kernel.
+enum class Element {
+  compute,    ///< T: any floating type, the same throughout the kernel
+  statistic,  ///< S: fp32, or fp64 beside fp64
+  gradient,   ///< G: any floating type, but fp64 beside fp64 alone
+  partial,    ///< fp32, or int64 where sums are exact
+  fp32,
+  int32,
+  bytes
+};
+
+/// times * first * second. A name is an attribute's, or stands for whatever the first operand with
+/// it has there.
+struct Dim {
+  std::string_view first = {};
+  std::string_view second = {};
+  std::int64_t times = 1;
+};
+constexpr Dim d(std::string_view name) { return {.first = name}; }
+constexpr Dim d(std::int64_t times, std::string_view name = {}) {
+  return {.first = name, .times = times};
+}
+constexpr Dim d(std::string_view first, std::string_view second) {
+  return {.first = first, .second = second};
+}
+
+struct OperandForm {
+  std::string_view role;
+  Element element = Element::compute;
+  std::array<Dim, 4> shape = {};
+  std::size_t dims = 0;
+  bool strided = false;   ///< need not be contiguous
+  bool optional = false;  ///< may be left out
+};
+
+OperandForm operand(std::string_view role, Element element, std::initializer_list<Dim> shape) {
+  OperandForm form;
+  form.role = role;
+  form.element = element;
+  for (const Dim& dim : shape) form.shape[form.dims++] = dim;
+  return form;
+}
+OperandForm optional(OperandForm form) {
+  form.optional = true;
+  return form;
+}
+OperandForm strided(std::string_view role, std::initializer_list<Dim> shape) {
+  OperandForm form = operand(role, Element::compute, shape);
+  form.strided = true;
+  return form;
+}
+
+struct KernelForm {
+  KernelKind kind = gemm;
+  std::optional<std::int64_t> gemm_kind = {};
+  std::vector<OperandForm> operands;  ///< of one role in their order
+};
+
+const OperandForm kRopeTable = operand("rope_table", Element::fp32, {d("seq"), d("head_dim")});
+
+/// The products' operands; their workspace is as large as whoever runs them wants it.
+std::vector<KernelForm> product_forms() {
+  using enum Element;
+  return {{.kind = gemm,
+           .gemm_kind = kForwardGemm,
+           .operands = {operand("input", compute, {d("m"), d("k")}),
+                        operand("weight", compute, {d("n"), d("k")}),
+                        optional(operand("weight", compute, {d("n")})),  // bias
+                        operand("output", compute, {d("m"), d("n")})}},
+          {.kind = gemm,
+           .gemm_kind = kInputGradientGemm,
+           .operands = {operand("d_output", compute, {d("m"), d("n")}),
+                        operand("weight", compute, {d("n"), d("k")}),
+                        operand("d_input", compute, {d("m"), d("k")})}},
+          {.kind = gemm,
+           .gemm_kind = kWeightGradientGemm,
+           .operands = {operand("d_output", compute, {d("m"), d("n")}),
+                        operand("input", compute, {d("m"), d("k")}),
+                        operand("weight_grad", gradient, {d("n"), d("k")})}},
+          {.kind = bias_grad,
+           .operands = {operand("d_output", compute, {d("rows"), d("cols")}),
+                        operand("partials", statistic, {d("partial_rows"), d("cols")}),
+                        operand("weight_grad", gradient, {d("cols")})}}};
+}
+
+std::vector<KernelForm> attention_forms() {
+  using enum Element;
+  const Dim tokens = d("batch", "seq");
+  const Dim width = d("heads", "head_dim");
+  const auto heads = [](std::string_view role, std::string_view count) {
+    return strided(role, {d("batch"), d(count), d("seq"), d("head_dim")});
+  };
+  // Query and key heads of a token: "rotated" of them.
+  const auto rotated = [](std::string_view role) {
+    return strided(role, {d("rows"), d("rotated"), d("head_dim")});
+  };
+  const OperandForm head_weight = operand("weight", compute, {d("head_dim")});
+  const OperandForm rstd = operand("rstd", statistic, {d("rows"), d("rotated")});
+  return {{.kind = attention_forward,
+           .operands = {heads("query", "heads"), heads("key", "kv_heads"),
+                        heads("value", "kv_heads"), operand("output", compute, {tokens, width}),
+                        operand("log_sum_exp", statistic, {tokens, d("heads")})}},
+          {.kind = attention_backward,
+           .operands = {heads("query", "heads"), heads("key", "kv_heads"),
+                        heads("value", "kv_heads"), operand("output", compute, {tokens, width}),
+                        operand("d_output", compute, {tokens, width}),
+                        operand("log_sum_exp", statistic, {tokens, d("heads")}),
+                        operand("d_qkv", compute, {tokens, d("all_heads", "head_dim")}),
+                        operand("d_query_sum", statistic, {tokens, width}),
+                        operand("row_sums", statistic, {tokens, d("heads")})}},
+          {.kind = rope_forward, .operands = {rotated("query_key"), kRopeTable}},
+          {.kind = rope_backward, .operands = {rotated("d_query_key"), kRopeTable}},
+          {.kind = qk_norm_rope_forward,
+           .operands = {rotated("query_key"), kRopeTable, head_weight, head_weight,
+                        rotated("output"), rstd}},
+          {.kind = qk_norm_rope_backward,
+           .operands = {rotated("d_query_key"), rotated("query_key"), kRopeTable, rstd, head_weight,
+                        head_weight,
+                        operand("partials", statistic, {d(2, "partial_rows"), d("head_dim")})}}};
+}
+
+std::vector<KernelForm> row_forms() {
+  using enum Element;
+  const auto matrix = [](std::string_view role) {
+    return operand(role, compute, {d("rows"), d("cols")});
+  };
+  const OperandForm rstd = operand("rstd", statistic, {d("rows")});
+  const OperandForm weight = operand("weight", compute, {d("cols")});
+  const OperandForm tokens = operand("tokens", int32, {d("rows")});
+  const OperandForm labels = operand("labels", int32, {d("rows")});
+  const OperandForm sums = operand("loss_sums", statistic, {d(2)});
+  return {{.kind = rms_norm_forward,
+           .operands = {matrix("residual"), optional(matrix("delta")), weight,
+                        optional(matrix("residual_out")), matrix("normed"), rstd}},
+          {.kind = rms_norm_backward,
+           .operands = {matrix("d_normed"), matrix("input"), rstd, weight, matrix("d_residual"),
+                        operand("partials", statistic, {d("partial_rows"), d("cols")})}},
+          {.kind = norm_weight_grad,
+           .operands = {operand("partials", statistic, {d("rows"), d("cols")}),
+                        operand("weight_grad", gradient, {d("cols")})}},
+          {.kind = swiglu_forward,
+           .operands = {operand("gate_up", compute, {d("rows"), d(2, "cols")}), matrix("product")}},
+          {.kind = swiglu_backward,
+           .operands = {operand("gate_up", compute, {d("rows"), d(2, "cols")}),
+                        matrix("d_product")}},
+          {.kind = embedding_forward,
+           .operands = {tokens, operand("weight", compute, {d("vocab"), d("cols")}),
+                        matrix("output")}},
+          {.kind = embedding_backward,
+           .operands = {tokens, matrix("d_output"), operand("token_order", bytes, {d(24, "rows")}),
+                        operand("weight_grad", gradient, {d("vocab"), d("cols")})}},
+          {.kind = cross_entropy, .operands = {matrix("logits"), labels, sums}},
+          {.kind = cross_entropy_loss, .operands = {matrix("logits"), labels, sums}}};
+}
+
+std::vector<KernelForm> step_forms() {
+  using enum Element;
+  const OperandForm loss = operand("loss", fp32, {d(4)});
+  const OperandForm norm = operand("norm", fp32, {d(4)});
+  // The slices that an update works on are compared with each other elsewhere (updates.hpp), and
+  // so is whether it has 1/T and a norm (scales.hpp).
+  const std::vector<OperandForm> update{operand("step_block", bytes, {d(64)}), optional(loss),
+                                        optional(norm)};
+  return {{.kind = adamw, .operands = update},
+          {.kind = sgd, .operands = update},
+          {.kind = token_copy,
+           .operands = {operand("input", int32, {d(2), d("tokens")}),
+                        operand("output", int32, {d(2), d("tokens")})}},
+          {.kind = loss_finish,
+           .operands = {operand("input", statistic, {d(2, "world")}), loss}},
+          {.kind = norm_partial, .operands = {operand("output", partial, {d(1)})}},
+          {.kind = norm_finish,
+           .operands = {operand("input", partial, {d("groups", "members")}), loss, norm}}};
+}
+
+const KernelForm* form_of(const Kernel& kernel) {
+  static const std::vector<KernelForm> all = [] {
+    std::vector<KernelForm> list;
+    for (auto* make : {product_forms, attention_forms, row_forms, step_forms})
+      for (KernelForm& form : make()) list.push_back(std::move(form));
+    return list;
+  }();
+  const std::int64_t gemm_kind = kernel.attribute("kind");
+  const auto found = std::ranges::find_if(all, [&](const KernelForm& form) {
+    return form.kind == kernel.kind && (!form.gemm_kind || *form.gemm_kind == gemm_kind);
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+[[nodiscard]] bool is_floating(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32 ||
+         dtype == DType::fp64;
+}
+
+/// One kernel against its form.
+class FormCheck {
+ public:
+  FormCheck(const Kernel& kernel, const PlanConfig& config)
+      : kernel_(kernel), config_(config) {
+    for (const Attribute& attribute : kernel.attributes)
+      names_.emplace_back(attribute.name, attribute.value);
+    names_.emplace_back("seq", config.seq_len);
+    names_.emplace_back("world", config.mesh.world_size());
+    if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
+      names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
+  }
+
+  /// What does not fit, or nothing.
+  std::optional<std::string> run() {
+    if (kernel_.kind == accumulate || kernel_.kind == cast) return check_element_wise();
+    const KernelForm* form = form_of(kernel_);
+    if (form == nullptr)
+      return kernel_.kind == gemm ? std::optional<std::string>("is no product of its kind's three")
+                                  : std::nullopt;
+    for (std::size_t i = 0; i < form->operands.size(); ++i) {
+      const std::string_view role = form->operands[i].role;
+      const auto nth = std::ranges::count(form->operands.begin(),
+                                          form->operands.begin() + static_cast<std::ptrdiff_t>(i),
+                                          role, &OperandForm::role);
+      if (const Operand* found = nth_of(role, nth)) {
+        if (auto wrong = check(*found, form->operands[i])) return wrong;
+      } else if (!form->operands[i].optional) {
+        return fmt::format("lacks operand '{}'", role);
+      }
+    }
+    return check_relations();
+  }
+
+ private:
+  [[nodiscard]] const Operand* nth_of(std::string_view role, std::ptrdiff_t nth) const {
+    for (const Operand& operand : kernel_.operands)
+      if (operand.role == role && nth-- == 0) return &operand;
+    return nullptr;
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> value(std::string_view name) const {
+    const auto found =
+        std::ranges::find(names_, name, &std::pair<std::string_view, std::int64_t>::first);
+    return found == names_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  /// What a dim has to be, where it is `got`. A name that is not known yet stands for what is
+  /// left; nothing where `got` is no multiple of what is known.
+  std::optional<std::int64_t> expected(const Dim& dim, std::int64_t got) {
+    std::int64_t product = dim.times;
+    std::string_view unknown;
+    for (const std::string_view name : {dim.first, dim.second}) {
+      if (name.empty()) continue;
+      if (const auto known = value(name))
+        product = checked_mul(product, *known);
+      else
+        unknown = name;
+    }
+    if (unknown.empty()) return product;
+    if (product == 0 || got % product != 0) return std::nullopt;
+    names_.emplace_back(unknown, got / product);
+    return got;
+  }
+
+  std::optional<std::string> check(const Operand& operand, const OperandForm& form) {
+    if (!fits(operand.dtype, form.element))
+      return fmt::format("operand '{}' may not be {} here", operand.role,
+                         to_string(operand.dtype));
+    std::vector<std::int64_t> shape;
+    for (std::size_t i = 0; i < form.dims; ++i) {
+      const std::int64_t got = i < operand.shape.size() ? operand.shape[i] : 0;
+      const auto wanted = expected(form.shape[i], got);
+      if (!wanted)
+        return fmt::format("operand '{}' has a dim of {}, which is no multiple of what it counts",
+                           operand.role, got);
+      shape.push_back(*wanted);
+    }
+    if (operand.shape != shape)
+      return fmt::format("operand '{}' is [{}] where [{}] is expected", operand.role,
+                         fmt::join(operand.shape, ", "), fmt::join(shape, ", "));
+    if (!form.strided && !operand.strides.empty())
+      return fmt::format("operand '{}' is not contiguous", operand.role);
+    return std::nullopt;
+  }
+
+  bool fits(DType dtype, Element element) {
+    switch (element) {
+      case Element::compute:
+        if (!compute_) compute_ = dtype;
+        return is_floating(dtype) && dtype == *compute_;
+      case Element::statistic: return is_wide(dtype);
+      case Element::gradient:
+        if (dtype == DType::fp64) return is_wide(dtype);
+        return is_floating(dtype) && compute_ != DType::fp64;
+      case Element::partial: return dtype == DType::fp32 || dtype == DType::int64;
+      case Element::fp32: return dtype == DType::fp32;
+      case Element::int32: return dtype == DType::int32;
+      case Element::bytes: return dtype == DType::uint8;
+    }
+    return false;
+  }
+  /// fp64 is for runs that are fp64 throughout.
+  [[nodiscard]] bool is_wide(DType dtype) const {
+    if (compute_) return dtype == (compute_ == DType::fp64 ? DType::fp64 : DType::fp32);
+    return dtype == DType::fp32 || dtype == DType::fp64;
+  }
+
+  /// One element of the input for each of the output, in any shape. On other than floating types
+  /// no such kernel is defined: it stands for one that this proof does not know.
+  std::optional<std::string> check_element_wise() {
+    const Operand* input = operand_of(kernel_, "input");
+    const Operand* output = operand_of(kernel_, "output");
+    if (output == nullptr) output = operand_of(kernel_, "weight_grad");
+    if (input == nullptr || output == nullptr || !is_floating(input->dtype) ||
+        !is_floating(output->dtype) || input->elements() == output->elements())
+      return std::nullopt;
+    return fmt::format("{} elements go to {}", input->elements(), output->elements());
+  }
+
+  /// What no single dim shows.
+  std::optional<std::string> check_relations() const {
+    const auto heads = value("rotated");
+    const auto head_dim = value("head_dim");
+    if (const auto cols = value("cols"); heads && head_dim && cols)
+      if (*cols != checked_mul(*heads, *head_dim))
+        return fmt::format("{} heads of {} are not {} columns", *heads, *head_dim, *cols);
+    if (const auto chosen = value("deterministic");
+        chosen && *chosen != (config_.deterministic ? 1 : 0))
+      return "attribute 'deterministic' is not as configured";
+    if (auto wrong = check_sum()) return wrong;
+    return check_columns();
+  }
+
+  /// Attribute beta says whether the result is added to what was there, and so does the access.
+  /// Sums of gradients and of the loss are followed by what is proved of them.
+  [[nodiscard]] std::optional<std::string> check_sum() const {
+    const std::string_view result = kernel_.kind == gemm                ? "output"
+                                    : kernel_.kind == rms_norm_backward ? "d_residual"
+                                                                        : "";
+    const Operand* output = operand_of(kernel_, result);
+    if (output == nullptr && kernel_.kind == gemm) output = operand_of(kernel_, "d_input");
+    if (output == nullptr) return std::nullopt;
+    const bool adds = kernel_.attribute("beta") != 0;
+    if (adds == (output->access == Access::read_write)) return std::nullopt;
+    return fmt::format("beta is {}, but operand '{}' is {}", kernel_.attribute("beta"),
+                       output->role, to_string(output->access));
+  }
+
+  /// Rows lie where rows begin, and heads at their columns: query, key, value.
+  [[nodiscard]] std::optional<std::string> check_columns() const {
+    for (const Operand& operand : kernel_.operands) {
+      const auto begin = first_column(operand);
+      const std::int64_t row = row_elements(operand);
+      if (!begin || row == 0) continue;
+      const std::int64_t bytes = checked_mul(row, size_of(operand.dtype));
+      if (operand.offset % bytes != checked_mul(*begin, size_of(operand.dtype)))
+        return fmt::format("operand '{}' begins at byte {} of a row of {}, where {} is expected",
+                           operand.role, operand.offset % bytes, bytes,
+                           checked_mul(*begin, size_of(operand.dtype)));
+    }
+    return std::nullopt;
+  }
+
+  /// Elements from one token's row to the next; 0 where the operand is no rows of tokens.
+  static std::int64_t row_elements(const Operand& operand) {
+    if (operand.shape.size() == 4 && operand.strides.size() == 4) return operand.strides[2];
+    if (operand.shape.size() == 3 && operand.strides.size() == 3) return operand.strides[0];
+    if (operand.shape.size() == 3) return checked_mul(operand.shape[1], operand.shape[2]);
+    return operand.shape.size() == 2 ? operand.shape[1] : 0;
+  }
+
+  /// Of parameters and their gradients layouts.hpp knows the place.
+  [[nodiscard]] std::optional<std::int64_t> first_column(const Operand& operand) const {
+    if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
+    const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
+    if (!attends || operand.role == "query") return 0;
+    const std::int64_t head_dim = kernel_.attribute("head_dim");
+    const std::int64_t query = checked_mul(kernel_.attribute("heads"), head_dim);
+    if (operand.role == "key") return query;
+    if (operand.role == "value")
+      return checked_add(query, checked_mul(kernel_.attribute("kv_heads"), head_dim));
+    return 0;
+  }
+
+  const Kernel& kernel_;
+  const PlanConfig& config_;
+  std::vector<std::pair<std::string_view, std::int64_t>> names_;
+  std::optional<DType> compute_;
+};
+
+class ProgramForms {
+ public:
+  ProgramForms(const Program& program, const ProgramIndex& index, FindingList& findings)
+      : program_(program), index_(index), findings_(findings) {}
+
+  void run() {
+    for (const Plan& plan : program_.plans)
+      for (const Segment& segment : plan.segments)
+        for (const Op& op : segment.ops) {
+          where_ = {&plan, &segment, &op};
+          check(op);
+        }
+  }
+
+ private:
+  void check(const Op& op) {
+    if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
+      for (const Operand& operand : kernel->operands) {
+        check(operand);
+        if (!sums_gradients(*kernel)) check_scale(operand);
+      }
+      if (const auto wrong = FormCheck(*kernel, program_.config).run())
+        report(fmt::format("{}: {}", to_string(kernel->kind), *wrong));
+    }
+    const auto both = [&](const auto* body) {
+      if (body == nullptr) return;
+      for (const Operand* operand : {&body->input, &body->output}) {
+        check(*operand);
+        check_scale(*operand);
+      }
+    };
+    both(std::get_if<Collective>(&op.body));
+    both(std::get_if<Copy>(&op.body));
+  }
+
+  void check(const Operand& operand) {
+    const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
+    const auto is_bytes = [](DType dtype) { return dtype == DType::uint8; };
+    if (operand.dtype != buffer.dtype && !is_bytes(operand.dtype) && !is_bytes(buffer.dtype))
+      report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
+                         to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
+  }
+
+  /// What is scaled on the way from a gradient to its update is followed by scales.hpp.
+  static bool sums_gradients(const Kernel& kernel) {
+    return is_update(kernel) || kernel.kind == accumulate || kernel.kind == cast ||
+           kernel.kind == norm_partial;
+  }
+  void check_scale(const Operand& operand) {
+    if (operand.scale)
+      report(fmt::format("operand '{}' has a scale, which is for 8-bit floating types",
+                         operand.role));
+  }
+
+  void report(const std::string& what) {
+    if (!findings_.wants("MF007")) return;
+    const auto& [plan, segment, op] = where_;
+    findings_.add({.rule = "MF007",
+                   .message = fmt::format("{}/{} op {} ({}): {}", plan->name, segment->name,
+                                          op->id.value, op->name, what),
+                   .places = {},
+                   .buffer = {},
+                   .missing = {},
+                   .interleaving = {}});
+  }
+
+  struct Where {
+    const Plan* plan = nullptr;
+    const Segment* segment = nullptr;
+    const Op* op = nullptr;
+  };
+
+  const Program& program_;
+  const ProgramIndex& index_;
+  FindingList& findings_;
+  Where where_;
+};
+
+}  // namespace
+
+void check_kernel_forms(const Program& program, const ProgramIndex& index, FindingList& findings) {
+  ProgramForms(program, index, findings).run();
+}
+
+}  // namespace mfsdp
