@@ -91,7 +91,7 @@ Result<CheckedPlan> check_certificate(std::string_view plan_json,
   try {
     return checker::check(plan_json, certificate_json);
   } catch (const std::exception& refusal) {
-    return fail("refused", refusal.what());
+    return fail("refused", std::string(refusal.what()).substr(0, 300));
   }
 }
 

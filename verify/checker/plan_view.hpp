@@ -43,7 +43,7 @@ inline Int size_of(const std::string& dtype) {
 /// Bytes that an op touches: those of an operand, or of a buffer that is acquired or released.
 struct Operand {
   std::string role, dtype;
-  int buffer = 0;
+  int buffer = 0, pool = 0;
   bool writes = true, dense = true;  ///< dense: without gaps
   Int offset = 0;                    ///< in the buffer, on the rank with index 0 on both axes
   Int begin = 0, end = 0;            ///< in the pool, of all that it spans on all ranks together
@@ -70,17 +70,11 @@ struct Instance {
   Int step, pass;  ///< a pass is one run of a segment
 };
 
-struct Buffer {
-  const Json* json;
-  int pool;
-  Int begin, end;  ///< in the pool
-};
-
 struct PlanView {
   const Json& json;
   PerAxis mesh{};
   std::map<std::string, std::map<Int, int>> ids{};  ///< positions by list and id
-  std::vector<Buffer> buffers{};
+  std::vector<Operand> buffers{};                   ///< all bytes of each
   std::deque<Op> ops{};
   std::vector<std::vector<Instance>> plans{};  ///< in host order
 
@@ -88,6 +82,7 @@ struct PlanView {
   [[nodiscard]] int at(const char* list, const Json& object, const char* key) const {
     return ids.at(list).at(object.at(key));
   }
+  [[nodiscard]] const Json& json_of(int buffer) const { return json.at("buffers").at(buffer); }
 };
 [[nodiscard]] PlanView read_plan(const Json& document);
 

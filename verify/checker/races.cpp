@@ -41,11 +41,11 @@ class Races {
       chains_.push_back({.chain = c, .clock = std::vector<Int>(host_ + 1)});
     for (const Json& pool : view.json.at("pools"))
       pools_.push_back({{0, {}}, {pool.at("height"), {}}});
-    for (int b = 0; b < std::ssize(view.buffers); ++b)
-      if (const Buffer& buffer = view.buffers[b]; buffer.json->contains("persistent"))
-        for (Cell* cell : cut_out(pools_[buffer.pool], buffer.begin, buffer.end))
-          if (std::exchange(cell->owner, b) >= 0)
-            refuse("buffer {}: shares bytes with a persistent one", buffer.json->at("name").dump());
+    for (const Operand& whole : view.buffers)
+      if (view.json_of(whole.buffer).value("persistent", false))
+        for (Cell* cell : cut_out(pools_[whole.pool], whole.begin, whole.end))
+          if (std::exchange(cell->owner, whole.buffer) >= 0)
+            refuse("buffer {}: shares bytes with a persistent one", name_of(whole));
   }
 
   void run() {
@@ -92,10 +92,11 @@ class Races {
       group_stream_ = op.stream;
       open_groups_ += op.kind == "group_begin" ? 1 : -1;
       if (open_groups_ < 0) refuse("{}: ends no group", op.place());
-    } else if (op.kind == "acquire") {
-      touch(begin(op.stream, op), op, op.operands, -1, op.operands.at(0).buffer);
-    } else if (op.kind == "release") {
-      touch(begin(op.stream, op), op, op.operands, op.operands.at(0).buffer, -1);
+    } else if (op.kind == "acquire" || op.kind == "release") {
+      const int buffer = op.operands.at(0).buffer;
+      const bool frees = op.kind == "release";
+      touch(begin(op.stream, op), op, op.operands, frees ? buffer : -1, frees ? -1 : buffer);
+      if (view_.json_of(buffer).value("persistent", false)) refuse("{}: is persistent", op.place());
     } else if (op.kind == "kernel" || op.kind == "copy") {
       if (op.kind == "copy" && op.does != "d2d") do_host_work(instance);
       touch(begin(op.stream, op), op, op.operands);
@@ -124,32 +125,32 @@ class Races {
   void touch(const Moment& now, const Op& op, const std::vector<Operand>& operands, int from = -2,
              int to = -2) {
     for (const Operand& operand : operands)
-      for (const Cell* cell : cells(operand)) check(now, op, operand, *cell, from);
+      for (const Cell* cell : cut_out(pools_[operand.pool], operand.begin, operand.end))
+        check(now, op, operand, *cell, from == -2 ? operand.buffer : from);
     for (const Operand& operand : operands) {
-      for (Cell* cell : cells(operand)) {
+      auto& pool = pools_[operand.pool];
+      for (Cell* cell : cut_out(pool, operand.begin, operand.end)) {
         std::erase_if(cell->touches, [&](const Touch& touch) {
           return operand.writes || (touch.chain == now.chain && !touch.writes);
         });
         cell->touches.push_back({now.chain, now.position, &op, operand.writes});
         if (to != -2) cell->owner = to;
       }
-      auto& pool = pools_[view_.buffers[operand.buffer].pool];
       if (to != -2 && operand.begin < operand.end)  // one cell does for all of them
         pool.erase(std::next(pool.find(operand.begin)), pool.find(operand.end));
     }
   }
-  std::vector<Cell*> cells(const Operand& operand) {
-    return cut_out(pools_[view_.buffers[operand.buffer].pool], operand.begin, operand.end);
-  }
-  void check(const Moment& now, const Op& op, const Operand& operand, const Cell& cell, int from) {
-    const std::string buffer = view_.buffers[operand.buffer].json->at("name").dump();
-    if (cell.owner != (from == -2 ? operand.buffer : from))
-      refuse("{}: {} is not live, or another buffer is on its bytes", op.place(), buffer);
+  void check(const Moment& now, const Op& op, const Operand& operand, const Cell& cell, int owner) {
+    if (cell.owner != owner)
+      refuse("{}: {} is not live, or another buffer is there", op.place(), name_of(operand));
     for (const Touch& touch : cell.touches)
       if ((operand.writes || touch.writes) &&
           touch.position >= (touch.chain == now.chain ? now.position : now.clock[touch.chain]))
-        refuse("{}: does not surely follow {} on {}", op.place(), touch.op->place(), buffer);
+        refuse("{}: may not follow {} on {}", op.place(), touch.op->place(), name_of(operand));
     ++figures_.accesses;
+  }
+  std::string name_of(const Operand& operand) const {
+    return view_.json_of(operand.buffer).at("name").dump();
   }
 
   const PlanView& view_;

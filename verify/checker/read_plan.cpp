@@ -4,8 +4,9 @@ namespace mfsdp::checker {
 namespace {
 
 Operand read_operand(const PlanView& view, const Json& json, const std::string& role) {
+  const Operand& buffer = view.buffers[view.at("buffers", json, "buffer")];
   Operand made{
-      .role = role, .dtype = json.at("dtype"), .buffer = view.at("buffers", json, "buffer")};
+      .role = role, .dtype = json.at("dtype"), .buffer = buffer.buffer, .pool = buffer.pool};
   const std::vector<Int> shape = json.at("shape");
   const std::vector<Int> strides = json.value("strides", std::vector<Int>{});
   made.writes = json.at("access") != "read";
@@ -25,10 +26,9 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
     bytes = plus(bytes, stride.at("bytes"));
     span = plus(span, times(stride.at("bytes"), ranks - 1));
   }
-  const Buffer& buffer = view.buffers[made.buffer];
   made.begin = made.end = buffer.begin + made.offset;
   if (made.elements > 0) made.end += span;
-  if ((made.elements > 0 && made.end > buffer.end) || json.contains("scale") ||
+  if (made.end > std::max(buffer.end, made.begin) || json.contains("scale") ||
       json.contains("extent"))
     refuse("operand '{}' leaves its buffer, or names a device scalar", role);
   return made;
@@ -36,45 +36,39 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
 
 void read_op(PlanView& view, const Json& json) {
   const auto body = json.at("body").begin();
-  Op& op = view.ops.emplace_back(Op{json.at("id"),
-                                    &json,
-                                    &*body,
-                                    body.key(),
-                                    body->value("kind", ""),
-                                    view.at("streams", json, "stream"),
-                                    {}});
+  const int stream = view.at("streams", json, "stream");
+  const std::string does = body->value("kind", "");
+  Op& op = view.ops.emplace_back(Op{json.at("id"), &json, &*body, body.key(), does, stream, {}});
   if (json.at("body").size() != 1 || !view.ids["ops"].emplace(op.id, 0).second)
     refuse("expected one kind, and an id of its own");
-  if (body->contains("operands"))
-    for (const Json& entry : body->at("operands"))
-      op.operands.push_back(read_operand(view, entry, entry.at("role")));
+  for (const Json& entry : body->value("operands", Json::array()))
+    op.operands.push_back(read_operand(view, entry, entry.at("role")));
   for (const char* role : {"input", "output"})
     if (body->contains(role)) op.operands.push_back(read_operand(view, body->at(role), role));
-  if (!body->contains("buffer")) return;
-  const int b = view.at("buffers", *body, "buffer");
-  const Buffer& buffer = view.buffers[b];
-  if (buffer.json->contains("persistent")) refuse("acquires or releases a persistent buffer");
-  op.operands.push_back(
-      {.role = "", .dtype = "", .buffer = b, .begin = buffer.begin, .end = buffer.end});
+  if (body->contains("buffer"))
+    op.operands.push_back(view.buffers[view.at("buffers", *body, "buffer")]);
 }
 
 }  // namespace
 
 PlanView read_plan(const Json& document) {
   PlanView view{.json = document, .mesh = document.at("config").at("mesh")};
-  for (const char* key :
-       {"streams", "communicators", "events", "units", "groups", "pools", "buffers"})
+  for (const char* key : {"streams", "communicators", "events", "units", "pools", "buffers"})
     for (const Json& entry : document.at(key))
       if (!view.ids[key].emplace(entry.at("id"), view.ids[key].size()).second)
         refuse("{}: an id appears twice", key);
-  if (document.at("streams").size() > 63 || view.mesh.at("dp_outer") < 1 ||
-      view.mesh.at("dp_shard") < 1)
-    refuse("plan: expected at most 63 streams, and at least one rank on each axis");
+  if (view.ids["streams"].size() > 63 ||
+      std::min(view.mesh.at("dp_outer"), view.mesh.at("dp_shard")) < 1)
+    refuse("plan: expected at most 63 streams, and a rank on each axis");
   for (const Json& json : document.at("buffers")) {
-    const int p = view.at("pools", json, "pool");
-    const Json& pool = document.at("pools").at(p);
-    view.buffers.push_back({&json, p, json.at("offset"), plus(json.at("offset"), json.at("size"))});
-    if (view.buffers.back().end > pool.at("height") || pool.contains("registered"))
+    const int number = static_cast<int>(view.buffers.size());
+    const int pool = view.at("pools", json, "pool");
+    const Int begin = json.at("offset");
+    const Int end = plus(begin, json.at("size"));
+    view.buffers.push_back(
+        {.role = "", .dtype = "", .buffer = number, .pool = pool, .begin = begin, .end = end});
+    if (end > document.at("pools")[pool].at("height") ||
+        document.at("pools")[pool].contains("registered"))
       refuse("buffer {}: leaves its pool, or peers touch it", json.at("name").dump());
   }
   for (const Json& plan : document.at("plans")) {
