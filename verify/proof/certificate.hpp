@@ -22,10 +22,14 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 ///               that so many instances of other chains have ended. Instances are numbered from 0
 ///               in host order over two steps, repeated segments twice; chains are streams in the
 ///               program's order, then the host. What a clock does not name stays as it was.
-///     collectives[]  by communicator: {count, hash} of [kind, count, dtype, reduction, repetitions
-///               of its segment] of all collectives of a step, as a JSON list
+///     collectives    128 bits over the list, by communicator, of the [kind, count, dtype] that it
+///               issues in a step; equal where plans of several classes meet
 ///
 /// Errors: those of prove(), or the first finding that is an error.
 [[nodiscard]] Result<std::string> certificate_of(const Program& program);
+
+/// The same without a proof: what can be said for a program that is wrong, and that the checker has
+/// to refuse. Requires that its ids resolve.
+[[nodiscard]] std::string unproved_certificate(const Program& program);
 
 }  // namespace mfsdp
