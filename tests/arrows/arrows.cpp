@@ -203,6 +203,7 @@ const std::vector<Room>& rooms() {
       {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
       {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
       {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
+      {"bugs", "mfsdp_bugs", {"verify/bugs"}, {"proof", "planner", "cli"}},
       {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
       {"checker", "mfsdp_checker", {"verify/checker"}, {}},
