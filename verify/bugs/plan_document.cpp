@@ -13,16 +13,16 @@
 namespace mfsdp::bugs {
 namespace {
 
-/// Kinds of things with their list in the plan's JSON.
+/// Kinds of things with their list in the plan's JSON; units before groups, which are named so.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kKinds{
     {{"buffer", "buffers"},
      {"communicator", "communicators"},
      {"event", "events"},
-     {"group", "groups"},
      {"op", ""},
      {"pool", "pools"},
      {"stream", "streams"},
-     {"unit", "units"}}};
+     {"unit", "units"},
+     {"group", "groups"}}};
 
 /// The kind of thing that an object {"<kind>": 3, "name": "..."} refers to; empty for others.
 std::string_view kind_of(const nlohmann::json& value) {

@@ -129,10 +129,11 @@ class WeightCheck {
     }
   }
 
-  /// What is written there are no weights.
+  /// What is written there are no weights, unless that is nothing.
   void spoil(const Operand& operand) {
     if (!is_weight(operand)) return;
     const auto located = layouts_.locate(operand);
+    if (located->region.count == 0) return;
     set_version(located->buffer, located->group, layouts_.homes[located->buffer].level, kNothing);
   }
 
