@@ -116,10 +116,13 @@ Result<BugVerdict> judge(const BugRow& row, const fs::path& folder, const fs::pa
   }
   std::ranges::sort(verdict.expected);
   std::ranges::sort(verdict.broken);
+  const auto is_of_bug = [&](const Finding& finding) {
+    return std::ranges::binary_search(verdict.broken, finding.rule) &&
+           std::ranges::find(clean_proof.findings, finding) == clean_proof.findings.end();
+  };
   std::set<std::string> shown;
   for (Finding& finding : findings)
-    if (std::ranges::binary_search(verdict.broken, finding.rule) &&
-        shown.insert(finding.rule).second)
+    if (is_of_bug(finding) && shown.insert(finding.rule).second)
       verdict.findings.push_back(std::move(finding));
   verdict.good = verdict.broken == verdict.expected && verdict.fixed.empty();
   return verdict;
