@@ -47,9 +47,8 @@ class Fields {
     MFSDP_LET(found, need(key));
     constexpr std::uint64_t kLargest = 0xffff'ffff;
     if (!found->is_number_unsigned() || found->get<std::uint64_t>() > kLargest)
-      return fail(place(key),
-                  fmt::format("expected an integer from 0 to {}, got {}", kLargest,
-                              json_excerpt(*found)));
+      return fail(place(key), fmt::format("expected an integer from 0 to {}, got {}", kLargest,
+                                          json_excerpt(*found)));
     return found->get<std::int64_t>();
   }
   /// Empty where there is no such field.
@@ -95,13 +94,12 @@ Result<BasePlan> read_base(const Json& node, const std::string& where) {
   return base;
 }
 
-constexpr std::array<std::pair<std::string_view, EditKind>, 6> kEdits{
-    {{"add", EditKind::add},
-     {"copy", EditKind::copy},
-     {"drop", EditKind::drop},
-     {"insert", EditKind::insert},
-     {"move", EditKind::move},
-     {"patch", EditKind::patch}}};
+constexpr std::array<std::pair<std::string_view, EditKind>, 6> kEdits{{{"add", EditKind::add},
+                                                                       {"copy", EditKind::copy},
+                                                                       {"drop", EditKind::drop},
+                                                                       {"insert", EditKind::insert},
+                                                                       {"move", EditKind::move},
+                                                                       {"patch", EditKind::patch}}};
 
 Result<void> read_anchor(Fields& fields, Edit& edit) {
   const Json* after = fields.find("after");
@@ -181,13 +179,23 @@ Result<std::vector<std::string>> read_rules(Fields& fields, std::string_view key
   return std::move(rules);
 }
 
+/// "owner/repository#12", as GitHub writes it.
+bool is_thread(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  const std::size_t hash = text.find('#');
+  if (slash == 0 || slash == std::string_view::npos || hash == std::string_view::npos) return false;
+  const std::string_view number = text.substr(hash + 1);
+  return hash > slash + 1 && !number.empty() &&
+         number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 /// "05-name.json" is row 5.
 Result<void> check_file_name(const BugRow& row) {
   const std::string name = row.file.substr(row.file.find_last_of('/') + 1);
   if (name.starts_with(fmt::format("{:02}-", row.number))) return {};
-  return fail(row.file + ": row",
-              fmt::format("expected the number that the file's name begins with, got {}",
-                          row.number));
+  return fail(
+      row.file + ": row",
+      fmt::format("expected the number that the file's name begins with, got {}", row.number));
 }
 
 }  // namespace
@@ -205,6 +213,9 @@ Result<BugRow> read_bug_row(std::string_view text, const std::string& file) {
     MFSDP_LET(value, fields.text(key));
     *field = value;
   }
+  if (!is_thread(row.thread))
+    return fail(fields.place("thread"),
+                fmt::format("expected owner/repository#number, got \"{}\"", printable(row.thread)));
   MFSDP_LET(base, fields.need("base"));
   MFSDP_LET(read, read_base(*base, fields.place("base")));
   row.base = read;

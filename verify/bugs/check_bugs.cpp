@@ -10,11 +10,7 @@
 #include <utility>
 
 #include "core/base/read_file.hpp"
-#include "core/cli/common_options.hpp"
-#include "core/cli/plan_options.hpp"
-#include "core/model/hf_config.hpp"
 #include "core/plan/plan_json.hpp"
-#include "core/schedule/build.hpp"
 #include "verify/bugs/bug_row.hpp"
 #include "verify/bugs/plan_document.hpp"
 #include "verify/proof/classes.hpp"
@@ -26,29 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostRowBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostPlanBytes = std::size_t{64} << 20;
-
-Result<Program> build_base(const std::vector<std::string>& flags, const fs::path& models) {
-  CommonOptions options;
-  const std::vector<FlagGroup> groups = common_flags(options);
-  MFSDP_LET(given, parse_flags(groups, flags));
-  MFSDP_TRY(check_common(options, groups, given));
-  MFSDP_LET(model, load_model(options.model, models));
-  MFSDP_LET(config, make_plan_config(options, model.shape));
-  return build_program(config, {});
-}
-
-Result<Program> load_base(const BasePlan& base, const fs::path& folder, const fs::path& models,
-                          const std::string& where) {
-  if (base.plan) {
-    const fs::path path = folder / *base.plan;
-    MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
-    return program_from_json(text, path.string());
-  }
-  auto built = build_base(base.flags, models);
-  if (!built) return fail(where + ".flags: " + built.error().where, built.error().what);
-  return built;
-}
 
 /// After the edits: where the planner has changed, the first name that no longer fits says more.
 Result<void> check_hash(const BasePlan& base, const Program& program, const std::string& where) {
@@ -76,55 +49,64 @@ std::vector<std::string> errors_of(const Counts& counts) {
   return rules;
 }
 
-Result<BugVerdict> judge(const BugRow& row, const fs::path& folder, const fs::path& models) {
+/// The row's right plan, and the one with the bug.
+struct Twins {
+  Program fixed;
+  Program broken;
+};
+
+Result<Twins> make_twins(const BugRow& row, const BugFolders& folders) {
   const BasePlan& broken_base = row.broken_base.value_or(row.base);
   const std::string where = row.file + ": base";
   const std::string broken_where = row.broken_base ? row.file + ": broken.base" : where;
-  MFSDP_LET(fixed, load_base(row.base, folder, models, where));
-  MFSDP_LET(start, load_base(broken_base, folder, models, broken_where));
+  MFSDP_LET(fixed, load_base(row.base, folders, where));
+  MFSDP_LET(start, load_base(broken_base, folders, broken_where));
   PlanDocument document(start);
   for (const Edit& edit : row.edits) MFSDP_TRY(document.apply(edit));
   MFSDP_TRY(check_hash(row.base, fixed, where));
   MFSDP_TRY(check_hash(broken_base, start, broken_where));
   MFSDP_LET(broken, document.program(row.file + ": broken plan"));
+  return Twins{.fixed = std::move(fixed), .broken = std::move(broken)};
+}
 
-  MFSDP_LET(clean_proof, prove(fixed));
-  MFSDP_LET(proof, prove(broken));
+Result<std::vector<Finding>> findings_of(const BugRow& row, const Twins& twins) {
+  MFSDP_LET(proof, prove(twins.broken));
   std::vector<Finding> findings = std::move(proof.findings);
   if (row.some_ranks) {
-    MFSDP_LET(between, compare_classes(std::array{fixed, broken}));
+    MFSDP_LET(between, compare_classes(std::array{twins.fixed, twins.broken}));
     findings.insert(findings.end(), between.begin(), between.end());
   }
+  return findings;
+}
+
+Result<BugVerdict> judge(const BugRow& row, const BugFolders& folders) {
+  MFSDP_LET(twins, make_twins(row, folders));
+  MFSDP_LET(clean, prove(twins.fixed));
+  MFSDP_LET(findings, findings_of(row, twins));
   BugVerdict verdict;
   verdict.row = row.number;
   verdict.file = row.file;
   verdict.title = row.title;
   verdict.thread = row.thread;
   verdict.bug = row.bug;
-  verdict.expected = row.rules;
-  const Counts before = counts_of(clean_proof.findings);
-  const Counts after = counts_of(findings);
+  Counts before = counts_of(clean.findings);
+  Counts after = counts_of(findings);
   verdict.fixed = errors_of(before);
   verdict.broken = errors_of(after);
-  for (const std::string& note : row.notes) {
-    verdict.expected.push_back(note);
-    const auto count = [&](const Counts& counts) {
-      const auto found = counts.find(note);
-      return found == counts.end() ? 0 : found->second;
-    };
-    if (count(after) > count(before)) verdict.broken.push_back(note);
-  }
+  for (const std::string& note : row.notes)
+    if (after[note] > before[note]) verdict.broken.push_back(note);
+  verdict.expected = row.rules;
+  verdict.expected.insert(verdict.expected.end(), row.notes.begin(), row.notes.end());
   std::ranges::sort(verdict.expected);
   std::ranges::sort(verdict.broken);
-  const auto is_of_bug = [&](const Finding& finding) {
-    return std::ranges::binary_search(verdict.broken, finding.rule) &&
-           std::ranges::find(clean_proof.findings, finding) == clean_proof.findings.end();
-  };
+  verdict.good = verdict.broken == verdict.expected && verdict.fixed.empty();
+
   std::set<std::string> shown;
   for (Finding& finding : findings)
-    if (is_of_bug(finding) && shown.insert(finding.rule).second)
+    if (std::ranges::binary_search(verdict.broken, finding.rule) &&
+        std::ranges::find(clean.findings, finding) == clean.findings.end() &&
+        shown.insert(finding.rule).second)
       verdict.findings.push_back(std::move(finding));
-  verdict.good = verdict.broken == verdict.expected && verdict.fixed.empty();
   return verdict;
 }
 
@@ -142,8 +124,8 @@ Result<std::vector<fs::path>> row_files(const fs::path& folder) {
 
 }  // namespace
 
-Result<std::vector<BugVerdict>> check_bugs(const fs::path& folder, const fs::path& models) {
-  MFSDP_LET(files, row_files(folder));
+Result<std::vector<BugVerdict>> check_bugs(const BugFolders& folders) {
+  MFSDP_LET(files, row_files(folders.rows));
   std::vector<BugVerdict> verdicts;
   for (const fs::path& file : files) {
     MFSDP_LET(text, read_file(file, "a row of the bug corpus", kMostRowBytes));
@@ -152,7 +134,7 @@ Result<std::vector<BugVerdict>> check_bugs(const fs::path& folder, const fs::pat
       if (other.row == row.number)
         return fail(row.file + ": row",
                     fmt::format("{} is the row of '{}' too", row.number, other.file));
-    MFSDP_LET(verdict, judge(row, folder, models));
+    MFSDP_LET(verdict, judge(row, folders));
     verdicts.push_back(std::move(verdict));
   }
   std::ranges::stable_sort(verdicts, {}, &BugVerdict::row);

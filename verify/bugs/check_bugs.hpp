@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "verify/bugs/base_plan.hpp"
 #include "verify/findings/finding.hpp"
 
 namespace mfsdp::bugs {
@@ -27,10 +27,8 @@ struct BugVerdict {
   bool good = false;                  ///< broken is expected, and fixed is clean
 };
 
-/// Judges every NN-*.json of a folder (scenarios/bugs), by row. `models` is where the names of
-/// built-in models are looked up (scenarios/models). Errors: no rows, a malformed row, two of one
+/// Judges every NN-name.json of a folder, by row. Errors: no rows, a malformed row, two of one
 /// number, ids whose names are others by now; each names file and place.
-[[nodiscard]] Result<std::vector<BugVerdict>> check_bugs(const std::filesystem::path& folder,
-                                                         const std::filesystem::path& models);
+[[nodiscard]] Result<std::vector<BugVerdict>> check_bugs(const BugFolders& folders);
 
 }  // namespace mfsdp::bugs

@@ -33,6 +33,20 @@ std::string_view kind_of(const nlohmann::json& value) {
   return {};
 }
 
+/// A thing that is new to the plan.
+Result<void> check_new(const nlohmann::json& thing, std::string_view kind,
+                       const std::string& where) {
+  const auto is = [&](const char* key, auto check) {
+    const auto found = thing.find(key);
+    return found != thing.end() && check(*found);
+  };
+  if (is("id", [](const auto& id) { return id.is_number_unsigned(); }) &&
+      is("name", [](const auto& name) { return name.is_string(); }))
+    return {};
+  return fail(where,
+              fmt::format("expected a new {} with id and name, got {}", kind, json_excerpt(thing)));
+}
+
 }  // namespace
 
 PlanDocument::PlanDocument(const Program& program)
@@ -133,7 +147,9 @@ Result<nlohmann::json> PlanDocument::with_ids(const Json& value, const std::stri
 Result<nlohmann::json> PlanDocument::patched(const Json& thing, const Edit& edit) const {
   MFSDP_LET(changes, with_ids(edit.changes, edit.where));
   try {
-    return thing.patch(changes);
+    Json changed = thing.patch(changes);
+    if (changed.is_object() && changed.value("id", Json()) == thing["id"]) return changed;
+    return fail(edit.where + ".with", "the patch takes away the id");
   } catch (const Json::exception& error) {
     return fail(edit.where + ".with", std::string("the patch does not fit: ") + error.what());
   }
@@ -152,22 +168,20 @@ Result<void> PlanDocument::add(const Edit& edit) {
     const auto found = edit.subject.find(kind);
     if (found == edit.subject.end()) continue;
     MFSDP_LET(thing, with_ids(*found, edit.where));
-    if (!thing.is_object() || !thing.value("id", Json()).is_number_unsigned() ||
-        !thing.value("name", Json()).is_string())
-      return fail(edit.where, fmt::format("expected a {} with id and name, got {}", kind,
-                                          json_excerpt(thing)));
+    MFSDP_TRY(check_new(thing, kind, edit.where));
     name(std::string(kind), thing["id"].get<std::int64_t>(), thing["name"].get<std::string>());
     document_[list].push_back(std::move(thing));
     return {};
   }
-  return fail(edit.where, "expected one thing to add, {\"buffer\": {...}}, got " +
-                              json_excerpt(edit.subject));
+  return fail(edit.where,
+              "expected one thing to add, {\"buffer\": {...}}, got " + json_excerpt(edit.subject));
 }
 
 Result<void> PlanDocument::apply(const Edit& edit) {
   if (edit.kind == EditKind::add) return add(edit);
   if (edit.kind == EditKind::insert) {
     MFSDP_LET(op, with_ids(edit.subject, edit.where));
+    MFSDP_TRY(check_new(op, "op", edit.where));
     return insert(edit, std::move(op));
   }
   MFSDP_LET(position, find(edit.subject, edit.where, edit.kind != EditKind::patch));

@@ -19,11 +19,18 @@ std::ptrdiff_t count_good(std::span<const BugVerdict> verdicts) {
   return std::ranges::count(verdicts, true, &BugVerdict::good);
 }
 
+/// GitHub leads from issues to pull requests of the same number.
+std::string link_to(const std::string& thread) {
+  const std::size_t hash = thread.find('#');
+  return fmt::format("[{}](https://github.com/{}/issues/{})", thread, thread.substr(0, hash),
+                     thread.substr(hash + 1));
+}
+
 }  // namespace
 
 std::string render_bugs_text(std::span<const BugVerdict> verdicts) {
-  Table table{
-      .columns = {{"row", Align::right}, {"thread"}, {"bug"}, {"rules"}, {"verdict"}}, .rows = {}};
+  Table table{.columns = {{"row", Align::right}, {"thread"}, {"bug"}, {"rules"}, {"verdict"}},
+              .rows = {}};
   std::string wrong;
   for (const BugVerdict& v : verdicts) {
     table.rows.push_back({fmt::format("{}", v.row), v.thread, v.title, list_of(v.broken),
@@ -42,7 +49,7 @@ std::string render_bugs_text(std::span<const BugVerdict> verdicts) {
 std::string render_bugs_markdown(std::span<const BugVerdict> verdicts) {
   Table table{.columns = {{"row"}, {"thread"}, {"what went wrong"}, {"rules"}}, .rows = {}};
   for (const BugVerdict& v : verdicts)
-    table.rows.push_back({fmt::format("{}", v.row), v.thread, v.bug, list_of(v.expected)});
+    table.rows.push_back({fmt::format("{}", v.row), link_to(v.thread), v.bug, list_of(v.expected)});
   return render_markdown_table(table);
 }
 
