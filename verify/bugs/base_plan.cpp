@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "core/base/read_file.hpp"
 #include "core/cli/common_options.hpp"
 #include "core/cli/plan_options.hpp"

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/text.hpp"
+#include "verify/bugs/plan_names.hpp"
 #include "verify/findings/finding.hpp"
 
 namespace mfsdp::bugs {
@@ -101,33 +103,53 @@ constexpr std::array<std::pair<std::string_view, EditKind>, 6> kEdits{{{"add", E
                                                                        {"move", EditKind::move},
                                                                        {"patch", EditKind::patch}}};
 
+Result<Thing> need_thing(const Json& node, const std::string& where) {
+  if (auto thing = read_thing(node)) return *std::move(thing);
+  return fail(where, "expected an id and its name, {\"op\": 3, \"name\": \"...\"}, got " +
+                         json_excerpt(node));
+}
+
 Result<void> read_anchor(Fields& fields, Edit& edit) {
   const Json* after = fields.find("after");
   const Json* before = fields.find("before");
   if ((after == nullptr) == (before == nullptr))
     return fail(edit.where, "expected either after or before");
   edit.after = after != nullptr;
-  edit.anchor = edit.after ? *after : *before;
+  MFSDP_LET(anchor, need_thing(edit.after ? *after : *before,
+                               fields.place(edit.after ? "after" : "before")));
+  edit.anchor = std::move(anchor);
   return {};
+}
+
+/// The one key of an edit that says what it does.
+Result<std::pair<std::string, const Json*>> read_kind(Fields& fields, Edit& edit) {
+  std::pair<std::string, const Json*> subject{"", nullptr};
+  for (const auto& [name, kind] : kEdits)
+    if (const Json* found = fields.find(name)) {
+      if (subject.second != nullptr) return fail(edit.where, "expected one edit");
+      subject = {std::string(name), found};
+      edit.kind = kind;
+    }
+  if (subject.second == nullptr)
+    return fail(edit.where, "expected one of add, copy, drop, insert, move or patch");
+  return subject;
 }
 
 Result<Edit> read_edit(const Json& node, const std::string& where) {
   MFSDP_LET(fields, Fields::of(node, where));
   Edit edit;
   edit.where = where;
-  const Json* subject = nullptr;
-  for (const auto& [name, kind] : kEdits)
-    if (const Json* found = fields.find(name)) {
-      if (subject != nullptr) return fail(where, "expected one edit");
-      subject = found;
-      edit.kind = kind;
-    }
-  if (subject == nullptr)
-    return fail(where, "expected one of add, copy, drop, insert, move or patch");
-  edit.subject = *subject;
+  MFSDP_LET(kind, read_kind(fields, edit));
+  const auto& [name, subject] = kind;
   const bool copies = edit.kind == EditKind::copy;
-  if (copies || edit.kind == EditKind::insert || edit.kind == EditKind::move)
-    MFSDP_TRY(read_anchor(fields, edit));
+  const bool inserts = edit.kind == EditKind::insert;
+  if (inserts || edit.kind == EditKind::add) {
+    edit.value = subject->dump();
+  } else {
+    MFSDP_LET(thing, need_thing(*subject, fields.place(name)));
+    edit.subject = std::move(thing);
+  }
+  if (copies || inserts || edit.kind == EditKind::move) MFSDP_TRY(read_anchor(fields, edit));
   if (copies) {
     MFSDP_LET(id, fields.integer("id"));
     edit.id = id;
@@ -135,9 +157,9 @@ Result<Edit> read_edit(const Json& node, const std::string& where) {
   if (copies || edit.kind == EditKind::patch) {
     const Json* changes = fields.find("with");
     if (changes == nullptr && !copies) return fail(fields.place("with"), "missing");
-    edit.changes = changes == nullptr ? Json::array() : *changes;
-    if (!edit.changes.is_array())
-      return fail(fields.place("with"), "expected a JSON Patch, got " + json_excerpt(edit.changes));
+    if (changes != nullptr && !changes->is_array())
+      return fail(fields.place("with"), "expected a JSON Patch, got " + json_excerpt(*changes));
+    edit.value = changes == nullptr ? "[]" : changes->dump();
   }
   MFSDP_TRY(fields.nothing_else());
   return edit;
@@ -199,6 +221,18 @@ Result<void> check_file_name(const BugRow& row) {
 }
 
 }  // namespace
+
+std::optional<Thing> read_thing(const Json& value) {
+  if (!value.is_object() || value.size() != 2) return std::nullopt;
+  const auto name = value.find("name");
+  if (name == value.end() || !name->is_string()) return std::nullopt;
+  for (const std::string_view kind : thing_kinds())
+    if (const auto id = value.find(kind); id != value.end() && id->is_number_unsigned())
+      return Thing{.kind = std::string(kind),
+                   .id = id->get<std::int64_t>(),
+                   .name = name->get<std::string>()};
+  return std::nullopt;
+}
 
 Result<BugRow> read_bug_row(std::string_view text, const std::string& file) {
   MFSDP_LET(document, parse_json(text, file));

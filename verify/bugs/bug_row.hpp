@@ -10,34 +10,39 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "verify/bugs/base_plan.hpp"
 
 namespace mfsdp::bugs {
 
-/// The plan that edits start from: built from common flags, or a file beside the row's.
-struct BasePlan {
-  std::vector<std::string> flags;
-  std::optional<std::string> plan;  ///< path from the row's folder; no flags then
-  std::string hash;                 ///< of the plan, so that its ids mean what they meant
+/// A thing of a plan, {"op": 10, "name": "..."}: see plan_names.hpp.
+struct Thing {
+  std::string kind;
+  std::int64_t id = 0;
+  std::string name;
 };
+
+/// Nothing if the value is no object of a kind and a name.
+[[nodiscard]] std::optional<Thing> read_thing(const nlohmann::json& value);
 
 enum class EditKind { add, copy, drop, insert, move, patch };
 
-/// Things of the plan are objects {"op": 10, "name": "..."}: see plan_document.hpp.
 struct Edit {
   EditKind kind = EditKind::drop;
-  std::string where;       ///< of the edit: file and place
-  nlohmann::json subject;  ///< what is copied, dropped, moved or patched; the new thing of the rest
-  nlohmann::json anchor;   ///< the op beside which a copied, inserted or moved one goes
-  bool after = false;      ///< the anchor, otherwise before it
-  nlohmann::json changes;  ///< of a patch, and of a copy if there are any: JSON Patch, RFC 6902
-  std::int64_t id = 0;     ///< of a copy
+  std::string where;    ///< of the edit: file and place
+  Thing subject;        ///< what is copied, dropped, moved or patched
+  Thing anchor;         ///< the op beside which a copied, inserted or moved one goes
+  bool after = false;   ///< the anchor, otherwise before it
+  std::int64_t id = 0;  ///< of a copy
+  /// JSON: the op to insert, {"buffer": {...}} to add, or the changes of a patch or copy as JSON
+  /// Patch (RFC 6902). Things in it stand for their ids.
+  std::string value;
 };
 
 struct BugRow {

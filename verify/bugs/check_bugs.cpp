@@ -12,7 +12,7 @@
 #include "core/base/read_file.hpp"
 #include "core/plan/plan_json.hpp"
 #include "verify/bugs/bug_row.hpp"
-#include "verify/bugs/plan_document.hpp"
+#include "verify/bugs/edit_program.hpp"
 #include "verify/proof/classes.hpp"
 #include "verify/proof/prove.hpp"
 
@@ -61,11 +61,9 @@ Result<Twins> make_twins(const BugRow& row, const BugFolders& folders) {
   const std::string broken_where = row.broken_base ? row.file + ": broken.base" : where;
   MFSDP_LET(fixed, load_base(row.base, folders, where));
   MFSDP_LET(start, load_base(broken_base, folders, broken_where));
-  PlanDocument document(start);
-  for (const Edit& edit : row.edits) MFSDP_TRY(document.apply(edit));
+  MFSDP_LET(broken, edit_program(start, row.edits, row.file + ": broken plan"));
   MFSDP_TRY(check_hash(row.base, fixed, where));
   MFSDP_TRY(check_hash(broken_base, start, broken_where));
-  MFSDP_LET(broken, document.program(row.file + ": broken plan"));
   return Twins{.fixed = std::move(fixed), .broken = std::move(broken)};
 }
 

@@ -5,7 +5,8 @@
 #include <regex>
 
 #include "core/plan/plan_json.hpp"
-#include "verify/bugs/plan_document.hpp"
+#include "verify/bugs/bug_row.hpp"
+#include "verify/bugs/plan_names.hpp"
 
 namespace mfsdp::bugs {
 namespace {
@@ -16,7 +17,7 @@ void replace_hash(std::string& text, const std::string& old, const std::string& 
 }
 
 /// {"op": 10, "name": "..."} with the id of today.
-std::string with_ids_of_today(const std::string& text, const PlanDocument& document) {
+std::string with_ids_of_today(const std::string& text, const PlanNames& names) {
   static const std::regex reference(R"re("([a-z]+)": (\d+), "name": "([^"]*)"\})re");
   std::string renewed;
   auto from = text.cbegin();
@@ -25,7 +26,7 @@ std::string with_ids_of_today(const std::string& text, const PlanDocument& docum
     const std::smatch& found = *match;
     renewed.append(from, found[0].first);
     from = found[0].second;
-    const auto id = document.id_of(found[1].str(), found[3].str());
+    const auto id = names.id_of(found[1].str(), found[3].str());
     renewed += fmt::format(R"("{}": {}, "name": "{}"}})", found[1].str(),
                            id ? fmt::format("{}", *id) : found[2].str(), found[3].str());
   }
@@ -46,7 +47,7 @@ Result<std::string> renew_row(std::string_view text, const std::string& file,
     replace_hash(renewed, row.broken_base->hash, plan_hash(broken));
     start = std::move(broken);
   }
-  return with_ids_of_today(renewed, PlanDocument(start));
+  return with_ids_of_today(renewed, PlanNames(start));
 }
 
 }  // namespace mfsdp::bugs

@@ -90,6 +90,17 @@ TEST(BugRow, ErrorsNameTheEdit) {
             "a/07-x.json: broken.ranks: expected \"some\", got \"all\"");
 }
 
+TEST(BugRow, ThingsAreIdAndName) {
+  const std::string expected =
+      ": expected an id and its name, {\"op\": 3, \"name\": \"...\"}, got ";
+  EXPECT_EQ(error_of("{\"op\": 1, \"name\": \"x\"}},", "{\"op\": 1}},"),
+            "a/07-x.json: broken.edits[0].drop" + expected + "an object");
+  EXPECT_EQ(error_of("{\"op\": 2, \"name\": \"y\"}", "2"),
+            "a/07-x.json: broken.edits[1].after" + expected + "2");
+  EXPECT_THAT(error_of("{\"op\": 2,", "{\"opp\": 2,"), testing::HasSubstr(expected));
+  EXPECT_THAT(error_of("{\"op\": 2,", "{\"op\": -2,"), testing::HasSubstr(expected));
+}
+
 TEST(BugRow, RulesAreThoseOfTheTable) {
   EXPECT_EQ(error_of("\"MF102\"", "\"MF999\""),
             "a/07-x.json: rules: expected rules of severity error, got \"MF999\"");
