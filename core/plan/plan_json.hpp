@@ -20,6 +20,10 @@ inline constexpr std::string_view kPlanSchema = "mfsdp.plan/1";
 /// (core/plan/check.hpp); a stored hash that no longer fits is kept in meta and is not an error.
 [[nodiscard]] Result<Program> program_from_json(std::string_view text, const std::string& where);
 
+/// The same without the check of the structure: for what judges plans that are to be wrong.
+[[nodiscard]] Result<Program> unchecked_program_from_json(std::string_view text,
+                                                          const std::string& where);
+
 /// 128 bits (XXH3) over the canonical JSON without `meta`, as 32 hexadecimal digits.
 [[nodiscard]] std::string plan_hash(const Program& program);
 

@@ -226,7 +226,7 @@ void JsonReader::get(OpBody& body) {
 
 }  // namespace
 
-Result<Program> program_from_json(std::string_view text, const std::string& where) {
+Result<Program> unchecked_program_from_json(std::string_view text, const std::string& where) {
   MFSDP_LET(document, parse_json(text, where));
   Program program;
   JsonReader reader(document);
@@ -235,9 +235,14 @@ Result<Program> program_from_json(std::string_view text, const std::string& wher
   if (const auto& error = reader.error())
     return fail(error->where.empty() ? where : fmt::format("{}: {}", where, error->where),
                 error->what);
+  return program;
+}
+
+Result<Program> program_from_json(std::string_view text, const std::string& where) {
+  MFSDP_LET(program, unchecked_program_from_json(text, where));
   if (auto checked = check_structure(program); !checked)
     return fail(fmt::format("{}: {}", where, checked.error().where), checked.error().what);
-  return program;
+  return std::move(program);
 }
 
 }  // namespace mfsdp

@@ -207,6 +207,7 @@ const std::vector<Room>& rooms() {
       {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
       {"conformance", "mfsdp_conformance", {"verify/conformance"}, {"findings"}},
       {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
+      {"bugs", "mfsdp_bugs", {"verify/bugs"}, {"proof", "planner", "cli"}},
       {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
       {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},

@@ -128,10 +128,11 @@ class WeightCheck {
     }
   }
 
-  /// What is written there are no weights.
+  /// What is written there are no weights, unless that is nothing.
   void spoil(const FollowedOperand* operand) {
     if (operand == nullptr) return;
     const Located& located = operand->located;
+    if (located.region.count == 0) return;
     set_version(located.buffer, located.group, layouts_.homes[located.buffer].level, kNothing);
   }
 

@@ -103,6 +103,15 @@ TEST(PlanJson, NamesThePlaceOfEveryError) {
   EXPECT_THAT(error_of("{\n  \"buffers\": [1,]\n}"), HasSubstr("plan.json:2:"));
 }
 
+TEST(PlanJson, IsReadUncheckedWhereThePlanIsToBeWrong) {
+  const std::string text = edited([](nlohmann::json& plan) { plan["buffers"][0]["pool"] = 99; });
+  EXPECT_FALSE(program_from_json(text, "plan.json"));
+  const auto program = unchecked_program_from_json(text, "plan.json");
+  ASSERT_TRUE(program) << program.error().message();
+  EXPECT_EQ(program->buffers[0].pool, PoolId(99));
+  EXPECT_FALSE(unchecked_program_from_json("{}", "plan.json"));
+}
+
 TEST(PlanJson, ChecksTheConfiguration) {
   EXPECT_THAT(error_of(edited([](auto& d) { d["config"]["seq_len"] = 0; })),
               HasSubstr("plan.json: --seq-len"));

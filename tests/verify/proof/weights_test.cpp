@@ -83,6 +83,17 @@ TEST(Weights, KernelReadsAnotherPlace) {
   EXPECT_THAT(rules_of(unit.program), ElementsAre("MF403"));
 }
 
+TEST(Weights, WritingNothingSpoilsNothing) {
+  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  plan.repeat("optimizer", "layers.0.adamw");
+  for (Operand& operand : plan.kernel("optimizer", "layers.0.adamw").operands)
+    if (operand.role != "step_block" && operand.role != "loss" && operand.role != "norm")
+      operand.shape = {0};
+  plan.set("optimizer", "layers.0.adamw", "elements", 0);
+  // An empty entry in the list of updates; the one beside it updates the weights once.
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+}
+
 TEST(Weights, SecondGatherIsANote) {
   EditedPlan plan(config_of(Strategy::optim_grads_params));
   plan.repeat("only", "layers.0.all_gather");

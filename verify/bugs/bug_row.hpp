@@ -1,0 +1,66 @@
+// A row of the corpus as its file states it: a plan that is right, and the edits that bring the bug
+// back.
+//
+//   {"row": 1, "title": "...", "thread": "NVIDIA/Megatron-LM#4435", "bug": "...",
+//    "base": {"flags": ["--model", "llama_nano", ...], "plan_hash": "..."},
+//    "broken": {"edits": [{"drop": {"op": 10, "name": "only: wait fresh.layers.0 (all_gather)"}}]},
+//    "rules": ["MF101"]}
+//
+// scenarios/bugs/README.md describes every field.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "verify/bugs/base_plan.hpp"
+
+namespace mfsdp::bugs {
+
+/// A thing of a plan, {"op": 10, "name": "..."}: see plan_names.hpp.
+struct Thing {
+  std::string kind;
+  std::int64_t id = 0;
+  std::string name;
+};
+
+/// Nothing if the value is no object of a kind and a name.
+[[nodiscard]] std::optional<Thing> read_thing(const nlohmann::json& value);
+
+enum class EditKind { add, copy, drop, insert, move, patch };
+
+struct Edit {
+  EditKind kind = EditKind::drop;
+  std::string where;    ///< of the edit: file and place
+  Thing subject;        ///< what is copied, dropped, moved or patched
+  Thing anchor;         ///< the op beside which a copied, inserted or moved one goes
+  bool after = false;   ///< the anchor, otherwise before it
+  std::int64_t id = 0;  ///< of a copy
+  /// JSON: the op to insert, {"buffer": {...}} to add, or the changes of a patch or copy as JSON
+  /// Patch (RFC 6902). Things in it stand for their ids.
+  std::string value;
+};
+
+struct BugRow {
+  std::int64_t number = 0;  ///< of the catalogue
+  std::string file;
+  std::string title;
+  std::string thread;  ///< where the bug was reported: "NVIDIA/Megatron-LM#4435"
+  std::string bug;     ///< what went wrong
+  BasePlan base;
+  std::optional<BasePlan> broken_base;  ///< what the broken plan starts from, if not `base`
+  std::vector<Edit> edits;
+  /// The broken plan is that of some ranks beside others that run the base plan.
+  bool some_ranks = false;
+  std::vector<std::string> rules;  ///< errors that must fire, no others: ascending
+  std::vector<std::string> notes;  ///< notes that must fire more often than on the base: ascending
+};
+
+/// Reads a row strictly; errors name the file and the place in it.
+[[nodiscard]] Result<BugRow> read_bug_row(std::string_view text, const std::string& file);
+
+}  // namespace mfsdp::bugs
