@@ -1,4 +1,5 @@
 // mfsdp-verify: reads flags and hands them to the judgement that they ask for (verify/tool).
+#include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
                         .out = std::cout,
                         .err = std::cerr,
                         .interrupted = interrupted()};
+  if (options.mutate) catch_interrupts({SIGINT});  // other judgements are short
   return judge(options, session);
 }
 

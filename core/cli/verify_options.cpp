@@ -31,6 +31,18 @@ Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariab
   return {};
 }
 
+FlagGroup plan_group(VerifyOptions& o) {
+  return {.title = "What to do with the plan beside proving it",
+          .flags = {switch_flag("--expand", "look at every rank by itself too", o.expand),
+                    path_flag("--certificate", "write what --check needs", o.certificate),
+                    path_flag("--check", "re-check a certificate, with code that proves nothing",
+                              o.check),
+                    switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
+                    integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
+                                 {.lowest = 1}),
+                    integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
+}
+
 FlagGroup subject_group(VerifyOptions& o) {
   const auto run = [&o](const std::string& text) -> Result<void> {
     MFSDP_LET(name, parse_run_name(text));
@@ -49,6 +61,8 @@ FlagGroup subject_group(VerifyOptions& o) {
                  .value = "DB:RUN",
                  .help = "a run of mfsdp-exec in a store, by its id or latest; its plan by --plan",
                  .apply = run},
+                bound_flag("--bugs", "DIR", "a corpus of bugs: shipped, or a folder of yours",
+                           o.bugs, parse_path),
                 {.name = "--env",
                  .value = "NAME=VALUE",
                  .help = "a variable that the run is to have",
@@ -69,13 +83,26 @@ Result<void> check_subject(const VerifyOptions& o) {
   const bool plan = !o.common.model.empty() || (o.common.plan && !o.run);
   const int subjects = static_cast<int>(plan) + static_cast<int>(!o.kineto.empty()) +
                        static_cast<int>(!o.config.empty()) + static_cast<int>(o.list_rules) +
-                       static_cast<int>(o.run.has_value());
+                       static_cast<int>(o.run.has_value()) + static_cast<int>(o.bugs.has_value());
   if (subjects == 0)
-    return fail("--model",
-                "is missing: name a model, a --plan, a --kineto trace, a --config or a --run");
+    return fail(
+        "--model",
+        "is missing: name a model, a --plan, a --kineto trace, a --config, a --run or --bugs");
   if (subjects > 1)
     return fail("",
-                "one of --model or --plan, --kineto, --config, --run and --list-rules at a time");
+                "one of --model or --plan, --kineto, --config, --run, --bugs and --list-rules at a "
+                "time");
+  if (!plan)
+    for (const char* flag : {"--expand", "--certificate", "--check", "--mutate"})
+      if (contains(o.given, flag)) return fail(flag, "is about a plan: name a --model or a --plan");
+  const int actions = static_cast<int>(o.mutate) + static_cast<int>(o.check.has_value()) +
+                      static_cast<int>(o.expand || o.certificate);
+  if (actions > 1)
+    return fail("", "one of --mutate, --check, and --expand or --certificate at a time");
+  for (const char* flag : {"--mutants", "--seed"})
+    if (contains(o.given, flag) && !o.mutate) return fail(flag, "needs --mutate");
+  if ((o.mutate || o.check || o.bugs) && o.output == FindingsFormat::sarif)
+    return fail("--output", "sarif is for findings in a plan");
   if (!o.kineto.empty() && o.output == FindingsFormat::sarif)
     return fail("--output", "sarif is for findings; a trace's report is text, json or md");
   if (o.list_rules && o.output != FindingsFormat::text && o.output != FindingsFormat::md)
@@ -106,6 +133,7 @@ std::vector<FlagGroup> verify_flags(VerifyOptions& options) {
   std::vector<Flag>& results = groups.back().flags;
   results.insert(results.begin() + 2,
                  choice_flag("--output", "F", "text, json, md, sarif (text)", options.output));
+  groups.push_back(plan_group(options));
   groups.push_back(subject_group(options));
   return groups;
 }
@@ -122,16 +150,17 @@ Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args)
 }
 
 HelpText verify_help() {
-  return {
-      .tool = "mfsdp-verify",
-      .purpose = "Proves a plan right over every interleaving, or shows the bug.",
-      .examples = {{"mfsdp-verify --model llama3_8b --gpus 64", "races, lifetimes, collectives"},
-                   {"mfsdp-verify --plan plan.json --output sarif",
-                    "a saved plan, for a code host"},
-                   {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
-                   {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
-                   {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
-      .negative = "something is wrong with the plan"};
+  return {.tool = "mfsdp-verify",
+          .purpose = "Proves a plan right over every interleaving, or shows the bug.",
+          .examples =
+              {{"mfsdp-verify --model llama3_8b --gpus 64", "races, lifetimes, collectives"},
+               {"mfsdp-verify --plan plan.json --output sarif", "a saved plan, for a code host"},
+               {"mfsdp-verify --plan plan.json --certificate proof.json", "leave a certificate"},
+               {"mfsdp-verify --plan plan.json --check proof.json", "re-check it"},
+               {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
+               {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
+               {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
+          .negative = "something is wrong with the plan"};
 }
 
 }  // namespace mfsdp

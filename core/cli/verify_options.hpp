@@ -1,6 +1,7 @@
 // The flags of mfsdp-verify: the common ones and its own.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct RunName {
 /// The last colon parts store and run.
 [[nodiscard]] Result<RunName> parse_run_name(const std::string& text);
 
+/// The value of --bugs that stands for scenarios/bugs.
+inline constexpr std::string_view kShippedBugs = "shipped";
+
 struct VerifyOptions {
   CommonOptions common;
   std::vector<std::string> given;  ///< names of the flags on the command line
@@ -45,6 +49,13 @@ struct VerifyOptions {
   std::optional<RunName> run;                    ///< a recorded run
   std::vector<EnvironmentVariable> environment;  ///< that a run is to have
   bool list_rules = false;
+  bool expand = false;                     ///< prove every rank by itself, too
+  std::optional<std::string> certificate;  ///< file to write
+  std::optional<std::string> check;        ///< certificate to re-check
+  bool mutate = false;                     ///< judge the plan's mutants instead
+  std::optional<std::int64_t> mutants;     ///< so many of them, drawn with `seed`
+  std::int64_t seed = 0;
+  std::optional<std::string> bugs;  ///< folder of a bug corpus, or kShippedBugs
 };
 
 /// All flag groups of mfsdp-verify, bound to `options`.

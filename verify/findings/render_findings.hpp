@@ -1,19 +1,28 @@
 // Findings as text, Markdown, JSON and SARIF. Every text ends in a newline.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "verify/findings/finding.hpp"
 
 namespace mfsdp {
+
+/// A number beside the findings.
+struct Figure {
+  std::string name;  ///< "live_full_weights"
+  std::int64_t value = 0;
+};
 
 /// What was judged, and by which tool.
 struct FindingsOf {
   std::string subject;  ///< file, or what stands for it
   std::string tool = "mfsdp-verify";
   std::string version;
+  std::vector<Figure> figures = {};
 };
 
 /// Findings under each other, each with its timeline, and their number; "No findings." without any.
@@ -21,7 +30,7 @@ struct FindingsOf {
 /// A table of the findings, then their timelines.
 [[nodiscard]] std::string render_findings_markdown(std::span<const Finding> findings,
                                                    const FindingsOf& of);
-/// An object with subject, tool, version, counts and the findings with all their fields.
+/// An object with subject, tool, version, figures, counts and the findings with all their fields.
 [[nodiscard]] std::string render_findings_json(std::span<const Finding> findings,
                                                const FindingsOf& of);
 /// SARIF 2.1.0 (OASIS): one run, all rules of the table, a result for each finding. Ops are logical

@@ -114,9 +114,12 @@ Json result_sarif(const Finding& finding, const FindingsOf& of) {
 std::string render_findings_json(std::span<const Finding> findings, const FindingsOf& of) {
   const auto errors =
       std::ranges::count_if(findings, [](const Finding& row) { return is_error(row.rule); });
+  Json figures = Json::object();
+  for (const Figure& figure : of.figures) figures[figure.name] = figure.value;
   return dumped({{"subject", of.subject},
                  {"tool", of.tool},
                  {"version", of.version},
+                 {"figures", figures},
                  {"errors", errors},
                  {"notes", std::ssize(findings) - errors},
                  {"findings", list_of(findings, finding_json)}});

@@ -1,0 +1,205 @@
+#include "verify/tool/judge_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "core/base/atomic_file.hpp"
+#include "core/base/read_file.hpp"
+#include "core/base/text.hpp"
+#include "core/cli/format.hpp"
+#include "core/cli/path_check.hpp"
+#include "core/cli/progress.hpp"
+#include "core/plan/plan_json.hpp"
+#include "reports/tool/plan_file.hpp"
+#include "sim/tool/asker.hpp"
+#include "verify/checker/check_certificate.hpp"
+#include "verify/mutation/mutate.hpp"
+#include "verify/mutation/render_mutation.hpp"
+#include "verify/proof/certificate.hpp"
+#include "verify/proof/prove.hpp"
+#include "verify/tool/print_findings.hpp"
+#include "verify/traces/configuration_rules.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
+
+/// The plan that every tool makes of these flags.
+Result<std::shared_ptr<const Program>> plan_of(const VerifyOptions& options,
+                                               const Session& session) {
+  SimOptions same;
+  same.common = options.common;
+  same.given = options.given;
+  return Asker(session).program(same);
+}
+
+// ---- proof --------------------------------------------------------------------------------------
+
+/// What was proved, in figures.
+std::string proof_text(const Program& program, const Proof& proof,
+                       std::chrono::steady_clock::duration took) {
+  const Bounds& bounds = proof.bounds;
+  std::string text = fmt::format(
+      "{}plan {}\n{} ops, {} waits; unrolled to {} ops; proved in {}\n"
+      "most at one time, over all interleavings: {} gathered weights, {} full gradients, {} "
+      "collectives; {} GiB of pools' contents\n",
+      program.meta.model_name.empty() ? "" : printable(program.meta.model_name) + ", ",
+      plan_hash(program), format_count(proof.ops), format_count(proof.waits),
+      format_count(proof.instances),
+      format_duration(Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count())),
+      bounds.live_full_weights, bounds.live_full_gradients, bounds.concurrent_collectives,
+      format_gib(bounds.peak));
+  if (proof.expansion.ranks > 0)
+    text +=
+        fmt::format("rank by rank: {} ranks, {} collectives, {} parts of parameters\n",
+                    format_count(proof.expansion.ranks), format_count(proof.expansion.collectives),
+                    format_count(proof.expansion.parameter_intervals));
+  if (!bounds.redundant_waits.empty())
+    text += fmt::format("{} waits order nothing that is not ordered without them\n",
+                        bounds.redundant_waits.size());
+  return text;
+}
+
+/// The same for scripts.
+std::vector<Figure> figures_of(const Proof& proof) {
+  const Bounds& bounds = proof.bounds;
+  std::vector<Figure> figures{
+      {"ops", proof.ops},
+      {"waits", proof.waits},
+      {"instances", proof.instances},
+      {"live_full_weights", bounds.live_full_weights},
+      {"live_full_gradients", bounds.live_full_gradients},
+      {"concurrent_collectives", bounds.concurrent_collectives},
+      {"peak_bytes", bounds.peak.value},
+      {"redundant_waits", std::ssize(bounds.redundant_waits)},
+      {"expanded_ranks", proof.expansion.ranks},
+  };
+  for (const PoolBound& pool : bounds.pools) {
+    figures.push_back({fmt::format("pool.{}.height_bytes", pool.name), pool.height.value});
+    figures.push_back(
+        {fmt::format("pool.{}.lower_bound_bytes", pool.name), pool.lower_bound.value});
+  }
+  return figures;
+}
+
+Result<ExitCode> prove_plan(const Program& program, const VerifyOptions& options,
+                            const Session& session) {
+  const auto begin = std::chrono::steady_clock::now();
+  ProofSettings settings;
+  settings.expand_ranks = options.expand;
+  MFSDP_LET(proof, prove(program, settings));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  const bool right = std::ranges::none_of(
+      proof.findings, [](const Finding& finding) { return is_error(finding.rule); });
+  if (options.certificate && right) {
+    MFSDP_LET(certificate, certificate_of(program));
+    MFSDP_TRY(write_file_atomically(*options.certificate, certificate + "\n"));
+  }
+  std::vector<Finding> findings = proof.findings;
+  for (Finding& finding : traces::check_configuration(program.config, environment_of(options)))
+    findings.push_back(std::move(finding));
+  if (options.output == FindingsFormat::text) {
+    // Waits too many are one line here; other formats list each.
+    std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
+    session.out << proof_text(program, proof, took) << "\n";
+  }
+  const ExitCode code =
+      print_findings(findings, options.output, options.common.plan.value_or(options.common.model),
+                     session, figures_of(proof));
+  if (options.certificate && !right)
+    session.err << session.tool << ": no certificate: the plan is wrong\n";
+  return code;
+}
+
+// ---- certificate --------------------------------------------------------------------------------
+
+/// The checker is given files: that of --plan as it is, or the plan that was built as one.
+Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options,
+                            const Session& session) {
+  std::string plan_text;
+  if (options.common.plan) {
+    MFSDP_LET(text, read_file(*options.common.plan, "a plan", kMostFileBytes));
+    plan_text = std::move(text);
+  } else {
+    plan_text = to_canonical_json(program);
+  }
+  MFSDP_LET(certificate, read_file(*options.check, "a certificate", kMostFileBytes));
+  const auto checked = check_certificate(plan_text, certificate);
+  if (options.output == FindingsFormat::json) {
+    nlohmann::ordered_json verdict{{"accepted", checked.has_value()}};
+    if (checked)
+      verdict.update({{"plan_hash", checked->hash},
+                      {"instances", checked->instances},
+                      {"orderings", checked->orderings},
+                      {"accesses", checked->accesses},
+                      {"collectives", checked->collectives},
+                      {"gradients", checked->gradients}});
+    else
+      verdict["refused_because"] = checked.error().message();
+    session.out << verdict.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else if (checked) {
+    session.out << fmt::format(
+        "certificate accepted: plan {}\n"
+        "re-checked: {} ops in two steps, {} orderings, {} accesses, {} collectives, {} "
+        "gradients\n",
+        checked->hash, format_count(checked->instances), format_count(checked->orderings),
+        format_count(checked->accesses), format_count(checked->collectives),
+        format_count(checked->gradients));
+  } else {
+    session.out << "certificate refused: " << printable(checked.error().message()) << "\n";
+  }
+  return checked ? ExitCode::good : ExitCode::negative;
+}
+
+// ---- mutants ------------------------------------------------------------------------------------
+
+Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& options,
+                             const Session& session) {
+  MutationSettings settings;
+  if (options.mutants) settings.most = static_cast<std::size_t>(*options.mutants);
+  settings.seed = static_cast<std::uint64_t>(options.seed);
+  std::optional<Progress> progress;
+  settings.progress = [&](std::size_t done, std::size_t of) {
+    if (!progress) progress.emplace(session.err, "mutants", static_cast<std::int64_t>(of));
+    progress->at(static_cast<std::int64_t>(done));
+    return !session.interrupted;
+  };
+  MFSDP_LET(report, mutate(program, settings));
+  progress.reset();
+  switch (options.output) {
+    case FindingsFormat::json: session.out << render_mutation_json(program, report); break;
+    case FindingsFormat::md: session.out << render_mutation_markdown(program, report); break;
+    default: session.out << render_mutation_text(program, report);
+  }
+  if (session.interrupted) return ExitCode::interrupted;
+  return report.total.uncertified == 0 ? ExitCode::good : ExitCode::negative;
+}
+
+}  // namespace
+
+std::map<std::string, std::string, std::less<>> environment_of(const VerifyOptions& options) {
+  std::map<std::string, std::string, std::less<>> environment;
+  for (const EnvironmentVariable& variable : options.environment)
+    environment[variable.name] = variable.value;
+  return environment;
+}
+
+Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session) {
+  MFSDP_TRY(check_paths(
+      options.common, session.scenarios,
+      {.read = {{"--check", options.check}}, .written = {{"--certificate", options.certificate}}}));
+  MFSDP_LET(plan, plan_of(options, session));
+  MFSDP_TRY(write_plan(options.common, *plan));
+  if (options.check) return check_plan(*plan, options, session);
+  if (options.mutate) return mutate_plan(*plan, options, session);
+  return prove_plan(*plan, options, session);
+}
+
+}  // namespace mfsdp

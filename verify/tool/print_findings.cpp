@@ -1,0 +1,28 @@
+#include "verify/tool/print_findings.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/cli/help.hpp"
+
+namespace mfsdp {
+
+ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format,
+                        const std::string& subject, const Session& session,
+                        std::vector<Figure> figures) {
+  const FindingsOf of{.subject = subject,
+                      .tool = std::string(session.tool),
+                      .version = std::string(version()),
+                      .figures = std::move(figures)};
+  switch (format) {
+    case FindingsFormat::text: session.out << render_findings_text(findings); break;
+    case FindingsFormat::json: session.out << render_findings_json(findings, of); break;
+    case FindingsFormat::md: session.out << render_findings_markdown(findings, of); break;
+    case FindingsFormat::sarif: session.out << render_findings_sarif(findings, of); break;
+  }
+  const bool wrong =
+      std::ranges::any_of(findings, [](const Finding& finding) { return is_error(finding.rule); });
+  return wrong ? ExitCode::negative : ExitCode::good;
+}
+
+}  // namespace mfsdp
