@@ -19,14 +19,15 @@ Program program_of(const char* model, Mesh mesh, std::int64_t microbatches) {
   return *build_program(config, {});
 }
 
-void report(benchmark::State& state, const Program& program) {
+void report(benchmark::State& state, const Program& program, const ProofSettings& settings = {}) {
   Proof proof;
   for (auto _ : state) {
-    proof = *prove(program);
+    proof = *prove(program, settings);
     benchmark::DoNotOptimize(proof);
   }
   state.counters["ops"] = static_cast<double>(proof.ops);
   state.counters["instances"] = static_cast<double>(proof.instances);
+  state.counters["ranks"] = static_cast<double>(proof.expansion.ranks);
   state.counters["findings"] = static_cast<double>(proof.findings.size());
 }
 
@@ -34,11 +35,26 @@ void verify(benchmark::State& state, const char* model, Mesh mesh, std::int64_t 
   report(state, program_of(model, mesh, microbatches));
 }
 BENCHMARK_CAPTURE(verify, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
-    ->Unit(benchmark::kMillisecond);
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 BENCHMARK_CAPTURE(verify, llama3_8b_8_microbatches, "llama3_8b", (Mesh{1, 64}), 8)
-    ->Unit(benchmark::kMillisecond);
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 BENCHMARK_CAPTURE(verify, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+/// Every rank by itself.
+void verify_expanded(benchmark::State& state, const char* model, Mesh mesh,
+                     std::int64_t microbatches) {
+  report(state, program_of(model, mesh, microbatches), {.expand_ranks = true});
+}
+BENCHMARK_CAPTURE(verify_expanded, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
     ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(verify_expanded, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(2);
 
 /// A plan of a million ops: a model of that many layers, with three segments of microbatches.
 void verify_million(benchmark::State& state) {
@@ -52,7 +68,7 @@ void verify_million(benchmark::State& state) {
   config.seq_len = 64;
   report(state, *build_program(config, {}));
 }
-BENCHMARK(verify_million)->Arg(3700)->Unit(benchmark::kMillisecond)->Iterations(2);
+BENCHMARK(verify_million)->Arg(3700)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(2);
 
 }  // namespace
 }  // namespace mfsdp

@@ -54,9 +54,9 @@ std::vector<std::string> names_of() {
 }
 
 inline PlannerAxis flag(std::string name, std::function<bool(const Program&)> is_set) {
-  return {.name = std::move(name),
-          .values = {"no", "yes"},
-          .value_of = [is_set](const Program& p) { return is_set(p) ? "yes" : "no"; }};
+  return {.name = std::move(name), .values = {"no", "yes"}, .value_of = [is_set](const Program& p) {
+            return is_set(p) ? "yes" : "no";
+          }};
 }
 
 /// Numbers from `low` to `high`.
@@ -91,9 +91,8 @@ inline bool has_empty_shard(const Program& program) {
 }
 
 inline bool has_padding(const Program& program) {
-  return std::ranges::any_of(program.groups, [](const Group& group) {
-    return group.used_elements() < group.elements;
-  });
+  return std::ranges::any_of(
+      program.groups, [](const Group& group) { return group.used_elements() < group.elements; });
 }
 
 inline std::string frozen_part(const Program& program) {
@@ -175,11 +174,14 @@ inline std::vector<PlannerAxis> planner_axes() {
                   "first middle x 2 last optimizer", "first middle x 3 last optimizer"},
        .value_of = segments},
       {.name = "passes", .values = {"train, eval"}, .value_of = passes},
-      choice<DType>("weights", [](const Config& c) { return c.param_dtype; }, floats),
-      choice<DType>("main weights", [](const Config& c) { return c.main_dtype; }, floats),
+      choice<DType>(
+          "weights", [](const Config& c) { return c.param_dtype; }, floats),
+      choice<DType>(
+          "main weights", [](const Config& c) { return c.main_dtype; }, floats),
       choice<DType>("main gradients", [](const Config& c) { return c.grad_dtype; },
                     {"bf16", "fp32", "fp64"}),
-      choice<DType>("gradients on the wire", [](const Config& c) { return c.reduce_dtype; }, floats),
+      choice<DType>(
+          "gradients on the wire", [](const Config& c) { return c.reduce_dtype; }, floats),
       flag("exact sums", [](const Program& p) { return p.config.exact_sums; }),
       choice<AllocatorPolicy>("allocator", [](const Config& c) { return c.allocator; }),
       choice<Optimizer>("optimizer", [](const Config& c) { return c.optimizer; }),

@@ -55,8 +55,7 @@ std::vector<Changes> find_changes(const UnrolledPlan& unrolled) {
     } else if (kind == OpKind::release && open[buffer] != kNone) {
       const std::uint32_t acquirer = unrolled.instances[open[buffer]].chain;
       changes_of(buffer, acquirer)
-          .ends.push_back(
-              {.position = known_at(unrolled, lists, acquirer, i), .buffer = buffer});
+          .ends.push_back({.position = known_at(unrolled, lists, acquirer, i), .buffer = buffer});
       open[buffer] = kNone;
     }
   }

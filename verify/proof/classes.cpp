@@ -31,16 +31,14 @@ Place place_in(const ClassPlan& plan, std::uint32_t instance) {
 
 void compare_sequences(const ClassPlan& a, const ClassPlan& b, FindingList& findings) {
   std::map<CommunicatorId, std::pair<std::vector<Meeting>, std::vector<Meeting>>> lists;
-  for (const Meeting& meeting : a.meetings)
-    lists[a.communicator(meeting)].first.push_back(meeting);
+  for (const Meeting& meeting : a.meetings) lists[a.communicator(meeting)].first.push_back(meeting);
   for (const Meeting& meeting : b.meetings)
     lists[b.communicator(meeting)].second.push_back(meeting);
   for (const auto& [communicator, both] : lists) {
     const auto& [in_a, in_b] = both;
     const std::size_t common = std::min(in_a.size(), in_b.size());
     std::size_t at = 0;
-    while (at < common &&
-           signature_of(a.unrolled, in_a[at]) == signature_of(b.unrolled, in_b[at]))
+    while (at < common && signature_of(a.unrolled, in_a[at]) == signature_of(b.unrolled, in_b[at]))
       ++at;
     if (at == std::max(in_a.size(), in_b.size())) continue;
     Finding finding;
@@ -111,9 +109,8 @@ class WaitGraph {
   void add_nodes(const ClassPlan& plan) {
     auto& ids = ids_.emplace_back(plan.unrolled.instances.size(), kNone);
     for (const Meeting& meeting : plan.meetings) {
-      const auto [found, fresh] =
-          meetings_.try_emplace({plan.communicator(meeting), meeting.number},
-                                static_cast<std::uint32_t>(nodes_.size()));
+      const auto [found, fresh] = meetings_.try_emplace(
+          {plan.communicator(meeting), meeting.number}, static_cast<std::uint32_t>(nodes_.size()));
       if (fresh) nodes_.emplace_back(&plan, meeting.instance);
       ids[meeting.instance] = found->second;
     }

@@ -58,9 +58,9 @@ class GradientVerdict {
   const UnrolledPlan& unrolled_;
   const Layouts& layouts_;
   FindingList& findings_;
-  std::vector<std::size_t> first_atom_;  ///< by group: where its atoms' uses begin
-  std::vector<std::vector<Uses>> uses_;  ///< by atom, of one step
-  std::vector<std::uint32_t> instances_;              ///< scratch, for its memory
+  std::vector<std::size_t> first_atom_;   ///< by group: where its atoms' uses begin
+  std::vector<std::vector<Uses>> uses_;   ///< by atom, of one step
+  std::vector<std::uint32_t> instances_;  ///< scratch, for its memory
   std::vector<bool> given_up_;
   std::set<std::pair<std::string, std::uint32_t>> reported_;
 };

@@ -20,8 +20,8 @@ struct Loose {
 
 class GradientLedger {
  public:
-  GradientLedger(const UnrolledPlan& unrolled, const Layouts& layouts,
-                 const FollowedOps& followed, FindingList& findings)
+  GradientLedger(const UnrolledPlan& unrolled, const Layouts& layouts, const FollowedOps& followed,
+                 FindingList& findings)
       : unrolled_(unrolled),
         layouts_(layouts),
         config_(unrolled.program->config),
@@ -191,10 +191,10 @@ class GradientLedger {
       if (!from) return go_astray("MF306", *source, "which is no slice and no parameter of it");
       if (from->group != to->group || from->level != to->level ||
           from->atoms.first != to->atoms.first || from->atoms.last != to->atoms.last)
-        return go_astray("MF306", *target,
-                         fmt::format("which other elements go to: {} of '{}'",
-                                     to_text(source->located.region),
-                                     layouts_.groups[from->group].name));
+        return go_astray(
+            "MF306", *target,
+            fmt::format("which other elements go to: {} of '{}'", to_text(source->located.region),
+                        layouts_.groups[from->group].name));
       move_spot(*from, *to, adds, input.scale || output.scale);
     }
     check_width(output, *to, adds);

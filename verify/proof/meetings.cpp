@@ -9,9 +9,8 @@ std::vector<Meeting> meetings_of(const UnrolledPlan& unrolled) {
   std::vector<std::uint32_t> counts(unrolled.program->communicators.size(), 0);
   for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
     if (const OpFacts& facts = unrolled.facts(i); facts.kind == OpKind::collective)
-      meetings.push_back({.instance = i,
-                          .communicator = facts.subject,
-                          .number = counts[facts.subject]++});
+      meetings.push_back(
+          {.instance = i, .communicator = facts.subject, .number = counts[facts.subject]++});
   return meetings;
 }
 

@@ -36,7 +36,6 @@ struct Meeting {
 [[nodiscard]] std::string to_text(const Signature& signature);
 
 /// Whether the host's order of launches puts the one before the other: not inside a group.
-[[nodiscard]] bool launched_apart(const UnrolledPlan& unrolled, const Meeting& a,
-                                  const Meeting& b);
+[[nodiscard]] bool launched_apart(const UnrolledPlan& unrolled, const Meeting& a, const Meeting& b);
 
 }  // namespace mfsdp

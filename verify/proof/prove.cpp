@@ -89,25 +89,19 @@ void run_both(bool at_one_time, First first, Second second) {
     second();
     return;
   }
-  std::future<void> other = std::async(std::launch::async, second);
+  std::future<void> other = std::async(second);  // on this thread where no other one starts
   first();
   other.get();
 }
 
 /// What is looked at for each rank of one plan.
 void expand(const UnrolledPlan& unrolled, const Layouts& layouts, const FollowedOps& followed,
-            bool two_threads, FindingList& findings, FindingList& ledger, Expansion& expansion) {
-  const std::int64_t world = unrolled.program->config.mesh.world_size();
-  const std::vector<std::uint32_t> class_of(static_cast<std::size_t>(world), 0);
+            FindingList& findings, Expansion& expansion) {
+  expansion.ranks = unrolled.program->config.mesh.world_size();
+  const std::vector<std::uint32_t> class_of(static_cast<std::size_t>(expansion.ranks), 0);
   const UnrolledPlan* only = &unrolled;
-  std::int64_t collectives = 0;
-  std::int64_t intervals = 0;
-  run_both(
-      two_threads, [&] { collectives = check_every_rank({&only, 1}, class_of, findings); },
-      [&] { intervals = check_rank_slices(unrolled, layouts, followed, ledger); });
-  expansion.ranks = world;
-  expansion.collectives += collectives;
-  expansion.parameter_intervals += intervals;
+  expansion.collectives += check_every_rank({&only, 1}, class_of, findings);
+  expansion.parameter_intervals += check_rank_slices(unrolled, layouts, followed, findings);
 }
 
 /// `ledger` is for findings of what weights and gradients hold: other rules than all the rest.
@@ -143,8 +137,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
       check_values(unrolled, tables[p], layouts, ledger);
     };
     run_both(two_threads, check_order, check_contents);
-    if (settings.expand_ranks)
-      expand(unrolled, layouts, followed, two_threads, findings, ledger, proof.expansion);
+    if (settings.expand_ranks) expand(unrolled, layouts, followed, findings, proof.expansion);
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),
                      unrolled.redundant_waits.end());
   }

@@ -70,9 +70,8 @@ void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences) {
     const Meeting& before = meetings[m - 1];
     const Meeting& meeting = meetings[m];
     if (!launched_apart(unrolled, before, meeting)) continue;
-    std::uint32_t& needed =
-        sequences[meeting.communicator]
-            .needs[meeting.number * sequences.size() + before.communicator];
+    std::uint32_t& needed = sequences[meeting.communicator]
+                                .needs[meeting.number * sequences.size() + before.communicator];
     needed = std::max(needed, before.number + 1);
   }
 }
@@ -128,15 +127,15 @@ class SequenceCheck {
     if (expected == issued) return;
     const auto classes = std::minmax(ranks_.class_of[first], ranks_.class_of[rank]);
     if (!reported_.emplace(k, classes.first, classes.second).second) return;
-    const auto at = static_cast<std::size_t>(std::ranges::mismatch(expected, issued).in1 -
-                                             expected.begin());
+    const auto at =
+        static_cast<std::size_t>(std::ranges::mismatch(expected, issued).in1 - expected.begin());
     Finding finding;
     finding.rule = "MF201";
     const std::string left = describe(finding, k, first, at);
     const std::string right = describe(finding, k, rank, at);
-    finding.message = fmt::format(
-        "collective {} of communicator {} differs: {}, {}", at,
-        ranks_.plans.front()->program->communicators[k].id.value, left, right);
+    finding.message =
+        fmt::format("collective {} of communicator {} differs: {}, {}", at,
+                    ranks_.plans.front()->program->communicators[k].id.value, left, right);
     finding.interleaving = finding.places;
     findings_.add(std::move(finding));
   }
@@ -219,8 +218,8 @@ class Execution {
   void try_to_arrive(std::size_t rank, std::size_t k) {
     if (arrived_[rank * kinds_ + k] != 0 || is_done(rank, k) || obstacle(rank, k) < kinds_) return;
     arrived_[rank * kinds_ + k] = 1;
-    const std::int64_t communicator = ranks_.memberships[k].of(
-        coordinates_of(static_cast<std::int64_t>(rank), ranks_.mesh));
+    const std::int64_t communicator =
+        ranks_.memberships[k].of(coordinates_of(static_cast<std::int64_t>(rank), ranks_.mesh));
     if (--missing_[first_[k] + static_cast<std::size_t>(communicator)] == 0)
       complete_.emplace_back(k, communicator);
   }
@@ -236,19 +235,18 @@ class Execution {
 
   void end(std::size_t k, std::int64_t communicator) {
     const Membership& membership = ranks_.memberships[k];
-    const auto each_member = [&](auto visit) {
-      for (std::int64_t m = 0; m < membership.size(); ++m)
-        visit(static_cast<std::size_t>(membership.rank(communicator, m)));
-    };
-    each_member([&](std::size_t rank) {
-      if (is_done(rank, k)) return;
+    std::int64_t& missing = missing_[first_[k] + static_cast<std::size_t>(communicator)];
+    for (std::int64_t m = 0; m < membership.size(); ++m) {
+      const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
+      if (is_done(rank, k)) continue;
       ++ended_[rank * kinds_ + k];
       arrived_[rank * kinds_ + k] = 0;
-    });
-    missing_[first_[k] + static_cast<std::size_t>(communicator)] = members_left(k, communicator);
-    each_member([&](std::size_t rank) {
+      if (!is_done(rank, k)) ++missing;
+    }
+    for (std::int64_t m = 0; m < membership.size(); ++m) {
+      const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
       for (std::size_t j = 0; j < kinds_; ++j) try_to_arrive(rank, j);
-    });
+    }
   }
 
   /// What keeps a rank's next collective: one of its own, or the same one of a member that has not
@@ -283,34 +281,38 @@ class Execution {
   }
 
   const Ranks& ranks_;
-  std::size_t kinds_;  // of communicators: how many a rank is in
-  std::vector<std::uint32_t> ended_;  // by rank and kind: collectives
-  std::vector<char> arrived_;         // by rank and kind: has come to its next collective
-  std::vector<std::size_t> first_;    // by kind: its first communicator in missing_
+  std::size_t kinds_;                  // of communicators: how many a rank is in
+  std::vector<std::uint32_t> ended_;   // by rank and kind: collectives
+  std::vector<char> arrived_;          // by rank and kind: has come to its next collective
+  std::vector<std::size_t> first_;     // by kind: its first communicator in missing_
   std::vector<std::int64_t> missing_;  // by communicator: members that have not come
   std::vector<std::pair<std::size_t, std::int64_t>> complete_;  // kind and communicator
 };
 
-void find_deadlock(Ranks& ranks, FindingList& findings) {
-  for (const bool launches_in_order : {false, true}) {
-    if (launches_in_order)
-      for (std::size_t c = 0; c < ranks.plans.size(); ++c)
-        add_launch_order(*ranks.plans[c], ranks.sequences[c]);
-    Execution execution(ranks);
-    execution.run();
-    std::vector<Place> cycle = execution.find_cycle();
-    if (cycle.empty()) continue;
-    Finding finding;
-    finding.rule = launches_in_order ? "MF203" : "MF202";
-    finding.message = launches_in_order ? "with launches in the host's order, a cycle of waits: "
-                                        : "a cycle of waits: ";
-    for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
-    finding.message += to_text(cycle.front());
-    finding.interleaving = cycle;
-    finding.places = std::move(cycle);
-    findings.add(std::move(finding));
-    return;
-  }
+std::vector<Place> find_cycle(const Ranks& ranks) {
+  Execution execution(ranks);
+  execution.run();
+  return execution.find_cycle();
+}
+
+void find_deadlock(const Ranks& ranks, FindingList& findings) {
+  // Where all come to the end with launches in order, they do without it too.
+  Ranks in_order = ranks;
+  for (std::size_t c = 0; c < ranks.plans.size(); ++c)
+    add_launch_order(*ranks.plans[c], in_order.sequences[c]);
+  const std::vector<Place> with_order = find_cycle(in_order);
+  if (with_order.empty()) return;
+  std::vector<Place> cycle = find_cycle(ranks);
+  Finding finding;
+  finding.rule = cycle.empty() ? "MF203" : "MF202";
+  finding.message = cycle.empty() ? "with launches in the host's order, a cycle of waits: "
+                                  : "a cycle of waits: ";
+  if (cycle.empty()) cycle = with_order;
+  for (const Place& place : cycle) finding.message += to_text(place) + " -> ";
+  finding.message += to_text(cycle.front());
+  finding.interleaving = cycle;
+  finding.places = std::move(cycle);
+  findings.add(std::move(finding));
 }
 
 }  // namespace

@@ -84,9 +84,9 @@ class RankSlices {
           return report(input->located.group, rank, others,
                         fmt::format("where rank {} has {}", membership.rank(c, 0), to_text(all)));
         if (own.begin != covered || (!splits && own != all))
-          return report(input->located.group, rank, own,
-                        fmt::format("where its part begins at {}",
-                                    static_cast<std::int64_t>(covered)));
+          return report(
+              input->located.group, rank, own,
+              fmt::format("where its part begins at {}", static_cast<std::int64_t>(covered)));
         if (splits) covered = own.end;
       }
       if (splits && covered != all.end)
@@ -112,9 +112,8 @@ class RankSlices {
       add_parameters(layout, slices.back(), updated);
     }
     std::ranges::sort(slices);
-    const auto apart = std::ranges::find_if(slices, [&](const Interval& slice) {
-      return slice != slices.front();
-    });
+    const auto apart = std::ranges::find_if(
+        slices, [&](const Interval& slice) { return slice != slices.front(); });
     const std::int64_t times = apart - slices.begin();  // each element is updated
     Int128 covered = 0;
     for (std::size_t i = 0; i < slices.size(); i += static_cast<std::size_t>(times)) {
@@ -128,10 +127,10 @@ class RankSlices {
     for (std::size_t a = 0; a < updated.size(); ++a) {
       const Atom& atom = layout.atoms[a];
       if (updated[a] != (Int128{atom.end} - atom.begin) * times)
-        return report(group, std::nullopt, {.begin = atom.begin, .end = atom.end},
-                      fmt::format("'{}', not {} times each",
-                                  atom.parameter == nullptr ? "padding" : atom.parameter->name,
-                                  times));
+        return report(
+            group, std::nullopt, {.begin = atom.begin, .end = atom.end},
+            fmt::format("'{}', not {} times each",
+                        atom.parameter == nullptr ? "padding" : atom.parameter->name, times));
     }
   }
 
@@ -152,9 +151,8 @@ class RankSlices {
     if (!findings_.wants("MF506")) return;
     Finding finding;
     finding.rule = "MF506";
-    finding.message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}",
-                                  op_->id.value, op_->name,
-                                  rank ? fmt::format("rank {}", *rank) : "all ranks",
+    finding.message = fmt::format("op {} ({}) on {} touches elements {} of '{}', {}", op_->id.value,
+                                  op_->name, rank ? fmt::format("rank {}", *rank) : "all ranks",
                                   to_text(interval), layouts_.groups[group].name, what);
     finding.places = {{.plan = unrolled_.plan->name,
                        .segment = segment_->name,

@@ -10,7 +10,6 @@
 namespace mfsdp {
 
 /// Finds MF307, MF308, MF311 and steps of other than the configured number of microbatches (MF312).
-void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed,
-                  FindingList& findings);
+void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings);
 
 }  // namespace mfsdp

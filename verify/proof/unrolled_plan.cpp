@@ -76,8 +76,10 @@ class Unroller {
     const auto names = [&](const auto& ids, auto id) {
       facts.subject = static_cast<std::uint32_t>(ids[id]);
     };
-    if (const auto* acquire = std::get_if<Acquire>(&op.body)) names(index_.buffers, acquire->buffer);
-    if (const auto* release = std::get_if<Release>(&op.body)) names(index_.buffers, release->buffer);
+    if (const auto* acquire = std::get_if<Acquire>(&op.body))
+      names(index_.buffers, acquire->buffer);
+    if (const auto* release = std::get_if<Release>(&op.body))
+      names(index_.buffers, release->buffer);
     if (const auto* record = std::get_if<Record>(&op.body)) names(index_.events, record->event);
     if (const auto* wait = std::get_if<Wait>(&op.body)) names(index_.events, wait->event);
     if (const auto* wait = std::get_if<HostWait>(&op.body)) names(index_.events, wait->event);
@@ -174,12 +176,8 @@ class Unroller {
     }
     switch (facts.kind) {
       case OpKind::wait: issue_wait(op, op_index, std::get<Wait>(op.body), chain); return;
-      case OpKind::collective:
-        issue_collective(op, op_index, chain);
-        return;
-      case OpKind::record:
-        latest_record_[facts.subject] = add(op, op_index, chain, kNone);
-        break;
+      case OpKind::collective: issue_collective(op, op_index, chain); return;
+      case OpKind::record: latest_record_[facts.subject] = add(op, op_index, chain, kNone); break;
       case OpKind::group_begin:
         ++open_groups_;
         add(op, op_index, chain, kNone);

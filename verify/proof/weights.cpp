@@ -19,8 +19,8 @@ using Versions = std::array<std::int64_t, kLevels>;
 
 class WeightCheck {
  public:
-  WeightCheck(const UnrolledPlan& unrolled, const Layouts& layouts,
-              const FollowedOps& followed, FindingList& findings)
+  WeightCheck(const UnrolledPlan& unrolled, const Layouts& layouts, const FollowedOps& followed,
+              FindingList& findings)
       : unrolled_(unrolled),
         layouts_(layouts),
         findings_(findings),
@@ -217,9 +217,9 @@ class WeightCheck {
   const UnrolledPlan& unrolled_;
   const Layouts& layouts_;
   FindingList& findings_;
-  std::vector<char> live_;           ///< by buffer
-  std::vector<std::size_t> first_;   ///< by buffer: of its versions
-  std::vector<Versions> versions_;   ///< of each buffer, in the order of Home::groups
+  std::vector<char> live_;          ///< by buffer
+  std::vector<std::size_t> first_;  ///< by buffer: of its versions
+  std::vector<Versions> versions_;  ///< of each buffer, in the order of Home::groups
   std::vector<std::vector<std::uint32_t>> gathered_;  ///< by group: buffers that may hold it whole
   const FollowedOps& followed_;
   bool trains_;            ///< the plan makes gradients or updates weights

@@ -31,6 +31,19 @@ TEST(IdIndex, TheFirstOfTwoEqualIdsCounts) {
   EXPECT_EQ(index.find(EventId(100'000)), 2U);
 }
 
+/// Twice as many ids are looked up in a table as there are things, further ones elsewhere.
+TEST(IdIndex, OfALongList) {
+  constexpr std::uint32_t count = 70'000;
+  std::vector<Event> list;
+  for (std::uint32_t id = 0; id < count; ++id) list.push_back({.id = EventId(id), .name = ""});
+  for (const std::uint32_t id : {2 * count + 3, 2 * count + 4, 3'000'000'000U})
+    list.push_back({.id = EventId(id), .name = ""});
+  const IdIndex<EventId> index(list);
+  for (std::size_t i = 0; i < list.size(); ++i) ASSERT_EQ(index[list[i].id], i);
+  for (const std::uint32_t absent : {count, 2 * count + 5, 2 * count + 6, 2 * count + 7})
+    EXPECT_FALSE(index.find(EventId(absent))) << absent;
+}
+
 RC_GTEST_PROP(IdIndex, AnswersAsAMapDoes, ()) {
   const auto ids = *rc::gen::container<std::vector<std::uint32_t>>(rc::gen::oneOf(
       rc::gen::inRange<std::uint32_t>(0, 20), rc::gen::inRange<std::uint32_t>(65'530, 65'545)));

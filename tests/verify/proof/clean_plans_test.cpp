@@ -37,11 +37,9 @@ std::optional<std::string> complaint(const Program& program) {
   const Plan& train = program.plans[0];
   const auto lifetimes = buffer_lifetimes(program, train);
   const Bounds& bounds = proof->bounds;
-  if (bounds.live_full_weights !=
-      max_live_buffers(program, *lifetimes, Category::unsharded_weight))
+  if (bounds.live_full_weights != max_live_buffers(program, *lifetimes, Category::unsharded_weight))
     return "another number of live weights";
-  if (bounds.live_full_gradients !=
-      max_live_buffers(program, *lifetimes, Category::unsharded_grad))
+  if (bounds.live_full_gradients != max_live_buffers(program, *lifetimes, Category::unsharded_grad))
     return "another number of live gradients";
   if (bounds.peak != sum_of(peak_memory(program, train, *lifetimes).categories))
     return "another peak";
@@ -70,9 +68,8 @@ TEST_P(CleanPlans, OfRandomConfigurations) {
     const auto program = build_program(config, {});
     ASSERT_TRUE(program.has_value()) << "run " << run << ": " << program.error().message();
     const auto what = complaint(*program);
-    ASSERT_FALSE(what.has_value())
-        << "run " << run << " of seed " << seed << ": " << *what << "\n"
-        << to_canonical_json(*program);
+    ASSERT_FALSE(what.has_value()) << "run " << run << " of seed " << seed << ": " << *what << "\n"
+                                   << to_canonical_json(*program);
     counts.count(*program);
   }
   std::cout << built << " configurations, all clean\n" << counts.table();

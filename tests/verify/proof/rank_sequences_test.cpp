@@ -99,8 +99,7 @@ TEST(RankSequences, OneRankIssuesAnotherCollective) {
     if (auto* collective = std::get_if<Collective>(&op.body);
         collective != nullptr && collective->communicator == CommunicatorId(1))
       collective->count = 128;
-  const auto findings =
-      findings_of({program_of(kGatherThenReduce, kSquare), other}, {0, 0, 0, 1});
+  const auto findings = findings_of({program_of(kGatherThenReduce, kSquare), other}, {0, 0, 0, 1});
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].rule, "MF201");
   EXPECT_THAT(findings[0].message,
@@ -110,9 +109,8 @@ TEST(RankSequences, OneRankIssuesAnotherCollective) {
 }
 
 TEST(RankSequences, OneRankHasNoMore) {
-  const std::vector<Program> classes{
-      program_of(kGatherThenReduce, kSquare),
-      program_of({{.communicator = 0, .stream = 1}}, kSquare)};
+  const std::vector<Program> classes{program_of(kGatherThenReduce, kSquare),
+                                     program_of({{.communicator = 0, .stream = 1}}, kSquare)};
   const auto findings = findings_of(classes, {0, 0, 0, 1});
   ASSERT_THAT(rules_in(findings), ElementsAre("MF201"));
   EXPECT_THAT(findings[0].message, HasSubstr("rank 3 has no more"));

@@ -61,8 +61,10 @@ TEST(RankSlices, ReductionsOverlapWhereTheStrideIsTooShort) {
   const std::int64_t part = output.elements();
   EXPECT_THAT(message_of(plan.program),
               HasSubstr("on rank 1 touches elements [" + std::to_string(part - 1) + ", " +
-                        std::to_string(2 * part - 1) + ") of 'layers.0', where its part begins "
-                        "at " + std::to_string(part)));
+                        std::to_string(2 * part - 1) +
+                        ") of 'layers.0', where its part begins "
+                        "at " +
+                        std::to_string(part)));
 }
 
 TEST(RankSlices, UpdatesLeaveAGapOnTheOuterAxis) {
