@@ -94,7 +94,7 @@ TEST(BugRow, ThingsAreIdAndName) {
   const std::string expected =
       ": expected an id and its name, {\"op\": 3, \"name\": \"...\"}, got ";
   EXPECT_EQ(error_of("{\"op\": 1, \"name\": \"x\"}},", "{\"op\": 1}},"),
-            "a/07-x.json: broken.edits[0].drop" + expected + "an object");
+            "a/07-x.json: broken.edits[0].drop" + expected + "{\"op\":1}");
   EXPECT_EQ(error_of("{\"op\": 2, \"name\": \"y\"}", "2"),
             "a/07-x.json: broken.edits[1].after" + expected + "2");
   EXPECT_THAT(error_of("{\"op\": 2,", "{\"opp\": 2,"), testing::HasSubstr(expected));
