@@ -18,9 +18,8 @@ inline std::string hash_of_json(const nlohmann::json& document) {
 }
 
 inline std::string sealed(nlohmann::json certificate) {
-  if (!certificate.is_object()) return certificate.dump();
-  certificate.erase("checksum");
-  certificate["checksum"] = hash_of_json(certificate);
+  if (certificate.is_object() && certificate.contains("claims"))
+    certificate["checksum"] = hash_of_json(certificate["claims"]);
   return certificate.dump();
 }
 

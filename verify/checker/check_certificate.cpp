@@ -9,6 +9,9 @@ namespace mfsdp {
 namespace checker {
 namespace {
 
+// ---- reading
+// -------------------------------------------------------------------------------------
+
 /// Of a document on one line with sorted keys.
 std::string hash_of(const Json& document) {
   const std::string line = document.dump();
@@ -26,6 +29,96 @@ Json parse(std::string_view json, const char* what) {
   });
 }
 
+Operand read_operand(const PlanView& view, const Json& json, const std::string& role) {
+  const Operand& buffer = view.buffers[view.at("buffers", json, "buffer")];
+  Operand made{.role = role, .buffer = buffer.buffer, .pool = buffer.pool};
+  made.dtype = json.at("dtype");
+  const std::vector<Int> shape = json.at("shape");
+  const std::vector<Int> strides = json.value("strides", std::vector<Int>{});
+  made.writes = json.at("access") != "read";
+  made.offset = json.at("offset");
+  Int span = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    const Int stride = strides.empty() ? made.elements : strides.at(d);
+    made.dense = made.dense && (shape[d] == 1 || stride == made.elements);
+    span = plus(span, shape[d] > 0 ? times(shape[d] - 1, stride) : 0);
+    made.elements = times(made.elements, shape[d]);
+  }
+  span = times(span, size_of(made.dtype));
+  for (const Json& stride : json.value("rank_strides", Json::array())) {
+    const Int ranks = view.mesh.at(stride.at("axis"));
+    if (ranks == 1 || stride.at("bytes") == 0) continue;
+    Int& bytes = made.strides[stride.at("axis")];
+    bytes = plus(bytes, stride.at("bytes"));
+    span = plus(span, times(stride.at("bytes"), ranks - 1));
+  }
+  made.begin = made.end = buffer.begin + made.offset;
+  if (made.elements > 0) made.end += span;
+  const bool scalars = json.contains("scale") || json.contains("extent");
+  if (made.end > std::max(buffer.end, made.begin) || scalars)
+    refuse("operand '{}' leaves its buffer, or names a device scalar", role);
+  return made;
+}
+
+void read_op(PlanView& view, const Json& json) try {
+  const auto body = json.at("body").begin();
+  const int stream = view.at("streams", json, "stream");
+  const std::string does = body->value("kind", "");
+  Op& op = view.ops.emplace_back(Op{json.at("id"), &json, &*body, body.key(), does, stream, {}});
+  if (json.at("body").size() != 1 || !view.ids["ops"].emplace(op.id, 0).second)
+    refuse("expected one kind, and an id of its own");
+  for (const Json& entry : body->value("operands", Json::array()))
+    op.operands.push_back(read_operand(view, entry, entry.at("role")));
+  for (const char* role : {"input", "output"})
+    if (body->contains(role)) op.operands.push_back(read_operand(view, body->at(role), role));
+  if (body->contains("buffer"))
+    op.operands.push_back(view.buffers[view.at("buffers", *body, "buffer")]);
+} catch (const std::exception& error) {
+  refuse("op {}: {}", json.value("name", "?"), error.what());
+}
+
+PlanView read_plan(const Json& document) {
+  PlanView view{.json = document, .mesh = document.at("config").at("mesh")};
+  for (const char* key : {"streams", "communicators", "events", "units", "pools", "buffers"})
+    for (const Json& entry : document.at(key))
+      if (!view.ids[key].emplace(entry.at("id"), view.ids[key].size()).second)
+        refuse("{}: an id appears twice", key);
+  for (const auto& [axis, ranks] : view.mesh) {
+    if (ranks > 1) view.split[axis] = 1;
+    if (ranks < 1 || view.ids["streams"].size() > 63)
+      refuse("plan: expected ranks on axis {}, and at most 63 streams", axis);
+  }
+  for (const Json& json : document.at("buffers")) {
+    const int pool = view.at("pools", json, "pool");
+    const Json& memory = document.at("pools")[pool];
+    Operand whole{
+        .buffer = view.at("buffers", json, "id"), .pool = pool, .begin = json.at("offset")};
+    whole.end = plus(whole.begin, json.at("size"));
+    if (whole.end > memory.at("height") || memory.contains("registered"))
+      refuse("buffer {}: leaves its pool, or peers touch it", json.at("name").dump());
+    view.buffers.push_back(whole);
+  }
+  for (const Json& plan : document.at("plans")) {
+    const auto first = std::ssize(view.ops);
+    for (const Json& segment : plan.at("segments"))
+      for (const Json& op : segment.at("ops")) read_op(view, op);
+    auto& instances = view.plans.emplace_back();
+    for (Int step = 0, pass = 0; step < 2; ++step) {
+      auto op = view.ops.begin() + first;
+      for (const Json& segment : plan.at("segments")) {
+        const auto end = op + std::ssize(segment.at("ops"));
+        for (Int i = std::min<Int>(2, segment.at("repeat")); i > 0; --i, ++pass)
+          for (auto o = op; o != end; ++o) instances.push_back({&*o, step, pass});
+        op = end;
+      }
+    }
+  }
+  return view;
+}
+
+// ---- checking
+// ------------------------------------------------------------------------------------
+
 void expect(const Json& object, const char* key, const Json& so) {
   if (object.at(key) != so)
     refuse("{}: {} is claimed, {} is so", key, object.at(key).dump().substr(0, 80), so.dump());
@@ -37,25 +130,24 @@ void expect(const Json& object, const char* key, const Json& so) {
 /// classes match where these hashes are equal.
 std::string check_collectives(const PlanView& view, const std::vector<Instance>& plan,
                               CheckedPlan& figures) {
-  const Json& communicators = view.json.at("communicators");
-  Json issued(Json::array_t(communicators.size(), Json::array()));
+  Json issued(Json::array_t(view.json.at("communicators").size(), Json::array()));
   for (const Instance& instance : plan) {
     const Op& op = *instance.op;
     if (op.kind != "collective" || instance.step > 0) continue;
-    const int c = view.at("communicators", *op.body, "communicator");
     const bool gathers = op.does == "all_gather";
     const Operand& part = op.operands.at(gathers ? 0 : 1);
     const Operand& whole = op.operands.at(gathers ? 1 : 0);
     Int elements = part.elements;
     if (op.does != "all_reduce")
-      for (const Json& axis : communicators.at(c).at("axes"))
+      for (const Json& axis : view.communicator_of(op).at("axes"))
         elements = times(elements, view.mesh.at(axis));
     if ((!gathers && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != op.body->at("count") || whole.elements != elements ||
         part.dtype != op.body->at("dtype") || whole.dtype != part.dtype || !part.dense ||
         !whole.dense || (op.body->at("reduction") == "none") != gathers)
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
-    issued[c].push_back({op.does, part.elements, part.dtype});
+    issued[view.at("communicators", *op.body, "communicator")].push_back(
+        {op.does, part.elements, part.dtype});
     ++figures.collectives;
   }
   return hash_of(issued);
@@ -66,18 +158,16 @@ CheckedPlan check(std::string_view plan_json, std::string_view certificate_json)
   expect(plan, "schema", "mfsdp.plan/1");
   plan.erase("meta");  // says nothing about the plan, and is not hashed
   CheckedPlan figures{.hash = hash_of(plan)};
-  Json certificate = parse(certificate_json, "certificate");
+  const Json certificate = parse(certificate_json, "certificate");
   expect(certificate, "schema", "mfsdp.certificate/1");
-  const Json checksum = certificate.at("checksum");
-  certificate.erase("checksum");
-  expect({{"checksum", checksum}}, "checksum", hash_of(certificate));
-  expect(certificate, "plan", figures.hash);
+  const Json& claims = certificate.at("claims");
+  expect(certificate, "checksum", hash_of(claims));
+  expect(claims, "plan", figures.hash);
   const PlanView view = read_plan(plan);
   for (std::size_t p = 0; p < view.plans.size(); ++p) {
-    const Json& claims = certificate.at("plans").at(p);
-    expect(claims, "name", plan.at("plans").at(p).at("name"));
-    check_races(view, view.plans[p], claims.at("clocks"), figures);
-    expect(claims, "collectives", check_collectives(view, view.plans[p], figures));
+    const Json& claim = claims.at("plans").at(p);
+    check_races(view, view.plans[p], claim.at("clocks"), figures);
+    expect(claim, "collectives", check_collectives(view, view.plans[p], figures));
     check_ledger(view, view.plans[p], figures);
   }
   return figures;

@@ -42,7 +42,7 @@ inline Int size_of(const std::string& dtype) {
 
 /// Bytes that an op touches: those of an operand, or of a buffer that is acquired or released.
 struct Operand {
-  std::string role, dtype;
+  std::string role{}, dtype{};
   int buffer = 0, pool = 0;
   bool writes = true, dense = true;  ///< dense: without gaps
   Int offset = 0;                    ///< in the buffer, on the rank with index 0 on both axes
@@ -72,7 +72,7 @@ struct Instance {
 
 struct PlanView {
   const Json& json;
-  PerAxis mesh{};
+  PerAxis mesh{}, split{};  ///< ranks; 1 for each axis of more than one rank
   std::map<std::string, std::map<Int, int>> ids{};  ///< positions by list and id
   std::vector<Operand> buffers{};                   ///< all bytes of each
   std::deque<Op> ops{};
@@ -82,9 +82,10 @@ struct PlanView {
   [[nodiscard]] int at(const char* list, const Json& object, const char* key) const {
     return ids.at(list).at(object.at(key));
   }
-  [[nodiscard]] const Json& json_of(int buffer) const { return json.at("buffers").at(buffer); }
+  [[nodiscard]] const Json& communicator_of(const Op& op) const {
+    return json.at("communicators").at(at("communicators", *op.body, "communicator"));
+  }
 };
-[[nodiscard]] PlanView read_plan(const Json& document);
 
 /// The values of [begin, end) of what has values by where they begin, cut to it.
 template <class T>

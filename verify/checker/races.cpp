@@ -12,9 +12,8 @@ namespace {
 
 /// The latest instance of a chain (stream, or host), of an event or of a communicator.
 struct Moment {
-  int chain = 0;
-  Int position = -1;         ///< in its chain; -1: never
-  std::vector<Int> clock{};  ///< by chain: instances that surely ended before it began
+  Int chain = 0, position = -1;  ///< in its chain; -1: never
+  std::vector<Int> clock{};      ///< by chain: instances that surely ended before it began
 
   [[nodiscard]] Int knows(int of) const {
     return position < 0 ? 0 : of == chain ? position + 1 : clock[of];
@@ -22,8 +21,7 @@ struct Moment {
 };
 
 struct Touch {
-  int chain;
-  Int position;
+  Int chain, position;
   const Op* op;
   bool writes;
 };
@@ -42,13 +40,10 @@ class Races {
     for (const Json& pool : view.json.at("pools"))
       pools_.push_back({{0, {}}, {pool.at("height"), {}}});
     for (const Operand& whole : view.buffers)
-      if (view.json_of(whole.buffer).value("persistent", false))
+      if (view.json.at("buffers")[whole.buffer].value("persistent", false))
         for (Cell* cell : cut_out(pools_[whole.pool], whole.begin, whole.end))
           if (std::exchange(cell->owner, whole.buffer) >= 0)
-            refuse("buffer {}: shares bytes with a persistent one", name_of(whole));
-  }
-
-  void run() {
+            refuse("buffer {}: shares bytes with a persistent one", whole.buffer);
     for (const Instance& instance : plan_) issue(instance);
     if (next_clock_ != clocks_.size()) refuse("clocks: number {} is of no instance", next_clock_);
     figures_.instances += number_;
@@ -66,8 +61,7 @@ class Races {
       const auto of = static_cast<int>(std::min<Int>(claim[i], host_));
       const Int known = std::max({moment.clock[of], after.knows(of), chains_[host_].knows(of)});
       if (of == chain || claim.at(i + 1) > known)
-        refuse("{}: is claimed to follow {} instances of chain {}, where {} is so", op.place(),
-               claim[i + 1], of, known);
+        refuse("{}: follows {} of chain {}, not {}", op.place(), known, of, claim[i + 1]);
       moment.clock[of] = std::max(moment.clock[of], claim[i + 1]);
       ++figures_.orderings;
     }
@@ -96,12 +90,10 @@ class Races {
       const int buffer = op.operands.at(0).buffer;
       const bool frees = op.kind == "release";
       touch(begin(op.stream, op), op, op.operands, frees ? buffer : -1, frees ? -1 : buffer);
-      if (view_.json_of(buffer).value("persistent", false)) refuse("{}: is persistent", op.place());
-    } else if (op.kind == "kernel" || op.kind == "copy") {
+    } else {
+      if (op.kind != "kernel" && op.kind != "copy") refuse("{}: kind {}", op.place(), op.kind);
       if (op.kind == "copy" && op.does != "d2d") do_host_work(instance);
       touch(begin(op.stream, op), op, op.operands);
-    } else {
-      refuse("{}: a {} is not known", op.place(), op.kind);
     }
   }
   Moment& record(const Op& op) { return records_[view_.at("events", *op.body, "event")]; }
@@ -125,8 +117,16 @@ class Races {
   void touch(const Moment& now, const Op& op, const std::vector<Operand>& operands, int from = -2,
              int to = -2) {
     for (const Operand& operand : operands)
-      for (const Cell* cell : cut_out(pools_[operand.pool], operand.begin, operand.end))
-        check(now, op, operand, *cell, from == -2 ? operand.buffer : from);
+      for (const Cell* cell : cut_out(pools_[operand.pool], operand.begin, operand.end)) {
+        if (cell->owner != (from == -2 ? operand.buffer : from))
+          refuse("{}: on bytes of buffer {}, {} is live", op.place(), operand.buffer, cell->owner);
+        for (const Touch& touch : cell->touches)
+          if ((operand.writes || touch.writes) &&
+              touch.position >= (touch.chain == now.chain ? now.position : now.clock[touch.chain]))
+            refuse("{}: may run before {} ends, on buffer {}", op.place(), touch.op->place(),
+                   operand.buffer);
+        ++figures_.accesses;
+      }
     for (const Operand& operand : operands) {
       auto& pool = pools_[operand.pool];
       for (Cell* cell : cut_out(pool, operand.begin, operand.end)) {
@@ -139,18 +139,6 @@ class Races {
       if (to != -2 && operand.begin < operand.end)  // one cell does for all of them
         pool.erase(std::next(pool.find(operand.begin)), pool.find(operand.end));
     }
-  }
-  void check(const Moment& now, const Op& op, const Operand& operand, const Cell& cell, int owner) {
-    if (cell.owner != owner)
-      refuse("{}: {} is not live, or another buffer is there", op.place(), name_of(operand));
-    for (const Touch& touch : cell.touches)
-      if ((operand.writes || touch.writes) &&
-          touch.position >= (touch.chain == now.chain ? now.position : now.clock[touch.chain]))
-        refuse("{}: may not follow {} on {}", op.place(), touch.op->place(), name_of(operand));
-    ++figures_.accesses;
-  }
-  std::string name_of(const Operand& operand) const {
-    return view_.json_of(operand.buffer).at("name").dump();
   }
 
   const PlanView& view_;
@@ -170,7 +158,7 @@ class Races {
 
 void check_races(const PlanView& view, const std::vector<Instance>& plan, const Json& clocks,
                  CheckedPlan& figures) {
-  Races(view, plan, clocks, figures).run();
+  Races(view, plan, clocks, figures);
 }
 
 }  // namespace mfsdp::checker

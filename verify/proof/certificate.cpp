@@ -71,13 +71,11 @@ std::string unproved_certificate(const Program& program) {
   for (const Plan& plan : program.plans) {
     FindingList ignored(0);  // prove() says it
     const UnrolledPlan unrolled = unroll(program, index, plan, {}, ignored);
-    plans.push_back({{"name", plan.name},
-                     {"clocks", clocks_of(unrolled)},
-                     {"collectives", collectives_of(unrolled)}});
+    plans.push_back({{"clocks", clocks_of(unrolled)}, {"collectives", collectives_of(unrolled)}});
   }
-  Json certificate{{"schema", kCertificateSchema}, {"plan", plan_hash(program)}, {"plans", plans}};
-  certificate["checksum"] = hash_of(certificate);
-  return certificate.dump();
+  const Json claims{{"plan", plan_hash(program)}, {"plans", std::move(plans)}};
+  return Json{{"schema", kCertificateSchema}, {"checksum", hash_of(claims)}, {"claims", claims}}
+      .dump();
 }
 
 }  // namespace mfsdp

@@ -14,10 +14,10 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 /// The certificate of a program that proves without errors, as JSON on one line with sorted keys:
 ///
 ///   schema      kCertificateSchema
-///   checksum    128 bits (XXH3) over the rest, as written here
-///   plan        the plan's hash
-///   plans[]     one for each plan of the program, in its order
-///     name
+///   checksum    128 bits (XXH3) of the claims, as written here
+///   claims
+///     plan      the plan's hash
+///     plans[]   one for each plan of the program, in its order
 ///     clocks[]  [instance, chain, count, chain, count...]: from this instance on, its chain knows
 ///               that so many instances of other chains have ended. Instances are numbered from 0
 ///               in host order over two steps, repeated segments twice; chains are streams in the
