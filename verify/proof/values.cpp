@@ -50,7 +50,8 @@ class ValueCheck {
   }
 
  private:
-  /// What ops of the plan only read or update in place is there from the start, in buffers that are.
+  /// What ops of the plan only read or update in place is there from the start, in buffers that
+  /// are.
   void bring_from_outside() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
       if (program_.buffers[b].persistent)
@@ -98,7 +99,7 @@ class ValueCheck {
 
   void write(std::uint32_t op_index, const CellUse& use) {
     const ValueCell cell{.lifetime = use.scratch ? kNone : memory_.lifetimes[use.buffer],
-                    .writer = op_index};
+                         .writer = op_index};
     std::fill(memory_.cells.begin() + use.first, memory_.cells.begin() + use.last, cell);
   }
 
@@ -148,8 +149,8 @@ class ValueCheck {
     finding.rule = "MF112";
     finding.places = {place_of(unrolled_, i)};
     finding.message =
-        fmt::format("op {}, {}, writes nothing that is read",
-                    unrolled_.instances[i].op->id.value, to_text(finding.places.front()));
+        fmt::format("op {}, {}, writes nothing that is read", unrolled_.instances[i].op->id.value,
+                    to_text(finding.places.front()));
     findings_.add(std::move(finding));
   }
 
