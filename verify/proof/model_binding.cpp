@@ -330,6 +330,9 @@ class Binder {
     const std::int64_t bytes = operand->touched_bytes();
     if (rows > 0 && bytes % rows == 0) bound.row_bytes = bytes / rows;
     place(flow.part, *operand, bytes, bound);
+    // Throws where a row's place would leave 63 bits.
+    (void)checked_add(bound.skip,
+                      checked_mul(bound.row_bytes, program_.config.tokens_per_microbatch()));
     out_.flows.push_back(bound);
     return true;
   }

@@ -110,7 +110,9 @@ void ModelValues::find_owner(const BoundStep& step) {
            .owner = step.owner.value_or(cell.key.owner),
            .microbatch = fits ? cell.key.microbatch : microbatch_};
   if (!step.step->chunk || !fits || flow.row_bytes == 0) return;
-  first_row_ = (cell.place - flow.skip) / flow.row_bytes;
+  const std::int64_t first_row = (cell.place - flow.skip) / flow.row_bytes;
+  if (first_row >= 0 && first_row < unrolled_.program->config.tokens_per_microbatch())
+    first_row_ = first_row;
 }
 
 void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {

@@ -16,6 +16,7 @@ using test::EditedPlan;
 using test::finding_of;
 using test::PlanBuilder;
 using test::rules_of;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -428,6 +429,19 @@ TEST(Values, BackwardEndsWhereNothingIsTrained) {
       EXPECT_THAT(rules_of(program), IsEmpty());
       EXPECT_EQ(finding_of(program, "MF112").message, "");
     }
+}
+
+/// What a gather leaves out of a persistent buffer is not there from the start.
+TEST(Values, GathersBringAllThatIsRead) {
+  for (const char* name : {"loss.all_gather", "norm.all_gather"}) {
+    EditedPlan plan(test::small_config(2, 2));
+    const std::string segment = name[0] == 'l' ? "only" : "optimizer";
+    Collective& gather = plan.collective(segment, name);
+    gather.count -= 1;
+    gather.input.shape[0] -= 1;
+    gather.output.shape[0] -= 2;
+    EXPECT_THAT(rules_of(plan.program), Contains("MF111")) << name;
+  }
 }
 
 /// A plan of other units than its configuration's model is judged by what every plan has to keep.
