@@ -16,9 +16,10 @@ struct OpLaunch {
   std::int64_t step = 0;           ///< of the run, from 1
   std::optional<StreamId> stream;  ///< that ran it; none where the host waited itself
   std::int64_t drains = 0;         ///< how often the host had waited for all streams before
-  Nanos issued;                    ///< by the host
+  Nanos issued;                    ///< not before this, when its host last looked at the clock
   /// What it does happens between these. Of a collective, `begin` is when its rank had come to it
-  /// and those before it on the communicator had ended, `end` when it had for all ranks.
+  /// and those before it on the communicator had ended, `end` when it had for all ranks. What takes
+  /// no time, as an acquire, may have the time from which on it can have happened.
   Nanos begin;
   Nanos end;
 

@@ -66,7 +66,7 @@ Error describe(const SQLite::Exception& error, int system_error, const std::stri
     case SQLITE_CORRUPT: return environment("is damaged: " + std::string(error.what()));
     default: break;
   }
-  std::string what = std::string("cannot store: ") + error.what();
+  std::string what = std::string("cannot be read or written: ") + error.what();
   if (system_error != 0) what += " (" + std::generic_category().message(system_error) + ")";
   return environment(std::move(what));
 }

@@ -109,6 +109,12 @@ TEST(Conformance, WhatIsNoRecordOfARunIsSaidInALine) {
   EXPECT_THAT(refusal(run_of(db, std::string(32, '0'))), HasSubstr("holds no run 0000"));
   for (const char* name : {"", "x", "x:", ":latest", "x:newest", "x:123", "x:latest:"})
     EXPECT_THAT(refusal(fmt::format("--run '{}'", name)), HasSubstr("--run: ")) << name;
+  const auto damaged = folder / "damaged.sqlite";
+  std::filesystem::copy_file(db, damaged);
+  std::filesystem::resize_file(damaged, std::filesystem::file_size(db) / 2);
+  const test::ToolRun ran = test::run_verify(run_of(damaged) + " 2>&1 >/dev/null");
+  EXPECT_EQ(ran.status, 3);
+  EXPECT_THAT(ran.out, EndsWith("is damaged: database disk image is malformed\n"));
   std::ofstream(folder / "text") << "This is no database, but long enough to have a header.\n";
   EXPECT_THAT(refusal(run_of(folder / "text")), HasSubstr("is not an mfsdp store"));
 }

@@ -9,8 +9,8 @@
 namespace mfsdp {
 namespace {
 
-/// Instances of all ranks and steps; each takes some tens of bytes.
-constexpr Int128 kMostInstances = 20'000'000;
+/// Instances of all ranks and steps; each takes up to a hundred bytes.
+constexpr Int128 kMostInstances = 5'000'000;
 
 /// The ranks' parts of the list.
 std::vector<std::span<const OpLaunch>> split_by_rank(std::span<const OpLaunch> launches) {

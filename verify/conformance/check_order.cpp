@@ -75,10 +75,8 @@ class OrderWalk {
     return op_of(i).kind() == OpKind::record ? launch(i).begin : launch(i).end;
   }
 
-  /// What lies outside of the record or before a drain is over, and nobody need wait for it.
+  /// After a drain the host knows that all before it is over.
   void begin_step(std::size_t step) {
-    if (step > 0 && run_.steps[step] != run_.steps[step - 1] + 1)
-      std::ranges::fill(recorded_, std::nullopt);
     for (std::size_t i = 0; i < run_.instances.size(); ++i) {
       const OpLaunch* first = record_.launches[step * run_.instances.size() + i];
       if (first == nullptr) continue;
@@ -134,7 +132,8 @@ class OrderWalk {
 
   /// The host issues nothing while it waits, and touches no memory that a copy is still at.
   void check_issue(std::size_t i, const Op& op) {
-    if (host_busy_) demand_next("MF806", *host_busy_, i, launch(*host_busy_).end, launch(i).issued);
+    if (host_busy_)
+      demand("MF806", *host_busy_, i, launch(*host_busy_).end, launch(i).issued, true);
     const auto* copy = std::get_if<Copy>(&op.body);
     if (copy == nullptr || copy->kind == CopyKind::d2d) return;
     const std::size_t size = run_.instances.size();
@@ -176,7 +175,7 @@ class OrderWalk {
     const auto before = open_groups_ > 0      ? stream.before_group
                         : stream.last.empty() ? std::nullopt
                                               : stream.last.back();
-    if (before) demand_next("MF805", *before, i, launch(*before).end, launch(i).begin);
+    if (before) demand("MF805", *before, i, launch(*before).end, launch(i).begin, true);
     for (std::size_t t = 0; t < streams_.size(); ++t) {
       const std::uint32_t known = stream.knows[t];
       if (t == s || known <= std::exchange(stream.checked[t], std::max(known, stream.checked[t])))
@@ -207,24 +206,15 @@ class OrderWalk {
     if (op.kind() == OpKind::group_end) --open_groups_;
   }
 
-  void demand(std::string_view rule, std::size_t first, std::size_t then, Nanos over, Nanos came) {
+  /// `abuts`: one thread does both, stream or host.
+  void demand(std::string_view rule, std::size_t first, std::size_t then, Nanos over, Nanos came,
+              bool abuts = false) {
     if (!holds(run_, {.rank = record_.rank,
                       .first = first,
                       .then = then,
                       .over = over,
                       .came = came,
-                      .abuts = false}))
-      report(rule, first, then, over, came);
-  }
-  /// The same of what one thread does, stream or host.
-  void demand_next(std::string_view rule, std::size_t first, std::size_t then, Nanos over,
-                   Nanos came) {
-    if (!holds(run_, {.rank = record_.rank,
-                      .first = first,
-                      .then = then,
-                      .over = over,
-                      .came = came,
-                      .abuts = true}))
+                      .abuts = abuts}))
       report(rule, first, then, over, came);
   }
 

@@ -109,12 +109,15 @@ std::vector<Bytes> CpuRank::allocated() const {
 
 // ---- the host's side -------------------------------------------------------------------------
 
-/// To be called once for every op, by the host.
-std::optional<CpuRank::Issue> CpuRank::issue_of(const BoundOp& op) {
+/// To be called once for every op, by the host. It looks at the clock at a step's begin and after
+/// each of its waits: a look takes as long as a small kernel.
+std::optional<CpuRank::Issue> CpuRank::issue_of(const BoundOp& op, std::int64_t step) {
   const std::less<> before;
   for (const std::span<const Op> segment : timed_ops_)
-    if (!before(op.op, segment.data()) && before(op.op, segment.data() + segment.size()))
-      return Issue{.number = ++issued_, .drains = drains_, .at = now()};
+    if (!before(op.op, segment.data()) && before(op.op, segment.data() + segment.size())) {
+      if (std::exchange(looked_in_, step) != step) looked_at_ = now();
+      return Issue{.number = ++issued_, .drains = drains_, .at = looked_at_};
+    }
   return std::nullopt;
 }
 
@@ -122,7 +125,7 @@ Result<void> CpuRank::push(std::size_t stream, Item item) {
   if (item.op != nullptr) {
     MFSDP_TRY(share_.run.outcome());
     share_.run.count_issued();
-    item.timed = issue_of(*item.op);
+    item.timed = issue_of(*item.op, item.step);
   }
   Stream& to = *streams_[stream];
   {
@@ -153,17 +156,18 @@ Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t step, std::size
                                  std::int64_t number) {
   const HostPause pause(share_.run);
   // The host also waits for the end of copies, which are no launches.
-  const auto issue = op.op->kind() == OpKind::host_wait ? issue_of(op) : std::nullopt;
-  Nanos at = now();
-  if (share_.settings.faults.dropped_wait != op.op->id) at = await_event(event, number);
+  const auto issue = op.op->kind() == OpKind::host_wait ? issue_of(op, step) : std::nullopt;
+  const bool waits = share_.settings.faults.dropped_wait != op.op->id;
+  const Nanos recorded = waits ? await_event(event, number) : now();
+  looked_at_ = now();
   MFSDP_TRY(share_.run.outcome());
   if (issue) {
     OpTiming timing;
     timing.begin = issue->at;
-    timing.end = now();
+    timing.end = looked_at_;
     keep(host_timings_, {.op = &op, .step = step, .number = number, .timed = issue}, timing);
   }
-  return at;
+  return recorded;
 }
 
 Nanos CpuRank::now() const { return since_start(std::chrono::steady_clock::now()); }
@@ -174,6 +178,7 @@ Nanos CpuRank::since_start(std::chrono::steady_clock::time_point at) const {
 
 Result<void> CpuRank::synchronise() {
   ++drains_;
+  looked_in_.reset();
   for (std::size_t s = 0; s < streams_.size(); ++s)
     MFSDP_TRY(push(s, {.op = nullptr, .step = 0, .number = drains_}));
   const HostPause pause(share_.run);
@@ -249,9 +254,13 @@ Result<void> CpuRank::run_op(Stream& stream, const Item& item) {
     return run_faulty(stream, item, fault->kind);
   OpTiming timing;
   if (!item.timed) return run_body(item, timing);
-  timing.begin = now();
+  const OpKind kind = item.op->op->kind();
+  const bool works = kind == OpKind::kernel || kind == OpKind::copy;
+  timing.begin = works ? now() : std::max(stream.ended, item.timed->at);
   auto outcome = run_body(item, timing);
-  if (timing.end == Nanos(0)) timing.end = now();
+  if (works || kind == OpKind::wait) timing.end = now();
+  timing.end = std::max(timing.begin, timing.end);
+  stream.ended = timing.end;
   keep(stream.timings, item, timing);
   return outcome;
 }
@@ -267,7 +276,7 @@ void CpuRank::keep(std::vector<Timed>& timings, const Item& item, OpTiming timin
   timings.push_back({.issue = item.timed->number, .timing = timing});
 }
 
-/// Sets times that are known better than by looking before and behind.
+/// Sets the times of a collective and of a record, which look at the clock themselves.
 Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
   const BoundOp& op = *item.op;
   announce_ranges(op);
@@ -283,7 +292,7 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
       Event& event = *events_[op.event];
       const std::scoped_lock lock(event.gate.mutex);
       event.recorded = item.number;
-      timing.end = event.at = now();
+      timing.begin = timing.end = event.at = now();
       event.gate.changed.notify_all();
       return {};
     }

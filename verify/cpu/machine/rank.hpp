@@ -65,7 +65,7 @@ class CpuRank final : public Backend {
   [[nodiscard]] std::vector<Stall> stalls();
 
  private:
-  /// Where in the host's order an op was issued, and when.
+  /// Where in the host's order an op was issued, and when the host last looked at the clock.
   struct Issue {
     std::int64_t number = 0;  ///< from 1
     std::int64_t drains = 0;
@@ -98,6 +98,7 @@ class CpuRank final : public Backend {
     std::mutex current_mutex;    ///< the thread and a report; orders nothing between streams
     Item current;                ///< what it runs, if anything
     Chaos chaos;                 ///< the thread's own
+    Nanos ended;                 ///< the thread's: its last timed op
     std::vector<Timed> timings;  ///< the thread's, and the host's after a drain
     std::jthread thread;
   };
@@ -109,7 +110,7 @@ class CpuRank final : public Backend {
 
   [[nodiscard]] Nanos since_start(std::chrono::steady_clock::time_point at) const;
   void make_room_for_timings();
-  [[nodiscard]] std::optional<Issue> issue_of(const BoundOp& op);
+  [[nodiscard]] std::optional<Issue> issue_of(const BoundOp& op, std::int64_t step);
   void keep(std::vector<Timed>& timings, const Item& item, OpTiming timing) const;
   void end_streams();
   [[nodiscard]] Result<void> push(std::size_t stream, Item item);
@@ -129,6 +130,8 @@ class CpuRank final : public Backend {
   std::int64_t drains_ = 0;
   std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by segment
   std::int64_t issued_ = 0;                     ///< of them
+  std::optional<std::int64_t> looked_in_;       ///< the step in which the host looked at the clock
+  Nanos looked_at_;
   std::vector<Timed> host_timings_;
   std::vector<std::int64_t> tickets_;  ///< collectives issued, by communicator
   std::vector<Allocation> allocations_;
