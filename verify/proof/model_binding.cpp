@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
-#include "verify/proof/kernel_signatures.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -74,12 +74,22 @@ bool takes_tokens(const Plan& plan) {
   });
 }
 
+/// Whether an operand of that role may lie in a buffer of that category.
+bool belongs(std::string_view role, Category category) {
+  if (role == "weight") return is_weight(category);
+  if (role == "weight_grad") return is_gradient(category) || category == Category::workspace;
+  if (role == "grad") return is_gradient(category);
+  if (role == "main_weight") return category == Category::main_weight;
+  if (role == "exp_avg" || role == "exp_avg_sq") return category == Category::optimizer_state;
+  return true;
+}
+
 /// What weights or gradients a kernel touches.
 struct Parameters {
-  std::vector<ParameterRole> roles;
+  std::array<ParameterRole, 2> roles{};
+  std::size_t count = 0;  ///< more than two are too many for any step
   std::uint32_t unit = 0;
-  bool astray = false;   ///< no whole parameter of the op's unit, which others report
-  bool missing = false;  ///< a weight is no weight
+  bool astray = false;  ///< no whole parameter of the op's unit, which others report
 };
 
 class Binder {
@@ -95,12 +105,14 @@ class Binder {
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
-    if (!is_of_model(program_, index_) || !takes_tokens(plan_)) return std::move(out_);
+    if (!takes_tokens(plan_) || !is_of_model(program_, index_)) return std::move(out_);
+    out_.applies = true;
     for (const Segment& segment : plan_.segments) {
       segment_ = &segment;
       for (const Op& op : segment.ops) {
         op_ = &op;
         if (const auto* kernel = std::get_if<Kernel>(&op.body)) bind(*kernel);
+        if (const auto* copy = std::get_if<Copy>(&op.body)) check(*copy);
         ++op_index_;
       }
     }
@@ -108,9 +120,9 @@ class Binder {
   }
 
  private:
-  void report(const char* rule, const std::string& what) {
-    if (!findings_.wants(rule)) return;
-    findings_.add({.rule = rule,
+  void report(const std::string& what) {
+    if (!findings_.wants("MF113")) return;
+    findings_.add({.rule = "MF113",
                    .message = fmt::format("op {} ({}) {}", op_->id.value, op_->name, what),
                    .places = {{.plan = plan_.name,
                                .segment = segment_->name,
@@ -131,15 +143,27 @@ class Binder {
     out_.steps.push_back({.step = nullptr, .owner = {}, .first_flow = at, .last_flow = at});
   }
   void fail_step(const std::string& what) {
-    report("MF113", what);
+    report(what);
     excuse();
   }
 
+  void check(const Copy& copy) {
+    const auto is_host = [&](const Operand& operand) {
+      const Buffer& buffer = program_.buffers[index_.buffers[operand.buffer]];
+      return program_.pools[index_.pools[buffer.pool]].space == MemorySpace::host;
+    };
+    if (is_host(copy.input) != (copy.kind == CopyKind::h2d) ||
+        is_host(copy.output) != (copy.kind == CopyKind::d2h))
+      report(fmt::format("is a copy {} between other memories", to_string(copy.kind)));
+  }
+
   void bind(const Kernel& kernel) {
-    const std::string fault = signature_fault(kernel, program_.config);
-    if (!fault.empty()) {
-      report("MF114", fault);
-      return excuse();
+    for (const Operand& operand : kernel.operands) {
+      const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
+      const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
+      if (!belongs(sums ? "grad" : operand.role, category))
+        return fail_step(
+            fmt::format("has '{}' in memory for {}", operand.role, to_string(category)));
     }
     switch (kernel.kind) {
       case KernelKind::accumulate:
@@ -157,10 +181,9 @@ class Binder {
 
   void bind_step(const Kernel& kernel) {
     const Parameters parameters = parameters_of(kernel);
-    if (parameters.missing) return fail_step("has 'weight' where no weights are");
     if (parameters.astray) return excuse();
     std::optional<ParameterRole> role;
-    if (!parameters.roles.empty()) role = parameters.roles.front();
+    if (parameters.count > 0) role = parameters.roles[0];
     if (kernel.kind == KernelKind::gemm && role == ParameterRole::embedding)
       role = ParameterRole::head;
     // Chunks of the head's gradient are summed in a buffer of their own.
@@ -180,7 +203,8 @@ class Binder {
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = makes_gradient(kernel) ||
                                    operand_of(kernel, "loss_sums") != nullptr};
-    if (!parameters.roles.empty()) bound.owner = owner_of(parameters.unit, kernel, *role);
+    if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
+    next_ = 0;
     for (const Flow& flow : step->flows)
       if (!flow.role.empty() && !bind_flow(kernel, flow, rows)) return;
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
@@ -216,18 +240,17 @@ class Binder {
       second = ParameterRole::k_norm;
     if (step.parameter == ParameterRole::qkv && step.variant == kForwardGemm && model.qkv_bias)
       second = ParameterRole::qkv_bias;
-    const std::size_t count = parameters.roles.size();
-    return second ? count == 2 && parameters.roles[1] == *second : count <= 1;
+    return second ? parameters.count == 2 && parameters.roles[1] == *second
+                  : parameters.count <= 1;
   }
 
   Parameters parameters_of(const Kernel& kernel) const {
     Parameters found;
     for (const Operand& operand : kernel.operands) {
-      const Holds holds = layouts_.holds(operand);
-      if (holds == Holds::other) {
+      if (operand.role != "weight" && operand.role != "weight_grad") continue;
+      if (layouts_.holds(operand) == Holds::other) {
         const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
-        if (is_weight(category) || is_gradient(category)) found.astray = true;
-        else if (operand.role == "weight") found.missing = true;
+        found.astray = found.astray || category != Category::workspace;
         continue;
       }
       const auto located = layouts_.locate(operand);
@@ -239,7 +262,9 @@ class Binder {
         found.astray = true;
         continue;
       }
-      found.roles.push_back(group.atoms[atoms->first].parameter->role);
+      if (found.count < found.roles.size())
+        found.roles[found.count] = group.atoms[atoms->first].parameter->role;
+      ++found.count;
       found.unit = static_cast<std::uint32_t>(index_.units[group.group->unit]);
     }
     return found;
@@ -255,8 +280,18 @@ class Binder {
     return unit;
   }
 
+  /// The first operand of a role; most stand in the order of the step's flows.
+  const Operand* find(const Kernel& kernel, std::string_view role) {
+    for (std::size_t i = next_; i < kernel.operands.size(); ++i)
+      if (kernel.operands[i].role == role) {
+        next_ = i + 1;
+        return &kernel.operands[i];
+      }
+    return operand_of(kernel, role);
+  }
+
   bool bind_flow(const Kernel& kernel, const Flow& flow, std::int64_t rows) {
-    const Operand* operand = operand_of(kernel, flow.role);
+    const Operand* operand = find(kernel, flow.role);
     if (operand == nullptr) {
       fail_step(fmt::format("has no operand '{}'", flow.role));
       return false;
@@ -306,6 +341,7 @@ class Binder {
   const Segment* segment_ = nullptr;
   const Op* op_ = nullptr;
   std::size_t op_index_ = 0;
+  std::size_t next_ = 0;  ///< operand that is looked at first
 };
 
 }  // namespace

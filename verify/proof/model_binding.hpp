@@ -31,14 +31,15 @@ struct BoundStep {
 };
 
 struct ModelBinding {
+  bool applies = false;                 ///< the plan runs the model of its configuration
   std::vector<std::uint32_t> step_of{};  ///< by op: position in `steps`, or kNone
   std::vector<BoundStep> steps{};
   std::vector<BoundFlow> flows{};
 };
 
 /// Empty where the program's units and parameters are not those of its configuration's model, or
-/// the plan has no kernel that takes its tokens. Finds operands that their kernel does not take
-/// (MF114), and kernels that are no step of the model or have a value where none is (MF113).
+/// the plan has no kernel that takes tokens. Finds kernels that are no step of the model, and those
+/// that have a value where none can lie (MF113).
 [[nodiscard]] ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
                                       const ValueCells& cells, FindingList& findings);
 

@@ -27,6 +27,7 @@ enum class Value : std::uint8_t {
   excused,    ///< of an op that has a finding: it passes for whatever is wanted
   outside,    ///< what lies in a buffer that no op writes
   host_data,  ///< what the host put into the source of a copy
+  report,     ///< of a step: its loss, or its norm
   tokens,     ///< ids, then labels
   input,
   normed1,
@@ -61,8 +62,8 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 34> values{
-      "what is not known", "what is wrong", "what nothing writes", "the host's data", "tokens",    "input",
+  static constexpr std::array<std::string_view, 35> values{
+      "what is not known", "what is wrong", "what nothing writes", "the host's data", "a report", "tokens",    "input",
       "normed1",           "rstd1",               "qkv",             "query_key", "qk_rstd",
       "attention",         "log_sum_exp",         "attention_out",   "mid",       "normed2",
       "rstd2",             "gate_up",             "product",         "mlp_out",   "logits",

@@ -9,6 +9,8 @@
 namespace mfsdp {
 namespace {
 
+constexpr std::int64_t kReportBytes = 16;  ///< of a loss, or a norm: four floats
+
 /// Tokens belong to no block.
 ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
   const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
@@ -42,7 +44,7 @@ void ModelValues::read(std::uint32_t instance) {
   now_ = instance;
   if (const std::uint32_t step = binding_.step_of[at.op_index]; step != kNone)
     return read_step(binding_.steps[step]);
-  if (binding_.steps.empty()) return;
+  if (!binding_.applies) return;
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
   if (kernel->kind == KernelKind::token_copy) copy_tokens(*kernel);
@@ -51,10 +53,15 @@ void ModelValues::read(std::uint32_t instance) {
 
 void ModelValues::write(std::uint32_t instance) {
   const Instance& at = unrolled_.instances[instance];
-  if (binding_.steps.empty()) return;
+  if (!binding_.applies) return;
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
+  if (kernel->kind == KernelKind::norm_partial) summed_[1] = instance;
+  if (kernel->kind == KernelKind::cross_entropy || kernel->kind == KernelKind::cross_entropy_loss)
+    summed_[0] = instance;
+  if (kernel->kind == KernelKind::loss_finish) return make_report(*kernel, "loss");
+  if (kernel->kind == KernelKind::norm_finish) return make_report(*kernel, "norm");
   if (kernel->kind == KernelKind::token_copy) {
     if (const CellUse* output = use_of(operand_of(*kernel, "output")))
       put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
@@ -90,7 +97,7 @@ void ModelValues::read_step(const BoundStep& step) {
   if (base_.value == Value::excused) return;
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != microbatch_)
-    report(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
+    complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
                        base_.microbatch, microbatch_));
 }
 
@@ -102,7 +109,7 @@ void ModelValues::find_owner(const BoundStep& step) {
                     cell.lifetime == memory_.lifetimes[cells_.uses[flow.use].buffer];
   if (!fits && !step.owner) {
     if (cell.key.value != Value::excused)
-      report(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
+      complain(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
                          to_string(flow.reads.value)));
     return;
   }
@@ -124,9 +131,9 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     if (cell.key == wanted && cell.place == place + cells_.begin[c]) continue;
     if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
     if (cell.key != wanted)
-      return report(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
+      return complain(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
                                 in_words(cell.key), in_words(wanted)));
-    return report(fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}",
+    return complain(fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}",
                               use.operand->role, in_words(wanted),
                               cell.place - cells_.begin[c] + cells_.begin[use.first],
                               place + cells_.begin[use.first],
@@ -138,22 +145,58 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
-      return report(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
+      return complain(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
                                 in_words(memory_.cells[c].key)));
   if (!rope_table_) rope_table_ = use.buffer;
   if (*rope_table_ != use.buffer)
-    report(fmt::format("reads as '{}' another buffer than those before", use.operand->role));
+    complain(fmt::format("reads as '{}' another buffer than those before", use.operand->role));
 }
 
 // ---- what the host brings ----------------------------------------------------------------------
 
 void ModelValues::bring(const Copy& copy) {
+  if (copy.kind == CopyKind::d2h)
+    if (const CellUse* input = use_of(&copy.input)) take_reports(*input);
   const CellUse* output = use_of(&copy.output);
   if (output == nullptr || copy.kind != CopyKind::h2d) return;
   const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
   put(*output,
       {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
       copy.input.offset);
+}
+
+/// The host is brought loss and norm, one behind the other.
+void ModelValues::take_reports(const CellUse& use) {
+  for (std::uint32_t c = use.first; c < use.last; ++c) {
+    const ValueCell& cell = memory_.cells[c];
+    if (cell.key.value != Value::report) continue;
+    if (reports_[cell.key.owner] == cell.key.microbatch) reports_[cell.key.owner] = kNone;
+    if (cells_.begin[c] - cells_.begin[use.first] != cell.key.owner * kReportBytes + cell.place)
+      complain("brings a report to the host that is not where the host looks for it");
+  }
+}
+
+/// Each step's loss and norm go to the host before the next ones are made.
+void ModelValues::make_report(const Kernel& kernel, std::string_view role) {
+  const std::uint32_t which = role == "loss" ? 0 : 1;
+  expect_read(which);
+  summed_[which] = kNone;
+  reports_[which] = now_;
+  if (const CellUse* output = use_of(operand_of(kernel, role)))
+    put(*output, {.value = Value::report, .owner = which, .microbatch = now_}, 0);
+}
+
+void ModelValues::expect_read(std::uint32_t report) {
+  if (reports_[report] != kNone)
+    complain("makes a report that no copy brings to the host", reports_[report]);
+}
+
+void ModelValues::finish() {
+  for (const std::uint32_t report : {0U, 1U}) {
+    expect_read(report);
+    if (summed_[report] != kNone)
+      complain("adds to a sum of which no report is made", summed_[report]);
+  }
 }
 
 /// Each microbatch takes the next tokens that the host has brought.
@@ -164,9 +207,9 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
   const std::uint32_t wanted = pass == token_pass_ ? microbatch_ : microbatch_ + 1;
   if (key.value == Value::host_data && !token_source_) token_source_ = key.owner;
   if (key.value != Value::host_data || key.owner != token_source_)
-    report("takes what the host has not brought as tokens");
+    complain("takes what the host has not brought as tokens");
   else if (key.microbatch != wanted)
-    report(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
+    complain(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
                        wanted));
   microbatch_ = wanted;
   token_pass_ = pass;
@@ -175,13 +218,13 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
 /// An update goes by what the host has brought for this step.
 void ModelValues::check_step_block(const Kernel& kernel) {
   const CellUse* block = use_of(operand_of(kernel, "step_block"));
-  if (block == nullptr) return report("has 'step_block' where no values are");
+  if (block == nullptr) return complain("has 'step_block' where no values are");
   const ValueKey key = whole(*block);
   if (key.value != Value::host_data || key.owner == token_source_)
-    return report(fmt::format("reads as 'step_block' {}", in_words(key)));
+    return complain(fmt::format("reads as 'step_block' {}", in_words(key)));
   if (const Fills& fills = fills_[key.owner];
       key.microbatch != fills.count || fills.step != step_of(now_))
-    report("goes by the 'step_block' of another step");
+    complain("goes by the 'step_block' of another step");
 }
 
 // ---- cells -------------------------------------------------------------------------------------
@@ -208,13 +251,14 @@ ValueKey ModelValues::whole(const CellUse& use) const {
   return key;
 }
 
-void ModelValues::report(const std::string& what) {
-  const std::uint32_t op_index = unrolled_.instances[now_].op_index;
+void ModelValues::complain(const std::string& what, std::optional<std::uint32_t> instance) {
+  const std::uint32_t at = instance.value_or(now_);
+  const std::uint32_t op_index = unrolled_.instances[at].op_index;
   if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
   complained_[op_index] = 1;
   Finding finding;
   finding.rule = "MF113";
-  finding.places = {place_of(unrolled_, now_)};
+  finding.places = {place_of(unrolled_, at)};
   finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
                                 finding.places.front().step, what);
   findings_.add(std::move(finding));

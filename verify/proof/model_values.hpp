@@ -2,20 +2,23 @@
 // own microbatch, from their first row on.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "verify/proof/model_binding.hpp"
 
 namespace mfsdp {
 
-/// A value. Of the host's data and of what comes from outside, the owner is a buffer's position.
+/// A value. The owner of the host's data is its buffer, that of a report the kind of its kernel.
 struct ValueKey {
   Value value = Value::unknown;
   std::uint32_t owner = 0;
-  std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
+  /// Counted from 1; of the host's data, how often it was filled; of a report, the instance.
+  std::uint32_t microbatch = 0;
 
   friend bool operator==(const ValueKey&, const ValueKey&) = default;
 };
@@ -44,6 +47,8 @@ class ModelValues {
   void read(std::uint32_t instance);
   /// What it makes, after its cells are written.
   void write(std::uint32_t instance);
+  /// After the last instance.
+  void finish();
 
  private:
   struct Fills {
@@ -58,6 +63,9 @@ class ModelValues {
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
   void bring(const Copy& copy);
+  void make_report(const Kernel& kernel, std::string_view role);
+  void take_reports(const CellUse& use);
+  void expect_read(std::uint32_t report);
   void put(const CellUse& use, const ValueKey& key, std::int64_t place);
 
   [[nodiscard]] const CellUse* use_of(const Operand* operand) const;
@@ -66,7 +74,8 @@ class ModelValues {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.passes[unrolled_.instances[instance].pass].step;
   }
-  void report(const std::string& what);
+  /// About the instance that runs, unless told another.
+  void complain(const std::string& what, std::optional<std::uint32_t> instance = {});
   [[nodiscard]] std::string in_words(const ValueKey& key) const;
 
   const UnrolledPlan& unrolled_;
@@ -78,7 +87,9 @@ class ModelValues {
   std::vector<char> complained_;  ///< by op
   std::optional<std::uint32_t> token_source_;
   std::optional<std::uint32_t> rope_table_;
-  std::uint32_t token_pass_ = kNone;  ///< that took tokens last
+  std::array<std::uint32_t, 2> reports_{kNone, kNone};  ///< of loss and norm, that no copy took yet
+  std::array<std::uint32_t, 2> summed_{kNone, kNone};   ///< last instance that no report is made of
+  std::uint32_t token_pass_ = kNone;                    ///< that took tokens last
   std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
   // The instance that runs.
   std::uint32_t now_ = 0;

@@ -4,8 +4,9 @@
 // them have the same flow of data; so nothing is said about a program with findings there.
 //
 //   unwritten   Each byte that an op reads was written since its buffer was acquired. Scratch leaves
-//               bytes unwritten. Those of a persistent buffer come from outside where ops of the
-//               plan only read or update them in place; else a write has to come first.
+//               bytes unwritten. What ops of the plan only read or update in place comes from
+//               outside, in persistent buffers; no operand is of both kinds, but for what the host
+//               is brought, which may be partly another plan's.
 //   unused      An op is of use if anything that it writes is read by another op, or lies where this
 //               proof does not look: weights, gradients, state, the host's memory. Gradients of
 //               activations need no reader: backward ends where nothing before it is trained.

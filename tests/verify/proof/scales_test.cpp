@@ -13,6 +13,7 @@ namespace {
 using test::EditedPlan;
 using test::finding_of;
 using test::rules_of;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -51,7 +52,7 @@ TEST(Scales, LossIsOfAnotherSum) {
   for (const char* dropped : {"loss.finish", "loss.all_gather"}) {
     EditedPlan plan(three_microbatches());
     plan.drop("last", dropped);
-    EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307")) << dropped;
+    EXPECT_THAT(rules_of(plan.program), Contains("MF307")) << dropped;
   }
   EditedPlan restarted(three_microbatches());
   restarted.set("last", "head.chunk0.cross_entropy", "beta", 0);
@@ -74,7 +75,7 @@ TEST(Scales, NormIsNotThatOfTheStep) {
         std::pair{"optimizer", "norm.finish"}}) {
     EditedPlan plan(three_microbatches());
     plan.drop(segment, dropped);
-    EXPECT_THAT(rules_of(plan.program), ElementsAre("MF311")) << dropped;
+    EXPECT_THAT(rules_of(plan.program), Contains("MF311")) << dropped;
   }
   EditedPlan unasked(three_microbatches());
   unasked.program.config.clip = Rational{0, 1};

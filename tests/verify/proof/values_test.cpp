@@ -225,5 +225,106 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
   EXPECT_GT(swapped, 1000U);
 }
 
+/// Some of them, for tests that try much.
+std::vector<PlanConfig> few_configurations() {
+  const std::vector<PlanConfig> all = configurations();
+  std::vector<PlanConfig> few{all[1], all[5], all[6], all[11]};
+  for (PlanConfig& config : few) {
+    config.model.layers = 2;
+    config.microbatches = 2;
+  }
+  return few;
+}
+
+/// Calls visit(op) for every op of all plans that touches memory.
+template <class Visit>
+void for_each_op(Program& program, Visit visit) {
+  for (Plan& plan : program.plans)
+    for (Segment& segment : plan.segments)
+      for (std::size_t i = 0; i < segment.ops.size(); ++i)
+        if (touches_memory(segment.ops[i])) visit(segment, i);
+}
+
+TEST(Values, NoOpCanBeLeftOut) {
+  for (const PlanConfig& config : configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      const Op op = segment.ops[i];
+      segment.ops.erase(segment.ops.begin() + static_cast<std::ptrdiff_t>(i));
+      EXPECT_FALSE(rules_of(program).empty()) << op.name << " in " << segment.name;
+      segment.ops.insert(segment.ops.begin() + static_cast<std::ptrdiff_t>(i), op);
+    });
+  }
+}
+
+TEST(Values, KernelsInPlaceRunOnce) {
+  for (const PlanConfig& config : configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      Op again = segment.ops[i];
+      again.id = OpId(1'000'000);
+      const auto* kernel = std::get_if<Kernel>(&again.body);
+      if (kernel == nullptr || std::ranges::none_of(kernel->operands, [](const Operand& operand) {
+            return operand.access == Access::read_write;
+          }))
+        return;
+      segment.ops.insert(segment.ops.begin() + static_cast<std::ptrdiff_t>(i), again);
+      EXPECT_FALSE(rules_of(program).empty()) << again.name << " in " << segment.name;
+      segment.ops.erase(segment.ops.begin() + static_cast<std::ptrdiff_t>(i));
+    });
+  }
+}
+
+std::vector<Operand*> operands_of(Op& op) {
+  std::vector<Operand*> operands;
+  if (auto* kernel = std::get_if<Kernel>(&op.body))
+    for (Operand& operand : kernel->operands) operands.push_back(&operand);
+  if (auto* c = std::get_if<Collective>(&op.body)) operands = {&c->input, &c->output};
+  if (auto* copy = std::get_if<Copy>(&op.body)) operands = {&copy->input, &copy->output};
+  return operands;
+}
+
+TEST(Values, OperandsLieWhereTheirValueDoes) {
+  for (const PlanConfig& config : few_configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      for (Operand* operand : operands_of(segment.ops[i])) {
+        if (operand->access == Access::scratch) continue;
+        const std::int64_t offset = operand->offset;
+        for (const std::int64_t shift : {-1, 1}) {
+          operand->offset = offset + shift * size_of(operand->dtype);
+          EXPECT_FALSE(rules_of(program).empty())
+              << segment.ops[i].name << " in " << segment.name << ", " << operand->role << " by "
+              << shift;
+        }
+        operand->offset = offset;
+      }
+    });
+  }
+}
+
+TEST(Values, OperandsLieInTheirBuffer) {
+  for (const PlanConfig& config : few_configurations()) {
+    Program program = build_program(config, {}).value();
+    for_each_op(program, [&](Segment& segment, std::size_t i) {
+      for (Operand* operand : operands_of(segment.ops[i])) {
+        if (operand->access != Access::read && operand->access != Access::read_write) continue;
+        const BufferId own = operand->buffer;
+        const Buffer& buffer = program.buffers[own.value];
+        for (const Buffer& other : program.buffers) {
+          if (other.id == own || other.size != buffer.size) continue;
+          if (other.name == buffer.name + ".again" || other.name + ".again" == buffer.name)
+            continue;  // the same value
+          operand->buffer = other.id;
+          EXPECT_FALSE(rules_of(program).empty())
+              << segment.ops[i].name << " in " << segment.name << ", " << operand->role << " in "
+              << other.name << " for " << buffer.name;
+        }
+        operand->buffer = own;
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace mfsdp
