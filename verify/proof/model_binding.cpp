@@ -76,12 +76,16 @@ bool takes_tokens(const Plan& plan) {
 
 /// Whether an operand of that role may lie in a buffer of that category.
 bool belongs(std::string_view role, Category category) {
-  if (role == "weight") return is_weight(category);
-  if (role == "weight_grad") return is_gradient(category) || category == Category::workspace;
-  if (role == "grad") return is_gradient(category);
-  if (role == "main_weight") return category == Category::main_weight;
-  if (role == "exp_avg" || role == "exp_avg_sq") return category == Category::optimizer_state;
-  return true;
+  switch (role.empty() ? ' ' : role.front()) {  // most roles are none of these
+    case 'e':
+      return (role != "exp_avg" && role != "exp_avg_sq") || category == Category::optimizer_state;
+    case 'g': return role != "grad" || is_gradient(category);
+    case 'm': return role != "main_weight" || category == Category::main_weight;
+    case 'w':
+      if (role == "weight") return is_weight(category);
+      return role != "weight_grad" || is_gradient(category) || category == Category::workspace;
+    default: return true;
+  }
 }
 
 /// What weights or gradients a kernel touches.

@@ -27,7 +27,6 @@ enum class Value : std::uint8_t {
   excused,    ///< of an op that has a finding: it passes for whatever is wanted
   outside,    ///< what lies in a buffer that no op writes
   host_data,  ///< what the host put into the source of a copy
-  report,     ///< of a step: its loss, or its norm
   tokens,     ///< ids, then labels
   input,
   normed1,
@@ -62,8 +61,8 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 35> values{
-      "what is not known", "what is wrong", "what nothing writes", "the host's data", "a report", "tokens",    "input",
+  static constexpr std::array<std::string_view, 34> values{
+      "what is not known", "what is wrong", "what nothing writes", "the host's data", "tokens",    "input",
       "normed1",           "rstd1",               "qkv",             "query_key", "qk_rstd",
       "attention",         "log_sum_exp",         "attention_out",   "mid",       "normed2",
       "rstd2",             "gate_up",             "product",         "mlp_out",   "logits",
@@ -75,7 +74,7 @@ struct Names<Value> {
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
 struct OwnedValue {
   Value value = Value::unknown;
-  int shift = 0;  ///< of the owner
+  std::int8_t shift = 0;  ///< of the owner
 
   friend bool operator==(const OwnedValue&, const OwnedValue&) = default;
 };

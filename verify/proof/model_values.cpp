@@ -9,8 +9,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kReportBytes = 16;  ///< of a loss, or a norm: four floats
-
 /// Tokens belong to no block.
 ValueKey key_of(const OwnedValue& term, const ValueKey& base) {
   const auto owner = static_cast<std::uint32_t>(static_cast<std::int64_t>(base.owner) + term.shift);
@@ -57,11 +55,6 @@ void ModelValues::write(std::uint32_t instance) {
   if (const auto* copy = std::get_if<Copy>(&at.op->body)) return bring(*copy);
   const auto* kernel = std::get_if<Kernel>(&at.op->body);
   if (kernel == nullptr) return;
-  if (kernel->kind == KernelKind::norm_partial) summed_[1] = instance;
-  if (kernel->kind == KernelKind::cross_entropy || kernel->kind == KernelKind::cross_entropy_loss)
-    summed_[0] = instance;
-  if (kernel->kind == KernelKind::loss_finish) return make_report(*kernel, "loss");
-  if (kernel->kind == KernelKind::norm_finish) return make_report(*kernel, "norm");
   if (kernel->kind == KernelKind::token_copy) {
     if (const CellUse* output = use_of(operand_of(*kernel, "output")))
       put(*output, {.value = Value::tokens, .owner = 0, .microbatch = microbatch_}, 0);
@@ -155,48 +148,12 @@ void ModelValues::check_outside(const CellUse& use) {
 // ---- what the host brings ----------------------------------------------------------------------
 
 void ModelValues::bring(const Copy& copy) {
-  if (copy.kind == CopyKind::d2h)
-    if (const CellUse* input = use_of(&copy.input)) take_reports(*input);
   const CellUse* output = use_of(&copy.output);
   if (output == nullptr || copy.kind != CopyKind::h2d) return;
   const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
   put(*output,
       {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
       copy.input.offset);
-}
-
-/// The host is brought loss and norm, one behind the other.
-void ModelValues::take_reports(const CellUse& use) {
-  for (std::uint32_t c = use.first; c < use.last; ++c) {
-    const ValueCell& cell = memory_.cells[c];
-    if (cell.key.value != Value::report) continue;
-    if (reports_[cell.key.owner] == cell.key.microbatch) reports_[cell.key.owner] = kNone;
-    if (cells_.begin[c] - cells_.begin[use.first] != cell.key.owner * kReportBytes + cell.place)
-      complain("brings a report to the host that is not where the host looks for it");
-  }
-}
-
-/// Each step's loss and norm go to the host before the next ones are made.
-void ModelValues::make_report(const Kernel& kernel, std::string_view role) {
-  const std::uint32_t which = role == "loss" ? 0 : 1;
-  expect_read(which);
-  summed_[which] = kNone;
-  reports_[which] = now_;
-  if (const CellUse* output = use_of(operand_of(kernel, role)))
-    put(*output, {.value = Value::report, .owner = which, .microbatch = now_}, 0);
-}
-
-void ModelValues::expect_read(std::uint32_t report) {
-  if (reports_[report] != kNone)
-    complain("makes a report that no copy brings to the host", reports_[report]);
-}
-
-void ModelValues::finish() {
-  for (const std::uint32_t report : {0U, 1U}) {
-    expect_read(report);
-    if (summed_[report] != kNone)
-      complain("adds to a sum of which no report is made", summed_[report]);
-  }
 }
 
 /// Each microbatch takes the next tokens that the host has brought.
@@ -251,14 +208,13 @@ ValueKey ModelValues::whole(const CellUse& use) const {
   return key;
 }
 
-void ModelValues::complain(const std::string& what, std::optional<std::uint32_t> instance) {
-  const std::uint32_t at = instance.value_or(now_);
-  const std::uint32_t op_index = unrolled_.instances[at].op_index;
+void ModelValues::complain(const std::string& what) {
+  const std::uint32_t op_index = unrolled_.instances[now_].op_index;
   if (complained_[op_index] != 0 || !findings_.wants("MF113")) return;
   complained_[op_index] = 1;
   Finding finding;
   finding.rule = "MF113";
-  finding.places = {place_of(unrolled_, at)};
+  finding.places = {place_of(unrolled_, now_)};
   finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
                                 finding.places.front().step, what);
   findings_.add(std::move(finding));

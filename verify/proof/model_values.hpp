@@ -2,23 +2,20 @@
 // own microbatch, from their first row on.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "verify/proof/model_binding.hpp"
 
 namespace mfsdp {
 
-/// A value. The owner of the host's data is its buffer, that of a report the kind of its kernel.
+/// A value. The owner of the host's data is the buffer that it was put into.
 struct ValueKey {
   Value value = Value::unknown;
   std::uint32_t owner = 0;
-  /// Counted from 1; of the host's data, how often it was filled; of a report, the instance.
-  std::uint32_t microbatch = 0;
+  std::uint32_t microbatch = 0;  ///< counted from 1; of the host's data, how often it was filled
 
   friend bool operator==(const ValueKey&, const ValueKey&) = default;
 };
@@ -47,8 +44,6 @@ class ModelValues {
   void read(std::uint32_t instance);
   /// What it makes, after its cells are written.
   void write(std::uint32_t instance);
-  /// After the last instance.
-  void finish();
 
  private:
   struct Fills {
@@ -63,9 +58,6 @@ class ModelValues {
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);
   void bring(const Copy& copy);
-  void make_report(const Kernel& kernel, std::string_view role);
-  void take_reports(const CellUse& use);
-  void expect_read(std::uint32_t report);
   void put(const CellUse& use, const ValueKey& key, std::int64_t place);
 
   [[nodiscard]] const CellUse* use_of(const Operand* operand) const;
@@ -74,8 +66,7 @@ class ModelValues {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.passes[unrolled_.instances[instance].pass].step;
   }
-  /// About the instance that runs, unless told another.
-  void complain(const std::string& what, std::optional<std::uint32_t> instance = {});
+  void complain(const std::string& what);
   [[nodiscard]] std::string in_words(const ValueKey& key) const;
 
   const UnrolledPlan& unrolled_;
@@ -87,9 +78,7 @@ class ModelValues {
   std::vector<char> complained_;  ///< by op
   std::optional<std::uint32_t> token_source_;
   std::optional<std::uint32_t> rope_table_;
-  std::array<std::uint32_t, 2> reports_{kNone, kNone};  ///< of loss and norm, that no copy took yet
-  std::array<std::uint32_t, 2> summed_{kNone, kNone};   ///< last instance that no report is made of
-  std::uint32_t token_pass_ = kNone;                    ///< that took tokens last
+  std::uint32_t token_pass_ = kNone;  ///< that took tokens last
   std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
   // The instance that runs.
   std::uint32_t now_ = 0;

@@ -1,11 +1,15 @@
 #include "verify/proof/value_cells.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "verify/proof/overlap.hpp"
 
 namespace mfsdp {
 namespace {
+
+/// Operands of more dims than these that are not 1 count as the bytes that they span.
+constexpr std::size_t kMostDims = 8;
 
 /// `count` rows of `run` bytes, `pitch` bytes apart; contiguous bytes are one row.
 struct Block {
@@ -19,7 +23,8 @@ struct Block {
 
 /// How a buffer is cut.
 struct Cut {
-  bool whole = true;  ///< every access is of all its bytes
+  bool whole = true;       ///< every access is of all its bytes
+  bool has_whole = false;  ///< one is
   bool even = true;   ///< accesses in rows have one pitch and count, others are of all rows
   std::int64_t pitch = 0;  ///< of accesses in rows, if there is one
   std::int64_t count = 0;
@@ -52,14 +57,19 @@ class BlockOf {
   /// Dims from the innermost stride outwards: each continues the row, or the rows' pitch. One that
   /// does neither leaves the bytes that the operand spans.
   static void find_rows(const Operand& operand, Block& block) {
-    std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride, count
-    for (std::size_t d = 0; d < operand.shape.size(); ++d)
-      if (operand.shape[d] > 1 && operand.strides[d] > 0)
-        dims.emplace_back(operand.strides[d], operand.shape[d]);
-    std::ranges::sort(dims);
+    std::array<std::pair<std::int64_t, std::int64_t>, kMostDims> dims;  // stride, count
+    std::size_t used = 0;
+    for (std::size_t d = 0; d < operand.shape.size(); ++d) {
+      if (operand.shape[d] <= 1 || operand.strides[d] <= 0) continue;
+      if (used == kMostDims) return;
+      const std::pair dim{operand.strides[d], operand.shape[d]};
+      std::size_t at = used++;
+      for (; at > 0 && dims[at - 1] > dim; --at) dims[at] = dims[at - 1];
+      dims[at] = dim;
+    }
     const std::int64_t size = size_of(operand.dtype);
     Block rows{.begin = block.begin, .run = size};
-    for (const auto& [stride, count] : dims) {
+    for (const auto& [stride, count] : std::span(dims).first(used)) {
       const std::int64_t bytes = stride * size;  // fits: the span was checked
       if (rows.count == 1 && bytes == rows.run) {
         rows.run *= count;
@@ -81,7 +91,10 @@ class BlockOf {
 class CellMaker {
  public:
   CellMaker(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts)
-      : program_(*unrolled.program), plan_(*unrolled.plan), table_(table) {
+      : program_(*unrolled.program),
+        plan_(*unrolled.plan),
+        table_(table),
+        block_of_(program_.config.mesh) {
     out_.followed.assign(program_.buffers.size(), 0);
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
       out_.followed[b] = is_followed(unrolled, layouts, b) ? 1 : 0;
@@ -107,9 +120,7 @@ class CellMaker {
   }
 
   void find_uses() {
-    const BlockOf block_of(program_.config.mesh);
     out_.uses.reserve(table_.accesses.size());
-    blocks_.reserve(table_.accesses.size());
     out_.first_use.reserve(table_.first.size());
     cuts_.resize(program_.buffers.size());
     std::size_t op_index = 0;
@@ -117,24 +128,27 @@ class CellMaker {
       for (const Op& op : segment.ops) {
         if (op.kind() != OpKind::acquire && op.kind() != OpKind::release)
           for (const ByteAccess& access : table_.of(op_index))
-            if (out_.followed[access.buffer] != 0) add(access, block_of(access));
+            if (out_.followed[access.buffer] != 0) add(access);
         out_.first_use.push_back(static_cast<std::uint32_t>(out_.uses.size()));
         ++op_index;
       }
   }
 
-  void add(const ByteAccess& access, const Block& block) {
+  void add(const ByteAccess& access) {
+    const Block block = block_of_(access);
     const Access kind = access.operand == nullptr ? Access::read : access.operand->access;
     out_.uses.push_back({.buffer = access.buffer,
                          .reads = kind == Access::read || kind == Access::read_write,
                          .writes = kind == Access::write || kind == Access::read_write,
                          .scratch = kind == Access::scratch,
                          .operand = access.operand});
-    blocks_.push_back(block);
     Cut& cut = cuts_[access.buffer];
+    const bool whole =
+        block.count == 1 && block.begin == 0 && block.run == program_.buffers[access.buffer].size.value;
+    if (!whole) parts_.push_back({static_cast<std::uint32_t>(out_.uses.size() - 1), block});
     if (block.count == 1) {
-      cut.whole = cut.whole && block.begin == 0 &&
-                  block.run == program_.buffers[access.buffer].size.value;
+      cut.whole = cut.whole && whole;
+      cut.has_whole = cut.has_whole || whole;
       cut.parts = cut.parts || block.begin != 0 || (cut.furthest != 0 && cut.furthest != block.run);
       cut.furthest = std::max(cut.furthest, block.end());
       return;
@@ -147,9 +161,9 @@ class CellMaker {
   }
 
   /// Where an access begins and ends among the cells of its buffer.
-  [[nodiscard]] std::pair<std::int64_t, std::int64_t> ends_of(std::size_t use) const {
-    const Block& block = blocks_[use];
-    const Cut& cut = cuts_[out_.uses[use].buffer];
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> ends_of(std::uint32_t buffer,
+                                                              const Block& block) const {
+    const Cut& cut = cuts_[buffer];
     if (!cut.in_columns()) return {block.begin, block.end()};
     return block.count == 1 ? std::pair{std::int64_t{0}, cut.pitch}
                             : std::pair{block.begin, block.begin + block.run};
@@ -159,18 +173,20 @@ class CellMaker {
   void cut() {
     const std::size_t buffers = program_.buffers.size();
     std::vector<std::uint32_t> at(buffers + 1, 0);
-    for (const CellUse& use : out_.uses)
-      if (!cuts_[use.buffer].whole) at[use.buffer + 1] += 2;
-    for (std::size_t b = 0; b < buffers; ++b) at[b + 1] += at[b];
+    for (const Part& part : parts_) at[out_.uses[part.use].buffer + 1] += 2;
+    for (std::size_t b = 0; b < buffers; ++b) at[b + 1] += at[b] + (is_cut_and_whole(b) ? 2 : 0);
     std::vector<std::int64_t> ends(at.back());
     std::vector<std::uint32_t> next(at.begin(), at.end() - 1);
-    for (std::size_t u = 0; u < out_.uses.size(); ++u) {
-      const std::uint32_t b = out_.uses[u].buffer;
-      if (cuts_[b].whole) continue;
-      const auto [begin, end] = ends_of(u);
-      ends[next[b]++] = begin;
-      ends[next[b]++] = end;
+    const auto add_ends = [&](std::uint32_t b, std::pair<std::int64_t, std::int64_t> of_block) {
+      ends[next[b]++] = of_block.first;
+      ends[next[b]++] = of_block.second;
+    };
+    for (const Part& part : parts_) {
+      const std::uint32_t b = out_.uses[part.use].buffer;
+      add_ends(b, ends_of(b, part.block));
     }
+    for (std::uint32_t b = 0; b < buffers; ++b)
+      if (is_cut_and_whole(b)) add_ends(b, ends_of(b, whole_of(b)));
     out_.first_cell.reserve(buffers + 1);
     for (std::size_t b = 0; b < buffers; ++b) {
       out_.first_cell.push_back(static_cast<std::uint32_t>(out_.begin.size()));
@@ -184,27 +200,45 @@ class CellMaker {
   }
 
   void place() {
-    for (std::size_t u = 0; u < out_.uses.size(); ++u) {
+    std::size_t part = 0;
+    for (std::uint32_t u = 0; u < out_.uses.size(); ++u) {
       CellUse& use = out_.uses[u];
       const Cut& cut = cuts_[use.buffer];
       use.first = out_.first_cell[use.buffer];
       use.last = use.first + 1;
       if (cut.whole) continue;
-      const auto [begin, end] = ends_of(u);
+      const bool partial = part < parts_.size() && parts_[part].use == u;
+      const Block block = partial ? parts_[part++].block : whole_of(use.buffer);
+      const auto [begin, end] = ends_of(use.buffer, block);
       const auto first = out_.begin.begin() + use.first;
       const auto last = out_.begin.begin() + out_.first_cell[use.buffer + 1];
       use.first += static_cast<std::uint32_t>(std::lower_bound(first, last, begin) - first);
       use.last += static_cast<std::uint32_t>(std::lower_bound(first, last, end) - first) - 1;
-      use.exact = blocks_[u].count == 1 || cut.in_columns();
+      use.exact = block.count == 1 || cut.in_columns();
     }
   }
+
+  [[nodiscard]] Block whole_of(std::size_t b) const {
+    return {.begin = 0, .run = program_.buffers[b].size.value};
+  }
+  /// Some accesses are of all its bytes, and some are not.
+  [[nodiscard]] bool is_cut_and_whole(std::size_t b) const {
+    return cuts_[b].has_whole && !cuts_[b].whole;
+  }
+
+  /// An access that is not of all its buffer's bytes.
+  struct Part {
+    std::uint32_t use = 0;
+    Block block;
+  };
 
   const Program& program_;
   const Plan& plan_;
   const AccessTable& table_;
   ValueCells out_;
-  std::vector<Block> blocks_;  ///< by use
-  std::vector<Cut> cuts_;      ///< by buffer
+  BlockOf block_of_;
+  std::vector<Part> parts_;  ///< in the order of uses
+  std::vector<Cut> cuts_;    ///< by buffer
 };
 
 }  // namespace

@@ -46,7 +46,6 @@ class ValueCheck {
         if (!use.reads || use.writes) write(instance.op_index, use);
       model_.write(i);
     }
-    model_.finish();
     find_unused();
   }
 
