@@ -1,122 +1,105 @@
-// The plan as the checker sees it: read from its JSON, ids replaced by positions.
+// The plan as the checker sees it: its JSON, with what is needed often at hand and ids replaced by
+// positions. For the sources of this folder only. What is missing or of the wrong type in the JSON
+// throws a std::exception, as does an id that names nothing; check_certificate() catches them.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <utility>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
 #include <vector>
+
+#include "verify/checker/check_certificate.hpp"
 
 namespace mfsdp::checker {
 
-/// Thrown where the plan or the certificate is wrong; check_certificate() turns it into its error.
-/// An exception, since most lines of the checker may refuse and all of them refuse for good.
-struct Refusal {
-  std::string where;
-  std::string what;
-};
+using Json = nlohmann::json;
+using Int = std::int64_t;
+using PerAxis = std::map<std::string, Int>;  ///< by "dp_outer", "dp_shard"
 
-enum class Kind {
-  acquire,
-  collective,
-  copy,
-  group_begin,
-  group_end,
-  host_wait,
-  kernel,
-  record,
-  release,
-  wait
-};
+/// Nearly every line here may refuse, and all of them refuse for good: "place: what is claimed,
+/// what is so".
+template <class... Parts>
+[[noreturn]] void refuse(fmt::format_string<Parts...> what, Parts&&... parts) {
+  throw std::runtime_error(fmt::format(what, std::forward<Parts>(parts)...));
+}
 
-using PerAxis = std::array<std::int64_t, 2>;  ///< dp_outer, dp_shard
+/// Numbers of documents are integers from 0 to here: sums of a few never overflow.
+inline constexpr Int kMost = Int{1} << 60;
+inline Int times(Int a, Int b) {
+  if (b != 0 && a > kMost / b) refuse("{} times {} is too large", a, b);
+  return a * b;
+}
+inline Int plus(Int a, Int b) { return times(1, a + b); }
+/// Bytes of one element: dtypes are named for their bits.
+inline Int size_of(const std::string& dtype) {
+  return std::stoi(dtype.substr(dtype.find_first_of("123456789"))) / 8;
+}
 
+/// Bytes that an op touches: those of an operand, or of a buffer that is acquired or released.
 struct Operand {
-  std::string role{};
-  bool writes = false;
-  bool reads = false;
-  int buffer = 0;
-  std::int64_t offset = 0;    ///< bytes, on the rank with index 0 on both axes
-  std::int64_t begin = 0;     ///< of the bytes that it spans on all ranks together
-  std::int64_t end = 0;       ///< in the pool, as `begin`
-  std::int64_t elements = 0;  ///< of one rank
-  PerAxis strides{};          ///< bytes that it moves for each index on an axis
-  std::string dtype{};
-  bool dense = true;   ///< without gaps
-  bool plain = false;  ///< dense, in its buffer's dtype, and no scalar multiplies or cuts it
+  std::string role{}, dtype{};
+  int buffer = 0, pool = 0;
+  bool writes = true, dense = true;  ///< dense: without gaps
+  Int offset = 0;                    ///< in the buffer, on the rank with index 0 on both axes
+  Int begin = 0, end = 0;            ///< in the pool, of all that it spans on all ranks together
+  Int elements = 1;                  ///< of one rank
+  PerAxis strides{};                 ///< bytes that it moves for each index on an axis; not 0
 };
 
 struct Op {
-  Kind kind = Kind::kernel;
-  std::int64_t id = 0;
-  std::string name;
-  int stream = 0;
-  int unit = -1;
-  bool recomputes = false;
-  std::string does;  ///< which kernel, collective or copy
-  /// A kernel's, with the scalars that they name; input and output of a collective or copy; all of
-  /// the buffer that is acquired or released.
+  Int id;
+  const Json *json, *body;  ///< its body by kind
+  std::string kind, does;   ///< which kernel, collective or copy
+  int stream;
   std::vector<Operand> operands;
-  std::vector<std::pair<std::string, std::int64_t>> attributes;
-  int event = -1;
-  std::vector<std::pair<std::int64_t, std::int64_t>> bindings;  ///< record's id and distance
-  int communicator = -1;
-  std::int64_t count = 0;
-  std::string dtype;
-  std::string reduction;
 
-  [[nodiscard]] std::int64_t attribute(const std::string& which) const {
-    for (const auto& [key, value] : attributes)
-      if (key == which) return value;
-    return 0;
-  }
-  [[nodiscard]] const Operand* operand(const std::string& which) const {
-    for (const Operand& one : operands)
-      if (one.role == which) return &one;
-    return nullptr;
+  [[nodiscard]] std::string place() const {
+    return fmt::format("op {} ({})", json->at("id").dump(), json->at("name").get<std::string>());
   }
 };
 
-struct Segment {
-  std::string name;
-  std::int64_t repeat = 1;
-  std::vector<Op> ops;
-  std::vector<int> live_in;  ///< ascending
-  std::vector<int> live_out;
-};
-
-struct Plan {
-  std::string name;
-  std::vector<Segment> segments;
-};
-
-struct Buffer {
-  std::string name;
-  std::string category;
-  std::string dtype;
-  int pool = 0;
-  int unit = -1;
-  std::int64_t begin = 0;  ///< in the pool
-  std::int64_t end = 0;
-  bool persistent = false;
-};
-
-struct Communicator {
-  std::vector<int> axes;
-  std::int64_t size = 1;
+/// One run of an op. Two steps are looked at, with repeated segments twice: what is ordered there
+/// is ordered in every later one, as each wait then gets the same record, one step on.
+struct Instance {
+  const Op* op;
+  Int step, pass;  ///< a pass is one run of a segment
 };
 
 struct PlanView {
-  PerAxis mesh{};
-  int streams = 0;
-  int events = 0;
-  std::vector<std::int64_t> pools;  ///< heights
-  std::vector<Communicator> communicators;
-  std::vector<Buffer> buffers;
-  std::vector<Plan> plans;
+  const Json& json;
+  PerAxis mesh{}, split{};  ///< ranks; 1 for each axis of more than one rank
+  std::map<std::string, std::map<Int, int>> ids{};  ///< positions by list and id
+  std::vector<Operand> buffers{};                   ///< all bytes of each
+  std::deque<Op> ops{};
+  std::vector<std::vector<Instance>> plans{};  ///< in host order
+
+  /// The position in a list of what an object's field names.
+  [[nodiscard]] int at(const char* list, const Json& object, const char* key) const {
+    return ids.at(list).at(object.at(key));
+  }
+  [[nodiscard]] const Json& communicator_of(const Op& op) const {
+    return json.at("communicators").at(at("communicators", *op.body, "communicator"));
+  }
 };
 
-[[nodiscard]] PlanView read_plan(const nlohmann::json& document);
+/// The values of [begin, end) of what has values by where they begin, cut to it.
+template <class T>
+std::vector<T*> cut_out(std::map<Int, T>& values, Int begin, Int end) {
+  std::vector<T*> found;
+  if (begin >= end) return found;
+  for (const Int at : {begin, end}) values.emplace(at, std::prev(values.upper_bound(at))->second);
+  for (auto i = values.find(begin); i->first != end; ++i) found.push_back(&i->second);
+  return found;
+}
+
+/// Each takes a plan of the view, and refuses or adds what it looked at to the figures.
+void check_races(const PlanView& view, const std::vector<Instance>& plan, const Json& clocks,
+                 CheckedPlan& figures);
+void check_ledger(const PlanView& view, const std::vector<Instance>& plan, CheckedPlan& figures);
 
 }  // namespace mfsdp::checker

@@ -34,7 +34,8 @@ Json clocks_of(const UnrolledPlan& unrolled) {
     Json entry = Json::array({i});
     const std::span<const std::uint32_t> now = unrolled.clock(i);
     for (std::uint32_t c = 0; c < unrolled.chains; ++c)
-      if (c != instance.chain && now[c] > unrolled.clocks[std::size_t{clock} * unrolled.width + c]) {
+      if (c != instance.chain &&
+          now[c] > unrolled.clocks[std::size_t{clock} * unrolled.width + c]) {
         entry.push_back(c);
         entry.push_back(now[c]);
       }
@@ -44,18 +45,15 @@ Json clocks_of(const UnrolledPlan& unrolled) {
   return clocks;
 }
 
-Json collectives_of(const Program& program, const ProgramIndex& index, const Plan& plan) {
-  std::vector<Json> issued(program.communicators.size(), Json::array());
-  for (const Segment& segment : plan.segments)
-    for (const Op& op : segment.ops)
-      if (const auto* c = std::get_if<Collective>(&op.body))
-        issued[index.communicators[c->communicator]].push_back(
-            {to_string(c->kind), c->count, to_string(c->dtype), to_string(c->reduction),
-             segment.repeat});
-  Json sequences = Json::array();
-  for (const Json& list : issued)
-    sequences.push_back({{"count", list.size()}, {"hash", hash_of(list)}});
-  return sequences;
+/// The hash of what each communicator issues in a step.
+std::string collectives_of(const UnrolledPlan& unrolled) {
+  Json issued(Json::array_t(unrolled.program->communicators.size(), Json::array()));
+  for (const Instance& instance : unrolled.instances)
+    if (const auto* c = std::get_if<Collective>(&instance.op->body);
+        c != nullptr && unrolled.passes[instance.pass].step == 0)
+      issued[unrolled.index->communicators[c->communicator]].push_back(
+          {to_string(c->kind), c->count, to_string(c->dtype)});
+  return hash_of(issued);
 }
 
 }  // namespace
@@ -64,18 +62,20 @@ Result<std::string> certificate_of(const Program& program) {
   MFSDP_LET(proof, prove(program));
   for (const Finding& finding : proof.findings)
     if (is_error(finding.rule)) return fail(finding.rule, finding.message);
+  return unproved_certificate(program);
+}
+
+std::string unproved_certificate(const Program& program) {
   const ProgramIndex index(program);
   Json plans = Json::array();
   for (const Plan& plan : program.plans) {
-    FindingList ignored(0);  // prove() has said it
+    FindingList ignored(0);  // prove() says it
     const UnrolledPlan unrolled = unroll(program, index, plan, {}, ignored);
-    plans.push_back({{"name", plan.name},
-                     {"clocks", clocks_of(unrolled)},
-                     {"collectives", collectives_of(program, index, plan)}});
+    plans.push_back({{"clocks", clocks_of(unrolled)}, {"collectives", collectives_of(unrolled)}});
   }
-  Json certificate{{"schema", kCertificateSchema}, {"plan", plan_hash(program)}, {"plans", plans}};
-  certificate["checksum"] = hash_of(certificate);
-  return certificate.dump();
+  const Json claims{{"plan", plan_hash(program)}, {"plans", std::move(plans)}};
+  return Json{{"schema", kCertificateSchema}, {"checksum", hash_of(claims)}, {"claims", claims}}
+      .dump();
 }
 
 }  // namespace mfsdp

@@ -14,18 +14,22 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 /// The certificate of a program that proves without errors, as JSON on one line with sorted keys:
 ///
 ///   schema      kCertificateSchema
-///   checksum    128 bits (XXH3) over the rest, as written here
-///   plan        the plan's hash
-///   plans[]     one for each plan of the program, in its order
-///     name
+///   checksum    128 bits (XXH3) of the claims, as written here
+///   claims
+///     plan      the plan's hash
+///     plans[]   one for each plan of the program, in its order
 ///     clocks[]  [instance, chain, count, chain, count...]: from this instance on, its chain knows
 ///               that so many instances of other chains have ended. Instances are numbered from 0
 ///               in host order over two steps, repeated segments twice; chains are streams in the
 ///               program's order, then the host. What a clock does not name stays as it was.
-///     collectives[]  by communicator: {count, hash} of [kind, count, dtype, reduction, repetitions
-///               of its segment] of all collectives of a step, as a JSON list
+///     collectives    128 bits over the list, by communicator, of the [kind, count, dtype] that it
+///               issues in a step; equal where plans of several classes meet
 ///
 /// Errors: those of prove(), or the first finding that is an error.
 [[nodiscard]] Result<std::string> certificate_of(const Program& program);
+
+/// The same without a proof: what can be said for a program that is wrong, and that the checker has
+/// to refuse. Requires that its ids resolve.
+[[nodiscard]] std::string unproved_certificate(const Program& program);
 
 }  // namespace mfsdp

@@ -1,0 +1,118 @@
+// Plans that were edited at random, with all that can truly be claimed for them: the checker
+// accepts what proves clean and refuses what the proofs find, where it re-checks it. The two share
+// no code.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "core/plan/plan_json.hpp"
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
+#include "verify/checker/check_certificate.hpp"
+#include "verify/proof/certificate.hpp"
+#include "verify/proof/prove.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What the checker re-checks.
+const std::set<std::string> kRechecked{"MF101", "MF102", "MF103", "MF106", "MF107", "MF108",
+                                       "MF204", "MF301", "MF302", "MF303", "MF304", "MF305",
+                                       "MF306", "MF309", "MF504", "MF505"};
+
+template <class T>
+T& any_of(std::vector<T>& list) {
+  return list[*rc::gen::inRange<std::size_t>(0, list.size())];
+}
+
+std::vector<Operand*> operands_of(Op& op) {
+  std::vector<Operand*> list;
+  if (auto* kernel = std::get_if<Kernel>(&op.body))
+    for (Operand& operand : kernel->operands) list.push_back(&operand);
+  if (auto* collective = std::get_if<Collective>(&op.body))
+    list = {&collective->input, &collective->output};
+  if (auto* copy = std::get_if<Copy>(&op.body)) list = {&copy->input, &copy->output};
+  return list;
+}
+
+void edit_operand(const Program& program, Op& op) {
+  std::vector<Operand*> operands = operands_of(op);
+  if (operands.empty()) return;
+  Operand& operand = *any_of(operands);
+  switch (*rc::gen::inRange(0, 4)) {
+    case 0: operand.offset += 128 * *rc::gen::inRange(1, 3); break;
+    case 1: operand.rank_strides.clear(); break;
+    case 2: operand.access = operand.access == Access::read ? Access::write : Access::read; break;
+    default:  // another buffer like it
+      for (std::size_t i = 0, b = *rc::gen::inRange<std::size_t>(0, program.buffers.size());
+           i < program.buffers.size(); ++i, b = (b + 1) % program.buffers.size())
+        if (program.buffers[b].category == program.buffers[operand.buffer.value].category &&
+            program.buffers[b].size == program.buffers[operand.buffer.value].size) {
+          operand.buffer = program.buffers[b].id;
+          return;
+        }
+  }
+}
+
+void edit_body(const Program& program, Op& op) {
+  if (auto* kernel = std::get_if<Kernel>(&op.body); kernel && *rc::gen::inRange(0, 3) == 0) {
+    for (Attribute& attribute : kernel->attributes)
+      if (attribute.name == "beta" || attribute.name == "kind") attribute.value ^= 1;
+  } else if (auto* collective = std::get_if<Collective>(&op.body);
+             collective && *rc::gen::inRange(0, 2) == 0) {
+    const Communicator& other =
+        program.communicators[*rc::gen::inRange<std::size_t>(0, program.communicators.size())];
+    collective->communicator = other.id;
+    if (*rc::gen::arbitrary<bool>()) collective->count /= 2;
+  } else {
+    edit_operand(program, op);
+  }
+}
+
+void edit(Program& program) {
+  Segment& segment = any_of(program.plans[0].segments);
+  const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
+  const auto op = segment.ops.begin() + at;
+  switch (*rc::gen::inRange(0, 5)) {
+    case 0: segment.ops.erase(op); break;
+    case 1: {
+      Op again = *op;
+      again.id = OpId(1'000'000);
+      segment.ops.insert(op, again);
+      break;
+    }
+    case 2:
+      if (op + 1 != segment.ops.end()) std::swap(*op, *(op + 1));
+      break;
+    default: edit_body(program, *op);
+  }
+}
+
+RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
+  const auto built = build_program(*test::any_config(), {});
+  RC_ASSERT(built.has_value());
+  for (int i = 0; i < 10; ++i) {
+    Program program = *built;
+    program.plans.resize(1);
+    edit(program);
+    const auto proof = prove(program);
+    if (!proof) continue;
+    std::set<std::string> errors;
+    for (const Finding& finding : proof->findings)
+      if (is_error(finding.rule)) errors.insert(finding.rule);
+    if (!errors.empty() && *errors.begin() <= "MF005") continue;  // no plan at all
+    const auto checked =
+        check_certificate(to_canonical_json(program), unproved_certificate(program));
+    const bool wrong = std::ranges::any_of(
+        errors, [](const std::string& rule) { return kRechecked.contains(rule); });
+    if (errors.empty() && !checked) RC_FAIL(checked.error().message());
+    if (wrong && checked)
+      RC_FAIL("accepts " + *errors.begin() + ": " + proof->findings.front().message);
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp

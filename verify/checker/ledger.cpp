@@ -1,0 +1,229 @@
+// The gradient ledger of one plan, in symbols: what each element of a group holds, as a sum of
+// contributions. Ranks of pure data parallelism run one plan, so an element is looked at on three
+// kinds of ranks: 0 may own it or not, 1 owns its slice of dp_shard, 2 also its part of that along
+// dp_outer. An operand that is a slice touches its elements on the ranks that own it. What is known
+// of an element holds on ranks of some kind and above; a sum over an axis is followed only where
+// that is all who take part, so that it is the sum of every rank.
+//
+// What to expect is counted on the way forward: each use of an element by a kernel that is to give
+// a gradient. Where the norm or an update reads an element it holds each use of this step once,
+// summed once over each axis, and nothing else; padding, which nothing uses, holds nothing.
+#include "verify/checker/plan_view.hpp"
+
+namespace mfsdp::checker {
+namespace {
+
+/// What ops do with parameters and gradients (core/recipe says what each computes; a GEMM by its
+/// kind). Beside these, zero_padding clears, norm_partial reads.
+using Names = std::set<std::string>;
+const Names kUses{"embedding_forward", "gemm 0", "qk_norm_rope_forward", "rms_norm_forward"};
+const Names kMakes{"bias_grad", "embedding_backward", "gemm 2", "norm_weight_grad"};
+const Names kMoves{"accumulate", "all_reduce", "cast", "d2d", "reduce_scatter"};
+const Names kUpdates{"adamw", "sgd"};
+
+constexpr std::array<const char*, 3> kAxes{"", "dp_shard", "dp_outer"};  ///< what a kind is cut on
+
+/// A sum of contributions, by pass, op and unit that made them, with their coefficients.
+struct Held {
+  std::map<std::array<Int, 3>, Int> terms{{{-1, -1, -1}, 1}};  ///< at first garbage
+  PerAxis sums{};                                              ///< times it was summed, by axis
+  int kind = 0;                                                ///< of ranks that hold it, and above
+};
+using Contents = std::map<Int, Held>;  ///< of a buffer, by first element
+
+struct Group {
+  Int unit, elements, offset;
+  bool trains;
+  std::map<Int, std::map<Int, Int>> uses{};  ///< by first element and pass, of this step
+};
+/// Which elements a buffer holds.
+struct Home {
+  std::vector<int> groups{};
+  int kind = 0;
+  bool gathered = false;  ///< the groups at their offsets
+};
+/// Elements of a group on ranks of a kind and above.
+struct Spot {
+  int group = -1, kind = 0;
+  Int begin = 0, end = 0;
+  friend bool operator==(const Spot&, const Spot&) = default;
+};
+
+Int attribute(const Op& op, const char* name) {
+  for (const Json& entry : op.body->value("attributes", Json::array()))
+    if (entry.at("name") == name) return entry.at("value");
+  return 0;
+}
+
+class Ledger {
+ public:
+  Ledger(const PlanView& view, const std::vector<Instance>& plan, CheckedPlan& figures)
+      : view_(view), figures_(figures) {
+    for (const Json& json : view.json.at("groups"))
+      groups_.push_back({view.at("units", json, "unit"), json.at("elements"),
+                         json.at("full_offset"), json.value("requires_grad", false)});
+    for (const Json& buffer : view.json.at("buffers")) find_home(buffer, homes_.emplace_back());
+    Int step = -1;
+    for (const Instance& instance : plan) {
+      if (std::exchange(step, instance.step) != instance.step)
+        for (Group& group : groups_) group.uses = {{0, {}}, {group.elements, {}}};
+      follow(*instance.op, instance.pass);
+    }
+    for (int g = 0; g < std::ssize(groups_) && !updates_.empty(); ++g)
+      if (groups_[g].trains && updates_[g] != 2)
+        refuse("group {}: is updated {} times in two steps", g, updates_[g]);
+  }
+
+ private:
+  /// The n-th buffer of a category in a unit is that of its n-th group, or of its n-th trainable
+  /// one; full gradients are of the first, gathered weights of all.
+  void find_home(const Json& json, Home& home) {
+    const std::string category = json.at("category");
+    const bool gradients = category == "main_grad" || category == "unsharded_grad";
+    home.gathered = category == "unsharded_weight";
+    if ((!gradients && !home.gathered && category != "model_weight") || !json.contains("unit"))
+      return;
+    const int unit = view_.at("units", json, "unit");
+    for (int g = 0; g < std::ssize(groups_); ++g)
+      if (groups_[g].unit == unit && (groups_[g].trains || !gradients)) home.groups.push_back(g);
+    std::size_t& n = seen_[{unit, category}];
+    if (n >= home.groups.size()) refuse("buffer {}: holds no group", json.at("name").dump());
+    if (!home.gathered) home.groups = {home.groups[n]};
+    if (category == "model_weight" || category == "main_grad") ++n;
+    const Int elements = groups_[home.groups[0]].elements;
+    const Int bytes = times(elements, size_of(json.at("dtype")));
+    while (!home.gathered && times(ranks(home.kind), json.at("size")) != bytes)
+      if (++home.kind == 3) refuse("buffer {}: holds no slice", json.at("name").dump());
+    if (gradients) held_[static_cast<int>(homes_.size()) - 1] = {{0, {}}, {elements, {}}};
+  }
+  [[nodiscard]] Int ranks(int kind) const {
+    return kind == 0 ? 1 : times(ranks(kind - 1), view_.mesh.at(kAxes[kind]));
+  }
+
+  /// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
+  [[nodiscard]] Spot locate(const Operand& operand) const {
+    const Home& home = homes_[operand.buffer];
+    const Json& dtype = view_.json.at("buffers")[operand.buffer].at("dtype");
+    if (home.groups.empty() || !operand.dense || operand.dtype != dtype) return {};
+    int g = home.groups[0];
+    for (const int other : home.groups)
+      if (groups_[other].offset <= operand.offset && groups_[other].offset >= groups_[g].offset)
+        g = other;
+    const Int size = size_of(operand.dtype);
+    const Int byte = operand.offset - (home.gathered ? groups_[g].offset : 0);
+    const Int end = byte / size + operand.elements;
+    PerAxis strides;
+    for (int kind = home.kind; kind < 3; ++kind) {
+      if (kind > home.kind && view_.split.contains(kAxes[kind]))
+        strides[kAxes[kind]] = groups_[g].elements / ranks(kind) * size;
+      if (byte == 0 && times(end, ranks(kind)) == groups_[g].elements && operand.strides == strides)
+        return {g, kind, 0, groups_[g].elements};
+    }
+    const bool inside = home.kind == 0 && operand.strides.empty() && end <= groups_[g].elements;
+    return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
+  }
+
+  void follow(const Op& op, Int pass) {
+    const std::string gemm = op.does == "gemm" ? fmt::format(" {}", attribute(op, "kind")) : "";
+    const bool uses = kUses.contains(op.does + gemm) && op.json->at("phase") != "recompute";
+    const bool makes = kMakes.contains(op.does + gemm);
+    const bool updates = kUpdates.contains(op.does);
+    const Int unit = op.json->contains("unit") ? view_.at("units", *op.json, "unit") : -1;
+    for (const Operand& operand : op.operands) {
+      const bool home = !homes_[operand.buffer].groups.empty();
+      Spot spot = locate(operand);
+      if (updates && home && spot != locate(op.operands[0]))
+        refuse("{}: its operands are not one slice", op.place());
+      if (uses && !operand.writes && spot.group >= 0 &&
+          (unit < 0 || unit == groups_[spot.group].unit))
+        for (auto* used : cut_out(groups_[spot.group].uses, spot.begin, spot.end)) ++(*used)[pass];
+      if (makes && operand.role == "weight_grad" && !home)  // is moved later
+        held_.try_emplace(operand.buffer, Contents{{0, {}}, {kMost, {}}});
+      const auto held = held_.find(operand.buffer);
+      if (held == held_.end() || op.kind == "release") continue;
+      if (!home) spot = {-1, 0, operand.offset, operand.offset + operand.elements};
+      Held value{{}, {}, spot.kind};
+      if (makes) value.terms[{pass, op.id, unit}] = 1;
+      if (op.kind == "acquire")
+        held->second = {{0, {}}, {kMost, {}}};
+      else if (!operand.writes && (updates || op.does == "norm_partial"))
+        judge(op, held->second, spot);
+      else if (operand.writes && spot.begin < spot.end && (makes || op.does == "zero_padding"))
+        put(held->second, spot, value, attribute(op, "beta") != 0);
+      else if (operand.writes && spot.begin < spot.end && kMoves.contains(op.does))
+        move(op, held->second, spot);
+      else if (operand.writes)
+        refuse("{}: '{}' is no gradient that it makes", op.place(), operand.role);
+      updates_[spot.group] += updates ? 1 : 0;
+    }
+  }
+
+  static void put(Contents& into, const Spot& at, const Held& what, bool adds) {
+    for (Held* held : cut_out(into, at.begin, at.end)) {
+      if (!adds) *held = {{}, what.sums, 0};
+      for (const auto& [term, coefficient] : what.terms) held->terms[term] += coefficient;
+      if (held->sums != what.sums) held->terms[{-1, -1, -1}] = 1;
+      held->kind = std::max(held->kind, what.kind);
+    }
+  }
+
+  /// Copies or adds the same elements; a collective sums them, and may leave each rank its slice.
+  void move(const Op& op, Contents& into, const Spot& to) {
+    const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
+    const bool home = !homes_[input.buffer].groups.empty();
+    const Spot loose{to.group, 0, input.offset, input.offset + input.elements};
+    const Spot from = home ? locate(input) : loose;
+    Names axes, cut;
+    if (op.kind == "collective") axes = view_.communicator_of(op).at("axes");
+    std::erase_if(axes, [&](const std::string& axis) { return !view_.split.contains(axis); });
+    for (int kind = 1; kind <= to.kind; ++kind)
+      if (kind > from.kind ? view_.split.contains(kAxes[kind]) : axes.contains(kAxes[kind]))
+        cut.insert(kAxes[kind]);
+    const Int shift = home ? 0 : to.begin - from.begin;
+    if (from.begin >= from.end || from.group != to.group || from.kind > to.kind ||
+        from.begin + shift != to.begin || from.end + shift != to.end ||
+        cut != (op.does == "reduce_scatter" ? axes : Names{}))
+      refuse("{}: moves a gradient to where other elements lie", op.place());
+    Contents source = held_.at(input.buffer);  // a copy: it may be where it goes
+    cut_out(source, from.begin, from.end);
+    for (auto i = source.find(from.begin); i->first < from.end; ++i) {
+      Held moved = i->second;
+      if (moved.kind > from.kind) refuse("{}: moves what not all of its ranks hold", op.place());
+      for (const std::string& axis : axes) ++moved.sums[axis];
+      moved.kind = to.kind;
+      put(into, {to.group, to.kind, i->first + shift, std::next(i)->first + shift}, moved,
+          attribute(op, "beta") != 0);
+    }
+  }
+
+  void judge(const Op& op, Contents& held, const Spot& spot) {
+    if (spot.group < 0) refuse("{}: reads no slice of a gradient", op.place());
+    const auto& [unit, elements, offset, trains, uses] = groups_[spot.group];
+    for (const auto& [at, used] : uses) cut_out(held, std::max(at, spot.begin), spot.end);
+    for (auto i = held.find(spot.begin); i->first < spot.end; ++i, ++figures_.gradients) {
+      std::map<Int, Int> found;
+      for (const auto& [term, coefficient] : i->second.terms)
+        found[term[0]] += coefficient == 1 && (term[2] < 0 || term[2] == unit) ? 1 : kMost;
+      if (found != std::prev(uses.upper_bound(i->first))->second ||
+          (!found.empty() && i->second.sums != view_.split) || i->second.kind > spot.kind)
+        refuse("{}: element {} of group {} does not hold all it should once", op.place(), i->first,
+               spot.group);
+    }
+  }
+
+  const PlanView& view_;
+  CheckedPlan& figures_;
+  std::vector<Group> groups_{};
+  std::map<std::pair<int, std::string>, std::size_t> seen_{};  ///< buffers, by unit and category
+  std::vector<Home> homes_{};                                  ///< by buffer
+  std::map<int, Contents> held_{};                             ///< by buffer
+  std::map<int, Int> updates_{};                               ///< by group
+};
+
+}  // namespace
+
+void check_ledger(const PlanView& view, const std::vector<Instance>& plan, CheckedPlan& figures) {
+  Ledger(view, plan, figures);
+}
+
+}  // namespace mfsdp::checker
