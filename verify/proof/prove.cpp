@@ -12,6 +12,7 @@
 #include "verify/proof/layouts.hpp"
 #include "verify/proof/races.hpp"
 #include "verify/proof/registered.hpp"
+#include "verify/proof/reports.hpp"
 #include "verify/proof/scales.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
@@ -84,6 +85,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     check_gradients(unrolled, layouts, followed, findings);
     check_weights(unrolled, layouts, followed, findings);
     check_scales(unrolled, followed, findings);
+    check_reports(program, index, program.plans[p], findings);
     check_values(unrolled, tables[p], layouts, findings);
     peaks.push_back(pool_peaks(unrolled));
     concurrent = std::max(concurrent, concurrent_collectives(unrolled));

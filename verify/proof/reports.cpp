@@ -1,0 +1,86 @@
+#include "verify/proof/reports.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "verify/proof/roles.hpp"
+
+namespace mfsdp {
+namespace {
+
+class ReportCheck {
+ public:
+  ReportCheck(const Program& program, const ProgramIndex& index, const Plan& plan,
+              FindingList& findings)
+      : program_(program), index_(index), plan_(plan), findings_(findings) {
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) ops_.push_back(&op);
+  }
+
+  void run() {
+    bool sums = false;
+    bool finishes = false;
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      const auto* kernel = std::get_if<Kernel>(&ops_[i]->body);
+      if (kernel == nullptr) continue;
+      switch (kernel->kind) {
+        case KernelKind::cross_entropy:
+        case KernelKind::cross_entropy_loss: sums = true; break;
+        case KernelKind::loss_finish:
+          finishes = true;
+          check(i, operand_of(*kernel, "loss"), true);
+          break;
+        case KernelKind::norm_finish: check(i, operand_of(*kernel, "norm"), false); break;
+        default: break;
+      }
+    }
+    if (sums && !finishes)
+      report(fmt::format("plan '{}' sums a loss that nothing finishes", plan_.name));
+  }
+
+ private:
+  void check(std::size_t finish, const Operand* made, bool is_first) {
+    if (made == nullptr) return;
+    for (std::size_t i = finish + 1; i < ops_.size(); ++i)
+      if (const auto* copy = std::get_if<Copy>(&ops_[i]->body))
+        if (copy->kind == CopyKind::d2h && brings(*copy, *made, is_first)) return;
+    report(fmt::format("op {} ({}) of plan '{}' writes '{}', which no later copy of the step brings "
+                       "to the host",
+                       ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
+  }
+
+  [[nodiscard]] bool brings(const Copy& copy, const Operand& made, bool is_first) const {
+    const Buffer& host = program_.buffers[*index_.buffers.find(copy.output.buffer)];
+    const std::int64_t begin = copy.input.offset;
+    const std::int64_t bytes = copy.input.span_bytes();
+    return copy.input.buffer == made.buffer && copy.output.offset == 0 &&
+           copy.output.span_bytes() == host.size.value && begin <= made.offset &&
+           made.offset + made.span_bytes() <= begin + bytes && (!is_first || made.offset == begin);
+  }
+
+  void report(std::string what) {
+    if (!findings_.wants("MF115")) return;
+    findings_.add({.rule = "MF115",
+                   .message = std::move(what),
+                   .places = {},
+                   .buffer = {},
+                   .missing = {},
+                   .interleaving = {}});
+  }
+
+  const Program& program_;
+  const ProgramIndex& index_;
+  const Plan& plan_;
+  FindingList& findings_;
+  std::vector<const Op*> ops_;
+};
+
+}  // namespace
+
+void check_reports(const Program& program, const ProgramIndex& index, const Plan& plan,
+                   FindingList& findings) {
+  ReportCheck(program, index, plan, findings).run();
+}
+
+}  // namespace mfsdp
