@@ -33,9 +33,9 @@ std::string escaped(std::string_view text) {
 }  // namespace
 
 std::string summary(const MutationReport& report) {
-  return fmt::format("{} mutants, {} judged: {} killed, {} correct, {} uncertified",
-                     report.mutants, judged(report.total), report.total.killed,
-                     report.total.correct, report.total.uncertified);
+  return fmt::format("{} mutants, {} judged: {} killed, {} correct, {} uncertified", report.mutants,
+                     judged(report.total), report.total.killed, report.total.correct,
+                     report.total.uncertified);
 }
 
 std::string render_mutation_text(const Program& program, const MutationReport& report) {
@@ -79,10 +79,9 @@ std::string render_mutation_json(const Program& program, const MutationReport& r
     into["uncertified"] = counts.uncertified;
     return into;
   };
-  Json json = counts_json({{"plan", plan_hash(program)},
-                           {"mutants", report.mutants},
-                           {"judged", judged(report.total)}},
-                          report.total);
+  Json json = counts_json(
+      {{"plan", plan_hash(program)}, {"mutants", report.mutants}, {"judged", judged(report.total)}},
+      report.total);
   json["kinds"] = Json::array();
   for (const auto& [kind, counts] : report.by_kind)
     json["kinds"].push_back(counts_json({{"kind", to_string(kind)}}, counts));

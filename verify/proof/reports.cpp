@@ -45,9 +45,10 @@ class ReportCheck {
     for (std::size_t i = finish + 1; i < ops_.size(); ++i)
       if (const auto* copy = std::get_if<Copy>(&ops_[i]->body))
         if (copy->kind == CopyKind::d2h && brings(*copy, *made, is_first)) return;
-    report(fmt::format("op {} ({}) of plan '{}' writes '{}', which no later copy of the step brings "
-                       "to the host",
-                       ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
+    report(
+        fmt::format("op {} ({}) of plan '{}' writes '{}', which no later copy of the step brings "
+                    "to the host",
+                    ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
   }
 
   [[nodiscard]] bool brings(const Copy& copy, const Operand& made, bool is_first) const {

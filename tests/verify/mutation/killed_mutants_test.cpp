@@ -43,9 +43,8 @@ int look_for(const Altered& mutant, const test::Tensors& weights, const test::St
 /// Killed ones, at most `most` of each kind, drawn from all of them.
 std::vector<Altered> killed_mutants(const Program& plan, std::size_t most, std::uint64_t seed) {
   std::map<MutantKind, std::vector<Mutant>> kinds;
-  for_each_mutant(plan, [&](const Mutant& mutant) {
-    return kinds[mutant.kind].push_back(mutant), true;
-  });
+  for_each_mutant(plan,
+                  [&](const Mutant& mutant) { return kinds[mutant.kind].push_back(mutant), true; });
   std::mt19937_64 random(seed);
   std::vector<Altered> list;
   for (auto& [kind, mutants] : kinds) {

@@ -28,12 +28,14 @@ struct Sample {
     report.by_kind[MutantKind::swap_on_stream] = {.killed = 0, .correct = 1, .uncertified = 1};
     report.by_kind[MutantKind::drop_kernel] = {.killed = 3, .correct = 0, .uncertified = 0};
     report.by_rule["MF101"] = 3;
-    report.survivors = {
-        {.mutant = {.kind = MutantKind::swap_on_stream}, .fate = Fate::correct, .rules = {}, .refusal = {}},
-        {.mutant = {.kind = MutantKind::drop_kernel, .index = 1},
-         .fate = Fate::uncertified,
-         .rules = {},
-         .refusal = "certificate: no"}};
+    report.survivors = {{.mutant = {.kind = MutantKind::swap_on_stream},
+                         .fate = Fate::correct,
+                         .rules = {},
+                         .refusal = {}},
+                        {.mutant = {.kind = MutantKind::drop_kernel, .index = 1},
+                         .fate = Fate::uncertified,
+                         .rules = {},
+                         .refusal = "certificate: no"}};
   }
 };
 
