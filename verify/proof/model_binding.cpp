@@ -34,8 +34,7 @@ Roles roles_of(UnitKind kind, const ModelShape& model) {
 bool is_of_model(const Program& program, const ProgramIndex& index) {
   const ModelShape& model = program.config.model;
   const std::size_t ends = model.tied_embeddings ? 1 : 2;
-  if (model.layers < 0 ||
-      program.units.size() != static_cast<std::uint64_t>(model.layers) + ends)
+  if (model.layers < 0 || program.units.size() != static_cast<std::uint64_t>(model.layers) + ends)
     return false;
   std::vector<Roles> roles(program.units.size(), 0);
   for (const Group& group : program.groups) {
@@ -76,15 +75,27 @@ bool takes_tokens(const Plan& plan) {
 
 /// Whether an operand of that role may lie in a buffer of that category.
 bool belongs(std::string_view role, Category category) {
-  switch (role.empty() ? ' ' : role.front()) {  // most roles are none of these
-    case 'e':
-      return (role != "exp_avg" && role != "exp_avg_sq") || category == Category::optimizer_state;
-    case 'g': return role != "grad" || is_gradient(category);
-    case 'm': return role != "main_weight" || category == Category::main_weight;
-    case 'w':
-      if (role == "weight") return is_weight(category);
-      return role != "weight_grad" || is_gradient(category) || category == Category::workspace;
-    default: return true;
+  if (role == "weight") return is_weight(category);
+  if (role == "weight_grad") return is_gradient(category) || category == Category::workspace;
+  if (role == "grad") return is_gradient(category);
+  if (role == "main_weight") return category == Category::main_weight;
+  if (role == "exp_avg" || role == "exp_avg_sq") return category == Category::optimizer_state;
+  return true;
+}
+/// Roles that `belongs` knows begin with these; most others do not.
+bool is_named_for_memory(std::string_view role) {
+  return !role.empty() && std::string_view("wgme").find(role.front()) != std::string_view::npos;
+}
+
+/// Adds to a sum over microbatches: a gradient, or the loss.
+bool adds_up(KernelKind kind, std::int64_t variant) {
+  switch (kind) {
+    case KernelKind::bias_grad:
+    case KernelKind::cross_entropy:
+    case KernelKind::cross_entropy_loss:
+    case KernelKind::embedding_backward:
+    case KernelKind::norm_weight_grad: return true;
+    default: return kind == KernelKind::gemm && variant == kWeightGradientGemm;
   }
 }
 
@@ -163,8 +174,9 @@ class Binder {
 
   void bind(const Kernel& kernel) {
     for (const Operand& operand : kernel.operands) {
-      const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
+      if (!sums && !is_named_for_memory(operand.role)) continue;
+      const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
       if (!belongs(sums ? "grad" : operand.role, category))
         return fail_step(
             fmt::format("has '{}' in memory for {}", operand.role, to_string(category)));
@@ -190,23 +202,22 @@ class Binder {
     if (parameters.count > 0) role = parameters.roles[0];
     if (kernel.kind == KernelKind::gemm && role == ParameterRole::embedding)
       role = ParameterRole::head;
+    const std::int64_t variant = variant_of(kernel);
+    const bool contributes = adds_up(kernel.kind, variant);
     // Chunks of the head's gradient are summed in a buffer of their own.
-    if (!role && makes_gradient(kernel) && kernel.kind == KernelKind::gemm)
-      role = ParameterRole::head;
-    const ModelStep* step = find_step(kernel.kind, variant_of(kernel), role);
+    if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
+    const ModelStep* step = find_step(kernel.kind, variant, role);
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     const std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (step->chunk ? rows > tokens
-                    : rows != tokens && kernel.kind != KernelKind::norm_weight_grad)
+    if (step->chunk ? rows > tokens : rows != tokens && kernel.kind != KernelKind::norm_weight_grad)
       return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
     BoundStep bound{.step = step,
                     .owner = {},
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
-                    .contributes = makes_gradient(kernel) ||
-                                   operand_of(kernel, "loss_sums") != nullptr};
+                    .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
     next_ = 0;
     for (const Flow& flow : step->flows)
@@ -244,13 +255,13 @@ class Binder {
       second = ParameterRole::k_norm;
     if (step.parameter == ParameterRole::qkv && step.variant == kForwardGemm && model.qkv_bias)
       second = ParameterRole::qkv_bias;
-    return second ? parameters.count == 2 && parameters.roles[1] == *second
-                  : parameters.count <= 1;
+    return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }
 
   Parameters parameters_of(const Kernel& kernel) const {
     Parameters found;
     for (const Operand& operand : kernel.operands) {
+      if (!operand.role.starts_with('w')) continue;
       if (operand.role != "weight" && operand.role != "weight_grad") continue;
       if (layouts_.holds(operand) == Holds::other) {
         const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
@@ -274,7 +285,8 @@ class Binder {
     return found;
   }
 
-  /// 0 the embedding, then blocks; the head comes after them, also where it is the embedding's unit.
+  /// 0 the embedding, then blocks; the head comes after them, also where it is the embedding's
+  /// unit.
   [[nodiscard]] std::uint32_t owner_of(std::uint32_t unit, const Kernel& kernel,
                                        ParameterRole role) const {
     const bool embeds = kernel.kind == KernelKind::embedding_forward ||
@@ -317,22 +329,32 @@ class Binder {
                     .writes = use->writes ? flow.writes : OwnedValue{}};
     const std::int64_t bytes = operand->touched_bytes();
     if (rows > 0 && bytes % rows == 0) bound.row_bytes = bytes / rows;
-    const PlanConfig& config = program_.config;
-    const std::int64_t head = checked_mul(config.model.head_dim, size_of(operand->dtype));
-    const std::int64_t query = checked_mul(config.model.heads, head);
-    const std::int64_t query_key = checked_add(query, checked_mul(config.model.kv_heads, head));
-    switch (flow.part) {
-      case Part::rows: break;
-      case Part::labels:
-        bound.skip = checked_mul(config.tokens_per_microbatch(), size_of(operand->dtype));
-        break;
-      case Part::key: bound.skip = query; break;
-      case Part::value: bound.skip = query_key; break;
-      case Part::second_half: bound.skip = bytes; break;
-      case Part::unrotated: bound.unrotated = query_key; break;
-    }
+    place(flow.part, *operand, bytes, bound);
+    // Throws where a row's place would leave 63 bits.
+    (void)checked_add(bound.skip,
+                      checked_mul(bound.row_bytes, program_.config.tokens_per_microbatch()));
     out_.flows.push_back(bound);
     return true;
+  }
+
+  /// Where in its value an operand begins, beside the chunk's first row.
+  void place(Part part, const Operand& operand, std::int64_t bytes, BoundFlow& bound) const {
+    const ModelShape& model = program_.config.model;
+    const auto columns = [&](std::int64_t heads) {
+      return product_of(heads, model.head_dim, size_of(operand.dtype));
+    };
+    switch (part) {
+      case Part::rows: break;
+      case Part::labels:
+        bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        break;
+      case Part::key: bound.skip = columns(model.heads); break;
+      case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;
+      case Part::second_half: bound.skip = bytes; break;
+      case Part::unrotated:
+        bound.unrotated = columns(checked_add(model.heads, model.kv_heads));
+        break;
+    }
   }
 
   const Program& program_;

@@ -31,7 +31,7 @@ struct BoundStep {
 };
 
 struct ModelBinding {
-  bool applies = false;                 ///< the plan runs the model of its configuration
+  bool applies = false;                  ///< the plan runs the model of its configuration
   std::vector<std::uint32_t> step_of{};  ///< by op: position in `steps`, or kNone
   std::vector<BoundStep> steps{};
   std::vector<BoundFlow> flows{};

@@ -1,7 +1,5 @@
 #include "verify/proof/model_steps.hpp"
 
-#include <algorithm>
-
 namespace mfsdp {
 namespace {
 
@@ -90,35 +88,35 @@ constexpr std::array kSteps{
     ModelStep{K::norm_weight_grad, 0, P::q_norm, {reads("partials", qk_partials)}},
     ModelStep{
         K::norm_weight_grad, 0, P::k_norm, {reads("partials", qk_partials, Part::second_half)}},
-    ModelStep{K::qk_norm_rope_backward,
-              0,
-              P::q_norm,
-              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
-               reads("rope_table", outside), reads("rstd", qk_rstd),
-               makes("partials", qk_partials)}},
+    ModelStep{
+        K::qk_norm_rope_backward,
+        0,
+        P::q_norm,
+        {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
+         reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials)}},
     ModelStep{K::qk_norm_rope_forward,
               0,
               P::q_norm,
               {reads("query_key", qkv), reads("rope_table", outside), makes("output", query_key),
                makes("rstd", qk_rstd)}},
-    ModelStep{K::rms_norm_backward,
-              0,
-              P::input_norm,
-              {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input),
-               reads("rstd", rstd1), turns("d_residual", of(d_mid), before(d_output)),
-               makes("partials", partials1)}},
-    ModelStep{K::rms_norm_backward,
-              0,
-              P::final_norm,
-              {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input),
-               reads("rstd", rstd1), turns("d_residual", kNothing, before(d_output)),
-               makes("partials", partials1)}},
-    ModelStep{K::rms_norm_backward,
-              0,
-              P::post_norm,
-              {turns("d_normed", of(d_normed2), of(normed2)), reads("input", mid),
-               reads("rstd", rstd2), turns("d_residual", of(d_output), of(d_mid)),
-               makes("partials", partials2)}},
+    ModelStep{
+        K::rms_norm_backward,
+        0,
+        P::input_norm,
+        {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input), reads("rstd", rstd1),
+         turns("d_residual", of(d_mid), before(d_output)), makes("partials", partials1)}},
+    ModelStep{
+        K::rms_norm_backward,
+        0,
+        P::final_norm,
+        {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input), reads("rstd", rstd1),
+         turns("d_residual", kNothing, before(d_output)), makes("partials", partials1)}},
+    ModelStep{
+        K::rms_norm_backward,
+        0,
+        P::post_norm,
+        {turns("d_normed", of(d_normed2), of(normed2)), reads("input", mid), reads("rstd", rstd2),
+         turns("d_residual", of(d_output), of(d_mid)), makes("partials", partials2)}},
     ModelStep{K::rms_norm_forward,
               0,
               P::input_norm,
@@ -138,45 +136,47 @@ constexpr std::array kSteps{
               P::post_norm,
               {reads("residual", input), reads("delta", attention_out), makes("residual_out", mid),
                makes("normed", normed2), makes("rstd", rstd2)}},
-    ModelStep{
-        K::rope_backward,
-        0,
-        {},
-        {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside)}},
-    ModelStep{
-        K::rope_forward,
-        0,
-        {},
-        {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside)}},
+    ModelStep{K::rope_backward,
+              0,
+              {},
+              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside)}},
+    ModelStep{K::rope_forward,
+              0,
+              {},
+              {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside)}},
     ModelStep{K::swiglu_backward,
               0,
               {},
               {turns("gate_up", of(gate_up), of(d_gate_up)),
                turns("d_product", of(d_product), of(product))}},
-    ModelStep{
-        K::swiglu_forward, 0, {}, {reads("gate_up", gate_up), makes("product", product)}},
+    ModelStep{K::swiglu_forward, 0, {}, {reads("gate_up", gate_up), makes("product", product)}},
 };
 
-static_assert(std::ranges::is_sorted(kSteps, {}, &ModelStep::kind));
+constexpr std::size_t kVariants = 3;
+constexpr std::size_t kParameters = Names<ParameterRole>::values.size() + 1;  ///< and none
 
-/// By kind: where its steps begin.
-constexpr auto kFirstSteps = [] {
-  std::array<std::size_t, Names<KernelKind>::values.size() + 1> first{};
-  for (std::size_t kind = 0, at = 0; kind < first.size(); ++kind) {
-    first[kind] = at;
-    while (at < kSteps.size() && static_cast<std::size_t>(kSteps[at].kind) == kind) ++at;
-  }
-  return first;
+constexpr std::size_t place_of(KernelKind kind, std::size_t variant, std::optional<P> parameter) {
+  const std::size_t p = parameter ? static_cast<std::size_t>(*parameter) + 1 : 0;
+  return (static_cast<std::size_t>(kind) * kVariants + variant) * kParameters + p;
+}
+
+/// 1 + the position of each step.
+constexpr auto kPositions = [] {
+  std::array<std::uint8_t, Names<KernelKind>::values.size() * kVariants * kParameters> positions{};
+  for (std::size_t s = 0; s < kSteps.size(); ++s)
+    positions[place_of(kSteps[s].kind, static_cast<std::size_t>(kSteps[s].variant),
+                       kSteps[s].parameter)] = static_cast<std::uint8_t>(s + 1);
+  return positions;
 }();
 
 }  // namespace
 
 const ModelStep* find_step(KernelKind kind, std::int64_t variant,
                            std::optional<ParameterRole> parameter) {
-  const auto k = static_cast<std::size_t>(kind);
-  for (std::size_t s = kFirstSteps[k]; s < kFirstSteps[k + 1]; ++s)
-    if (kSteps[s].variant == variant && kSteps[s].parameter == parameter) return &kSteps[s];
-  return nullptr;
+  if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
+  const std::uint8_t position =
+      kPositions[place_of(kind, static_cast<std::size_t>(variant), parameter)];
+  return position == 0 ? nullptr : &kSteps[position - 1U];
 }
 
 }  // namespace mfsdp

@@ -1,5 +1,5 @@
-// What a model computes, as the proof of values wants it: for each kernel of a step, the values that
-// it reads and makes. Written down once more, from the mathematics and not from the planner's
+// What a model computes, as the proof of values wants it: for each kernel of a step, the values
+// that it reads and makes. Written down once more, from the mathematics and not from the planner's
 // recipes, so that a fault of theirs is not proved right by itself.
 //
 //   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
@@ -8,7 +8,8 @@
 //
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
-// buffer or over another value, is the same value: so what recomputation makes is what forward made.
+// buffer or over another value, is the same value: so what recomputation makes is what forward
+// made.
 #pragma once
 
 #include <array>
@@ -62,13 +63,18 @@ enum class Value : std::uint8_t {
 template <>
 struct Names<Value> {
   static constexpr std::array<std::string_view, 34> values{
-      "what is not known", "what is wrong", "what nothing writes", "the host's data", "tokens",    "input",
-      "normed1",           "rstd1",               "qkv",             "query_key", "qk_rstd",
-      "attention",         "log_sum_exp",         "attention_out",   "mid",       "normed2",
-      "rstd2",             "gate_up",             "product",         "mlp_out",   "logits",
-      "d_logits",          "d_output",            "d_product",       "d_gate_up", "d_normed2",
-      "d_mid",             "d_attention",         "d_rotated",       "d_qkv",     "d_normed1",
-      "partials1",         "partials2",           "qk_partials"};
+      "what is not known", "what is wrong", "what nothing writes",
+      "the host's data",   "tokens",        "input",
+      "normed1",           "rstd1",         "qkv",
+      "query_key",         "qk_rstd",       "attention",
+      "log_sum_exp",       "attention_out", "mid",
+      "normed2",           "rstd2",         "gate_up",
+      "product",           "mlp_out",       "logits",
+      "d_logits",          "d_output",      "d_product",
+      "d_gate_up",         "d_normed2",     "d_mid",
+      "d_attention",       "d_rotated",     "d_qkv",
+      "d_normed1",         "partials1",     "partials2",
+      "qk_partials"};
 };
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.

@@ -91,7 +91,7 @@ void ModelValues::read_step(const BoundStep& step) {
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != microbatch_)
     complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
-                       base_.microbatch, microbatch_));
+                         base_.microbatch, microbatch_));
 }
 
 /// Of whom the step is: parameters tell the owner, the first value that is read the rest.
@@ -103,14 +103,16 @@ void ModelValues::find_owner(const BoundStep& step) {
   if (!fits && !step.owner) {
     if (cell.key.value != Value::excused)
       complain(fmt::format("reads {} where it is to read '{}'", in_words(cell.key),
-                         to_string(flow.reads.value)));
+                           to_string(flow.reads.value)));
     return;
   }
   base_ = {.value = Value::unknown,
            .owner = step.owner.value_or(cell.key.owner),
            .microbatch = fits ? cell.key.microbatch : microbatch_};
   if (!step.step->chunk || !fits || flow.row_bytes == 0) return;
-  first_row_ = (cell.place - flow.skip) / flow.row_bytes;
+  const std::int64_t first_row = (cell.place - flow.skip) / flow.row_bytes;
+  if (first_row >= 0 && first_row < unrolled_.program->config.tokens_per_microbatch())
+    first_row_ = first_row;
 }
 
 void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
@@ -125,12 +127,11 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     if (cell.key.value == Value::excused || cell.lifetime != memory_.lifetimes[use.buffer]) return;
     if (cell.key != wanted)
       return complain(fmt::format("reads as '{}' {}, expected {}", use.operand->role,
-                                in_words(cell.key), in_words(wanted)));
-    return complain(fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}",
-                              use.operand->role, in_words(wanted),
-                              cell.place - cells_.begin[c] + cells_.begin[use.first],
-                              place + cells_.begin[use.first],
-                              step.step->chunk ? ", as of its chunk" : ""));
+                                  in_words(cell.key), in_words(wanted)));
+    return complain(
+        fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}", use.operand->role,
+                    in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
+                    place + cells_.begin[use.first], step.step->chunk ? ", as of its chunk" : ""));
   }
 }
 
@@ -139,7 +140,7 @@ void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
       return complain(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
-                                in_words(memory_.cells[c].key)));
+                                  in_words(memory_.cells[c].key)));
   if (!rope_table_) rope_table_ = use.buffer;
   if (*rope_table_ != use.buffer)
     complain(fmt::format("reads as '{}' another buffer than those before", use.operand->role));
@@ -151,8 +152,7 @@ void ModelValues::bring(const Copy& copy) {
   const CellUse* output = use_of(&copy.output);
   if (output == nullptr || copy.kind != CopyKind::h2d) return;
   const auto source = static_cast<std::uint32_t>(unrolled_.index->buffers[copy.input.buffer]);
-  put(*output,
-      {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
+  put(*output, {.value = Value::host_data, .owner = source, .microbatch = fills_[source].count},
       copy.input.offset);
 }
 
@@ -167,7 +167,7 @@ void ModelValues::copy_tokens(const Kernel& kernel) {
     complain("takes what the host has not brought as tokens");
   else if (key.microbatch != wanted)
     complain(fmt::format("takes the tokens of microbatch {}, expected those of {}", key.microbatch,
-                       wanted));
+                         wanted));
   microbatch_ = wanted;
   token_pass_ = pass;
 }
@@ -227,7 +227,7 @@ std::string ModelValues::in_words(const ValueKey& key) const {
                        unrolled_.program->buffers[key.owner].name);
   if (key.value == Value::tokens) return fmt::format("tokens of microbatch {}", key.microbatch);
   const auto layers = static_cast<std::uint32_t>(unrolled_.program->config.model.layers);
-  const std::string owner = key.owner == 0        ? "the embedding"
+  const std::string owner = key.owner == 0       ? "the embedding"
                             : key.owner > layers ? "the head"
                                                  : fmt::format("layers.{}", key.owner - 1);
   return fmt::format("'{}' of {}, microbatch {}", to_string(key.value), owner, key.microbatch);

@@ -1,5 +1,5 @@
-// Whether each kernel of a model's step reads the values that it is to read: of its own block, of its
-// own microbatch, from their first row on.
+// Whether each kernel of a model's step reads the values that it is to read: of its own block, of
+// its own microbatch, from their first row on.
 #pragma once
 
 #include <cstdint>

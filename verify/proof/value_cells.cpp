@@ -25,7 +25,7 @@ struct Block {
 struct Cut {
   bool whole = true;       ///< every access is of all its bytes
   bool has_whole = false;  ///< one is
-  bool even = true;   ///< accesses in rows have one pitch and count, others are of all rows
+  bool even = true;        ///< accesses in rows have one pitch and count, others are of all rows
   std::int64_t pitch = 0;  ///< of accesses in rows, if there is one
   std::int64_t count = 0;
   std::int64_t furthest = 0;  ///< end of the accesses that are not in rows
@@ -114,9 +114,9 @@ class CellMaker {
     const Buffer& buffer = program_.buffers[b];
     if (layouts.homes[b].holds != Holds::other) return false;
     if (program_.pools[unrolled.index->pools[buffer.pool]].space == MemorySpace::host) return false;
-    return !buffer.persistent || (buffer.category != Category::model_weight &&
-                                  buffer.category != Category::main_weight &&
-                                  buffer.category != Category::optimizer_state);
+    return !buffer.persistent ||
+           (buffer.category != Category::model_weight && buffer.category != Category::main_weight &&
+            buffer.category != Category::optimizer_state);
   }
 
   void find_uses() {
@@ -143,8 +143,8 @@ class CellMaker {
                          .scratch = kind == Access::scratch,
                          .operand = access.operand});
     Cut& cut = cuts_[access.buffer];
-    const bool whole =
-        block.count == 1 && block.begin == 0 && block.run == program_.buffers[access.buffer].size.value;
+    const bool whole = block.count == 1 && block.begin == 0 &&
+                       block.run == program_.buffers[access.buffer].size.value;
     if (!whole) parts_.push_back({static_cast<std::uint32_t>(out_.uses.size() - 1), block});
     if (block.count == 1) {
       cut.whole = cut.whole && whole;
@@ -154,7 +154,8 @@ class CellMaker {
       return;
     }
     cut.whole = false;
-    cut.even = cut.even && (cut.pitch == 0 || (cut.pitch == block.pitch && cut.count == block.count));
+    cut.even =
+        cut.even && (cut.pitch == 0 || (cut.pitch == block.pitch && cut.count == block.count));
     cut.even = cut.even && block.begin + block.run <= block.pitch;
     cut.pitch = block.pitch;
     cut.count = block.count;

@@ -50,7 +50,8 @@ class ValueCheck {
   }
 
  private:
-  /// What ops of the plan only read or update in place is there from the start, in buffers that are.
+  /// What ops of the plan only read or update in place is there from the start, in buffers that
+  /// are.
   void bring_from_outside() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b)
       if (program_.buffers[b].persistent)
@@ -58,7 +59,7 @@ class ValueCheck {
                   outside_.begin() + cells_of_.first_cell[b + 1], 1);
     for (std::size_t op = 0; op + 1 < cells_of_.first_use.size(); ++op)
       for (const CellUse& use : cells_of_.of(op))
-        if (!use.reads && !is_update(op, use))
+        if (!use.reads && program_.buffers[use.buffer].persistent && !is_update(op, use))
           std::fill(outside_.begin() + use.first, outside_.begin() + use.last, 0);
     for (std::size_t c = 0; c < outside_.size(); ++c)
       if (outside_[c] != 0) memory_.cells[c].lifetime = 0;
@@ -72,19 +73,19 @@ class ValueCheck {
 
   void read(std::uint32_t i, const CellUse& use) {
     const std::uint32_t lifetime = memory_.lifetimes[use.buffer];
+    const bool from_outside = outside_[use.first] != 0;
     std::uint32_t unwritten = kNone;
     bool any = false;
     for (std::uint32_t c = use.first; c < use.last; ++c) {
       const ValueCell& cell = memory_.cells[c];
-      // What is partly made in the plan does not come from outside.
-      if (cell.lifetime != lifetime || (outside_[c] != 0 && outside_[use.first] == 0)) {
+      any = any || cell.lifetime == lifetime;
+      if (cell.lifetime != lifetime)
         unwritten = std::min(unwritten, c);
-        continue;
-      }
-      any = true;
-      if (cell.writer != kNone) read_[cell.writer] = 1;
+      else if ((outside_[c] != 0) != from_outside)  // partly made in the plan
+        unwritten = std::min(unwritten, from_outside ? use.first : c);
+      else if (cell.writer != kNone)
+        read_[cell.writer] = 1;
     }
-    if (outside_[use.first] != 0 && outside_[use.last - 1] == 0) unwritten = use.first;
     if (unwritten != kNone && (use.exact || !any) && !is_report(i, use))
       report_unwritten(i, use, unwritten);
   }
@@ -98,7 +99,7 @@ class ValueCheck {
 
   void write(std::uint32_t op_index, const CellUse& use) {
     const ValueCell cell{.lifetime = use.scratch ? kNone : memory_.lifetimes[use.buffer],
-                    .writer = op_index};
+                         .writer = op_index};
     std::fill(memory_.cells.begin() + use.first, memory_.cells.begin() + use.last, cell);
   }
 
@@ -148,8 +149,8 @@ class ValueCheck {
     finding.rule = "MF112";
     finding.places = {place_of(unrolled_, i)};
     finding.message =
-        fmt::format("op {}, {}, writes nothing that is read",
-                    unrolled_.instances[i].op->id.value, to_text(finding.places.front()));
+        fmt::format("op {}, {}, writes nothing that is read", unrolled_.instances[i].op->id.value,
+                    to_text(finding.places.front()));
     findings_.add(std::move(finding));
   }
 

@@ -3,11 +3,13 @@
 // Host order is one of the orders that the plan allows, and where nothing races (races.hpp) all of
 // them have the same flow of data; so nothing is said about a program with findings there.
 //
-//   unwritten   Each byte that an op reads was written since its buffer was acquired. Scratch leaves
+//   unwritten   Each byte that an op reads was written since its buffer was acquired. Scratch
+//   leaves
 //               bytes unwritten. What ops of the plan only read or update in place comes from
 //               outside, in persistent buffers; no operand is of both kinds, but for what the host
 //               is brought, which may be partly another plan's.
-//   unused      An op is of use if anything that it writes is read by another op, or lies where this
+//   unused      An op is of use if anything that it writes is read by another op, or lies where
+//   this
 //               proof does not look: weights, gradients, state, the host's memory. Gradients of
 //               activations need no reader: backward ends where nothing before it is trained.
 #pragma once

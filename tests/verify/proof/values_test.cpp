@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "verify/proof/model_binding.hpp"
 #include "verify/proof/overlap.hpp"
 
 namespace mfsdp {
@@ -14,6 +16,7 @@ using test::EditedPlan;
 using test::finding_of;
 using test::PlanBuilder;
 using test::rules_of;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -45,8 +48,7 @@ Operand columns(Access access, std::int64_t first, std::int64_t columns) {
 TEST(Values, EveryByteThatIsReadWasWritten) {
   EXPECT_THAT(rules_of(write_then_read(bytes(Access::write, 0, 128), bytes(Access::read, 0, 128))),
               IsEmpty());
-  const Program more =
-      write_then_read(bytes(Access::write, 0, 128), bytes(Access::read, 64, 129));
+  const Program more = write_then_read(bytes(Access::write, 0, 128), bytes(Access::read, 64, 129));
   EXPECT_THAT(rules_of(more), ElementsAre("MF111"));
   const Finding finding = finding_of(more, "MF111");
   EXPECT_EQ(finding.message,
@@ -76,8 +78,7 @@ TEST(Values, HeadsOfAttentionAreColumns) {
   heads.shape = {2, 2, 8, 4};
   heads.strides = {128, 4, 16, 1};
   EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 8), heads)), IsEmpty());
-  EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 7), heads)),
-              ElementsAre("MF111"));
+  EXPECT_THAT(rules_of(write_then_read(columns(Access::write, 8, 7), heads)), ElementsAre("MF111"));
 }
 
 TEST(Values, WhatAnEarlierLifetimeWroteIsGone) {
@@ -158,12 +159,8 @@ bool depend(const Program& program, const Op& a, const Op& b) {
     return found;
   };
   const auto rows = [](const Operand& operand) {
-    return rows_of({.buffer = 0,
-                    .writes = false,
-                    .exact = false,
-                    .begin = 0,
-                    .end = 0,
-                    .operand = &operand});
+    return rows_of(
+        {.buffer = 0, .writes = false, .exact = false, .begin = 0, .end = 0, .operand = &operand});
   };
   const auto writes = [](const Operand& operand) {
     return operand.access == Access::write || operand.access == Access::read_write;
@@ -183,8 +180,8 @@ bool touches_memory(const Op& op) {
 
 std::vector<PlanConfig> configurations() {
   std::vector<PlanConfig> all;
-  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
-                                  Strategy::optim_grads_params})
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       PlanConfig config = test::small_config(2, 3);
       config.strategy = strategy;
@@ -301,9 +298,8 @@ TEST(Values, OperandsLieWhereTheirValueDoes) {
         const std::int64_t offset = operand->offset;
         for (const std::int64_t shift : {-1, 1}) {
           operand->offset = offset + shift * size_of(operand->dtype);
-          EXPECT_FALSE(rules_of(program).empty())
-              << segment.ops[i].name << " in " << segment.name << ", " << operand->role << " by "
-              << shift;
+          EXPECT_FALSE(rules_of(program).empty()) << segment.ops[i].name << " in " << segment.name
+                                                  << ", " << operand->role << " by " << shift;
         }
         operand->offset = offset;
       }
@@ -332,6 +328,133 @@ TEST(Values, OperandsLieInTheirBuffer) {
       }
     });
   }
+}
+
+/// What is said of a plan whose operand reads another buffer.
+std::string message_of(const PlanConfig& config, const std::string& op, const std::string& role,
+                       const std::string& buffer) {
+  EditedPlan plan(config);
+  plan.operand("only", op, role).buffer = plan.buffer(buffer).id;
+  return finding_of(plan.program, "MF113").message;
+}
+
+TEST(Values, FindingsNameBothValues) {
+  PlanConfig config = test::small_config(2, 3);
+  config.recompute.kind = Recompute::none;
+  EXPECT_EQ(message_of(config, "layers.1.down.wgrad", "input", "layers.0.product"),
+            "layers.1.down.wgrad (compute) in step 0 reads as 'input' 'product' of layers.0, "
+            "microbatch 1, expected 'product' of layers.1, microbatch 1");
+  EXPECT_THAT(message_of(config, "layers.1.qkv", "weight", "layers.1.main_weight"),
+              testing::HasSubstr("(layers.1.qkv) has 'weight' in memory for main_weight"));
+}
+
+/// A step without parameters belongs to whom its first value belongs.
+TEST(Values, StepsWithoutParametersGoByTheirFirstValue) {
+  PlanConfig config = test::small_config(2, 3);
+  config.recompute.kind = Recompute::none;
+  EXPECT_THAT(message_of(config, "layers.1.attention", "value", "layers.0.qkv"),
+              testing::HasSubstr("reads as 'value' 'qkv' of layers.0, microbatch 1, expected 'qkv' "
+                                 "of layers.1, microbatch 1"));
+  // Its own product is then another block's, which the next product with weights finds.
+  EXPECT_THAT(message_of(config, "layers.1.swiglu", "gate_up", "layers.0.gate_up"),
+              testing::HasSubstr("layers.1.down (compute) in step 0 reads as 'input' 'product' of "
+                                 "layers.0, microbatch 1, expected 'product' of layers.1"));
+}
+
+TEST(Values, EachMicrobatchTakesItsTokens) {
+  PlanConfig config = test::small_config(2, 2);
+  config.microbatches = 2;
+  Program program = build_program(config, {}).value();
+  std::vector<Op>& ops = program.plans[0].segments[1].ops;
+  // The second microbatch takes what the host brought for the first: nothing races, nothing is
+  // unwritten.
+  std::erase_if(ops, [](const Op& op) { return op.name == "tokens.h2d"; });
+  EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
+  EXPECT_EQ(finding_of(program, "MF113").message,
+            "tokens.copy (compute) in step 0 takes the tokens of microbatch 1, expected those of "
+            "2");
+}
+
+/// Kernels that other proofs follow.
+bool is_of_another_proof(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::accumulate:
+    case KernelKind::adamw:
+    case KernelKind::cast:
+    case KernelKind::loss_finish:
+    case KernelKind::norm_finish:
+    case KernelKind::norm_partial:
+    case KernelKind::sgd:
+    case KernelKind::token_copy:
+    case KernelKind::zero_padding: return true;
+    default: return false;
+  }
+}
+
+/// Whatever the planner builds is bound to steps of the model, kernel by kernel.
+RC_GTEST_PROP(Values, EveryKernelIsAStepOfTheModel, ()) {
+  const Program program = build_program(*test::any_config(), {}).value();
+  FindingList findings(100);
+  const ProgramIndex index(program);
+  std::vector<AccessTable> tables;
+  check_program(program, index, tables, findings);
+  const Layouts layouts(program, index, findings);
+  for (std::size_t p = 0; p < program.plans.size(); ++p) {
+    const UnrolledPlan unrolled = unroll(program, index, program.plans[p], {}, findings);
+    const ValueCells cells = value_cells(unrolled, tables[p], layouts);
+    const ModelBinding binding = bind_model(unrolled, layouts, cells, findings);
+    RC_ASSERT(binding.applies);
+    std::size_t op_index = 0;
+    for (const Segment& segment : program.plans[p].segments)
+      for (const Op& op : segment.ops) {
+        const std::uint32_t step = binding.step_of[op_index++];
+        const auto* kernel = std::get_if<Kernel>(&op.body);
+        RC_ASSERT((step != kNone) == (kernel != nullptr && !is_of_another_proof(kernel->kind)));
+        if (step != kNone) RC_ASSERT(binding.steps[step].step != nullptr);
+      }
+  }
+}
+
+/// Where backward ends, the gradient of what is before is computed and not read.
+TEST(Values, BackwardEndsWhereNothingIsTrained) {
+  for (const std::vector<std::string>& frozen :
+       {std::vector<std::string>{"embed_tokens", "layernorm"},
+        std::vector<std::string>{"embed_tokens", "layers.0.", "layers.1.input_layernorm"},
+        std::vector<std::string>{"embed_tokens", "layers."}})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      PlanConfig config = test::small_config(2, 2);
+      config.recompute.kind = recompute;
+      config.frozen = frozen;
+      const Program program = build_program(config, {}).value();
+      EXPECT_THAT(rules_of(program), IsEmpty());
+      EXPECT_EQ(finding_of(program, "MF112").message, "");
+    }
+}
+
+/// What a gather leaves out of a persistent buffer is not there from the start.
+TEST(Values, GathersBringAllThatIsRead) {
+  for (const char* name : {"loss.all_gather", "norm.all_gather"}) {
+    EditedPlan plan(test::small_config(2, 2));
+    const std::string segment = name[0] == 'l' ? "only" : "optimizer";
+    Collective& gather = plan.collective(segment, name);
+    gather.count -= 1;
+    gather.input.shape[0] -= 1;
+    gather.output.shape[0] -= 2;
+    EXPECT_THAT(rules_of(plan.program), Contains("MF111")) << name;
+  }
+}
+
+/// A plan of other units than its configuration's model is judged by what every plan has to keep.
+TEST(Values, OtherModelsHaveNoSteps) {
+  Program program = build_program(test::small_config(2, 2), {}).value();
+  program.config.model.layers = 3;
+  std::vector<Op>& ops = program.plans[1].segments[0].ops;
+  const auto swiglu =
+      std::ranges::find(ops, "layers.0.swiglu", [](const Op& op) { return op.name; });
+  std::get<Kernel>(swiglu->body).kind = KernelKind::rope_forward;
+  EXPECT_THAT(rules_of(program), IsEmpty());
+  program.config.model.layers = 2;
+  EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
 }
 
 }  // namespace
