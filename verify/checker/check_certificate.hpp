@@ -13,12 +13,11 @@ namespace mfsdp {
 
 /// What was re-checked.
 struct CheckedPlan {
-  std::string hash;              ///< of the plan, worked out again
-  std::int64_t instances = 0;    ///< of ops, in two steps of all plans
-  std::int64_t orderings = 0;    ///< clocks of the certificate that were justified
-  std::int64_t accesses = 0;     ///< that were compared with those before them
-  std::int64_t collectives = 0;  ///< of a step of all plans
-  std::int64_t gradients = 0;    ///< ranges of elements that were read and held what they should
+  std::string hash;            ///< of the plan, worked out again
+  std::int64_t instances = 0;  ///< of ops, in two steps of all plans
+  std::int64_t orderings = 0;  ///< clocks of the certificate that were justified
+  std::int64_t accesses = 0;   ///< that were compared with those before them
+  std::int64_t gradients = 0;  ///< ranges of elements that were read and held what they should
 };
 
 /// The error is the refusal: which place, what was claimed, what is so.

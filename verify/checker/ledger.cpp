@@ -19,7 +19,6 @@ using Names = std::set<std::string>;
 const Names kUses{"embedding_forward", "gemm 0", "qk_norm_rope_forward", "rms_norm_forward"};
 const Names kMakes{"bias_grad", "embedding_backward", "gemm 2", "norm_weight_grad"};
 const Names kMoves{"accumulate", "all_reduce", "cast", "d2d", "reduce_scatter"};
-const Names kUpdates{"adamw", "sgd"};
 
 constexpr std::array<const char*, 3> kAxes{"", "dp_shard", "dp_outer"};  ///< what a kind is cut on
 
@@ -27,7 +26,7 @@ constexpr std::array<const char*, 3> kAxes{"", "dp_shard", "dp_outer"};  ///< wh
 struct Held {
   std::map<std::array<Int, 3>, Int> terms{{{-1, -1, -1}, 1}};  ///< at first garbage
   PerAxis sums{};                                              ///< times it was summed, by axis
-  int kind = 0;                                                ///< of ranks that hold it, and above
+  Int kind = 0;                                                ///< of ranks that hold it, and above
 };
 using Contents = std::map<Int, Held>;  ///< of a buffer, by first element
 
@@ -44,8 +43,7 @@ struct Home {
 };
 /// Elements of a group on ranks of a kind and above.
 struct Spot {
-  int group = -1, kind = 0;
-  Int begin = 0, end = 0;
+  Int group = -1, kind = 0, begin = 0, end = 0;
   friend bool operator==(const Spot&, const Spot&) = default;
 };
 
@@ -57,7 +55,7 @@ Int attribute(const Op& op, const char* name) {
 
 class Ledger {
  public:
-  Ledger(const PlanView& view, const std::vector<Instance>& plan, CheckedPlan& figures)
+  Ledger(const PlanView& view, const Plan& plan, CheckedPlan& figures)
       : view_(view), figures_(figures) {
     for (const Json& json : view.json.at("groups"))
       groups_.push_back({view.at("units", json, "unit"), json.at("elements"),
@@ -76,20 +74,21 @@ class Ledger {
 
  private:
   /// The n-th buffer of a category in a unit is that of its n-th group, or of its n-th trainable
-  /// one; full gradients are of the first, gathered weights of all.
+  /// one; full gradients and moments are of the first, gathered weights of all.
   void find_home(const Json& json, Home& home) {
     const std::string category = json.at("category");
     const bool gradients = category == "main_grad" || category == "unsharded_grad";
+    const bool state = category == "main_weight" || category == "optimizer_state";
     home.gathered = category == "unsharded_weight";
-    if ((!gradients && !home.gathered && category != "model_weight") || !json.contains("unit"))
-      return;
+    const bool weights = home.gathered || category == "model_weight";
+    if (!(gradients || state || weights) || !json.contains("unit")) return;
     const int unit = view_.at("units", json, "unit");
     for (int g = 0; g < std::ssize(groups_); ++g)
-      if (groups_[g].unit == unit && (groups_[g].trains || !gradients)) home.groups.push_back(g);
-    std::size_t& n = seen_[{unit, category}];
+      if (groups_[g].unit == unit && (groups_[g].trains || weights)) home.groups.push_back(g);
+    const bool each = category == "model_weight" || category.starts_with("main_");
+    const std::size_t n = each ? seen_[{unit, category}]++ : 0;
     if (n >= home.groups.size()) refuse("buffer {}: holds no group", json.at("name").dump());
     if (!home.gathered) home.groups = {home.groups[n]};
-    if (category == "model_weight" || category == "main_grad") ++n;
     const Int elements = groups_[home.groups[0]].elements;
     const Int bytes = times(elements, size_of(json.at("dtype")));
     while (!home.gathered && times(ranks(home.kind), json.at("size")) != bytes)
@@ -103,8 +102,9 @@ class Ledger {
   /// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
   [[nodiscard]] Spot locate(const Operand& operand) const {
     const Home& home = homes_[operand.buffer];
-    const Json& dtype = view_.json.at("buffers")[operand.buffer].at("dtype");
-    if (home.groups.empty() || !operand.dense || operand.dtype != dtype) return {};
+    if (home.groups.empty() || !operand.dense ||
+        operand.dtype != view_.json.at("buffers")[operand.buffer].at("dtype"))
+      return {};
     int g = home.groups[0];
     for (const int other : home.groups)
       if (groups_[other].offset <= operand.offset && groups_[other].offset >= groups_[g].offset)
@@ -127,12 +127,14 @@ class Ledger {
     const std::string gemm = op.does == "gemm" ? fmt::format(" {}", attribute(op, "kind")) : "";
     const bool uses = kUses.contains(op.does + gemm) && op.json->at("phase") != "recompute";
     const bool makes = kMakes.contains(op.does + gemm);
-    const bool updates = kUpdates.contains(op.does);
+    const bool updates = op.does == "adamw" || op.does == "sgd";
+    std::set<int> seen;
     const Int unit = op.json->contains("unit") ? view_.at("units", *op.json, "unit") : -1;
     for (const Operand& operand : op.operands) {
       const bool home = !homes_[operand.buffer].groups.empty();
       Spot spot = locate(operand);
-      if (updates && home && spot != locate(op.operands[0]))
+      if (updates && home &&
+          (spot != locate(op.operands[0]) || !seen.insert(operand.buffer).second))
         refuse("{}: its operands are not one slice", op.place());
       if (uses && !operand.writes && spot.group >= 0 &&
           (unit < 0 || unit == groups_[spot.group].unit))
@@ -142,7 +144,7 @@ class Ledger {
       const auto held = held_.find(operand.buffer);
       if (held == held_.end() || op.kind == "release") continue;
       if (!home) spot = {-1, 0, operand.offset, operand.offset + operand.elements};
-      Held value{{}, {}, spot.kind};
+      Held value{.terms = {}};
       if (makes) value.terms[{pass, op.id, unit}] = 1;
       if (op.kind == "acquire")
         held->second = {{0, {}}, {kMost, {}}};
@@ -163,7 +165,7 @@ class Ledger {
       if (!adds) *held = {{}, what.sums, 0};
       for (const auto& [term, coefficient] : what.terms) held->terms[term] += coefficient;
       if (held->sums != what.sums) held->terms[{-1, -1, -1}] = 1;
-      held->kind = std::max(held->kind, what.kind);
+      held->kind = std::max(held->kind, at.kind);
     }
   }
 
@@ -190,7 +192,6 @@ class Ledger {
       Held moved = i->second;
       if (moved.kind > from.kind) refuse("{}: moves what not all of its ranks hold", op.place());
       for (const std::string& axis : axes) ++moved.sums[axis];
-      moved.kind = to.kind;
       put(into, {to.group, to.kind, i->first + shift, std::next(i)->first + shift}, moved,
           attribute(op, "beta") != 0);
     }
@@ -206,8 +207,7 @@ class Ledger {
         found[term[0]] += coefficient == 1 && (term[2] < 0 || term[2] == unit) ? 1 : kMost;
       if (found != std::prev(uses.upper_bound(i->first))->second ||
           (!found.empty() && i->second.sums != view_.split) || i->second.kind > spot.kind)
-        refuse("{}: element {} of group {} does not hold all it should once", op.place(), i->first,
-               spot.group);
+        refuse("{}: element {} of {} is not as it should be", op.place(), i->first, spot.group);
     }
   }
 
@@ -217,12 +217,12 @@ class Ledger {
   std::map<std::pair<int, std::string>, std::size_t> seen_{};  ///< buffers, by unit and category
   std::vector<Home> homes_{};                                  ///< by buffer
   std::map<int, Contents> held_{};                             ///< by buffer
-  std::map<int, Int> updates_{};                               ///< by group
+  std::map<Int, Int> updates_{};                               ///< by group
 };
 
 }  // namespace
 
-void check_ledger(const PlanView& view, const std::vector<Instance>& plan, CheckedPlan& figures) {
+void check_ledger(const PlanView& view, const Plan& plan, CheckedPlan& figures) {
   Ledger(view, plan, figures);
 }
 

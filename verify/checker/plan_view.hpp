@@ -70,13 +70,15 @@ struct Instance {
   Int step, pass;  ///< a pass is one run of a segment
 };
 
+using Plan = std::vector<Instance>;  ///< in host order
+
 struct PlanView {
   const Json& json;
   PerAxis mesh{}, split{};  ///< ranks; 1 for each axis of more than one rank
   std::map<std::string, std::map<Int, int>> ids{};  ///< positions by list and id
   std::vector<Operand> buffers{};                   ///< all bytes of each
   std::deque<Op> ops{};
-  std::vector<std::vector<Instance>> plans{};  ///< in host order
+  std::vector<Plan> plans{};
 
   /// The position in a list of what an object's field names.
   [[nodiscard]] int at(const char* list, const Json& object, const char* key) const {
@@ -91,15 +93,15 @@ struct PlanView {
 template <class T>
 std::vector<T*> cut_out(std::map<Int, T>& values, Int begin, Int end) {
   std::vector<T*> found;
-  if (begin >= end) return found;
-  for (const Int at : {begin, end}) values.emplace(at, std::prev(values.upper_bound(at))->second);
-  for (auto i = values.find(begin); i->first != end; ++i) found.push_back(&i->second);
+  for (const Int at : {begin, end})
+    if (begin < end) values.emplace(at, std::prev(values.upper_bound(at))->second);
+  for (auto i = values.find(begin); begin < end && i->first != end; ++i)
+    found.push_back(&i->second);
   return found;
 }
 
 /// Each takes a plan of the view, and refuses or adds what it looked at to the figures.
-void check_races(const PlanView& view, const std::vector<Instance>& plan, const Json& clocks,
-                 CheckedPlan& figures);
-void check_ledger(const PlanView& view, const std::vector<Instance>& plan, CheckedPlan& figures);
+void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);
+void check_ledger(const PlanView& view, const Plan& plan, CheckedPlan& figures);
 
 }  // namespace mfsdp::checker

@@ -32,8 +32,7 @@ struct Cell {
 
 class Races {
  public:
-  Races(const PlanView& view, const std::vector<Instance>& plan, const Json& clocks,
-        CheckedPlan& figures)
+  Races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures)
       : view_(view), plan_(plan), clocks_(clocks), figures_(figures) {
     for (int c = 0; c <= host_; ++c)
       chains_.push_back({.chain = c, .clock = std::vector<Int>(host_ + 1)});
@@ -123,8 +122,7 @@ class Races {
         for (const Touch& touch : cell->touches)
           if ((operand.writes || touch.writes) &&
               touch.position >= (touch.chain == now.chain ? now.position : now.clock[touch.chain]))
-            refuse("{}: may run before {} ends, on buffer {}", op.place(), touch.op->place(),
-                   operand.buffer);
+            refuse("{}: may run before {} has ended", op.place(), touch.op->place());
         ++figures_.accesses;
       }
     for (const Operand& operand : operands) {
@@ -142,7 +140,7 @@ class Races {
   }
 
   const PlanView& view_;
-  const std::vector<Instance>& plan_;
+  const Plan& plan_;
   const Json& clocks_;
   CheckedPlan& figures_;
   int host_ = static_cast<int>(view_.json.at("streams").size());
@@ -156,8 +154,7 @@ class Races {
 
 }  // namespace
 
-void check_races(const PlanView& view, const std::vector<Instance>& plan, const Json& clocks,
-                 CheckedPlan& figures) {
+void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures) {
   Races(view, plan, clocks, figures);
 }
 

@@ -42,10 +42,9 @@ void edit_operand(const Program& program, Op& op) {
   std::vector<Operand*> operands = operands_of(op);
   if (operands.empty()) return;
   Operand& operand = *any_of(operands);
-  switch (*rc::gen::inRange(0, 4)) {
+  switch (*rc::gen::inRange(0, 3)) {
     case 0: operand.offset += 128 * *rc::gen::inRange(1, 3); break;
     case 1: operand.rank_strides.clear(); break;
-    case 2: operand.access = operand.access == Access::read ? Access::write : Access::read; break;
     default:  // another buffer like it
       for (std::size_t i = 0, b = *rc::gen::inRange<std::size_t>(0, program.buffers.size());
            i < program.buffers.size(); ++i, b = (b + 1) % program.buffers.size())
