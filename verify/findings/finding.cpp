@@ -38,7 +38,7 @@ constexpr std::array kRules{
     RuleInfo{"MF112", "unused-op", "Nothing reads what an op writes.", note},
     RuleInfo{"MF113", "wrong-value", "A kernel reads another value than the model has there.",
              error},
-      RuleInfo{"MF115", "unreported", "A step's loss or norm does not reach the host.", error},
+    RuleInfo{"MF115", "unreported", "A step's loss or norm does not reach the host.", error},
     RuleInfo{"MF201", "collective-mismatch",
              "Two classes of ranks issue different collectives on one communicator.", error},
     RuleInfo{"MF202", "deadlock", "Collectives wait for each other in a cycle.", error},

@@ -140,8 +140,8 @@ class Change {
   [[nodiscard]] static bool touches(const Op& op, BufferId buffer) {
     bool found = false;
     for_each_operand(op, [&](const Operand& operand) {
-      found = found || operand.buffer == buffer ||
-              (operand.scale && operand.scale->buffer == buffer);
+      found =
+          found || operand.buffer == buffer || (operand.scale && operand.scale->buffer == buffer);
     });
     return found;
   }
@@ -150,9 +150,9 @@ class Change {
     const auto* release = std::get_if<Release>(&op_->body);
     if (release == nullptr) return false;
     const auto here = segment_->ops.begin() + mutant_.index;
-    const auto use = std::find_if(
-        std::make_reverse_iterator(here), segment_->ops.rend(),
-        [buffer = release->buffer](const Op& op) { return touches(op, buffer); });
+    const auto use =
+        std::find_if(std::make_reverse_iterator(here), segment_->ops.rend(),
+                     [buffer = release->buffer](const Op& op) { return touches(op, buffer); });
     if (use == segment_->ops.rend()) return false;
     std::rotate(std::prev(use.base()), here, std::next(here));
     return true;
@@ -216,7 +216,10 @@ class Change {
         return true;
       case change_communicator: return change_members(collective);
       case change_dtype:
-        if (mutant_.part == kWholeCollective) set(collective.input.dtype), set(collective.output.dtype);
+        if (mutant_.part == kWholeCollective) {
+          set(collective.input.dtype);
+          set(collective.output.dtype);
+        }
         return mutant_.part >= kCollectiveAlone && set(collective.dtype);
       default: return false;
     }
@@ -225,8 +228,8 @@ class Change {
   bool change_counts(Collective& collective) {
     add(collective.count);
     if (mutant_.part == 0) return true;
-    const auto communicator = std::ranges::find(program_.communicators, collective.communicator,
-                                                &Communicator::id);
+    const auto communicator =
+        std::ranges::find(program_.communicators, collective.communicator, &Communicator::id);
     if (communicator == program_.communicators.end()) return false;
     const std::int64_t whole = checked_mul(collective.count, communicator->size);
     const bool gathers = collective.kind == CollectiveKind::all_gather;

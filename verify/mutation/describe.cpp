@@ -34,7 +34,8 @@ std::string part_of(const Op& op, const Mutant& mutant) {
     default: return "";
   }
   const Operand* operand = operand_at(op, mutant.part);
-  if (operand == nullptr) return mutant.part == kCollectiveAlone ? ", alone" : ", with its operands";
+  if (operand == nullptr)
+    return mutant.part == kCollectiveAlone ? ", alone" : ", with its operands";
   const bool has_dim = mutant.kind == change_shape || mutant.kind == shift_rank;
   return fmt::format(", operand {} {}{}", mutant.part, operand->role,
                      has_dim ? fmt::format("[{}]", mutant.dim) : "");
@@ -44,8 +45,7 @@ std::string amount_of(const Mutant& mutant) {
   switch (mutant.kind) {
     case change_dtype:
     case change_buffer_dtype:
-    case change_group_dtype:
-      return fmt::format(" {}", to_string(static_cast<DType>(mutant.by)));
+    case change_group_dtype: return fmt::format(" {}", to_string(static_cast<DType>(mutant.by)));
     default: return mutant.by == 0 ? "" : fmt::format(" {:+}", mutant.by);
   }
 }
@@ -54,11 +54,11 @@ std::string place_of(const Program& program, const Mutant& mutant) {
   switch (mutant.kind) {
     case shift_buffer:
     case change_buffer_dtype:
-      return "buffer " + name_at(program.buffers, mutant.index, [](const auto& b) { return b.name; });
+      return "buffer " +
+             name_at(program.buffers, mutant.index, [](const auto& b) { return b.name; });
     case shift_group:
     case change_group_dtype: return fmt::format("group {}", mutant.index);
-    case shift_parameter:
-      return fmt::format("group {}, parameter {}", mutant.index, mutant.part);
+    case shift_parameter: return fmt::format("group {}, parameter {}", mutant.index, mutant.part);
     default: break;
   }
   if (mutant.plan >= program.plans.size()) return "no such plan";

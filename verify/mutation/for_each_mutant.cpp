@@ -35,7 +35,7 @@ class Enumeration {
         by(change_repeat, 0, 0, 1);
         for (std::size_t i = 0; i < segment.ops.size() && !ended_; ++i) {
           at_.index = static_cast<std::uint32_t>(i);
-          mutate_place(segment.ops[i]);
+          mutate_order();
           std::visit([this](const auto& body) { mutate(body); }, segment.ops[i].body);
         }
       }
@@ -59,11 +59,10 @@ class Enumeration {
     add(kind, part, dim, -amount);
   }
   void dtypes(MutantKind kind, std::size_t part, DType dtype) {
-    for (const DType other : others(dtype))
-      add(kind, part, 0, static_cast<std::int64_t>(other));
+    for (const DType other : others(dtype)) add(kind, part, 0, static_cast<std::int64_t>(other));
   }
 
-  void mutate_place(const Op& /*op*/) {
+  void mutate_order() {
     add(swap_neighbours);
     add(swap_on_stream);
     add(change_stream);

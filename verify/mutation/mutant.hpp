@@ -15,14 +15,14 @@
 namespace mfsdp {
 
 enum class MutantKind {
-  drop_wait,            ///< a wait or host wait
-  drop_record,          ///< its waits get the record before it
+  drop_wait,    ///< a wait or host wait
+  drop_record,  ///< its waits get the record before it
   drop_collective,
   drop_copy,
   drop_kernel,
   drop_acquire,
   drop_release,
-  double_collective,    ///< runs twice, one right after the other
+  double_collective,  ///< runs twice, one right after the other
   double_kernel,
   swap_neighbours,      ///< with the next op in host order, which is on another stream
   swap_on_stream,       ///< with the next op on its stream
@@ -40,25 +40,25 @@ enum class MutantKind {
   change_attribute,     ///< an integer of a kernel: rows, beta, ...
   change_repeat,        ///< of a segment
   change_scale,         ///< an operand gets a scale, or loses it; an update loses 1/T or clipping
-  change_dtype,         ///< of an operand; of a collective alone (part 0) or all of it (3)
+  change_dtype,         ///< of an operand; of a collective alone (part 2) or all of it (3)
   change_buffer_dtype,
   change_group_dtype,
-  change_reduction,     ///< none to sum and back
-  change_collective,    ///< all_gather to all_reduce to reduce_scatter
-  change_communicator   ///< to the next one of the same size
+  change_reduction,    ///< none to sum and back
+  change_collective,   ///< all_gather to all_reduce to reduce_scatter
+  change_communicator  ///< to the next one of the same size
 };
 
 template <>
 struct Names<MutantKind> {
   static constexpr std::array<std::string_view, 31> values{
-      "drop_wait",         "drop_record",        "drop_collective",   "drop_copy",
-      "drop_kernel",       "drop_acquire",       "drop_release",      "double_collective",
-      "double_kernel",     "swap_neighbours",    "swap_on_stream",    "reorder_collectives",
-      "change_stream",     "shift_buffer",       "shift_operand",     "shift_rank",
-      "shift_parameter",   "shift_group",        "release_early",     "acquire_late",
-      "change_count",      "change_shape",       "change_attribute",  "change_repeat",
-      "change_scale",      "change_dtype",       "change_buffer_dtype", "change_group_dtype",
-      "change_reduction",  "change_collective",  "change_communicator"};
+      "drop_wait",        "drop_record",       "drop_collective",     "drop_copy",
+      "drop_kernel",      "drop_acquire",      "drop_release",        "double_collective",
+      "double_kernel",    "swap_neighbours",   "swap_on_stream",      "reorder_collectives",
+      "change_stream",    "shift_buffer",      "shift_operand",       "shift_rank",
+      "shift_parameter",  "shift_group",       "release_early",       "acquire_late",
+      "change_count",     "change_shape",      "change_attribute",    "change_repeat",
+      "change_scale",     "change_dtype",      "change_buffer_dtype", "change_group_dtype",
+      "change_reduction", "change_collective", "change_communicator"};
 };
 
 /// Positions, not ids. Mutants of buffers and groups count in the program's lists.

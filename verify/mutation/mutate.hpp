@@ -43,7 +43,8 @@ struct MutationSettings {
   std::optional<std::size_t> most = {};  ///< judge so many, drawn with `seed`; all of them without
   std::uint64_t seed = 0;
   std::size_t workers = 0;  ///< threads; 0: as many as the machine has
-  /// Called now and then, by one thread at a time; no further mutants are judged once it says false.
+  /// Called now and then, by one thread at a time; no further mutants are judged once it says
+  /// false.
   std::function<bool(std::size_t done, std::size_t of)> progress = {};
 };
 
@@ -56,8 +57,9 @@ struct FateCounts {
 };
 
 struct MutationReport {
-  std::int64_t mutants = 0;  ///< that for_each_mutant names; some change nothing and count nowhere else
-  FateCounts total;          ///< of those that were judged
+  std::int64_t mutants =
+      0;             ///< that for_each_mutant names; some change nothing and count nowhere else
+  FateCounts total;  ///< of those that were judged
   std::map<MutantKind, FateCounts> by_kind;
   std::map<std::string, std::int64_t> by_rule;  ///< mutants that a rule finds
   std::vector<MutantVerdict> survivors;         ///< not killed, in the order of for_each_mutant

@@ -7,7 +7,7 @@
 
 namespace mfsdp {
 
-/// What a mutant of a collective's dtype changes beside its operands, 0 and 1.
+/// Parts of a collective's mutants of dtype: its operands would be 0 and 1.
 inline constexpr std::size_t kCollectiveAlone = 2;
 inline constexpr std::size_t kWholeCollective = 3;
 

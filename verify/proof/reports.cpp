@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "verify/proof/roles.hpp"
@@ -20,21 +19,23 @@ class ReportCheck {
   }
 
   void run() {
-    const Kernel* sum = nullptr;
-    const Kernel* loss = nullptr;
+    bool sums = false;
+    bool finishes = false;
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       const auto* kernel = std::get_if<Kernel>(&ops_[i]->body);
       if (kernel == nullptr) continue;
-      if (kernel->kind == KernelKind::cross_entropy ||
-          kernel->kind == KernelKind::cross_entropy_loss)
-        sum = kernel;
-      if (kernel->kind == KernelKind::loss_finish) loss = kernel;
-      if (kernel->kind == KernelKind::loss_finish)
-        check(i, operand_of(*kernel, "loss"), true);
-      if (kernel->kind == KernelKind::norm_finish)
-        check(i, operand_of(*kernel, "norm"), false);
+      switch (kernel->kind) {
+        case KernelKind::cross_entropy:
+        case KernelKind::cross_entropy_loss: sums = true; break;
+        case KernelKind::loss_finish:
+          finishes = true;
+          check(i, operand_of(*kernel, "loss"), true);
+          break;
+        case KernelKind::norm_finish: check(i, operand_of(*kernel, "norm"), false); break;
+        default: break;
+      }
     }
-    if (sum != nullptr && loss == nullptr)
+    if (sums && !finishes)
       report(fmt::format("plan '{}' sums a loss that nothing finishes", plan_.name));
   }
 
@@ -44,9 +45,10 @@ class ReportCheck {
     for (std::size_t i = finish + 1; i < ops_.size(); ++i)
       if (const auto* copy = std::get_if<Copy>(&ops_[i]->body))
         if (copy->kind == CopyKind::d2h && brings(*copy, *made, is_first)) return;
-    report(fmt::format("op {} ({}) of plan '{}' writes '{}', which no later copy of the step brings "
-                       "to the host",
-                       ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
+    report(
+        fmt::format("op {} ({}) of plan '{}' writes '{}', which no later copy of the step brings "
+                    "to the host",
+                    ops_[finish]->id.value, ops_[finish]->name, plan_.name, made->role));
   }
 
   [[nodiscard]] bool brings(const Copy& copy, const Operand& made, bool is_first) const {

@@ -43,8 +43,8 @@ class LlamaHost {
                 static_cast<std::size_t>(product_of(host.shape))});
     } else {
       const StepBlock block = make_step_block(step, 0.01, {});
-      std::memcpy(host.data, &block, std::min(sizeof block, static_cast<std::size_t>(
-                                                                product_of(host.shape))));
+      std::memcpy(host.data, &block,
+                  std::min(sizeof block, static_cast<std::size_t>(product_of(host.shape))));
     }
     return {};
   }
@@ -67,8 +67,8 @@ class LlamaHost {
 
 /// One rank's host: fills, trains, evaluates, trains, hashes.
 inline Result<std::uint64_t> run_llama_rank(const Program& program, const Program& original,
-                                            const Tensors& weights,
-                                            std::int64_t rank, Backend& backend) {
+                                            const Tensors& weights, std::int64_t rank,
+                                            Backend& backend) {
   LlamaHost host(program, rank);
   MFSDP_LET(interpreter, Interpreter::create(program, backend, rank, std::ref(host)));
   RankState(program, *interpreter, rank).fill(weights);
@@ -80,8 +80,7 @@ inline Result<std::uint64_t> run_llama_rank(const Program& program, const Progra
 
 /// One hash for each rank of all that a run leaves. `weights` are those of the unaltered program.
 inline Result<States> run_llama(const Program& program, const Program& original,
-                                const Tensors& weights,
-                                std::optional<std::uint64_t> chaos) {
+                                const Tensors& weights, std::optional<std::uint64_t> chaos) {
   const KernelSettings kernels{.program = &program};
   MachineSettings settings;
   settings.kernel = [&kernels](const KernelCall& call) { return run_kernel(call, kernels); };

@@ -12,10 +12,10 @@ namespace mfsdp {
 namespace {
 
 constexpr std::array kOrderKinds{
-    MutantKind::drop_wait,       MutantKind::drop_record,     MutantKind::drop_collective,
-    MutantKind::drop_acquire,    MutantKind::drop_release,    MutantKind::double_collective,
-    MutantKind::swap_neighbours, MutantKind::swap_on_stream,  MutantKind::reorder_collectives,
-    MutantKind::change_stream,   MutantKind::release_early,   MutantKind::acquire_late};
+    MutantKind::drop_wait,       MutantKind::drop_record,    MutantKind::drop_collective,
+    MutantKind::drop_acquire,    MutantKind::drop_release,   MutantKind::double_collective,
+    MutantKind::swap_neighbours, MutantKind::swap_on_stream, MutantKind::reorder_collectives,
+    MutantKind::change_stream,   MutantKind::release_early,  MutantKind::acquire_late};
 
 /// The first of these rules means that the rest of the proof was not made, or that the host or a
 /// wait does what the search does not model.

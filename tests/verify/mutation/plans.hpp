@@ -20,8 +20,8 @@ namespace mfsdp::test {
 /// HSDP and HFSDP on two by two.
 inline std::vector<Program> llama_plans() {
   std::vector<Program> plans;
-  const auto add = [&](Strategy strategy, Recompute recompute, std::int64_t microbatches,
-                       Mesh mesh, Strategy outer) {
+  const auto add = [&](Strategy strategy, Recompute recompute, std::int64_t microbatches, Mesh mesh,
+                       Strategy outer) {
     PlanConfig config = llama_nano(2, microbatches);
     config.strategy = strategy;
     config.recompute.kind = recompute;
@@ -42,8 +42,8 @@ inline std::vector<Program> llama_plans() {
 }
 
 inline std::string name_of(const Program& program) {
-  return name_of(program.config) + ", " +
-         std::string(to_string(program.config.recompute.kind)) + " recomputation";
+  return name_of(program.config) + ", " + std::string(to_string(program.config.recompute.kind)) +
+         " recomputation";
 }
 
 /// A mutant of one of the plans, and the program that it makes.

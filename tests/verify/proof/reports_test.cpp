@@ -1,0 +1,69 @@
+// Whether the host hears of each step.
+#include "verify/proof/reports.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::EditedPlan;
+using test::finding_of;
+using test::rules_of;
+using testing::Contains;
+using testing::HasSubstr;
+
+/// The copy of a plan's report to the host.
+Copy& report_copy(Program& program, std::size_t plan) {
+  for (Segment& segment : program.plans[plan].segments)
+    for (Op& op : segment.ops)
+      if (auto* copy = std::get_if<Copy>(&op.body))
+        if (copy->kind == CopyKind::d2h) return *copy;
+  throw std::logic_error("no report");
+}
+
+TEST(Reports, CopyIsLeftOut) {
+  for (const std::size_t plan : {0, 1}) {
+    EditedPlan edited(test::small_config());
+    for (Segment& segment : edited.program.plans[plan].segments)
+      std::erase_if(segment.ops, [](const Op& op) {
+        const auto* copy = std::get_if<Copy>(&op.body);
+        return copy != nullptr && copy->kind == CopyKind::d2h;
+      });
+    EXPECT_THAT(finding_of(edited.program, "MF115").message,
+                HasSubstr("writes 'loss', which no later copy of the step brings to the host"));
+  }
+}
+
+TEST(Reports, PartOfItIsCopied) {
+  EditedPlan edited(test::small_config());
+  Copy& copy = report_copy(edited.program, 0);
+  copy.input.shape = copy.output.shape = {7};  // of four numbers of the loss, four of the norm
+  EXPECT_THAT(rules_of(edited.program), Contains("MF115"));
+}
+
+TEST(Reports, LossIsFinishedElsewhere) {
+  EditedPlan edited(test::small_config());
+  for (Segment& segment : edited.program.plans[1].segments)
+    for (Op& op : segment.ops)
+      if (auto* kernel = std::get_if<Kernel>(&op.body))
+        if (kernel->kind == KernelKind::loss_finish) kernel->operands[1].offset += 4;
+  EXPECT_THAT(rules_of(edited.program), Contains("MF115"));
+}
+
+TEST(Reports, NothingFinishesTheLoss) {
+  EditedPlan edited(test::small_config());
+  for (Segment& segment : edited.program.plans[1].segments)
+    std::erase_if(segment.ops, [](const Op& op) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      return kernel != nullptr && kernel->kind == KernelKind::loss_finish;
+    });
+  EXPECT_THAT(finding_of(edited.program, "MF115").message,
+              HasSubstr("plan 'eval' sums a loss that nothing finishes"));
+}
+
+}  // namespace
+}  // namespace mfsdp
