@@ -68,10 +68,9 @@ Result<ExitCode> judge_run(const VerifyOptions& options, const Session& session)
 }
 
 Result<ExitCode> judge_bugs(const VerifyOptions& options, const Session& session) {
-  const bool shipped = *options.bugs == kShippedBugs;
-  MFSDP_LET(verdicts,
-            bugs::check_bugs({.rows = shipped ? session.scenarios / "bugs" : *options.bugs,
-                              .models = session.scenarios / "models"}));
+  bugs::BugFolders folders{.rows = *options.bugs, .models = session.scenarios / "models"};
+  if (*options.bugs == kShippedBugs) folders.rows = session.scenarios / "bugs";
+  MFSDP_LET(verdicts, bugs::check_bugs(folders));
   switch (options.output) {
     case FindingsFormat::json: session.out << bugs::render_bugs_json(verdicts); break;
     case FindingsFormat::md: session.out << bugs::render_bugs_markdown(verdicts); break;

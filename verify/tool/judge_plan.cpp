@@ -139,7 +139,6 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
                       {"instances", checked->instances},
                       {"orderings", checked->orderings},
                       {"accesses", checked->accesses},
-                      {"collectives", checked->collectives},
                       {"gradients", checked->gradients}});
     else
       verdict["refused_because"] = checked.error().message();
@@ -147,11 +146,9 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
   } else if (checked) {
     session.out << fmt::format(
         "certificate accepted: plan {}\n"
-        "re-checked: {} ops in two steps, {} orderings, {} accesses, {} collectives, {} "
-        "gradients\n",
+        "re-checked: {} ops in two steps, {} orderings, {} accesses, {} ranges of gradients\n",
         checked->hash, format_count(checked->instances), format_count(checked->orderings),
-        format_count(checked->accesses), format_count(checked->collectives),
-        format_count(checked->gradients));
+        format_count(checked->accesses), format_count(checked->gradients));
   } else {
     session.out << "certificate refused: " << printable(checked.error().message()) << "\n";
   }
