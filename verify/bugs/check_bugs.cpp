@@ -135,7 +135,7 @@ Result<std::vector<BugVerdict>> check_bugs(const BugFolders& folders) {
     MFSDP_LET(verdict, judge(row, folders));
     verdicts.push_back(std::move(verdict));
   }
-  std::ranges::stable_sort(verdicts, {}, &BugVerdict::row);
+  std::ranges::sort(verdicts, {}, &BugVerdict::row);
   return verdicts;
 }
 
