@@ -1,9 +1,11 @@
 // No false alarms: what the planner builds from random configurations verifies clean.
 //
 // MFSDP_PROPERTY_RUNS configurations, half of them in each of two tests that ctest runs side by
-// side; MFSDP_PROPERTY_SEED draws others:
+// side; MFSDP_PROPERTY_SEED draws others. A million takes longer than ctest waits:
 //
-//   MFSDP_PROPERTY_RUNS=1000000 scripts/test -R CleanPlans -V
+//   MFSDP_PROPERTY_RUNS=100000 scripts/test -R CleanPlans -V
+//   export MFSDP_PROPERTY_RUNS=1000000; tests=build/release/tests/verify_proof_tests
+//   for half in 0 1; do $tests --gtest_filter="Halves/CleanPlans.*/$half" & done; wait
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
