@@ -205,10 +205,10 @@ const std::vector<Room>& rooms() {
       {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
       {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
       {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
-      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
       {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
+      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
       {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},
