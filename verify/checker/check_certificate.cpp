@@ -32,9 +32,8 @@ Json parse(std::string_view json, const char* what) {
 }
 
 Operand read_operand(const PlanView& view, const Json& json, const std::string& role) {
-  const Operand& buffer = view.buffers[view.at("buffers", json, "buffer")];
-  Operand made{.role = role, .buffer = buffer.buffer, .pool = buffer.pool};
-  made.dtype = json.at("dtype");
+  const Operand& of = view.buffers[view.at("buffers", json, "buffer")];
+  Operand made{.role = role, .dtype = json.at("dtype"), .buffer = of.buffer, .pool = of.pool};
   const std::vector<Int> shape = json.at("shape");
   const std::vector<Int> strides = json.value("strides", std::vector<Int>{});
   made.writes = json.at("access") != "read";
@@ -54,9 +53,9 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
     bytes = plus(bytes, stride.at("bytes"));
     span = plus(span, times(stride.at("bytes"), ranks - 1));
   }
-  made.begin = made.end = buffer.begin + made.offset;
+  made.begin = made.end = of.begin + made.offset;
   if (made.elements > 0) made.end += span;
-  if (made.end > std::max(buffer.end, made.begin) || json.count("scale") + json.count("extent"))
+  if (made.end > std::max(of.end, made.begin) || json.count("scale") + json.count("extent"))
     refuse("operand '{}' leaves its buffer, or names a device scalar", role);
   return made;
 }
