@@ -9,6 +9,11 @@
 
 namespace mfsdp::describe {
 
+/// An integer that may be negative; all others of a plan are not.
+struct AnySign {
+  std::int64_t& value;
+};
+
 template <class Io>
 void fields(Io& io, Rational& v) {
   io("den", v.den);
@@ -106,8 +111,9 @@ void fields(Io& io, Operand& v) {
 
 template <class Io>
 void fields(Io& io, Attribute& v) {
+  AnySign value{v.value};
   io("name", v.name);
-  io("value", v.value);
+  io("value", value);
 }
 
 template <class Io>

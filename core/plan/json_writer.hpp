@@ -79,6 +79,7 @@ class JsonWriter {
     char* at = out_.room(most_digits);
     out_.advance(std::to_chars(at, at + most_digits, value).ptr);
   }
+  void put(const describe::AnySign& value) { put(value.value); }
   void put(bool value) { out_.put(value ? std::string_view("true") : "false"); }
   void put(const std::string& value);
   template <class Dimension>

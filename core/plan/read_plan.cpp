@@ -16,6 +16,7 @@
 #include "core/base/text.hpp"
 #include "core/plan/check.hpp"
 #include "core/plan/describe.hpp"
+#include "core/plan/exact_sums.hpp"
 #include "core/plan/plan_json.hpp"
 
 namespace mfsdp {
@@ -109,6 +110,16 @@ class JsonReader {
   std::int64_t integer(std::int64_t low, std::int64_t high);
 
   void get(std::int64_t& value) { value = integer(0, std::numeric_limits<std::int64_t>::max()); }
+  void get(describe::AnySign& value) {
+    using Limits = std::numeric_limits<std::int64_t>;
+    value.value = integer(Limits::min(), Limits::max());
+  }
+  /// Of what kernels state, the exponent of a grid alone may be negative.
+  void get(Attribute& value) {
+    get_object(value);
+    if (value.value < 0 && value.name != exact_attribute::grid_exponent)
+      refuse("value", fmt::format("expected an integer from 0, got {}", value.value));
+  }
   void get(bool& value);
   void get(std::string& value);
   template <class Dimension>
@@ -180,7 +191,8 @@ void JsonReader::expected(std::string_view what) {
 
 std::int64_t JsonReader::integer(std::int64_t low, std::int64_t high) {
   if (error_) return 0;
-  // Numerators may be negative only where the plan forbids it anyway: all integers are >= 0.
+  if (low < 0 && node_->is_number_integer() && !node_->is_number_unsigned())
+    return node_->get<std::int64_t>();
   if (node_->is_number_unsigned()) {
     const auto value = node_->get<std::uint64_t>();
     if (std::cmp_greater_equal(value, low) && std::cmp_less_equal(value, high))

@@ -13,8 +13,8 @@
 #include "sim/engine/lowered_plan.hpp"
 #include "sim/predict/predict.hpp"
 #include "tests/fuzz/json_mutator.hpp"
-#include "verify/findings/render_findings.hpp"
 #include "verify/checker/check_certificate.hpp"
+#include "verify/findings/render_findings.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 

@@ -273,15 +273,23 @@ class GradientLedger {
     reduce(collective, *from, *to, axes);
   }
 
-  /// The output is where a rank's part of the input lies: the same elements for an all-reduce, the
-  /// part at the rank's index for a reduce-scatter; and the other way round for an all-gather.
+  /// The output is where a rank's part of the input lies: the same elements for an all-reduce, of
+  /// which all ranks must have the same ones; the part at the rank's index for a reduce-scatter;
+  /// and the other way round for an all-gather.
   [[nodiscard]] bool reaches_own_slice(const Collective& collective, const Located& input,
                                        const Located& output) const {
     if (!output.exact || input.group != output.group) return false;
-    if (collective.kind == CollectiveKind::all_reduce) return input.region == output.region;
-    const bool gathers = collective.kind == CollectiveKind::all_gather;
     const auto& communicator =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
+    const auto cut = [&](Axis axis) {
+      const bool shard = axis == Axis::dp_shard;
+      const Region& region = input.region;
+      return (shard ? region.shard_stride : region.outer_stride) != 0 &&
+             (shard ? config_.mesh.dp_shard : config_.mesh.dp_outer) > 1;
+    };
+    if (collective.kind == CollectiveKind::all_reduce)
+      return input.region == output.region && std::ranges::none_of(communicator.axes, cut);
+    const bool gathers = collective.kind == CollectiveKind::all_gather;
     if (communicator.axes.size() != 1) return false;
     return (gathers ? input : output).region ==
            part_of((gathers ? output : input).region, communicator.axes[0], config_.mesh);

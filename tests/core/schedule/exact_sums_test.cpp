@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 
@@ -108,6 +109,15 @@ TEST(ExactSums, PartialsOfTheNormAreWholeNumbers) {
   };
   EXPECT_EQ(buffer("norm_partials").dtype, DType::int64);
   EXPECT_EQ(buffer("gathered_norms").size, Bytes(2 * 4 * 8));  // ranks, units, bytes
+}
+
+/// The exponent of the grid is negative, as no other number of a plan is.
+TEST(ExactSums, PlansReadBackAsTheyWereWritten) {
+  const Program program = build_program(exact_config(), {}).value();
+  const std::string text = to_canonical_json(program);
+  const auto back = program_from_json(text, "plan.json");
+  ASSERT_TRUE(back) << back.error().message();
+  EXPECT_EQ(to_canonical_json(*back), text);
 }
 
 }  // namespace

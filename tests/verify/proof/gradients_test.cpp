@@ -321,5 +321,16 @@ RC_GTEST_PROP(Gradients, RunningAnOpTwiceIsFound, ()) {
   if (rules_of(*program).empty()) RC_FAIL(again.name + " may run twice");
 }
 
+/// Ranks hold different elements of what is cut along the axis that they sum over.
+TEST(Gradients, SlicesAreNotSummedOverTheirOwnAxis) {
+  test::EditedPlan plan(test::small_config(2));
+  Collective& c = plan.collective("only", "layers.0.reduce_scatter");
+  c.kind = CollectiveKind::all_reduce;
+  c.input = c.output;
+  c.input.role = "input";
+  c.input.access = Access::read;
+  EXPECT_THAT(test::rules_of(plan.program), testing::Contains("MF505"));
+}
+
 }  // namespace
 }  // namespace mfsdp

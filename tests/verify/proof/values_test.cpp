@@ -341,8 +341,9 @@ TEST(Values, FindingsNameBothValues) {
   EXPECT_EQ(message_of(config, "layers.1.down.wgrad", "input", "layers.0.product"),
             "layers.1.down.wgrad (compute) in step 0 reads as 'input' 'product' of layers.0, "
             "microbatch 1, expected 'product' of layers.1, microbatch 1");
-  EXPECT_THAT(message_of(config, "layers.1.qkv", "weight", "layers.1.main_weight"),
-              testing::HasSubstr("(layers.1.qkv) has 'weight' in memory for main_weight"));
+  config.grad_dtype = config.reduce_dtype = DType::bf16;
+  EXPECT_THAT(message_of(config, "layers.1.qkv", "weight", "layers.1.main_grad"),
+              testing::HasSubstr("(layers.1.qkv) has 'weight' in memory for main_grad"));
 }
 
 /// A step without parameters belongs to whom its first value belongs.
