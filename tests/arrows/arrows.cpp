@@ -206,11 +206,11 @@ const std::vector<Room>& rooms() {
       {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
       {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
       {"conformance", "mfsdp_conformance", {"verify/conformance"}, {"findings"}},
-      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"bugs", "mfsdp_bugs", {"verify/bugs"}, {"proof", "planner", "cli"}},
       {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
       // The checker reads a plan's JSON and shares nothing with what wrote it.
       {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
+      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
       {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},

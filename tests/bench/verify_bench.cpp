@@ -1,10 +1,13 @@
-// How long it takes to prove a plan.
+// How long it takes to prove a plan, to make its certificate and to check that.
 #include <benchmark/benchmark.h>
 
 #include <filesystem>
 
 #include "core/model/hf_config.hpp"
+#include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "verify/checker/check_certificate.hpp"
+#include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {
@@ -55,6 +58,34 @@ BENCHMARK_CAPTURE(verify_expanded, llama3_405b_on_16384, "llama3_405b", (Mesh{12
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
     ->Iterations(2);
+
+/// The proof is part of it.
+void certify(benchmark::State& state, const char* model, Mesh mesh, std::int64_t microbatches) {
+  const Program program = program_of(model, mesh, microbatches);
+  std::string certificate;
+  for (auto _ : state) certificate = *certificate_of(program);
+  state.counters["bytes"] = static_cast<double>(certificate.size());
+}
+BENCHMARK_CAPTURE(certify, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(certify, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+    ->Unit(benchmark::kMillisecond);
+
+/// From text to verdict: reading the plan's JSON is most of it.
+void check(benchmark::State& state, const char* model, Mesh mesh, std::int64_t microbatches) {
+  const Program program = program_of(model, mesh, microbatches);
+  const std::string plan = to_canonical_json(program);
+  const std::string certificate = *certificate_of(program);
+  for (auto _ : state) {
+    const auto checked = check_certificate(plan, certificate);
+    if (!checked) state.SkipWithError(checked.error().message().c_str());
+  }
+  state.SetBytesProcessed(state.iterations() * std::ssize(plan));
+}
+BENCHMARK_CAPTURE(check, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(check, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+    ->Unit(benchmark::kMillisecond);
 
 /// A plan of a million ops: a model of that many layers, with three segments of microbatches.
 void verify_million(benchmark::State& state) {

@@ -1,5 +1,6 @@
 // Arbitrary bytes as a plan: an error, or a program that reads back as it was written and that
 // lifetimes, proofs, simulator and prediction answer with a value or an error.
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,8 @@
 #include "sim/predict/predict.hpp"
 #include "tests/fuzz/json_mutator.hpp"
 #include "verify/findings/render_findings.hpp"
+#include "verify/checker/check_certificate.hpp"
+#include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace {
@@ -44,6 +47,11 @@ void check_proof(const Program& program) {
   require(nlohmann::json::accept(render_findings_json(proof->findings, {})));
   require(nlohmann::json::accept(render_findings_sarif(proof->findings, {})));
   require(!render_findings_text(proof->findings).empty());
+  const bool right = std::ranges::none_of(
+      proof->findings, [](const Finding& finding) { return is_error(finding.rule); });
+  const auto certificate = certificate_of(program);
+  require(certificate.has_value() == right);
+  if (right) require(check_certificate(to_canonical_json(program), *certificate).has_value());
 }
 
 /// Every op takes a microsecond.

@@ -144,14 +144,13 @@ class Ledger {
       const auto held = held_.find(operand.buffer);
       if (held == held_.end() || op.kind == "release") continue;
       if (!home) spot = {-1, 0, operand.offset, operand.offset + operand.elements};
-      Held value{.terms = {}};
-      if (makes) value.terms[{pass, op.id, unit}] = 1;
       if (op.kind == "acquire")
         held->second = {{0, {}}, {kMost, {}}};
       else if (!operand.writes && (updates || op.does == "norm_partial"))
         judge(op, held->second, spot);
       else if (operand.writes && spot.begin < spot.end && (makes || op.does == "zero_padding"))
-        put(held->second, spot, value, attribute(op, "beta") != 0);
+        put(held->second, spot, makes ? Held{{{{pass, op.id, unit}, 1}}} : Held{.terms = {}},
+            attribute(op, "beta") != 0);
       else if (operand.writes && spot.begin < spot.end && kMoves.contains(op.does))
         move(op, held->second, spot);
       else if (operand.writes)

@@ -29,7 +29,7 @@ struct RuleInfo {
 };
 
 /// All rules of the proofs, ascending by id.
-///   MF0xx the plan itself    MF1xx races, lifetimes   MF2xx collectives   MF3xx gradients
+///   MF0xx the plan itself    MF1xx races, values      MF2xx collectives   MF3xx gradients
 ///   MF4xx weights            MF5xx tiling             MF6xx bounds        MF7xx configuration
 ///   MF8xx a recorded run
 [[nodiscard]] std::span<const RuleInfo> rules();

@@ -137,7 +137,7 @@ Result<MutationReport> mutate(const Program& program, const MutationSettings& se
     count(report.total, verdict->fate);
     count(report.by_kind[verdict->mutant.kind], verdict->fate);
     for (const std::string& rule : verdict->rules) ++report.by_rule[rule];
-    if (verdict->fate != Fate::killed) report.survivors.push_back(*verdict);
+    report.verdicts.push_back(*verdict);
   }
   return report;
 }

@@ -62,7 +62,7 @@ struct MutationReport {
   FateCounts total;  ///< of those that were judged
   std::map<MutantKind, FateCounts> by_kind;
   std::map<std::string, std::int64_t> by_rule;  ///< mutants that a rule finds
-  std::vector<MutantVerdict> survivors;         ///< not killed, in the order of for_each_mutant
+  std::vector<MutantVerdict> verdicts;          ///< in the order of for_each_mutant
 
   friend bool operator==(const MutationReport&, const MutationReport&) = default;
 };

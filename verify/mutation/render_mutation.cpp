@@ -30,6 +30,13 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::vector<MutantVerdict> not_killed(const MutationReport& report) {
+  std::vector<MutantVerdict> left;
+  for (const MutantVerdict& verdict : report.verdicts)
+    if (verdict.fate != Fate::killed) left.push_back(verdict);
+  return left;
+}
+
 }  // namespace
 
 std::string summary(const MutationReport& report) {
@@ -47,8 +54,9 @@ std::string render_mutation_text(const Program& program, const MutationReport& r
   text += fmt::format("\n{:<28} {:>8}\n", "found by", "mutants");
   for (const auto& [rule, count] : report.by_rule)
     text += fmt::format("{:<28} {:>8}\n", rule_name(rule), count);
-  if (!report.survivors.empty()) text += "\nnot killed:\n";
-  for (const MutantVerdict& verdict : report.survivors)
+  const std::vector<MutantVerdict> left = not_killed(report);
+  if (!left.empty()) text += "\nnot killed:\n";
+  for (const MutantVerdict& verdict : left)
     text += fmt::format("  {}{}{}\n", describe(program, verdict.mutant),
                         verdict.fate == Fate::correct ? "" : "; uncertified: ", verdict.refusal);
   return text;
@@ -63,9 +71,10 @@ std::string render_mutation_markdown(const Program& program, const MutationRepor
   text += "\n| found by | mutants |\n|---|---:|\n";
   for (const auto& [rule, count] : report.by_rule)
     text += fmt::format("| {} | {} |\n", rule_name(rule), count);
-  if (report.survivors.empty()) return text;
+  const std::vector<MutantVerdict> left = not_killed(report);
+  if (left.empty()) return text;
   text += "\n| not killed | fate |\n|---|---|\n";
-  for (const MutantVerdict& verdict : report.survivors)
+  for (const MutantVerdict& verdict : left)
     text += fmt::format("| {} | {} |\n", escaped(describe(program, verdict.mutant)),
                         verdict.refusal.empty() ? std::string(to_string(verdict.fate))
                                                 : "uncertified: " + escaped(verdict.refusal));
@@ -88,11 +97,12 @@ std::string render_mutation_json(const Program& program, const MutationReport& r
   json["rules"] = Json::array();
   for (const auto& [rule, count] : report.by_rule)
     json["rules"].push_back({{"rule", rule}, {"mutants", count}});
-  json["survivors"] = Json::array();
-  for (const MutantVerdict& verdict : report.survivors)
-    json["survivors"].push_back({{"mutant", describe(program, verdict.mutant)},
-                                 {"fate", to_string(verdict.fate)},
-                                 {"refusal", verdict.refusal}});
+  json["verdicts"] = Json::array();
+  for (const MutantVerdict& verdict : report.verdicts)
+    json["verdicts"].push_back({{"mutant", describe(program, verdict.mutant)},
+                                {"fate", to_string(verdict.fate)},
+                                {"rules", verdict.rules},
+                                {"refusal", verdict.refusal}});
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -15,7 +15,7 @@ namespace mfsdp {
 [[nodiscard]] std::string render_mutation_markdown(const Program& program,
                                                    const MutationReport& report);
 /// {"plan", "mutants", "judged", "killed", "correct", "uncertified", "kinds": [{"kind", ...}],
-/// "rules": [{"rule", "mutants"}], "survivors": [{"mutant", "fate", "refusal"}]}
+/// "rules": [{"rule", "mutants"}], "verdicts": [{"mutant", "fate", "rules", "refusal"}]}
 [[nodiscard]] std::string render_mutation_json(const Program& program,
                                                const MutationReport& report);
 

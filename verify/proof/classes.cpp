@@ -16,9 +16,9 @@ namespace {
 struct ClassPlan {
   UnrolledPlan unrolled;
   std::string role;
-  std::vector<Meeting> meetings;
+  std::vector<PlannedMeeting> meetings;
 
-  [[nodiscard]] CommunicatorId communicator(const Meeting& meeting) const {
+  [[nodiscard]] CommunicatorId communicator(const PlannedMeeting& meeting) const {
     return unrolled.program->communicators[meeting.communicator].id;
   }
 };
@@ -30,9 +30,11 @@ Place place_in(const ClassPlan& plan, std::uint32_t instance) {
 }
 
 void compare_sequences(const ClassPlan& a, const ClassPlan& b, FindingList& findings) {
-  std::map<CommunicatorId, std::pair<std::vector<Meeting>, std::vector<Meeting>>> lists;
-  for (const Meeting& meeting : a.meetings) lists[a.communicator(meeting)].first.push_back(meeting);
-  for (const Meeting& meeting : b.meetings)
+  std::map<CommunicatorId, std::pair<std::vector<PlannedMeeting>, std::vector<PlannedMeeting>>>
+      lists;
+  for (const PlannedMeeting& meeting : a.meetings)
+    lists[a.communicator(meeting)].first.push_back(meeting);
+  for (const PlannedMeeting& meeting : b.meetings)
     lists[b.communicator(meeting)].second.push_back(meeting);
   for (const auto& [communicator, both] : lists) {
     const auto& [in_a, in_b] = both;
@@ -43,7 +45,7 @@ void compare_sequences(const ClassPlan& a, const ClassPlan& b, FindingList& find
     if (at == std::max(in_a.size(), in_b.size())) continue;
     Finding finding;
     finding.rule = "MF201";
-    const auto describe = [&](const ClassPlan& plan, const std::vector<Meeting>& list) {
+    const auto describe = [&](const ClassPlan& plan, const std::vector<PlannedMeeting>& list) {
       if (at >= list.size()) return fmt::format("{} has no more", plan.role);
       finding.places.push_back(place_in(plan, list[at].instance));
       return fmt::format("{} issues {} ({})", plan.role, to_text(finding.places.back()),
@@ -108,7 +110,7 @@ class WaitGraph {
  private:
   void add_nodes(const ClassPlan& plan) {
     auto& ids = ids_.emplace_back(plan.unrolled.instances.size(), kNone);
-    for (const Meeting& meeting : plan.meetings) {
+    for (const PlannedMeeting& meeting : plan.meetings) {
       const auto [found, fresh] = meetings_.try_emplace(
           {plan.communicator(meeting), meeting.number}, static_cast<std::uint32_t>(nodes_.size()));
       if (fresh) nodes_.emplace_back(&plan, meeting.instance);

@@ -230,7 +230,7 @@ class ProgramForms {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
       for (const Operand& operand : kernel->operands) {
         check(operand);
-        if (!sums_gradients(*kernel)) check_scale(operand);
+        if (!is_followed(*kernel, operand)) check_scale(operand);
       }
       if (const auto wrong = FormCheck(*kernel, program_.config).run())
         report(fmt::format("{}: {}", to_string(kernel->kind), *wrong));
@@ -255,9 +255,10 @@ class ProgramForms {
   }
 
   /// What is scaled on the way from a gradient to its update is followed by scales.hpp.
-  static bool sums_gradients(const Kernel& kernel) {
-    return is_update(kernel) || kernel.kind == accumulate || kernel.kind == cast ||
-           kernel.kind == norm_partial;
+  static bool is_followed(const Kernel& kernel, const Operand& operand) {
+    if (is_update(kernel)) return operand.role == "grad";
+    return operand.role == "input" &&
+           (kernel.kind == accumulate || kernel.kind == cast || kernel.kind == norm_partial);
   }
   void check_scale(const Operand& operand) {
     if (operand.scale)

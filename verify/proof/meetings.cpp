@@ -4,8 +4,8 @@
 
 namespace mfsdp {
 
-std::vector<Meeting> meetings_of(const UnrolledPlan& unrolled) {
-  std::vector<Meeting> meetings;
+std::vector<PlannedMeeting> meetings_of(const UnrolledPlan& unrolled) {
+  std::vector<PlannedMeeting> meetings;
   std::vector<std::uint32_t> counts(unrolled.program->communicators.size(), 0);
   for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i)
     if (const OpFacts& facts = unrolled.facts(i); facts.kind == OpKind::collective)
@@ -14,7 +14,7 @@ std::vector<Meeting> meetings_of(const UnrolledPlan& unrolled) {
   return meetings;
 }
 
-Signature signature_of(const UnrolledPlan& unrolled, const Meeting& meeting) {
+Signature signature_of(const UnrolledPlan& unrolled, const PlannedMeeting& meeting) {
   const Instance& instance = unrolled.instances[meeting.instance];
   const auto& collective = std::get<Collective>(instance.op->body);
   const Segment& segment = unrolled.plan->segments[unrolled.passes[instance.pass].segment];
@@ -31,7 +31,8 @@ std::string to_text(const Signature& signature) {
                      signature.repeat);
 }
 
-bool launched_apart(const UnrolledPlan& unrolled, const Meeting& a, const Meeting& b) {
+bool launched_apart(const UnrolledPlan& unrolled, const PlannedMeeting& a,
+                    const PlannedMeeting& b) {
   return unrolled.ordered(a.instance, b.instance) ||
          unrolled.instances[a.instance].chain != unrolled.instances[b.instance].chain;
 }

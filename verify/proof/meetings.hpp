@@ -21,21 +21,22 @@ struct Signature {
   friend auto operator<=>(const Signature&, const Signature&) = default;
 };
 
-struct Meeting {
+struct PlannedMeeting {
   std::uint32_t instance = 0;
   std::uint32_t communicator = 0;
   std::uint32_t number = 0;  ///< among those of its communicator
 };
 
 /// All collectives of an unrolled plan, in host order.
-[[nodiscard]] std::vector<Meeting> meetings_of(const UnrolledPlan& unrolled);
+[[nodiscard]] std::vector<PlannedMeeting> meetings_of(const UnrolledPlan& unrolled);
 
-[[nodiscard]] Signature signature_of(const UnrolledPlan& unrolled, const Meeting& meeting);
+[[nodiscard]] Signature signature_of(const UnrolledPlan& unrolled, const PlannedMeeting& meeting);
 
 /// "all_gather of 64 bf16, reduction none, 1 times a step"
 [[nodiscard]] std::string to_text(const Signature& signature);
 
 /// Whether the host's order of launches puts the one before the other: not inside a group.
-[[nodiscard]] bool launched_apart(const UnrolledPlan& unrolled, const Meeting& a, const Meeting& b);
+[[nodiscard]] bool launched_apart(const UnrolledPlan& unrolled, const PlannedMeeting& a,
+                                  const PlannedMeeting& b);
 
 }  // namespace mfsdp

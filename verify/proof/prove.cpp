@@ -125,6 +125,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     const auto check_order = [&] {
       check_races(unrolled, tables[p], findings);
       check_registered(unrolled, tables[p], findings);
+      check_values(unrolled, tables[p], layouts, findings);
       peaks.push_back(pool_peaks(unrolled));
       concurrent = std::max(concurrent, concurrent_collectives(unrolled));
       note_redundant(unrolled, findings);
@@ -134,7 +135,6 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
       check_weights(unrolled, layouts, followed, ledger);
       check_scales(unrolled, followed, ledger);
       check_reports(program, index, program.plans[p], ledger);
-      check_values(unrolled, tables[p], layouts, ledger);
     };
     run_both(two_threads, check_order, check_contents);
     if (settings.expand_ranks) expand(unrolled, layouts, followed, findings, proof.expansion);

@@ -16,7 +16,7 @@ namespace {
 
 /// A class's collectives on one communicator, in their order.
 struct Sequence {
-  std::vector<Meeting> meetings;
+  std::vector<PlannedMeeting> meetings;
   std::vector<std::uint32_t> signatures;  ///< numbers that are equal where signatures are
   /// By meeting and communicator: how many must have ended before it begins.
   std::vector<std::uint32_t> needs;
@@ -31,7 +31,7 @@ class Sequencer {
 
   [[nodiscard]] Sequences sequences_of(const UnrolledPlan& unrolled) {
     Sequences made(communicators_);
-    for (const Meeting& meeting : meetings_of(unrolled)) {
+    for (const PlannedMeeting& meeting : meetings_of(unrolled)) {
       Sequence& sequence = made[meeting.communicator];
       sequence.meetings.push_back(meeting);
       const auto number = static_cast<std::uint32_t>(numbers_.size());
@@ -48,9 +48,9 @@ class Sequencer {
   static void add_needs(const UnrolledPlan& unrolled, const Sequences& all, Sequence& sequence) {
     std::vector<std::uint32_t> ended(all.size(), 0);
     sequence.needs.reserve(sequence.meetings.size() * all.size());
-    for (const Meeting& meeting : sequence.meetings) {
+    for (const PlannedMeeting& meeting : sequence.meetings) {
       for (std::size_t k = 0; k < all.size(); ++k) {
-        const std::vector<Meeting>& others = all[k].meetings;
+        const std::vector<PlannedMeeting>& others = all[k].meetings;
         while (ended[k] < others.size() &&
                unrolled.before(others[ended[k]].instance, meeting.instance))
           ++ended[k];
@@ -65,10 +65,10 @@ class Sequencer {
 
 /// Each launch after the one before it in the host's order.
 void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences) {
-  const std::vector<Meeting> meetings = meetings_of(unrolled);
+  const std::vector<PlannedMeeting> meetings = meetings_of(unrolled);
   for (std::size_t m = 1; m < meetings.size(); ++m) {
-    const Meeting& before = meetings[m - 1];
-    const Meeting& meeting = meetings[m];
+    const PlannedMeeting& before = meetings[m - 1];
+    const PlannedMeeting& meeting = meetings[m];
     if (!launched_apart(unrolled, before, meeting)) continue;
     std::uint32_t& needed = sequences[meeting.communicator]
                                 .needs[meeting.number * sequences.size() + before.communicator];

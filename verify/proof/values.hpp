@@ -3,15 +3,17 @@
 // Host order is one of the orders that the plan allows, and where nothing races (races.hpp) all of
 // them have the same flow of data; so nothing is said about a program with findings there.
 //
-//   unwritten   Each byte that an op reads was written since its buffer was acquired. Scratch
-//   leaves
-//               bytes unwritten. What ops of the plan only read or update in place comes from
-//               outside, in persistent buffers; no operand is of both kinds, but for what the host
-//               is brought, which may be partly another plan's.
-//   unused      An op is of use if anything that it writes is read by another op, or lies where
-//   this
-//               proof does not look: weights, gradients, state, the host's memory. Gradients of
-//               activations need no reader: backward ends where nothing before it is trained.
+// Unwritten (MF111). Each byte that an op reads was written since its buffer was acquired. Scratch
+// leaves bytes unwritten. What ops of the plan only read or update in place comes from outside, in
+// persistent buffers; no operand is of both kinds, but for what the host is brought, which may be
+// partly another plan's.
+//
+// Unused (MF112). An op is of use if anything that it writes is read by another op, or lies where
+// this proof does not look: weights, gradients, state, the host's memory. Gradients of activations
+// need no reader: backward ends where nothing before it is trained.
+//
+// Wrong (MF113). Where the program's units are those of its configuration's model, each kernel is a
+// step of that model (model_steps.hpp) and reads the values of its own block and microbatch.
 #pragma once
 
 #include "verify/proof/layouts.hpp"
@@ -20,7 +22,7 @@
 
 namespace mfsdp {
 
-/// Finds MF111 and MF112, at most one of each for an op.
+/// Finds MF111 to MF113, at most one of each for an op.
 void check_values(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
                   FindingList& findings);
 

@@ -1,16 +1,36 @@
 #include "verify/checker/check_certificate.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/edit_plan.hpp"
+#include "tests/support/plan_builder.hpp"
+#include "tests/support/sealed.hpp"
 #include "tests/support/tiny_program.hpp"
 #include "verify/proof/certificate.hpp"
 
 namespace mfsdp {
 namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+/// The refusal, or nothing.
+std::string refusal_of(const std::string& plan, const std::string& certificate) {
+  const auto checked = check_certificate(plan, certificate);
+  return checked ? "" : checked.error().message();
+}
+/// Of a program with all that can be said for it.
+std::string refusal_of(const Program& program) {
+  return refusal_of(to_canonical_json(program), unproved_certificate(program));
+}
 
 TEST(CheckCertificate, AcceptsTheTinyProgram) {
   const Program program = test::tiny_program();
@@ -20,15 +40,182 @@ TEST(CheckCertificate, AcceptsTheTinyProgram) {
   ASSERT_TRUE(checked) << checked.error().message();
   EXPECT_EQ(checked->hash, plan_hash(program));
   EXPECT_EQ(checked->instances, 20);  // 10 ops in two steps
+  // "wait gathered" and "wait used" in both steps: the records come behind 2 ops of all_gather and
+  // 4 of compute. In the second step compute has 5 ops more behind it, all_gather 5.
+  EXPECT_EQ(checked->orderings, 4);
+  EXPECT_EQ(Json::parse(*certificate)["claims"]["plans"][0]["clocks"].dump(),
+            "[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]");
 }
 
 RC_GTEST_PROP(CheckCertificate, AcceptsPlannerPlans, ()) {
-  const auto program = build_program(*test::any_config(), {});
-  RC_ASSERT(program.has_value());
+  PlanConfig config = *test::any_config();
+  config.exact_sums = *rc::gen::inRange(0, 4) == 0;
+  const auto program = build_program(config, {});
+  RC_PRE(program.has_value());
   const auto certificate = certificate_of(*program);
   RC_ASSERT(certificate.has_value());
-  const auto checked = check_certificate(to_canonical_json(*program), *certificate);
-  if (!checked) RC_FAIL(checked.error().message());
+  RC_ASSERT(refusal_of(to_canonical_json(*program), *certificate) == "");
+}
+
+TEST(CertificateOf, AWrongPlanIsAnError) {
+  test::EditedPlan plan(test::small_config(2));
+  plan.drop("only", "layers.0.reduce_scatter");
+  const auto certificate = certificate_of(plan.program);
+  ASSERT_FALSE(certificate);
+  EXPECT_THAT(certificate.error().message(), HasSubstr("MF3"));
+}
+
+// ---- what a certificate says -------------------------------------------------------------------
+
+TEST(CheckCertificate, BelongsToItsPlan) {
+  Program program = test::tiny_program();
+  const std::string certificate = *certificate_of(program);
+  test::drop_op(program, OpId(3));
+  const std::string plan = to_canonical_json(program);
+  EXPECT_THAT(refusal_of(plan, certificate), HasSubstr("refused: plan: \""));
+  Json sealed = Json::parse(certificate);
+  sealed["claims"]["plan"] = plan_hash(program);
+  EXPECT_THAT(refusal_of(plan, sealed.dump()), HasSubstr("refused: checksum: \""));
+  // Without the wait, its clock is that of the acquire behind it, which nothing brings.
+  EXPECT_EQ(refusal_of(plan, test::sealed(sealed)),
+            "refused: op 4 (activation): follows 0 of chain 1, not 3");
+  sealed["claims"]["plans"][0]["clocks"] = Json::array();
+  EXPECT_EQ(refusal_of(plan, test::sealed(sealed)),
+            "refused: op 5 (gemm): may run before op 1 (gather) has ended");
+}
+
+TEST(CheckCertificate, ClocksAreOfInstancesInTheirOrder) {
+  const Program program = test::tiny_program();
+  const std::string plan = to_canonical_json(program);
+  const Json certificate = Json::parse(*certificate_of(program));
+  const auto with = [&](const char* clocks) {
+    Json made = certificate;
+    made["claims"]["plans"][0]["clocks"] = Json::parse(clocks);
+    return refusal_of(plan, test::sealed(made));
+  };
+  EXPECT_EQ(with("[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), "");
+  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), "");  // says it twice
+  EXPECT_EQ(with("[[3,1,4],[8,0,5],[13,1,8],[18,0,10]]"),
+            "refused: op 3 (gathered): follows 3 of chain 1, not 4");
+  EXPECT_EQ(with("[[3,0,1],[8,0,5],[13,1,8],[18,0,10]]"),
+            "refused: op 3 (gathered): follows 0 of chain 0, not 1");
+  for (const char* clocks :
+       {"[[8,0,5],[3,1,3]]", "[[3,1,3],[3,1,3]]", "[[3,1,3],[8,0,5],[13,1,8],[18,0,10],[20,0,1]]",
+        "[[3,1]]", "[[3]]", "[[]]", "[3]", "{}", "null", "\"\"", "[[3,1,1152921504606846976]]",
+        "[[3,1,-1]]", "[[3,1.0,1]]", "[[3,77,1]]"})
+    EXPECT_THAT(with(clocks), HasSubstr("refused: ")) << clocks;
+}
+
+TEST(CheckCertificate, WhatIsNoCertificateOrPlanIsRefused) {
+  const Program program = test::tiny_program();
+  const std::string plan = to_canonical_json(program);
+  const std::string certificate = *certificate_of(program);
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{}"), std::string("null"),
+        std::string("7"), std::string("{\"schema\":\"mfsdp.certificate/1\"}"), deep,
+        std::string("\xff"), "{\"schema\":" + deep + "}"}) {
+    EXPECT_THAT(refusal_of(plan, text), HasSubstr("refused: "));
+    EXPECT_THAT(refusal_of(text, certificate), HasSubstr("refused: "));
+  }
+}
+
+/// Any value of a plan replaced: never a crash, and what is accepted and is a plan proves clean of
+/// what the checker re-checks.
+TEST(CheckCertificate, HostilePlansAreRefused) {
+  const Program program = test::tiny_program();
+  Json plan = Json::parse(to_canonical_json(program));
+  plan.erase("meta");
+  const Json certificate = Json::parse(*certificate_of(program));
+  const std::vector<Json> values{nullptr,
+                                 0,
+                                 1,
+                                 7,
+                                 -1,
+                                 0.5,
+                                 1ULL << 60,
+                                 ~0ULL,
+                                 "x",
+                                 true,
+                                 Json::array(),
+                                 Json::object(),
+                                 Json::array({1, 2}),
+                                 (1ULL << 60) - 1};
+  std::mt19937 random(3);
+  int accepted = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Json edited = plan;
+    Json* at = &edited;
+    while (at->is_structured() && !at->empty() && (at == &edited || random() % 8 != 0))
+      at = &*std::next(at->begin(), static_cast<std::ptrdiff_t>(random() % at->size()));
+    *at = values[random() % values.size()];
+    Json resealed = certificate;
+    resealed["claims"]["plan"] = test::hash_of_json(edited);
+    if (!refusal_of(edited.dump(), test::sealed(resealed)).empty()) continue;
+    ++accepted;
+    if (const auto read = program_from_json(edited.dump(), "plan")) {
+      EXPECT_THAT(test::rules_of(*read), testing::Each("MF502")) << edited.dump();
+    }
+  }
+  EXPECT_GT(accepted, 50);  // names, flops and the like
+  EXPECT_LT(accepted, 1900);
+}
+
+// ---- what the checker works out ----------------------------------------------------------------
+
+TEST(CheckCertificate, LifetimesAndPlaces) {
+  test::PlanBuilder b;
+  const BufferId w = b.buffer("w");
+  b.kernel(b.compute, "use", {}, {w});
+  EXPECT_THAT(refusal_of(b.finish()), HasSubstr("op 0 (use): on bytes of buffer 0, -1 is live"));
+  test::PlanBuilder c;
+  const BufferId x = c.buffer("x");
+  const BufferId y = c.buffer("y", false, 0);
+  c.acquire(c.compute, x);
+  c.acquire(c.compute, y);
+  EXPECT_THAT(refusal_of(c.finish()), HasSubstr("op 1 (y): on bytes of buffer 1, 0 is live"));
+  test::PlanBuilder d;
+  d.buffer("x", true);
+  d.buffer("y", true, 0);
+  d.record(d.compute, "e");
+  EXPECT_THAT(refusal_of(d.finish()), HasSubstr("buffer 1: shares bytes with a persistent one"));
+}
+
+TEST(CheckCertificate, CollectivesFitTheirOperands) {
+  test::EditedPlan plan(test::small_config(2));
+  plan.collective("only", "layers.0.reduce_scatter").count += 1;
+  EXPECT_THAT(refusal_of(plan.program), HasSubstr("does not fit its operands"));
+}
+
+TEST(CheckCertificate, GradientsHoldWhatTheyShould) {
+  PlanConfig config = test::small_config(2);
+  config.microbatches = 3;
+  const auto refusal = [&](const std::function<void(test::EditedPlan&)>& edit) {
+    test::EditedPlan plan(config);
+    edit(plan);
+    return refusal_of(plan.program);
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  // Overwritten by the second microbatch; never begun anew; a part left out.
+  EXPECT_THAT(refusal([](auto& p) { p.set("middle", "layers.0.accumulate", "beta", 0); }),
+              HasSubstr("is not as it should be"));
+  EXPECT_THAT(refusal([](auto& p) { p.set("first", "layers.0.accumulate", "beta", 1); }),
+              HasSubstr("is not as it should be"));
+  EXPECT_THAT(refusal([](auto& p) { p.drop("last", "layers.1.qkv.wgrad"); }),
+              HasSubstr("is not as it should be"));
+  EXPECT_THAT(refusal([](auto& p) { p.drop("optimizer", "layers.0.adamw"); }),
+              HasSubstr("is updated 0 times in two steps"));
+}
+
+/// A sum over an axis of slices that are cut on it adds up what belongs to different elements.
+TEST(CheckCertificate, SlicesAreNotSummedOverTheirOwnAxis) {
+  test::EditedPlan plan(test::small_config(2));
+  Collective& c = plan.collective("only", "layers.0.reduce_scatter");
+  c.kind = CollectiveKind::all_reduce;
+  c.input = c.output;
+  c.input.role = "input";
+  c.input.access = Access::read;
+  EXPECT_THAT(refusal_of(plan.program), HasSubstr("to where other elements lie"));
 }
 
 }  // namespace

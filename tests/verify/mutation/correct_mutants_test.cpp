@@ -23,8 +23,8 @@ std::vector<Altered> correct_mutants(const std::vector<Program>& plans, std::siz
     settings.most = most;
     settings.seed = seed++;
     const MutationReport report = mutate(plan, settings).value();
-    for (const MutantVerdict& verdict : report.survivors)
-      list.push_back({.plan = &plan, .verdict = verdict});
+    for (const MutantVerdict& verdict : report.verdicts)
+      if (verdict.fate == Fate::correct) list.push_back({.plan = &plan, .verdict = verdict});
   }
   return list;
 }

@@ -28,14 +28,14 @@ struct Sample {
     report.by_kind[MutantKind::swap_on_stream] = {.killed = 0, .correct = 1, .uncertified = 1};
     report.by_kind[MutantKind::drop_kernel] = {.killed = 3, .correct = 0, .uncertified = 0};
     report.by_rule["MF101"] = 3;
-    report.survivors = {{.mutant = {.kind = MutantKind::swap_on_stream},
-                         .fate = Fate::correct,
-                         .rules = {},
-                         .refusal = {}},
-                        {.mutant = {.kind = MutantKind::drop_kernel, .index = 1},
-                         .fate = Fate::uncertified,
-                         .rules = {},
-                         .refusal = "certificate: no"}};
+    report.verdicts = {{.mutant = {.kind = MutantKind::swap_on_stream},
+                        .fate = Fate::correct,
+                        .rules = {},
+                        .refusal = {}},
+                       {.mutant = {.kind = MutantKind::drop_kernel, .index = 1},
+                        .fate = Fate::uncertified,
+                        .rules = {},
+                        .refusal = "certificate: no"}};
   }
 };
 
@@ -64,7 +64,7 @@ TEST(RenderMutation, JsonHasTheSame) {
   EXPECT_EQ(json["judged"], 5);
   EXPECT_EQ(json["kinds"].size(), 2);
   EXPECT_EQ(json["rules"][0]["rule"], "MF101");
-  EXPECT_EQ(json["survivors"][1]["fate"], "uncertified");
+  EXPECT_EQ(json["verdicts"][1]["fate"], "uncertified");
 }
 
 }  // namespace

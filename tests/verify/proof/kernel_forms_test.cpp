@@ -71,6 +71,10 @@ TEST(KernelForms, ScaleOfWideElements) {
   plan.operand("only", "layers.0.down", "weight").scale =
       ScalarRef{.buffer = plan.buffer("report").id, .offset = 0};
   EXPECT_THAT(misfit(plan), HasSubstr("operand 'weight' has a scale"));
+  EditedPlan update(config());
+  update.operand("optimizer", "layers.0.adamw", "step_block").scale =
+      ScalarRef{.buffer = update.buffer("report").id, .offset = 0};
+  EXPECT_THAT(misfit(update), HasSubstr("operand 'step_block' has a scale"));
 }
 
 TEST(KernelForms, CastOfMoreThanThereIs) {
