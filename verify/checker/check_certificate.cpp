@@ -141,7 +141,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         elements = times(elements, view.mesh.at(axis));
     if ((!gathers && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != op.body->at("count") || whole.elements != elements ||
-        part.dtype != op.body->at("dtype") || whole.dtype != part.dtype || !part.dense ||
+        op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
         !whole.dense || (op.body->at("reduction") == "none") != gathers)
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     issued[view.at("communicators", *op.body, "communicator")].push_back(

@@ -103,7 +103,7 @@ class Ledger {
   [[nodiscard]] Spot locate(const Operand& operand) const {
     const Home& home = homes_[operand.buffer];
     if (home.groups.empty() || !operand.dense ||
-        operand.dtype != view_.json.at("buffers")[operand.buffer].at("dtype"))
+        view_.json.at("buffers")[operand.buffer].at("dtype") != Json(operand.dtype))
       return {};
     int g = home.groups[0];
     for (const int other : home.groups)
