@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "verify/proof/kernel_form_table.hpp"
@@ -22,6 +23,22 @@ using enum KernelKind;
          dtype == DType::fp64;
 }
 
+/// Kernels whose operands have any shape.
+[[nodiscard]] bool is_element_wise(const Kernel& kernel) {
+  return kernel.kind == accumulate || kernel.kind == cast;
+}
+
+/// Where in a row an operand has to begin, in bytes.
+struct ColumnOf {
+  std::size_t operand = 0;
+  std::int64_t row = 0;
+  std::int64_t begin = 0;
+
+  [[nodiscard]] bool fits(const Kernel& kernel) const {
+    return kernel.operands[operand].offset % row == begin;
+  }
+};
+
 /// One kernel against its form.
 class FormCheck {
  public:
@@ -36,7 +53,7 @@ class FormCheck {
 
   /// What does not fit, or nothing.
   std::optional<std::string> run() {
-    if (kernel_.kind == accumulate || kernel_.kind == cast) return check_element_wise();
+    if (is_element_wise(kernel_)) return check_element_wise();
     const KernelForm* form = form_of(kernel_);
     if (form == nullptr)
       return kernel_.kind == gemm ? std::optional<std::string>("is no product of its kind's three")
@@ -53,6 +70,15 @@ class FormCheck {
       }
     }
     return check_relations();
+  }
+
+  /// What `run` asks of operands' offsets.
+  [[nodiscard]] std::vector<ColumnOf> columns() const {
+    std::vector<ColumnOf> columns;
+    if (is_element_wise(kernel_) || form_of(kernel_) == nullptr) return columns;
+    for (std::size_t i = 0; i < kernel_.operands.size(); ++i)
+      if (const auto column = column_of(i)) columns.push_back(*column);
+    return columns;
   }
 
  private:
@@ -171,17 +197,23 @@ class FormCheck {
 
   /// Rows lie where rows begin, and heads at their columns: query, key, value.
   [[nodiscard]] std::optional<std::string> check_columns() const {
-    for (const Operand& operand : kernel_.operands) {
-      const auto begin = first_column(operand);
-      const std::int64_t row = row_elements(operand);
-      if (!begin || row == 0) continue;
-      const std::int64_t bytes = checked_mul(row, size_of(operand.dtype));
-      if (operand.offset % bytes != checked_mul(*begin, size_of(operand.dtype)))
+    for (std::size_t i = 0; i < kernel_.operands.size(); ++i) {
+      const Operand& operand = kernel_.operands[i];
+      const auto column = column_of(i);
+      if (column && !column->fits(kernel_))
         return fmt::format("operand '{}' begins at byte {} of a row of {}, where {} is expected",
-                           operand.role, operand.offset % bytes, bytes,
-                           checked_mul(*begin, size_of(operand.dtype)));
+                           operand.role, operand.offset % column->row, column->row, column->begin);
     }
     return std::nullopt;
+  }
+  [[nodiscard]] std::optional<ColumnOf> column_of(std::size_t i) const {
+    const Operand& operand = kernel_.operands[i];
+    const auto begin = first_column(operand);
+    const std::int64_t row = row_elements(operand);
+    if (!begin || row == 0) return std::nullopt;
+    const std::int64_t size = size_of(operand.dtype);
+    return ColumnOf{
+        .operand = i, .row = checked_mul(row, size), .begin = checked_mul(*begin, size)};
   }
 
   /// Elements from one token's row to the next; 0 where the operand is no rows of tokens.
@@ -211,6 +243,58 @@ class FormCheck {
   std::optional<DType> compute_;
 };
 
+/// The forms that fit. Most kernels of a plan are like one before, with other buffers: those need
+/// a comparison and no proof of their own.
+class FittingForms {
+ public:
+  /// Whether a kernel differs from one that fits in nothing that counts.
+  [[nodiscard]] bool has(const Kernel& kernel, std::size_t hash) const {
+    const auto found = forms_.find(hash);
+    return found != forms_.end() && alike(*found->second.kernel, kernel) &&
+           std::ranges::all_of(found->second.columns,
+                               [&](const ColumnOf& column) { return column.fits(kernel); });
+  }
+
+  void add(const Kernel& kernel, std::size_t hash, std::vector<ColumnOf> columns) {
+    if (forms_.size() < kMostForms) forms_.try_emplace(hash, &kernel, std::move(columns));
+  }
+
+  /// Equal for kernels that are alike, and mostly for no others.
+  [[nodiscard]] static std::size_t hash_of(const Kernel& kernel) {
+    std::uint64_t hash = static_cast<std::uint64_t>(kernel.kind);
+    const auto mix = [&](std::uint64_t value) {
+      hash = (hash ^ value) * 0x9e3779b97f4a7c15U;  // 2^64 / golden ratio, odd
+      hash ^= hash >> 29U;
+    };
+    mix(kernel.operands.size());
+    for (const Attribute& attribute : kernel.attributes)
+      mix(static_cast<std::uint64_t>(attribute.value));
+    if (!kernel.operands.empty())
+      for (const std::int64_t dim : kernel.operands.front().shape)
+        mix(static_cast<std::uint64_t>(dim));
+    return hash;
+  }
+
+ private:
+  struct Form {
+    const Kernel* kernel = nullptr;
+    std::vector<ColumnOf> columns;
+  };
+
+  /// Buffers and offsets may differ, and what says nothing of the form: flops, scale, extent.
+  static bool alike(const Kernel& a, const Kernel& b) {
+    return a.kind == b.kind && a.attributes == b.attributes &&
+           std::ranges::equal(a.operands, b.operands, [](const Operand& x, const Operand& y) {
+             return x.access == y.access && x.dtype == y.dtype && x.role == y.role &&
+                    x.shape == y.shape && x.strides == y.strides;
+           });
+  }
+
+  static constexpr std::size_t kMostForms = 1024;
+
+  std::unordered_map<std::size_t, Form> forms_;
+};
+
 class ProgramForms {
  public:
   ProgramForms(const Program& program, const ProgramIndex& index, FindingList& findings)
@@ -230,10 +314,9 @@ class ProgramForms {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
       for (const Operand& operand : kernel->operands) {
         check(operand);
-        if (!is_followed(*kernel, operand)) check_scale(operand);
+        if (operand.scale && !is_followed(*kernel, operand)) check_scale(operand);
       }
-      if (const auto wrong = FormCheck(*kernel, program_.config).run())
-        report(fmt::format("{}: {}", to_string(kernel->kind), *wrong));
+      check_form(*kernel);
     }
     const auto both = [&](const auto* body) {
       if (body == nullptr) return;
@@ -244,6 +327,16 @@ class ProgramForms {
     };
     both(std::get_if<Collective>(&op.body));
     both(std::get_if<Copy>(&op.body));
+  }
+
+  void check_form(const Kernel& kernel) {
+    const std::size_t hash = FittingForms::hash_of(kernel);
+    if (fitting_.has(kernel, hash)) return;
+    FormCheck form(kernel, program_.config);
+    if (const auto wrong = form.run())
+      report(fmt::format("{}: {}", to_string(kernel.kind), *wrong));
+    else
+      fitting_.add(kernel, hash, form.columns());
   }
 
   void check(const Operand& operand) {
@@ -287,6 +380,7 @@ class ProgramForms {
   const Program& program_;
   const ProgramIndex& index_;
   FindingList& findings_;
+  FittingForms fitting_;
   Where where_;
 };
 

@@ -81,17 +81,28 @@ void note_redundant(const UnrolledPlan& unrolled, FindingList& findings) {
   }
 }
 
-/// Runs both and waits for them, at one time or one after the other.
-template <class First, class Second>
-void run_both(bool at_one_time, First first, Second second) {
-  if (!at_one_time) {
-    first();
-    second();
-    return;
-  }
-  std::future<void> other = std::async(second);  // on this thread where no other one starts
-  first();
-  other.get();
+/// Findings of a check that has a list of its own: made beside what follows, or when asked for.
+template <class Check>
+std::future<FindingList> start(bool at_one_time, const ProofSettings& settings, Check check) {
+  const std::launch deferred = std::launch::deferred;  // also where no other thread starts
+  return std::async(at_one_time ? std::launch::async | deferred : deferred,
+                    [most = settings.most_findings, check] {
+                      FindingList findings(most);
+                      check(findings);
+                      return findings;
+                    });
+}
+
+void add_all(FindingList from, FindingList& findings) {
+  for (Finding& finding : from.take()) findings.add(std::move(finding));
+}
+
+/// With a race or a lifetime that is wrong, host order stands for nothing.
+bool host_order_counts(const FindingList& findings) {
+  return std::ranges::none_of(findings.list(), [](const Finding& finding) {
+    return (finding.rule.starts_with("MF00") || finding.rule.starts_with("MF10")) &&
+           is_error(finding.rule);
+  });
 }
 
 /// What is looked at for each rank of one plan.
@@ -111,32 +122,33 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
   std::vector<std::vector<PoolPeak>> peaks;
   std::vector<OpId> redundant;
   std::int64_t concurrent = 0;
+  const auto is_large = [&](const AccessTable& table) {
+    return table.first.size() > settings.ops_for_two_threads;
+  };
+  std::future<FindingList> forms =
+      start(std::ranges::any_of(tables, is_large), settings,
+            [&](FindingList& list) { check_kernel_forms(program, index, list); });
   const Layouts layouts(program, index, findings);
   check_updates(program, layouts, findings);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
-    const bool two_threads = tables[p].first.size() > settings.ops_for_two_threads;
-    UnrolledPlan unrolled;
-    FollowedOps followed;
-    run_both(
-        two_threads,
-        [&] { unrolled = unroll(program, index, program.plans[p], settings, findings); },
-        [&] { followed = followed_ops(program.plans[p], layouts, tables[p]); });
+    const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
+    const FollowedOps followed = followed_ops(program.plans[p], layouts, tables[p]);
     proof.instances += std::ssize(unrolled.instances);
-    const auto check_order = [&] {
-      check_races(unrolled, tables[p], findings);
-      check_registered(unrolled, tables[p], findings);
-      check_values(unrolled, tables[p], layouts, findings);
-      peaks.push_back(pool_peaks(unrolled));
-      concurrent = std::max(concurrent, concurrent_collectives(unrolled));
-      note_redundant(unrolled, findings);
-    };
-    const auto check_contents = [&] {
-      check_gradients(unrolled, layouts, followed, ledger);
-      check_weights(unrolled, layouts, followed, ledger);
-      check_scales(unrolled, followed, ledger);
-      check_reports(program, index, program.plans[p], ledger);
-    };
-    run_both(two_threads, check_order, check_contents);
+    // As long as all the rest, and judged after it.
+    std::future<FindingList> values = start(is_large(tables[p]), settings, [&](FindingList& list) {
+      check_values(unrolled, tables[p], layouts, list);
+    });
+    check_races(unrolled, tables[p], findings);
+    check_registered(unrolled, tables[p], findings);
+    check_gradients(unrolled, layouts, followed, ledger);
+    check_weights(unrolled, layouts, followed, ledger);
+    check_scales(unrolled, followed, ledger);
+    check_reports(program, index, program.plans[p], ledger);
+    peaks.push_back(pool_peaks(unrolled));
+    concurrent = std::max(concurrent, concurrent_collectives(unrolled));
+    if (forms.valid()) add_all(forms.get(), findings);
+    if (host_order_counts(findings)) add_all(values.get(), findings);
+    note_redundant(unrolled, findings);
     if (settings.expand_ranks) expand(unrolled, layouts, followed, findings, proof.expansion);
     redundant.insert(redundant.end(), unrolled.redundant_waits.begin(),
                      unrolled.redundant_waits.end());
@@ -165,7 +177,6 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
     try {
       check_persistent_places(program, findings);
       check_collective_shapes(program, index, findings);
-      check_kernel_forms(program, index, findings);
       proof.bounds = prove_plans(program, index, tables, settings, findings, ledger, proof);
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));

@@ -29,6 +29,9 @@ class ProgramCheck {
     const Mesh& mesh = program_.config.mesh;
     if (mesh.dp_outer < 1 || mesh.dp_shard < 1)
       add("MF004", "config.mesh", "expected at least one rank on each axis");
+    for (std::size_t g = 0; g < program_.groups.size(); ++g)
+      if (program_.groups[g].full_offset < 0)
+        add("MF004", fmt::format("groups[{}].full_offset", g), "expected at least 0");
     check_memory();
     check_op_ids();
   }

@@ -1,7 +1,8 @@
 // The data between weights and gradients: what every op reads is what it is to read.
 //
 // Host order is one of the orders that the plan allows, and where nothing races (races.hpp) all of
-// them have the same flow of data; so nothing is said about a program with findings there.
+// them have the same flow of data. Of a program with findings there, these say nothing: prove.cpp
+// drops them.
 //
 // Unwritten (MF111). Each byte that an op reads was written since its buffer was acquired. Scratch
 // leaves bytes unwritten. What ops of the plan only read or update in place comes from outside, in

@@ -1,5 +1,6 @@
 // What is said about the order of a mutant's ops, against a search through every interleaving of
 // plans of 3 units, 2 slots and 2 ranks.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,6 +26,13 @@ bool is_beyond_the_search(const std::vector<std::string>& rules) {
   });
 }
 
+/// Where an op meets an acquire or a release, its use lies outside the lifetime in host order too
+/// (MF102, MF103), or only in some other order (MF101).
+bool agree(const std::vector<std::string>& rules, bool race) {
+  const auto fires = [&](const char* rule) { return std::ranges::count(rules, rule) > 0; };
+  return race ? fires("MF101") || fires("MF102") || fires("MF103") : !fires("MF101");
+}
+
 TEST(OrderMutants, AreJudgedAsAnExhaustiveSearchJudgesThem) {
   std::size_t races = 0;
   std::size_t safe = 0;
@@ -44,9 +52,9 @@ TEST(OrderMutants, AreJudgedAsAnExhaustiveSearchJudgesThem) {
       test::Interleavings search(*altered, altered->plans[0]);
       const auto race = search.find_race(400'000);
       EXPECT_FALSE(search.gave_up) << describe(program, mutant);
-      EXPECT_EQ(std::ranges::count(verdict.rules, "MF101") > 0, race.has_value())
+      EXPECT_TRUE(agree(verdict.rules, race.has_value()))
           << "variant " << variant << ", " << describe(program, mutant) << ": "
-          << race.value_or("no race");
+          << race.value_or("no race") << "; " << fmt::format("{}", fmt::join(verdict.rules, " "));
       (race ? races : safe) += 1;
       return true;
     });

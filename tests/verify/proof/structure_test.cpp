@@ -114,6 +114,7 @@ TEST(Structure, NumbersThatNoPlanHas) {
       [](Program& p, Sound&) { p.pools[0].alignment = 0; },
       [](Program& p, Sound&) { p.plans[0].segments[0].repeat = 0; },
       [](Program& p, Sound&) { p.config.mesh.dp_shard = 0; },
+      [](Program& p, Sound&) { p.groups.emplace_back().full_offset = -2; },
       [](Program& p, Sound& s) { op_at(p, s.acquired).body = Acquire{.buffer = s.state}; },
       [](Program& p, Sound& s) {
         std::get<Wait>(op_at(p, s.waited).body).bindings.front().distance = 2;
