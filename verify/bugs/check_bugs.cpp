@@ -114,7 +114,7 @@ Result<std::vector<fs::path>> row_files(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error))
     if (entry->path().extension() == ".json") files.push_back(entry->path());
-  if (error) return fail(folder.string(), error.message(), Fault::environment);
+  if (error) return fail(folder.string(), "cannot be listed: " + error.message());
   if (files.empty()) return fail(folder.string(), "expected rows of the bug corpus, NN-name.json");
   std::ranges::sort(files);
   return files;

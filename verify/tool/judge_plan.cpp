@@ -141,7 +141,7 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
                       {"accesses", checked->accesses},
                       {"gradients", checked->gradients}});
     else
-      verdict["refused_because"] = checked.error().message();
+      verdict["refusal"] = checked.error().what;
     session.out << verdict.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else if (checked) {
     session.out << fmt::format(
@@ -150,7 +150,7 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
         checked->hash, format_count(checked->instances), format_count(checked->orderings),
         format_count(checked->accesses), format_count(checked->gradients));
   } else {
-    session.out << "certificate refused: " << printable(checked.error().message()) << "\n";
+    session.out << "certificate " << printable(checked.error().message()) << "\n";
   }
   return checked ? ExitCode::good : ExitCode::negative;
 }
