@@ -46,6 +46,9 @@ int run(const Altered& mutant, const test::Tensors& weights, const test::States&
 
 /// In a full run 200 of them with 50 seeds each, and thousands more with two.
 TEST(CorrectMutants, ChangeNoBit) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "minutes under ThreadSanitizer, which the machine has its own tests for";
+#endif
   const std::vector<Program> plans = test::llama_plans();
   const bool full = test::is_full_run();
   std::vector<Altered> mutants = correct_mutants(plans, full ? 3000 : 60);
