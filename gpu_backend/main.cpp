@@ -6,6 +6,7 @@
 
 #include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
+#include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "gpu_backend/tool/train_run.hpp"
 #include "reports/tool/interrupt.hpp"
@@ -17,10 +18,14 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-exec";
 
+std::string describe() {
+  ExecOptions unused;
+  return render_help(exec_help(), exec_flags(unused));
+}
+
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(options, parse_exec_options(args));
-  ExecOptions unused;
-  if (const auto text = self_description(options.common, exec_help(), exec_flags(unused))) {
+  if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;
     return ExitCode::good;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
+#include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
@@ -39,11 +40,15 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   return run_one(options, session);
 }
 
+std::string describe() {
+  SimOptions unused;
+  return render_help(sim_help(), sim_flags(unused));
+}
+
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(sweep, expand_lists(args));
   MFSDP_LET(options, parse_sim_options(sweep.arguments.front()));
-  SimOptions unused;
-  if (const auto text = self_description(options.common, sim_help(), sim_flags(unused))) {
+  if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;
     return ExitCode::good;
   }

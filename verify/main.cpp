@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
+#include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/verify_options.hpp"
 #include "reports/tool/interrupt.hpp"
@@ -17,10 +18,14 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-verify";
 
+std::string describe() {
+  VerifyOptions unused;
+  return render_help(verify_help(), verify_flags(unused));
+}
+
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(options, parse_verify_options(args));
-  VerifyOptions unused;
-  if (const auto text = self_description(options.common, verify_help(), verify_flags(unused))) {
+  if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;
     return ExitCode::good;
   }

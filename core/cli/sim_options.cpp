@@ -247,6 +247,13 @@ std::vector<FlagGroup> sim_flags(SimOptions& options) {
   return groups;
 }
 
+SimOptions same_plan(const CommonOptions& common, const std::vector<std::string>& given) {
+  SimOptions options;
+  options.common = common;
+  options.given = given;
+  return options;
+}
+
 Result<SimOptions> parse_sim_options(const std::vector<std::string>& args) {
   SimOptions options;
   const std::vector<FlagGroup> groups = sim_flags(options);

@@ -74,6 +74,10 @@ struct SimOptions {
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
 };
 
+/// What mfsdp-sim would be asked with the common flags of another tool, for the same plan.
+[[nodiscard]] SimOptions same_plan(const CommonOptions& common,
+                                   const std::vector<std::string>& given);
+
 /// All flag groups of mfsdp-sim, bound to `options`.
 [[nodiscard]] std::vector<FlagGroup> sim_flags(SimOptions& options);
 

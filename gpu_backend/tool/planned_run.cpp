@@ -5,9 +5,7 @@
 namespace mfsdp {
 
 Result<PlannedRun> plan_run(const ExecOptions& options, const Session& session) {
-  SimOptions same;
-  same.common = options.common;
-  same.given = options.given;
+  SimOptions same = same_plan(options.common, options.given);
   same.memory_alone = true;
   Asker asker(session);
   MFSDP_LET(question, asker.question(same));

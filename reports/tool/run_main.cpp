@@ -4,6 +4,8 @@
 #include <exception>
 #include <new>
 
+#include "core/cli/help.hpp"
+
 namespace mfsdp {
 
 int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
@@ -23,10 +25,10 @@ int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
   return report_error(err, error, tool);
 }
 
-std::optional<std::string> self_description(const CommonOptions& options, const HelpText& help,
-                                            const std::vector<FlagGroup>& flags) {
-  if (options.help) return render_help(help, flags);
-  if (options.version) return render_version(help.tool);
+std::optional<std::string> self_description(const CommonOptions& options, std::string_view tool,
+                                            const std::function<std::string()>& help) {
+  if (options.help) return help();
+  if (options.version) return render_version(tool);
   return std::nullopt;
 }
 

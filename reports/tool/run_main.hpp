@@ -6,12 +6,10 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
 #include "core/cli/exit_code.hpp"
-#include "core/cli/help.hpp"
 
 namespace mfsdp {
 
@@ -21,8 +19,9 @@ namespace mfsdp {
                            const std::function<Result<ExitCode>()>& work);
 
 /// What --help or --version asks for, where one of them was given: nothing else is to be done then.
+/// `help` is called for --help alone.
 [[nodiscard]] std::optional<std::string> self_description(const CommonOptions& options,
-                                                          const HelpText& help,
-                                                          const std::vector<FlagGroup>& flags);
+                                                          std::string_view tool,
+                                                          const std::function<std::string()>& help);
 
 }  // namespace mfsdp

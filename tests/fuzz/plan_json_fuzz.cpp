@@ -1,6 +1,5 @@
 // Arbitrary bytes as a plan: an error, or a program that reads back as it was written and that
 // lifetimes, proofs, simulator and prediction answer with a value or an error.
-#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -47,8 +46,7 @@ void check_proof(const Program& program) {
   require(nlohmann::json::accept(render_findings_json(proof->findings, {})));
   require(nlohmann::json::accept(render_findings_sarif(proof->findings, {})));
   require(!render_findings_text(proof->findings).empty());
-  const bool right = std::ranges::none_of(
-      proof->findings, [](const Finding& finding) { return is_error(finding.rule); });
+  const bool right = !has_errors(proof->findings);
   const auto certificate = certificate_of(program);
   require(certificate.has_value() == right);
   if (right) require(check_certificate(to_canonical_json(program), *certificate).has_value());

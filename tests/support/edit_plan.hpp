@@ -46,6 +46,15 @@ struct EditedPlan {
     again.id = OpId(1'000'000 + copy);
     ops->insert(place + 1, std::move(again));
   }
+  /// A reduce-scatter becomes an all-reduce of the slice that it made: ranks add up different
+  /// elements.
+  void sum_slices(const std::string& segment, const std::string& name) {
+    Collective& c = collective(segment, name);
+    c.kind = CollectiveKind::all_reduce;
+    c.input = c.output;
+    c.input.role = "input";
+    c.input.access = Access::read;
+  }
   Buffer& buffer(const std::string& name) {
     for (Buffer& buffer : program.buffers)
       if (buffer.name == name) return buffer;

@@ -15,7 +15,7 @@ struct Moment {
   Int chain = 0, position = -1;  ///< in its chain; -1: never
   std::vector<Int> clock{};      ///< by chain: instances that surely ended before it began
 
-  [[nodiscard]] Int knows(int of) const {
+  [[nodiscard]] Int knows(Int of) const {
     return position < 0 ? 0 : of == chain ? position + 1 : clock[of];
   }
 };
@@ -57,11 +57,11 @@ class Races {
     if (next_clock_ == clocks_.size() || clocks_[next_clock_].at(0) != number) return moment;
     const std::vector<Int> claim = clocks_[next_clock_++];
     for (std::size_t i = 1; i < claim.size(); i += 2) {
-      const auto of = static_cast<int>(std::min<Int>(claim[i], host_));
-      const Int known = std::max({moment.clock[of], after.knows(of), chains_[host_].knows(of)});
-      if (of == chain || claim.at(i + 1) > known)
-        refuse("{}: follows {} of chain {}, not {}", op.place(), known, of, claim[i + 1]);
-      moment.clock[of] = std::max(moment.clock[of], claim[i + 1]);
+      const Int of = claim[i], least = claim.at(i + 1);
+      const Int known = std::max({moment.clock.at(of), after.knows(of), chains_[host_].knows(of)});
+      if (of == chain || least > known)
+        refuse("{}: follows {} of chain {}, not {}", op.place(), known, of, least);
+      moment.clock[of] = std::max(moment.clock[of], least);
       ++figures_.orderings;
     }
     return moment;

@@ -42,10 +42,7 @@ void check_meeting(CheckedRun& run, std::size_t i, const Meeting& meeting) {
        .message = fmt::format("{}: {} ended at {} ns, {} ns before rank {} had come to it",
                               where(meeting.first_gone->rank, place), to_text(place), gone.value,
                               (come - gone).value, meeting.last_come->rank),
-       .places = {place},
-       .buffer = {},
-       .missing = {},
-       .interleaving = {}});
+       .places = {place}});
 }
 
 }  // namespace

@@ -124,10 +124,7 @@ class OrderWalk {
     run_.findings.add({.rule = "MF801",
                        .message = fmt::format("{}: {} was not launched", where(record_.rank, place),
                                               to_text(place)),
-                       .places = {place},
-                       .buffer = {},
-                       .missing = {},
-                       .interleaving = {}});
+                       .places = {place}});
   }
 
   /// The host issues nothing while it waits, and touches no memory that a copy is still at.
@@ -231,9 +228,7 @@ class OrderWalk {
                                               where(record_.rank, b), to_text(b), did, came.value,
                                               (over - came).value, to_text(a)),
                        .places = {a, b},
-                       .buffer = {},
-                       .missing = fmt::format("{} -> {}", to_text(a), to_text(b)),
-                       .interleaving = {}});
+                       .missing = fmt::format("{} -> {}", to_text(a), to_text(b))});
   }
 
   CheckedRun& run_;

@@ -44,11 +44,7 @@ class Matching {
       run_.findings.add({.rule = "MF802",
                          .message = fmt::format(
                              "rank {}, step {}: op {} was launched, and plan '{}' has no such op",
-                             record_.rank, launch.step, launch.op.value, run_.plan.name),
-                         .places = {},
-                         .buffer = {},
-                         .missing = {},
-                         .interleaving = {}});
+                             record_.rank, launch.step, launch.op.value, run_.plan.name)});
       return std::nullopt;
     }
     const std::int64_t n = seen_[step * run_.instances.ops() + *op]++;
@@ -60,10 +56,7 @@ class Matching {
          .message = fmt::format("{}: {} was launched more often than the plan has it, "
                                 "which is {} times a step",
                                 where(record_.rank, last), to_text(last), repeat),
-         .places = {last},
-         .buffer = {},
-         .missing = {},
-         .interleaving = {}});
+         .places = {last}});
     return std::nullopt;
   }
 
@@ -80,10 +73,7 @@ class Matching {
     run_.findings.add({.rule = "MF804",
                        .message = fmt::format("{}: {} ran on {}", where(record_.rank, place),
                                               to_text(place), other),
-                       .places = {place},
-                       .buffer = {},
-                       .missing = {},
-                       .interleaving = {}});
+                       .places = {place}});
   }
 
   bool check_times(const OpLaunch& launch, std::size_t number) {
@@ -96,10 +86,7 @@ class Matching {
          .message = fmt::format("{}: {} was issued at {} ns, began at {} ns and ended at {} ns",
                                 where(record_.rank, place), to_text(place), launch.issued.value,
                                 launch.begin.value, launch.end.value),
-         .places = {place},
-         .buffer = {},
-         .missing = {},
-         .interleaving = {}});
+         .places = {place}});
     return false;
   }
 
@@ -119,10 +106,7 @@ class Matching {
                                       where(record_.rank, then), to_text(then),
                                       record_.launches[after]->issued.value, to_text(first),
                                       record_.launches[before]->issued.value),
-         .places = {first, then},
-         .buffer = {},
-         .missing = {},
-         .interleaving = {}});
+         .places = {first, then}});
   }
 
   CheckedRun& run_;

@@ -169,4 +169,9 @@ bool is_error(std::string_view rule) {
   return found == nullptr || found->severity == error;
 }
 
+bool has_errors(std::span<const Finding> findings) {
+  return std::ranges::any_of(findings,
+                             [](const Finding& finding) { return is_error(finding.rule); });
+}
+
 }  // namespace mfsdp

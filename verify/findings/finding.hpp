@@ -51,19 +51,23 @@ struct Place {
 };
 
 struct Finding {
-  std::string rule;           ///< "MF101"
-  std::string message;        ///< one line: both ops, what is missing, buffer and bytes
-  std::vector<Place> places;  ///< the two ops first; empty where the plan itself is at fault
-  std::optional<BufferId> buffer;
+  std::string rule;                ///< "MF101"
+  std::string message;             ///< one line: both ops, what is missing, buffer and bytes
+  std::vector<Place> places = {};  ///< the two ops first; empty where the plan itself is at fault
+  std::optional<BufferId> buffer = {};
   std::int64_t begin = 0;  ///< bytes of the buffer, half-open; both 0 where none are meant
   std::int64_t end = 0;
-  std::string missing;              ///< the edge: "gather (all_gather) -> gemm (compute)"
-  std::vector<Place> interleaving;  ///< a short order of ops that the plan allows and that shows it
+  std::string missing = {};  ///< the edge: "gather (all_gather) -> gemm (compute)"
+  /// A short order of ops that the plan allows and that shows it.
+  std::vector<Place> interleaving = {};
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 
 /// Whether a finding of that rule makes a plan wrong; a rule that is not in the table does.
 [[nodiscard]] bool is_error(std::string_view rule);
+
+/// Whether some finding makes the plan wrong.
+[[nodiscard]] bool has_errors(std::span<const Finding> findings);
 
 }  // namespace mfsdp

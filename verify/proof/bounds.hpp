@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/prove.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 

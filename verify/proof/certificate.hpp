@@ -28,8 +28,8 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 /// Errors: those of prove(), or the first finding that is an error.
 [[nodiscard]] Result<std::string> certificate_of(const Program& program);
 
-/// The same without a proof: what can be said for a program that is wrong, and that the checker has
-/// to refuse. Requires that its ids resolve.
+/// The same without a proof: of a program that was proved before, or of a wrong one, which the
+/// checker has to refuse. Requires that its ids resolve.
 [[nodiscard]] std::string unproved_certificate(const Program& program);
 
 }  // namespace mfsdp

@@ -79,9 +79,7 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index,
                                   .op = op.id,
                                   .name = op.name,
                                   .stream = std::string(to_string(program.streams[stream].role))}},
-                      .buffer = collective->output.buffer,
-                      .missing = {},
-                      .interleaving = {}});
+                      .buffer = collective->output.buffer});
       }
 }
 

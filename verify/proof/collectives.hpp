@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {

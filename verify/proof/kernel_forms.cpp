@@ -364,11 +364,7 @@ class ProgramForms {
     const auto& [plan, segment, op] = where_;
     findings_.add({.rule = "MF007",
                    .message = fmt::format("{}/{} op {} ({}): {}", plan->name, segment->name,
-                                          op->id.value, op->name, what),
-                   .places = {},
-                   .buffer = {},
-                   .missing = {},
-                   .interleaving = {}});
+                                          op->id.value, op->name, what)});
   }
 
   struct Where {

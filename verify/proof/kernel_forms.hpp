@@ -10,7 +10,7 @@
 #pragma once
 
 #include "core/plan/plan.hpp"
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/program_index.hpp"
 
 namespace mfsdp {

@@ -12,12 +12,7 @@ namespace {
 
 void report(FindingList& findings, const char* rule, std::string message,
             std::optional<BufferId> buffer = std::nullopt) {
-  findings.add({.rule = rule,
-                .message = std::move(message),
-                .places = {},
-                .buffer = buffer,
-                .missing = {},
-                .interleaving = {}});
+  findings.add({.rule = rule, .message = std::move(message), .buffer = buffer});
 }
 
 /// Parameters and the padding between them; nothing, with a finding, where they do not fit.

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/program_index.hpp"
 
 namespace mfsdp {

@@ -145,10 +145,7 @@ class Binder {
                                .repetition = 0,
                                .op = op_->id,
                                .name = op_->name,
-                               .stream = {}}},
-                   .buffer = std::nullopt,
-                   .missing = {},
-                   .interleaving = {}});
+                               .stream = {}}}});
   }
 
   /// What the op makes passes for anything, as it has a finding.

@@ -123,11 +123,7 @@ class RaceCheck {
                        "segment '{}' of plan '{}' {} in step {} with {} live buffers; of the {} "
                        "that it states {} are not live",
                        segment.name, u_.plan->name, verb, u_.passes[pass].step, live_,
-                       stated.size(), missing),
-                   .places = {},
-                   .buffer = {},
-                   .missing = {},
-                   .interleaving = {}});
+                       stated.size(), missing)});
   }
 
   // ---- instances ------------------------------------------------------------------------------
@@ -332,13 +328,10 @@ void check_persistent_places(const Program& program, FindingList& findings) {
           {.rule = "MF103",
            .message = fmt::format("buffers '{}' and '{}' always live share bytes", highest->name,
                                   buffer->name),
-           .places = {},
            .buffer = buffer->id,
            .begin = 0,
            .end = std::min(buffer->size.value,
-                           highest->offset.value + highest->size.value - buffer->offset.value),
-           .missing = {},
-           .interleaving = {}});
+                           highest->offset.value + highest->size.value - buffer->offset.value)});
     }
     if (highest == nullptr || highest->pool != buffer->pool ||
         buffer->offset + buffer->size > highest->offset + highest->size)

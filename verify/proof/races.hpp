@@ -19,7 +19,7 @@
 #include <optional>
 #include <span>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {

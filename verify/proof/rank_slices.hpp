@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 

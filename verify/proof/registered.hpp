@@ -11,7 +11,7 @@
 // copies through memory of its own.
 #pragma once
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 

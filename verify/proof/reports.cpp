@@ -62,12 +62,7 @@ class ReportCheck {
 
   void report(std::string what) {
     if (!findings_.wants("MF115")) return;
-    findings_.add({.rule = "MF115",
-                   .message = std::move(what),
-                   .places = {},
-                   .buffer = {},
-                   .missing = {},
-                   .interleaving = {}});
+    findings_.add({.rule = "MF115", .message = std::move(what)});
   }
 
   const Program& program_;

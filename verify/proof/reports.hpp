@@ -1,7 +1,7 @@
 // Whether the host hears of each step: its loss, and its gradient's norm where there is one.
 #pragma once
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
 namespace mfsdp {

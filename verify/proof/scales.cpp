@@ -204,11 +204,7 @@ void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
       {.rule = "MF312",
        .message = fmt::format("plan '{}' runs {} microbatches in a step, configured are {}",
                               unrolled.plan->name, static_cast<std::int64_t>(count),
-                              unrolled.program->config.microbatches),
-       .places = {},
-       .buffer = std::nullopt,
-       .missing = {},
-       .interleaving = {}});
+                              unrolled.program->config.microbatches)});
 }
 
 }  // namespace

@@ -63,12 +63,7 @@ class ProgramCheck {
   void add(const char* rule, const std::string& where, const std::string& what,
            std::optional<BufferId> buffer = std::nullopt) {
     if (!findings_.wants(rule)) return;
-    findings_.add({.rule = rule,
-                   .message = where + ": " + what,
-                   .places = {},
-                   .buffer = buffer,
-                   .missing = {},
-                   .interleaving = {}});
+    findings_.add({.rule = rule, .message = where + ": " + what, .buffer = buffer});
   }
   /// At the op that is being checked.
   void add_here(const char* rule, std::string_view field, const std::string& what,

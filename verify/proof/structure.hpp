@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "verify/proof/finding_list.hpp"
+#include "verify/findings/finding_list.hpp"
 #include "verify/proof/program_index.hpp"
 
 namespace mfsdp {

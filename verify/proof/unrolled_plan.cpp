@@ -117,9 +117,7 @@ class Unroller {
                        .op = op.id,
                        .name = op.name,
                        .stream = {}}},
-           .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer,
-           .missing = {},
-           .interleaving = {}});
+           .buffer = copy->kind == CopyKind::h2d ? copy->input.buffer : copy->output.buffer});
     }
   }
 

@@ -61,10 +61,7 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
                                   .repetition = 0,
                                   .op = op.id,
                                   .name = op.name,
-                                  .stream = {}}},
-                      .buffer = std::nullopt,
-                      .missing = {},
-                      .interleaving = {}});
+                                  .stream = {}}}});
       }
 }
 

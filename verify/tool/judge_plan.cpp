@@ -34,10 +34,7 @@ constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 /// The plan that every tool makes of these flags.
 Result<std::shared_ptr<const Program>> plan_of(const VerifyOptions& options,
                                                const Session& session) {
-  SimOptions same;
-  same.common = options.common;
-  same.given = options.given;
-  return Asker(session).program(same);
+  return Asker(session).program(same_plan(options.common, options.given));
 }
 
 // ---- proof --------------------------------------------------------------------------------------
@@ -96,12 +93,9 @@ Result<ExitCode> prove_plan(const Program& program, const VerifyOptions& options
   settings.expand_ranks = options.expand;
   MFSDP_LET(proof, prove(program, settings));
   const auto took = std::chrono::steady_clock::now() - begin;
-  const bool right = std::ranges::none_of(
-      proof.findings, [](const Finding& finding) { return is_error(finding.rule); });
-  if (options.certificate && right) {
-    MFSDP_LET(certificate, certificate_of(program));
-    MFSDP_TRY(write_file_atomically(*options.certificate, certificate + "\n"));
-  }
+  const bool right = !has_errors(proof.findings);
+  if (options.certificate && right)
+    MFSDP_TRY(write_file_atomically(*options.certificate, unproved_certificate(program) + "\n"));
   std::vector<Finding> findings = proof.findings;
   for (Finding& finding : traces::check_configuration(program.config, environment_of(options)))
     findings.push_back(std::move(finding));

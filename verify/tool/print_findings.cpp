@@ -1,6 +1,5 @@
 #include "verify/tool/print_findings.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/cli/help.hpp"
@@ -20,9 +19,7 @@ ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format
     case FindingsFormat::md: session.out << render_findings_markdown(findings, of); break;
     case FindingsFormat::sarif: session.out << render_findings_sarif(findings, of); break;
   }
-  const bool wrong =
-      std::ranges::any_of(findings, [](const Finding& finding) { return is_error(finding.rule); });
-  return wrong ? ExitCode::negative : ExitCode::good;
+  return has_errors(findings) ? ExitCode::negative : ExitCode::good;
 }
 
 }  // namespace mfsdp

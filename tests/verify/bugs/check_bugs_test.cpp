@@ -175,7 +175,8 @@ TEST(CheckBugs, FoldersNeedRowsOfDifferentNumbers) {
               AllOf(HasSubstr("01-b.json: row: 1 is the row of '"), HasSubstr("01-a.json' too")));
   verdicts = check_bugs({.rows = folder / "missing", .models = kFolders.models});
   ASSERT_FALSE(verdicts);
-  EXPECT_EQ(verdicts.error().fault, Fault::environment);
+  EXPECT_EQ(verdicts.error().fault, Fault::input);
+  EXPECT_THAT(verdicts.error().message(), HasSubstr("missing: cannot be listed: "));
 }
 
 }  // namespace

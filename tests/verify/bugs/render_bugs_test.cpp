@@ -17,12 +17,7 @@ std::vector<BugVerdict> two_verdicts() {
   good.bug = "What | went wrong.";
   good.expected = {"MF101"};
   good.broken = {"MF101"};
-  good.findings = {{.rule = "MF101",
-                    .message = "nothing orders a and b",
-                    .places = {},
-                    .buffer = std::nullopt,
-                    .missing = {},
-                    .interleaving = {}}};
+  good.findings = {{.rule = "MF101", .message = "nothing orders a and b"}};
   good.good = true;
   BugVerdict bad = good;
   bad.row = 5;

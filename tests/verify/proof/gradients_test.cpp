@@ -324,11 +324,7 @@ RC_GTEST_PROP(Gradients, RunningAnOpTwiceIsFound, ()) {
 /// Ranks hold different elements of what is cut along the axis that they sum over.
 TEST(Gradients, SlicesAreNotSummedOverTheirOwnAxis) {
   test::EditedPlan plan(test::small_config(2));
-  Collective& c = plan.collective("only", "layers.0.reduce_scatter");
-  c.kind = CollectiveKind::all_reduce;
-  c.input = c.output;
-  c.input.role = "input";
-  c.input.access = Access::read;
+  plan.sum_slices("only", "layers.0.reduce_scatter");
   EXPECT_THAT(test::rules_of(plan.program), testing::Contains("MF505"));
 }
 
