@@ -123,7 +123,8 @@ class BlockRecipe {
             .operands = attention_operands(
                 at("qk"),
                 {write("output", at("attention"), s_.compute, rows(s_.attention)),
-                 write("log_sum_exp", at("log_sum_exp"), s_.statistic, {s_.tokens, model_.heads})}),
+                 write("log_sum_exp", at("log_sum_exp"), s_.statistic, {s_.tokens, model_.heads}),
+                 stream_workspace()}),
             .attributes = attention_attributes(),
             .flops = product_of(2, b_.config.micro_batch, model_.heads, model_.head_dim,
                                 b_.config.seq_len, b_.config.seq_len),
@@ -388,10 +389,20 @@ class BlockRecipe {
 }  // namespace
 
 std::int64_t attention_backward_workspace(const PlanConfig& config) {
-  const std::int64_t tokens = config.tokens_per_microbatch();
-  const std::int64_t heads = product_of(tokens, config.model.attention_width(), 4);
-  if (!config.deterministic) return heads;
-  return checked_add(heads, product_of(2, tokens, config.model.heads, config.seq_len));
+  const std::int64_t element = size_of(config.param_dtype);
+  std::int64_t bytes = kAttentionWorkspaceBytes;
+  if (element != 2) return bytes;
+  const ModelShape& model = config.model;
+  if (model.heads != model.kv_heads) {
+    const std::int64_t gradient =
+        product_of(config.tokens_per_microbatch(), model.attention_width(), element);
+    bytes = checked_add(bytes, checked_mul(2, round_up(gradient, 128)));
+  }
+  if (config.deterministic)
+    bytes =
+        checked_add(bytes, product_of(config.micro_batch, model.heads, round_up(config.seq_len, 64),
+                                      round_up(config.seq_len, 128), element));
+  return bytes;
 }
 
 UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute) {

@@ -17,11 +17,6 @@ std::int64_t gemm_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
   return product_of(2, m, n, k);
 }
 
-RecipeOperand gemm_workspace() {
-  return from(Source::global, scratch("workspace", std::string(global::gemm_workspace),
-                                      DType::uint8, {kGemmWorkspaceBytes}));
-}
-
 RecipeOperand operand(std::string role, Access access, std::string tensor, DType dtype,
                       Shape shape) {
   RecipeOperand made;
@@ -71,6 +66,10 @@ RecipeOperand weight_grad(ParameterRole parameter, Shape shape, bool add) {
   made.parameter = parameter;
   return made;
 }
+RecipeOperand stream_workspace() {
+  return from(Source::global, scratch("workspace", std::string(global::gemm_workspace),
+                                      DType::uint8, {kGemmWorkspaceBytes}));
+}
 RecipeOperand from(Source source, RecipeOperand operand) {
   operand.source = source;
   return operand;
@@ -92,7 +91,7 @@ void Builder::gemm_forward(const std::string& name, ParameterRole role, std::int
        .phase = phase,
        .kind = KernelKind::gemm,
        .operands = {std::move(in), weight(role, sizes.compute, {n, k}), std::move(out),
-                    gemm_workspace()},
+                    stream_workspace()},
        .attributes = gemm_attributes(0, 0, m, n, k),
        .flops = gemm_flops(m, n, k),
        .gradient_of = {}});
@@ -105,7 +104,7 @@ void Builder::gemm_dgrad(const std::string& name, ParameterRole role, std::int64
        .phase = phase,
        .kind = KernelKind::gemm,
        .operands = {std::move(d_out), weight(role, sizes.compute, {n, k}), std::move(d_in),
-                    gemm_workspace()},
+                    stream_workspace()},
        .attributes = gemm_attributes(0, 1, m, n, k),
        .flops = gemm_flops(m, n, k),
        .gradient_of = {}});
@@ -120,7 +119,7 @@ void Builder::gemm_wgrad(const std::string& name, ParameterRole role, RecipeOper
   add({.name = name,
        .phase = phase,
        .kind = KernelKind::gemm,
-       .operands = {std::move(d_out), std::move(in), std::move(d_weight), gemm_workspace()},
+       .operands = {std::move(d_out), std::move(in), std::move(d_weight), stream_workspace()},
        .attributes = gemm_attributes(beta, 2, m, n, k),
        .flops = gemm_flops(m, n, k),
        .gradient_of = role});

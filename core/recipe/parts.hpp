@@ -31,6 +31,8 @@ using Shape = std::vector<std::int64_t>;
 [[nodiscard]] RecipeOperand scratch(std::string role, std::string tensor, DType dtype, Shape shape);
 [[nodiscard]] RecipeOperand weight(ParameterRole parameter, DType dtype, Shape shape);
 [[nodiscard]] RecipeOperand weight_grad(ParameterRole parameter, Shape shape, bool add = false);
+/// All of the compute stream's workspace.
+[[nodiscard]] RecipeOperand stream_workspace();
 /// The same operand taken from another place.
 [[nodiscard]] RecipeOperand from(Source source, RecipeOperand operand);
 

@@ -76,8 +76,18 @@ inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
 }  // namespace global
 
-/// Bytes of the workspace that every GEMM of a stream may use.
+/// Bytes of the workspace that the compute stream's kernels have one after the other: GEMMs as much
+/// of it as they want, attention's forward kAttentionWorkspaceBytes, cross-entropy
+/// kSumWorkspaceBytes.
 inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
+
+/// What cuDNN's attention takes in either direction, whatever the shape.
+inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
+
+/// Through which a GPU's whole grid adds up two numbers in one order every time: two doubles of
+/// each of at most 1024 blocks, and 8 bytes in which those that are done are counted. Undefined
+/// before a kernel, as all scratch: whoever counts there begins by zeroing.
+inline constexpr std::int64_t kSumWorkspaceBytes = 1024LL * 2 * 8 + 8;
 
 /// tokens -> "mid" [T, h].
 [[nodiscard]] UnitRecipe embedding_recipe(const PlanConfig& config);
@@ -89,9 +99,13 @@ inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
 /// one chunk exist at a time.
 [[nodiscard]] UnitRecipe head_recipe(const PlanConfig& config);
 
-/// Scratch of the attention backward beside its operands, bytes: dK and dV per query head
-/// (T * A * 4; measured 134 MB at T = 8192, 32 heads of 128), and with deterministic sums a
-/// further batch * heads * seq_len^2 * 2 (4.43 GB in all there).
+/// Scratch of the attention backward beside its operands, in bytes, as cuDNN 9.14 asks for it in
+/// bf16 and fp16 (gpu_backend/cuda compares it with the engines' own numbers):
+///   256, and
+///   where heads share keys, dK and dV per query head: 2 * ceil(T * A * 2, 128), and
+///   with deterministic sums, scores: batch * heads * ceil(seq_len, 64) * ceil(seq_len, 128) * 2,
+/// where ceil(n, m) is n rounded up to a multiple of m. At T = 8192 and 32 heads of 128 over 8 that
+/// is 134,217,984 and 4,429,185,280. Kernels of wider dtypes are none of cuDNN's: 256 alone.
 [[nodiscard]] std::int64_t attention_backward_workspace(const PlanConfig& config);
 
 }  // namespace mfsdp

@@ -208,10 +208,17 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
       .dtype = state_.norm_dtype,
       .shape = {1},
       .rank_strides = {}};
+  // Always on this stream, so that no two of them have it at one time.
+  const Region workspace{.buffer = state_.norm_workspace,
+                         .offset = 0,
+                         .dtype = DType::uint8,
+                         .shape = {kSumWorkspaceBytes},
+                         .rank_strides = {}};
   e_.emit(stream, Phase::reduce, unit.id, unit.name + ".norm_partial",
           Kernel{.kind = KernelKind::norm_partial,
                  .operands = {operand("input", Access::read, slice),
-                              operand("output", Access::write, partial)},
+                              operand("output", Access::write, partial),
+                              operand("workspace", Access::scratch, workspace)},
                  .attributes = {},
                  .flops = 0});
   // With clipping the update waits for the norm, which waits for every gradient.

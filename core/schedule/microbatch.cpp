@@ -209,6 +209,9 @@ void MicrobatchSchedule::change_residents(std::size_t weight_use, Position posit
 void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Position position) {
   const UnitState& state = state_.units[unit];
   const BufferId buffer = gathered_buffer(unit, weight_use);
+  // Behind the first `used` of a step the update is known to be done, whatever unit's. When that
+  // comes depends on prefetch, clipping and what is frozen: each gather says for itself what it is
+  // behind. Where nothing hangs on it, a wait costs the host a call, a step ahead of the device.
   if (train_ && position.first && state.trainable && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);

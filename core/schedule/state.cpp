@@ -87,6 +87,7 @@ void State::make_globals(Emitter& emitter) {
   gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, world));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
   norm_partials = make("norm_partials", norm_dtype, trainable);
+  norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned);

@@ -59,6 +59,7 @@ class State {
   BufferId gathered_sums;   ///< statistic dtype [world, 2]
   DType norm_dtype;         ///< of sums of squares: fp32, or int64 with exact sums
   BufferId norm_partials;   ///< norm_dtype [trainable groups]
+  BufferId norm_workspace;  ///< of the one stream that makes them
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;

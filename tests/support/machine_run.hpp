@@ -21,12 +21,12 @@ namespace mfsdp::test {
 /// Plans to run, in this order, and how many steps of each.
 using Itinerary = std::vector<std::pair<std::string_view, std::int64_t>>;
 
-/// One hash for each rank, over all persistent buffers but the one that is scratch.
+/// One hash for each rank, over all persistent buffers but those that are scratch.
 using States = std::vector<std::uint64_t>;
 
 inline Program built(const PlanConfig& config) { return build_program(config, {}).value(); }
 
-/// Leaves so many bytes of the GEMMs' workspace, which small models need little of.
+/// Leaves so many bytes of the compute stream's workspace, which small models need little of.
 inline void shrink_gemm_workspace(Program& program, std::int64_t kept) {
   const auto workspace =
       std::ranges::find(program.buffers, std::string("gemm_workspace"), &Buffer::name);
@@ -52,12 +52,16 @@ inline MachineSettings hashing() {
   return settings;
 }
 
-/// Calls `visit` with every value of the persistent buffers that hold a run's state: all but the
-/// GEMMs' workspace, which holds junk.
+/// gemm_workspace and norm_workspace hold junk between kernels.
+inline bool is_state(const Buffer& buffer) {
+  return buffer.persistent && !buffer.name.ends_with("_workspace");
+}
+
+/// Calls `visit` with every value of the persistent buffers that hold a run's state.
 template <class Visit>
 void for_each_state_value(const Program& program, const Interpreter& interpreter, Visit visit) {
   for (const Buffer& buffer : program.buffers) {
-    if (!buffer.persistent || buffer.name == "gemm_workspace") continue;
+    if (!is_state(buffer)) continue;
     const std::span<std::byte> bytes = interpreter.buffer_bytes(buffer.id);
     const auto size = static_cast<std::size_t>(size_of(buffer.dtype));
     for (std::size_t at = 0; at + size <= bytes.size(); at += size)

@@ -38,7 +38,6 @@ OperandForm strided(std::string_view role, std::initializer_list<Dim> shape) {
 
 const OperandForm kRopeTable = operand("rope_table", Element::fp32, {d("seq"), d("head_dim")});
 
-/// The products' operands; their workspace is as large as whoever runs them wants it.
 std::vector<KernelForm> product_forms() {
   using enum Element;
   return {{.kind = gemm,
@@ -151,7 +150,39 @@ std::vector<KernelForm> step_forms() {
            .operands = {operand("input", partial, {d("groups", "members")}), loss, norm}}};
 }
 
+/// cuDNN's: its own 256 bytes, gradients of keys and values for each query head that shares them,
+/// and a matrix of scores where sums are in one order. It works on 2 bytes an element.
+std::int64_t attention_backward_workspace(const Kernel& kernel) {
+  constexpr std::int64_t kElement = 2;
+  std::int64_t bytes = 256;
+  const Operand* query = operand_of(kernel, "query");
+  if (query == nullptr || size_of(query->dtype) != kElement) return bytes;
+  const std::int64_t batch = kernel.attribute("batch");
+  const std::int64_t heads = kernel.attribute("heads");
+  const std::int64_t seq = kernel.attribute("seq");
+  if (heads != kernel.attribute("kv_heads")) {
+    const std::int64_t gradient =
+        product_of(batch, seq, heads, kernel.attribute("head_dim"), kElement);
+    bytes = checked_add(bytes, checked_mul(2, round_up(gradient, 128)));
+  }
+  if (kernel.attribute("deterministic") != 0)
+    bytes = checked_add(bytes,
+                        product_of(batch, heads, round_up(seq, 64), round_up(seq, 128), kElement));
+  return bytes;
+}
+
 }  // namespace
+
+std::int64_t least_workspace(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case attention_backward: return attention_backward_workspace(kernel);
+    case attention_forward: return 256;  // cuDNN's
+    case cross_entropy:
+    case cross_entropy_loss:
+    case norm_partial: return 1024 * 2 * 8 + 8;  // two doubles a block, and who has come
+    default: return 0;
+  }
+}
 
 const KernelForm* form_of(const Kernel& kernel) {
   static const std::vector<KernelForm> all = [] {

@@ -40,8 +40,7 @@ struct OperandForm {
   bool optional = false;  ///< may be left out
 };
 
-/// What a kernel of that kind takes; operands that only some machines want, as a product's
-/// workspace, are not in it.
+/// What a kernel of that kind takes, short of its workspace.
 struct KernelForm {
   KernelKind kind = KernelKind::gemm;
   std::optional<std::int64_t> gemm_kind = {};
@@ -51,5 +50,10 @@ struct KernelForm {
 /// The form of a kernel's kind. Null for element-wise kernels, whose operands have any shape, and
 /// for a product of no kind.
 [[nodiscard]] const KernelForm* form_of(const Kernel& kernel);
+
+/// Bytes that a kernel's operand "workspace" has at least, 0 where it needs none: what a GPU's
+/// kernels take beside their operands, so that none of it lies outside the plan. A product's is as
+/// large as whoever runs it wants it.
+[[nodiscard]] std::int64_t least_workspace(const Kernel& kernel);
 
 }  // namespace mfsdp

@@ -176,8 +176,22 @@ class FormCheck {
     if (const auto chosen = value("deterministic");
         chosen && *chosen != (config_.deterministic ? 1 : 0))
       return "attribute 'deterministic' is not as configured";
+    if (auto wrong = check_workspace()) return wrong;
     if (auto wrong = check_sum()) return wrong;
     return check_columns();
+  }
+
+  [[nodiscard]] std::optional<std::string> check_workspace() const {
+    const std::int64_t least = least_workspace(kernel_);
+    if (least == 0) return std::nullopt;
+    const Operand* workspace = operand_of(kernel_, "workspace");
+    if (workspace == nullptr)
+      return fmt::format("lacks operand 'workspace' of at least {} bytes", least);
+    if (workspace->dtype == DType::uint8 && workspace->shape.size() == 1 &&
+        workspace->strides.empty() && workspace->shape.front() >= least)
+      return std::nullopt;
+    return fmt::format("operand 'workspace' is {} [{}] where at least {} bytes are expected",
+                       to_string(workspace->dtype), fmt::join(workspace->shape, ", "), least);
   }
 
   /// Attribute beta says whether the result is added to what was there, and so does the access.

@@ -39,6 +39,8 @@ template <class T>
 struct NormPartial {
   std::span<const T> values;
   float* partial = nullptr;
+  /// Scratch; empty where a call has none, as not every machine needs it.
+  std::span<std::byte> workspace = {};
 };
 
 /// The same under --exact-sums: values are multiples of 2^exponent within 24 bits, and the sum is
@@ -47,6 +49,7 @@ struct ExactNormPartial {
   std::span<const float> values;
   std::int64_t exponent = 0;
   std::int64_t* partial = nullptr;
+  std::span<std::byte> workspace = {};  ///< as of NormPartial
 };
 
 /// Norm, clip factor and whether the norm is finite.

@@ -3,6 +3,7 @@
 
 #include "core/runtime/calls/gemm.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
+#include "core/runtime/calls/take_workspace.hpp"
 
 namespace mfsdp::kernels {
 
@@ -25,12 +26,6 @@ struct GemmSizes {
   if (kind > static_cast<std::int64_t>(GemmKind::weight_gradient))
     return fail("kernel gemm", fmt::format("attribute kind: expected 0, 1 or 2, got {}", kind));
   return sizes;
-}
-
-[[nodiscard]] inline std::span<std::byte> take_workspace(OperandReader& in) {
-  const std::int64_t bytes = in.dim("workspace", 0);
-  auto* data = in.take<std::uint8_t>("workspace", {bytes});
-  return {reinterpret_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/sums.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
+#include "core/runtime/calls/take_workspace.hpp"
 
 namespace mfsdp::kernels {
 
@@ -61,8 +62,11 @@ template <class T>
   const std::int64_t count = in.dim("input", 0);
   const auto* values = in.take<const T>("input", {count});
   auto* partial = in.take<float>("output", {1});
+  const std::span<std::byte> workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
-  return NormPartial<T>{.values = {values, static_cast<std::size_t>(count)}, .partial = partial};
+  return NormPartial<T>{.values = {values, static_cast<std::size_t>(count)},
+                        .partial = partial,
+                        .workspace = workspace};
 }
 
 [[nodiscard]] inline Result<ExactNormPartial> take_exact_norm_partial(const KernelCall& call) {
@@ -70,10 +74,12 @@ template <class T>
   const std::int64_t count = in.dim("input", 0);
   const auto* values = in.take<const float>("input", {count});
   auto* partial = in.take<std::int64_t>("output", {1});
+  const std::span<std::byte> workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
   return ExactNormPartial{.values = {values, static_cast<std::size_t>(count)},
                           .exponent = call.kernel->attribute(exact_attribute::grid_exponent),
-                          .partial = partial};
+                          .partial = partial,
+                          .workspace = workspace};
 }
 
 [[nodiscard]] inline Result<NormFinish> take_norm_finish(const KernelCall& call,

@@ -4,6 +4,7 @@
 
 #include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
+#include "core/runtime/calls/take_workspace.hpp"
 #include "core/runtime/calls/tokens.hpp"
 
 namespace mfsdp::kernels {
@@ -78,7 +79,8 @@ template <class T>
                           .ignored = settings.ignore_index,
                           .logits = in.take<T>("logits", {rows, vocab}),
                           .sums = in.take<Real<T>>("loss_sums", {2}),
-                          .adds = in.attribute("beta") != 0};
+                          .adds = in.attribute("beta") != 0,
+                          .workspace = take_workspace_if_any(in)};
   MFSDP_TRY(in.result());
   return k;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -60,6 +61,8 @@ struct CrossEntropy {
   T* logits = nullptr;      ///< [rows, vocab]
   Real<T>* sums = nullptr;  ///< [2]: loss, and rows with a label
   bool adds = false;        ///< to the sums
+  /// Scratch; empty where a call has none, as not every machine needs it.
+  std::span<std::byte> workspace = {};
 };
 
 }  // namespace mfsdp::kernels

@@ -1,6 +1,7 @@
 // Kernels whose operands, dtypes and attributes do not fit each other.
 #include "verify/proof/kernel_forms.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,6 +82,40 @@ TEST(KernelForms, CastOfMoreThanThereIs) {
   EditedPlan plan(config());
   plan.operand("only", "layers.0.accumulate", "input").shape = {1};
   EXPECT_THAT(misfit(plan), HasSubstr("accumulate: 1 elements go to"));
+}
+
+/// What is found where that kernel's workspace is a byte short of `least`; nothing where it is not.
+void expect_least_workspace(const PlanConfig& config, const std::string& kernel,
+                            std::int64_t least) {
+  EditedPlan plan(config);
+  Operand& workspace = plan.operand("only", kernel, "workspace");
+  workspace.shape = {least};
+  EXPECT_EQ(misfit(plan), "") << kernel;
+  workspace.shape = {least - 1};
+  EXPECT_THAT(misfit(plan),
+              HasSubstr(fmt::format("operand 'workspace' is uint8 [{}] where at least {} bytes are "
+                                    "expected",
+                                    least - 1, least)));
+  std::erase_if(plan.kernel("only", kernel).operands,
+                [](const Operand& operand) { return operand.role == "workspace"; });
+  EXPECT_THAT(misfit(plan),
+              HasSubstr(fmt::format("lacks operand 'workspace' of at least {} bytes", least)));
+}
+
+TEST(KernelForms, LeastWorkspace) {
+  expect_least_workspace(config(), "layers.0.attention", 256);
+  // 16 tokens of 2 heads of 4 over one key head, in bf16: 2 * 256 bytes
+  expect_least_workspace(config(), "layers.0.attention.backward", 256 + 2 * 256);
+  // two doubles of each of 1024 blocks, and 8 bytes to count them
+  expect_least_workspace(config(), "head.chunk0.cross_entropy", 16392);
+  expect_least_workspace(config(), "layers.0.norm_partial", 16392);
+}
+
+TEST(KernelForms, LeastWorkspaceOfDeterministicAttention) {
+  PlanConfig in_order = config();
+  in_order.deterministic = true;
+  // scores of 2 heads, 16 tokens squared as 64 by 128, in bf16
+  expect_least_workspace(in_order, "layers.0.attention.backward", 256 + 2 * 256 + 2 * 64 * 128 * 2);
 }
 
 TEST(KernelForms, NotTheConfiguredAlgorithm) {

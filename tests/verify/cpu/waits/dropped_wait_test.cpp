@@ -24,7 +24,7 @@ namespace {
 using test::States;
 
 /// The hash kernel needs none of the 32 MiB, which take ThreadSanitizer long.
-constexpr std::int64_t kWorkspaceBytes = 4096;
+constexpr std::int64_t kWorkspaceBytes = std::int64_t{1} << 15U;
 
 struct DroppedWait {
   const Program* program = nullptr;
