@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/runtime/calls/attention.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
 #include "verify/cpu/kernels/exponential.hpp"
@@ -18,25 +19,6 @@
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
-
-struct AttentionShape {
-  std::int64_t batch = 0;
-  std::int64_t heads = 0;     ///< of queries, a multiple of kv_heads
-  std::int64_t kv_heads = 0;  ///< each serves heads / kv_heads query heads in a row
-  std::int64_t seq_len = 0;
-  std::int64_t head_dim = 0;
-};
-
-/// A view [batch, heads, seq, head_dim]; strides in elements, the last one is 1.
-template <class T>
-struct HeadView {
-  T* data = nullptr;
-  std::int64_t batch = 0;
-  std::int64_t head = 0;
-  std::int64_t position = 0;
-
-  [[nodiscard]] T* at(std::int64_t b, std::int64_t h) const { return data + b * batch + h * head; }
-};
 
 inline constexpr std::int64_t kQueryBlock = 64;
 
@@ -70,14 +52,6 @@ class HeadMatrix {
   std::int64_t rows_;
   std::int64_t cols_;
   std::vector<Real<T>> values_;
-};
-
-template <class T>
-struct AttentionForward {
-  AttentionShape shape;
-  HeadView<const T> query, key, value;
-  HeadView<T> output;
-  Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
 };
 
 /// Turns scores[0, visible) of one row into probabilities, the rest to 0; returns log-sum-exp.
@@ -123,14 +97,6 @@ void attention_forward(const AttentionForward<T>& k) {
       output.store(k.output.at(b, h), k.output.position);
     }
 }
-
-template <class T>
-struct AttentionBackward {
-  AttentionShape shape;
-  HeadView<const T> query, key, value, output, d_output;
-  const Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
-  HeadView<T> d_query, d_key, d_value;
-};
 
 template <class T>
 class AttentionBackwardRun {

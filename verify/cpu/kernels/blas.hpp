@@ -3,15 +3,9 @@
 
 #include <cstdint>
 
-namespace mfsdp {
+#include "core/runtime/calls/gemm.hpp"
 
-/// A matrix in row-major memory, of which a product uses the transpose where `transposed`.
-template <class T>
-struct Matrix {
-  T* data = nullptr;
-  std::int64_t row = 0;  ///< elements from one stored row to the next
-  bool transposed = false;
-};
+namespace mfsdp {
 
 /// c[m, n] = a[m, k] * b[k, n] (+ c where `adds`); m, n, k are of the product, after transposing.
 /// Equal shapes and values give equal bits on one machine.

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/runtime/calls/tokens.hpp"
 #include "core/runtime/scalar.hpp"
 
 namespace mfsdp::kernels {
@@ -16,14 +17,6 @@ void embedding_forward(std::span<const std::int32_t> tokens, std::int64_t cols, 
   for (std::size_t i = 0; i < tokens.size(); ++i)
     std::copy_n(table + tokens[i] * cols, cols, output + static_cast<std::int64_t>(i) * cols);
 }
-
-/// A token's place in the batch; ordered by token, then place.
-struct TokenPlace {
-  std::int32_t token = 0;
-  std::int32_t place = 0;
-
-  friend auto operator<=>(const TokenPlace&, const TokenPlace&) = default;
-};
 
 /// Calls use(token, sum) for every token that occurs, with the sum of its rows in their order.
 /// `order`: one entry a token, scratch.

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plan/op.hpp"
+#include "core/runtime/calls/pieces.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/gemm.hpp"
 #include "verify/cpu/kernels/norm.hpp"
@@ -26,6 +28,7 @@ namespace mfsdp::kernels {
 template <class R>
 class GridSums {
  public:
+  explicit GridSums(const GradientGrid& grid) : GridSums(grid.exponent, grid.limit) {}
   GridSums(std::int64_t exponent, std::int64_t limit)
       : exponent_(exponent),
         limit_(std::ldexp(static_cast<R>(limit), static_cast<int>(exponent))),
@@ -49,7 +52,10 @@ class GridSums {
         if (!(std::fabs(value) <= limit_)) outlier_ = value;
   }
 
-  /// An error that says what the outlier was, if there was any.
+  /// An error that says what the outlier was in the gradient `role`, if there was any.
+  [[nodiscard]] Result<void> result(const Kernel& kernel, std::string_view role) const {
+    return result(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role));
+  }
   [[nodiscard]] Result<void> result(std::string_view where) const {
     if (!outlier_) return {};
     return fail(std::string(where),
@@ -68,14 +74,14 @@ class GridSums {
 /// `g` of a weight gradient: its inner dim is tokens, cut into pieces. Its workspace holds at least
 /// tile_workspace(rows, cols, piece) elements.
 template <class T, class C>
-MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t piece,
-                                               GridSums<Real<T>>& sums) {
+MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, GridSums<Real<T>>& sums) {
+  const std::int64_t piece = g.pieces.rows;
   for (std::int64_t begin = 0; begin < g.inner; begin += piece)
     for (std::int64_t row = 0; row < g.rows; row += kTileRows)
       for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
         const std::int64_t rows = std::min(kTileRows, g.rows - row);
         const std::int64_t cols = std::min(kTileCols, g.cols - col);
-        const Tiles<T> tiles(g.workspace.data(), rows, cols, piece);
+        const Tiles<T> tiles(g.workspace, rows, cols, piece);
         for (std::int64_t k = 0; k < piece; k += kTileInner) {
           const std::int64_t inner = std::min(kTileInner, piece - k);
           multiply(widen_tile(g.a, row, begin + k, rows, inner, tiles.a),
@@ -92,19 +98,19 @@ MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, std::int64_t
 
 /// out[cols] = (out +) sum over rows. `scratch`: room for one row.
 template <class T, class G>
-void exact_column_sums(std::int64_t rows, std::int64_t cols, const T* in, std::int64_t piece,
-                       Real<T>* scratch, bool adds, GridSums<Real<T>>& sums, G* out) {
-  std::vector<Real<T>> sum(static_cast<std::size_t>(cols));
-  for (std::int64_t begin = 0; begin < rows; begin += piece) {
-    column_sums(piece, cols, in + begin * cols, scratch, false, sum.data());
-    sums.add(std::span<const Real<T>>(sum), adds || begin > 0, out);
+void exact_column_sums(const ColumnSums<T, G>& k, Real<T>* scratch, GridSums<Real<T>>& sums) {
+  const std::int64_t piece = k.pieces.rows;
+  std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
+  for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
+    column_sums(piece, k.cols, k.in + begin * k.cols, scratch, false, sum.data());
+    sums.add(std::span<const Real<T>>(sum), k.adds || begin > 0, k.out);
   }
 }
 
 /// The weight's partials take the pieces in turn; which row holds what, the second stage ignores.
 template <class T>
-void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
-                             GridSums<Real<T>>& sums) {
+void exact_rms_norm_backward(const RmsNormBackward<T>& k, GridSums<Real<T>>& sums) {
+  const std::int64_t piece = k.pieces.rows;
   std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
   for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
@@ -124,9 +130,9 @@ void exact_rms_norm_backward(const RmsNormBackward<T>& k, std::int64_t piece,
 }
 
 template <class T, class Table>
-void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, std::int64_t piece,
-                                 GridSums<Real<T>>& sums) {
+void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, GridSums<Real<T>>& sums) {
   const RopeShape& s = k.shape;
+  const std::int64_t piece = k.pieces.rows;
   std::fill_n(k.partials, 2 * k.partial_rows * s.head_dim, Real<T>(0));
   std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
@@ -147,16 +153,14 @@ void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, std::int
 }
 
 template <class T, class G>
-void exact_embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols,
-                              std::int64_t vocab, const T* d_output, std::span<TokenPlace> order,
-                              std::int64_t piece, bool adds, GridSums<Real<T>>& sums, G* gradient) {
-  if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
-  const auto size = static_cast<std::size_t>(piece);
-  for (std::size_t begin = 0; begin < tokens.size(); begin += size)
-    for_each_token_sum(tokens.subspan(begin, size), cols,
-                       d_output + static_cast<std::int64_t>(begin) * cols, order.first(size),
+void exact_embedding_backward(const EmbeddingBackward<T, G>& k, GridSums<Real<T>>& sums) {
+  if (!k.adds) std::fill_n(k.gradient, k.vocab * k.cols, narrow<G>(0));
+  const auto piece = static_cast<std::size_t>(k.pieces.rows);
+  for (std::size_t begin = 0; begin < k.tokens.size(); begin += piece)
+    for_each_token_sum(k.tokens.subspan(begin, piece), k.cols,
+                       k.d_output + static_cast<std::int64_t>(begin) * k.cols, k.order.first(piece),
                        [&](std::int32_t token, std::span<const Real<T>> sum) {
-                         sums.add(sum, true, gradient + token * cols);
+                         sums.add(sum, true, k.gradient + token * k.cols);
                        });
 }
 

@@ -1,39 +1,19 @@
-// The three products of a linear layer y = x w^T (+ bias), with m tokens, n output features and k
-// input features:
-//
-//   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
-//   input gradient    dx[m, k] = dy[m, n]   w[n, k]
-//   weight gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
-//
-// 16-bit operands are widened tile by tile into the plan's GEMM workspace.
+// The products of a linear layer (core/runtime/calls/gemm.hpp). 16-bit operands are widened tile by
+// tile into the plan's GEMM workspace, which holds at least gemm_workspace() elements.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
 
+#include "core/runtime/calls/gemm.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/blas.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
-
-/// c[rows, cols] = a[rows, inner] * b[inner, cols] (+ bias[cols]) (+ c).
-template <class T, class C>
-struct Gemm {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t inner = 0;
-  Matrix<const T> a = {};
-  Matrix<const T> b = {};
-  const T* bias = nullptr;
-  C* c = nullptr;  ///< contiguous
-  bool adds = false;
-  std::span<Real<T>> workspace = {};  ///< at least gemm_workspace() elements
-  /// Rows that are one product of the library, whose bits may depend on how many there are; 0: all.
-  std::int64_t piece_rows = 0;
-};
 
 /// Sides of a tile: all of it, with its operands, fits the plan's 32 MiB.
 inline constexpr std::int64_t kTileRows = 512;
@@ -56,8 +36,8 @@ inline constexpr bool gemm_in_place = std::is_same_v<T, Real<T>> && std::is_same
 /// Where these tiles lie.
 template <class T>
 struct Tiles {
-  Tiles(Real<T>* workspace, std::int64_t rows, std::int64_t cols, std::int64_t inner)
-      : a(workspace),
+  Tiles(std::span<std::byte> workspace, std::int64_t rows, std::int64_t cols, std::int64_t inner)
+      : a(reinterpret_cast<Real<T>*>(workspace.data())),
         b(a + std::min(rows, kTileRows) * std::min(inner, kTileInner)),
         c(b + std::min(inner, kTileInner) * std::min(cols, kTileCols)) {}
 
@@ -102,7 +82,7 @@ Matrix<const Real<T>> widen_tile(const Matrix<const T>& matrix, std::int64_t row
 
 template <class T, class C>
 MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
-  const auto [a, b, c] = Tiles<T>(g.workspace.data(), g.rows, g.cols, g.inner);
+  const auto [a, b, c] = Tiles<T>(g.workspace, g.rows, g.cols, g.inner);
   const std::int64_t piece = g.piece_rows == 0 ? std::max<std::int64_t>(g.rows, 1) : g.piece_rows;
   for (std::int64_t row = 0, rows = 0; row < g.rows; row += rows) {
     // A tile holds whole pieces, or part of one.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/runtime/calls/norm.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
@@ -27,19 +28,6 @@ template <class T>
       sum_lanes<Real<T>>(cols, [row](std::int64_t j) { return widen(row[j]) * widen(row[j]); });
   return 1 / std::sqrt(sum / static_cast<Real<T>>(cols) + epsilon);
 }
-
-template <class T>
-struct RmsNormForward {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  Real<T> epsilon = 0;
-  const T* residual = nullptr;
-  const T* delta = nullptr;   ///< added to the residual; null with residual_out
-  const T* weight = nullptr;  ///< [cols]
-  T* residual_out = nullptr;
-  T* normed = nullptr;
-  Real<T>* rstd = nullptr;  ///< [rows]
-};
 
 /// The norm is that of the stored, rounded sum, which is what backward reads.
 template <class T>
@@ -74,21 +62,6 @@ void norm_row_backward(std::int64_t cols, const D* dy, const T* x, Real<T> rstd,
     dx[j] = narrow<T>(before + (rstd * widen(weight[j]) * gradient - widen(x[j]) * shrink));
   }
 }
-
-template <class T>
-struct RmsNormBackward {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t partial_rows = 0;
-  const T* d_normed = nullptr;
-  const T* input = nullptr;
-  const Real<T>* rstd = nullptr;
-  const T* weight = nullptr;
-  bool adds = false;  ///< to d_residual
-  T* d_residual = nullptr;
-  T* normed = nullptr;          ///< may be d_normed: each row is read first; null where not wanted
-  Real<T>* partials = nullptr;  ///< [partial_rows, cols]; row i adds to row i % partial_rows
-};
 
 template <class T>
 MFSDP_VECTOR_CLONES void rms_norm_backward(const RmsNormBackward<T>& k) {

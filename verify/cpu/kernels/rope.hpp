@@ -7,29 +7,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/runtime/calls/rope.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 
 namespace mfsdp::kernels {
-
-/// Rows of tokens, each with heads side by side.
-template <class T>
-struct HeadRows {
-  T* data = nullptr;
-  std::int64_t row = 0;   ///< elements from one token to the next
-  std::int64_t head = 0;  ///< and from one head to the next
-
-  [[nodiscard]] T* at(std::int64_t token, std::int64_t index) const {
-    return data + token * row + index * head;
-  }
-};
-
-struct RopeShape {
-  std::int64_t tokens = 0;  ///< of all sequences; positions begin anew after seq_len
-  std::int64_t seq_len = 0;
-  std::int64_t heads = 0;  ///< query heads, then key heads
-  std::int64_t head_dim = 0;
-};
 
 /// Turns one head forwards or, for gradients, backwards. `table`: the position's d/2 cosines, then
 /// d/2 sines. `in` may be `out`.
@@ -58,19 +40,6 @@ void rope(const RopeShape& s, const HeadRows<T>& heads, const Table* table, bool
 }
 
 template <class T, class Table = Real<T>>
-struct QkNormRopeForward {
-  RopeShape shape;
-  std::int64_t query_heads = 0;
-  Real<T> epsilon = 0;
-  HeadRows<const T> in;
-  const Table* table = nullptr;
-  const T* query_weight = nullptr;  ///< [head_dim]
-  const T* key_weight = nullptr;
-  HeadRows<T> out;
-  Real<T>* rstd = nullptr;  ///< [tokens, heads]
-};
-
-template <class T, class Table = Real<T>>
 void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
   const RopeShape& s = k.shape;
   std::vector<Real<T>> normed(static_cast<std::size_t>(s.head_dim));
@@ -86,20 +55,6 @@ void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
                   k.out.at(t, h));
     }
 }
-
-template <class T, class Table = Real<T>>
-struct QkNormRopeBackward {
-  RopeShape shape;
-  std::int64_t query_heads = 0;
-  std::int64_t partial_rows = 0;
-  HeadRows<T> gradient;  ///< of the turned heads; becomes that of the projection
-  HeadRows<const T> in;  ///< the projection
-  const Table* table = nullptr;
-  const Real<T>* rstd = nullptr;
-  const T* query_weight = nullptr;
-  const T* key_weight = nullptr;
-  Real<T>* partials = nullptr;  ///< [2 partial_rows, head_dim]: queries', then keys'
-};
 
 template <class T, class Table = Real<T>>
 void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {

@@ -1,93 +1,23 @@
+#include "core/runtime/calls/take_attention.hpp"
 #include "verify/cpu/kernels/attention.hpp"
 #include "verify/cpu/kernels/bindings.hpp"
-#include "verify/cpu/kernels/operand_reader.hpp"
 
 namespace mfsdp::kernels {
-namespace {
-
-AttentionShape take_shape(OperandReader& in) {
-  const AttentionShape s{.batch = in.attribute("batch"),
-                         .heads = in.attribute("heads"),
-                         .kv_heads = in.attribute("kv_heads"),
-                         .seq_len = in.attribute("seq"),
-                         .head_dim = in.attribute("head_dim")};
-  if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
-    in.complain("query",
-                fmt::format("expected heads that are a multiple of kv_heads, got {} and {}",
-                            s.heads, s.kv_heads));
-  return s;
-}
-
-template <class T>
-HeadView<const T> take_view(OperandReader& in, std::string_view role, const AttentionShape& s,
-                            std::int64_t heads) {
-  const OperandView* view = in.strided<const T>(role, {s.batch, heads, s.seq_len, s.head_dim});
-  if (view == nullptr) return {};
-  return {.data = OperandReader::data<const T>(view),
-          .batch = view->strides[0],
-          .head = view->strides[1],
-          .position = view->strides[2]};
-}
-
-/// Heads side by side in rows of tokens, from column `col` of `row`.
-template <class T>
-HeadView<T> heads_in_rows(T* data, const AttentionShape& s, std::int64_t row, std::int64_t col) {
-  return {.data = data + col, .batch = s.seq_len * row, .head = s.head_dim, .position = row};
-}
-
-template <class T>
-Result<void> forward(const KernelCall& call) {
-  OperandReader in(call);
-  const AttentionShape s = take_shape(in);
-  const std::int64_t tokens = s.batch * s.seq_len;
-  const std::int64_t width = s.heads * s.head_dim;
-  const AttentionForward<T> k{
-      .shape = s,
-      .query = take_view<T>(in, "query", s, s.heads),
-      .key = take_view<T>(in, "key", s, s.kv_heads),
-      .value = take_view<T>(in, "value", s, s.kv_heads),
-      .output = heads_in_rows(in.take<T>("output", {tokens, width}), s, width, 0),
-      .log_sum_exp = in.take<Real<T>>("log_sum_exp", {tokens, s.heads})};
-  MFSDP_TRY(in.result());
-  attention_forward(k);
-  return {};
-}
-
-template <class T>
-Result<void> backward(const KernelCall& call) {
-  OperandReader in(call);
-  const AttentionShape s = take_shape(in);
-  const std::int64_t tokens = s.batch * s.seq_len;
-  const std::int64_t width = s.heads * s.head_dim;
-  const std::int64_t key_width = s.kv_heads * s.head_dim;
-  const std::int64_t row = width + 2 * key_width;
-  auto* const d_qkv = in.take<T>("d_qkv", {tokens, row});
-  const auto* const output = in.take<const T>("output", {tokens, width});
-  const auto* const d_output = in.take<const T>("d_output", {tokens, width});
-  const AttentionBackward<T> k{
-      .shape = s,
-      .query = take_view<T>(in, "query", s, s.heads),
-      .key = take_view<T>(in, "key", s, s.kv_heads),
-      .value = take_view<T>(in, "value", s, s.kv_heads),
-      .output = heads_in_rows(output, s, width, 0),
-      .d_output = heads_in_rows(d_output, s, width, 0),
-      .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
-      .d_query = heads_in_rows(d_qkv, s, row, 0),
-      .d_key = heads_in_rows(d_qkv, s, row, width),
-      .d_value = heads_in_rows(d_qkv, s, row, width + key_width)};
-  MFSDP_TRY(in.result());
-  attention_backward(k);
-  return {};
-}
-
-}  // namespace
 
 Result<void> run_attention_forward(const KernelCall& call) {
-  return with_type_of(call, "query", [&]<class T>(TypeTag<T>) { return forward<T>(call); });
+  return with_type_of(call, "query", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_attention_forward<T>(call));
+    attention_forward(k);
+    return {};
+  });
 }
 
 Result<void> run_attention_backward(const KernelCall& call) {
-  return with_type_of(call, "query", [&]<class T>(TypeTag<T>) { return backward<T>(call); });
+  return with_type_of(call, "query", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_attention_backward<T>(call));
+    attention_backward(k);
+    return {};
+  });
 }
 
 }  // namespace mfsdp::kernels

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/base/error.hpp"
+#include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/operand_view.hpp"
-#include "verify/cpu/kernels/kernel_settings.hpp"
 
 namespace mfsdp {
 

@@ -103,9 +103,10 @@ TEST(ExactWeightGradient, IsTheSumOfItsPieces) {
   g.b = {.data = x.data(), .row = k};
   g.c = out.data();
   g.adds = true;
-  g.workspace = workspace;
+  g.pieces.rows = 3;
+  g.workspace = std::as_writable_bytes(std::span(workspace));
   GridSums<float> sums(1, 1 << 20);  // steps of 2: halves and ones are rounded away, by piece
-  exact_weight_gradient(g, 3, sums);
+  exact_weight_gradient(g, sums);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < k; ++j) {
       double expected = 1;

@@ -56,7 +56,7 @@ double worst_error(Sizes s, bool a_transposed, bool b_transposed, bool bias, boo
       .bias = bias ? biases.data() : nullptr,
       .c = c.data(),
       .adds = adds,
-      .workspace = workspace};
+      .workspace = std::as_writable_bytes(std::span(workspace))};
   gemm(g);
   double worst = 0;
   // Of large products a sample that meets every tile and the last element.

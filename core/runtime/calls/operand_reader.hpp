@@ -96,36 +96,48 @@ class OperandReader {
   std::optional<Error> error_;
 };
 
+/// "bf16, fp16 or fp32".
+[[nodiscard]] std::string alternatives(std::initializer_list<DType> dtypes);
+
 /// Stands for a type where a generic lambda takes one.
 template <class T>
 struct TypeTag {
   using type = T;
 };
 
-/// Calls `run` with the tag of the operand's element type, one of bf16, fp16, fp32 and fp64.
-template <class Run>
-[[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
-                                        const Run& run) {
+/// Element types that a machine's kernels are made for.
+template <class... Types>
+struct ElementTypes {};
+using AllElementTypes = ElementTypes<Bf16, Fp16, float, double>;
+
+/// Calls `run` with the tag of the operand's element type, one of `Types`.
+template <class... Types, class Run>
+[[nodiscard]] Result<void> with_type_of(ElementTypes<Types...>, const KernelCall& call,
+                                        std::string_view role, const Run& run) {
   const OperandView* view = OperandReader(call).find(role);
   const std::string where =
       fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role);
   if (view == nullptr) return fail(where, "expected this operand");
-  switch (view->dtype) {
-    case DType::bf16: return run(TypeTag<Bf16>{});
-    case DType::fp16: return run(TypeTag<Fp16>{});
-    case DType::fp32: return run(TypeTag<float>{});
-    case DType::fp64: return run(TypeTag<double>{});
-    default: break;
-  }
-  return fail(where,
-              fmt::format("expected bf16, fp16, fp32 or fp64, got {}", to_string(view->dtype)));
+  std::optional<Result<void>> outcome;
+  const auto try_type = [&]<class T>(TypeTag<T> tag) {
+    if (view->dtype == dtype_of<T>) outcome = run(tag);
+  };
+  (try_type(TypeTag<Types>{}), ...);
+  if (outcome) return std::move(*outcome);
+  return fail(where, fmt::format("expected {}, got {}", alternatives({dtype_of<Types>...}),
+                                 to_string(view->dtype)));
+}
+template <class Run>
+[[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
+                                        const Run& run) {
+  return with_type_of(AllElementTypes{}, call, role, run);
 }
 
 /// The same for an operand that meets elements of type T in arithmetic: fp64 meets fp64 alone.
-template <class T, class Run>
-[[nodiscard]] Result<void> with_type_beside(const KernelCall& call, std::string_view role,
-                                            const Run& run) {
-  return with_type_of(call, role, [&]<class Other>(TypeTag<Other> tag) -> Result<void> {
+template <class T, class Types, class Run>
+[[nodiscard]] Result<void> with_type_beside(Types types, const KernelCall& call,
+                                            std::string_view role, const Run& run) {
+  return with_type_of(types, call, role, [&]<class Other>(TypeTag<Other> tag) -> Result<void> {
     if constexpr (std::is_same_v<Real<T>, Real<Other>>)
       return run(tag);
     else

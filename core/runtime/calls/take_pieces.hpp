@@ -1,9 +1,11 @@
 // What --exact-sums tells a kernel, from its attributes.
 #pragma once
 
+#include <algorithm>
+
 #include "core/plan/exact_sums.hpp"
-#include "verify/cpu/kernels/exact.hpp"
-#include "verify/cpu/kernels/operand_reader.hpp"
+#include "core/runtime/calls/operand_reader.hpp"
+#include "core/runtime/calls/pieces.hpp"
 
 namespace mfsdp::kernels {
 
@@ -18,18 +20,16 @@ namespace mfsdp::kernels {
 }
 
 /// Nothing without --exact-sums.
-template <class R>
-[[nodiscard]] std::optional<GridSums<R>> grid_sums(const Kernel& kernel) {
+[[nodiscard]] inline std::optional<GradientGrid> take_grid(const Kernel& kernel) {
   const std::int64_t limit = kernel.attribute(exact_attribute::sum_limit);
   if (limit == 0) return std::nullopt;
-  return GridSums<R>(kernel.attribute(exact_attribute::grid_exponent), limit);
+  return GradientGrid{.exponent = kernel.attribute(exact_attribute::grid_exponent), .limit = limit};
 }
 
-/// The outcome of a kernel that writes the gradient `role`.
-template <class R>
-[[nodiscard]] Result<void> exact_result(const GridSums<R>& sums, const Kernel& kernel,
-                                        std::string_view role) {
-  return sums.result(fmt::format("kernel {}: operand {}", to_string(kernel.kind), role));
+/// Both; `role` is the operand whose rows are summed.
+[[nodiscard]] inline Pieces take_pieces(OperandReader& in, std::string_view role,
+                                        const Kernel& kernel, std::int64_t rows) {
+  return {.rows = take_piece_rows(in, role, kernel, rows), .grid = take_grid(kernel)};
 }
 
 }  // namespace mfsdp::kernels

@@ -1,4 +1,4 @@
-#include "verify/cpu/kernels/operand_reader.hpp"
+#include "core/runtime/calls/operand_reader.hpp"
 
 #include <fmt/ranges.h>
 
@@ -13,6 +13,16 @@ std::string describe(DType dtype, std::span<const std::int64_t> shape) {
 }
 
 }  // namespace
+
+std::string alternatives(std::initializer_list<DType> dtypes) {
+  std::string text;
+  for (std::size_t i = 0; const DType dtype : dtypes) {
+    if (i > 0) text += i + 1 < dtypes.size() ? ", " : " or ";
+    text += to_string(dtype);
+    ++i;
+  }
+  return text;
+}
 
 std::int64_t OperandReader::attribute(std::string_view name) {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::min();

@@ -1,0 +1,52 @@
+// What the kernels of causal attention with grouped key and value heads take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;     ///< of queries, a multiple of kv_heads
+  std::int64_t kv_heads = 0;  ///< each serves heads / kv_heads query heads in a row
+  std::int64_t seq_len = 0;
+  std::int64_t head_dim = 0;
+};
+
+/// A view [batch, heads, seq, head_dim]; strides in elements, the last one is 1.
+template <class T>
+struct HeadView {
+  T* data = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t position = 0;
+
+  [[nodiscard]] T* at(std::int64_t b, std::int64_t h) const { return data + b * batch + h * head; }
+};
+
+template <class T>
+struct AttentionForward {
+  AttentionShape shape;
+  HeadView<const T> query, key, value;
+  HeadView<T> output;
+  Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+};
+
+template <class T>
+struct AttentionBackward {
+  AttentionShape shape;
+  HeadView<const T> query, key, value, output, d_output;
+  const Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+  HeadView<T> d_query, d_key, d_value;
+  bool deterministic = false;  ///< equal calls must give equal bits
+  // Scratch; null or empty where a call has none, as not every machine needs it.
+  Real<T>* d_query_sum = nullptr;  ///< [batch * seq, heads * head_dim]
+  Real<T>* row_sums = nullptr;     ///< [batch * seq, heads]
+  std::span<std::byte> workspace = {};
+};
+
+}  // namespace mfsdp::kernels

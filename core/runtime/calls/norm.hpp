@@ -1,0 +1,56 @@
+// What the kernels of RMS norms take, and column sums, which end their weights' gradients.
+#pragma once
+
+#include <cstdint>
+
+#include "core/runtime/calls/pieces.hpp"
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+/// normed = x * rstd * weight of each row x, with rstd = 1 / sqrt(mean(x^2) + epsilon). x is the
+/// residual or, where there is a delta, the stored sum of both.
+template <class T>
+struct RmsNormForward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  Real<T> epsilon = 0;
+  const T* residual = nullptr;
+  const T* delta = nullptr;   ///< added to the residual; null with residual_out
+  const T* weight = nullptr;  ///< [cols]
+  T* residual_out = nullptr;
+  T* normed = nullptr;
+  Real<T>* rstd = nullptr;  ///< [rows]
+};
+
+template <class T>
+struct RmsNormBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t partial_rows = 0;
+  const T* d_normed = nullptr;
+  const T* input = nullptr;
+  const Real<T>* rstd = nullptr;
+  const T* weight = nullptr;
+  bool adds = false;  ///< to d_residual
+  T* d_residual = nullptr;
+  T* normed = nullptr;  ///< may be d_normed: each row is read first; null where not wanted
+  /// Of the weight's gradient, [partial_rows, cols]; row i adds to row i % partial_rows.
+  Real<T>* partials = nullptr;
+  Pieces pieces = {};
+};
+
+/// out[cols] = (out +) sum over the rows of in, rounded once.
+template <class T, class G>
+struct ColumnSums {
+  std::int64_t rows = 0;  ///< at least 1
+  std::int64_t cols = 0;
+  const T* in = nullptr;
+  bool adds = false;
+  G* out = nullptr;
+  std::int64_t partial_rows = 0;  ///< at least 1 where there are partials
+  Real<T>* partials = nullptr;    ///< scratch [partial_rows, cols]; null for norm_weight_grad
+  Pieces pieces = {};
+};
+
+}  // namespace mfsdp::kernels

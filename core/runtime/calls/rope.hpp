@@ -1,0 +1,68 @@
+// What the kernels of rotary position embedding take, with and without a norm of each head.
+#pragma once
+
+#include <cstdint>
+
+#include "core/runtime/calls/pieces.hpp"
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+/// Rows of tokens, each with heads side by side.
+template <class T>
+struct HeadRows {
+  T* data = nullptr;
+  std::int64_t row = 0;   ///< elements from one token to the next
+  std::int64_t head = 0;  ///< and from one head to the next
+
+  [[nodiscard]] T* at(std::int64_t token, std::int64_t index) const {
+    return data + token * row + index * head;
+  }
+};
+
+struct RopeShape {
+  std::int64_t tokens = 0;  ///< of all sequences; positions begin anew after seq_len
+  std::int64_t seq_len = 0;
+  std::int64_t heads = 0;     ///< query heads, then key heads
+  std::int64_t head_dim = 0;  ///< even
+};
+
+/// Turns all heads in place, backwards for gradients. `table`: [seq_len, head_dim], of each
+/// position the head_dim / 2 cosines, then the sines.
+template <class T, class Table = float>
+struct Rope {
+  RopeShape shape;
+  HeadRows<T> heads;
+  const Table* table = nullptr;
+  bool backwards = false;
+};
+
+template <class T, class Table = Real<T>>
+struct QkNormRopeForward {
+  RopeShape shape;
+  std::int64_t query_heads = 0;
+  Real<T> epsilon = 0;
+  HeadRows<const T> in;
+  const Table* table = nullptr;
+  const T* query_weight = nullptr;  ///< [head_dim]
+  const T* key_weight = nullptr;
+  HeadRows<T> out;
+  Real<T>* rstd = nullptr;  ///< [tokens, heads]
+};
+
+template <class T, class Table = Real<T>>
+struct QkNormRopeBackward {
+  RopeShape shape;
+  std::int64_t query_heads = 0;
+  std::int64_t partial_rows = 0;
+  HeadRows<T> gradient;  ///< of the turned heads; becomes that of the projection
+  HeadRows<const T> in;  ///< the projection
+  const Table* table = nullptr;
+  const Real<T>* rstd = nullptr;
+  const T* query_weight = nullptr;
+  const T* key_weight = nullptr;
+  Real<T>* partials = nullptr;  ///< [2 partial_rows, head_dim]: queries', then keys'
+  Pieces pieces = {};
+};
+
+}  // namespace mfsdp::kernels

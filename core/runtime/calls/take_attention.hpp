@@ -1,0 +1,90 @@
+// From a call to the structs of attention.hpp. Errors name the operand and what was expected.
+#pragma once
+
+#include "core/runtime/calls/attention.hpp"
+#include "core/runtime/calls/operand_reader.hpp"
+
+namespace mfsdp::kernels {
+
+[[nodiscard]] inline AttentionShape take_attention_shape(OperandReader& in) {
+  const AttentionShape s{.batch = in.attribute("batch"),
+                         .heads = in.attribute("heads"),
+                         .kv_heads = in.attribute("kv_heads"),
+                         .seq_len = in.attribute("seq"),
+                         .head_dim = in.attribute("head_dim")};
+  if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
+    in.complain("query",
+                fmt::format("expected heads that are a multiple of kv_heads, got {} and {}",
+                            s.heads, s.kv_heads));
+  return s;
+}
+
+template <class T>
+[[nodiscard]] HeadView<const T> take_head_view(OperandReader& in, std::string_view role,
+                                               const AttentionShape& s, std::int64_t heads) {
+  const OperandView* view = in.strided<const T>(role, {s.batch, heads, s.seq_len, s.head_dim});
+  if (view == nullptr) return {};
+  return {.data = OperandReader::data<const T>(view),
+          .batch = view->strides[0],
+          .head = view->strides[1],
+          .position = view->strides[2]};
+}
+
+/// Heads side by side in rows of tokens, from column `col` of `row`.
+template <class T>
+[[nodiscard]] HeadView<T> heads_in_rows(T* data, const AttentionShape& s, std::int64_t row,
+                                        std::int64_t col) {
+  return {.data = data + col, .batch = s.seq_len * row, .head = s.head_dim, .position = row};
+}
+
+template <class T>
+[[nodiscard]] Result<AttentionForward<T>> take_attention_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const AttentionShape s = take_attention_shape(in);
+  const std::int64_t tokens = s.batch * s.seq_len;
+  const std::int64_t width = s.heads * s.head_dim;
+  const AttentionForward<T> k{
+      .shape = s,
+      .query = take_head_view<T>(in, "query", s, s.heads),
+      .key = take_head_view<T>(in, "key", s, s.kv_heads),
+      .value = take_head_view<T>(in, "value", s, s.kv_heads),
+      .output = heads_in_rows(in.take<T>("output", {tokens, width}), s, width, 0),
+      .log_sum_exp = in.take<Real<T>>("log_sum_exp", {tokens, s.heads})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<AttentionBackward<T>> take_attention_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const AttentionShape s = take_attention_shape(in);
+  const std::int64_t tokens = s.batch * s.seq_len;
+  const std::int64_t width = s.heads * s.head_dim;
+  const std::int64_t key_width = s.kv_heads * s.head_dim;
+  const std::int64_t row = width + 2 * key_width;
+  auto* const d_qkv = in.take<T>("d_qkv", {tokens, row});
+  const auto* const output = in.take<const T>("output", {tokens, width});
+  const auto* const d_output = in.take<const T>("d_output", {tokens, width});
+  AttentionBackward<T> k{.shape = s,
+                         .query = take_head_view<T>(in, "query", s, s.heads),
+                         .key = take_head_view<T>(in, "key", s, s.kv_heads),
+                         .value = take_head_view<T>(in, "value", s, s.kv_heads),
+                         .output = heads_in_rows(output, s, width, 0),
+                         .d_output = heads_in_rows(d_output, s, width, 0),
+                         .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
+                         .d_query = heads_in_rows(d_qkv, s, row, 0),
+                         .d_key = heads_in_rows(d_qkv, s, row, width),
+                         .d_value = heads_in_rows(d_qkv, s, row, width + key_width),
+                         .deterministic = call.kernel->attribute("deterministic") != 0,
+                         .d_query_sum = in.take_if_any<Real<T>>("d_query_sum", {tokens, width}),
+                         .row_sums = in.take_if_any<Real<T>>("row_sums", {tokens, s.heads})};
+  if (in.find("workspace") != nullptr) {
+    const std::int64_t bytes = in.dim("workspace", 0);
+    auto* data = in.take<std::uint8_t>("workspace", {bytes});
+    k.workspace = {reinterpret_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
+  }
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,93 @@
+// From a call to the structs of norm.hpp. Errors name the operand and what was expected.
+#pragma once
+
+#include "core/runtime/calls/kernel_settings.hpp"
+#include "core/runtime/calls/norm.hpp"
+#include "core/runtime/calls/take_pieces.hpp"
+
+namespace mfsdp::kernels {
+
+template <class T>
+[[nodiscard]] Result<RmsNormForward<T>> take_rms_norm_forward(const KernelCall& call,
+                                                              const KernelSettings& settings) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const RmsNormForward<T> k{
+      .rows = rows,
+      .cols = cols,
+      .epsilon = static_cast<Real<T>>(settings.program->config.model.rms_norm_eps.value()),
+      .residual = in.take<const T>("residual", {rows, cols}),
+      .delta = in.take_if_any<const T>("delta", {rows, cols}),
+      .weight = in.take<const T>("weight", {cols}),
+      .residual_out = in.take_if_any<T>("residual_out", {rows, cols}),
+      .normed = in.take<T>("normed", {rows, cols}),
+      .rstd = in.take<Real<T>>("rstd", {rows})};
+  if ((k.delta == nullptr) != (k.residual_out == nullptr))
+    in.complain("residual_out", "expected together with delta, or neither");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<RmsNormBackward<T>> take_rms_norm_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const std::int64_t partial_rows = in.dim("partials", 0);
+  const OperandView* d_normed = in.find("d_normed");
+  const bool makes_normed = d_normed != nullptr && d_normed->access == Access::read_write;
+  const RmsNormBackward<T> k{
+      .rows = rows,
+      .cols = cols,
+      .partial_rows = partial_rows,
+      .d_normed = in.take<const T>("d_normed", {rows, cols}),
+      .input = in.take<const T>("input", {rows, cols}),
+      .rstd = in.take<const Real<T>>("rstd", {rows}),
+      .weight = in.take<const T>("weight", {cols}),
+      .adds = in.attribute("beta") != 0,
+      .d_residual = in.take<T>("d_residual", {rows, cols}),
+      .normed = makes_normed ? in.take<T>("d_normed", {rows, cols}) : nullptr,
+      .partials = in.take<Real<T>>("partials", {partial_rows, cols}),
+      .pieces = take_pieces(in, "input", *call.kernel, rows)};
+  if (partial_rows < 1) in.complain("partials", "expected at least one row");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+/// The sums of the columns of `role`, without partials.
+template <class T, class G>
+[[nodiscard]] ColumnSums<T, G> take_columns(OperandReader& in, const Kernel& kernel,
+                                            std::string_view role) {
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  if (rows < 1) in.complain(role, "expected at least one row");
+  return {.rows = rows,
+          .cols = cols,
+          .in = in.take<const T>(role, {rows, cols}),
+          .adds = in.attribute("beta") != 0,
+          .out = in.take<G>("weight_grad", {cols}),
+          .pieces = take_pieces(in, role, kernel, rows)};
+}
+
+/// Second stage of a norm's weight gradient: the sums of its partials.
+template <class G>
+[[nodiscard]] Result<ColumnSums<Real<G>, G>> take_norm_weight_grad(const KernelCall& call) {
+  OperandReader in(call);
+  const auto k = take_columns<Real<G>, G>(in, *call.kernel, "partials");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T, class G>
+[[nodiscard]] Result<ColumnSums<T, G>> take_bias_grad(const KernelCall& call) {
+  OperandReader in(call);
+  auto k = take_columns<T, G>(in, *call.kernel, "d_output");
+  k.partial_rows = in.dim("partials", 0);
+  k.partials = in.take<Real<T>>("partials", {k.partial_rows, k.cols});
+  if (k.partial_rows < 1) in.complain("partials", "expected at least one row");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,92 @@
+// From a call to the structs of rope.hpp. Errors name the operand and what was expected.
+#pragma once
+
+#include "core/runtime/calls/kernel_settings.hpp"
+#include "core/runtime/calls/rope.hpp"
+#include "core/runtime/calls/take_pieces.hpp"
+
+namespace mfsdp::kernels {
+
+/// Sizes from the columns of query and key heads and the table; checked with both.
+[[nodiscard]] inline RopeShape take_rope_shape(OperandReader& in, std::string_view columns) {
+  return {.tokens = in.attribute("rows"),
+          .seq_len = in.dim("rope_table", 0),
+          .heads = in.dim(columns, 1),
+          .head_dim = in.dim(columns, 2)};
+}
+
+template <class T>
+[[nodiscard]] HeadRows<T> take_head_rows(OperandReader& in, std::string_view role,
+                                         const RopeShape& s) {
+  const OperandView* view = in.strided<T>(role, {s.tokens, s.heads, s.head_dim});
+  if (view == nullptr) return {};
+  return {.data = OperandReader::data<T>(view), .row = view->strides[0], .head = view->strides[1]};
+}
+
+[[nodiscard]] inline const float* take_rope_table(OperandReader& in, const RopeShape& s) {
+  if (s.head_dim % 2 != 0) in.complain("rope_table", "expected an even head dim");
+  if (s.seq_len < 1) in.complain("rope_table", "expected at least one position");
+  return in.take<const float>("rope_table", {s.seq_len, s.head_dim});
+}
+
+/// What rope_forward and rope_backward turn.
+[[nodiscard]] inline std::string_view rope_role(const Kernel& kernel) {
+  return kernel.kind == KernelKind::rope_backward ? "d_query_key" : "query_key";
+}
+
+template <class T>
+[[nodiscard]] Result<Rope<T>> take_rope(const KernelCall& call) {
+  OperandReader in(call);
+  const std::string_view role = rope_role(*call.kernel);
+  const RopeShape s = take_rope_shape(in, role);
+  const Rope<T> k{.shape = s,
+                  .heads = take_head_rows<T>(in, role, s),
+                  .table = take_rope_table(in, s),
+                  .backwards = call.kernel->kind == KernelKind::rope_backward};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<QkNormRopeForward<T, float>> take_qk_norm_rope_forward(
+    const KernelCall& call, const KernelSettings& settings) {
+  OperandReader in(call);
+  const ModelShape& model = settings.program->config.model;
+  const RopeShape s = take_rope_shape(in, "query_key");
+  const QkNormRopeForward<T, float> k{.shape = s,
+                                      .query_heads = model.heads,
+                                      .epsilon = static_cast<Real<T>>(model.rms_norm_eps.value()),
+                                      .in = take_head_rows<const T>(in, "query_key", s),
+                                      .table = take_rope_table(in, s),
+                                      .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
+                                      .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
+                                      .out = take_head_rows<T>(in, "output", s),
+                                      .rstd = in.take<Real<T>>("rstd", {s.tokens, s.heads})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<QkNormRopeBackward<T, float>> take_qk_norm_rope_backward(
+    const KernelCall& call, const KernelSettings& settings) {
+  OperandReader in(call);
+  const RopeShape s = take_rope_shape(in, "query_key");
+  const std::int64_t partial_rows = in.dim("partials", 0) / 2;
+  const QkNormRopeBackward<T, float> k{
+      .shape = s,
+      .query_heads = settings.program->config.model.heads,
+      .partial_rows = partial_rows,
+      .gradient = take_head_rows<T>(in, "d_query_key", s),
+      .in = take_head_rows<const T>(in, "query_key", s),
+      .table = take_rope_table(in, s),
+      .rstd = in.take<const Real<T>>("rstd", {s.tokens, s.heads}),
+      .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
+      .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
+      .partials = in.take<Real<T>>("partials", {2 * partial_rows, s.head_dim}),
+      .pieces = take_pieces(in, "query_key", *call.kernel, s.tokens)};
+  if (partial_rows < 1) in.complain("partials", "expected at least two rows");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,98 @@
+// From a call to the structs of sums.hpp. Errors name the operand and what was expected.
+#pragma once
+
+#include "core/runtime/calls/kernel_settings.hpp"
+#include "core/runtime/calls/sums.hpp"
+#include "core/runtime/calls/take_pieces.hpp"
+
+namespace mfsdp::kernels {
+
+/// What accumulate and cast write: the head's sum over chunks goes straight into a weight gradient.
+[[nodiscard]] inline std::string_view accumulate_output(const KernelCall& call) {
+  return OperandReader(call).find("weight_grad") != nullptr ? "weight_grad" : "output";
+}
+
+template <class In, class Out>
+[[nodiscard]] Result<Accumulate<In, Out>> take_accumulate(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t count = in.elements("input");
+  const Accumulate<In, Out> k{.count = count,
+                              .in = in.take_flat<const In>("input", count),
+                              .adds = in.attribute("beta") != 0,
+                              .out = in.take_flat<Out>(accumulate_output(call), count),
+                              .grid = take_grid(*call.kernel)};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+[[nodiscard]] inline Result<ZeroPadding> take_zero_padding(const KernelCall& call) {
+  ZeroPadding k;
+  for (const OperandView& view : call.operands) {
+    if (view.role != "padding" || view.access == Access::read ||
+        !OperandReader::is_contiguous(view))
+      return fail("kernel zero_padding", "expected contiguous, written operands padding");
+    k.gaps.emplace_back(view.data,
+                        static_cast<std::size_t>(product_of(view.shape) * size_of(view.dtype)));
+  }
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<LossFinish<T>> take_loss_finish(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t count = in.dim("input", 0);
+  const auto* sums = in.take<const T>("input", {count});
+  auto* report = in.take<float>("loss", {4});
+  if (count % 2 != 0) in.complain("input", "expected loss and tokens of each rank");
+  MFSDP_TRY(in.result());
+  return LossFinish<T>{.sums = {sums, static_cast<std::size_t>(count)}, .report = report};
+}
+
+/// With --exact-sums partials are whole numbers, so that their sum is the same however gradients
+/// are cut into slices.
+[[nodiscard]] inline bool has_exact_partials(const KernelCall& call, std::string_view role) {
+  const OperandView* partials = OperandReader(call).find(role);
+  return partials != nullptr && partials->dtype == DType::int64;
+}
+
+template <class T>
+[[nodiscard]] Result<NormPartial<T>> take_norm_partial(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t count = in.dim("input", 0);
+  const auto* values = in.take<const T>("input", {count});
+  auto* partial = in.take<float>("output", {1});
+  MFSDP_TRY(in.result());
+  return NormPartial<T>{.values = {values, static_cast<std::size_t>(count)}, .partial = partial};
+}
+
+[[nodiscard]] inline Result<ExactNormPartial> take_exact_norm_partial(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t count = in.dim("input", 0);
+  const auto* values = in.take<const float>("input", {count});
+  auto* partial = in.take<std::int64_t>("output", {1});
+  MFSDP_TRY(in.result());
+  return ExactNormPartial{.values = {values, static_cast<std::size_t>(count)},
+                          .exponent = call.kernel->attribute(exact_attribute::grid_exponent),
+                          .partial = partial};
+}
+
+[[nodiscard]] inline Result<NormFinish> take_norm_finish(const KernelCall& call,
+                                                         const KernelSettings& settings) {
+  OperandReader in(call);
+  const std::int64_t count = in.dim("input", 0);
+  const auto size = static_cast<std::size_t>(count);
+  NormFinish k;
+  if (has_exact_partials(call, "input")) {
+    k.exact_partials = {in.take<const std::int64_t>("input", {count}), size};
+    k.exponent = call.kernel->attribute(exact_attribute::grid_exponent);
+  } else {
+    k.partials = {in.take<const float>("input", {count}), size};
+  }
+  k.loss = in.take<const float>("loss", {4});
+  k.limit = settings.program->config.clip.value();
+  k.report = in.take<float>("norm", {4});
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,86 @@
+// From a call to the structs of tokens.hpp. Errors name the operand and what was expected; ids are
+// not looked at, as they may lie on a device.
+#pragma once
+
+#include "core/runtime/calls/kernel_settings.hpp"
+#include "core/runtime/calls/take_pieces.hpp"
+#include "core/runtime/calls/tokens.hpp"
+
+namespace mfsdp::kernels {
+
+[[nodiscard]] inline std::span<const std::int32_t> take_ids(OperandReader& in,
+                                                            std::string_view role,
+                                                            std::int64_t count) {
+  const auto* data = in.take<const std::int32_t>(role, {count});
+  if (data == nullptr) return {};
+  return {data, static_cast<std::size_t>(count)};
+}
+
+[[nodiscard]] inline Result<TokenCopy> take_token_copy(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.dim("input", 0);
+  const std::int64_t cols = in.dim("input", 1);
+  const TokenCopy k{.count = rows * cols,
+                    .from = in.take<const std::int32_t>("input", {rows, cols}),
+                    .to = in.take<std::int32_t>("output", {rows, cols})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<EmbeddingForward<T>> take_embedding_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const std::int64_t vocab = in.dim("weight", 0);
+  const EmbeddingForward<T> k{.tokens = take_ids(in, "tokens", rows),
+                              .cols = cols,
+                              .vocab = vocab,
+                              .table = in.take<const T>("weight", {vocab, cols}),
+                              .output = in.take<T>("output", {rows, cols})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T, class G>
+[[nodiscard]] Result<EmbeddingBackward<T, G>> take_embedding_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const std::int64_t vocab = in.dim("weight_grad", 0);
+  const std::int64_t scratch = in.dim("token_order", 0);
+  EmbeddingBackward<T, G> k{.tokens = take_ids(in, "tokens", rows),
+                            .cols = cols,
+                            .vocab = vocab,
+                            .d_output = in.take<const T>("d_output", {rows, cols}),
+                            .order = {},
+                            .adds = in.attribute("beta") != 0,
+                            .gradient = in.take<G>("weight_grad", {vocab, cols}),
+                            .pieces = take_pieces(in, "tokens", *call.kernel, rows)};
+  auto* order = in.take<std::uint8_t>("token_order", {scratch});
+  if (scratch < rows * static_cast<std::int64_t>(sizeof(TokenPlace)))
+    in.complain("token_order", fmt::format("expected at least {} bytes a token, got {} in all",
+                                           sizeof(TokenPlace), scratch));
+  MFSDP_TRY(in.result());
+  k.order = {reinterpret_cast<TokenPlace*>(order), k.tokens.size()};
+  return k;
+}
+
+/// `T` is const where the logits are only read: cross_entropy_loss.
+template <class T>
+[[nodiscard]] Result<CrossEntropy<T>> take_cross_entropy(const KernelCall& call,
+                                                         const KernelSettings& settings) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t vocab = in.attribute("cols");
+  const CrossEntropy<T> k{.labels = take_ids(in, "labels", rows),
+                          .vocab = vocab,
+                          .ignored = settings.ignore_index,
+                          .logits = in.take<T>("logits", {rows, vocab}),
+                          .sums = in.take<Real<T>>("loss_sums", {2}),
+                          .adds = in.attribute("beta") != 0};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+}  // namespace mfsdp::kernels

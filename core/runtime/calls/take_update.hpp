@@ -1,0 +1,55 @@
+// From a call to the structs of update.hpp. Errors name the operand and what was expected; what
+// lies on the device, as the learning rate, is not looked at.
+#pragma once
+
+#include <vector>
+
+#include "core/plan/plan.hpp"
+#include "core/runtime/calls/operand_reader.hpp"
+#include "core/runtime/calls/update.hpp"
+
+namespace mfsdp::kernels {
+
+/// The runs of the call's slice, in order and without gaps. Padding does not decay; nor does it
+/// change, as its gradient and its weights are 0. They are the same in every step.
+[[nodiscard]] Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call,
+                                                            const Program& program);
+
+template <class G, class W, class C>
+[[nodiscard]] Result<Update<G, W, C>> take_update(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t elements = in.attribute("elements");
+  const bool has_main = in.find("main_weight") != nullptr;
+  const bool has_moments = call.kernel->kind == KernelKind::adamw;
+  const auto* step = in.take<const std::uint8_t>("step_block", {sizeof(StepBlock)});
+  const Update<G, W, C> k{
+      .elements = elements,
+      .gradients = in.take<const G>("grad", {elements}),
+      .weights = in.take<W>(has_main ? "main_weight" : "weight", {elements}),
+      .compute = has_main ? in.take<C>("weight", {elements}) : nullptr,
+      .exp_avg = has_moments ? in.take<Real<W>>("exp_avg", {elements}) : nullptr,
+      .exp_avg_sq = has_moments ? in.take<Real<W>>("exp_avg_sq", {elements}) : nullptr,
+      .step = reinterpret_cast<const StepBlock*>(step),
+      .loss = in.take<const float>("loss", {4}),
+      .norm = in.take_if_any<const float>("norm", {4})};
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+/// Calls `run` with the types of gradients, of the weights that are updated, and of the compute
+/// weights; without main weights the last two are the same.
+template <class Types, class Run>
+[[nodiscard]] Result<void> with_update_types(Types types, const KernelCall& call, const Run& run) {
+  const bool has_main = OperandReader(call).find("main_weight") != nullptr;
+  return with_type_of(types, call, "grad", [&]<class G>(TypeTag<G> g) {
+    return with_type_beside<G>(types, call, has_main ? "main_weight" : "weight",
+                               [&]<class W>(TypeTag<W> w) -> Result<void> {
+                                 if (!has_main) return run(g, w, w);
+                                 return with_type_beside<W>(
+                                     types, call, "weight",
+                                     [&]<class C>(TypeTag<C> c) { return run(g, w, c); });
+                               });
+  });
+}
+
+}  // namespace mfsdp::kernels

@@ -1,0 +1,65 @@
+// What the kernels take that work with token ids or labels. These come from data: a kernel may meet
+// ids that are none of the vocabulary, and must not follow them out of its operands.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+
+#include "core/runtime/calls/pieces.hpp"
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::kernels {
+
+/// A microbatch's ids and labels, out of those of the step.
+struct TokenCopy {
+  std::int64_t count = 0;
+  const std::int32_t* from = nullptr;
+  std::int32_t* to = nullptr;
+};
+
+/// Row i of the output is row tokens[i] of the table.
+template <class T>
+struct EmbeddingForward {
+  std::span<const std::int32_t> tokens;
+  std::int64_t cols = 0;
+  std::int64_t vocab = 0;
+  const T* table = nullptr;  ///< [vocab, cols]
+  T* output = nullptr;       ///< [tokens, cols]
+};
+
+/// A token's place in the batch; ordered by token, then place.
+struct TokenPlace {
+  std::int32_t token = 0;
+  std::int32_t place = 0;
+
+  friend auto operator<=>(const TokenPlace&, const TokenPlace&) = default;
+};
+
+/// Each row of the gradient is the sum over its token's places. Rows of tokens that do not occur
+/// become 0, or stay where `adds`.
+template <class T, class G>
+struct EmbeddingBackward {
+  std::span<const std::int32_t> tokens;
+  std::int64_t cols = 0;
+  std::int64_t vocab = 0;
+  const T* d_output = nullptr;  ///< [tokens, cols]
+  std::span<TokenPlace> order;  ///< scratch, one entry a token
+  bool adds = false;
+  G* gradient = nullptr;  ///< [vocab, cols]
+  Pieces pieces = {};
+};
+
+/// Cross-entropy of rows of logits, summed over those whose label is not `ignored`. The gradient
+/// goes over the logits, unless T is const.
+template <class T>
+struct CrossEntropy {
+  std::span<const std::int32_t> labels;  ///< one a row
+  std::int64_t vocab = 0;
+  std::int32_t ignored = 0;
+  T* logits = nullptr;      ///< [rows, vocab]
+  Real<T>* sums = nullptr;  ///< [2]: loss, and rows with a label
+  bool adds = false;        ///< to the sums
+};
+
+}  // namespace mfsdp::kernels
