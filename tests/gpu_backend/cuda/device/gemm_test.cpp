@@ -64,17 +64,17 @@ struct Product {
         c(s.rows * s.cols),
         workspace(kWorkspaceBytes) {
     reset();
-    shape.alignment = common_alignment(
-        std::array{reinterpret_cast<std::uintptr_t>(a.data()),
-                   reinterpret_cast<std::uintptr_t>(b.data()),
-                   reinterpret_cast<std::uintptr_t>(c.data()), sizeof(T) * shape.a_row,
-                   sizeof(T) * shape.b_row, sizeof(C) * shape.cols});
+    shape.alignment = common_alignment(std::array{
+        reinterpret_cast<std::uintptr_t>(a.data()), reinterpret_cast<std::uintptr_t>(b.data()),
+        reinterpret_cast<std::uintptr_t>(c.data()), sizeof(T) * shape.a_row,
+        sizeof(T) * shape.b_row, sizeof(C) * shape.cols});
   }
 
   /// Results to be added to, or poison.
   void reset() {
     if (shape.adds)
-      require(cudaMemcpy(c.data(), c_values.data(), c_values.size() * sizeof(C), cudaMemcpyDefault));
+      require(
+          cudaMemcpy(c.data(), c_values.data(), c_values.size() * sizeof(C), cudaMemcpyDefault));
     else
       c.poison();
   }
