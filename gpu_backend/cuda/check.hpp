@@ -3,26 +3,53 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
-#include <cudnn.h>
 
 #include <string>
 #include <string_view>
 
 #include "core/base/error.hpp"
 
+// Builds without these libraries leave out what calls them.
+#if __has_include(<cudnn.h>)
+#include <cudnn.h>
+#endif
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
+
 namespace mfsdp::cuda {
 
-[[nodiscard]] inline Result<void> check(cudaError_t status, std::string_view call) {
+/// "place: call: reason". `place` says for what: an op, a rank, a shape.
+[[nodiscard]] inline Result<void> check_failed(std::string_view call, std::string_view place,
+                                               std::string_view reason) {
+  std::string where = place.empty() ? std::string() : std::string(place) + ": ";
+  where += call;
+  return fail(std::move(where), std::string(reason), Fault::environment);
+}
+
+[[nodiscard]] inline Result<void> check(cudaError_t status, std::string_view call,
+                                        std::string_view place = {}) {
   if (status == cudaSuccess) return {};
-  return fail(std::string(call), cudaGetErrorString(status), Fault::environment);
+  return check_failed(call, place, cudaGetErrorString(status));
 }
-[[nodiscard]] inline Result<void> check(cublasStatus_t status, std::string_view call) {
+[[nodiscard]] inline Result<void> check(cublasStatus_t status, std::string_view call,
+                                        std::string_view place = {}) {
   if (status == CUBLAS_STATUS_SUCCESS) return {};
-  return fail(std::string(call), cublasLtGetStatusString(status), Fault::environment);
+  return check_failed(call, place, cublasLtGetStatusString(status));
 }
-[[nodiscard]] inline Result<void> check(cudnnStatus_t status, std::string_view call) {
+#if __has_include(<cudnn.h>)
+[[nodiscard]] inline Result<void> check(cudnnStatus_t status, std::string_view call,
+                                        std::string_view place = {}) {
   if (status == CUDNN_STATUS_SUCCESS) return {};
-  return fail(std::string(call), cudnnGetErrorString(status), Fault::environment);
+  return check_failed(call, place, cudnnGetErrorString(status));
 }
+#endif
+#if __has_include(<nccl.h>)
+[[nodiscard]] inline Result<void> check(ncclResult_t status, std::string_view call,
+                                        std::string_view place = {}) {
+  if (status == ncclSuccess) return {};
+  return check_failed(call, place, ncclGetErrorString(status));
+}
+#endif
 
 }  // namespace mfsdp::cuda

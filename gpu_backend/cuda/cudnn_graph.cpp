@@ -29,6 +29,11 @@ Result<CudnnDescriptor> empty_descriptor(cudnnBackendDescriptorType_t type) {
   return CudnnDescriptor(made);
 }
 
+tl::unexpected<Error> too_little_workspace(std::int64_t needed, std::int64_t planned) {
+  return fail("cuDNN", fmt::format("needs {} bytes of workspace, the plan has {}", needed, planned),
+              Fault::environment);
+}
+
 /// The engine behind a configuration.
 Result<CudnnEngine> describe(CudnnDescriptor config) {
   MFSDP_LET(engine, empty_descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR));
@@ -105,7 +110,10 @@ Result<CudnnTarget> CudnnTarget::described(std::string_view json) {
 }
 
 Result<void> CudnnPlan::run(cudnnHandle_t handle, std::span<const GraphMemory> memory,
-                            void* workspace) const {
+                            std::span<std::byte> workspace) const {
+  if (static_cast<std::int64_t>(workspace.size()) < workspace_bytes_)
+    return too_little_workspace(workspace_bytes_, static_cast<std::int64_t>(workspace.size()));
+  void* scratch = workspace.data();
   std::vector<std::int64_t> ids;
   std::vector<const void*> pointers;
   for (const GraphMemory& tensor : memory) {
@@ -116,7 +124,7 @@ Result<void> CudnnPlan::run(cudnnHandle_t handle, std::span<const GraphMemory> m
                       .set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
                       .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
                            static_cast<std::int64_t>(pointers.size()), pointers.data())
-                      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace)
+                      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch)
                       .finish());
   return check(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
 }
@@ -199,12 +207,15 @@ GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t pre
   return out;
 }
 
-GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, GraphTensor x, Into into) {
-  return pointwise(mode, CUDNN_DATA_FLOAT, std::array{x}, result(into, at(x).dims));
+GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, GraphTensor x) {
+  return pointwise(mode, CUDNN_DATA_FLOAT, std::array{x}, result({}, at(x).dims));
 }
 GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor b,
                                   Into into) {
   return pointwise(mode, CUDNN_DATA_FLOAT, std::array{x, b}, result(into, at(x).dims));
+}
+GraphTensor CudnnGraph::convert(GraphTensor x, GraphTensor into) {
+  return pointwise(CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, std::array{x}, into);
 }
 GraphTensor CudnnGraph::select(GraphTensor x, GraphTensor b, GraphTensor mask) {
   return pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, std::array{x, b, mask},
@@ -305,10 +316,7 @@ Result<CudnnPlan> CudnnGraph::build(const CudnnTarget& target, std::int64_t work
     if (bytes <= workspace_bytes) return CudnnPlan(std::move(*made), bytes);
     least = std::min(least.value_or(bytes), bytes);
   }
-  if (least)
-    return fail("cuDNN", fmt::format("needs {} bytes of workspace, the plan has {}", *least,
-                                     workspace_bytes),
-                Fault::environment);
+  if (least) return too_little_workspace(*least, workspace_bytes);
   if (refused) return tl::unexpected<Error>(*refused);
   return fail("cuDNN", "knows no engine for this graph", Fault::environment);
 }
