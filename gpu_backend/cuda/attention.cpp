@@ -37,8 +37,8 @@ Result<void> AttentionPlanner::prepare_in(std::map<Layout, Plan>& plans, const C
   const Layout layout = layout_of(k);
   if (plans.contains(layout)) return {};
   Plan plan(layout);
-  if (auto built = plan.build(CudnnTarget(handle_.get()),
-                              static_cast<std::int64_t>(k.workspace.size()));
+  if (auto built =
+          plan.build(CudnnTarget(handle_.get()), static_cast<std::int64_t>(k.workspace.size()));
       !built)
     return at(k.shape, built.error());
   plans.emplace(layout, std::move(plan));
@@ -49,8 +49,7 @@ template <class Plan, class Layout, class Call>
 Result<void> AttentionPlanner::run_of(const std::map<Layout, Plan>& plans, const Call& k,
                                       cudaStream_t stream) {
   const auto found = plans.find(layout_of(k));
-  if (found == plans.end())
-    return fail(place(k.shape), "expected a layout that was prepared");
+  if (found == plans.end()) return fail(place(k.shape), "expected a layout that was prepared");
   MFSDP_TRY(check(cudnnSetStream(handle_.get(), stream), "cudnnSetStream"));
   if (auto ran = found->second.run(handle_.get(), k); !ran) return at(k.shape, ran.error());
   return {};
@@ -86,9 +85,9 @@ Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>& k, cudaS
     return run_of(backward_, k, stream);
 }
 
-#define MFSDP_INSTANTIATE(T)                                                                    \
-  template Result<void> AttentionPlanner::prepare(const kernels::AttentionForward<T>&);         \
-  template Result<void> AttentionPlanner::prepare(const kernels::AttentionBackward<T>&);        \
+#define MFSDP_INSTANTIATE(T)                                                                      \
+  template Result<void> AttentionPlanner::prepare(const kernels::AttentionForward<T>&);           \
+  template Result<void> AttentionPlanner::prepare(const kernels::AttentionBackward<T>&);          \
   template Result<void> AttentionPlanner::run(const kernels::AttentionForward<T>&, cudaStream_t); \
   template Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>&, cudaStream_t);
 MFSDP_INSTANTIATE(Bf16)

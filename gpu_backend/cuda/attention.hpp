@@ -1,5 +1,5 @@
-// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, by plain kernels in fp32. A layout is
-// compiled once; a run only launches.
+// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, by plain kernels in fp32. A layout
+// is compiled once; a run only launches.
 #pragma once
 
 #include <cuda_runtime.h>

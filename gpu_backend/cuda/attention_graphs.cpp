@@ -58,9 +58,7 @@ class Operands {
   }
 
  private:
-  [[nodiscard]] GraphShape scores() const {
-    return {l_.batch, l_.heads, l_.seq_len, l_.seq_len};
-  }
+  [[nodiscard]] GraphShape scores() const { return {l_.batch, l_.heads, l_.seq_len, l_.seq_len}; }
 
   CudnnGraph& graph_;
   const AttentionLayout& l_;
@@ -158,8 +156,8 @@ AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
       graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
   const GraphTensor scores = causal(graph_, scaled, masked_);
   const GraphTensor largest = graph_.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
-  const GraphTensor exponentials = graph_.pointwise(
-      CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));
+  const GraphTensor exponentials =
+      graph_.pointwise(CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));
   const GraphTensor sum = graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
   const GraphTensor logarithm = graph_.pointwise(CUDNN_POINTWISE_LOG, sum);
   graph_.pointwise(CUDNN_POINTWISE_ADD, largest, logarithm, log_sum_exp_);
@@ -263,12 +261,12 @@ Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
   return plan_->run(handle, operands, k.workspace);
 }
 
-#define MFSDP_INSTANTIATE(T)                                                             \
-  template AttentionLayout layout_of(const kernels::AttentionForward<T>&);               \
-  template AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>&);      \
-  template Result<void> AttentionForwardPlan::run(cudnnHandle_t,                         \
+#define MFSDP_INSTANTIATE(T)                                                                  \
+  template AttentionLayout layout_of(const kernels::AttentionForward<T>&);                    \
+  template AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>&);           \
+  template Result<void> AttentionForwardPlan::run(cudnnHandle_t,                              \
                                                   const kernels::AttentionForward<T>&) const; \
-  template Result<void> AttentionBackwardPlan::run(cudnnHandle_t,                        \
+  template Result<void> AttentionBackwardPlan::run(cudnnHandle_t,                             \
                                                    const kernels::AttentionBackward<T>&) const;
 MFSDP_INSTANTIATE(Bf16)
 MFSDP_INSTANTIATE(Fp16)

@@ -17,9 +17,8 @@ constexpr std::int64_t kMostEngines = 16;
 Result<std::int64_t> read_int64(const CudnnDescriptor& from, cudnnBackendAttributeName_t name) {
   std::int64_t value = 0;
   std::int64_t count = 0;
-  MFSDP_TRY(check(
-      cudnnBackendGetAttribute(from.get(), name, CUDNN_TYPE_INT64, 1, &count, &value),
-      "cudnnBackendGetAttribute"));
+  MFSDP_TRY(check(cudnnBackendGetAttribute(from.get(), name, CUDNN_TYPE_INT64, 1, &count, &value),
+                  "cudnnBackendGetAttribute"));
   return value;
 }
 
@@ -100,11 +99,10 @@ Result<CudnnTarget> CudnnTarget::described(std::string_view json) {
   CudnnTarget target;
   // The length counts the terminating zero.
   const std::string text(json);
-  MFSDP_LET(properties,
-            DescriptorMaker(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties")
-                .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                     static_cast<std::int64_t>(text.size() + 1), text.c_str())
-                .finish());
+  MFSDP_LET(properties, DescriptorMaker(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties")
+                            .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                 static_cast<std::int64_t>(text.size() + 1), text.c_str())
+                            .finish());
   target.properties_ = std::move(properties);
   return target;
 }
@@ -273,8 +271,7 @@ Result<std::vector<CudnnEngine>> CudnnGraph::engines(const CudnnTarget& target) 
   DescriptorMaker maker(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristics");
   maker.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-  if (target.handle() == nullptr)
-    maker.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties());
+  if (target.handle() == nullptr) maker.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties());
   MFSDP_LET(heuristics, maker.finish());
 
   std::vector<CudnnDescriptor> configs;
@@ -285,10 +282,10 @@ Result<std::vector<CudnnEngine>> CudnnGraph::engines(const CudnnTarget& target) 
     configs.push_back(std::move(config));
   }
   std::int64_t count = 0;
-  MFSDP_TRY(check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &count,
-                                           raw.data()),
-                  "cudnnBackendGetAttribute of heuristics"));
+  MFSDP_TRY(check(
+      cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &count, raw.data()),
+      "cudnnBackendGetAttribute of heuristics"));
   std::vector<CudnnEngine> engines;
   for (std::int64_t i = 0; i < std::min(count, kMostEngines); ++i) {
     MFSDP_LET(engine, describe(std::move(configs[static_cast<std::size_t>(i)])));

@@ -37,8 +37,8 @@ class CudnnDescriptor {
   std::unique_ptr<void, Destroy> owned_;
 };
 
-/// Makes a descriptor attribute by attribute. The first call that fails is kept for finish(), which is
-/// called once, last.
+/// Makes a descriptor attribute by attribute. The first call that fails is kept for finish(), which
+/// is called once, last.
 class DescriptorMaker {
  public:
   /// `what` names it in errors.

@@ -26,21 +26,22 @@ template <class T, class C>
   };
   const std::int64_t rows = rows_of_product(g);
   const bool cut = rows != g.rows;
-  return {.rows = rows,
-          .cols = g.cols,
-          .inner = g.inner,
-          .a_row = g.a.row,
-          .b_row = g.b.row,
-          .a_transposed = g.a.transposed,
-          .b_transposed = g.b.transposed,
-          .bias = g.bias != nullptr,
-          .adds = g.adds,
-          .operands = dtype_of<T>,
-          .result = dtype_of<C>,
-          .alignment = common_alignment(std::array{
-              reinterpret_cast<std::uintptr_t>(g.a.data), reinterpret_cast<std::uintptr_t>(g.b.data),
-              reinterpret_cast<std::uintptr_t>(g.c), cut ? bytes(rows * g.a.row, sizeof(T)) : 0,
-              cut ? bytes(rows * g.cols, sizeof(C)) : 0})};
+  return {
+      .rows = rows,
+      .cols = g.cols,
+      .inner = g.inner,
+      .a_row = g.a.row,
+      .b_row = g.b.row,
+      .a_transposed = g.a.transposed,
+      .b_transposed = g.b.transposed,
+      .bias = g.bias != nullptr,
+      .adds = g.adds,
+      .operands = dtype_of<T>,
+      .result = dtype_of<C>,
+      .alignment = common_alignment(std::array{
+          reinterpret_cast<std::uintptr_t>(g.a.data), reinterpret_cast<std::uintptr_t>(g.b.data),
+          reinterpret_cast<std::uintptr_t>(g.c), cut ? bytes(rows * g.a.row, sizeof(T)) : 0,
+          cut ? bytes(rows * g.cols, sizeof(C)) : 0})};
 }
 
 /// The memory of the product that begins at a row, which only a product whose `a` is not transposed

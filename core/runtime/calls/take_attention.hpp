@@ -73,20 +73,21 @@ template <class T>
   auto* const d_qkv = in.take<T>("d_qkv", {tokens, row});
   const auto* const output = in.take<const T>("output", {tokens, width});
   const auto* const d_output = in.take<const T>("d_output", {tokens, width});
-  const AttentionBackward<T> k{.shape = s,
-                         .query = take_head_view<T>(in, "query", s, s.heads),
-                         .key = take_head_view<T>(in, "key", s, s.kv_heads),
-                         .value = take_head_view<T>(in, "value", s, s.kv_heads),
-                         .output = heads_in_rows(output, s, width, 0),
-                         .d_output = heads_in_rows(d_output, s, width, 0),
-                         .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
-                         .d_query = heads_in_rows(d_qkv, s, row, 0),
-                         .d_key = heads_in_rows(d_qkv, s, row, width),
-                         .d_value = heads_in_rows(d_qkv, s, row, width + key_width),
-                         .deterministic = call.kernel->attribute("deterministic") != 0,
-                         .d_query_sum = in.take_if_any<Real<T>>("d_query_sum", {tokens, width}),
-                         .row_sums = in.take_if_any<Real<T>>("row_sums", {tokens, s.heads}),
-                         .workspace = take_workspace_if_any(in)};
+  const AttentionBackward<T> k{
+      .shape = s,
+      .query = take_head_view<T>(in, "query", s, s.heads),
+      .key = take_head_view<T>(in, "key", s, s.kv_heads),
+      .value = take_head_view<T>(in, "value", s, s.kv_heads),
+      .output = heads_in_rows(output, s, width, 0),
+      .d_output = heads_in_rows(d_output, s, width, 0),
+      .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
+      .d_query = heads_in_rows(d_qkv, s, row, 0),
+      .d_key = heads_in_rows(d_qkv, s, row, width),
+      .d_value = heads_in_rows(d_qkv, s, row, width + key_width),
+      .deterministic = call.kernel->attribute("deterministic") != 0,
+      .d_query_sum = in.take_if_any<Real<T>>("d_query_sum", {tokens, width}),
+      .row_sums = in.take_if_any<Real<T>>("row_sums", {tokens, s.heads}),
+      .workspace = take_workspace_if_any(in)};
   MFSDP_TRY(in.result());
   return k;
 }

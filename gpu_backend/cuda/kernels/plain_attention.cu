@@ -106,8 +106,7 @@ __global__ void forward(AttentionForward<float> k) {
 #pragma unroll
   for (int i = 0; i < kMostParts; ++i) output[i] /= sum;
   store(output, row_of(k.output, at.b, at.h, at.i), s.head_dim);
-  if (lane() == 0)
-    k.log_sum_exp[(at.b * s.seq_len + at.i) * s.heads + at.h] = largest + logf(sum);
+  if (lane() == 0) k.log_sum_exp[(at.b * s.seq_len + at.i) * s.heads + at.h] = largest + logf(sum);
 }
 
 /// dQ of a query row, and its D = sum of dO * O for the keys.

@@ -45,15 +45,16 @@ AttentionBackwardLayout packed(const Sizes& s, bool deterministic) {
 }
 
 /// Llama-3-8B; queries that share keys and not; sequences and heads of odd sizes.
-const std::vector<Sizes> kSizes{
-    {1, 32, 8, 8192, 128}, {2, 32, 8, 4096, 128}, {2, 8, 2, 200, 64}, {1, 8, 8, 256, 128},
-    {1, 28, 4, 1000, 128}, {3, 6, 3, 33, 40},     {1, 4, 2, 31, 8},   {1, 4, 1, 129, 104}};
+const std::vector<Sizes> kSizes{{1, 32, 8, 8192, 128}, {2, 32, 8, 4096, 128}, {2, 8, 2, 200, 64},
+                                {1, 8, 8, 256, 128},   {1, 28, 4, 1000, 128}, {3, 6, 3, 33, 40},
+                                {1, 4, 2, 31, 8},      {1, 4, 1, 129, 104}};
 
 class AttentionGraphs : public testing::Test {
  protected:
   void SetUp() override {
-    auto text = read_file(MFSDP_SOURCE_DIR "/tests/gpu_backend/cuda/data/h200_cudnn_deviceprop.json",
-                          "device properties", 1 << 20);
+    auto text =
+        read_file(MFSDP_SOURCE_DIR "/tests/gpu_backend/cuda/data/h200_cudnn_deviceprop.json",
+                  "device properties", 1 << 20);
     ASSERT_TRUE(text) << text.error().message();
     auto target = CudnnTarget::described(*text);
     ASSERT_TRUE(target) << target.error().message();
@@ -105,9 +106,7 @@ TEST_F(AttentionGraphs, WhatCudnnCannotServeHasNoEngine) {
   EXPECT_TRUE(engines->empty());
 }
 
-TEST(CudnnTarget, DescriptionThatIsNoneIsAnError) {
-  EXPECT_FALSE(CudnnTarget::described("{"));
-}
+TEST(CudnnTarget, DescriptionThatIsNoneIsAnError) { EXPECT_FALSE(CudnnTarget::described("{")); }
 
 }  // namespace
 }  // namespace mfsdp::cuda

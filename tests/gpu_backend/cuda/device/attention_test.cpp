@@ -99,7 +99,8 @@ template <class V>
 std::vector<V> columns(const std::vector<V>& rows, std::int64_t row, std::int64_t begin,
                        std::int64_t end) {
   std::vector<V> part;
-  for (auto at = rows.begin(); at != rows.end(); at += row) part.insert(part.end(), at + begin, at + end);
+  for (auto at = rows.begin(); at != rows.end(); at += row)
+    part.insert(part.end(), at + begin, at + end);
   return part;
 }
 
@@ -208,8 +209,7 @@ void expect_right(const Sizes& s, bool deterministic) {
   ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
   ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
   ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
-  const Reference want =
-      reference(s, widened(call.qkv_values), widened(call.d_output_values));
+  const Reference want = reference(s, widened(call.qkv_values), widened(call.d_output_values));
   EXPECT_LT(relative_error(call.output.download(), want.output), kTolerance<T>);
   EXPECT_LT(relative_error(call.log_sum_exp.download(), want.log_sum_exp), 1e-5);
   const std::vector<T> d_qkv = call.d_qkv.download();
@@ -225,9 +225,9 @@ void expect_right(const Sizes& s, bool deterministic) {
   call.expect_margins();
 }
 
-const std::vector<Sizes> kSizes{
-    {1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 4, 200, 128}, {1, 4, 1, 1024, 64},
-    {3, 6, 3, 33, 40},   {2, 4, 2, 32, 16},  {1, 2, 2, 7, 8}};
+const std::vector<Sizes> kSizes{{1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 4, 200, 128},
+                                {1, 4, 1, 1024, 64}, {3, 6, 3, 33, 40},  {2, 4, 2, 32, 16},
+                                {1, 2, 2, 7, 8}};
 
 TEST(Attention, AgreesWithDoubles) {
   for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, false);

@@ -91,7 +91,8 @@ template <class T>
 
 /// |got - expected| / |expected|, Euclidean; NaN where anything is.
 template <class T>
-[[nodiscard]] double relative_error(const std::vector<T>& got, const std::vector<double>& expected) {
+[[nodiscard]] double relative_error(const std::vector<T>& got,
+                                    const std::vector<double>& expected) {
   double difference = 0;
   double norm = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {

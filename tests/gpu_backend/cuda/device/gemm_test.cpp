@@ -71,7 +71,8 @@ struct Product {
   /// Results to be added to, or poison.
   void reset() {
     if (shape.adds)
-      require(cudaMemcpy(c.data(), c_values.data(), c_values.size() * sizeof(C), cudaMemcpyDefault));
+      require(
+          cudaMemcpy(c.data(), c_values.data(), c_values.size() * sizeof(C), cudaMemcpyDefault));
     else
       c.poison();
   }
@@ -151,9 +152,9 @@ TEST(Gemm, WeightGradientAgreesWithDoubles) {
 }
 
 TEST(Gemm, TimedChoicesAreRight) {
-  expect_product<Bf16, float>({384, 512, 4096}, kWeightGradient,
+  expect_product<Bf16, float>({128, 256, 2048}, kWeightGradient,
                               {.candidates = 8, .timed_rounds = 3});
-  expect_product<Bf16, float>({384, 512, 4096}, kWeightGradient,
+  expect_product<Bf16, float>({128, 256, 2048}, kWeightGradient,
                               {.candidates = 8, .timed_rounds = 3, .sustained_milliseconds = 4});
 }
 
