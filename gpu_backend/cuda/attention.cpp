@@ -1,229 +1,98 @@
 #include "gpu_backend/cuda/attention.hpp"
 
-#include <array>
-#include <cmath>
-#include <limits>
+#include <fmt/format.h>
+
+#include <type_traits>
 #include <utility>
-#include <vector>
+
+#include "core/runtime/scalar.hpp"
+#include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/kernels/plain_attention.hpp"
 
 namespace mfsdp::cuda {
 namespace {
 
-constexpr float kMasked = -std::numeric_limits<float>::infinity();
-constexpr float kOne = 1;
-
-cudnnDataType_t data_type(const AttentionLayout& layout) {
-  return layout.dtype == DType::fp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+std::string place(const kernels::AttentionShape& s) {
+  return fmt::format("attention [batch {}, heads {} / {}, seq {}, head_dim {}]", s.batch, s.heads,
+                     s.kv_heads, s.seq_len, s.head_dim);
 }
 
-float scale_of(const AttentionLayout& layout) {
-  return 1 / std::sqrt(static_cast<float>(layout.head_dim));
+tl::unexpected<Error> at(const kernels::AttentionShape& shape, const Error& error) {
+  return fail(place(shape) + ": " + error.where, error.what, error.fault);
 }
 
-/// A graph's operands, by the layout's sizes.
-class Operands {
- public:
-  Operands(CudnnGraph& graph, const AttentionLayout& layout)
-      : graph_(graph), l_(layout), type_(data_type(layout)) {}
-
-  /// [batch, heads, seq, head_dim]
-  GraphTensor view(std::int64_t heads, const HeadStrides& strides) {
-    return graph_.memory({l_.batch, heads, l_.seq_len, l_.head_dim},
-                         {strides.batch, strides.head, strides.position, 1}, type_);
-  }
-  /// The same elements as [batch, heads, head_dim, seq]
-  GraphTensor transposed(std::int64_t heads, const HeadStrides& strides) {
-    return graph_.memory({l_.batch, heads, l_.head_dim, l_.seq_len},
-                         {strides.batch, strides.head, 1, strides.position}, type_);
-  }
-  /// Heads side by side in rows of tokens.
-  [[nodiscard]] HeadStrides in_rows(std::int64_t row) const {
-    return {.batch = l_.seq_len * row, .head = l_.head_dim, .position = row};
-  }
-  [[nodiscard]] HeadStrides output_rows() const { return in_rows(l_.heads * l_.head_dim); }
-  /// One fp32 for each row of scores, as [tokens, heads].
-  GraphTensor statistic() {
-    return graph_.memory({l_.batch, l_.heads, l_.seq_len, 1},
-                         {l_.seq_len * l_.heads, 1, l_.heads, 1}, CUDNN_DATA_FLOAT);
-  }
-  /// [batch, heads, seq, seq] in storage precision, as products take it.
-  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), type_); }
-  /// The same, of transposed scores.
-  GraphTensor narrowed_transposed() {
-    GraphShape strides = contiguous(scores());
-    std::swap(strides[2], strides[3]);
-    return graph_.between(scores(), strides, type_);
-  }
-  /// What each query head gives to its group's key or value, in storage precision.
-  GraphTensor of_query_heads() {
-    const GraphShape dims{l_.batch, l_.heads, l_.seq_len, l_.head_dim};
-    return graph_.between(dims, contiguous(dims), type_);
-  }
-
- private:
-  [[nodiscard]] GraphShape scores() const {
-    return {l_.batch, l_.heads, l_.seq_len, l_.seq_len};
-  }
-
-  CudnnGraph& graph_;
-  const AttentionLayout& l_;
-  cudnnDataType_t type_;
-};
-
-/// Scores of keys after the query's own position become `masked`.
-GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked) {
-  const GraphTensor row = graph.index(scores, 2);
-  const GraphTensor column = graph.index(scores, 3);
-  return graph.select(scores, masked, graph.at_least(row, column));
-}
-
-/// into = scores^T * right, summed over a group's query heads where there are more than one.
-void product_into(CudnnGraph& graph, Operands& operands, const AttentionLayout& layout,
-                  GraphTensor scores, GraphTensor right, GraphTensor into) {
-  const GraphTensor transposed = graph.reshape(scores, operands.narrowed_transposed());
-  if (layout.heads == layout.kv_heads) {
-    graph.matmul(transposed, right, into);
-    return;
-  }
-  const GraphTensor each = graph.matmul(transposed, right, operands.of_query_heads());
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, each, into);
-}
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
+template <class T>
+inline constexpr bool kPlain = std::is_same_v<T, float>;
 
 }  // namespace
 
-std::int64_t attention_backward_workspace(const AttentionLayout& layout, bool deterministic) {
-  constexpr std::int64_t kElement = 2;  // bf16 or fp16
-  const std::int64_t gradient =
-      layout.batch * layout.seq_len * layout.heads * layout.head_dim * kElement;
-  std::int64_t bytes = 256;
-  if (layout.heads != layout.kv_heads) bytes += 2 * round_up(gradient, 128);
-  if (deterministic)
-    bytes += layout.batch * layout.heads * round_up(layout.seq_len, 64) *
-             round_up(layout.seq_len, 128) * kElement;
-  return bytes;
+Result<AttentionPlanner> AttentionPlanner::create() {
+  cudnnHandle_t handle = nullptr;
+  MFSDP_TRY(check(cudnnCreate(&handle), "cudnnCreate"));
+  return AttentionPlanner(handle);
 }
 
-AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
-    : scale_(scale_of(layout)) {
-  Operands operands(graph_, layout);
-  query_ = operands.view(layout.heads, layout.query);
-  key_ = operands.transposed(layout.kv_heads, layout.key);
-  value_ = operands.view(layout.kv_heads, layout.value);
-  output_ = operands.view(layout.heads, operands.output_rows());
-  log_sum_exp_ = operands.statistic();
-  scale_tensor_ = graph_.scalar();
-  masked_ = graph_.scalar();
-
-  const GraphTensor scaled =
-      graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
-  const GraphTensor scores = causal(graph_, scaled, masked_);
-  const GraphTensor largest = graph_.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
-  const GraphTensor exponentials = graph_.pointwise(
-      CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));
-  const GraphTensor sum = graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
-  const GraphTensor logarithm = graph_.pointwise(CUDNN_POINTWISE_LOG, sum);
-  graph_.pointwise(CUDNN_POINTWISE_ADD, largest, logarithm, log_sum_exp_);
-  const GraphTensor probabilities =
-      graph_.pointwise(CUDNN_POINTWISE_DIV, exponentials, sum, operands.narrowed());
-  graph_.matmul(probabilities, value_, output_);
-}
-
-Result<void> AttentionForwardPlan::build(const CudnnTarget& target, std::int64_t workspace_bytes) {
-  MFSDP_LET(plan, graph_.build(target, workspace_bytes));
-  plan_ = std::move(plan);
+template <class Plan, class Layout, class Call>
+Result<void> AttentionPlanner::prepare_in(std::map<Layout, Plan>& plans, const Call& k) {
+  const Layout layout = layout_of(k);
+  if (plans.contains(layout)) return {};
+  Plan plan(layout);
+  if (auto built =
+          plan.build(CudnnTarget(handle_.get()), static_cast<std::int64_t>(k.workspace.size()));
+      !built)
+    return at(k.shape, built.error());
+  plans.emplace(layout, std::move(plan));
   return {};
 }
 
-Result<void> AttentionForwardPlan::run(cudnnHandle_t handle,
-                                       const AttentionForwardMemory& memory) const {
-  const std::array operands{GraphMemory{query_, memory.query},
-                            GraphMemory{key_, memory.key},
-                            GraphMemory{value_, memory.value},
-                            GraphMemory{output_, memory.output},
-                            GraphMemory{log_sum_exp_, memory.log_sum_exp},
-                            GraphMemory{scale_tensor_, &scale_},
-                            GraphMemory{masked_, &kMasked}};
-  return plan_->run(handle, operands, memory.workspace);
-}
-
-AttentionBackwardPlan::AttentionBackwardPlan(const AttentionLayout& layout,
-                                             const AttentionBackwardOptions& options)
-    : scale_(scale_of(layout)) {
-  Operands operands(graph_, layout);
-  const HeadStrides d_rows = operands.in_rows(options.d_row);
-  query_ = operands.view(layout.heads, layout.query);
-  key_ = operands.transposed(layout.kv_heads, layout.key);
-  value_ = operands.transposed(layout.kv_heads, layout.value);
-  output_ = operands.view(layout.heads, operands.output_rows());
-  d_output_ = operands.view(layout.heads, operands.output_rows());
-  log_sum_exp_ = operands.statistic();
-  d_query_ = operands.view(layout.heads, d_rows);
-  d_key_ = operands.view(layout.kv_heads, d_rows);
-  d_value_ = operands.view(layout.kv_heads, d_rows);
-  row_sums_ = operands.statistic();
-  scale_tensor_ = graph_.scalar();
-  masked_ = graph_.scalar();
-  one_ = graph_.scalar();
-
-  // D; the engines know it by a factor behind the sum.
-  const GraphTensor products = graph_.pointwise(CUDNN_POINTWISE_MUL, d_output_, output_);
-  graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, products), one_,
-                   row_sums_);
-  // P again, and dV.
-  const GraphTensor scaled =
-      graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
-  const GraphTensor shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, scaled, log_sum_exp_);
-  const GraphTensor probabilities =
-      graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_));
-  product_into(graph_, operands, layout, probabilities, d_output_, d_value_);
-  // dS, and dK.
-  const GraphTensor d_probabilities = graph_.matmul(d_output_, value_);
-  const GraphTensor centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_probabilities, row_sums_);
-  const GraphTensor weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities);
-  const GraphTensor d_scores = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale_tensor_);
-  product_into(graph_, operands, layout, d_scores, query_, d_key_);
-  // dQ, by K as [batch, kv_heads, seq, head_dim] again.
-  const GraphTensor key = graph_.reshape(
-      key_, graph_.between({layout.batch, layout.kv_heads, layout.seq_len, layout.head_dim},
-                           {layout.key.batch, layout.key.head, layout.key.position, 1},
-                           CUDNN_DATA_FLOAT));
-  if (options.deterministic) {
-    graph_.matmul(d_scores, key, d_query_);
-    return;
-  }
-  const GraphShape dims{layout.batch, layout.heads, layout.seq_len, layout.head_dim};
-  d_query_sum_ = graph_.memory(dims, contiguous(dims), CUDNN_DATA_FLOAT);
-  graph_.matmul(d_scores, key, d_query_sum_);
-  graph_.pointwise(CUDNN_POINTWISE_IDENTITY, *d_query_sum_, d_query_);
-}
-
-Result<void> AttentionBackwardPlan::build(const CudnnTarget& target, std::int64_t workspace_bytes) {
-  MFSDP_LET(plan, graph_.build(target, workspace_bytes));
-  plan_ = std::move(plan);
+template <class Plan, class Layout, class Call>
+Result<void> AttentionPlanner::run_of(const std::map<Layout, Plan>& plans, const Call& k,
+                                      cudaStream_t stream) {
+  const auto found = plans.find(layout_of(k));
+  if (found == plans.end()) return fail(place(k.shape), "expected a layout that was prepared");
+  MFSDP_TRY(check(cudnnSetStream(handle_.get(), stream), "cudnnSetStream"));
+  if (auto ran = found->second.run(handle_.get(), k); !ran) return at(k.shape, ran.error());
   return {};
 }
 
-Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
-                                        const AttentionBackwardMemory& memory) const {
-  std::vector<GraphMemory> operands{{query_, memory.query},
-                                    {key_, memory.key},
-                                    {value_, memory.value},
-                                    {output_, memory.output},
-                                    {d_output_, memory.d_output},
-                                    {log_sum_exp_, memory.log_sum_exp},
-                                    {d_query_, memory.d_query},
-                                    {d_key_, memory.d_key},
-                                    {d_value_, memory.d_value},
-                                    {row_sums_, memory.row_sums},
-                                    {scale_tensor_, &scale_},
-                                    {masked_, &kMasked},
-                                    {one_, &kOne}};
-  if (d_query_sum_) operands.push_back({*d_query_sum_, memory.d_query_sum});
-  return plan_->run(handle, operands, memory.workspace);
+template <class T>
+Result<void> AttentionPlanner::prepare(const kernels::AttentionForward<T>& k) {
+  if constexpr (kPlain<T>)
+    return {};
+  else
+    return prepare_in(forward_, k);
 }
+template <class T>
+Result<void> AttentionPlanner::prepare(const kernels::AttentionBackward<T>& k) {
+  if constexpr (kPlain<T>)
+    return {};
+  else
+    return prepare_in(backward_, k);
+}
+
+template <class T>
+Result<void> AttentionPlanner::run(const kernels::AttentionForward<T>& k, cudaStream_t stream) {
+  if constexpr (kPlain<T>)
+    return plain_attention_forward(k, stream);
+  else
+    return run_of(forward_, k, stream);
+}
+template <class T>
+Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>& k, cudaStream_t stream) {
+  if constexpr (kPlain<T>)
+    return plain_attention_backward(k, stream);
+  else
+    return run_of(backward_, k, stream);
+}
+
+#define MFSDP_INSTANTIATE(T)                                                                      \
+  template Result<void> AttentionPlanner::prepare(const kernels::AttentionForward<T>&);           \
+  template Result<void> AttentionPlanner::prepare(const kernels::AttentionBackward<T>&);          \
+  template Result<void> AttentionPlanner::run(const kernels::AttentionForward<T>&, cudaStream_t); \
+  template Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>&, cudaStream_t);
+MFSDP_INSTANTIATE(Bf16)
+MFSDP_INSTANTIATE(Fp16)
+MFSDP_INSTANTIATE(float)
+#undef MFSDP_INSTANTIATE
 
 }  // namespace mfsdp::cuda

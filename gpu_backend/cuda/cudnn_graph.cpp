@@ -17,9 +17,8 @@ constexpr std::int64_t kMostEngines = 16;
 Result<std::int64_t> read_int64(const CudnnDescriptor& from, cudnnBackendAttributeName_t name) {
   std::int64_t value = 0;
   std::int64_t count = 0;
-  MFSDP_TRY(check(
-      cudnnBackendGetAttribute(from.get(), name, CUDNN_TYPE_INT64, 1, &count, &value),
-      "cudnnBackendGetAttribute"));
+  MFSDP_TRY(check(cudnnBackendGetAttribute(from.get(), name, CUDNN_TYPE_INT64, 1, &count, &value),
+                  "cudnnBackendGetAttribute"));
   return value;
 }
 
@@ -27,6 +26,11 @@ Result<CudnnDescriptor> empty_descriptor(cudnnBackendDescriptorType_t type) {
   cudnnBackendDescriptor_t made = nullptr;
   MFSDP_TRY(check(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor"));
   return CudnnDescriptor(made);
+}
+
+tl::unexpected<Error> too_little_workspace(std::int64_t needed, std::int64_t planned) {
+  return fail("cuDNN", fmt::format("needs {} bytes of workspace, the plan has {}", needed, planned),
+              Fault::environment);
 }
 
 /// The engine behind a configuration.
@@ -95,17 +99,19 @@ Result<CudnnTarget> CudnnTarget::described(std::string_view json) {
   CudnnTarget target;
   // The length counts the terminating zero.
   const std::string text(json);
-  MFSDP_LET(properties,
-            DescriptorMaker(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties")
-                .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                     static_cast<std::int64_t>(text.size() + 1), text.c_str())
-                .finish());
+  MFSDP_LET(properties, DescriptorMaker(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties")
+                            .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                 static_cast<std::int64_t>(text.size() + 1), text.c_str())
+                            .finish());
   target.properties_ = std::move(properties);
   return target;
 }
 
 Result<void> CudnnPlan::run(cudnnHandle_t handle, std::span<const GraphMemory> memory,
-                            void* workspace) const {
+                            std::span<std::byte> workspace) const {
+  if (static_cast<std::int64_t>(workspace.size()) < workspace_bytes_)
+    return too_little_workspace(workspace_bytes_, static_cast<std::int64_t>(workspace.size()));
+  void* scratch = workspace.data();
   std::vector<std::int64_t> ids;
   std::vector<const void*> pointers;
   for (const GraphMemory& tensor : memory) {
@@ -116,7 +122,7 @@ Result<void> CudnnPlan::run(cudnnHandle_t handle, std::span<const GraphMemory> m
                       .set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
                       .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
                            static_cast<std::int64_t>(pointers.size()), pointers.data())
-                      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace)
+                      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch)
                       .finish());
   return check(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
 }
@@ -199,12 +205,15 @@ GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t pre
   return out;
 }
 
-GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, GraphTensor x, Into into) {
-  return pointwise(mode, CUDNN_DATA_FLOAT, std::array{x}, result(into, at(x).dims));
+GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, GraphTensor x) {
+  return pointwise(mode, CUDNN_DATA_FLOAT, std::array{x}, result({}, at(x).dims));
 }
 GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor b,
                                   Into into) {
   return pointwise(mode, CUDNN_DATA_FLOAT, std::array{x, b}, result(into, at(x).dims));
+}
+GraphTensor CudnnGraph::convert(GraphTensor x, GraphTensor into) {
+  return pointwise(CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, std::array{x}, into);
 }
 GraphTensor CudnnGraph::select(GraphTensor x, GraphTensor b, GraphTensor mask) {
   return pointwise(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, std::array{x, b, mask},
@@ -262,8 +271,7 @@ Result<std::vector<CudnnEngine>> CudnnGraph::engines(const CudnnTarget& target) 
   DescriptorMaker maker(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristics");
   maker.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-  if (target.handle() == nullptr)
-    maker.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties());
+  if (target.handle() == nullptr) maker.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties());
   MFSDP_LET(heuristics, maker.finish());
 
   std::vector<CudnnDescriptor> configs;
@@ -274,10 +282,10 @@ Result<std::vector<CudnnEngine>> CudnnGraph::engines(const CudnnTarget& target) 
     configs.push_back(std::move(config));
   }
   std::int64_t count = 0;
-  MFSDP_TRY(check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &count,
-                                           raw.data()),
-                  "cudnnBackendGetAttribute of heuristics"));
+  MFSDP_TRY(check(
+      cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &count, raw.data()),
+      "cudnnBackendGetAttribute of heuristics"));
   std::vector<CudnnEngine> engines;
   for (std::int64_t i = 0; i < std::min(count, kMostEngines); ++i) {
     MFSDP_LET(engine, describe(std::move(configs[static_cast<std::size_t>(i)])));
@@ -305,10 +313,7 @@ Result<CudnnPlan> CudnnGraph::build(const CudnnTarget& target, std::int64_t work
     if (bytes <= workspace_bytes) return CudnnPlan(std::move(*made), bytes);
     least = std::min(least.value_or(bytes), bytes);
   }
-  if (least)
-    return fail("cuDNN", fmt::format("needs {} bytes of workspace, the plan has {}", *least,
-                                     workspace_bytes),
-                Fault::environment);
+  if (least) return too_little_workspace(*least, workspace_bytes);
   if (refused) return tl::unexpected<Error>(*refused);
   return fail("cuDNN", "knows no engine for this graph", Fault::environment);
 }

@@ -37,8 +37,8 @@ class CudnnDescriptor {
   std::unique_ptr<void, Destroy> owned_;
 };
 
-/// Makes a descriptor attribute by attribute. The first call that fails is kept for finish(), which is
-/// called once, last.
+/// Makes a descriptor attribute by attribute. The first call that fails is kept for finish(), which
+/// is called once, last.
 class DescriptorMaker {
  public:
   /// `what` names it in errors.
@@ -99,10 +99,10 @@ class CudnnPlan {
 
   [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Queues one run on the handle's stream. `memory` names every tensor that is not virtual;
-  /// `workspace` has workspace_bytes() or more.
+  /// Queues one run on the handle's stream. `memory` names every tensor that is not virtual; a
+  /// workspace smaller than workspace_bytes() is an error.
   [[nodiscard]] Result<void> run(cudnnHandle_t handle, std::span<const GraphMemory> memory,
-                                 void* workspace) const;
+                                 std::span<std::byte> workspace) const;
 
  private:
   CudnnDescriptor plan_;
@@ -136,8 +136,10 @@ class CudnnGraph {
   using Into = std::optional<GraphTensor>;
   /// [.., m, k] [.., k, n]; dim 1 of `b` may divide that of `a`.
   GraphTensor matmul(GraphTensor a, GraphTensor b, Into into = {});
-  GraphTensor pointwise(cudnnPointwiseMode_t mode, GraphTensor x, Into into = {});
+  GraphTensor pointwise(cudnnPointwiseMode_t mode, GraphTensor x);
   GraphTensor pointwise(cudnnPointwiseMode_t mode, GraphTensor x, GraphTensor b, Into into = {});
+  /// The same values as another type.
+  GraphTensor convert(GraphTensor x, GraphTensor into);
   /// Where `mask` x, elsewhere b.
   GraphTensor select(GraphTensor x, GraphTensor b, GraphTensor mask);
   /// int32: the element's index along `axis` of x.
@@ -146,7 +148,7 @@ class CudnnGraph {
   GraphTensor at_least(GraphTensor x, GraphTensor b);
   /// Over the last dim, or over those in which `into` is smaller.
   GraphTensor reduce(cudnnReduceTensorOp_t op, GraphTensor x, Into into = {});
-  /// The same elements as another type or in other strides.
+  /// The same elements in other strides.
   GraphTensor reshape(GraphTensor x, GraphTensor into);
 
   /// What cuDNN proposes, best first.

@@ -13,6 +13,8 @@ namespace mfsdp::cuda {
 namespace {
 
 constexpr std::int64_t kMostAlignment = 256;  // what cuBLASLt's heuristics assume at best
+constexpr std::size_t kFinalists = 4;         // that are timed under load
+constexpr std::int64_t kClearly = 102;        // per cent of the time: less may be the clock's noise
 
 Result<cudaDataType_t> data_type(DType dtype) {
   switch (dtype) {
@@ -53,7 +55,14 @@ Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t ro
   return made;
 }
 
-/// Events around each timed run.
+/// At least 1, as 0 means not timed.
+std::int64_t median(std::vector<std::int64_t> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return std::max<std::int64_t>(*middle, 1);
+}
+
+/// Events around timed runs.
 class Stopwatch {
  public:
   static Result<Stopwatch> create() {
@@ -162,11 +171,10 @@ Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shap
   std::vector<GemmAlgorithm> algorithms;
   for (const cublasLtMatmulHeuristicResult_t& result : found)
     if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes)
-      algorithms.push_back(
-          {.shape = shape,
-           .bytes = std::bit_cast<std::array<std::uint64_t, 8>>(result.algo),
-           .workspace_bytes = static_cast<std::int64_t>(result.workspaceSize),
-           .nanoseconds = 0});
+      algorithms.push_back({.shape = shape,
+                            .bytes = std::bit_cast<std::array<std::uint64_t, 8>>(result.algo),
+                            .workspace_bytes = static_cast<std::int64_t>(result.workspaceSize),
+                            .nanoseconds = 0});
   return algorithms;
 }
 
@@ -198,8 +206,8 @@ Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memo
     prepared_.emplace(shape, Prepared{product, offered->second});
     return {};
   }
-  MFSDP_LET(algorithms, candidates(shape, product, memory.workspace.size(),
-                                   std::max(settings_.candidates, 1)));
+  MFSDP_LET(algorithms,
+            candidates(shape, product, memory.workspace.size(), std::max(settings_.candidates, 1)));
   if (settings_.timed_rounds > 0) MFSDP_TRY(time(algorithms, product, memory, stream));
   if (algorithms.empty()) {
     const std::size_t unbounded = std::numeric_limits<std::int64_t>::max();
@@ -215,13 +223,35 @@ Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memo
   return {};
 }
 
-/// Puts the fastest first and leaves out what cannot run. Candidates take turns, so that all of
-/// them see the GPU as warm as the others do; the first round is not counted.
+/// Puts the algorithm to take first and leaves out what cannot run.
 Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, const Product& product,
                                const GemmMemory& memory, cudaStream_t stream) const {
   std::erase_if(algorithms, [&](const GemmAlgorithm& algorithm) {
     return !launch(product, algorithm, memory, stream);
   });
+  if (algorithms.empty()) return {};
+  const auto favourite = algorithms.front().bytes;
+  const auto place = [&] {
+    return std::ranges::find(algorithms, favourite, &GemmAlgorithm::bytes);
+  };
+  MFSDP_TRY(time_in_turns(algorithms, product, memory, stream));
+  if (settings_.sustained_milliseconds > 0) {
+    const auto kept = std::min(kFinalists, algorithms.size());
+    if (const auto at = place(); at >= algorithms.begin() + static_cast<std::ptrdiff_t>(kept))
+      std::swap(*at, algorithms[kept - 1]);
+    algorithms.resize(kept);
+    MFSDP_TRY(time_sustained(algorithms, product, memory, stream));
+  }
+  // The heuristics' own choice gives way only to what is clearly faster.
+  if (const auto at = place(); at->nanoseconds * 100 <= algorithms.front().nanoseconds * kClearly)
+    std::rotate(algorithms.begin(), at, at + 1);
+  return {};
+}
+
+/// Median of each. Candidates take turns, so that all of them see the GPU as warm as the others do.
+Result<void> GemmPlanner::time_in_turns(std::vector<GemmAlgorithm>& algorithms,
+                                        const Product& product, const GemmMemory& memory,
+                                        cudaStream_t stream) const {
   std::vector<std::vector<Stopwatch>> watches(algorithms.size());
   for (int round = 0; round < settings_.timed_rounds; ++round)
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
@@ -238,14 +268,41 @@ Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, const Pro
       MFSDP_LET(nanoseconds, watch.nanoseconds());
       times.push_back(nanoseconds);
     }
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    algorithms[i].nanoseconds = std::max<std::int64_t>(*middle, 1);
+    algorithms[i].nanoseconds = median(std::move(times));
   }
-  std::stable_sort(algorithms.begin(), algorithms.end(),
-                   [](const GemmAlgorithm& left, const GemmAlgorithm& right) {
-                     return left.nanoseconds < right.nanoseconds;
-                   });
+  std::ranges::stable_sort(algorithms, {}, &GemmAlgorithm::nanoseconds);
+  return {};
+}
+
+/// Median of each over several passes, there and back as the GPU warms up. In a pass it runs
+/// without pause, and the second half is timed.
+Result<void> GemmPlanner::time_sustained(std::vector<GemmAlgorithm>& algorithms,
+                                         const Product& product, const GemmMemory& memory,
+                                         cudaStream_t stream) const {
+  constexpr std::int64_t kPasses = 6;
+  const std::int64_t half = settings_.sustained_milliseconds * 1'000'000LL / (2 * kPasses);
+  MFSDP_LET(watch, Stopwatch::create());
+  const auto run_alone = [&](const GemmAlgorithm& algorithm) -> Result<std::int64_t> {
+    const std::int64_t runs = std::max<std::int64_t>(half / algorithm.nanoseconds, 1);
+    for (std::int64_t i = 0; i < 2 * runs; ++i) {
+      if (i == runs) MFSDP_TRY(watch.begin(stream));
+      MFSDP_TRY(launch(product, algorithm, memory, stream));
+    }
+    MFSDP_TRY(watch.end(stream));
+    MFSDP_TRY(check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
+    MFSDP_LET(nanoseconds, watch.nanoseconds());
+    return nanoseconds / runs;
+  };
+  std::vector<std::vector<std::int64_t>> times(algorithms.size());
+  for (std::int64_t pass = 0; pass < kPasses; ++pass)
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      const std::size_t at = pass % 2 == 0 ? i : algorithms.size() - 1 - i;
+      MFSDP_LET(nanoseconds, run_alone(algorithms[at]));
+      times[at].push_back(nanoseconds);
+    }
+  for (std::size_t i = 0; i < algorithms.size(); ++i)
+    algorithms[i].nanoseconds = median(std::move(times[i]));
+  std::ranges::stable_sort(algorithms, {}, &GemmAlgorithm::nanoseconds);
   return {};
 }
 
@@ -259,11 +316,11 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
     MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.bias));
   // The library takes layouts as pointers to mutable memory and only reads them.
   Product layouts = product;
-  return check(cublasLtMatmul(handle_.get(), &operation, &alpha, memory.b, &layouts.first, memory.a,
-                              &layouts.second, &beta, memory.c, &layouts.result, memory.c,
-                              &layouts.result, &chosen, memory.workspace.data(),
-                              memory.workspace.size(), stream),
-               "cublasLtMatmul");
+  return check(
+      cublasLtMatmul(handle_.get(), &operation, &alpha, memory.b, &layouts.first, memory.a,
+                     &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
+                     &chosen, memory.workspace.data(), memory.workspace.size(), stream),
+      "cublasLtMatmul");
 }
 
 Result<void> GemmPlanner::run(const GemmShape& shape, const GemmMemory& memory,

@@ -69,6 +69,9 @@ struct GemmAlgorithm {
 struct GemmSettings {
   int candidates = 1;    ///< algorithms that the heuristics are asked for
   int timed_rounds = 0;  ///< runs of each candidate that are timed; 0 takes the heuristics' first
+  /// How long the fastest few of these then run alone, without pause: at its power limit a GPU
+  /// lowers its clock, for some algorithms more than for others. 0: they do not.
+  int sustained_milliseconds = 0;
   /// No algorithm that adds up parts of a sum which several blocks made.
   bool deterministic = false;
 };
@@ -123,6 +126,12 @@ class GemmPlanner {
                           std::size_t workspace_bytes) const;
   [[nodiscard]] Result<void> time(std::vector<GemmAlgorithm>& algorithms, const Product& product,
                                   const GemmMemory& memory, cudaStream_t stream) const;
+  [[nodiscard]] Result<void> time_in_turns(std::vector<GemmAlgorithm>& algorithms,
+                                           const Product& product, const GemmMemory& memory,
+                                           cudaStream_t stream) const;
+  [[nodiscard]] Result<void> time_sustained(std::vector<GemmAlgorithm>& algorithms,
+                                            const Product& product, const GemmMemory& memory,
+                                            cudaStream_t stream) const;
   [[nodiscard]] Result<void> launch(const Product& product, const GemmAlgorithm& algorithm,
                                     const GemmMemory& memory, cudaStream_t stream) const;
 

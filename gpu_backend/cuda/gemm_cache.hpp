@@ -19,8 +19,8 @@ namespace mfsdp::cuda {
 
 /// What an algorithm is good for: other GPUs and versions have others.
 struct GemmMachine {
-  std::string gpu;            ///< the device's name
-  std::size_t cublaslt = 0;   ///< cublasLtGetVersion()
+  std::string gpu;           ///< the device's name
+  std::size_t cublaslt = 0;  ///< cublasLtGetVersion()
 
   friend bool operator==(const GemmMachine&, const GemmMachine&) = default;
 };

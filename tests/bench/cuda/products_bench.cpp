@@ -2,10 +2,10 @@
 //
 //   products_bench [SECONDS]
 //
-// Each row runs for SECONDS (0.6) without pause and times the second half: in training it is the
-// sustained rate that counts, which the power limit sets. `burst` is the median of ten runs of a GPU
-// that has just rested.
-#include <cudnn.h>
+// Each row runs for SECONDS (1.0) without pause and times the second half: in training it is the
+// sustained rate that counts, which the power limit sets. `first` is the algorithm that cuBLASLt's
+// heuristics put first, `timed` the one that GemmPlanner chose by time. `burst` is the median of
+// ten runs of a GPU that has just rested.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,7 +28,8 @@ namespace {
 
 constexpr std::int64_t kWorkspaceBytes = 32 << 20;
 constexpr int kCandidates = 16;
-constexpr int kRounds = 15;
+constexpr int kRounds = 7;
+constexpr int kSustained = 300;
 
 template <class T>
 T require(Result<T> result) {
@@ -97,11 +97,20 @@ struct Product {
 
 /// The products of a linear layer with m tokens, n outputs and k inputs.
 std::vector<Product> products(std::int64_t m, std::int64_t n, std::int64_t k) {
-  const GemmShape forward{.rows = m, .cols = n, .inner = k, .a_row = k, .b_row = k,
-                          .b_transposed = true, .alignment = 256};
-  const GemmShape dgrad{.rows = m, .cols = k, .inner = n, .a_row = n, .b_row = k,
-                        .alignment = 256};
-  GemmShape wgrad{.rows = n, .cols = k, .inner = m, .a_row = n, .b_row = k, .a_transposed = true,
+  const GemmShape forward{.rows = m,
+                          .cols = n,
+                          .inner = k,
+                          .a_row = k,
+                          .b_row = k,
+                          .b_transposed = true,
+                          .alignment = 256};
+  const GemmShape dgrad{.rows = m, .cols = k, .inner = n, .a_row = n, .b_row = k, .alignment = 256};
+  GemmShape wgrad{.rows = n,
+                  .cols = k,
+                  .inner = m,
+                  .a_row = n,
+                  .b_row = k,
+                  .a_transposed = true,
                   .alignment = 256};
   std::vector<Product> list{{"fwd", forward}, {"dgrad", dgrad}, {"wgrad bf16", wgrad}};
   wgrad.result = DType::fp32;
@@ -111,15 +120,21 @@ std::vector<Product> products(std::int64_t m, std::int64_t n, std::int64_t k) {
   return list;
 }
 
-void bench_gemm(Timer& timer, double seconds, std::vector<GemmAlgorithm>& chosen) {
-  fmt::print("| product | m | n | k | first ms | TFLOP/s | timed ms | TFLOP/s | gain | workspace |\n"
-             "|---|---|---|---|---|---|---|---|---|---|\n");
+GemmAlgorithm algorithm_of(const GemmPlanner& planner, const GemmShape& shape) {
+  for (const GemmAlgorithm& algorithm : planner.chosen())
+    if (algorithm.shape == shape) return algorithm;
+  return {};
+}
+
+void bench_gemm(Timer& timer, double seconds) {
+  fmt::print(
+      "| product | m | n | k | first ms | TFLOP/s | timed ms | TFLOP/s | gain | workspace |\n"
+      "|---|---|---|---|---|---|---|---|---|---|\n");
   auto first = require(GemmPlanner::create({}));
-  auto timed =
-      require(GemmPlanner::create({.candidates = kCandidates, .timed_rounds = kRounds}));
+  auto timed = require(GemmPlanner::create(
+      {.candidates = kCandidates, .timed_rounds = kRounds, .sustained_milliseconds = kSustained}));
   DeviceArray<std::uint8_t> workspace(kWorkspaceBytes);
-  double sum_first = 0;
-  double sum_timed = 0;
+  double choosing = 0;
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 6144, 4096},
                                 {8192, 4096, 4096},
                                 {8192, 28672, 4096},
@@ -139,85 +154,105 @@ void bench_gemm(Timer& timer, double seconds, std::vector<GemmAlgorithm>& chosen
                               .b = is_wgrad ? tokens_in.data() : weight.data(),
                               .c = result.data(),
                               .workspace = workspace.as_bytes()};
-      require(first.prepare(product.shape, memory, nullptr));
+      const auto begin = std::chrono::steady_clock::now();
       require(timed.prepare(product.shape, memory, nullptr));
+      choosing += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      require(first.prepare(product.shape, memory, nullptr));
       const auto rate = [&](const GemmPlanner& planner) {
-        return timer.sustained(seconds,
+        return timer.sustained(seconds / 2,
                                [&] { require(planner.run(product.shape, memory, nullptr)); });
       };
-      const double a = rate(first);
-      const double b = rate(timed);
       const double flops = 2e-9 * static_cast<double>(m) * static_cast<double>(n * k);
-      std::int64_t bytes = 0;
-      for (const GemmAlgorithm& algorithm : timed.chosen())
-        if (algorithm.shape == product.shape) bytes = algorithm.workspace_bytes;
+      const GemmAlgorithm taken = algorithm_of(timed, product.shape);
+      if (taken.bytes == algorithm_of(first, product.shape).bytes) {
+        const double a = rate(first);
+        fmt::print("| {} | {} | {} | {} | {:.4f} | {:.0f} | the same | | | {} |\n", product.name, m,
+                   n, k, a, flops / a, taken.workspace_bytes);
+        std::fflush(stdout);
+        continue;
+      }
+      // There and back, as the GPU warms up.
+      double a = rate(first);
+      const double b = (rate(timed) + rate(timed)) / 2;
+      a = (a + rate(first)) / 2;
       fmt::print("| {} | {} | {} | {} | {:.4f} | {:.0f} | {:.4f} | {:.0f} | {:+.1f} % | {} |\n",
-                 product.name, m, n, k, a, flops / a, b, flops / b, 100 * (a / b - 1), bytes);
+                 product.name, m, n, k, a, flops / a, b, flops / b, 100 * (a / b - 1),
+                 taken.workspace_bytes);
       std::fflush(stdout);
-      sum_first += a;
-      sum_timed += b;
     }
   }
-  fmt::print("\nSum: {:.3f} ms with the first, {:.3f} ms with timed ones ({:+.1f} %).\n\n", sum_first,
-             sum_timed, 100 * (sum_first / sum_timed - 1));
-  chosen = timed.chosen();
+  fmt::print("\nChoosing took {:.1f} s.\n\n", choosing);
+}
+
+template <class T>
+kernels::HeadView<T> heads(T* data, std::int64_t seq, std::int64_t dim, std::int64_t row,
+                           std::int64_t first) {
+  return {data + first * dim, seq * row, dim, row};
 }
 
 void bench_attention(Timer& timer, double seconds) {
-  cudnnHandle_t handle = nullptr;
-  require(check(cudnnCreate(&handle), "cudnnCreate"));
-  const CudnnTarget target(handle);
-  fmt::print("| attention | S | burst ms | TFLOP/s | sustained ms | TFLOP/s | workspace |\n"
-             "|---|---|---|---|---|---|---|\n");
+  auto planner = require(AttentionPlanner::create());
+  fmt::print(
+      "| attention | S | burst ms | TFLOP/s | sustained ms | TFLOP/s | workspace |\n"
+      "|---|---|---|---|---|---|---|\n");
   for (const std::int64_t s : {2048, 4096, 8192}) {
     constexpr std::int64_t kHeads = 32;
     constexpr std::int64_t kKeyHeads = 8;
     constexpr std::int64_t kDim = 128;
-    constexpr std::int64_t kRow = (kHeads + 2 * kKeyHeads) * kDim;
-    const HeadStrides strides{s * kRow, kDim, kRow};
-    const AttentionLayout layout{.batch = 1, .heads = kHeads, .kv_heads = kKeyHeads, .seq_len = s,
-                                 .head_dim = kDim, .query = strides, .key = strides,
-                                 .value = strides};
+    constexpr std::int64_t kWidth = kHeads * kDim;
+    constexpr std::int64_t kRow = kWidth + 2 * kKeyHeads * kDim;
     DeviceArray<Bf16> qkv(s * kRow);
     DeviceArray<Bf16> d_qkv(s * kRow);
-    DeviceArray<Bf16> output(s * kHeads * kDim);
-    DeviceArray<Bf16> d_output(s * kHeads * kDim);
+    DeviceArray<Bf16> output(s * kWidth);
+    DeviceArray<Bf16> d_output(s * kWidth);
     DeviceArray<float> log_sum_exp(s * kHeads);
     DeviceArray<float> row_sums(s * kHeads);
-    DeviceArray<float> d_query_sum(s * kHeads * kDim);
-    DeviceArray<std::uint8_t> workspace(attention_backward_workspace(layout, true));
+    DeviceArray<float> d_query_sum(s * kWidth);
     fill(qkv, 1);
     fill(d_output, 1);
-    Bf16* const key = qkv.data() + kHeads * kDim;
-    Bf16* const d_key = d_qkv.data() + kHeads * kDim;
     // A causal product is half a product.
-    const double flops = 2e-9 * static_cast<double>(s) * static_cast<double>(s) * kHeads * kDim;
-    const auto row = [&](const char* name, double products, std::int64_t bytes, const auto& run) {
+    const double flops = 2e-9 * static_cast<double>(s) * static_cast<double>(s) * kWidth;
+    const auto row = [&](const char* name, double products, std::size_t bytes, const auto& run) {
       const double burst = timer.burst(run);
       const double sustained = timer.sustained(seconds, run);
       fmt::print("| {} | {} | {:.3f} | {:.0f} | {:.3f} | {:.0f} | {} |\n", name, s, burst,
                  products * flops / burst, sustained, products * flops / sustained, bytes);
       std::fflush(stdout);
     };
-    AttentionForwardPlan forward(layout);
-    require(forward.build(target, kAttentionForwardWorkspace));
-    row("forward", 1, kAttentionForwardWorkspace, [&] {
-      require(forward.run(handle, {qkv.data(), key, key + kKeyHeads * kDim, output.data(),
-                                   log_sum_exp.data(), workspace.data()}));
-    });
+    DeviceArray<std::uint8_t> workspace(kAttentionForwardWorkspace);
+    const Bf16* const packed = qkv.data();
+    const kernels::AttentionForward<Bf16> forward{
+        .shape = {1, kHeads, kKeyHeads, s, kDim},
+        .query = heads(packed, s, kDim, kRow, 0),
+        .key = heads(packed, s, kDim, kRow, kHeads),
+        .value = heads(packed, s, kDim, kRow, kHeads + kKeyHeads),
+        .output = heads(output.data(), s, kDim, kWidth, 0),
+        .log_sum_exp = log_sum_exp.data(),
+        .workspace = workspace.as_bytes()};
+    require(planner.prepare(forward));
+    row("forward", 1, forward.workspace.size(), [&] { require(planner.run(forward, nullptr)); });
     for (const bool deterministic : {false, true}) {
-      AttentionBackwardPlan backward(layout, {.deterministic = deterministic, .d_row = kRow});
-      const std::int64_t bytes = attention_backward_workspace(layout, deterministic);
-      require(backward.build(target, bytes));
-      row(deterministic ? "backward, deterministic" : "backward", 2.5, bytes, [&] {
-        require(backward.run(
-            handle, {qkv.data(), key, key + kKeyHeads * kDim, output.data(), d_output.data(),
-                     log_sum_exp.data(), d_qkv.data(), d_key, d_key + kKeyHeads * kDim,
-                     d_query_sum.data(), row_sums.data(), workspace.data()}));
-      });
+      kernels::AttentionBackward<Bf16> backward{
+          .shape = forward.shape,
+          .query = forward.query,
+          .key = forward.key,
+          .value = forward.value,
+          .output = heads<const Bf16>(output.data(), s, kDim, kWidth, 0),
+          .d_output = heads<const Bf16>(d_output.data(), s, kDim, kWidth, 0),
+          .log_sum_exp = log_sum_exp.data(),
+          .d_query = heads(d_qkv.data(), s, kDim, kRow, 0),
+          .d_key = heads(d_qkv.data(), s, kDim, kRow, kHeads),
+          .d_value = heads(d_qkv.data(), s, kDim, kRow, kHeads + kKeyHeads),
+          .deterministic = deterministic,
+          .d_query_sum = d_query_sum.data(),
+          .row_sums = row_sums.data()};
+      workspace.resize(attention_backward_workspace(layout_of(backward)));
+      backward.workspace = workspace.as_bytes();
+      require(planner.prepare(backward));
+      row(deterministic ? "backward, deterministic" : "backward", 2.5, backward.workspace.size(),
+          [&] { require(planner.run(backward, nullptr)); });
     }
   }
-  cudnnDestroy(handle);
 }
 
 void bench(double seconds) {
@@ -226,11 +261,10 @@ void bench(double seconds) {
   Timer timer;
   bench_attention(timer, seconds);
   fmt::print("\n");
-  std::vector<GemmAlgorithm> chosen;
-  bench_gemm(timer, seconds, chosen);
+  bench_gemm(timer, seconds);
 }
 
 }  // namespace
 }  // namespace mfsdp::cuda
 
-int main(int argc, char** argv) { mfsdp::cuda::bench(argc > 1 ? std::atof(argv[1]) : 0.6); }
+int main(int argc, char** argv) { mfsdp::cuda::bench(argc > 1 ? std::atof(argv[1]) : 1.0); }

@@ -1,12 +1,12 @@
 #include "gpu_backend/cuda/attention.hpp"
 
-#include <cublasLt.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/gpu_backend/cuda/device/device_array.hpp"
@@ -104,20 +104,13 @@ std::vector<V> columns(const std::vector<V>& rows, std::int64_t row, std::int64_
   return part;
 }
 
-class Attention : public testing::Test {
- protected:
-  void SetUp() override { ASSERT_EQ(cudnnCreate(&handle_), CUDNN_STATUS_SUCCESS); }
-  void TearDown() override { cudnnDestroy(handle_); }
-
-  cudnnHandle_t handle_ = nullptr;
-};
-
-/// A call's memory, and its plans for as much workspace as cuDNN likes.
+/// A call's memory, with as much workspace as a plan of this layout should have.
+template <class T>
 struct Call {
-  Call(cudnnHandle_t handle, const Sizes& sizes, bool deterministic)
+  Call(const Sizes& sizes, bool deterministic)
       : s(sizes),
-        qkv_values(random_values<Bf16>(s.tokens() * s.row(), 1)),
-        d_output_values(random_values<Bf16>(s.tokens() * s.width(), 2)),
+        qkv_values(random_values<T>(s.tokens() * s.row(), 1)),
+        d_output_values(random_values<T>(s.tokens() * s.width(), 2)),
         qkv(qkv_values),
         d_output(d_output_values),
         output(s.tokens() * s.width()),
@@ -125,99 +118,101 @@ struct Call {
         d_qkv(s.tokens() * s.row()),
         d_query_sum(s.tokens() * s.width()),
         row_sums(s.tokens() * s.heads),
-        workspace(attention_backward_workspace(layout(), deterministic)),
-        forward(layout()),
-        backward(layout(), {.deterministic = deterministic, .d_row = s.row()}),
-        handle_(handle) {}
+        forward_workspace(kAttentionForwardWorkspace),
+        backward_workspace(0),
+        deterministic_(deterministic) {}
 
-  [[nodiscard]] AttentionLayout layout() const {
-    const HeadStrides strides{s.seq_len * s.row(), s.head_dim, s.row()};
-    return {.batch = s.batch,
-            .heads = s.heads,
-            .kv_heads = s.kv_heads,
-            .seq_len = s.seq_len,
-            .head_dim = s.head_dim,
-            .query = strides,
-            .key = strides,
-            .value = strides};
+  [[nodiscard]] kernels::AttentionShape shape() const {
+    return {s.batch, s.heads, s.kv_heads, s.seq_len, s.head_dim};
   }
-  [[nodiscard]] Bf16* key() const { return qkv.data() + s.width(); }
-  [[nodiscard]] Bf16* value() const { return key() + s.kv_heads * s.head_dim; }
+  template <class U>
+  [[nodiscard]] kernels::HeadView<U> in_rows(U* data, std::int64_t row, std::int64_t head) const {
+    return {data + head * s.head_dim, s.seq_len * row, s.head_dim, row};
+  }
+  [[nodiscard]] kernels::AttentionForward<T> forward() const {
+    const T* const packed = qkv.data();
+    return {.shape = shape(),
+            .query = in_rows(packed, s.row(), 0),
+            .key = in_rows(packed, s.row(), s.heads),
+            .value = in_rows(packed, s.row(), s.heads + s.kv_heads),
+            .output = in_rows(output.data(), s.width(), 0),
+            .log_sum_exp = log_sum_exp.data(),
+            .workspace = forward_workspace.as_bytes()};
+  }
+  [[nodiscard]] kernels::AttentionBackward<T> backward() const {
+    const kernels::AttentionForward<T> f = forward();
+    return {.shape = f.shape,
+            .query = f.query,
+            .key = f.key,
+            .value = f.value,
+            .output = {f.output.data, f.output.batch, f.output.head, f.output.position},
+            .d_output = in_rows<const T>(d_output.data(), s.width(), 0),
+            .log_sum_exp = log_sum_exp.data(),
+            .d_query = in_rows(d_qkv.data(), s.row(), 0),
+            .d_key = in_rows(d_qkv.data(), s.row(), s.heads),
+            .d_value = in_rows(d_qkv.data(), s.row(), s.heads + s.kv_heads),
+            .deterministic = deterministic_,
+            .d_query_sum = d_query_sum.data(),
+            .row_sums = row_sums.data(),
+            .workspace = backward_workspace.as_bytes()};
+  }
 
-  void build() {
-    const auto bytes = static_cast<std::int64_t>(workspace.as_bytes().size());
-    const auto first = forward.build(CudnnTarget(handle_), kAttentionForwardWorkspace);
+  void prepare(AttentionPlanner& planner) {
+    if constexpr (sizeof(T) == 2)
+      backward_workspace.resize(attention_backward_workspace(layout_of(backward())));
+    const auto first = planner.prepare(forward());
     ASSERT_TRUE(first) << first.error().message();
-    const auto second = backward.build(CudnnTarget(handle_), bytes);
+    const auto second = planner.prepare(backward());
     ASSERT_TRUE(second) << second.error().message();
   }
-  void run_forward() {
-    const auto ran = forward.run(handle_, {.query = qkv.data(),
-                                           .key = key(),
-                                           .value = value(),
-                                           .output = output.data(),
-                                           .log_sum_exp = log_sum_exp.data(),
-                                           .workspace = workspace.data()});
+  void run_forward(AttentionPlanner& planner) {
+    const auto ran = planner.run(forward(), nullptr);
     ASSERT_TRUE(ran) << ran.error().message();
   }
-  void run_backward() {
-    Bf16* const d_key = d_qkv.data() + s.width();
-    const auto ran = backward.run(handle_, {.query = qkv.data(),
-                                            .key = key(),
-                                            .value = value(),
-                                            .output = output.data(),
-                                            .d_output = d_output.data(),
-                                            .log_sum_exp = log_sum_exp.data(),
-                                            .d_query = d_qkv.data(),
-                                            .d_key = d_key,
-                                            .d_value = d_key + s.kv_heads * s.head_dim,
-                                            .d_query_sum = d_query_sum.data(),
-                                            .row_sums = row_sums.data(),
-                                            .workspace = workspace.data()});
-    ASSERT_TRUE(ran) << ran.error().message();
-  }
-  void poison() {
+  /// Into poison.
+  void run_backward(AttentionPlanner& planner) {
     d_qkv.poison();
     d_query_sum.poison();
     row_sums.poison();
-    workspace.poison();
+    backward_workspace.poison();
+    const auto ran = planner.run(backward(), nullptr);
+    ASSERT_TRUE(ran) << ran.error().message();
   }
   void expect_margins() const {
-    EXPECT_TRUE(output.margin_is_whole());
-    EXPECT_TRUE(log_sum_exp.margin_is_whole());
-    EXPECT_TRUE(d_qkv.margin_is_whole());
-    EXPECT_TRUE(d_query_sum.margin_is_whole());
-    EXPECT_TRUE(row_sums.margin_is_whole());
-    EXPECT_TRUE(workspace.margin_is_whole());
+    for (const bool whole :
+         {output.margin_is_whole(), log_sum_exp.margin_is_whole(), d_qkv.margin_is_whole(),
+          d_query_sum.margin_is_whole(), row_sums.margin_is_whole(),
+          forward_workspace.margin_is_whole(), backward_workspace.margin_is_whole()})
+      EXPECT_TRUE(whole);
   }
 
   Sizes s;
-  std::vector<Bf16> qkv_values, d_output_values;
-  DeviceArray<Bf16> qkv, d_output, output;
+  std::vector<T> qkv_values, d_output_values;
+  DeviceArray<T> qkv, d_output, output;
   DeviceArray<float> log_sum_exp;
-  DeviceArray<Bf16> d_qkv;
+  DeviceArray<T> d_qkv;
   DeviceArray<float> d_query_sum, row_sums;
-  DeviceArray<std::uint8_t> workspace;
-  AttentionForwardPlan forward;
-  AttentionBackwardPlan backward;
+  DeviceArray<std::uint8_t> forward_workspace, backward_workspace;
 
  private:
-  cudnnHandle_t handle_;
+  bool deterministic_;
 };
 
-void expect_right(cudnnHandle_t handle, const Sizes& s, bool deterministic) {
+template <class T>
+void expect_right(const Sizes& s, bool deterministic) {
   SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
                                   << " S " << s.seq_len << " D " << s.head_dim
                                   << (deterministic ? " deterministic" : ""));
-  Call call(handle, s, deterministic);
-  ASSERT_NO_FATAL_FAILURE(call.build());
-  ASSERT_NO_FATAL_FAILURE(call.run_forward());
-  call.poison();
-  ASSERT_NO_FATAL_FAILURE(call.run_backward());
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner) << planner.error().message();
+  Call<T> call(s, deterministic);
+  ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
   const Reference want = reference(s, widened(call.qkv_values), widened(call.d_output_values));
-  EXPECT_LT(relative_error(call.output.download(), want.output), kTolerance<Bf16>);
-  EXPECT_LT(relative_error(call.log_sum_exp.download(), want.log_sum_exp), 1e-4);
-  const std::vector<Bf16> d_qkv = call.d_qkv.download();
+  EXPECT_LT(relative_error(call.output.download(), want.output), kTolerance<T>);
+  EXPECT_LT(relative_error(call.log_sum_exp.download(), want.log_sum_exp), 1e-5);
+  const std::vector<T> d_qkv = call.d_qkv.download();
   const std::int64_t key = s.width();
   const std::int64_t value = key + s.kv_heads * s.head_dim;
   for (const auto& [name, begin, end] :
@@ -225,7 +220,7 @@ void expect_right(cudnnHandle_t handle, const Sizes& s, bool deterministic) {
         std::tuple{"dV", value, s.row()}})
     EXPECT_LT(relative_error(columns(d_qkv, s.row(), begin, end),
                              columns(want.d_qkv, s.row(), begin, end)),
-              kTolerance<Bf16>)
+              kTolerance<T>)
         << name;
   call.expect_margins();
 }
@@ -234,37 +229,54 @@ const std::vector<Sizes> kSizes{{1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 
                                 {1, 4, 1, 1024, 64}, {3, 6, 3, 33, 40},  {2, 4, 2, 32, 16},
                                 {1, 2, 2, 7, 8}};
 
-TEST_F(Attention, AgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes) expect_right(handle_, sizes, false);
+TEST(Attention, AgreesWithDoubles) {
+  for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, false);
 }
 
-TEST_F(Attention, DeterministicAgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes) expect_right(handle_, sizes, true);
+TEST(Attention, DeterministicAgreesWithDoubles) {
+  for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, true);
 }
 
-TEST_F(Attention, DeterministicGradientsHaveEqualBits) {
-  Call call(handle_, {2, 8, 2, 1000, 128}, true);
-  ASSERT_NO_FATAL_FAILURE(call.build());
-  ASSERT_NO_FATAL_FAILURE(call.run_forward());
+TEST(Attention, InSinglePrecisionAgreesWithDoubles) {
+  for (const Sizes& sizes : kSizes) expect_right<float>(sizes, false);
+  expect_right<float>({2, 3, 1, 65, 20}, false);  // no multiple of anything
+}
+
+TEST(Attention, DeterministicGradientsHaveEqualBits) {
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner);
+  Call<Bf16> call({2, 8, 2, 1000, 128}, true);
+  ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
   std::vector<double> first;
   for (int run = 0; run < 10; ++run) {
-    call.poison();
-    ASSERT_NO_FATAL_FAILURE(call.run_backward());
+    ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
     const std::vector<double> got = widened(call.d_qkv.download());
     if (run == 0) first = got;
     EXPECT_EQ(got, first);
   }
 }
 
-TEST_F(Attention, TooLittleWorkspaceNamesBothNumbers) {
-  AttentionBackwardPlan plan(Call(handle_, {1, 8, 2, 256, 128}, false).layout(),
-                             {.deterministic = false, .d_row = 12 * 128});
-  const auto built = plan.build(CudnnTarget(handle_), 1000);
-  ASSERT_FALSE(built);
+TEST(Attention, TooLittleWorkspaceNamesBothNumbers) {
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner);
+  const Call<Bf16> call({1, 8, 2, 256, 128}, false);
+  kernels::AttentionBackward<Bf16> backward = call.backward();
+  backward.workspace = call.qkv.as_bytes().first(1000);
+  const auto prepared = planner->prepare(backward);
+  ASSERT_FALSE(prepared);
   // dK and dV of 8 query heads in bf16, and cuDNN's own 256 bytes.
-  EXPECT_THAT(built.error().message(),
+  EXPECT_THAT(prepared.error().message(),
               testing::HasSubstr(std::to_string(2 * 256 * 8 * 128 * 2 + 256)));
-  EXPECT_THAT(built.error().message(), testing::HasSubstr("1000"));
+  EXPECT_THAT(prepared.error().message(), testing::HasSubstr("the plan has 1000"));
+}
+
+TEST(Attention, ALayoutThatWasNotPreparedIsAnError) {
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner);
+  const auto ran = planner->run(Call<Bf16>({1, 8, 2, 256, 128}, false).forward(), nullptr);
+  ASSERT_FALSE(ran);
+  EXPECT_THAT(ran.error().message(), testing::HasSubstr("heads 8 / 2, seq 256"));
 }
 
 }  // namespace

@@ -26,10 +26,7 @@ inline void require(cudaError_t status) {
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::int64_t count) : count_(static_cast<std::size_t>(count)) {
-    require(cudaMalloc(&data_, bytes() + kMargin));
-    require(cudaMemset(data_, 0xff, bytes() + kMargin));
-  }
+  explicit DeviceArray(std::int64_t count) { resize(count); }
   explicit DeviceArray(const std::vector<T>& values)
       : DeviceArray(static_cast<std::int64_t>(values.size())) {
     require(cudaMemcpy(data_, values.data(), bytes(), cudaMemcpyDefault));
@@ -47,6 +44,13 @@ class DeviceArray {
     require(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDefault));
     return values;
   }
+  /// All of it poison.
+  void resize(std::int64_t count) {
+    cudaFree(std::exchange(data_, nullptr));
+    count_ = static_cast<std::size_t>(count);
+    require(cudaMalloc(&data_, bytes() + kMargin));
+    require(cudaMemset(data_, 0xff, bytes() + kMargin));
+  }
   void poison() { require(cudaMemset(data_, 0xff, bytes())); }
   /// Whether nobody wrote past the end.
   [[nodiscard]] bool margin_is_whole() const {
@@ -62,7 +66,7 @@ class DeviceArray {
   static constexpr std::size_t kMargin = std::size_t{64} << 10;
   [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(T); }
 
-  std::size_t count_;
+  std::size_t count_ = 0;
   void* data_ = nullptr;
 };
 

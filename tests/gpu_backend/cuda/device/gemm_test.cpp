@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "gpu_backend/cuda/gemm_call.hpp"
 #include "tests/gpu_backend/cuda/device/device_array.hpp"
 
 namespace mfsdp::cuda {
@@ -53,7 +54,8 @@ struct Product {
               .bias = form.bias,
               .adds = form.adds,
               .operands = dtype_of<T>,
-              .result = dtype_of<C>},
+              .result = dtype_of<C>,
+              .alignment = 256},
         a_values(random_values<T>(s.rows * s.inner, 1)),
         b_values(random_values<T>(s.inner * s.cols, 2)),
         bias_values(random_values<T>(s.cols, 3)),
@@ -64,10 +66,6 @@ struct Product {
         c(s.rows * s.cols),
         workspace(kWorkspaceBytes) {
     reset();
-    shape.alignment = common_alignment(std::array{
-        reinterpret_cast<std::uintptr_t>(a.data()), reinterpret_cast<std::uintptr_t>(b.data()),
-        reinterpret_cast<std::uintptr_t>(c.data()), sizeof(T) * shape.a_row,
-        sizeof(T) * shape.b_row, sizeof(C) * shape.cols});
   }
 
   /// Results to be added to, or poison.
@@ -153,9 +151,11 @@ TEST(Gemm, WeightGradientAgreesWithDoubles) {
     }
 }
 
-TEST(Gemm, EveryTimedCandidateIsRight) {
-  expect_product<Bf16, float>({384, 512, 4096}, kWeightGradient,
+TEST(Gemm, TimedChoicesAreRight) {
+  expect_product<Bf16, float>({128, 256, 2048}, kWeightGradient,
                               {.candidates = 8, .timed_rounds = 3});
+  expect_product<Bf16, float>({128, 256, 2048}, kWeightGradient,
+                              {.candidates = 8, .timed_rounds = 3, .sustained_milliseconds = 4});
 }
 
 /// A long sum over a small result: what cuBLASLt likes to split.
@@ -213,6 +213,34 @@ TEST(Gemm, AlgorithmsFitTheWorkspace) {
   ASSERT_TRUE(planner);
   ASSERT_TRUE(planner->prepare(product.shape, memory, nullptr));
   EXPECT_EQ(planner->chosen().front().workspace_bytes, 0);
+}
+
+/// One product of all rows, or one for each piece of them.
+TEST(Gemm, ACallOfAPlanMayBeCutIntoPieces) {
+  Product<Bf16, Bf16> product({96, 72, 40}, kForwardWithBias);
+  for (const std::int64_t piece_rows : {0, 32, 3}) {
+    SCOPED_TRACE(piece_rows);
+    const kernels::Gemm<Bf16, Bf16> call{
+        .rows = 96,
+        .cols = 72,
+        .inner = 40,
+        .a = {.data = product.a.data(), .row = 40},
+        .b = {.data = product.b.data(), .row = 40, .transposed = true},
+        .bias = product.bias.data(),
+        .c = product.c.data(),
+        .workspace = product.workspace.as_bytes(),
+        .piece_rows = piece_rows};
+    // Rows of 80 and 144 bytes: pieces of three begin on multiples of 16.
+    EXPECT_EQ(shape_of(call).alignment, piece_rows == 3 ? 16 : 256);
+    auto planner = GemmPlanner::create({});
+    ASSERT_TRUE(planner);
+    product.reset();
+    const auto prepared = prepare(*planner, call, nullptr);
+    ASSERT_TRUE(prepared) << prepared.error().message();
+    const auto ran = run(*planner, call, nullptr);
+    ASSERT_TRUE(ran) << ran.error().message();
+    EXPECT_LT(relative_error(product.c.download(), product.expected()), kTolerance<Bf16>);
+  }
 }
 
 TEST(Gemm, AShapeThatWasNotPreparedIsAnError) {
