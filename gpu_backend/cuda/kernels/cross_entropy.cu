@@ -15,13 +15,18 @@ constexpr std::int64_t kKeptBytes = 200 * 1024;
 template <class T>
 using Stored = std::remove_const_t<T>;
 
-/// bf16 keeps 8 bits of a result: the fast exponential is exact enough there.
+/// e^(x - largest) for logits stored as T. bf16 keeps 8 bits of a result: there one multiply-add
+/// and the hardware's power of two are exact enough.
 template <class T>
-__device__ float exponential(float x) {
-  if constexpr (std::is_same_v<Stored<T>, float>)
-    return expf(x);
-  else
-    return __expf(x);
+__device__ float exponential(float x, float largest) {
+  if constexpr (std::is_same_v<Stored<T>, float>) {
+    return expf(x - largest);
+  } else {
+    constexpr float log2_e = 1.44269504F;
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x, log2_e, -largest * log2_e)));
+    return power;
+  }
 }
 
 /// Maximum of some logits, and the sum of exp(logit - largest) over them.
@@ -35,7 +40,7 @@ __device__ Softmax merged(Softmax a, Softmax b) {
   const float largest = fmaxf(a.largest, b.largest);
   const auto part = [largest](const Softmax& s) {
     // Nothing yet: -inf - -inf would be NaN.
-    return s.sum == 0 ? 0.0F : s.sum * exponential<T>(s.largest - largest);
+    return s.sum == 0 ? 0.0F : s.sum * exponential<T>(s.largest, largest);
   };
   return {.largest = largest, .sum = part(a) + part(b)};
 }
@@ -97,11 +102,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
       if (largest > softmax.largest) {
-        softmax.sum *= exponential<T>(softmax.largest - largest);
+        softmax.sum *= exponential<T>(softmax.largest, largest);
         softmax.largest = largest;
       }
 #pragma unroll
-      for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i] - softmax.largest);
+      for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
     }
     softmax = block_merged<T>(softmax, shared);  // a barrier: the label's logit has been read
     sums.first += logf(softmax.sum) + softmax.largest - of_label;
@@ -113,10 +118,11 @@ __global__ void __launch_bounds__(kThreads)
         float values[N];
         widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(logits + at * N), values);
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          values[i] = exponential<T>(values[i] - softmax.largest) * inverse;
-          if (at * N + i == label) values[i] -= 1;
-        }
+        for (int i = 0; i < N; ++i)
+          values[i] = exponential<T>(values[i], softmax.largest) * inverse;
+        if (at == label / N)
+#pragma unroll
+          for (int i = 0; i < N; ++i) values[i] -= i == label % N ? 1.0F : 0.0F;
         store_narrowed<N>(logits + at * N, values);
       }
     }

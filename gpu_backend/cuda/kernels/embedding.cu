@@ -50,45 +50,39 @@ __global__ void put_in_order(const std::int32_t* tokens, int count, TokenPlace* 
   }
 }
 
-constexpr int kAhead = 4;  ///< rows that are on their way at once
+constexpr int kRowThreads = 128;  ///< few, so that a frequent token's rows go to several blocks
+constexpr int kAhead = 8;         ///< rows that are on their way at once
 
 /// The block of the first entry of a token in the order adds up the token's rows.
 template <class T, class G, int N>
-__global__ void sum_rows(const EmbeddingBackward<T, G> k) {
-  const auto count = static_cast<std::int64_t>(k.order.size());
+__global__ void __launch_bounds__(kRowThreads) sum_rows(const EmbeddingBackward<T, G> k) {
+  const auto count = static_cast<int>(k.order.size());
   const TokenPlace* const order = k.order.data();
-  std::int64_t at = blockIdx.x;
+  auto at = static_cast<int>(blockIdx.x);
   const std::int32_t token = order[at].token;
   if (token < 0 || token >= k.vocab || (at > 0 && order[at - 1].token == token)) return;
-  const std::int64_t col = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  const int col = static_cast<int>(blockIdx.y * kRowThreads + threadIdx.x) * N;
   if (col >= k.cols) return;
+  G* const out = k.gradient + token * k.cols + col;
   float sum[N] = {};
-  const auto add = [&](const float(&row)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) sum[i] += row[i];
+  Pack<G, N> before;
+  if (k.adds) before = load<G, N>(out);
+  const auto row_at = [&](int entry) {
+    return load<T, N>(k.d_output + order[entry].place * k.cols + col);
   };
-  const auto row_at = [&](std::int64_t entry) {
-    return k.d_output + order[entry].place * k.cols + col;
-  };
-  while (at + kAhead <= count && order[at + kAhead - 1].token == token) {
-    float rows[kAhead][N];
+  const auto add = [&](const auto& row) {
 #pragma unroll
-    for (int r = 0; r < kAhead; ++r) load_widened<N>(row_at(at + r), rows[r]);
+    for (int i = 0; i < N; ++i) sum[i] += element(row, i);
+  };
+  for (; at + kAhead <= count && order[at + kAhead - 1].token == token; at += kAhead) {
+    Pack<T, N> rows[kAhead];
+#pragma unroll
+    for (int r = 0; r < kAhead; ++r) rows[r] = row_at(at + r);
 #pragma unroll
     for (int r = 0; r < kAhead; ++r) add(rows[r]);
-    at += kAhead;
   }
-  for (; at < count && order[at].token == token; ++at) {
-    float row[N];
-    load_widened<N>(row_at(at), row);
-    add(row);
-  }
-  G* const out = k.gradient + token * k.cols + col;
-  if (k.adds) {
-    float before[N];
-    load_widened<N>(out, before);
-    add(before);
-  }
+  for (; at < count && order[at].token == token; ++at) add(row_at(at));
+  if (k.adds) add(before);
   store_narrowed<N>(out, sum);
 }
 
@@ -125,12 +119,11 @@ Result<void> embedding_backward(const EmbeddingBackward<T, G>& k, cudaStream_t s
                  stream>>>(k.tokens.data(), static_cast<int>(count), k.order.data());
   MFSDP_TRY(launched("embedding_backward"));
   const auto launch = [&](auto n) {
-    sum_rows<T, G, n()>
-        <<<grid_of(count, ceil_div(ceil_div(k.cols, n()), kThreads)), kThreads, 0, stream>>>(k);
+    const std::int64_t blocks = ceil_div(ceil_div(k.cols, n()), kRowThreads);
+    sum_rows<T, G, n()><<<grid_of(count, blocks), kRowThreads, 0, stream>>>(k);
   };
-  constexpr int N = std::min(kPack<T>, kPack<G>);
-  if (k.cols % N == 0 && is_aligned({k.d_output}, N * sizeof(T)) &&
-      is_aligned({k.gradient}, N * sizeof(G)))
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.d_output, k.gradient}, 16))
     launch(std::integral_constant<int, N>{});
   else
     launch(std::integral_constant<int, 1>{});

@@ -232,7 +232,7 @@ __global__ void first_stage(const ColumnSums<T, G> k) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (col >= k.cols) return;
   float sum[N] = {};
-#pragma unroll 4
+#pragma unroll 8
   for (std::int64_t row = blockIdx.y; row < k.rows; row += k.partial_rows) {
     float values[N];
     load_widened<N>(k.in + row * k.cols + col, values);

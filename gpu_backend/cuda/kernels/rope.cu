@@ -50,155 +50,196 @@ __global__ void rotate(const Rope<T> k, int packs) {
 
 // ---- with a norm of each head ------------------------------------------------------------------
 
-constexpr int kWarps = 8;  ///< of a block
-constexpr int kMost = 4;   ///< packs of half a head in one lane, at most
+/// How threads share a head: `lanes` of a warp, a power of two, with kMost packs of N elements of
+/// each half at most.
+struct HeadLanes {
+  int lanes;
+  int threads;  ///< of a block, whole warps
 
-/// Half a head's packs of this lane: calls use(v, element of the first half).
-template <int N, class Use>
-__device__ void for_lane_packs(std::int64_t half, const Use& use) {
+  [[nodiscard]] __host__ __device__ int groups() const { return threads / lanes; }
+};
+constexpr int kHeadThreads = 512;
+
+/// The sum over the lanes of a head, in each of them. All lanes of the warp take part.
+__device__ float head_sum(float value, int lanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(0xffffffffU, value, offset);
+  return value;
+}
+
+/// This lane's packs of half a head: calls use(v, element of the first half).
+template <int N, int kMost, class Use>
+__device__ void for_lane_packs(int half, int lanes, const Use& use) {
 #pragma unroll
   for (int v = 0; v < kMost; ++v) {
-    const int at = (v * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
-    if (at < half) use(v, at);
+    const int at = (v * lanes + static_cast<int>(threadIdx.x) % lanes) * N;
+    if (kMost == 1 || at < half) use(v, at);
   }
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kWarps* kWarp) qk_forward(const QkNormRopeForward<T, float> k) {
-  const RopeShape& s = k.shape;
-  const std::int64_t half = s.head_dim / 2;
-  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (index >= s.tokens * s.heads) return;
-  const std::int64_t token = index / s.heads;
-  const std::int64_t head = index % s.heads;
-  const T* const in = k.in.data + token * k.in.row + head * k.in.head;
-  T* const out = k.out.data + token * k.out.row + head * k.out.head;
-  const T* const weight = head < k.query_heads ? k.query_weight : k.key_weight;
-  const float* const angles = k.table + token % s.seq_len * s.head_dim;
-  float first[kMost][N];
-  float second[kMost][N];
-  float squares = 0;
-  for_lane_packs<N>(half, [&](int v, int at) {
-    load_widened<N>(in + at, first[v]);
-    load_widened<N>(in + half + at, second[v]);
+/// A block for each token; all its warps go through the heads together, past the last one too.
+template <class T, int N, int kMost>
+__global__ void __launch_bounds__(kHeadThreads)
+    qk_forward(const QkNormRopeForward<T, float> k, const HeadLanes lanes) {
+  const auto heads = static_cast<int>(k.shape.heads);
+  const auto half = static_cast<int>(k.shape.head_dim / 2);
+  const float* const angles = k.table + blockIdx.x % k.shape.seq_len * k.shape.head_dim;
+  const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
+  for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
+    const int head = first_head + group;
+    const bool is_head = head < heads;
+    const T* const in = k.in.data + blockIdx.x * k.in.row + head * k.in.head;
+    T* const out = k.out.data + blockIdx.x * k.out.row + head * k.out.head;
+    const T* const weight = head < k.query_heads ? k.query_weight : k.key_weight;
+    float first[kMost][N];
+    float second[kMost][N];
+    float squares = 0;
+    if (is_head)
+      for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+        load_widened<N>(in + at, first[v]);
+        load_widened<N>(in + half + at, second[v]);
 #pragma unroll
-    for (int i = 0; i < N; ++i) squares += first[v][i] * first[v][i] + second[v][i] * second[v][i];
-  });
-  const float mean = warp_sum(squares) / static_cast<float>(s.head_dim);
-  const float rstd = 1 / sqrtf(mean + k.epsilon);
-  if (threadIdx.x % kWarp == 0) k.rstd[index] = rstd;
-  for_lane_packs<N>(half, [&](int v, int at) {
-    float w[N];
-    load_widened<N>(weight + at, w);
+        for (int i = 0; i < N; ++i)
+          squares += first[v][i] * first[v][i] + second[v][i] * second[v][i];
+      });
+    const float mean = head_sum(squares, lanes.lanes) / static_cast<float>(2 * half);
+    if (!is_head) continue;
+    const float rstd = 1 / sqrtf(mean + k.epsilon);
+    if (threadIdx.x % lanes.lanes == 0) k.rstd[blockIdx.x * k.shape.heads + head] = rstd;
+    for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+      float w[N];
+      load_widened<N>(weight + at, w);
 #pragma unroll
-    for (int i = 0; i < N; ++i) first[v][i] *= rstd * w[i];
-    load_widened<N>(weight + half + at, w);
+      for (int i = 0; i < N; ++i) first[v][i] *= rstd * w[i];
+      load_widened<N>(weight + half + at, w);
 #pragma unroll
-    for (int i = 0; i < N; ++i) second[v][i] *= rstd * w[i];
-    turn(angles + at, half, false, first[v], second[v]);
-    store_narrowed<N>(out + at, first[v]);
-    store_narrowed<N>(out + half + at, second[v]);
-  });
+      for (int i = 0; i < N; ++i) second[v][i] *= rstd * w[i];
+      turn(angles + at, half, false, first[v], second[v]);
+      store_narrowed<N>(out + at, first[v]);
+      store_narrowed<N>(out + half + at, second[v]);
+    });
+  }
 }
 
-/// A lane's part of the gradients of one kind of heads' weight.
-template <int N>
-struct LanePartials {
-  float first[kMost][N] = {};
-  float second[kMost][N] = {};
-};
+/// A lane's part of the gradient of one kind of heads' weight: of both halves.
+template <int N, int kMost>
+using LanePartials = float[2][kMost][N];
 
-/// The partials of all warps, added in their order, go to `out`. `shared`: a row for each warp.
-template <int N>
-__device__ void write_partials(const LanePartials<N>& p, std::int64_t half, float* shared,
-                               float* out) {
-  const std::int64_t head_dim = 2 * half;
-  float* const row = shared + threadIdx.x / kWarp * head_dim;
-  __syncthreads();
-  for_lane_packs<N>(half, [&](int v, int at) {
+/// The partials of all groups of lanes, added in their order, go to `out`. `shared`: a head's
+/// elements for each group.
+template <int N, int kMost>
+__device__ void write_partials(const LanePartials<N, kMost>& partials, int half,
+                               const HeadLanes& lanes, float* shared, float* out) {
+  const int head_dim = 2 * half;
+  float* const row = shared + static_cast<int>(threadIdx.x) / lanes.lanes * head_dim;
+  __syncthreads();  // what was there has been added up
+  for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      row[at + i] = p.first[v][i];
-      row[half + at + i] = p.second[v][i];
+      row[at + i] = partials[0][v][i];
+      row[half + at + i] = partials[1][v][i];
     }
   });
   __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < head_dim; i += blockDim.x) {
+  for (int i = static_cast<int>(threadIdx.x); i < head_dim; i += lanes.threads) {
     float sum = 0;
-    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp * head_dim + i];
+    for (int group = 0; group < lanes.groups(); ++group) sum += shared[group * head_dim + i];
     out[i] = sum;
   }
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kWarps* kWarp) qk_backward(const QkNormRopeBackward<T, float> k) {
-  extern __shared__ float shared[];  // [kWarps, head_dim]
+/// Block b takes the tokens b, b + partial_rows, ...
+template <class T, int N, int kMost>
+__global__ void __launch_bounds__(kHeadThreads)
+    qk_backward(const QkNormRopeBackward<T, float> k, const HeadLanes lanes) {
+  extern __shared__ float shared[];  // [groups, head_dim]
   const RopeShape& s = k.shape;
-  const std::int64_t half = s.head_dim / 2;
-  LanePartials<N> queries;
-  LanePartials<N> keys;
-  const auto one_head = [&](std::int64_t token, std::int64_t head, const T* weight,
-                            LanePartials<N>& partials) {
-    T* const gradient = k.gradient.data + token * k.gradient.row + head * k.gradient.head;
-    const T* const in = k.in.data + token * k.in.row + head * k.in.head;
-    const float* const angles = k.table + token % s.seq_len * s.head_dim;
-    const float rstd = k.rstd[token * s.heads + head];
-    float dy[2][kMost][N];
-    float x[2][kMost][N];
-    float w[2][kMost][N];
-    float dot = 0;
-    for_lane_packs<N>(half, [&](int v, int at) {
-      load_widened<N>(gradient + at, dy[0][v]);
-      load_widened<N>(gradient + half + at, dy[1][v]);
-      turn(angles + at, half, true, dy[0][v], dy[1][v]);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        load_widened<N>(in + h * half + at, x[h][v]);
-        load_widened<N>(weight + h * half + at, w[h][v]);
-#pragma unroll
-        for (int i = 0; i < N; ++i) dot += w[h][v][i] * dy[h][v][i] * x[h][v][i];
-      }
-    });
-    const float shrink = warp_sum(dot) * rstd * rstd * rstd / static_cast<float>(s.head_dim);
-    for_lane_packs<N>(half, [&](int v, int at) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        auto& sum = h == 0 ? partials.first[v] : partials.second[v];
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-          sum[i] += dy[h][v][i] * x[h][v][i] * rstd;
-          dy[h][v][i] = rstd * w[h][v][i] * dy[h][v][i] - x[h][v][i] * shrink;
-        }
-        store_narrowed<N>(gradient + h * half + at, dy[h][v]);
-      }
-    });
-  };
+  const auto heads = static_cast<int>(s.heads);
+  const auto half = static_cast<int>(s.head_dim / 2);
+  const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
+  LanePartials<N, kMost> queries = {};
+  LanePartials<N, kMost> keys = {};
   for (std::int64_t token = blockIdx.x; token < s.tokens; token += k.partial_rows) {
-    for (std::int64_t head = threadIdx.x / kWarp; head < k.query_heads; head += kWarps)
-      one_head(token, head, k.query_weight, queries);
-    for (std::int64_t head = k.query_heads + threadIdx.x / kWarp; head < s.heads; head += kWarps)
-      one_head(token, head, k.key_weight, keys);
+    const float* const angles = k.table + token % s.seq_len * s.head_dim;
+    for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
+      const int head = first_head + group;
+      const bool is_head = head < heads;
+      const bool is_query = head < k.query_heads;
+      T* const gradient = k.gradient.data + token * k.gradient.row + head * k.gradient.head;
+      const T* const in = k.in.data + token * k.in.row + head * k.in.head;
+      const T* const weight = is_query ? k.query_weight : k.key_weight;
+      const float rstd = is_head ? k.rstd[token * s.heads + head] : 0.0F;
+      float dy[2][kMost][N];
+      float x[2][kMost][N];
+      float dot = 0;
+      if (is_head)
+        for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            load_widened<N>(gradient + h * half + at, dy[h][v]);
+            load_widened<N>(in + h * half + at, x[h][v]);
+          }
+          turn(angles + at, half, true, dy[0][v], dy[1][v]);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float w[N];
+            load_widened<N>(weight + h * half + at, w);
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+              const float part = dy[h][v][i] * x[h][v][i];
+              (is_query ? queries : keys)[h][v][i] += part * rstd;
+              dot += w[i] * part;
+              dy[h][v][i] *= rstd * w[i];
+            }
+          }
+        });
+      const float shrink =
+          head_sum(dot, lanes.lanes) * rstd * rstd * rstd / static_cast<float>(2 * half);
+      if (!is_head) continue;
+      for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#pragma unroll
+          for (int i = 0; i < N; ++i) dy[h][v][i] -= x[h][v][i] * shrink;
+          store_narrowed<N>(gradient + h * half + at, dy[h][v]);
+        }
+      });
+    }
   }
-  write_partials(queries, half, shared, k.partials + blockIdx.x * s.head_dim);
-  write_partials(keys, half, shared, k.partials + (k.partial_rows + blockIdx.x) * s.head_dim);
+  write_partials<N, kMost>(queries, half, lanes, shared, k.partials + blockIdx.x * s.head_dim);
+  write_partials<N, kMost>(keys, half, lanes, shared,
+                           k.partials + (k.partial_rows + blockIdx.x) * s.head_dim);
 }
 
-/// Elements of a lane's pack of half a head: 2 where that is whole packs, else 1; 0 where heads are
-/// too long.
-template <class T>
-int head_pack(const RopeShape& s, std::initializer_list<const void*> pointers,
-              std::initializer_list<std::int64_t> strides) {
+constexpr int kMostPacks = 4;  ///< of single elements, where heads are no whole packs
+
+/// Calls `run` with the elements of a pack, the packs of a lane and the lanes of a head; an error
+/// where heads are too long.
+template <class T, class Run>
+Result<void> with_head_lanes(std::string_view kernel, const RopeShape& s,
+                             std::initializer_list<const void*> pointers,
+                             std::initializer_list<std::int64_t> strides, const Run& run) {
+  constexpr int N = kPack<T>;
   const std::int64_t half = s.head_dim / 2;
-  const bool pairs = half % 2 == 0 && is_aligned(pointers, 2 * sizeof(T)) &&
-                     std::ranges::all_of(strides, [](std::int64_t n) { return n % 2 == 0; });
-  if (pairs && half <= 2 * kMost * kWarp) return 2;
-  return half <= kMost * kWarp ? 1 : 0;
-}
-
-Result<void> heads_too_long(std::string_view kernel, const RopeShape& s) {
-  return fail("kernel " + std::string(kernel),
-              "expected heads of at most 256 elements, got " + std::to_string(s.head_dim),
-              Fault::environment);
+  const auto threads = [&](std::int64_t lanes) {
+    return static_cast<int>(
+        std::min<std::int64_t>(kHeadThreads, ceil_div(s.heads * lanes, kWarp) * kWarp));
+  };
+  const bool packs =
+      half % N == 0 && is_aligned(pointers, 16) &&
+      std::ranges::all_of(strides, [](std::int64_t elements) { return elements % N == 0; });
+  const std::int64_t lanes = half / N;
+  if (packs && lanes <= kWarp && (lanes & (lanes - 1)) == 0)
+    run(std::integral_constant<int, N>{}, std::integral_constant<int, 1>{},
+        HeadLanes{.lanes = static_cast<int>(lanes), .threads = threads(lanes)});
+  else if (half <= kMostPacks * kWarp)
+    run(std::integral_constant<int, 1>{}, std::integral_constant<int, kMostPacks>{},
+        HeadLanes{.lanes = kWarp, .threads = threads(kWarp)});
+  else
+    return fail("kernel " + std::string(kernel),
+                "expected heads of at most 256 elements, got " + std::to_string(s.head_dim),
+                Fault::environment);
+  return launched(kernel);
 }
 
 }  // namespace
@@ -227,33 +268,28 @@ Result<void> rope(const Rope<T>& k, cudaStream_t stream) {
 template <class T>
 Result<void> qk_norm_rope_forward(const QkNormRopeForward<T, float>& k, cudaStream_t stream) {
   const RopeShape& s = k.shape;
-  const std::int64_t count = s.tokens * s.heads;
-  if (count == 0) return {};
-  const int pack = head_pack<T>(s, {k.in.data, k.out.data, k.query_weight, k.key_weight},
-                                {k.in.row, k.in.head, k.out.row, k.out.head});
-  if (pack == 0) return heads_too_long("qk_norm_rope_forward", s);
-  const dim3 grid = grid_of(ceil_div(count, kWarps));
-  if (pack == 2)
-    qk_forward<T, 2><<<grid, kWarps * kWarp, 0, stream>>>(k);
-  else
-    qk_forward<T, 1><<<grid, kWarps * kWarp, 0, stream>>>(k);
-  return launched("qk_norm_rope_forward");
+  if (s.tokens == 0 || s.heads == 0 || s.head_dim == 0) return {};
+  return with_head_lanes<T>(
+      "qk_norm_rope_forward", s, {k.in.data, k.out.data, k.query_weight, k.key_weight, k.table},
+      {k.in.row, k.in.head, k.out.row, k.out.head}, [&](auto n, auto most, HeadLanes lanes) {
+        qk_forward<T, n(), most()><<<grid_of(s.tokens), lanes.threads, 0, stream>>>(k, lanes);
+      });
 }
 
 template <class T>
 Result<void> qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaStream_t stream) {
   if (k.pieces.grid) return no_exact_form("qk_norm_rope_backward");
   const RopeShape& s = k.shape;
-  const int pack = head_pack<T>(s, {k.in.data, k.gradient.data, k.query_weight, k.key_weight},
-                                {k.in.row, k.in.head, k.gradient.row, k.gradient.head});
-  if (pack == 0) return heads_too_long("qk_norm_rope_backward", s);
-  const dim3 grid = grid_of(k.partial_rows);
-  const auto shared = static_cast<std::size_t>(kWarps * s.head_dim) * sizeof(float);
-  if (pack == 2)
-    qk_backward<T, 2><<<grid, kWarps * kWarp, shared, stream>>>(k);
-  else
-    qk_backward<T, 1><<<grid, kWarps * kWarp, shared, stream>>>(k);
-  return launched("qk_norm_rope_backward");
+  if (s.heads == 0 || s.head_dim == 0) return {};
+  return with_head_lanes<T>(
+      "qk_norm_rope_backward", s,
+      {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
+      {k.in.row, k.in.head, k.gradient.row, k.gradient.head},
+      [&](auto n, auto most, HeadLanes lanes) {
+        const auto shared = static_cast<std::size_t>(lanes.groups() * s.head_dim) * sizeof(float);
+        qk_backward<T, n(), most()>
+            <<<grid_of(k.partial_rows), lanes.threads, shared, stream>>>(k, lanes);
+      });
 }
 
 template Result<void> rope(const Rope<Bf16>&, cudaStream_t);

@@ -12,7 +12,8 @@ namespace mfsdp::cuda {
 template <class T>
 [[nodiscard]] Result<void> rope(const kernels::Rope<T>& k, cudaStream_t stream);
 
-/// A warp for each head. Heads of at most 256 elements, 512 where those are whole pairs of pairs.
+/// A block for each token. Heads of at most 256 elements; longer ones where half a head is as many
+/// 16-byte packs as a power of two up to 32.
 template <class T>
 [[nodiscard]] Result<void> qk_norm_rope_forward(const kernels::QkNormRopeForward<T, float>& k,
                                                 cudaStream_t stream);

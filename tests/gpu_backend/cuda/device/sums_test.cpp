@@ -51,7 +51,7 @@ void check_norm_partial() {
     for (const std::int64_t begin : {0, 1}) {
       const auto values = random_values<T>(count + begin, 3);
       const DeviceArray<T> d_values(values);
-      const DeviceArray<float> partial(1);
+      DeviceArray<float> partial(1);
       std::vector<float> first;
       for (int run = 0; run < 2; ++run) {
         partial.poison();
