@@ -1,6 +1,6 @@
 #include <string>
 
-#include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/plain_attention.hpp"
 
 namespace mfsdp::cuda {
@@ -11,10 +11,9 @@ using kernels::AttentionForward;
 using kernels::AttentionShape;
 using kernels::HeadView;
 
-constexpr int kLanes = 32;
 constexpr int kWarps = 4;  // of a block
 constexpr std::int64_t kMostHeadDim = 256;
-constexpr int kMostParts = kMostHeadDim / kLanes;
+constexpr int kMostParts = kMostHeadDim / kWarp;
 
 /// A lane's part of a row of head_dim elements: every 32nd, zero beyond the end.
 struct Row {
@@ -24,10 +23,10 @@ struct Row {
   __device__ float operator[](int i) const { return part[i]; }
 };
 
-__device__ int lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+__device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 /// The warp's number in the grid.
 __device__ std::int64_t warp() {
-  return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
+  return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
 }
 
 template <class T>
@@ -39,7 +38,7 @@ __device__ Row load(const float* from, std::int64_t head_dim) {
   Row row;
 #pragma unroll
   for (int i = 0; i < kMostParts; ++i) {
-    const int d = i * kLanes + lane();
+    const int d = i * kWarp + lane();
     row[i] = d < head_dim ? from[d] : 0;
   }
   return row;
@@ -47,7 +46,7 @@ __device__ Row load(const float* from, std::int64_t head_dim) {
 __device__ void store(const Row& row, float* to, std::int64_t head_dim) {
 #pragma unroll
   for (int i = 0; i < kMostParts; ++i) {
-    const int d = i * kLanes + lane();
+    const int d = i * kWarp + lane();
     if (d < head_dim) to[d] = row[i];
   }
 }
@@ -56,10 +55,7 @@ __device__ float dot(const Row& a, const Row& b) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kMostParts; ++i) sum += a[i] * b[i];
-#pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2)
-    sum += __shfl_xor_sync(0xffffffffU, sum, offset);
-  return sum;
+  return warp_sum(sum);
 }
 /// to = to * keep + factor * row
 __device__ void add(Row& to, float keep, float factor, const Row& row) {
@@ -163,25 +159,26 @@ Result<void> check_shape(const AttentionShape& s) {
                                        std::to_string(s.head_dim));
 }
 
-unsigned blocks(const AttentionShape& s, std::int64_t heads) {
-  return static_cast<unsigned>((s.batch * heads * s.seq_len + kWarps - 1) / kWarps);
+/// A warp a row.
+dim3 blocks(const AttentionShape& s, std::int64_t heads) {
+  return grid_of(ceil_div(s.batch * heads * s.seq_len, kWarps));
 }
 
 }  // namespace
 
 Result<void> plain_attention_forward(const AttentionForward<float>& k, cudaStream_t stream) {
   MFSDP_TRY(check_shape(k.shape));
-  forward<<<blocks(k.shape, k.shape.heads), kWarps * kLanes, 0, stream>>>(k);
-  return check(cudaGetLastError(), "attention_forward in fp32");
+  forward<<<blocks(k.shape, k.shape.heads), kWarps * kWarp, 0, stream>>>(k);
+  return launched("attention_forward in fp32");
 }
 
 Result<void> plain_attention_backward(const AttentionBackward<float>& k, cudaStream_t stream) {
   MFSDP_TRY(check_shape(k.shape));
   if (k.row_sums == nullptr) return fail("attention in fp32", "expected the scratch row_sums");
-  query_backward<<<blocks(k.shape, k.shape.heads), kWarps * kLanes, 0, stream>>>(k);
-  MFSDP_TRY(check(cudaGetLastError(), "attention_backward of queries in fp32"));
-  key_backward<<<blocks(k.shape, k.shape.kv_heads), kWarps * kLanes, 0, stream>>>(k);
-  return check(cudaGetLastError(), "attention_backward of keys in fp32");
+  query_backward<<<blocks(k.shape, k.shape.heads), kWarps * kWarp, 0, stream>>>(k);
+  MFSDP_TRY(launched("attention_backward of queries in fp32"));
+  key_backward<<<blocks(k.shape, k.shape.kv_heads), kWarps * kWarp, 0, stream>>>(k);
+  return launched("attention_backward of keys in fp32");
 }
 
 }  // namespace mfsdp::cuda
