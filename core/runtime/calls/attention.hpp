@@ -34,6 +34,8 @@ struct AttentionForward {
   HeadView<const T> query, key, value;
   HeadView<T> output;
   Real<T>* log_sum_exp = nullptr;  ///< [batch * seq, heads]
+  /// Scratch; empty where a call has none, as not every machine needs it.
+  std::span<std::byte> workspace = {};
 };
 
 template <class T>

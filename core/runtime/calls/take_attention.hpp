@@ -37,6 +37,13 @@ template <class T>
   return {.data = data + col, .batch = s.seq_len * row, .head = s.head_dim, .position = row};
 }
 
+[[nodiscard]] inline std::span<std::byte> take_workspace_if_any(OperandReader& in) {
+  if (in.find("workspace") == nullptr) return {};
+  const std::int64_t bytes = in.dim("workspace", 0);
+  auto* data = in.take<std::uint8_t>("workspace", {bytes});
+  return {reinterpret_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
+}
+
 template <class T>
 [[nodiscard]] Result<AttentionForward<T>> take_attention_forward(const KernelCall& call) {
   OperandReader in(call);
@@ -49,7 +56,8 @@ template <class T>
       .key = take_head_view<T>(in, "key", s, s.kv_heads),
       .value = take_head_view<T>(in, "value", s, s.kv_heads),
       .output = heads_in_rows(in.take<T>("output", {tokens, width}), s, width, 0),
-      .log_sum_exp = in.take<Real<T>>("log_sum_exp", {tokens, s.heads})};
+      .log_sum_exp = in.take<Real<T>>("log_sum_exp", {tokens, s.heads}),
+      .workspace = take_workspace_if_any(in)};
   MFSDP_TRY(in.result());
   return k;
 }
@@ -65,24 +73,21 @@ template <class T>
   auto* const d_qkv = in.take<T>("d_qkv", {tokens, row});
   const auto* const output = in.take<const T>("output", {tokens, width});
   const auto* const d_output = in.take<const T>("d_output", {tokens, width});
-  AttentionBackward<T> k{.shape = s,
-                         .query = take_head_view<T>(in, "query", s, s.heads),
-                         .key = take_head_view<T>(in, "key", s, s.kv_heads),
-                         .value = take_head_view<T>(in, "value", s, s.kv_heads),
-                         .output = heads_in_rows(output, s, width, 0),
-                         .d_output = heads_in_rows(d_output, s, width, 0),
-                         .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
-                         .d_query = heads_in_rows(d_qkv, s, row, 0),
-                         .d_key = heads_in_rows(d_qkv, s, row, width),
-                         .d_value = heads_in_rows(d_qkv, s, row, width + key_width),
-                         .deterministic = call.kernel->attribute("deterministic") != 0,
-                         .d_query_sum = in.take_if_any<Real<T>>("d_query_sum", {tokens, width}),
-                         .row_sums = in.take_if_any<Real<T>>("row_sums", {tokens, s.heads})};
-  if (in.find("workspace") != nullptr) {
-    const std::int64_t bytes = in.dim("workspace", 0);
-    auto* data = in.take<std::uint8_t>("workspace", {bytes});
-    k.workspace = {reinterpret_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
-  }
+  const AttentionBackward<T> k{
+      .shape = s,
+      .query = take_head_view<T>(in, "query", s, s.heads),
+      .key = take_head_view<T>(in, "key", s, s.kv_heads),
+      .value = take_head_view<T>(in, "value", s, s.kv_heads),
+      .output = heads_in_rows(output, s, width, 0),
+      .d_output = heads_in_rows(d_output, s, width, 0),
+      .log_sum_exp = in.take<const Real<T>>("log_sum_exp", {tokens, s.heads}),
+      .d_query = heads_in_rows(d_qkv, s, row, 0),
+      .d_key = heads_in_rows(d_qkv, s, row, width),
+      .d_value = heads_in_rows(d_qkv, s, row, width + key_width),
+      .deterministic = call.kernel->attribute("deterministic") != 0,
+      .d_query_sum = in.take_if_any<Real<T>>("d_query_sum", {tokens, width}),
+      .row_sums = in.take_if_any<Real<T>>("row_sums", {tokens, s.heads}),
+      .workspace = take_workspace_if_any(in)};
   MFSDP_TRY(in.result());
   return k;
 }
