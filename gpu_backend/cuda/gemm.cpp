@@ -12,9 +12,11 @@
 namespace mfsdp::cuda {
 namespace {
 
-constexpr std::int64_t kMostAlignment = 256;  // what cuBLASLt's heuristics assume at best
-constexpr std::size_t kFinalists = 4;         // that are timed under load
-constexpr std::int64_t kClearly = 102;        // per cent of the time: less may be the clock's noise
+/// What a plan gives the operands of products. Operands that happen to lie better would have
+/// another algorithm, whose bits may differ: where a buffer lies must change none.
+constexpr std::int64_t kMostAlignment = 128;
+constexpr std::size_t kFinalists = 4;   // that are timed under load
+constexpr std::int64_t kClearly = 102;  // per cent of the time: less may be the clock's noise
 
 Result<cudaDataType_t> data_type(DType dtype) {
   switch (dtype) {

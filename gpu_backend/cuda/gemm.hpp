@@ -43,7 +43,7 @@ struct GemmShape {
 /// "8192x6144x4096 a bT bf16 -> bf16", for messages.
 [[nodiscard]] std::string to_string(const GemmShape& shape);
 
-/// The largest power of two, at most 256, that divides all these addresses and distances.
+/// The largest power of two, at most 128, that divides all these addresses and distances.
 [[nodiscard]] std::int64_t common_alignment(std::span<const std::uintptr_t> bytes);
 
 /// Device memory of a product.

@@ -8,6 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/runtime/calls/gemm.hpp"
 #include "core/runtime/scalar.hpp"
+#include "gpu_backend/cuda/exact_gemm.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 
 namespace mfsdp::cuda {
@@ -59,15 +60,15 @@ template <class T, class C>
 template <class T, class C>
 [[nodiscard]] Result<void> prepare(GemmPlanner& planner, const kernels::Gemm<T, C>& g,
                                    cudaStream_t stream) {
-  if (g.pieces.grid)
-    return fail("kernel gemm", "--exact-sums has no form on CUDA yet", Fault::environment);
+  if (g.pieces.grid) return prepare_exact(planner, g, stream);
   return planner.prepare(shape_of(g), memory_of(g), stream);
 }
 
-/// Queues a call that was prepared.
+/// Queues a call that was prepared. `outlier` is needed under --exact-sums.
 template <class T, class C>
 [[nodiscard]] Result<void> run(const GemmPlanner& planner, const kernels::Gemm<T, C>& g,
-                               cudaStream_t stream) {
+                               cudaStream_t stream, ExactOutlier* outlier = nullptr) {
+  if (g.pieces.grid) return run_exact(planner, g, stream, outlier);
   const GemmShape shape = shape_of(g);
   for (std::int64_t row = 0; row < g.rows; row += shape.rows)
     MFSDP_TRY(planner.run(shape, memory_of(g, row), stream));

@@ -141,10 +141,4 @@ __device__ R block_sum(R value, R* shared) {
   return check(cudaGetLastError(), kernel);
 }
 
-/// For kernels that have no form under --exact-sums.
-[[nodiscard]] inline Result<void> no_exact_form(std::string_view kernel) {
-  return fail("kernel " + std::string(kernel), "--exact-sums has no form on CUDA yet",
-              Fault::environment);
-}
-
 }  // namespace mfsdp::cuda

@@ -1,4 +1,5 @@
 #include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/exact_sums.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 
 namespace mfsdp::cuda {
@@ -243,7 +244,7 @@ __global__ void first_stage(const ColumnSums<T, G> k) {
   for (int i = 0; i < N; ++i) k.partials[blockIdx.y * k.cols + col + i] = sum[i];
 }
 
-constexpr int kSumLanes = 8;  ///< threads that share a column's rows
+constexpr int kSumLanes = 32;  ///< threads that share a column's rows: few rows, all at once
 
 /// out = (out +) the sums of the columns of `in`, 32 columns a block.
 template <class T, class G>
@@ -287,9 +288,45 @@ Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
   return launched("rms_norm_forward");
 }
 
+namespace {
+
+/// The rows of partials behind the first are those of a piece, as many for all pieces.
 template <class T>
-Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream) {
-  if (k.pieces.grid) return no_exact_form("rms_norm_backward");
+Result<void> exact_rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
+                                     ExactOutlier* outlier) {
+  const std::int64_t piece = k.pieces.rows;
+  const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
+  MFSDP_TRY(check_exact_rows("rms_norm_backward", partial_rows));
+  for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
+    RmsNormBackward<T> part = k;
+    part.rows = piece;
+    part.partial_rows = partial_rows;
+    part.d_normed += begin * k.cols;
+    part.input += begin * k.cols;
+    part.rstd += begin;
+    part.d_residual += begin * k.cols;
+    if (part.normed != nullptr) part.normed += begin * k.cols;
+    part.partials += k.cols;
+    part.pieces = {};
+    MFSDP_TRY(rms_norm_backward(part, stream, outlier));
+    MFSDP_TRY(sum_on_grid(
+        ColumnSums<float, float>{.rows = partial_rows,
+                                 .cols = k.cols,
+                                 .in = part.partials,
+                                 .adds = begin > 0,
+                                 .out = k.partials,
+                                 .pieces = {.rows = partial_rows, .grid = k.pieces.grid}},
+        KernelKind::rms_norm_backward, outlier, stream));
+  }
+  return zero(k.partials + k.cols, (k.partial_rows - 1) * k.cols, "rms_norm_backward", stream);
+}
+
+}  // namespace
+
+template <class T>
+Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
+                               ExactOutlier* outlier) {
+  if (k.pieces.grid) return exact_rms_norm_backward(k, stream, outlier);
   constexpr int N = kPack<T>;
   const bool aligned =
       is_aligned({k.d_normed, k.input, k.weight, k.d_residual, k.normed, k.partials}, 16);
@@ -303,8 +340,15 @@ Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream)
 }
 
 template <class T, class G>
-Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream) {
-  if (k.pieces.grid) return no_exact_form("column_sums");
+Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOutlier* outlier) {
+  if (k.pieces.grid) {
+    const auto kernel =
+        k.partials == nullptr ? KernelKind::norm_weight_grad : KernelKind::bias_grad;
+    if constexpr (std::is_same_v<G, float>)
+      return sum_on_grid(k, kernel, outlier, stream);
+    else
+      return expected_fp32(kernel);
+  }
   if (k.cols == 0) return {};
   if (k.partials == nullptr) return sum_rows(k.rows, k.cols, k.in, k.adds, k.out, stream);
   constexpr int N = kPack<T>;
@@ -325,11 +369,11 @@ Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream) {
 
 template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t);
 template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t);
-template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t);
-template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t);
-template Result<void> column_sums(const ColumnSums<Bf16, Bf16>&, cudaStream_t);
-template Result<void> column_sums(const ColumnSums<Bf16, float>&, cudaStream_t);
-template Result<void> column_sums(const ColumnSums<float, Bf16>&, cudaStream_t);
-template Result<void> column_sums(const ColumnSums<float, float>&, cudaStream_t);
+template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Bf16, Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Bf16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<float, Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<float, float>&, cudaStream_t, ExactOutlier*);
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,5 @@
 #include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/exact_sums.hpp"
 #include "gpu_backend/cuda/kernels/rope.hpp"
 
 namespace mfsdp::cuda {
@@ -276,9 +277,48 @@ Result<void> qk_norm_rope_forward(const QkNormRopeForward<T, float>& k, cudaStre
       });
 }
 
+namespace {
+
+/// Between the first and the last row of partials lie those of a piece, as many for all pieces.
 template <class T>
-Result<void> qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaStream_t stream) {
-  if (k.pieces.grid) return no_exact_form("qk_norm_rope_backward");
+Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaStream_t stream,
+                                         ExactOutlier* outlier) {
+  const RopeShape& s = k.shape;
+  const std::int64_t piece = k.pieces.rows;
+  const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
+  MFSDP_TRY(check_exact_rows("qk_norm_rope_backward", partial_rows));
+  float* const behind_first = k.partials + s.head_dim;
+  float* const last = k.partials + (2 * k.partial_rows - 1) * s.head_dim;
+  for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
+    QkNormRopeBackward<T, float> part = k;
+    part.shape.tokens = piece;
+    part.partial_rows = partial_rows;
+    part.gradient.data += begin * k.gradient.row;
+    part.in.data += begin * k.in.row;
+    part.rstd += begin * s.heads;
+    part.partials = behind_first;
+    part.pieces = {};
+    MFSDP_TRY(qk_norm_rope_backward(part, stream, outlier));
+    kernels::ColumnSums<float, float> sums{.rows = partial_rows,
+                                           .cols = s.head_dim,
+                                           .in = behind_first,
+                                           .adds = begin > 0,
+                                           .out = k.partials,
+                                           .pieces = {.rows = partial_rows, .grid = k.pieces.grid}};
+    MFSDP_TRY(sum_on_grid(sums, KernelKind::qk_norm_rope_backward, outlier, stream));
+    sums.in += partial_rows * s.head_dim;
+    sums.out = last;
+    MFSDP_TRY(sum_on_grid(sums, KernelKind::qk_norm_rope_backward, outlier, stream));
+  }
+  return zero(behind_first, last - behind_first, "qk_norm_rope_backward", stream);
+}
+
+}  // namespace
+
+template <class T>
+Result<void> qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaStream_t stream,
+                                   ExactOutlier* outlier) {
+  if (k.pieces.grid) return exact_qk_norm_rope_backward(k, stream, outlier);
   const RopeShape& s = k.shape;
   if (s.heads == 0 || s.head_dim == 0) return {};
   return with_head_lanes<T>(
@@ -296,7 +336,9 @@ template Result<void> rope(const Rope<Bf16>&, cudaStream_t);
 template Result<void> rope(const Rope<float>&, cudaStream_t);
 template Result<void> qk_norm_rope_forward(const QkNormRopeForward<Bf16, float>&, cudaStream_t);
 template Result<void> qk_norm_rope_forward(const QkNormRopeForward<float, float>&, cudaStream_t);
-template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<Bf16, float>&, cudaStream_t);
-template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<float, float>&, cudaStream_t);
+template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<Bf16, float>&, cudaStream_t,
+                                            ExactOutlier*);
+template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<float, float>&, cudaStream_t,
+                                            ExactOutlier*);
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,5 @@
 #include "core/runtime/step_report.hpp"
+#include "gpu_backend/cuda/kernels/exact_sums.cuh"
 #include "gpu_backend/cuda/kernels/grid_sum.cuh"
 #include "gpu_backend/cuda/kernels/sums.hpp"
 
@@ -6,6 +7,7 @@ namespace mfsdp::cuda {
 namespace {
 
 using kernels::Accumulate;
+using kernels::ExactNormPartial;
 using kernels::LossFinish;
 using kernels::NormFinish;
 using kernels::NormPartial;
@@ -98,12 +100,45 @@ __global__ void finish_loss(const float* sums, std::int64_t ranks, float* report
 }
 static_assert(sizeof(LossReport) == 16);  // the four that are written
 
+/// to += value, both at least 0. Reports a sum that leaves 63 bits.
+__device__ void add_whole(unsigned long long* to, std::int64_t value, const ExactOutlier& fault,
+                          ExactOutlier* outlier) {
+  const auto added = static_cast<unsigned long long>(value);
+  if (static_cast<std::int64_t>(atomicAdd(to, added) + added) < 0) report(outlier, fault);
+}
+
+/// Whole numbers have one sum in any order.
+__global__ void __launch_bounds__(kThreads)
+    sum_whole_squares(const ExactNormPartial k, float per_step, ExactOutlier* outlier) {
+  __shared__ unsigned long long of_block;
+  if (threadIdx.x == 0) of_block = 0;
+  __syncthreads();
+  ExactOutlier fault{
+      .fault = ExactFault::squares, .kernel = KernelKind::norm_partial, .exponent = k.exponent};
+  std::int64_t sum = 0;
+  const auto count = static_cast<std::int64_t>(k.values.size());
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < count;
+       at += step) {
+    const float steps = k.values.data()[at] * per_step;
+    if (!(fabsf(steps) <= 0x1p24F) || steps != truncf(steps)) {
+      fault.fault = ExactFault::gradient;
+      fault.value = k.values.data()[at];
+      report(outlier, fault);
+      break;
+    }
+    const auto whole = static_cast<std::int64_t>(steps);
+    sum += whole * whole;  // at most 2^48 each: no thread has 2^15 of them but in 10^10 values
+  }
+  add_whole(&of_block, sum, fault, outlier);
+  __syncthreads();
+  if (threadIdx.x == 0)
+    add_whole(reinterpret_cast<unsigned long long*>(k.partial), static_cast<std::int64_t>(of_block),
+              fault, outlier);
+}
+
 /// As finish_norm() of verify/cpu/kernels: the factor's 1e-6 is PyTorch's (clip_grad_norm_).
-__global__ void finish_norm(const float* partials, std::int64_t count, const float* loss,
-                            double limit, float* report) {
-  const double squares =
-      lanes_sum(count, [partials](std::int64_t i) -> double { return partials[i]; });
-  if (threadIdx.x != 0) return;
+__device__ void write_norm(double squares, const float* loss, double limit, float* report) {
   const double inverse_tokens = loss[2];
   const double norm = sqrt(squares) * inverse_tokens;
   report[0] = static_cast<float>(norm);
@@ -112,6 +147,29 @@ __global__ void finish_norm(const float* partials, std::int64_t count, const flo
   report[3] = 0;
 }
 static_assert(sizeof(NormReport) == 16);
+
+__global__ void finish_norm(const float* partials, std::int64_t count, const float* loss,
+                            double limit, float* report) {
+  const double squares =
+      lanes_sum(count, [partials](std::int64_t i) -> double { return partials[i]; });
+  if (threadIdx.x == 0) write_norm(squares, loss, limit, report);
+}
+
+__global__ void finish_exact_norm(const std::int64_t* partials, std::int64_t count,
+                                  double square_of_step, std::int64_t exponent, const float* loss,
+                                  double limit, float* to, ExactOutlier* outlier) {
+  std::int64_t sum = 0;
+  bool overflows = false;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto wide = static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(partials[i]);
+    sum = static_cast<std::int64_t>(wide);
+    overflows |= sum < 0;
+  }
+  if (overflows)
+    report(outlier,
+           {.fault = ExactFault::squares, .kernel = KernelKind::norm_finish, .exponent = exponent});
+  write_norm(static_cast<double>(sum) * square_of_step, loss, limit, to);
+}
 
 template <class In, class Out, int N>
 void launch_add(const Accumulate<In, Out>& k, cudaStream_t stream) {
@@ -126,8 +184,13 @@ void launch_add(const Accumulate<In, Out>& k, cudaStream_t stream) {
 }  // namespace
 
 template <class In, class Out>
-Result<void> accumulate(const Accumulate<In, Out>& k, cudaStream_t stream) {
-  if (k.grid) return no_exact_form("accumulate");
+Result<void> accumulate(const Accumulate<In, Out>& k, cudaStream_t stream, ExactOutlier* outlier) {
+  if (k.grid) {
+    if constexpr (std::is_same_v<In, float> && std::is_same_v<Out, float>)
+      return add_on_grid(k, KernelKind::accumulate, outlier, stream);
+    else
+      return expected_fp32(KernelKind::accumulate);
+  }
   if (k.count == 0) return {};
   constexpr int N = std::min(kPack<In>, kPack<Out>);
   if (is_aligned({k.in}, N * sizeof(In)) && is_aligned({k.out}, N * sizeof(Out)))
@@ -166,17 +229,36 @@ Result<void> norm_partial(const NormPartial<T>& k, GridScratch* scratch, cudaStr
   return launched("norm_partial");
 }
 
-Result<void> norm_finish(const NormFinish& k, cudaStream_t stream) {
-  if (!k.exact_partials.empty()) return no_exact_form("norm_finish");
+Result<void> exact_norm_partial(const ExactNormPartial& k, cudaStream_t stream,
+                                ExactOutlier* outlier) {
+  MFSDP_TRY(check_outlier(KernelKind::norm_partial, outlier));
+  MFSDP_TRY(check(cudaMemsetAsync(k.partial, 0, sizeof *k.partial, stream), "cudaMemsetAsync",
+                  "norm_partial"));
+  const auto count = static_cast<std::int64_t>(k.values.size());
+  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(count, kThreads), 1, kSumBlocks);
+  const float per_step = std::ldexp(1.0F, -static_cast<int>(k.exponent));
+  sum_whole_squares<<<grid_of(blocks), kThreads, 0, stream>>>(k, per_step, outlier);
+  return launched("norm_partial");
+}
+
+Result<void> norm_finish(const NormFinish& k, cudaStream_t stream, ExactOutlier* outlier) {
+  if (!k.exact_partials.empty()) {
+    MFSDP_TRY(check_outlier(KernelKind::norm_finish, outlier));
+    finish_exact_norm<<<1, 1, 0, stream>>>(k.exact_partials.data(),
+                                           static_cast<std::int64_t>(k.exact_partials.size()),
+                                           std::ldexp(1.0, static_cast<int>(2 * k.exponent)),
+                                           k.exponent, k.loss, k.limit, k.report, outlier);
+    return launched("norm_finish");
+  }
   finish_norm<<<1, kWarp, 0, stream>>>(
       k.partials.data(), static_cast<std::int64_t>(k.partials.size()), k.loss, k.limit, k.report);
   return launched("norm_finish");
 }
 
-template Result<void> accumulate(const Accumulate<Bf16, Bf16>&, cudaStream_t);
-template Result<void> accumulate(const Accumulate<Bf16, float>&, cudaStream_t);
-template Result<void> accumulate(const Accumulate<float, Bf16>&, cudaStream_t);
-template Result<void> accumulate(const Accumulate<float, float>&, cudaStream_t);
+template Result<void> accumulate(const Accumulate<Bf16, Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> accumulate(const Accumulate<Bf16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> accumulate(const Accumulate<float, Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> accumulate(const Accumulate<float, float>&, cudaStream_t, ExactOutlier*);
 template Result<void> norm_partial(const NormPartial<Bf16>&, GridScratch*, cudaStream_t);
 template Result<void> norm_partial(const NormPartial<float>&, GridScratch*, cudaStream_t);
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/runtime/calls/tokens.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 #include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 
 namespace mfsdp::cuda {
@@ -22,11 +23,12 @@ template <class T>
 
 /// T and G: bf16 or fp32. Tokens are put in order by counting those before each, which for 8192
 /// tokens costs microseconds and needs no scratch but the order itself (8 of its 24 bytes a token);
-/// then each token's rows are added up in the order of their places. The time to order grows with
-/// the square of the tokens.
+/// then each token's rows are added up in the order of their places, those of a frequent token in
+/// 32 parts. The time to order grows with the square of the tokens. Under --exact-sums, which needs
+/// `outlier`, a piece after the other.
 template <class T, class G>
 [[nodiscard]] Result<void> embedding_backward(const kernels::EmbeddingBackward<T, G>& k,
-                                              cudaStream_t stream);
+                                              cudaStream_t stream, ExactOutlier* outlier = nullptr);
 
 /// T: bf16 or fp32, const where the loss alone is wanted. A block at a time has a row; what fits is
 /// kept in shared memory between the sum of its exponentials and its gradient.

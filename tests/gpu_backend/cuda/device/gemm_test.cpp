@@ -231,7 +231,7 @@ TEST(Gemm, ACallOfAPlanMayBeCutIntoPieces) {
         .workspace = product.workspace.as_bytes(),
         .piece_rows = piece_rows};
     // Rows of 80 and 144 bytes: pieces of three begin on multiples of 16.
-    EXPECT_EQ(shape_of(call).alignment, piece_rows == 3 ? 16 : 256);
+    EXPECT_EQ(shape_of(call).alignment, piece_rows == 3 ? 16 : 128);
     auto planner = GemmPlanner::create({});
     ASSERT_TRUE(planner);
     product.reset();

@@ -30,9 +30,16 @@ bool all_nan(const std::vector<T>& values, std::int64_t begin, std::int64_t coun
 struct Lookup {
   std::int64_t tokens, cols, vocab;
 };
-// Every token often; longer runs than a block takes at once; one token alone; more than one warp's.
-constexpr std::array<Lookup, 5> kLookups{
-    {{1, 1, 1}, {50, 24, 7}, {300, 333, 40}, {100, 4096, 1}, {3000, 2056, 900}}};
+// Every token often; one token alone; more than one warp's; so often that blocks share their rows,
+// in whole packs and not, in fewer rows than threads and in more than these take at once.
+constexpr std::array<Lookup, 8> kLookups{{{1, 1, 1},
+                                          {50, 24, 7},
+                                          {300, 333, 40},
+                                          {100, 4096, 1},
+                                          {3000, 2056, 900},
+                                          {70, 333, 1},
+                                          {3000, 333, 2},
+                                          {3000, 1040, 4}}};
 
 template <class T>
 class DeviceTokens : public testing::Test {};
