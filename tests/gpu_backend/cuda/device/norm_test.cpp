@@ -59,7 +59,9 @@ TYPED_TEST(DeviceNorm, ForwardWithAndWithoutADelta) {
                                           .rstd = expected_rstd.data()});
       EXPECT_LT(relative_error(normed.download(), expected), kTolerance<T>);
       EXPECT_LT(relative_error(rstd.download(), expected_rstd), kTolerance<T>);
-      if (adds) EXPECT_LT(relative_error(residual_out.download(), sum), kTolerance<T>);
+      if (adds) {
+        EXPECT_LT(relative_error(residual_out.download(), sum), kTolerance<T>);
+      }
       EXPECT_TRUE(normed.margin_is_whole() && residual_out.margin_is_whole());
     }
 }

@@ -81,7 +81,9 @@ void check_update(bool adam, bool has_main, const Step& step = {}) {
                                      wide_gradients.data() + first, expected.data() + first);
     }
     EXPECT_LT(relative_error(d_weights.download(), expected), kTolerance<W>);
-    if (has_main) EXPECT_LT(relative_error(compute.download(), expected), kTolerance<C>);
+    if (has_main) {
+      EXPECT_LT(relative_error(compute.download(), expected), kTolerance<C>);
+    }
     if (adam) {
       EXPECT_LT(relative_error(d_exp_avg.download(), m), 1e-5);
       EXPECT_LT(relative_error(d_exp_avg_sq.download(), v), 1e-5);
