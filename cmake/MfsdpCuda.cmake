@@ -76,9 +76,9 @@ find_package(CUDAToolkit REQUIRED)
 mfsdp_cuda_library(mfsdp::nccl nccl.h nccl)
 mfsdp_cuda_library(mfsdp::cudnn cudnn_version.h cudnn)
 set(missing)
-foreach(library NCCL cuDNN)
-  string(TOLOWER mfsdp::${library} target)
+foreach(target CUDA::cublasLt mfsdp::nccl mfsdp::cudnn)
   if(NOT TARGET ${target})
+    string(REGEX REPLACE ".*::" "" library ${target})
     list(APPEND missing ${library})
   endif()
 endforeach()
@@ -96,9 +96,8 @@ mfsdp_header_version(MFSDP_CUDNN_VERSION ${CUDNN_INCLUDE_DIR}/cudnn_version.h CU
 if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
-# g++ compiles the host's half, of text that nvcc has written: what -Wpedantic, -Wconversion and
-# -Wunused say of that is not of ours. Device code asks the spans of core/runtime/calls for their
-# pointers.
+# g++ compiles the host's half, of text that nvcc has written: -Wpedantic and -Wconversion would speak
+# of that. Device code asks the spans of core/runtime/calls for their pointers.
 set(cuda_options --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-Wshadow)
 if(MFSDP_WERROR)
   list(APPEND cuda_options -Werror=all-warnings -Xcompiler=-Werror)

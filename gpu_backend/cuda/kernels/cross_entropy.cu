@@ -8,9 +8,10 @@ using kernels::CrossEntropy;
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarp;
-/// Of a row, kept between its two passes: what a multiprocessor of compute capability 9.0 has,
-/// less what the kernel itself needs.
-constexpr std::int64_t kKeptBytes = 200 * 1024;
+/// Of a row, kept between its two passes: what a multiprocessor of compute capability 9.0 has, less
+/// what the kernel itself needs.
+constexpr int kKeptBytes = 224 * 1024;
+constexpr int kOwnBytes = 2 * 1024;
 
 template <class T>
 using Stored = std::remove_const_t<T>;
@@ -133,10 +134,21 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// kKeptBytes, or what a smaller device has.
+Result<int> most_kept_bytes() {
+  int device = 0;
+  int most = 0;
+  MFSDP_TRY(check(cudaGetDevice(&device), "cudaGetDevice", "cross_entropy"));
+  MFSDP_TRY(check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                  "cudaDeviceGetAttribute", "cross_entropy"));
+  return std::clamp(most - kOwnBytes, 0, kKeptBytes);
+}
+
 template <class T, int N>
 Result<void> launch(const CrossEntropy<T>& k, GridScratch* scratch, cudaStream_t stream) {
   const std::int64_t pack_bytes = N * sizeof(T);
-  const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(k.vocab / N, kKeptBytes / pack_bytes);
+  MFSDP_LET(most, most_kept_bytes());
+  const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(k.vocab / N, most / pack_bytes);
   const auto shared = static_cast<int>(kept * pack_bytes);
   MFSDP_TRY(check(
       cudaFuncSetAttribute(loss_of_rows<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),

@@ -248,7 +248,8 @@ constexpr int kSumLanes = 32;  ///< threads that share a column's rows: few rows
 
 /// out = (out +) the sums of the columns of `in`, 32 columns a block.
 template <class T, class G>
-__global__ void last_stage(std::int64_t rows, std::int64_t cols, const T* in, bool adds, G* out) {
+__global__ void __launch_bounds__(kSumLanes* kWarp)
+    last_stage(std::int64_t rows, std::int64_t cols, const T* in, bool adds, G* out) {
   __shared__ float sums[kSumLanes][kWarp];
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   float sum = 0;
