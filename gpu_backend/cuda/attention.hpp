@@ -1,0 +1,52 @@
+// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, by plain kernels in fp32. A layout
+// is compiled once; a run only launches.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#include <map>
+#include <memory>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/attention.hpp"
+#include "gpu_backend/cuda/attention_graphs.hpp"
+
+namespace mfsdp::cuda {
+
+/// T of all calls: Bf16, Fp16 or float.
+class AttentionPlanner {
+ public:
+  /// For the current device.
+  [[nodiscard]] static Result<AttentionPlanner> create();
+
+  /// Compiles what a call of this layout needs, about half a second; nothing happens for one that
+  /// is prepared. The error names the layout, and workspace where that is too small.
+  template <class T>
+  [[nodiscard]] Result<void> prepare(const kernels::AttentionForward<T>& k);
+  template <class T>
+  [[nodiscard]] Result<void> prepare(const kernels::AttentionBackward<T>& k);
+
+  /// Queues a call whose layout is prepared.
+  template <class T>
+  [[nodiscard]] Result<void> run(const kernels::AttentionForward<T>& k, cudaStream_t stream);
+  template <class T>
+  [[nodiscard]] Result<void> run(const kernels::AttentionBackward<T>& k, cudaStream_t stream);
+
+ private:
+  struct Destroy {
+    void operator()(cudnnContext* handle) const { cudnnDestroy(handle); }
+  };
+  explicit AttentionPlanner(cudnnHandle_t handle) : handle_(handle) {}
+  template <class Plan, class Layout, class Call>
+  [[nodiscard]] Result<void> prepare_in(std::map<Layout, Plan>& plans, const Call& k);
+  template <class Plan, class Layout, class Call>
+  [[nodiscard]] Result<void> run_of(const std::map<Layout, Plan>& plans, const Call& k,
+                                    cudaStream_t stream);
+
+  std::unique_ptr<cudnnContext, Destroy> handle_;
+  std::map<AttentionLayout, AttentionForwardPlan> forward_;
+  std::map<AttentionBackwardLayout, AttentionBackwardPlan> backward_;
+};
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,275 @@
+#include "gpu_backend/cuda/attention_graphs.hpp"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+constexpr float kOne = 1;
+
+cudnnDataType_t data_type(const AttentionLayout& layout) {
+  return layout.dtype == DType::fp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+}
+
+float scale_of(const AttentionLayout& layout) {
+  return 1 / std::sqrt(static_cast<float>(layout.head_dim));
+}
+
+/// A graph's operands, by the layout's sizes.
+class Operands {
+ public:
+  Operands(CudnnGraph& graph, const AttentionLayout& layout)
+      : graph_(graph), l_(layout), type_(data_type(layout)) {}
+
+  /// [batch, heads, seq, head_dim]
+  GraphTensor view(std::int64_t heads, const HeadStrides& strides) {
+    return graph_.memory({l_.batch, heads, l_.seq_len, l_.head_dim},
+                         {strides.batch, strides.head, strides.position, 1}, type_);
+  }
+  /// The same elements as [batch, heads, head_dim, seq]
+  GraphTensor transposed(std::int64_t heads, const HeadStrides& strides) {
+    return graph_.memory({l_.batch, heads, l_.head_dim, l_.seq_len},
+                         {strides.batch, strides.head, 1, strides.position}, type_);
+  }
+  /// One fp32 for each row of scores, as [tokens, heads].
+  GraphTensor statistic() {
+    return graph_.memory({l_.batch, l_.heads, l_.seq_len, 1},
+                         {l_.seq_len * l_.heads, 1, l_.heads, 1}, CUDNN_DATA_FLOAT);
+  }
+  /// [batch, heads, seq, seq] in storage precision, as products take it.
+  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), type_); }
+  /// The same, of transposed scores.
+  GraphTensor narrowed_transposed() {
+    GraphShape strides = contiguous(scores());
+    std::swap(strides[2], strides[3]);
+    return graph_.between(scores(), strides, type_);
+  }
+  /// What each query head gives to its group's key or value, in storage precision.
+  GraphTensor of_query_heads() {
+    const GraphShape dims{l_.batch, l_.heads, l_.seq_len, l_.head_dim};
+    return graph_.between(dims, contiguous(dims), type_);
+  }
+
+ private:
+  [[nodiscard]] GraphShape scores() const { return {l_.batch, l_.heads, l_.seq_len, l_.seq_len}; }
+
+  CudnnGraph& graph_;
+  const AttentionLayout& l_;
+  cudnnDataType_t type_;
+};
+
+/// Scores of keys after the query's own position become `masked`.
+GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked) {
+  const GraphTensor row = graph.index(scores, 2);
+  const GraphTensor column = graph.index(scores, 3);
+  return graph.select(scores, masked, graph.at_least(row, column));
+}
+
+/// into = scores^T * right, summed over a group's query heads where there are more than one.
+void product_into(CudnnGraph& graph, Operands& operands, const AttentionLayout& layout,
+                  GraphTensor scores, GraphTensor right, GraphTensor into) {
+  const GraphTensor transposed = graph.reshape(scores, operands.narrowed_transposed());
+  if (layout.heads == layout.kv_heads) {
+    graph.matmul(transposed, right, into);
+    return;
+  }
+  const GraphTensor each = graph.matmul(transposed, right, operands.of_query_heads());
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, each, into);
+}
+
+template <class T>
+HeadStrides strides_of(const kernels::HeadView<T>& view) {
+  return {.batch = view.batch, .head = view.head, .position = view.position};
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace
+
+template <class T>
+AttentionLayout layout_of(const kernels::AttentionForward<T>& k) {
+  const kernels::AttentionShape& s = k.shape;
+  return {.batch = s.batch,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .seq_len = s.seq_len,
+          .head_dim = s.head_dim,
+          .dtype = dtype_of<T>,
+          .query = strides_of(k.query),
+          .key = strides_of(k.key),
+          .value = strides_of(k.value),
+          .output = strides_of(k.output)};
+}
+
+template <class T>
+AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k) {
+  const kernels::AttentionShape& s = k.shape;
+  return {.forward = {.batch = s.batch,
+                      .heads = s.heads,
+                      .kv_heads = s.kv_heads,
+                      .seq_len = s.seq_len,
+                      .head_dim = s.head_dim,
+                      .dtype = dtype_of<T>,
+                      .query = strides_of(k.query),
+                      .key = strides_of(k.key),
+                      .value = strides_of(k.value),
+                      .output = strides_of(k.output)},
+          .d_output = strides_of(k.d_output),
+          .d_query = strides_of(k.d_query),
+          .d_key = strides_of(k.d_key),
+          .d_value = strides_of(k.d_value),
+          .deterministic = k.deterministic};
+}
+
+std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout) {
+  constexpr std::int64_t kElement = 2;  // bf16 or fp16
+  const AttentionLayout& l = layout.forward;
+  std::int64_t bytes = 256;
+  if (l.heads != l.kv_heads)
+    bytes += 2 * round_up(l.batch * l.seq_len * l.heads * l.head_dim * kElement, 128);
+  if (layout.deterministic)
+    bytes += l.batch * l.heads * round_up(l.seq_len, 64) * round_up(l.seq_len, 128) * kElement;
+  return bytes;
+}
+
+AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
+    : scale_(scale_of(layout)) {
+  Operands operands(graph_, layout);
+  query_ = operands.view(layout.heads, layout.query);
+  key_ = operands.transposed(layout.kv_heads, layout.key);
+  value_ = operands.view(layout.kv_heads, layout.value);
+  output_ = operands.view(layout.heads, layout.output);
+  log_sum_exp_ = operands.statistic();
+  scale_tensor_ = graph_.scalar();
+  masked_ = graph_.scalar();
+
+  const GraphTensor scaled =
+      graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
+  const GraphTensor scores = causal(graph_, scaled, masked_);
+  const GraphTensor largest = graph_.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
+  const GraphTensor exponentials =
+      graph_.pointwise(CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));
+  const GraphTensor sum = graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials);
+  const GraphTensor logarithm = graph_.pointwise(CUDNN_POINTWISE_LOG, sum);
+  graph_.pointwise(CUDNN_POINTWISE_ADD, largest, logarithm, log_sum_exp_);
+  const GraphTensor probabilities =
+      graph_.pointwise(CUDNN_POINTWISE_DIV, exponentials, sum, operands.narrowed());
+  graph_.matmul(probabilities, value_, output_);
+}
+
+Result<void> AttentionForwardPlan::build(const CudnnTarget& target, std::int64_t workspace_bytes) {
+  MFSDP_LET(plan, graph_.build(target, workspace_bytes));
+  plan_ = std::move(plan);
+  return {};
+}
+
+template <class T>
+Result<void> AttentionForwardPlan::run(cudnnHandle_t handle,
+                                       const kernels::AttentionForward<T>& k) const {
+  const std::array operands{GraphMemory{query_, k.query.data},
+                            GraphMemory{key_, k.key.data},
+                            GraphMemory{value_, k.value.data},
+                            GraphMemory{output_, k.output.data},
+                            GraphMemory{log_sum_exp_, k.log_sum_exp},
+                            GraphMemory{scale_tensor_, &scale_},
+                            GraphMemory{masked_, &kMasked}};
+  return plan_->run(handle, operands, k.workspace);
+}
+
+AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whole)
+    : scale_(scale_of(whole.forward)) {
+  const AttentionLayout& layout = whole.forward;
+  Operands operands(graph_, layout);
+  query_ = operands.view(layout.heads, layout.query);
+  key_ = operands.transposed(layout.kv_heads, layout.key);
+  value_ = operands.transposed(layout.kv_heads, layout.value);
+  output_ = operands.view(layout.heads, layout.output);
+  d_output_ = operands.view(layout.heads, whole.d_output);
+  log_sum_exp_ = operands.statistic();
+  d_query_ = operands.view(layout.heads, whole.d_query);
+  d_key_ = operands.view(layout.kv_heads, whole.d_key);
+  d_value_ = operands.view(layout.kv_heads, whole.d_value);
+  row_sums_ = operands.statistic();
+  scale_tensor_ = graph_.scalar();
+  masked_ = graph_.scalar();
+  one_ = graph_.scalar();
+
+  // D; the engines know it by a factor behind the sum.
+  const GraphTensor products = graph_.pointwise(CUDNN_POINTWISE_MUL, d_output_, output_);
+  graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, products), one_,
+                   row_sums_);
+  // P again, and dV.
+  const GraphTensor scaled =
+      graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
+  const GraphTensor shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, scaled, log_sum_exp_);
+  const GraphTensor probabilities =
+      graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_));
+  product_into(graph_, operands, layout, probabilities, d_output_, d_value_);
+  // dS, and dK.
+  const GraphTensor d_probabilities = graph_.matmul(d_output_, value_);
+  const GraphTensor centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_probabilities, row_sums_);
+  const GraphTensor weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities);
+  const GraphTensor d_scores = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale_tensor_);
+  product_into(graph_, operands, layout, d_scores, query_, d_key_);
+  // dQ, by K as [batch, kv_heads, seq, head_dim] again.
+  const GraphTensor key = graph_.reshape(
+      key_, graph_.between({layout.batch, layout.kv_heads, layout.seq_len, layout.head_dim},
+                           {layout.key.batch, layout.key.head, layout.key.position, 1},
+                           CUDNN_DATA_FLOAT));
+  if (whole.deterministic) {
+    graph_.matmul(d_scores, key, d_query_);
+    return;
+  }
+  const GraphShape dims{layout.batch, layout.heads, layout.seq_len, layout.head_dim};
+  d_query_sum_ = graph_.memory(dims, contiguous(dims), CUDNN_DATA_FLOAT);
+  graph_.matmul(d_scores, key, d_query_sum_);
+  graph_.convert(*d_query_sum_, d_query_);
+}
+
+Result<void> AttentionBackwardPlan::build(const CudnnTarget& target, std::int64_t workspace_bytes) {
+  MFSDP_LET(plan, graph_.build(target, workspace_bytes));
+  plan_ = std::move(plan);
+  return {};
+}
+
+template <class T>
+Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
+                                        const kernels::AttentionBackward<T>& k) const {
+  std::vector<GraphMemory> operands{{query_, k.query.data},
+                                    {key_, k.key.data},
+                                    {value_, k.value.data},
+                                    {output_, k.output.data},
+                                    {d_output_, k.d_output.data},
+                                    {log_sum_exp_, k.log_sum_exp},
+                                    {d_query_, k.d_query.data},
+                                    {d_key_, k.d_key.data},
+                                    {d_value_, k.d_value.data},
+                                    {row_sums_, k.row_sums},
+                                    {scale_tensor_, &scale_},
+                                    {masked_, &kMasked},
+                                    {one_, &kOne}};
+  if (d_query_sum_) operands.push_back({*d_query_sum_, k.d_query_sum});
+  return plan_->run(handle, operands, k.workspace);
+}
+
+#define MFSDP_INSTANTIATE(T)                                                                  \
+  template AttentionLayout layout_of(const kernels::AttentionForward<T>&);                    \
+  template AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>&);           \
+  template Result<void> AttentionForwardPlan::run(cudnnHandle_t,                              \
+                                                  const kernels::AttentionForward<T>&) const; \
+  template Result<void> AttentionBackwardPlan::run(cudnnHandle_t,                             \
+                                                   const kernels::AttentionBackward<T>&) const;
+MFSDP_INSTANTIATE(Bf16)
+MFSDP_INSTANTIATE(Fp16)
+#undef MFSDP_INSTANTIATE
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,107 @@
+// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16 or fp16.
+//
+// cuDNN's own operation for attention has no causal mask before 9.21 and no backward that its
+// engines take, so both directions are graphs of ordinary operations that its fused engines
+// recognise. With S = scale * Q K^T, masked, L the log-sum-exp of its rows and P = exp(S - L):
+//
+//   O = P V                            L is kept in [tokens, heads]
+//   D_i = sum_d dO_id O_id             dV = P^T dO         summed over a group's query heads
+//   dS = P * (dO V^T - D) * scale      dK = dS^T Q         likewise
+//                                      dQ = dS K           in fp32, then rounded
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/base/error.hpp"
+#include "core/base/vocabulary.hpp"
+#include "core/runtime/calls/attention.hpp"
+#include "gpu_backend/cuda/cudnn_graph.hpp"
+
+namespace mfsdp::cuda {
+
+/// Strides of a view [batch, heads, seq, head_dim] in elements; the last one is 1.
+struct HeadStrides {
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t position = 0;
+
+  friend auto operator<=>(const HeadStrides&, const HeadStrides&) = default;
+};
+
+/// Everything that a compiled forward depends on.
+struct AttentionLayout {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t seq_len = 0;
+  std::int64_t head_dim = 0;
+  DType dtype = DType::bf16;
+  HeadStrides query, key, value, output;
+
+  friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;
+};
+
+/// Everything that a compiled backward depends on.
+struct AttentionBackwardLayout {
+  AttentionLayout forward;
+  HeadStrides d_output, d_query, d_key, d_value;
+  /// Gradients have equal bits every time, for a workspace that grows with the sequence squared.
+  bool deterministic = false;
+
+  friend auto operator<=>(const AttentionBackwardLayout&, const AttentionBackwardLayout&) = default;
+};
+
+template <class T>
+[[nodiscard]] AttentionLayout layout_of(const kernels::AttentionForward<T>& k);
+template <class T>
+[[nodiscard]] AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k);
+
+/// Workspace that cuDNN's first choice takes, bytes; measured, equal in 9.14 and 9.19.
+inline constexpr std::int64_t kAttentionForwardWorkspace = 256;
+
+/// Likewise: 256; with several query heads a group, dK and dV of each in storage precision, both
+/// rounded up to 128 bytes; if deterministic, two bytes for each score in tiles of 64 x 128.
+[[nodiscard]] std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout);
+
+class AttentionForwardPlan {
+ public:
+  explicit AttentionForwardPlan(const AttentionLayout& layout);
+
+  /// Its engines tell what cuDNN would run and with how much workspace.
+  [[nodiscard]] const CudnnGraph& graph() const { return graph_; }
+  /// Compiles the fastest engine that `workspace_bytes` suffice for. Call once, before run().
+  [[nodiscard]] Result<void> build(const CudnnTarget& target, std::int64_t workspace_bytes);
+  /// Queues a call of this layout on the handle's stream.
+  template <class T>
+  [[nodiscard]] Result<void> run(cudnnHandle_t handle, const kernels::AttentionForward<T>& k) const;
+
+ private:
+  float scale_;
+  CudnnGraph graph_;
+  GraphTensor query_, key_, value_, output_, log_sum_exp_, scale_tensor_, masked_;
+  std::optional<CudnnPlan> plan_;
+};
+
+class AttentionBackwardPlan {
+ public:
+  explicit AttentionBackwardPlan(const AttentionBackwardLayout& layout);
+
+  [[nodiscard]] const CudnnGraph& graph() const { return graph_; }
+  [[nodiscard]] Result<void> build(const CudnnTarget& target, std::int64_t workspace_bytes);
+  template <class T>
+  [[nodiscard]] Result<void> run(cudnnHandle_t handle,
+                                 const kernels::AttentionBackward<T>& k) const;
+
+ private:
+  float scale_;
+  CudnnGraph graph_;
+  GraphTensor query_, key_, value_, output_, d_output_, log_sum_exp_;
+  GraphTensor d_query_, d_key_, d_value_, row_sums_, scale_tensor_, masked_, one_;
+  std::optional<GraphTensor> d_query_sum_;
+  std::optional<CudnnPlan> plan_;
+};
+
+}  // namespace mfsdp::cuda

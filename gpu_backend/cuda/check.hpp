@@ -1,0 +1,55 @@
+// Return codes of CUDA's libraries as errors of the environment.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+// Builds without these libraries leave out what calls them.
+#if __has_include(<cudnn.h>)
+#include <cudnn.h>
+#endif
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
+
+namespace mfsdp::cuda {
+
+/// "place: call: reason". `place` says for what: an op, a rank, a shape.
+[[nodiscard]] inline Result<void> check_failed(std::string_view call, std::string_view place,
+                                               std::string_view reason) {
+  std::string where = place.empty() ? std::string() : std::string(place) + ": ";
+  where += call;
+  return fail(std::move(where), std::string(reason), Fault::environment);
+}
+
+[[nodiscard]] inline Result<void> check(cudaError_t status, std::string_view call,
+                                        std::string_view place = {}) {
+  if (status == cudaSuccess) return {};
+  return check_failed(call, place, cudaGetErrorString(status));
+}
+[[nodiscard]] inline Result<void> check(cublasStatus_t status, std::string_view call,
+                                        std::string_view place = {}) {
+  if (status == CUBLAS_STATUS_SUCCESS) return {};
+  return check_failed(call, place, cublasLtGetStatusString(status));
+}
+#if __has_include(<cudnn.h>)
+[[nodiscard]] inline Result<void> check(cudnnStatus_t status, std::string_view call,
+                                        std::string_view place = {}) {
+  if (status == CUDNN_STATUS_SUCCESS) return {};
+  return check_failed(call, place, cudnnGetErrorString(status));
+}
+#endif
+#if __has_include(<nccl.h>)
+[[nodiscard]] inline Result<void> check(ncclResult_t status, std::string_view call,
+                                        std::string_view place = {}) {
+  if (status == ncclSuccess) return {};
+  return check_failed(call, place, ncclGetErrorString(status));
+}
+#endif
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,347 @@
+#include "gpu_backend/cuda/gemm.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "gpu_backend/cuda/check.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+/// What a plan gives the operands of products. Operands that happen to lie better would have
+/// another algorithm, whose bits may differ: where a buffer lies must change none.
+constexpr std::int64_t kMostAlignment = 128;
+constexpr std::size_t kFinalists = 4;   // that are timed under load
+constexpr std::int64_t kClearly = 102;  // per cent of the time: less may be the clock's noise
+
+Result<cudaDataType_t> data_type(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::fp16: return CUDA_R_16F;
+    case DType::fp32: return CUDA_R_32F;
+    default: break;
+  }
+  return fail("gemm", fmt::format("expected bf16, fp16 or fp32, got {}", to_string(dtype)));
+}
+
+/// Where the algorithm lies in its 64 bytes.
+cublasLtMatmulAlgo_t opaque(const GemmAlgorithm& algorithm) {
+  return std::bit_cast<cublasLtMatmulAlgo_t>(algorithm.bytes);
+}
+
+template <class Value>
+Result<void> set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t name,
+                 const Value& value) {
+  return check(cublasLtMatmulDescSetAttribute(&operation, name, &value, sizeof value),
+               "cublasLtMatmulDescSetAttribute");
+}
+
+template <class Value>
+Result<void> set(cublasLtMatmulPreferenceOpaque_t& preference,
+                 cublasLtMatmulPreferenceAttributes_t name, const Value& value) {
+  return check(cublasLtMatmulPreferenceSetAttribute(&preference, name, &value, sizeof value),
+               "cublasLtMatmulPreferenceSetAttribute");
+}
+
+/// A row-major [rows, cols] matrix is a column-major [cols, rows] one.
+Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t rows,
+                                            std::int64_t cols, std::int64_t row) {
+  cublasLtMatrixLayoutOpaque_t made{};
+  MFSDP_TRY(check(cublasLtMatrixLayoutInit(&made, type, static_cast<std::uint64_t>(cols),
+                                           static_cast<std::uint64_t>(rows), row),
+                  "cublasLtMatrixLayoutInit"));
+  return made;
+}
+
+/// At least 1, as 0 means not timed.
+std::int64_t median(std::vector<std::int64_t> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return std::max<std::int64_t>(*middle, 1);
+}
+
+/// Events around timed runs.
+class Stopwatch {
+ public:
+  static Result<Stopwatch> create() {
+    Stopwatch made;
+    for (Event* event : {&made.begin_, &made.end_}) {
+      cudaEvent_t raw = nullptr;
+      MFSDP_TRY(check(cudaEventCreate(&raw), "cudaEventCreate"));
+      event->reset(raw);
+    }
+    return made;
+  }
+  [[nodiscard]] Result<void> begin(cudaStream_t stream) const {
+    return check(cudaEventRecord(begin_.get(), stream), "cudaEventRecord");
+  }
+  [[nodiscard]] Result<void> end(cudaStream_t stream) const {
+    return check(cudaEventRecord(end_.get(), stream), "cudaEventRecord");
+  }
+  /// After both have run.
+  [[nodiscard]] Result<std::int64_t> nanoseconds() const {
+    float milliseconds = 0;
+    MFSDP_TRY(check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()),
+                    "cudaEventElapsedTime"));
+    return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+  }
+
+ private:
+  struct Destroy {
+    void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+  };
+  using Event = std::unique_ptr<CUevent_st, Destroy>;
+  Event begin_;
+  Event end_;
+};
+
+}  // namespace
+
+std::string to_string(const GemmShape& shape) {
+  return fmt::format("{}x{}x{} a{} b{} {} -> {}{}{}, aligned to {}", shape.rows, shape.cols,
+                     shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
+                     to_string(shape.operands), to_string(shape.result),
+                     shape.bias ? " with bias" : "", shape.adds ? " added" : "", shape.alignment);
+}
+
+std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
+  std::uintptr_t all = kMostAlignment;
+  for (const std::uintptr_t value : bytes) all |= value;
+  return std::int64_t{1} << std::countr_zero(all);
+}
+
+Result<GemmPlanner> GemmPlanner::create(const GemmSettings& settings) {
+  cublasLtHandle_t handle = nullptr;
+  MFSDP_TRY(check(cublasLtCreate(&handle), "cublasLtCreate"));
+  return GemmPlanner(handle, settings);
+}
+
+void GemmPlanner::offer(std::span<const GemmAlgorithm> algorithms) {
+  for (const GemmAlgorithm& algorithm : algorithms)
+    offered_.insert_or_assign(algorithm.shape, algorithm);
+}
+
+Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
+  MFSDP_LET(operands, data_type(shape.operands));
+  MFSDP_LET(result, data_type(shape.result));
+  const auto stored = [&](bool transposed, std::int64_t rows, std::int64_t cols, std::int64_t row) {
+    return transposed ? layout(operands, cols, rows, row) : layout(operands, rows, cols, row);
+  };
+  MFSDP_LET(first, stored(shape.b_transposed, shape.inner, shape.cols, shape.b_row));
+  MFSDP_LET(second, stored(shape.a_transposed, shape.rows, shape.inner, shape.a_row));
+  MFSDP_LET(third, layout(result, shape.rows, shape.cols, shape.cols));
+  Product product{.operation = {}, .first = first, .second = second, .result = third};
+  MFSDP_TRY(check(cublasLtMatmulDescInit(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                  "cublasLtMatmulDescInit"));
+  const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, transpose(shape.b_transposed)));
+  MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_TRANSB, transpose(shape.a_transposed)));
+  if (shape.bias) {
+    MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+    MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, operands));
+  }
+  return product;
+}
+
+Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shape, Product& product,
+                                                           std::size_t workspace_bytes,
+                                                           int most) const {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  MFSDP_TRY(check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit"));
+  MFSDP_TRY(set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                static_cast<std::uint64_t>(workspace_bytes)));
+  for (const auto name :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    MFSDP_TRY(set(preference, name, static_cast<std::uint32_t>(shape.alignment)));
+  if (settings_.deterministic)
+    MFSDP_TRY(set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                  static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE)));
+
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_.get(), &product.operation, &product.first, &product.second, &product.result,
+      &product.result, &preference, most, found.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::vector<GemmAlgorithm>{};
+  MFSDP_TRY(check(status, fmt::format("cublasLtMatmulAlgoGetHeuristic {}", to_string(shape))));
+  found.resize(static_cast<std::size_t>(count));
+  std::vector<GemmAlgorithm> algorithms;
+  for (const cublasLtMatmulHeuristicResult_t& result : found)
+    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes)
+      algorithms.push_back({.shape = shape,
+                            .bytes = std::bit_cast<std::array<std::uint64_t, 8>>(result.algo),
+                            .workspace_bytes = static_cast<std::int64_t>(result.workspaceSize),
+                            .nanoseconds = 0});
+  return algorithms;
+}
+
+bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
+                       std::size_t workspace_bytes) const {
+  if (settings_.timed_rounds > 0 && offered.nanoseconds == 0) return false;
+  const cublasLtMatmulAlgo_t algorithm = opaque(offered);
+  cublasLtMatmulHeuristicResult_t result{};
+  if (cublasLtMatmulAlgoCheck(handle_.get(), &product.operation, &product.first, &product.second,
+                              &product.result, &product.result, &algorithm,
+                              &result) != CUBLAS_STATUS_SUCCESS)
+    return false;
+  if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes) return false;
+  if (!settings_.deterministic) return true;
+  std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
+  std::size_t written = 0;
+  return cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                              &scheme, sizeof scheme,
+                                              &written) == CUBLAS_STATUS_SUCCESS &&
+         scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+Result<void> GemmPlanner::prepare(const GemmShape& shape, const GemmMemory& memory,
+                                  cudaStream_t stream) {
+  if (prepared_.contains(shape)) return {};
+  MFSDP_LET(product, describe(shape));
+  if (const auto offered = offered_.find(shape);
+      offered != offered_.end() && fits(offered->second, product, memory.workspace.size())) {
+    prepared_.emplace(shape, Prepared{product, offered->second});
+    return {};
+  }
+  MFSDP_LET(algorithms,
+            candidates(shape, product, memory.workspace.size(), std::max(settings_.candidates, 1)));
+  if (settings_.timed_rounds > 0) MFSDP_TRY(time(algorithms, product, memory, stream));
+  if (algorithms.empty()) {
+    const std::size_t unbounded = std::numeric_limits<std::int64_t>::max();
+    MFSDP_LET(others, candidates(shape, product, unbounded, 1));
+    const std::string where = fmt::format("gemm {}", to_string(shape));
+    if (others.empty()) return fail(where, "cuBLASLt has no algorithm", Fault::environment);
+    return fail(where,
+                fmt::format("needs {} bytes of workspace, the plan has {}",
+                            others.front().workspace_bytes, memory.workspace.size()),
+                Fault::environment);
+  }
+  prepared_.emplace(shape, Prepared{product, algorithms.front()});
+  return {};
+}
+
+/// Puts the algorithm to take first and leaves out what cannot run.
+Result<void> GemmPlanner::time(std::vector<GemmAlgorithm>& algorithms, const Product& product,
+                               const GemmMemory& memory, cudaStream_t stream) const {
+  std::erase_if(algorithms, [&](const GemmAlgorithm& algorithm) {
+    return !launch(product, algorithm, memory, stream);
+  });
+  if (algorithms.empty()) return {};
+  const auto favourite = algorithms.front().bytes;
+  const auto place = [&] {
+    return std::ranges::find(algorithms, favourite, &GemmAlgorithm::bytes);
+  };
+  MFSDP_TRY(time_in_turns(algorithms, product, memory, stream));
+  if (settings_.sustained_milliseconds > 0) {
+    const auto kept = std::min(kFinalists, algorithms.size());
+    if (const auto at = place(); at >= algorithms.begin() + static_cast<std::ptrdiff_t>(kept))
+      std::swap(*at, algorithms[kept - 1]);
+    algorithms.resize(kept);
+    MFSDP_TRY(time_sustained(algorithms, product, memory, stream));
+  }
+  // The heuristics' own choice gives way only to what is clearly faster.
+  if (const auto at = place(); at->nanoseconds * 100 <= algorithms.front().nanoseconds * kClearly)
+    std::rotate(algorithms.begin(), at, at + 1);
+  return {};
+}
+
+/// Median of each. Candidates take turns, so that all of them see the GPU as warm as the others do.
+Result<void> GemmPlanner::time_in_turns(std::vector<GemmAlgorithm>& algorithms,
+                                        const Product& product, const GemmMemory& memory,
+                                        cudaStream_t stream) const {
+  std::vector<std::vector<Stopwatch>> watches(algorithms.size());
+  for (int round = 0; round < settings_.timed_rounds; ++round)
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      MFSDP_LET(watch, Stopwatch::create());
+      MFSDP_TRY(watch.begin(stream));
+      MFSDP_TRY(launch(product, algorithms[i], memory, stream));
+      MFSDP_TRY(watch.end(stream));
+      watches[i].push_back(std::move(watch));
+    }
+  MFSDP_TRY(check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
+  for (std::size_t i = 0; i < algorithms.size(); ++i) {
+    std::vector<std::int64_t> times;
+    for (const Stopwatch& watch : watches[i]) {
+      MFSDP_LET(nanoseconds, watch.nanoseconds());
+      times.push_back(nanoseconds);
+    }
+    algorithms[i].nanoseconds = median(std::move(times));
+  }
+  std::ranges::stable_sort(algorithms, {}, &GemmAlgorithm::nanoseconds);
+  return {};
+}
+
+/// Median of each over several passes, there and back as the GPU warms up. In a pass it runs
+/// without pause, and the second half is timed.
+Result<void> GemmPlanner::time_sustained(std::vector<GemmAlgorithm>& algorithms,
+                                         const Product& product, const GemmMemory& memory,
+                                         cudaStream_t stream) const {
+  constexpr std::int64_t kPasses = 6;
+  const std::int64_t half = settings_.sustained_milliseconds * 1'000'000LL / (2 * kPasses);
+  MFSDP_LET(watch, Stopwatch::create());
+  const auto run_alone = [&](const GemmAlgorithm& algorithm) -> Result<std::int64_t> {
+    const std::int64_t runs = std::max<std::int64_t>(half / algorithm.nanoseconds, 1);
+    for (std::int64_t i = 0; i < 2 * runs; ++i) {
+      if (i == runs) MFSDP_TRY(watch.begin(stream));
+      MFSDP_TRY(launch(product, algorithm, memory, stream));
+    }
+    MFSDP_TRY(watch.end(stream));
+    MFSDP_TRY(check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
+    MFSDP_LET(nanoseconds, watch.nanoseconds());
+    return nanoseconds / runs;
+  };
+  std::vector<std::vector<std::int64_t>> times(algorithms.size());
+  for (std::int64_t pass = 0; pass < kPasses; ++pass)
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      const std::size_t at = pass % 2 == 0 ? i : algorithms.size() - 1 - i;
+      MFSDP_LET(nanoseconds, run_alone(algorithms[at]));
+      times[at].push_back(nanoseconds);
+    }
+  for (std::size_t i = 0; i < algorithms.size(); ++i)
+    algorithms[i].nanoseconds = median(std::move(times[i]));
+  std::ranges::stable_sort(algorithms, {}, &GemmAlgorithm::nanoseconds);
+  return {};
+}
+
+Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& algorithm,
+                                 const GemmMemory& memory, cudaStream_t stream) const {
+  const float alpha = 1;
+  const float beta = algorithm.shape.adds ? 1 : 0;
+  const cublasLtMatmulAlgo_t chosen = opaque(algorithm);
+  cublasLtMatmulDescOpaque_t operation = product.operation;
+  if (algorithm.shape.bias)
+    MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.bias));
+  // The library takes layouts as pointers to mutable memory and only reads them.
+  Product layouts = product;
+  return check(
+      cublasLtMatmul(handle_.get(), &operation, &alpha, memory.b, &layouts.first, memory.a,
+                     &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
+                     &chosen, memory.workspace.data(), memory.workspace.size(), stream),
+      "cublasLtMatmul");
+}
+
+Result<void> GemmPlanner::run(const GemmShape& shape, const GemmMemory& memory,
+                              cudaStream_t stream) const {
+  const auto found = prepared_.find(shape);
+  if (found == prepared_.end())
+    return fail(fmt::format("gemm {}", to_string(shape)), "expected a shape that was prepared");
+  const auto& [product, algorithm] = found->second;
+  if (static_cast<std::size_t>(algorithm.workspace_bytes) > memory.workspace.size())
+    return fail(fmt::format("gemm {}", to_string(shape)),
+                fmt::format("was prepared for {} bytes of workspace, the call has {}",
+                            algorithm.workspace_bytes, memory.workspace.size()));
+  return launch(product, algorithm, memory, stream);
+}
+
+std::vector<GemmAlgorithm> GemmPlanner::chosen() const {
+  std::vector<GemmAlgorithm> list;
+  for (const auto& [shape, prepared] : prepared_) list.push_back(prepared.algorithm);
+  return list;
+}
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,144 @@
+// Matrix products through cuBLASLt. A shape is prepared once: its descriptors, and one algorithm
+// chosen out of those that fit the plan's workspace. A run only launches.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/vocabulary.hpp"
+
+namespace mfsdp::cuda {
+
+/// Everything that the choice of an algorithm depends on. Matrices are row-major:
+/// c[rows, cols] = op(a)[rows, inner] * op(b)[inner, cols] (+ bias[cols]) (+ c).
+struct GemmShape {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t inner = 0;
+  std::int64_t a_row = 0;  ///< elements from one stored row to the next
+  std::int64_t b_row = 0;
+  bool a_transposed = false;  ///< stored as [inner, rows]
+  bool b_transposed = false;  ///< stored as [cols, inner]
+  bool bias = false;
+  bool adds = false;
+  DType operands = DType::bf16;  ///< of a, b and bias; products and sums are fp32
+  DType result = DType::bf16;
+  std::int64_t alignment = 16;  ///< of a, b and c: a power of two, bytes
+
+  friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
+};
+
+/// "8192x6144x4096 a bT bf16 -> bf16", for messages.
+[[nodiscard]] std::string to_string(const GemmShape& shape);
+
+/// The largest power of two, at most 128, that divides all these addresses and distances.
+[[nodiscard]] std::int64_t common_alignment(std::span<const std::uintptr_t> bytes);
+
+/// Device memory of a product.
+struct GemmMemory {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* c = nullptr;
+  std::span<std::byte> workspace;  ///< begins on a multiple of 256 bytes
+};
+
+/// An algorithm as it travels between ranks and lies on disk. Means something to the version of
+/// cuBLASLt that it comes from.
+struct GemmAlgorithm {
+  GemmShape shape;
+  std::array<std::uint64_t, 8> bytes{};
+  std::int64_t workspace_bytes = 0;
+  std::int64_t nanoseconds = 0;  ///< of a run when it was chosen; 0: not timed
+
+  friend bool operator==(const GemmAlgorithm&, const GemmAlgorithm&) = default;
+};
+
+struct GemmSettings {
+  int candidates = 1;    ///< algorithms that the heuristics are asked for
+  int timed_rounds = 0;  ///< runs of each candidate that are timed; 0 takes the heuristics' first
+  /// How long the fastest few of these then run alone, without pause: at its power limit a GPU
+  /// lowers its clock, for some algorithms more than for others. 0: they do not.
+  int sustained_milliseconds = 0;
+  /// No algorithm that adds up parts of a sum which several blocks made.
+  bool deterministic = false;
+};
+
+class GemmPlanner {
+ public:
+  [[nodiscard]] static Result<GemmPlanner> create(const GemmSettings& settings);
+
+  /// Algorithms chosen elsewhere or before. One is taken for its shape at prepare() if it still
+  /// fits: this device, the workspace, the settings.
+  void offer(std::span<const GemmAlgorithm> algorithms);
+
+  /// Chooses an algorithm for a shape; nothing happens for one that is prepared. With timed rounds
+  /// it runs the candidates on `memory` and waits for them: results are overwritten, and operands
+  /// should hold numbers that are not all zero, as a GPU multiplies zeros faster. Without, only the
+  /// workspace's size counts. The error names the workspace that would do and the one there is.
+  [[nodiscard]] Result<void> prepare(const GemmShape& shape, const GemmMemory& memory,
+                                     cudaStream_t stream);
+
+  /// Queues the product of a prepared shape.
+  [[nodiscard]] Result<void> run(const GemmShape& shape, const GemmMemory& memory,
+                                 cudaStream_t stream) const;
+
+  /// What was chosen, in order of shapes.
+  [[nodiscard]] std::vector<GemmAlgorithm> chosen() const;
+
+ private:
+  struct Destroy {
+    void operator()(cublasLtContext* handle) const { cublasLtDestroy(handle); }
+  };
+  /// cuBLASLt's description of a shape. It computes column-major matrices, so the row-major product
+  /// c = a b is its c^T = b^T a^T: b is its first operand.
+  struct Product {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t first;
+    cublasLtMatrixLayoutOpaque_t second;
+    cublasLtMatrixLayoutOpaque_t result;
+  };
+  struct Prepared {
+    Product product;
+    GemmAlgorithm algorithm;
+  };
+
+  GemmPlanner(cublasLtHandle_t handle, const GemmSettings& settings)
+      : handle_(handle), settings_(settings) {}
+  [[nodiscard]] static Result<Product> describe(const GemmShape& shape);
+  [[nodiscard]] Result<std::vector<GemmAlgorithm>> candidates(const GemmShape& shape,
+                                                              Product& product,
+                                                              std::size_t workspace_bytes,
+                                                              int most) const;
+  [[nodiscard]] bool fits(const GemmAlgorithm& offered, Product& product,
+                          std::size_t workspace_bytes) const;
+  [[nodiscard]] Result<void> time(std::vector<GemmAlgorithm>& algorithms, const Product& product,
+                                  const GemmMemory& memory, cudaStream_t stream) const;
+  [[nodiscard]] Result<void> time_in_turns(std::vector<GemmAlgorithm>& algorithms,
+                                           const Product& product, const GemmMemory& memory,
+                                           cudaStream_t stream) const;
+  [[nodiscard]] Result<void> time_sustained(std::vector<GemmAlgorithm>& algorithms,
+                                            const Product& product, const GemmMemory& memory,
+                                            cudaStream_t stream) const;
+  [[nodiscard]] Result<void> launch(const Product& product, const GemmAlgorithm& algorithm,
+                                    const GemmMemory& memory, cudaStream_t stream) const;
+
+  std::unique_ptr<cublasLtContext, Destroy> handle_;
+  GemmSettings settings_;
+  std::map<GemmShape, GemmAlgorithm> offered_;
+  std::map<GemmShape, Prepared> prepared_;
+};
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,177 @@
+#include "gpu_backend/cuda/kernels/grid_sum.cuh"
+#include "gpu_backend/cuda/kernels/tokens.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::CrossEntropy;
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / kWarp;
+/// Of a row, kept between its two passes: what a multiprocessor of compute capability 9.0 has, less
+/// what the kernel itself needs.
+constexpr int kKeptBytes = 224 * 1024;
+constexpr int kOwnBytes = 2 * 1024;
+
+template <class T>
+using Stored = std::remove_const_t<T>;
+
+/// e^(x - largest) for logits stored as T. bf16 keeps 8 bits of a result: there one multiply-add
+/// and the hardware's power of two are exact enough.
+template <class T>
+__device__ float exponential(float x, float largest) {
+  if constexpr (std::is_same_v<Stored<T>, float>) {
+    return expf(x - largest);
+  } else {
+    constexpr float log2_e = 1.44269504F;
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x, log2_e, -largest * log2_e)));
+    return power;
+  }
+}
+
+/// Maximum of some logits, and the sum of exp(logit - largest) over them.
+struct Softmax {
+  float largest;
+  float sum;
+};
+
+template <class T>
+__device__ Softmax merged(Softmax a, Softmax b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  const auto part = [largest](const Softmax& s) {
+    // Nothing yet: -inf - -inf would be NaN.
+    return s.sum == 0 ? 0.0F : s.sum * exponential<T>(s.largest, largest);
+  };
+  return {.largest = largest, .sum = part(a) + part(b)};
+}
+
+template <class T>
+__device__ Softmax warp_merged(Softmax s) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    s = merged<T>(s, {.largest = __shfl_xor_sync(0xffffffffU, s.largest, offset),
+                      .sum = __shfl_xor_sync(0xffffffffU, s.sum, offset)});
+  return s;
+}
+
+/// Of the whole row, in every thread.
+template <class T>
+__device__ Softmax block_merged(Softmax s, Softmax* shared) {
+  s = warp_merged<T>(s);
+  __syncthreads();  // the row before has been read
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = s;
+  __syncthreads();
+  return warp_merged<T>(shared[threadIdx.x % kWarp]);
+}
+
+/// Shared memory of the kernel, of no type that depends on T.
+extern __shared__ uint4 kept_bytes[];
+
+/// Block b takes the rows b, b + gridDim.x, ...
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    loss_of_rows(const CrossEntropy<T> k, std::int64_t kept, GridScratch* scratch) {
+  constexpr bool kGradient = !std::is_const_v<T>;
+  using Row = Pack<Stored<T>, N>;
+  __shared__ Softmax shared[kWarps];
+  auto* const kept_packs = reinterpret_cast<Row*>(kept_bytes);
+  const std::int64_t packs = k.vocab / N;
+  TwoSums sums;  // of this block's rows; thread 0's count
+  for (std::int64_t row = blockIdx.x; row < static_cast<std::int64_t>(k.labels.size());
+       row += gridDim.x) {
+    T* const logits = k.logits + row * k.vocab;
+    const std::int32_t label = k.labels[row];
+    if (label == k.ignored) {
+      if constexpr (kGradient) {
+        const float zeros[N] = {};
+        for (std::int64_t at = threadIdx.x; at < packs; at += kThreads)
+          store_narrowed<N>(logits + at * N, zeros);
+      }
+      continue;
+    }
+    const bool known = label >= 0 && label < k.vocab;
+    const float of_label = known ? widened(logits[label]) : __int_as_float(0x7fffffff);
+    Softmax softmax{.largest = -INFINITY, .sum = 0};
+#pragma unroll 4
+    for (std::int64_t at = threadIdx.x; at < packs; at += kThreads) {
+      const Row pack = load<Stored<T>, N>(logits + at * N);
+      if (kGradient && at < kept) kept_packs[at] = pack;
+      float values[N];
+      widen_all(pack, values);
+      float largest = values[0];
+#pragma unroll
+      for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
+      if (largest > softmax.largest) {
+        softmax.sum *= exponential<T>(softmax.largest, largest);
+        softmax.largest = largest;
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
+    }
+    softmax = block_merged<T>(softmax, shared);  // a barrier: the label's logit has been read
+    sums.first += logf(softmax.sum) + softmax.largest - of_label;
+    sums.second += 1;
+    if constexpr (kGradient) {
+      // NaN where the label is none of the vocabulary.
+      const float inverse = known ? 1 / softmax.sum : of_label;
+      for (std::int64_t at = threadIdx.x; at < packs; at += kThreads) {
+        float values[N];
+        widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(logits + at * N), values);
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          values[i] = exponential<T>(values[i], softmax.largest) * inverse;
+        if (at == label / N)
+#pragma unroll
+          for (int i = 0; i < N; ++i) values[i] -= i == label % N ? 1.0F : 0.0F;
+        store_narrowed<N>(logits + at * N, values);
+      }
+    }
+  }
+  if (grid_sum(sums, scratch) && threadIdx.x == 0) {
+    k.sums[0] = static_cast<float>(k.adds ? k.sums[0] + sums.first : sums.first);
+    k.sums[1] = static_cast<float>(k.adds ? k.sums[1] + sums.second : sums.second);
+  }
+}
+
+/// kKeptBytes, or what a smaller device has.
+Result<int> most_kept_bytes() {
+  int device = 0;
+  int most = 0;
+  MFSDP_TRY(check(cudaGetDevice(&device), "cudaGetDevice", "cross_entropy"));
+  MFSDP_TRY(check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                  "cudaDeviceGetAttribute", "cross_entropy"));
+  return std::clamp(most - kOwnBytes, 0, kKeptBytes);
+}
+
+template <class T, int N>
+Result<void> launch(const CrossEntropy<T>& k, GridScratch* scratch, cudaStream_t stream) {
+  const std::int64_t pack_bytes = N * sizeof(T);
+  MFSDP_LET(most, most_kept_bytes());
+  const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(k.vocab / N, most / pack_bytes);
+  const auto shared = static_cast<int>(kept * pack_bytes);
+  MFSDP_TRY(check(
+      cudaFuncSetAttribute(loss_of_rows<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+      "cudaFuncSetAttribute", "cross_entropy"));
+  const auto rows = static_cast<std::int64_t>(k.labels.size());
+  const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, kSumBlocks));
+  loss_of_rows<T, N>
+      <<<grid, kThreads, static_cast<std::size_t>(shared), stream>>>(k, kept, scratch);
+  return launched("cross_entropy");
+}
+
+}  // namespace
+
+template <class T>
+Result<void> cross_entropy(const CrossEntropy<T>& k, GridScratch* scratch, cudaStream_t stream) {
+  constexpr int N = kPack<Stored<T>>;
+  if (k.vocab % N == 0 && is_aligned({k.logits}, 16)) return launch<T, N>(k, scratch, stream);
+  return launch<T, 1>(k, scratch, stream);
+}
+
+template Result<void> cross_entropy(const CrossEntropy<Bf16>&, GridScratch*, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<const Bf16>&, GridScratch*, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<float>&, GridScratch*, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<const float>&, GridScratch*, cudaStream_t);
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,236 @@
+#include "gpu_backend/cuda/kernels/exact_sums.cuh"
+#include "gpu_backend/cuda/kernels/tokens.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::EmbeddingBackward;
+using kernels::EmbeddingForward;
+using kernels::TokenCopy;
+using kernels::TokenPlace;
+
+constexpr int kThreads = 256;
+
+template <class T, int N>
+__global__ void copy_rows(const EmbeddingForward<T> k) {
+  const std::int32_t token = k.tokens[blockIdx.x];
+  const bool known = token >= 0 && token < k.vocab;
+  const T* const from = k.table + (known ? token * k.cols : 0);
+  T* const to = k.output + blockIdx.x * k.cols;
+  float nan[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) nan[i] = __int_as_float(0x7fffffff);
+  for (std::int64_t col = threadIdx.x * N; col < k.cols; col += kThreads * N)
+    store<N>(to + col, known ? load<T, N>(from + col) : narrow_all<T, N>(nan));
+}
+
+constexpr int kOrdered = 4;  ///< tokens whose place in the order a warp finds
+
+/// order[number of tokens before i, in the order of (token, place)] = (token i, i).
+__global__ void put_in_order(const std::int32_t* tokens, int count, TokenPlace* order) {
+  const int warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = warp * kOrdered;
+  if (first >= count) return;
+  std::int32_t own[kOrdered];
+  int before[kOrdered] = {};
+#pragma unroll
+  for (int i = 0; i < kOrdered; ++i) own[i] = first + i < count ? tokens[first + i] : 0;
+#pragma unroll 4
+  for (int j = lane; j < count; j += kWarp) {
+    const std::int32_t other = tokens[j];
+#pragma unroll
+    for (int i = 0; i < kOrdered; ++i)
+      before[i] += other < own[i] || (other == own[i] && j < first + i) ? 1 : 0;
+  }
+#pragma unroll
+  for (int i = 0; i < kOrdered; ++i) {
+    const int rank = warp_sum(before[i]);
+    if (lane == i && first + i < count) order[rank] = {.token = own[i], .place = first + i};
+  }
+}
+
+constexpr int kRowThreads = 128;  ///< few, so that a token's rows go to several blocks
+constexpr int kAhead = 8;         ///< rows that are on their way at once
+
+/// Of a token with many rows, the blocks of its first kShares entries take a share of the columns
+/// each, and in a block kRowLanes threads share the rows of a pack of columns.
+constexpr int kShares = kWarp;
+constexpr int kRowLanes = kShares;
+constexpr int kLanePacks = kRowThreads / kRowLanes;
+constexpr int kFrequent = 2 * kShares;  ///< rows from which on this is done
+
+/// Adds up the rows of `order[at]`, `order[at + step]`, ... that are of one token.
+template <int N, class T, class G>
+__device__ void add_rows(const EmbeddingBackward<T, G>& k, int at, int step, std::int64_t col,
+                         float (&sum)[N]) {
+  const auto count = static_cast<int>(k.order.size());
+  const TokenPlace* const order = k.order.data();
+  const auto is_same = [&, token = order[at].token](int entry) {
+    return entry < count && order[entry].token == token;
+  };
+  const auto row_at = [&](int entry) {
+    return load<T, N>(k.d_output + order[entry].place * k.cols + col);
+  };
+  const auto add = [&](const auto& row) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += element(row, i);
+  };
+  for (; is_same(at + (kAhead - 1) * step); at += kAhead * step) {
+    Pack<T, N> rows[kAhead];
+#pragma unroll
+    for (int r = 0; r < kAhead; ++r) rows[r] = row_at(at + r * step);
+#pragma unroll
+    for (int r = 0; r < kAhead; ++r) add(rows[r]);
+  }
+  for (; is_same(at); at += step) add(row_at(at));
+}
+
+/// What becomes of an element of the gradient.
+template <class T, class G>
+__device__ float updated(const EmbeddingBackward<T, G>& k, const GridSteps& grid, float before,
+                         float sum) {
+  if (grid.outlier != nullptr) return grid.added(before, sum);
+  return k.adds ? before + sum : sum;
+}
+
+/// Block x belongs to an entry of the order and sees a slice of kRowThreads packs of the columns,
+/// which is number y. The block of a token's first entry adds up the token's rows.
+template <class T, class G, int N>
+__global__ void __launch_bounds__(kRowThreads)
+    sum_rows(const EmbeddingBackward<T, G> k, const GridSteps grid) {
+  const auto count = static_cast<int>(k.order.size());
+  const auto at = static_cast<int>(blockIdx.x);
+  const TokenPlace* const order = k.order.data();
+  const auto token_at = [=](int entry) {
+    return entry >= 0 && entry < count ? order[entry].token : -1;
+  };
+  const std::int32_t token = token_at(at);
+  if (token < 0 || token >= k.vocab) return;
+  // Lane i of each warp looks at the entry i + 1 before this one. Equal tokens lie together.
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned other = ~__ballot_sync(0xffffffffU, token_at(at - 1 - lane) == token);
+  const bool frequent_if_first = token_at(at + kFrequent - 1) == token;
+  if (other == 0) return;  // at least kShares entries of the token come before
+  const int share = __ffs(static_cast<int>(other)) - 1;
+  const bool is_frequent =
+      share == 0 ? frequent_if_first : token_at(at - share + kFrequent - 1) == token;
+  const std::int64_t slice = static_cast<std::int64_t>(blockIdx.y) * kRowThreads * N;
+  float sum[N] = {};
+  if (!is_frequent) {
+    const std::int64_t col = slice + static_cast<std::int64_t>(threadIdx.x) * N;
+    if (share != 0 || col >= k.cols) return;
+    G* const out = k.gradient + token * k.cols + col;
+    float before[N] = {};
+    if (k.adds) load_widened<N>(out, before);
+    add_rows(k, at, 1, col, sum);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] = updated(k, grid, before[i], sum[i]);
+    store_narrowed<N>(out, sum);
+    return;
+  }
+  __shared__ float sums[kRowLanes][kLanePacks * N];
+  const int pack = static_cast<int>(threadIdx.x) % kLanePacks;
+  const int row_lane = static_cast<int>(threadIdx.x) / kLanePacks;
+  const std::int64_t first_col = slice + static_cast<std::int64_t>(share) * kLanePacks * N;
+  if (first_col + pack * N < k.cols)
+    add_rows(k, at - share + row_lane, kRowLanes, first_col + pack * N, sum);
+#pragma unroll
+  for (int i = 0; i < N; ++i) sums[row_lane][pack * N + i] = sum[i];
+  __syncthreads();
+  const auto i = static_cast<int>(threadIdx.x);
+  if (i >= kLanePacks * N || first_col + i >= k.cols) return;
+  float total = 0;
+#pragma unroll 8
+  for (int r = 0; r < kRowLanes; ++r) total += sums[r][i];
+  G* const out = k.gradient + token * k.cols + first_col + i;
+  *out = narrowed<G>(updated(k, grid, k.adds ? widened(*out) : 0.0F, total));
+}
+
+}  // namespace
+
+Result<void> token_copy(const TokenCopy& k, cudaStream_t stream) {
+  return check(cudaMemcpyAsync(k.to, k.from, static_cast<std::size_t>(k.count) * sizeof(*k.to),
+                               cudaMemcpyDeviceToDevice, stream),
+               "cudaMemcpyAsync", "token_copy");
+}
+
+template <class T>
+Result<void> embedding_forward(const EmbeddingForward<T>& k, cudaStream_t stream) {
+  const auto rows = static_cast<std::int64_t>(k.tokens.size());
+  if (rows == 0 || k.cols == 0) return {};
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.table, k.output}, 16))
+    copy_rows<T, N><<<grid_of(rows), kThreads, 0, stream>>>(k);
+  else
+    copy_rows<T, 1><<<grid_of(rows), kThreads, 0, stream>>>(k);
+  return launched("embedding_forward");
+}
+
+namespace {
+
+/// Adds up what is there already where k.adds; rows of tokens that do not occur stay.
+template <class T, class G>
+Result<void> add_tokens(const EmbeddingBackward<T, G>& k, const GridSteps& grid,
+                        cudaStream_t stream) {
+  const auto count = static_cast<std::int64_t>(k.tokens.size());
+  put_in_order<<<grid_of(ceil_div(ceil_div(count, kOrdered), kThreads / kWarp)), kThreads, 0,
+                 stream>>>(k.tokens.data(), static_cast<int>(count), k.order.data());
+  MFSDP_TRY(launched("embedding_backward"));
+  const auto launch = [&](auto n) {
+    const std::int64_t slices = ceil_div(ceil_div(k.cols, n()), kRowThreads);
+    sum_rows<T, G, n()><<<grid_of(count, slices), kRowThreads, 0, stream>>>(k, grid);
+  };
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.d_output, k.gradient}, 16))
+    launch(std::integral_constant<int, N>{});
+  else
+    launch(std::integral_constant<int, 1>{});
+  return launched("embedding_backward");
+}
+
+template <class T>
+Result<void> add_pieces(const EmbeddingBackward<T, float>& k, ExactOutlier* outlier,
+                        cudaStream_t stream) {
+  MFSDP_LET(grid, grid_steps(*k.pieces.grid, KernelKind::embedding_backward, outlier));
+  const auto piece = static_cast<std::size_t>(k.pieces.rows);
+  for (std::size_t begin = 0; begin < k.tokens.size(); begin += piece) {
+    EmbeddingBackward<T, float> part = k;
+    part.tokens = k.tokens.subspan(begin, piece);
+    part.d_output += static_cast<std::int64_t>(begin) * k.cols;
+    part.order = k.order.first(piece);
+    part.adds = true;
+    MFSDP_TRY(add_tokens(part, grid, stream));
+  }
+  return {};
+}
+
+}  // namespace
+
+template <class T, class G>
+Result<void> embedding_backward(const EmbeddingBackward<T, G>& k, cudaStream_t stream,
+                                ExactOutlier* outlier) {
+  if (!k.adds)
+    MFSDP_TRY(check(cudaMemsetAsync(k.gradient, 0,
+                                    static_cast<std::size_t>(k.vocab * k.cols) * sizeof(G), stream),
+                    "cudaMemsetAsync", "embedding_backward"));
+  if (k.tokens.empty() || k.cols == 0) return {};
+  if (!k.pieces.grid) return add_tokens(k, {}, stream);
+  if constexpr (std::is_same_v<G, float>)
+    return add_pieces(k, outlier, stream);
+  else
+    return expected_fp32(KernelKind::embedding_backward);
+}
+
+template Result<void> embedding_forward(const EmbeddingForward<Bf16>&, cudaStream_t);
+template Result<void> embedding_forward(const EmbeddingForward<float>&, cudaStream_t);
+template Result<void> embedding_backward(const EmbeddingBackward<Bf16, Bf16>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Bf16, float>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<float, Bf16>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<float, float>&, cudaStream_t,
+                                         ExactOutlier*);
+
+}  // namespace mfsdp::cuda

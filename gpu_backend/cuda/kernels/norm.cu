@@ -1,0 +1,380 @@
+#include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/exact_sums.hpp"
+#include "gpu_backend/cuda/kernels/norm.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::ColumnSums;
+using kernels::RmsNormBackward;
+using kernels::RmsNormForward;
+
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxWarps = kMaxThreads / kWarp;
+
+/// The one rounding of a norm's output: backward makes the very same bits again.
+__device__ float normed(float x, float rstd, float weight) { return x * rstd * weight; }
+
+/// A row lies in a block's registers, kVectors packs of N elements in each thread.
+template <class T, int N, int kVectors>
+__global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNormForward<T> k) {
+  __shared__ float shared[kMaxWarps];
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * k.cols;
+  float x[kVectors][N];
+  float squares = 0;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int col = static_cast<int>(threadIdx.x + v * blockDim.x) * N;
+    if (col >= k.cols) continue;
+    load_widened<N>(k.residual + row + col, x[v]);
+    if (k.delta != nullptr) {
+      float delta[N];
+      load_widened<N>(k.delta + row + col, delta);
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[v][i] += delta[i];
+      const auto rounded = narrow_all<T, N>(x[v]);
+      store<N>(k.residual_out + row + col, rounded);
+      widen_all(rounded, x[v]);  // the norm is that of the stored sum
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) squares += x[v][i] * x[v][i];
+  }
+  const float mean = block_sum(squares, shared) / static_cast<float>(k.cols);
+  const float rstd = 1 / sqrtf(mean + k.epsilon);
+  if (threadIdx.x == 0) k.rstd[blockIdx.x] = rstd;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const int col = static_cast<int>(threadIdx.x + v * blockDim.x) * N;
+    if (col >= k.cols) continue;
+    float weight[N];
+    load_widened<N>(k.weight + col, weight);
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[v][i] = normed(x[v][i], rstd, weight[i]);
+    store_narrowed<N>(k.normed + row + col, x[v]);
+  }
+}
+
+/// Rows of any length and alignment, element by element.
+template <class T>
+__global__ void forward_any(const RmsNormForward<T> k) {
+  __shared__ float shared[kMaxWarps];
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * k.cols;
+  const T* const x = k.delta != nullptr ? k.residual_out : k.residual;
+  float squares = 0;
+  for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) {
+    if (k.delta != nullptr)
+      k.residual_out[row + col] =
+          narrowed<T>(widened(k.residual[row + col]) + widened(k.delta[row + col]));
+    const float value = widened(x[row + col]);  // this thread's own store
+    squares += value * value;
+  }
+  const float mean = block_sum(squares, shared) / static_cast<float>(k.cols);
+  const float rstd = 1 / sqrtf(mean + k.epsilon);
+  if (threadIdx.x == 0) k.rstd[blockIdx.x] = rstd;
+  for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x)
+    k.normed[row + col] = narrowed<T>(normed(widened(x[row + col]), rstd, widened(k.weight[col])));
+}
+
+constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
+
+/// Block b takes the rows b, b + partial_rows, ...: their weight gradient stays in registers, and
+/// the next row is on its way while this one is summed, where registers suffice for both.
+template <class T, int N, int kVectors>
+__global__ void __launch_bounds__(kBackwardThreads)
+    backward_in_registers(const RmsNormBackward<T> k) {
+  constexpr bool kAhead = kVectors <= 2;
+  __shared__ float shared[2][kMaxWarps];  // in turn, so that a row needs one barrier
+  const auto cols = static_cast<int>(k.cols);
+  const auto col_of = [&](int v) { return static_cast<int>(threadIdx.x + v * blockDim.x) * N; };
+  Pack<T, N> dy[kVectors];
+  Pack<T, N> x[kVectors];
+  Pack<T, N> before[kVectors];
+  float partial[kVectors][N] = {};
+  const auto fetch = [&](std::int64_t row) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (col_of(v) >= cols) continue;
+      const std::int64_t at = row * cols + col_of(v);
+      dy[v] = load<T, N>(k.d_normed + at);
+      x[v] = load<T, N>(k.input + at);
+      if (k.adds) before[v] = load<T, N>(k.d_residual + at);
+    }
+  };
+  Pack<T, N> weight[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    if (col_of(v) < cols) weight[v] = load<T, N>(k.weight + col_of(v));
+  std::int64_t row = blockIdx.x;
+  float rstd = 0;
+  if (kAhead && row < k.rows) {
+    fetch(row);
+    rstd = k.rstd[row];
+  }
+  for (int turn = 0; row < k.rows; turn ^= 1) {
+    if (!kAhead) {
+      fetch(row);
+      rstd = k.rstd[row];
+    }
+    float dot = 0;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (col_of(v) >= cols) continue;
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        dot += element(weight[v], i) * element(dy[v], i) * element(x[v], i);
+    }
+    Pack<T, N> this_dy[kVectors];
+    Pack<T, N> this_x[kVectors];
+    Pack<T, N> this_before[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      this_dy[v] = dy[v];
+      this_x[v] = x[v];
+      this_before[v] = before[v];
+    }
+    const float this_rstd = rstd;
+    const std::int64_t this_row = row;
+    row += k.partial_rows;
+    if (kAhead && row < k.rows) {
+      fetch(row);
+      rstd = k.rstd[row];
+    }
+    const float shrink = block_sum(dot, shared[turn]) * this_rstd * this_rstd * this_rstd /
+                         static_cast<float>(k.cols);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (col_of(v) >= cols) continue;
+      const std::int64_t at = this_row * cols + col_of(v);
+      float dx[N];
+      float again[N];
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float gradient = element(this_dy[v], i);
+        const float input = element(this_x[v], i);
+        const float w = element(weight[v], i);
+        partial[v][i] += gradient * input * this_rstd;
+        dx[i] = this_rstd * w * gradient - input * shrink;
+        if (k.adds) dx[i] += element(this_before[v], i);
+        again[i] = normed(input, this_rstd, w);
+      }
+      store_narrowed<N>(k.d_residual + at, dx);
+      if (k.normed != nullptr) store_narrowed<N>(k.normed + at, again);
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    if (col_of(v) < cols)
+#pragma unroll
+      for (int i = 0; i < N; i += 4)
+        *reinterpret_cast<float4*>(k.partials + blockIdx.x * k.cols + col_of(v) + i) =
+            make_float4(partial[v][i], partial[v][i + 1], partial[v][i + 2], partial[v][i + 3]);
+}
+
+/// Rows of any length and alignment; the weight's gradient is summed up in memory.
+template <class T>
+__global__ void backward_any(const RmsNormBackward<T> k) {
+  __shared__ float shared[2][kMaxWarps];
+  float* const partial = k.partials + blockIdx.x * k.cols;
+  for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) partial[col] = 0;
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < k.rows; row += k.partial_rows, turn ^= 1) {
+    const std::int64_t at = row * k.cols;
+    const float rstd = k.rstd[row];
+    float dot = 0;
+    for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x)
+      dot += widened(k.weight[col]) * widened(k.d_normed[at + col]) * widened(k.input[at + col]);
+    const float shrink =
+        block_sum(dot, shared[turn]) * rstd * rstd * rstd / static_cast<float>(k.cols);
+    for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) {
+      const float gradient = widened(k.d_normed[at + col]);
+      const float input = widened(k.input[at + col]);
+      const float weight = widened(k.weight[col]);
+      const float before = k.adds ? widened(k.d_residual[at + col]) : 0.0F;
+      partial[col] += gradient * input * rstd;
+      k.d_residual[at + col] = narrowed<T>(before + (rstd * weight * gradient - input * shrink));
+      if (k.normed != nullptr) k.normed[at + col] = narrowed<T>(normed(input, rstd, weight));
+    }
+  }
+}
+
+/// Packs of a thread and threads of a block for rows of `cols`; no threads where it does not fit.
+struct RowBlock {
+  int vectors = 0;
+  int threads = 0;
+};
+
+template <class T>
+RowBlock row_block(std::int64_t cols, int preferred_threads, int most_threads, bool aligned) {
+  constexpr int N = kPack<T>;
+  if (!aligned || cols % N != 0 || cols == 0) return {};
+  for (const int vectors : {1, 2, 4}) {
+    const std::int64_t threads = ceil_div(ceil_div(cols / N, vectors), kWarp) * kWarp;
+    if (threads <= (vectors == 4 ? most_threads : preferred_threads))
+      return {.vectors = vectors, .threads = static_cast<int>(threads)};
+  }
+  return {};
+}
+
+/// Calls `run` with the count of packs as a constant.
+template <class Run>
+void with_vectors(int vectors, const Run& run) {
+  if (vectors == 1) run(std::integral_constant<int, 1>{});
+  if (vectors == 2) run(std::integral_constant<int, 2>{});
+  if (vectors == 4) run(std::integral_constant<int, 4>{});
+}
+
+// ---- column sums -------------------------------------------------------------------------------
+
+constexpr int kColumnThreads = 128;
+
+/// partials[p] = sum of the rows p, p + partial_rows, ...
+template <class T, class G, int N>
+__global__ void first_stage(const ColumnSums<T, G> k) {
+  const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+  if (col >= k.cols) return;
+  float sum[N] = {};
+#pragma unroll 8
+  for (std::int64_t row = blockIdx.y; row < k.rows; row += k.partial_rows) {
+    float values[N];
+    load_widened<N>(k.in + row * k.cols + col, values);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += values[i];
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) k.partials[blockIdx.y * k.cols + col + i] = sum[i];
+}
+
+constexpr int kSumLanes = 32;  ///< threads that share a column's rows: few rows, all at once
+
+/// out = (out +) the sums of the columns of `in`, 32 columns a block.
+template <class T, class G>
+__global__ void __launch_bounds__(kSumLanes* kWarp)
+    last_stage(std::int64_t rows, std::int64_t cols, const T* in, bool adds, G* out) {
+  __shared__ float sums[kSumLanes][kWarp];
+  const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+  float sum = 0;
+  if (col < cols) {
+#pragma unroll 8
+    for (std::int64_t row = threadIdx.y; row < rows; row += kSumLanes)
+      sum += widened(in[row * cols + col]);
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || col >= cols) return;
+#pragma unroll
+  for (int lane = 1; lane < kSumLanes; ++lane) sum += sums[lane][threadIdx.x];
+  out[col] = narrowed<G>(adds ? widened(out[col]) + sum : sum);
+}
+
+template <class T, class G>
+Result<void> sum_rows(std::int64_t rows, std::int64_t cols, const T* in, bool adds, G* out,
+                      cudaStream_t stream) {
+  last_stage<<<grid_of(ceil_div(cols, kWarp)), dim3(kWarp, kSumLanes), 0, stream>>>(rows, cols, in,
+                                                                                    adds, out);
+  return launched("column_sums");
+}
+
+}  // namespace
+
+template <class T>
+Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
+  if (k.rows == 0) return {};
+  constexpr int N = kPack<T>;
+  const bool aligned = is_aligned({k.residual, k.delta, k.weight, k.residual_out, k.normed}, 16);
+  const RowBlock block = row_block<T>(k.cols, 256, kMaxThreads, aligned);
+  with_vectors(block.vectors, [&](auto vectors) {
+    forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k);
+  });
+  if (block.vectors == 0) forward_any<<<grid_of(k.rows), 256, 0, stream>>>(k);
+  return launched("rms_norm_forward");
+}
+
+namespace {
+
+/// The rows of partials behind the first are those of a piece, as many for all pieces.
+template <class T>
+Result<void> exact_rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
+                                     ExactOutlier* outlier) {
+  const std::int64_t piece = k.pieces.rows;
+  const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
+  MFSDP_TRY(check_exact_rows("rms_norm_backward", partial_rows));
+  for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
+    RmsNormBackward<T> part = k;
+    part.rows = piece;
+    part.partial_rows = partial_rows;
+    part.d_normed += begin * k.cols;
+    part.input += begin * k.cols;
+    part.rstd += begin;
+    part.d_residual += begin * k.cols;
+    if (part.normed != nullptr) part.normed += begin * k.cols;
+    part.partials += k.cols;
+    part.pieces = {};
+    MFSDP_TRY(rms_norm_backward(part, stream, outlier));
+    MFSDP_TRY(sum_on_grid(
+        ColumnSums<float, float>{.rows = partial_rows,
+                                 .cols = k.cols,
+                                 .in = part.partials,
+                                 .adds = begin > 0,
+                                 .out = k.partials,
+                                 .pieces = {.rows = partial_rows, .grid = k.pieces.grid}},
+        KernelKind::rms_norm_backward, outlier, stream));
+  }
+  return zero(k.partials + k.cols, (k.partial_rows - 1) * k.cols, "rms_norm_backward", stream);
+}
+
+}  // namespace
+
+template <class T>
+Result<void> rms_norm_backward(const RmsNormBackward<T>& k, cudaStream_t stream,
+                               ExactOutlier* outlier) {
+  if (k.pieces.grid) return exact_rms_norm_backward(k, stream, outlier);
+  constexpr int N = kPack<T>;
+  const bool aligned =
+      is_aligned({k.d_normed, k.input, k.weight, k.d_residual, k.normed, k.partials}, 16);
+  const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
+  with_vectors(block.vectors, [&](auto vectors) {
+    backward_in_registers<T, N, vectors()>
+        <<<grid_of(k.partial_rows), block.threads, 0, stream>>>(k);
+  });
+  if (block.vectors == 0) backward_any<<<grid_of(k.partial_rows), 256, 0, stream>>>(k);
+  return launched("rms_norm_backward");
+}
+
+template <class T, class G>
+Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOutlier* outlier) {
+  if (k.pieces.grid) {
+    const auto kernel =
+        k.partials == nullptr ? KernelKind::norm_weight_grad : KernelKind::bias_grad;
+    if constexpr (std::is_same_v<G, float>)
+      return sum_on_grid(k, kernel, outlier, stream);
+    else
+      return expected_fp32(kernel);
+  }
+  if (k.cols == 0) return {};
+  if (k.partials == nullptr) return sum_rows(k.rows, k.cols, k.in, k.adds, k.out, stream);
+  constexpr int N = kPack<T>;
+  const bool packs = k.cols % N == 0 && is_aligned({k.in}, 16);
+  const auto first = [&](auto n) {
+    const std::int64_t threads = ceil_div(k.cols, n());
+    first_stage<T, G, n()>
+        <<<grid_of(ceil_div(threads, kColumnThreads), k.partial_rows), kColumnThreads, 0, stream>>>(
+            k);
+  };
+  if (packs)
+    first(std::integral_constant<int, N>{});
+  else
+    first(std::integral_constant<int, 1>{});
+  MFSDP_TRY(launched("bias_grad"));
+  return sum_rows(k.partial_rows, k.cols, k.partials, k.adds, k.out, stream);
+}
+
+template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t);
+template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t);
+template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Bf16, Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Bf16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<float, Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<float, float>&, cudaStream_t, ExactOutlier*);
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,28 @@
+// RMS norms and column sums on CUDA, for bf16 and fp32. Each queues its launches on the stream and
+// returns; none allocates. Equal calls give equal bits. `outlier` is needed under --exact-sums.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/norm.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
+
+namespace mfsdp::cuda {
+
+template <class T>
+[[nodiscard]] Result<void> rms_norm_forward(const kernels::RmsNormForward<T>& k,
+                                            cudaStream_t stream);
+
+/// A block for each row of partials. Under --exact-sums a piece after the other, with at least two
+/// rows each; the first row of partials is their sum, the others end as 0.
+template <class T>
+[[nodiscard]] Result<void> rms_norm_backward(const kernels::RmsNormBackward<T>& k,
+                                             cudaStream_t stream, ExactOutlier* outlier = nullptr);
+
+/// norm_weight_grad and, with partials, bias_grad. G: bf16 or fp32.
+template <class T, class G>
+[[nodiscard]] Result<void> column_sums(const kernels::ColumnSums<T, G>& k, cudaStream_t stream,
+                                       ExactOutlier* outlier = nullptr);
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,184 @@
+#include <string>
+
+#include "gpu_backend/cuda/kernels/device.cuh"
+#include "gpu_backend/cuda/kernels/plain_attention.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::AttentionBackward;
+using kernels::AttentionForward;
+using kernels::AttentionShape;
+using kernels::HeadView;
+
+constexpr int kWarps = 4;  // of a block
+constexpr std::int64_t kMostHeadDim = 256;
+constexpr int kMostParts = kMostHeadDim / kWarp;
+
+/// A lane's part of a row of head_dim elements: every 32nd, zero beyond the end.
+struct Row {
+  float part[kMostParts];
+
+  __device__ float& operator[](int i) { return part[i]; }
+  __device__ float operator[](int i) const { return part[i]; }
+};
+
+__device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+/// The warp's number in the grid.
+__device__ std::int64_t warp() {
+  return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+}
+
+template <class T>
+__device__ T* row_of(const HeadView<T>& view, std::int64_t b, std::int64_t h, std::int64_t i) {
+  return view.data + b * view.batch + h * view.head + i * view.position;
+}
+
+__device__ Row load(const float* from, std::int64_t head_dim) {
+  Row row;
+#pragma unroll
+  for (int i = 0; i < kMostParts; ++i) {
+    const int d = i * kWarp + lane();
+    row[i] = d < head_dim ? from[d] : 0;
+  }
+  return row;
+}
+__device__ void store(const Row& row, float* to, std::int64_t head_dim) {
+#pragma unroll
+  for (int i = 0; i < kMostParts; ++i) {
+    const int d = i * kWarp + lane();
+    if (d < head_dim) to[d] = row[i];
+  }
+}
+/// In every lane.
+__device__ float dot(const Row& a, const Row& b) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kMostParts; ++i) sum += a[i] * b[i];
+  return warp_sum(sum);
+}
+/// to = to * keep + factor * row
+__device__ void add(Row& to, float keep, float factor, const Row& row) {
+#pragma unroll
+  for (int i = 0; i < kMostParts; ++i) to[i] = to[i] * keep + factor * row[i];
+}
+
+__device__ float scale_of(const AttentionShape& s) {
+  return 1 / sqrtf(static_cast<float>(s.head_dim));
+}
+
+/// A warp's query row, or key row if `heads` are those of keys.
+struct Place {
+  std::int64_t b = 0;
+  std::int64_t h = 0;
+  std::int64_t i = 0;
+};
+__device__ Place place_of(const AttentionShape& s, std::int64_t heads) {
+  const std::int64_t row = warp();
+  return {.b = row / (heads * s.seq_len), .h = row / s.seq_len % heads, .i = row % s.seq_len};
+}
+
+/// Online softmax: what was added before a larger score appears is scaled down.
+__global__ void forward(AttentionForward<float> k) {
+  const AttentionShape& s = k.shape;
+  const Place at = place_of(s, s.heads);
+  if (at.b >= s.batch) return;
+  const std::int64_t group = at.h / (s.heads / s.kv_heads);
+  const float scale = scale_of(s);
+  const Row query = load(row_of(k.query, at.b, at.h, at.i), s.head_dim);
+  Row output = {};
+  float largest = -INFINITY;
+  float sum = 0;
+  for (std::int64_t j = 0; j <= at.i; ++j) {
+    const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
+    const float score = dot(query, key) * scale;
+    const float now = fmaxf(largest, score);
+    const float keep = expf(largest - now);
+    const float weight = expf(score - now);
+    sum = sum * keep + weight;
+    add(output, keep, weight, load(row_of(k.value, at.b, group, j), s.head_dim));
+    largest = now;
+  }
+#pragma unroll
+  for (int i = 0; i < kMostParts; ++i) output[i] /= sum;
+  store(output, row_of(k.output, at.b, at.h, at.i), s.head_dim);
+  if (lane() == 0) k.log_sum_exp[(at.b * s.seq_len + at.i) * s.heads + at.h] = largest + logf(sum);
+}
+
+/// dQ of a query row, and its D = sum of dO * O for the keys.
+__global__ void query_backward(AttentionBackward<float> k) {
+  const AttentionShape& s = k.shape;
+  const Place at = place_of(s, s.heads);
+  if (at.b >= s.batch) return;
+  const std::int64_t group = at.h / (s.heads / s.kv_heads);
+  const std::int64_t statistic = (at.b * s.seq_len + at.i) * s.heads + at.h;
+  const float scale = scale_of(s);
+  const Row query = load(row_of(k.query, at.b, at.h, at.i), s.head_dim);
+  const Row d_output = load(row_of(k.d_output, at.b, at.h, at.i), s.head_dim);
+  const float row_sum = dot(d_output, load(row_of(k.output, at.b, at.h, at.i), s.head_dim));
+  const float log_sum_exp = k.log_sum_exp[statistic];
+  Row d_query = {};
+  for (std::int64_t j = 0; j <= at.i; ++j) {
+    const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
+    const Row value = load(row_of(k.value, at.b, group, j), s.head_dim);
+    const float probability = expf(dot(query, key) * scale - log_sum_exp);
+    add(d_query, 1, probability * (dot(d_output, value) - row_sum) * scale, key);
+  }
+  store(d_query, row_of(k.d_query, at.b, at.h, at.i), s.head_dim);
+  if (lane() == 0) k.row_sums[statistic] = row_sum;
+}
+
+/// dK and dV of a key row, from all query rows of its group that see it.
+__global__ void key_backward(AttentionBackward<float> k) {
+  const AttentionShape& s = k.shape;
+  const Place at = place_of(s, s.kv_heads);
+  if (at.b >= s.batch) return;
+  const std::int64_t group_size = s.heads / s.kv_heads;
+  const float scale = scale_of(s);
+  const Row key = load(row_of(k.key, at.b, at.h, at.i), s.head_dim);
+  const Row value = load(row_of(k.value, at.b, at.h, at.i), s.head_dim);
+  Row d_key = {};
+  Row d_value = {};
+  for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
+    for (std::int64_t i = at.i; i < s.seq_len; ++i) {
+      const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
+      const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
+      const Row d_output = load(row_of(k.d_output, at.b, h, i), s.head_dim);
+      const float probability = expf(dot(query, key) * scale - k.log_sum_exp[statistic]);
+      add(d_value, 1, probability, d_output);
+      add(d_key, 1, probability * (dot(d_output, value) - k.row_sums[statistic]) * scale, query);
+    }
+  store(d_key, row_of(k.d_key, at.b, at.h, at.i), s.head_dim);
+  store(d_value, row_of(k.d_value, at.b, at.h, at.i), s.head_dim);
+}
+
+Result<void> check_shape(const AttentionShape& s) {
+  if (s.head_dim <= kMostHeadDim) return {};
+  return fail("attention in fp32", "expected a head_dim of at most " +
+                                       std::to_string(kMostHeadDim) + ", got " +
+                                       std::to_string(s.head_dim));
+}
+
+/// A warp a row.
+dim3 blocks(const AttentionShape& s, std::int64_t heads) {
+  return grid_of(ceil_div(s.batch * heads * s.seq_len, kWarps));
+}
+
+}  // namespace
+
+Result<void> plain_attention_forward(const AttentionForward<float>& k, cudaStream_t stream) {
+  MFSDP_TRY(check_shape(k.shape));
+  forward<<<blocks(k.shape, k.shape.heads), kWarps * kWarp, 0, stream>>>(k);
+  return launched("attention_forward in fp32");
+}
+
+Result<void> plain_attention_backward(const AttentionBackward<float>& k, cudaStream_t stream) {
+  MFSDP_TRY(check_shape(k.shape));
+  if (k.row_sums == nullptr) return fail("attention in fp32", "expected the scratch row_sums");
+  query_backward<<<blocks(k.shape, k.shape.heads), kWarps * kWarp, 0, stream>>>(k);
+  MFSDP_TRY(launched("attention_backward of queries in fp32"));
+  key_backward<<<blocks(k.shape, k.shape.kv_heads), kWarps * kWarp, 0, stream>>>(k);
+  return launched("attention_backward of keys in fp32");
+}
+
+}  // namespace mfsdp::cuda

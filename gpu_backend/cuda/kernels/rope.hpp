@@ -1,0 +1,30 @@
+// Rotary position embedding on CUDA, for bf16 and fp32, with and without a norm of each head. Each
+// queues its launches on the stream and returns; none allocates. Equal calls give equal bits.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/rope.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
+
+namespace mfsdp::cuda {
+
+template <class T>
+[[nodiscard]] Result<void> rope(const kernels::Rope<T>& k, cudaStream_t stream);
+
+/// A block for each token. Heads of at most 256 elements; longer ones where half a head is as many
+/// 16-byte packs as a power of two up to 32.
+template <class T>
+[[nodiscard]] Result<void> qk_norm_rope_forward(const kernels::QkNormRopeForward<T, float>& k,
+                                                cudaStream_t stream);
+
+/// A block for each row of the queries' partials. Under --exact-sums, which needs `outlier`, a
+/// piece after the other, with at least two tokens each; the first row of partials is the sum of
+/// the queries', the last one that of the keys', the others end as 0.
+template <class T>
+[[nodiscard]] Result<void> qk_norm_rope_backward(const kernels::QkNormRopeBackward<T, float>& k,
+                                                 cudaStream_t stream,
+                                                 ExactOutlier* outlier = nullptr);
+
+}  // namespace mfsdp::cuda

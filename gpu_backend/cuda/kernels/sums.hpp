@@ -1,0 +1,39 @@
+// Sums that end a step on CUDA: gradients into main gradients, the loss, the norm of all gradients.
+// Each queues its launches on the stream and returns; none allocates. Equal calls give equal bits.
+// `outlier` is needed under --exact-sums.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/sums.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
+#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
+
+namespace mfsdp::cuda {
+
+/// accumulate and cast, between bf16 and fp32.
+template <class In, class Out>
+[[nodiscard]] Result<void> accumulate(const kernels::Accumulate<In, Out>& k, cudaStream_t stream,
+                                      ExactOutlier* outlier = nullptr);
+
+/// A fill for each gap.
+[[nodiscard]] Result<void> zero_padding(const kernels::ZeroPadding& k, cudaStream_t stream);
+
+/// T: fp32. Sums in double.
+[[nodiscard]] Result<void> loss_finish(const kernels::LossFinish<float>& k, cudaStream_t stream);
+
+/// T: bf16 or fp32. Squares of a pack are added in fp32, packs in double.
+template <class T>
+[[nodiscard]] Result<void> norm_partial(const kernels::NormPartial<T>& k, GridScratch* scratch,
+                                        cudaStream_t stream);
+
+/// A whole number: the same however the values are cut into slices.
+[[nodiscard]] Result<void> exact_norm_partial(const kernels::ExactNormPartial& k,
+                                              cudaStream_t stream, ExactOutlier* outlier);
+
+/// Sums in double, exact partials as whole numbers.
+[[nodiscard]] Result<void> norm_finish(const kernels::NormFinish& k, cudaStream_t stream,
+                                       ExactOutlier* outlier = nullptr);
+
+}  // namespace mfsdp::cuda

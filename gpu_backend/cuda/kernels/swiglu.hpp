@@ -1,0 +1,18 @@
+// SwiGLU on CUDA, for bf16 and fp32. Each queues one launch on the stream and returns.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/swiglu.hpp"
+
+namespace mfsdp::cuda {
+
+template <class T>
+[[nodiscard]] Result<void> swiglu_forward(const kernels::SwigluForward<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> swiglu_backward(const kernels::SwigluBackward<T>& k,
+                                           cudaStream_t stream);
+
+}  // namespace mfsdp::cuda

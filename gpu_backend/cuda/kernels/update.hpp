@@ -1,0 +1,21 @@
+// AdamW and SGD on CUDA: one launch over a rank's slice of a group. Without moments it is SGD.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <span>
+
+#include "core/base/error.hpp"
+#include "core/runtime/calls/update.hpp"
+
+namespace mfsdp::cuda {
+
+/// `runs`: those of take_decay_runs, in device memory; they are the same in every step. Learning
+/// rate, scale and whether the step is skipped are read on the device.
+/// G: bf16 or fp32. W and C: fp32 and bf16, both fp32, or both bf16. Moments are fp32.
+template <class G, class W, class C>
+[[nodiscard]] Result<void> update(const kernels::Update<G, W, C>& k,
+                                  const OptimizerSettings& optimizer,
+                                  std::span<const kernels::DecayRun> runs, cudaStream_t stream);
+
+}  // namespace mfsdp::cuda

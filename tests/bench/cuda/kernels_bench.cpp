@@ -1,0 +1,394 @@
+// Memory-bound kernels at the shapes of Llama-3-8B (8192 tokens, slices of 8 ranks), as a Markdown
+// table: bytes that the kernel must move, time, and the share of what a copy reaches.
+//
+//   kernels_bench [NAME]     only those whose name contains NAME
+//
+// Operands are taken from one arena, anew for each launch, so that no launch finds what it reads in
+// the L2 cache. A figure is the median of seven runs of at least 20 launches.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/runtime/step_report.hpp"
+#include "gpu_backend/cuda/kernels/norm.hpp"
+#include "gpu_backend/cuda/kernels/rope.hpp"
+#include "gpu_backend/cuda/kernels/sums.hpp"
+#include "gpu_backend/cuda/kernels/swiglu.hpp"
+#include "gpu_backend/cuda/kernels/tokens.hpp"
+#include "gpu_backend/cuda/kernels/update.hpp"
+#include "tests/gpu_backend/cuda/device/device_array.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+constexpr std::int64_t kTokens = 8192;
+constexpr std::int64_t kHidden = 4096;
+constexpr std::int64_t kIntermediate = 14336;
+constexpr std::int64_t kQkv = 6144;
+constexpr std::int64_t kHeads = 40;  // 32 of queries, 8 of keys
+constexpr std::int64_t kHeadDim = 128;
+constexpr std::int64_t kVocab = 128256;
+constexpr std::int64_t kChunk = 2048;  // rows of logits
+constexpr std::int64_t kPartialRows = 256;
+constexpr std::int64_t kSlice = 218112000 / 8;  // of a block's parameters
+
+constexpr std::int64_t kArenaBytes = std::int64_t{16} << 30;
+constexpr int kRuns = 7;
+
+void require_runs(const Result<void>& launch) {
+  if (launch) return;
+  std::fprintf(stderr, "kernels_bench: %s\n", launch.error().message().c_str());
+  std::exit(3);
+}
+
+/// Device memory full of random numbers, handed out piece by piece, round and round.
+class Arena {
+ public:
+  Arena()
+      : bytes_(kArenaBytes), numbers_([] {
+          auto values = random_values<Bf16>(1 << 24, 7);
+          for (Bf16& value : values) value.bits &= 0x7fff;  // second moments are positive
+          return values;
+        }()) {}
+
+  /// `count` elements that no recent launch has touched.
+  template <class T>
+  T* take(std::int64_t count) {
+    const std::int64_t size = (count * static_cast<std::int64_t>(sizeof(T)) + 511) / 512 * 512;
+    if (next_ + size > kArenaBytes) next_ = 0;
+    T* const taken = reinterpret_cast<T*>(bytes_.data() + next_);
+    next_ += size;
+    return taken;
+  }
+
+  void refill() {
+    const auto from = numbers_.as_bytes();
+    for (std::int64_t at = 0; at < kArenaBytes; at += static_cast<std::int64_t>(from.size()))
+      require(
+          cudaMemcpyAsync(bytes_.data() + at, from.data(), from.size(), cudaMemcpyDeviceToDevice));
+  }
+
+ private:
+  DeviceArray<std::byte> bytes_;
+  DeviceArray<Bf16> numbers_;
+  std::int64_t next_ = 0;
+};
+
+/// Microseconds of one launch.
+double time_launches(Arena& arena, const std::function<Result<void>()>& launch) {
+  std::array<cudaEvent_t, 2> events{};
+  for (cudaEvent_t& event : events) require(cudaEventCreate(&event));
+  const auto run = [&](int launches) {
+    require(cudaEventRecord(events[0]));
+    for (int i = 0; i < launches; ++i) require_runs(launch());
+    require(cudaEventRecord(events[1]));
+    require(cudaEventSynchronize(events[1]));
+    float milliseconds = 0;
+    require(cudaEventElapsedTime(&milliseconds, events[0], events[1]));
+    return static_cast<double>(milliseconds) * 1e3 / launches;
+  };
+  arena.refill();
+  const double first = run(5);
+  const int launches = std::clamp(static_cast<int>(4000 / first), 20, 500);
+  std::array<double, kRuns> times{};
+  for (double& time : times) time = run(launches);
+  std::ranges::sort(times);
+  for (cudaEvent_t event : events) require(cudaEventDestroy(event));
+  return times[kRuns / 2];
+}
+
+class Table {
+ public:
+  explicit Table(std::string only) : only_(std::move(only)) {
+    const std::int64_t bytes = std::int64_t{1} << 30;
+    copy_ = 2 * static_cast<double>(bytes) / time_launches(arena, [&] {
+              auto* const from = arena.take<std::byte>(bytes);
+              require(cudaMemcpyAsync(arena.take<std::byte>(bytes), from,
+                                      static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice));
+              return Result<void>{};
+            });
+    std::printf("copy of 1 GiB, read and written: %.0f GB/s\n\n", copy_ / 1e3);
+    std::printf("| kernel | shape | MB | us | GB/s | of copy |\n|---|---|---:|---:|---:|---:|\n");
+  }
+
+  void row(const std::string& name, const std::string& shape, std::int64_t bytes,
+           const std::function<Result<void>()>& launch) {
+    if (name.find(only_) == std::string::npos) return;
+    const double time = time_launches(arena, launch);
+    const double rate = static_cast<double>(bytes) / time;
+    std::printf("| %s | %s | %.1f | %.1f | %.0f | %.0f %% |\n", name.c_str(), shape.c_str(),
+                static_cast<double>(bytes) / 1e6, time, rate / 1e3, 100 * rate / copy_);
+    std::fflush(stdout);
+  }
+
+  Arena arena;
+
+ private:
+  std::string only_;
+  double copy_ = 0;  ///< bytes per microsecond
+};
+
+void norms(Table& table) {
+  Arena& a = table.arena;
+  const std::int64_t rows = kTokens * kHidden;
+  const DeviceArray<Bf16> weight(random_values<Bf16>(kHidden, 1));
+  table.row("rms_norm_forward", "8192 x 4096, residual + delta", 4 * rows * 2, [&] {
+    return rms_norm_forward(kernels::RmsNormForward<Bf16>{.rows = kTokens,
+                                                          .cols = kHidden,
+                                                          .epsilon = 1e-5F,
+                                                          .residual = a.take<Bf16>(rows),
+                                                          .delta = a.take<Bf16>(rows),
+                                                          .weight = weight.data(),
+                                                          .residual_out = a.take<Bf16>(rows),
+                                                          .normed = a.take<Bf16>(rows),
+                                                          .rstd = a.take<float>(kTokens)},
+                            nullptr);
+  });
+  table.row("rms_norm_backward", "8192 x 4096, adds, output again",
+            5 * rows * 2 + kPartialRows * kHidden * 4, [&] {
+              auto* const d_normed = a.take<Bf16>(rows);
+              return rms_norm_backward(
+                  kernels::RmsNormBackward<Bf16>{.rows = kTokens,
+                                                 .cols = kHidden,
+                                                 .partial_rows = kPartialRows,
+                                                 .d_normed = d_normed,
+                                                 .input = a.take<Bf16>(rows),
+                                                 .rstd = a.take<float>(kTokens),
+                                                 .weight = weight.data(),
+                                                 .adds = true,
+                                                 .d_residual = a.take<Bf16>(rows),
+                                                 .normed = d_normed,
+                                                 .partials = a.take<float>(kPartialRows * kHidden)},
+                  nullptr);
+            });
+  table.row("norm_weight_grad", "256 x 4096 fp32", kPartialRows * kHidden * 4, [&] {
+    return column_sums(
+        kernels::ColumnSums<float, float>{.rows = kPartialRows,
+                                          .cols = kHidden,
+                                          .in = a.take<float>(kPartialRows * kHidden),
+                                          .out = a.take<float>(kHidden)},
+        nullptr);
+  });
+  table.row("bias_grad", "8192 x 6144", kTokens * kQkv * 2, [&] {
+    return column_sums(
+        kernels::ColumnSums<Bf16, float>{.rows = kTokens,
+                                         .cols = kQkv,
+                                         .in = a.take<Bf16>(kTokens * kQkv),
+                                         .out = a.take<float>(kQkv),
+                                         .partial_rows = kPartialRows,
+                                         .partials = a.take<float>(kPartialRows * kQkv)},
+        nullptr);
+  });
+}
+
+void swiglu(Table& table) {
+  Arena& a = table.arena;
+  const std::int64_t count = kTokens * kIntermediate;
+  table.row("swiglu_forward", "8192 x 14336", 3 * count * 2, [&] {
+    return swiglu_forward(kernels::SwigluForward<Bf16>{.rows = kTokens,
+                                                       .cols = kIntermediate,
+                                                       .gate_up = a.take<Bf16>(2 * count),
+                                                       .product = a.take<Bf16>(count)},
+                          nullptr);
+  });
+  table.row("swiglu_backward", "8192 x 14336, product again", 6 * count * 2, [&] {
+    auto* const d_product = a.take<Bf16>(count);
+    return swiglu_backward(kernels::SwigluBackward<Bf16>{.rows = kTokens,
+                                                         .cols = kIntermediate,
+                                                         .gate_up = a.take<Bf16>(2 * count),
+                                                         .d_product = d_product,
+                                                         .product = d_product},
+                           nullptr);
+  });
+}
+
+void ropes(Table& table) {
+  Arena& a = table.arena;
+  const kernels::RopeShape shape{
+      .tokens = kTokens, .seq_len = kTokens, .heads = kHeads, .head_dim = kHeadDim};
+  const std::int64_t heads_bytes = kTokens * kHeads * kHeadDim * 2;
+  const DeviceArray<float> angles(random_values<float>(kTokens * kHeadDim, 1));
+  const DeviceArray<Bf16> weight(random_values<Bf16>(kHeadDim, 1));
+  const auto heads = [](auto* data) {
+    return kernels::HeadRows<std::remove_pointer_t<decltype(data)>>{
+        .data = data, .row = kQkv, .head = kHeadDim};
+  };
+  const auto take = [&] { return a.take<Bf16>(kTokens * kQkv); };
+  table.row(
+      "rope", "8192 x 40 x 128, in rows of 6144", 2 * heads_bytes + kTokens * kHeadDim * 4, [&] {
+        return rope(
+            kernels::Rope<Bf16>{
+                .shape = shape, .heads = heads(take()), .table = angles.data(), .backwards = false},
+            nullptr);
+      });
+  table.row("qk_norm_rope_forward", "8192 x 40 x 128",
+            2 * heads_bytes + kTokens * (kHeadDim + kHeads) * 4, [&] {
+              const Bf16* const in = take();
+              return qk_norm_rope_forward(
+                  kernels::QkNormRopeForward<Bf16, float>{.shape = shape,
+                                                          .query_heads = 32,
+                                                          .epsilon = 1e-6F,
+                                                          .in = heads(in),
+                                                          .table = angles.data(),
+                                                          .query_weight = weight.data(),
+                                                          .key_weight = weight.data(),
+                                                          .out = heads(take()),
+                                                          .rstd = a.take<float>(kTokens * kHeads)},
+                  nullptr);
+            });
+  table.row("qk_norm_rope_backward", "8192 x 40 x 128",
+            3 * heads_bytes + kTokens * (kHeadDim + kHeads) * 4, [&] {
+              const Bf16* const in = take();
+              return qk_norm_rope_backward(
+                  kernels::QkNormRopeBackward<Bf16, float>{
+                      .shape = shape,
+                      .query_heads = 32,
+                      .partial_rows = kPartialRows,
+                      .gradient = heads(take()),
+                      .in = heads(in),
+                      .table = angles.data(),
+                      .rstd = a.take<float>(kTokens * kHeads),
+                      .query_weight = weight.data(),
+                      .key_weight = weight.data(),
+                      .partials = a.take<float>(2 * kPartialRows * kHeadDim)},
+                  nullptr);
+            });
+}
+
+void gradients(Table& table, const DeviceArray<GridScratch>& scratch) {
+  Arena& a = table.arena;
+  table.row("accumulate", "27,264,000 bf16 to fp32, adds", kSlice * (2 + 4 + 4), [&] {
+    return accumulate(kernels::Accumulate<Bf16, float>{.count = kSlice,
+                                                       .in = a.take<Bf16>(kSlice),
+                                                       .adds = true,
+                                                       .out = a.take<float>(kSlice)},
+                      nullptr);
+  });
+  table.row("cast", "27,264,000 fp32 to bf16", kSlice * (4 + 2), [&] {
+    return accumulate(
+        kernels::Accumulate<float, Bf16>{
+            .count = kSlice, .in = a.take<float>(kSlice), .out = a.take<Bf16>(kSlice)},
+        nullptr);
+  });
+  table.row("norm_partial", "27,264,000 fp32", kSlice * 4, [&] {
+    return norm_partial(kernels::NormPartial<float>{.values = {a.take<float>(kSlice),
+                                                               static_cast<std::size_t>(kSlice)},
+                                                    .partial = a.take<float>(1)},
+                        scratch.data(), nullptr);
+  });
+  const DeviceArray<StepBlock> block(std::vector<StepBlock>{make_step_block(5, 1e-4, {})});
+  const DeviceArray<LossReport> loss(std::vector<LossReport>{{.inverse_tokens = 1e-4F}});
+  const DeviceArray<NormReport> norm(std::vector<NormReport>{{.norm = 1}});
+  // A rank's slice of a block's parameters: matrices with two norms between them.
+  const DeviceArray<kernels::DecayRun> runs(std::vector<kernels::DecayRun>{
+      {.first = 0, .count = kSlice / 2, .decays = true},
+      {.first = kSlice / 2, .count = kHidden, .decays = false},
+      {.first = kSlice / 2 + kHidden, .count = kSlice / 2 - kHidden, .decays = true}});
+  table.row("adamw", "27,264,000, fp32 main, bf16 weights", kSlice * (4 + 3 * 4 + 3 * 4 + 2), [&] {
+    return update(
+        kernels::Update<float, float, Bf16>{.elements = kSlice,
+                                            .gradients = a.take<float>(kSlice),
+                                            .weights = a.take<float>(kSlice),
+                                            .compute = a.take<Bf16>(kSlice),
+                                            .exp_avg = a.take<float>(kSlice),
+                                            .exp_avg_sq = a.take<float>(kSlice),
+                                            .step = block.data(),
+                                            .loss = reinterpret_cast<const float*>(loss.data()),
+                                            .norm = reinterpret_cast<const float*>(norm.data())},
+        {}, {runs.data(), 3}, nullptr);
+  });
+  table.row("sgd", "27,264,000, fp32 main, bf16 weights", kSlice * (4 + 4 + 4 + 2), [&] {
+    return update(
+        kernels::Update<float, float, Bf16>{.elements = kSlice,
+                                            .gradients = a.take<float>(kSlice),
+                                            .weights = a.take<float>(kSlice),
+                                            .compute = a.take<Bf16>(kSlice),
+                                            .step = block.data(),
+                                            .loss = reinterpret_cast<const float*>(loss.data())},
+        {}, {runs.data(), 3}, nullptr);
+  });
+}
+
+void tokens(Table& table, const DeviceArray<GridScratch>& scratch) {
+  Arena& a = table.arena;
+  std::mt19937 bits(1);
+  std::vector<std::int32_t> ids(kTokens);
+  for (auto& id : ids) id = static_cast<std::int32_t>(bits() % kVocab);
+  const DeviceArray<std::int32_t> d_ids(ids);
+  const DeviceArray<float> sums(std::vector<float>{0, 0});
+  const std::span<const std::int32_t> all{d_ids.data(), ids.size()};
+  const std::int64_t logits = kChunk * kVocab;
+  const auto cross = [&]<class T>(T* data) {
+    return cross_entropy(kernels::CrossEntropy<T>{.labels = all.first(kChunk),
+                                                  .vocab = kVocab,
+                                                  .ignored = -100,
+                                                  .logits = data,
+                                                  .sums = sums.data(),
+                                                  .adds = true},
+                         scratch.data(), nullptr);
+  };
+  table.row("cross_entropy", "2048 x 128256, read and written", 2 * logits * 2,
+            [&] { return cross(a.take<Bf16>(logits)); });
+  table.row("cross_entropy_loss", "2048 x 128256", logits * 2,
+            [&] { return cross(static_cast<const Bf16*>(a.take<Bf16>(logits))); });
+  table.row("embedding_forward", "8192 x 4096 of 128256", 2 * kTokens * kHidden * 2, [&] {
+    return embedding_forward(
+        kernels::EmbeddingForward<Bf16>{.tokens = all,
+                                        .cols = kHidden,
+                                        .vocab = kVocab,
+                                        .table = a.take<Bf16>(kVocab * kHidden),
+                                        .output = a.take<Bf16>(kTokens * kHidden)},
+        nullptr);
+  });
+  const auto backward = [&](std::span<const std::int32_t> tokens, bool adds) {
+    return embedding_backward(
+        kernels::EmbeddingBackward<Bf16, float>{
+            .tokens = tokens,
+            .cols = kHidden,
+            .vocab = kVocab,
+            .d_output = a.take<Bf16>(kTokens * kHidden),
+            .order = {a.take<kernels::TokenPlace>(kTokens), tokens.size()},
+            .adds = adds,
+            .gradient = a.take<float>(kVocab * kHidden)},
+        nullptr);
+  };
+  const std::int64_t rows_bytes = kTokens * kHidden * 2;
+  table.row("embedding_backward", "8192 x 4096 to fp32 128256, all rows",
+            rows_bytes + kVocab * kHidden * 4, [&] { return backward(all, false); });
+  table.row("embedding_backward, tied", "8192 x 4096 to fp32, rows in use",
+            rows_bytes + 2 * kTokens * kHidden * 4, [&] { return backward(all, true); });
+  const DeviceArray<std::int32_t> one(std::vector<std::int32_t>(kTokens, 5));
+  table.row("embedding_backward, one token", "8192 x 4096, all the same", rows_bytes,
+            [&] { return backward({one.data(), ids.size()}, true); });
+}
+
+int run(const std::string& only) {
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
+    std::puts("no CUDA device: skipped");
+    return 77;
+  }
+  int driver = 0;
+  int runtime = 0;
+  require(cudaDriverGetVersion(&driver));
+  require(cudaRuntimeGetVersion(&runtime));
+  std::printf("%s, CUDA driver %d, runtime %d\n", device.name, driver, runtime);
+  const DeviceArray<GridScratch> scratch(std::vector<GridScratch>(1));
+  Table table(only);
+  norms(table);
+  swiglu(table);
+  ropes(table);
+  gradients(table, scratch);
+  tokens(table, scratch);
+  return 0;
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda
+
+int main(int argc, char** argv) { return mfsdp::cuda::run(argc > 1 ? argv[1] : ""); }

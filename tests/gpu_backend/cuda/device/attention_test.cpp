@@ -1,0 +1,283 @@
+#include "gpu_backend/cuda/attention.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/gpu_backend/cuda/device/device_array.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+struct Sizes {
+  std::int64_t batch = 1;
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t seq_len = 1;
+  std::int64_t head_dim = 8;
+
+  [[nodiscard]] std::int64_t tokens() const { return batch * seq_len; }
+  [[nodiscard]] std::int64_t width() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+struct Reference {
+  std::vector<double> output, log_sum_exp, d_qkv;
+};
+
+/// In double, one query row at a time, from packed rows [query heads, key heads, value heads].
+Reference reference(const Sizes& s, const std::vector<double>& qkv,
+                    const std::vector<double>& d_output) {
+  Reference r;
+  r.output.assign(static_cast<std::size_t>(s.tokens() * s.width()), 0);
+  r.log_sum_exp.assign(static_cast<std::size_t>(s.tokens() * s.heads), 0);
+  r.d_qkv.assign(qkv.size(), 0);
+  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  std::vector<double> p(static_cast<std::size_t>(s.seq_len));
+  std::vector<double> dp(p.size());
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t group = h / (s.heads / s.kv_heads);
+      const std::int64_t q_col = h * s.head_dim;
+      const std::int64_t k_col = (s.heads + group) * s.head_dim;
+      const std::int64_t v_col = (s.heads + s.kv_heads + group) * s.head_dim;
+      const auto at = [&](std::int64_t position, std::int64_t col) {
+        return static_cast<std::size_t>((b * s.seq_len + position) * s.row() + col);
+      };
+      for (std::int64_t i = 0; i < s.seq_len; ++i) {
+        const auto out = static_cast<std::size_t>((b * s.seq_len + i) * s.width() + q_col);
+        double largest = -INFINITY;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double sum = 0;
+          for (std::int64_t d = 0; d < s.head_dim; ++d)
+            sum += qkv[at(i, q_col + d)] * qkv[at(j, k_col + d)];
+          p[static_cast<std::size_t>(j)] = sum * scale;
+          largest = std::max(largest, sum * scale);
+        }
+        double total = 0;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double& score = p[static_cast<std::size_t>(j)];
+          score = std::exp(score - largest);
+          total += score;
+        }
+        r.log_sum_exp[static_cast<std::size_t>((b * s.seq_len + i) * s.heads + h)] =
+            largest + std::log(total);
+        double row_sum = 0;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double& probability = p[static_cast<std::size_t>(j)];
+          probability /= total;
+          double sum = 0;
+          for (std::int64_t d = 0; d < s.head_dim; ++d) {
+            const auto e = static_cast<std::size_t>(d);
+            r.output[out + e] += probability * qkv[at(j, v_col + d)];
+            sum += d_output[out + e] * qkv[at(j, v_col + d)];
+            r.d_qkv[at(j, v_col + d)] += probability * d_output[out + e];
+          }
+          dp[static_cast<std::size_t>(j)] = sum;
+          row_sum += probability * sum;
+        }
+        for (std::int64_t j = 0; j <= i; ++j) {
+          const auto n = static_cast<std::size_t>(j);
+          const double ds = p[n] * (dp[n] - row_sum) * scale;
+          for (std::int64_t d = 0; d < s.head_dim; ++d) {
+            r.d_qkv[at(i, q_col + d)] += ds * qkv[at(j, k_col + d)];
+            r.d_qkv[at(j, k_col + d)] += ds * qkv[at(i, q_col + d)];
+          }
+        }
+      }
+    }
+  return r;
+}
+
+/// Columns [begin, end) of rows.
+template <class V>
+std::vector<V> columns(const std::vector<V>& rows, std::int64_t row, std::int64_t begin,
+                       std::int64_t end) {
+  std::vector<V> part;
+  for (auto at = rows.begin(); at != rows.end(); at += row)
+    part.insert(part.end(), at + begin, at + end);
+  return part;
+}
+
+/// A call's memory, with as much workspace as a plan of this layout should have.
+template <class T>
+struct Call {
+  Call(const Sizes& sizes, bool deterministic)
+      : s(sizes),
+        qkv_values(random_values<T>(s.tokens() * s.row(), 1)),
+        d_output_values(random_values<T>(s.tokens() * s.width(), 2)),
+        qkv(qkv_values),
+        d_output(d_output_values),
+        output(s.tokens() * s.width()),
+        log_sum_exp(s.tokens() * s.heads),
+        d_qkv(s.tokens() * s.row()),
+        d_query_sum(s.tokens() * s.width()),
+        row_sums(s.tokens() * s.heads),
+        forward_workspace(kAttentionForwardWorkspace),
+        backward_workspace(0),
+        deterministic_(deterministic) {}
+
+  [[nodiscard]] kernels::AttentionShape shape() const {
+    return {s.batch, s.heads, s.kv_heads, s.seq_len, s.head_dim};
+  }
+  template <class U>
+  [[nodiscard]] kernels::HeadView<U> in_rows(U* data, std::int64_t row, std::int64_t head) const {
+    return {data + head * s.head_dim, s.seq_len * row, s.head_dim, row};
+  }
+  [[nodiscard]] kernels::AttentionForward<T> forward() const {
+    const T* const packed = qkv.data();
+    return {.shape = shape(),
+            .query = in_rows(packed, s.row(), 0),
+            .key = in_rows(packed, s.row(), s.heads),
+            .value = in_rows(packed, s.row(), s.heads + s.kv_heads),
+            .output = in_rows(output.data(), s.width(), 0),
+            .log_sum_exp = log_sum_exp.data(),
+            .workspace = forward_workspace.as_bytes()};
+  }
+  [[nodiscard]] kernels::AttentionBackward<T> backward() const {
+    const kernels::AttentionForward<T> f = forward();
+    return {.shape = f.shape,
+            .query = f.query,
+            .key = f.key,
+            .value = f.value,
+            .output = {f.output.data, f.output.batch, f.output.head, f.output.position},
+            .d_output = in_rows<const T>(d_output.data(), s.width(), 0),
+            .log_sum_exp = log_sum_exp.data(),
+            .d_query = in_rows(d_qkv.data(), s.row(), 0),
+            .d_key = in_rows(d_qkv.data(), s.row(), s.heads),
+            .d_value = in_rows(d_qkv.data(), s.row(), s.heads + s.kv_heads),
+            .deterministic = deterministic_,
+            .d_query_sum = d_query_sum.data(),
+            .row_sums = row_sums.data(),
+            .workspace = backward_workspace.as_bytes()};
+  }
+
+  void prepare(AttentionPlanner& planner) {
+    if constexpr (sizeof(T) == 2)
+      backward_workspace.resize(attention_backward_workspace(layout_of(backward())));
+    const auto first = planner.prepare(forward());
+    ASSERT_TRUE(first) << first.error().message();
+    const auto second = planner.prepare(backward());
+    ASSERT_TRUE(second) << second.error().message();
+  }
+  void run_forward(AttentionPlanner& planner) {
+    const auto ran = planner.run(forward(), nullptr);
+    ASSERT_TRUE(ran) << ran.error().message();
+  }
+  /// Into poison.
+  void run_backward(AttentionPlanner& planner) {
+    d_qkv.poison();
+    d_query_sum.poison();
+    row_sums.poison();
+    backward_workspace.poison();
+    const auto ran = planner.run(backward(), nullptr);
+    ASSERT_TRUE(ran) << ran.error().message();
+  }
+  void expect_margins() const {
+    for (const bool whole :
+         {output.margin_is_whole(), log_sum_exp.margin_is_whole(), d_qkv.margin_is_whole(),
+          d_query_sum.margin_is_whole(), row_sums.margin_is_whole(),
+          forward_workspace.margin_is_whole(), backward_workspace.margin_is_whole()})
+      EXPECT_TRUE(whole);
+  }
+
+  Sizes s;
+  std::vector<T> qkv_values, d_output_values;
+  DeviceArray<T> qkv, d_output, output;
+  DeviceArray<float> log_sum_exp;
+  DeviceArray<T> d_qkv;
+  DeviceArray<float> d_query_sum, row_sums;
+  DeviceArray<std::uint8_t> forward_workspace, backward_workspace;
+
+ private:
+  bool deterministic_;
+};
+
+template <class T>
+void expect_right(const Sizes& s, bool deterministic) {
+  SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
+                                  << " S " << s.seq_len << " D " << s.head_dim
+                                  << (deterministic ? " deterministic" : ""));
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner) << planner.error().message();
+  Call<T> call(s, deterministic);
+  ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
+  const Reference want = reference(s, widened(call.qkv_values), widened(call.d_output_values));
+  EXPECT_LT(relative_error(call.output.download(), want.output), kTolerance<T>);
+  EXPECT_LT(relative_error(call.log_sum_exp.download(), want.log_sum_exp), 1e-5);
+  const std::vector<T> d_qkv = call.d_qkv.download();
+  const std::int64_t key = s.width();
+  const std::int64_t value = key + s.kv_heads * s.head_dim;
+  for (const auto& [name, begin, end] :
+       {std::tuple{"dQ", std::int64_t{0}, key}, std::tuple{"dK", key, value},
+        std::tuple{"dV", value, s.row()}})
+    EXPECT_LT(relative_error(columns(d_qkv, s.row(), begin, end),
+                             columns(want.d_qkv, s.row(), begin, end)),
+              kTolerance<T>)
+        << name;
+  call.expect_margins();
+}
+
+const std::vector<Sizes> kSizes{{1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 4, 200, 128},
+                                {1, 4, 1, 1024, 64}, {3, 6, 3, 33, 40},  {2, 4, 2, 32, 16},
+                                {1, 2, 2, 7, 8}};
+
+TEST(Attention, AgreesWithDoubles) {
+  for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, false);
+}
+
+TEST(Attention, DeterministicAgreesWithDoubles) {
+  for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, true);
+}
+
+TEST(Attention, InSinglePrecisionAgreesWithDoubles) {
+  for (const Sizes& sizes : kSizes) expect_right<float>(sizes, false);
+  expect_right<float>({2, 3, 1, 65, 20}, false);  // no multiple of anything
+}
+
+TEST(Attention, DeterministicGradientsHaveEqualBits) {
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner);
+  Call<Bf16> call({2, 8, 2, 1000, 128}, true);
+  ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
+  ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
+  std::vector<double> first;
+  for (int run = 0; run < 10; ++run) {
+    ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
+    const std::vector<double> got = widened(call.d_qkv.download());
+    if (run == 0) first = got;
+    EXPECT_EQ(got, first);
+  }
+}
+
+TEST(Attention, TooLittleWorkspaceNamesBothNumbers) {
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner);
+  const Call<Bf16> call({1, 8, 2, 256, 128}, false);
+  kernels::AttentionBackward<Bf16> backward = call.backward();
+  backward.workspace = call.qkv.as_bytes().first(1000);
+  const auto prepared = planner->prepare(backward);
+  ASSERT_FALSE(prepared);
+  // dK and dV of 8 query heads in bf16, and cuDNN's own 256 bytes.
+  EXPECT_THAT(prepared.error().message(),
+              testing::HasSubstr(std::to_string(2 * 256 * 8 * 128 * 2 + 256)));
+  EXPECT_THAT(prepared.error().message(), testing::HasSubstr("the plan has 1000"));
+}
+
+TEST(Attention, ALayoutThatWasNotPreparedIsAnError) {
+  auto planner = AttentionPlanner::create();
+  ASSERT_TRUE(planner);
+  const auto ran = planner->run(Call<Bf16>({1, 8, 2, 256, 128}, false).forward(), nullptr);
+  ASSERT_FALSE(ran);
+  EXPECT_THAT(ran.error().message(), testing::HasSubstr("heads 8 / 2, seq 256"));
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda

@@ -1,0 +1,110 @@
+// Device memory for tests: poisoned before use, and with poison behind it, so that what is read or
+// written past the end shows.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "core/runtime/scalar.hpp"
+
+namespace mfsdp::cuda {
+
+inline void require(cudaError_t status) {
+  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
+}
+
+/// `count` elements. Every byte that nobody has written is 0xff: NaN in all floating types.
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(std::int64_t count) { resize(count); }
+  explicit DeviceArray(const std::vector<T>& values)
+      : DeviceArray(static_cast<std::int64_t>(values.size())) {
+    require(cudaMemcpy(data_, values.data(), bytes(), cudaMemcpyDefault));
+  }
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  [[nodiscard]] T* data() const { return static_cast<T*>(data_); }
+  [[nodiscard]] std::span<std::byte> as_bytes() const {
+    return {static_cast<std::byte*>(data_), bytes()};
+  }
+  [[nodiscard]] std::vector<T> download() const {
+    std::vector<T> values(count_);
+    require(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDefault));
+    return values;
+  }
+  /// All of it poison.
+  void resize(std::int64_t count) {
+    cudaFree(std::exchange(data_, nullptr));
+    count_ = static_cast<std::size_t>(count);
+    require(cudaMalloc(&data_, bytes() + kMargin));
+    require(cudaMemset(data_, 0xff, bytes() + kMargin));
+  }
+  void poison() { require(cudaMemset(data_, 0xff, bytes())); }
+  /// Whether nobody wrote past the end.
+  [[nodiscard]] bool margin_is_whole() const {
+    std::vector<std::uint8_t> margin(kMargin);
+    require(cudaMemcpy(margin.data(), static_cast<std::byte*>(data_) + bytes(), kMargin,
+                       cudaMemcpyDefault));
+    for (const std::uint8_t byte : margin)
+      if (byte != 0xff) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kMargin = std::size_t{64} << 10;
+  [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(T); }
+
+  std::size_t count_ = 0;
+  void* data_ = nullptr;
+};
+
+/// Normal random numbers, rounded to T.
+template <class T>
+[[nodiscard]] std::vector<T> random_values(std::int64_t count, std::uint32_t seed,
+                                           float deviation = 1) {
+  std::mt19937 bits(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (T& value : values) value = narrow<T>(normal(bits));
+  return values;
+}
+
+template <class T>
+[[nodiscard]] std::vector<double> widened(const std::vector<T>& values) {
+  std::vector<double> wide;
+  wide.reserve(values.size());
+  for (const T& value : values) wide.push_back(widen(value));
+  return wide;
+}
+
+/// |got - expected| / |expected|, Euclidean; NaN where anything is.
+template <class T>
+[[nodiscard]] double relative_error(const std::vector<T>& got,
+                                    const std::vector<double>& expected) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double d = static_cast<double>(widen(got[i])) - expected[i];
+    difference += d * d;
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+/// Largest relative error of results that are stored as T.
+template <class T>
+inline constexpr double kTolerance = sizeof(T) == 2 ? 1e-2 : 1e-5;
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,55 @@
+#include "verify/cpu/kernels/swiglu.hpp"
+
+#include <gtest/gtest.h>
+
+#include "gpu_backend/cuda/kernels/swiglu.hpp"
+#include "tests/gpu_backend/cuda/device/launch.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+template <class T>
+class DeviceSwiglu : public testing::Test {};
+using Elements = testing::Types<Bf16, float>;
+TYPED_TEST_SUITE(DeviceSwiglu, Elements);
+
+TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
+  using T = TypeParam;
+  struct Shape {
+    std::int64_t rows, cols;
+  };
+  for (const auto [rows, cols] : {Shape{1, 1}, {3, 8}, {5, 1000}, {7, 333}, {66000, 8}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << cols);
+    const auto gate_up = random_values<T>(rows * 2 * cols, 1, 4);
+    const auto d = random_values<T>(rows * cols, 2);
+    const DeviceArray<T> forward_in(gate_up), product(rows * cols);
+    expect_runs(swiglu_forward(
+        kernels::SwigluForward<T>{
+            .rows = rows, .cols = cols, .gate_up = forward_in.data(), .product = product.data()},
+        nullptr));
+    auto gradient = widened(gate_up);
+    std::vector<double> expected(d.size());
+    kernels::swiglu_forward(rows, cols, gradient.data(), expected.data());
+    EXPECT_LT(relative_error(product.download(), expected), kTolerance<T>);
+    EXPECT_TRUE(product.margin_is_whole());
+
+    const auto wide_d = widened(d);
+    kernels::swiglu_backward(rows, cols, gradient.data(), wide_d.data());
+    for (const bool makes_product : {false, true}) {
+      const DeviceArray<T> in_place(gate_up), d_product(d);
+      expect_runs(swiglu_backward(
+          kernels::SwigluBackward<T>{.rows = rows,
+                                     .cols = cols,
+                                     .gate_up = in_place.data(),
+                                     .d_product = d_product.data(),
+                                     .product = makes_product ? d_product.data() : nullptr},
+          nullptr));
+      EXPECT_LT(relative_error(in_place.download(), gradient), kTolerance<T>);
+      EXPECT_TRUE(same_bits(d_product.download(), makes_product ? product.download() : d));
+      EXPECT_TRUE(in_place.margin_is_whole());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda

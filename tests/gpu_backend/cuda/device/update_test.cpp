@@ -1,0 +1,136 @@
+#include "gpu_backend/cuda/kernels/update.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/runtime/step_report.hpp"
+#include "tests/gpu_backend/cuda/device/launch.hpp"
+#include "verify/cpu/kernels/optimizer.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::DecayRun;
+
+/// Runs of 0.3, 0.0 and the rest of a slice: their ends lie inside packs.
+std::vector<DecayRun> make_runs(std::int64_t elements) {
+  const std::int64_t cut = elements * 3 / 10;
+  if (cut < 2) return {{.first = 0, .count = elements, .decays = true}};
+  return {{.first = 0, .count = cut, .decays = true},
+          {.first = cut, .count = 1, .decays = false},
+          {.first = cut + 1, .count = elements - cut - 1, .decays = true}};
+}
+
+struct Step {
+  OptimizerSettings optimizer{.weight_decay = 0.5};
+  StepBlock block = make_step_block(2, 0.01, optimizer);
+  LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
+  NormReport norm{.norm = 3, .clip_factor = 0.5};
+};
+
+template <class G, class W, class C>
+void check_update(bool adam, bool has_main, const Step& step = {}) {
+  for (const std::int64_t elements : {1, 63, 5000, 70001}) {
+    SCOPED_TRACE(testing::Message() << elements << " elements, adam " << adam);
+    const auto gradients = random_values<G>(elements, 1);
+    const auto weights = random_values<W>(elements, 2);
+    const auto exp_avg = random_values<float>(elements, 3, 0.1F);
+    auto exp_avg_sq = random_values<float>(elements, 4, 0.1F);
+    for (float& value : exp_avg_sq) value *= value;
+    const auto runs = make_runs(elements);
+    const DeviceArray<G> d_gradients(gradients);
+    const DeviceArray<W> d_weights(weights);
+    const DeviceArray<C> compute(elements);
+    const DeviceArray<float> d_exp_avg(exp_avg), d_exp_avg_sq(exp_avg_sq);
+    const DeviceArray<StepBlock> block(std::vector<StepBlock>{step.block});
+    const DeviceArray<LossReport> loss(std::vector<LossReport>{step.loss});
+    const DeviceArray<NormReport> norm(std::vector<NormReport>{step.norm});
+    const DeviceArray<DecayRun> d_runs(runs);
+    expect_runs(
+        update(kernels::Update<G, W, C>{.elements = elements,
+                                        .gradients = d_gradients.data(),
+                                        .weights = d_weights.data(),
+                                        .compute = has_main ? compute.data() : nullptr,
+                                        .exp_avg = adam ? d_exp_avg.data() : nullptr,
+                                        .exp_avg_sq = adam ? d_exp_avg_sq.data() : nullptr,
+                                        .step = block.data(),
+                                        .loss = reinterpret_cast<const float*>(loss.data()),
+                                        .norm = reinterpret_cast<const float*>(norm.data())},
+               step.optimizer, {d_runs.data(), runs.size()}, nullptr));
+    if (step.norm.non_finite != 0) {
+      EXPECT_TRUE(same_bits(d_weights.download(), weights));
+      EXPECT_TRUE(same_bits(d_exp_avg.download(), exp_avg));
+      continue;
+    }
+    const auto wide_gradients = widened(gradients);
+    auto expected = widened(weights), m = widened(exp_avg), v = widened(exp_avg_sq);
+    const double scale = 0.25 * 0.5;
+    for (const auto& [first, count, decays] : runs) {
+      if (adam)
+        kernels::adamw(kernels::AdamW<double>{.learning_rate = step.block.learning_rate,
+                                              .weight_decay = 0.5,
+                                              .beta1 = step.optimizer.beta1,
+                                              .beta2 = step.optimizer.beta2,
+                                              .epsilon = step.optimizer.epsilon,
+                                              .bias_correction1 = step.block.bias_correction1,
+                                              .bias_correction2 = step.block.bias_correction2,
+                                              .scale = scale},
+                       decays, count, wide_gradients.data() + first, m.data() + first,
+                       v.data() + first, expected.data() + first);
+      else
+        kernels::sgd<double, double>(step.block.learning_rate, 0.5, scale, decays, count,
+                                     wide_gradients.data() + first, expected.data() + first);
+    }
+    EXPECT_LT(relative_error(d_weights.download(), expected), kTolerance<W>);
+    if (has_main) {
+      EXPECT_LT(relative_error(compute.download(), expected), kTolerance<C>);
+    }
+    if (adam) {
+      EXPECT_LT(relative_error(d_exp_avg.download(), m), 1e-5);
+      EXPECT_LT(relative_error(d_exp_avg_sq.download(), v), 1e-5);
+    }
+    EXPECT_TRUE(d_weights.margin_is_whole() && compute.margin_is_whole());
+  }
+}
+
+TEST(DeviceUpdate, AdamWAndSgdInEveryPrecision) {
+  for (const bool adam : {true, false}) {
+    check_update<float, float, Bf16>(adam, true);
+    check_update<Bf16, float, Bf16>(adam, true);
+    check_update<float, float, float>(adam, false);
+    check_update<Bf16, Bf16, Bf16>(adam, false);
+  }
+}
+
+TEST(DeviceUpdate, WithoutAFiniteNormNothingChanges) {
+  check_update<float, float, Bf16>(true, true, {.norm = {.non_finite = 1}});
+}
+
+/// A decay that is wrong by one element is 0.5 % of that element alone: looked at one by one.
+TEST(DeviceUpdate, RunsEndWhereTheyShould) {
+  const std::int64_t elements = 41;
+  const std::vector<DecayRun> runs{{.first = 0, .count = 5, .decays = false},
+                                   {.first = 5, .count = 1, .decays = true},
+                                   {.first = 6, .count = 10, .decays = false},
+                                   {.first = 16, .count = 25, .decays = true}};
+  const Step step;
+  const DeviceArray<float> gradients(std::vector<float>(41, 0.0F)),
+      weights(std::vector<float>(41, 1.0F));
+  const DeviceArray<StepBlock> block(std::vector<StepBlock>{step.block});
+  const DeviceArray<LossReport> loss(std::vector<LossReport>{step.loss});
+  const DeviceArray<DecayRun> d_runs(runs);
+  expect_runs(update(
+      kernels::Update<float, float, float>{.elements = elements,
+                                           .gradients = gradients.data(),
+                                           .weights = weights.data(),
+                                           .step = block.data(),
+                                           .loss = reinterpret_cast<const float*>(loss.data())},
+      step.optimizer, {d_runs.data(), runs.size()}, nullptr));
+  const auto got = weights.download();
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const bool decays = i == 5 || i >= 16;
+    EXPECT_EQ(got[static_cast<std::size_t>(i)], decays ? 1 - 0.01F * 0.5F : 1.0F) << i;
+  }
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda
