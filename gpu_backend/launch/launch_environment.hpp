@@ -52,7 +52,7 @@ struct MeetingPoint {
   friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
 };
 
-/// What a rank inherits from its supervisor (supervisor.hpp).
+/// What a rank inherits from its supervisor.
 struct Supervision {
   std::int64_t supervisor = 0;  ///< process id
   int watchdog = 0;             ///< file descriptor that Watchdog reports to
@@ -72,6 +72,8 @@ struct Launch {
   MeetingPoint meeting;
   std::string run_id;  ///< equal on all ranks; empty where the launcher has none
   std::optional<Supervision> supervised;
+
+  friend bool operator==(const Launch&, const Launch&) = default;
 };
 
 /// What the command line says; all of it beats the environment, but for a supervised rank.
@@ -96,6 +98,10 @@ struct LaunchFlags {
 
 /// The ranks that this process is to start: one unless launch.starts_ranks.
 [[nodiscard]] std::vector<RankPlace> places_to_start(const Launch& launch);
+
+/// What a supervisor gives a rank: `environment` with the MFSDP_* from which resolve_launch makes
+/// `launch` again, whatever else is set. launch.supervised holds.
+[[nodiscard]] Environment supervised_environment(Environment environment, const Launch& launch);
 
 /// GPUs that a CUDA program started here would see, found without a CUDA call: CUDA_VISIBLE_DEVICES
 /// up to its first invalid entry, else the files nvidia0, nvidia1, ... in `devices`.
