@@ -231,7 +231,8 @@ Result<Peer> call_rank_0(const MeetingPoint& meeting, const Hello& own,
                          const RendezvousSettings& settings) {
   const Clock::time_point deadline = Clock::now() + settings.meet_deadline;
   MFSDP_LET(socket, connect_to(meeting, deadline));
-  Peer peer{.rank = 0, .socket = std::move(socket), .reader = FrameReader(kMostGreetingBytes)};
+  Peer peer;
+  peer.socket = std::move(socket);
   static_cast<void>(send_to(peer.socket, encode(own)));
   // Rank 0 has begun to wait at another time, and knows more about who is missing.
   const Clock::time_point last = deadline + settings.meet_deadline + kVerdict;

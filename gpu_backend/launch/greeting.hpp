@@ -15,7 +15,7 @@ namespace mfsdp {
 struct Peer {
   std::int64_t rank = 0;
   FileDescriptor socket;
-  FrameReader reader;  ///< may hold what came behind the greeting
+  FrameReader reader{kMostGreetingBytes};  ///< may hold what came behind the greeting
 };
 
 /// On rank 0: connections to all other ranks, by rank. Errors: as Rendezvous::meet; every rank that

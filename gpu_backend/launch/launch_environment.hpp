@@ -54,9 +54,9 @@ struct MeetingPoint {
 
 /// What a rank inherits from its supervisor.
 struct Supervision {
-  std::int64_t supervisor = 0;  ///< process id
-  int watchdog = 0;             ///< file descriptor that Watchdog reports to
-  std::optional<int> listener;  ///< socket that listens at the meeting point already (rank 0)
+  std::int64_t supervisor = 0;       ///< process id
+  int watchdog = 0;                  ///< file descriptor that Watchdog reports to
+  std::optional<int> listener = {};  ///< socket that listens at the meeting point already (rank 0)
 
   friend bool operator==(const Supervision&, const Supervision&) = default;
 };
@@ -78,10 +78,10 @@ struct Launch {
 
 /// What the command line says; all of it beats the environment, but for a supervised rank.
 struct LaunchFlags {
-  std::optional<std::int64_t> ranks_per_node;  ///< --nproc: start so many here
-  std::optional<std::int64_t> nodes;           ///< hosts with as many each; 1 unless given
-  std::optional<std::int64_t> node_rank;       ///< of this host, from 0
-  std::optional<std::string> meeting;          ///< ADDRESS:PORT of rank 0; needed for several hosts
+  std::optional<std::int64_t> ranks_per_node = {};  ///< --nproc: start so many here
+  std::optional<std::int64_t> nodes = {};           ///< hosts with as many each; 1 unless given
+  std::optional<std::int64_t> node_rank = {};       ///< of this host, from 0
+  std::optional<std::string> meeting = {};  ///< ADDRESS:PORT of rank 0; needed for several hosts
 };
 
 /// Pure: the same environment gives the same answer. `visible_gpus` is for self-spawn alone, which

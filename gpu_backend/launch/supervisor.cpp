@@ -67,14 +67,15 @@ class Supervisor {
   }
 
   Result<void> start(Launch launch) {
+    const FileDescriptor none;
     FileDescriptor listener;
     const std::vector<RankPlace> places = places_to_start(launch);
     if (launch.starts_ranks) MFSDP_TRY(complete(launch, listener));
     for (const RankPlace& place : places) {
       launch.place = place;
-      const bool meets = place.rank == 0;
-      MFSDP_LET(rank, start_rank(launch, meets ? listener : FileDescriptor(),
-                                 places.size() > 1 && place.rank != 0, settings_));
+      const bool is_prefixed = places.size() > 1 && place.rank != 0;
+      MFSDP_LET(rank,
+                start_rank(launch, place.rank == 0 ? listener : none, is_prefixed, settings_));
       ranks_.push_back(std::move(rank));
     }
     return {};
