@@ -102,8 +102,8 @@ class Supervisor {
   using End = std::pair<RankProcess*, RankEnd>;
 
   /// What may have ended a run, the likelier ones last. Code 3 is also that of a rank that hears
-  /// of another's failure.
-  enum class Cause { complaint, code, signal, deadline };
+  /// of another's failure. `loss`: a signal, a broken promise.
+  enum class Cause { complaint, code, loss };
   struct Failure {
     Cause cause = Cause::complaint;
     int code = 0;
@@ -113,12 +113,13 @@ class Supervisor {
   /// Ranks that are all ours meet at a port that nobody else can have, under a name that nobody
   /// else knows.
   static Result<void> complete(Launch& launch, FileDescriptor& listener) {
+    if (launch.meeting.port != 0) return {};  // other hosts may have ranks too
     if (launch.run_id.empty()) {
       std::random_device random;
       launch.run_id =
           fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
     }
-    if (launch.meeting.port != 0 || launch.place.world_size == 1) return {};
+    if (launch.place.world_size == 1) return {};
     MFSDP_LET(made, listen_at(0, true));
     MFSDP_LET(port, port_of(made));
     listener = std::move(made);
@@ -172,7 +173,7 @@ class Supervisor {
       if (end.code == kInterrupted || passed_on_.contains(end.signal)) {
         was_interrupted_ = true;
       } else if (end.signal != 0) {
-        fail(Cause::signal, kFailed,
+        fail(Cause::loss, kFailed,
              fmt::format("rank {} was ended by signal {} ({})", rank->place.rank, end.signal,
                          ::strsignal(end.signal)));
       } else if (end.code != 0) {
@@ -196,7 +197,7 @@ class Supervisor {
     for (RankProcess& rank : ranks_) {
       if (!rank.deadline || now < *rank.deadline) continue;
       rank.deadline.reset();
-      fail(Cause::deadline, kFailed,
+      fail(rank.is_ending ? Cause::complaint : Cause::loss, kFailed,
            fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,
                        rank.is_ending ? "did not end" : "gave no sign of life",
                        seconds(rank.patience)));
