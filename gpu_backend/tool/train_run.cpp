@@ -14,6 +14,9 @@
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
+#include "gpu_backend/checkpoint/agreement.hpp"
+#include "gpu_backend/checkpoint/saved_state.hpp"
+#include "gpu_backend/checkpoint/saver.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
@@ -63,6 +66,29 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
           .eval_samples = checked_mul(options.eval_batches, config.global_batch()),
           .log_param_norms = options.log_param_norms ? options.log_every : 0,
           .check_nan = options.check_nan};
+}
+
+RunIdentity identity_of(const RunResult& run, const TrainSettings& settings, DataIdentity data) {
+  return {.model_name = run.model_name,
+          .parameters = run.parameters,
+          .config = run.config,
+          .optimizer = settings.optimizer,
+          .seed = settings.seed,
+          .data = std::move(data),
+          .plan_hash = run.plan_hash,
+          .run_id = run.run_id};
+}
+
+/// The save that --resume names, which this run can go on from.
+Result<SavedState> open_resumed(const ExecOptions& options, const Session& session,
+                                const RunIdentity& identity, const Program& program) {
+  MFSDP_LET(saved, SavedState::open(*options.resume));
+  const std::string manifest = (saved.folder() / kManifestName).string();
+  MFSDP_LET(warnings, check_agreement(identity, saved.manifest().run, manifest));
+  MFSDP_TRY(saved.check(expected_state(program)));
+  for (const std::string& warning : warnings)
+    report_warning(session.err, manifest + ": " + warning, session.tool);
+  return std::move(saved);
 }
 
 /// The run as it begins: the plan's facts, and nothing measured yet.
@@ -214,10 +240,38 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
 
   RunResult run = head_of(planned.predicted);
   sign(run, common, session);
+  MFSDP_LET(data_identity, identify(*data.train, program.config.seq_len));
+  const RunIdentity identity = identity_of(run, settings, data_identity);
+  std::optional<SavedState> saved;
+  TrainPosition start;
+  if (options.resume) {
+    MFSDP_LET(opened, open_resumed(options, session, identity, program));
+    saved.emplace(std::move(opened));
+    start = saved->manifest().position;
+    run.resumed = {.step = start.step, .run_id = saved->manifest().run.run_id};
+    if (start.step >= options.steps) {
+      session.err << fmt::format(
+          "{}: {} is after step {}: of --steps {} nothing is left to train\n", session.tool,
+          printable(saved->folder().string()), start.step, options.steps);
+      return ExitCode::good;
+    }
+  }
+  std::optional<Saver> saver;
+  if (options.save)
+    saver.emplace(
+        SaveSettings{
+            .folder = *options.save, .every = options.save_every, .kept = options.keep_saves},
+        identity);
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
   MFSDP_TRY(record.begin());
-  if (common.output == OutputFormat::text) session.out << title(run, data) << std::flush;
+  if (common.output == OutputFormat::text) {
+    session.out << title(run, data);
+    if (saved)
+      session.out << fmt::format("resumed after step {} from {}\n\n", start.step,
+                                 printable(saved->folder().string()));
+    session.out << std::flush;
+  }
 
   SharedStopPoint stop([&] { return session.interrupted.load(); });
   SharedHostGather gather(program.config.mesh.world_size());
@@ -225,7 +279,10 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                                    .data = data.train.get(),
                                    .eval_data = data.eval.get(),
                                    .stop = &stop,
-                                   .gather = &gather},
+                                   .gather = &gather,
+                                   .start = start,
+                                   .source = saved ? &*saved : nullptr,
+                                   .keeper = saver ? &*saver : nullptr},
                                   record);
   complete(run, *cpu);
   const bool cut = stop.stopped();
@@ -252,7 +309,8 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                                record.store_note());
   if (!cut) return ExitCode::good;
   session.err << fmt::format("{}: interrupted after step {} of {}\n", session.tool,
-                             record.steps().size(), options.steps);
+                             record.steps().empty() ? start.step : record.steps().back().step,
+                             options.steps);
   return ExitCode::interrupted;
 }
 

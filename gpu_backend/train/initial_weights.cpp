@@ -94,15 +94,19 @@ void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::
   }
 }
 
-Result<void> fill_initial_state(Backend& backend, const Program& program, const BufferBytes& bytes,
-                                const std::vector<ParameterPlaces>& parameters,
-                                std::uint64_t seed) {
+Result<void> clear_state(Backend& backend, const Program& program, const BufferBytes& bytes) {
   for (const Group& group : program.groups) {
     MFSDP_LET(buffers, find_group_buffers(program, group));
     for (const Buffer* buffer : {buffers.weight, buffers.main_weight, buffers.gradient,
                                  buffers.moments[0], buffers.moments[1]})
       if (buffer != nullptr) MFSDP_TRY(clear(backend, bytes(buffer->id)));
   }
+  return {};
+}
+
+Result<void> fill_initial_weights(Backend& backend, const Program& program,
+                                  const std::vector<ParameterPlaces>& parameters,
+                                  std::uint64_t seed) {
   std::vector<float> room;
   for (const ParameterPlaces& places : parameters) {
     const auto filled = for_each_piece(places.weight.elements, [&](const Interval& piece) {
