@@ -136,6 +136,7 @@ Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return cannot("be made a folder for saves", path, error.value());
+  if (::access(path.c_str(), W_OK | X_OK) != 0) return cannot("be written", path, errno);
   folder.lock_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder.lock_ < 0) return cannot("be opened", path, errno);
   if (::flock(folder.lock_, LOCK_EX | LOCK_NB) != 0) {
@@ -182,6 +183,11 @@ Result<void> SaveFolder::begin(std::int64_t step) const {
   fs::create_directory(folder, error);
   if (error) return cannot("be made", folder, error.value());
   return {};
+}
+
+void SaveFolder::abandon(std::int64_t step) const {
+  std::error_code ignored;
+  fs::remove_all(partial_folder(path_, step), ignored);
 }
 
 Result<void> SaveFolder::finish(std::int64_t step) const {

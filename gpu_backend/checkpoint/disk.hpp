@@ -49,7 +49,8 @@ class NewFile {
 /// several runs only one saves there.
 class SaveFolder {
  public:
-  /// Makes the folder if need be, and removes what killed saves have left there.
+  /// Makes the folder if need be, and removes what killed saves have left there. Errors: it cannot
+  /// be made or written, another run saves there (a fault of the input).
   [[nodiscard]] static Result<SaveFolder> open(const std::filesystem::path& path,
                                                const SaveProbe& probe);
   SaveFolder(SaveFolder&& other) noexcept;
@@ -63,6 +64,8 @@ class SaveFolder {
   /// Its files are complete and synced: gives the folder its name, and points `latest` at it. An
   /// earlier save of the same step makes room.
   [[nodiscard]] Result<void> finish(std::int64_t step) const;
+  /// Removes what a save that failed has written, as far as it can.
+  void abandon(std::int64_t step) const;
   /// Removes saves but `kept` of them: that of `step`, and those of the highest steps.
   [[nodiscard]] Result<void> prune(std::int64_t step, std::int64_t kept) const;
 

@@ -121,6 +121,15 @@ Result<DataIdentity> read_data(const Json& json, const std::string& where) {
   return DataIdentity{.description = description, .samples = samples, .fingerprint = fingerprint};
 }
 
+/// So that its products fit into 63 bits: nothing else of an earlier run's configuration is used.
+Result<void> check_config(const PlanConfig& config, const std::string& where) try {
+  if (const auto valid = validate(config); !valid) return fail(where, valid.error().message());
+  static_cast<void>(config_json(config));
+  return {};
+} catch (const OverflowError& error) {
+  return fail(where, error.what());
+}
+
 Result<RunIdentity> read_run(const Json& json, const std::string& where) {
   RunIdentity run;
   MFSDP_LET(model, object_field(json, "model", where));
@@ -131,6 +140,7 @@ Result<RunIdentity> read_run(const Json& json, const std::string& where) {
   MFSDP_LET(parameters, integer_field(*model, "parameters", where + ".model", kMostElements));
   MFSDP_LET(read_config,
             config_from_json(model->dump(-1, ' ', true), config->dump(-1, ' ', true), where));
+  MFSDP_TRY(check_config(read_config, where + ".config"));
   MFSDP_LET(settings, read_optimizer(*optimizer, where + ".optimizer"));
   MFSDP_LET(identity, read_data(*data, where + ".data"));
   MFSDP_LET(seed, unsigned_field(json, "seed", where));

@@ -41,6 +41,9 @@ class Saver final : public StateKeeper {
  private:
   [[nodiscard]] Result<std::optional<SavedFile>> write_share(const RestingRank& rank,
                                                              std::int64_t step) const;
+  [[nodiscard]] Result<Bytes> keep_together(const SaveFolder* folder, const RestingRank& rank,
+                                            const TrainPosition& position, HostGather& gather,
+                                            const HostGather::Alive& alive) const;
   [[nodiscard]] Result<Bytes> complete(const SaveFolder& folder, Manifest manifest) const;
 
   SaveSettings settings_;

@@ -14,13 +14,11 @@
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
-#include "gpu_backend/checkpoint/agreement.hpp"
-#include "gpu_backend/checkpoint/saved_state.hpp"
-#include "gpu_backend/checkpoint/saver.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
 #include "gpu_backend/tool/run_record.hpp"
+#include "gpu_backend/tool/saves.hpp"
 #include "reports/tool/plan_file.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/predict/predict.hpp"
@@ -68,29 +66,6 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
           .check_nan = options.check_nan};
 }
 
-RunIdentity identity_of(const RunResult& run, const TrainSettings& settings, DataIdentity data) {
-  return {.model_name = run.model_name,
-          .parameters = run.parameters,
-          .config = run.config,
-          .optimizer = settings.optimizer,
-          .seed = settings.seed,
-          .data = std::move(data),
-          .plan_hash = run.plan_hash,
-          .run_id = run.run_id};
-}
-
-/// The save that --resume names, which this run can go on from.
-Result<SavedState> open_resumed(const ExecOptions& options, const Session& session,
-                                const RunIdentity& identity, const Program& program) {
-  MFSDP_LET(saved, SavedState::open(*options.resume));
-  const std::string manifest = (saved.folder() / kManifestName).string();
-  MFSDP_LET(warnings, check_agreement(identity, saved.manifest().run, manifest));
-  MFSDP_TRY(saved.check(expected_state(program)));
-  for (const std::string& warning : warnings)
-    report_warning(session.err, manifest + ": " + warning, session.tool);
-  return std::move(saved);
-}
-
 /// The run as it begins: the plan's facts, and nothing measured yet.
 RunResult head_of(const RunResult& predicted) {
   RunResult run = predicted;
@@ -112,7 +87,7 @@ RunResult head_of(const RunResult& predicted) {
   return run;
 }
 
-std::string title(const RunResult& run, const Data& data) {
+std::string title(const RunResult& run, const Data& data, const Saves& saves) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
       "{}, {} parameters, on {} ranks of the CPU, {}\n"
@@ -126,7 +101,11 @@ std::string title(const RunResult& run, const Data& data) {
                       std::log(static_cast<double>(config.model.vocab)));
   if (const auto entropy = data.train->unigram_entropy())
     text += fmt::format(", unigram entropy {:.4f}", *entropy);
-  return text + fmt::format("\nplan {}\n\n", run.plan_hash);
+  text += fmt::format("\nplan {}\n", run.plan_hash);
+  if (saves.resumed)
+    text += fmt::format("resumed after step {} from {}\n", saves.start().step,
+                        printable(saves.resumed->folder().string()));
+  return text + "\n";
 }
 
 /// What the run came to. Pools are of one rank; what the process takes beside them cannot be told
@@ -211,6 +190,14 @@ Result<void> check_folder(const std::optional<std::string>& file, std::string_vi
   return fail(std::string(flag), printable(folder.string()) + " is no folder", Fault::environment);
 }
 
+/// The run that was saved is complete: a script may call again and again.
+ExitCode nothing_left(const ExecOptions& options, const Session& session, const SavedState& saved) {
+  session.err << fmt::format("{}: {} is after step {}: of --steps {} nothing is left to train\n",
+                             session.tool, printable(saved.folder().string()),
+                             saved.manifest().position.step, options.steps);
+  return ExitCode::good;
+}
+
 }  // namespace
 
 Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
@@ -240,50 +227,24 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
 
   RunResult run = head_of(planned.predicted);
   sign(run, common, session);
-  MFSDP_LET(data_identity, identify(*data.train, program.config.seq_len));
-  const RunIdentity identity = identity_of(run, settings, data_identity);
-  std::optional<SavedState> saved;
-  TrainPosition start;
-  if (options.resume) {
-    MFSDP_LET(opened, open_resumed(options, session, identity, program));
-    saved.emplace(std::move(opened));
-    start = saved->manifest().position;
-    run.resumed = {.step = start.step, .run_id = saved->manifest().run.run_id};
-    if (start.step >= options.steps) {
-      session.err << fmt::format(
-          "{}: {} is after step {}: of --steps {} nothing is left to train\n", session.tool,
-          printable(saved->folder().string()), start.step, options.steps);
-      return ExitCode::good;
-    }
-  }
-  std::optional<Saver> saver;
-  if (options.save)
-    saver.emplace(
-        SaveSettings{
-            .folder = *options.save, .every = options.save_every, .kept = options.keep_saves},
-        identity);
+  MFSDP_LET(saves, open_saves(options, session, run, settings, *data.train, program));
+  const std::int64_t done = saves.start().step;
+  if (done >= options.steps) return nothing_left(options, session, *saves.resumed);
+  run.resumed = saves.origin();
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
   MFSDP_TRY(record.begin());
-  if (common.output == OutputFormat::text) {
-    session.out << title(run, data);
-    if (saved)
-      session.out << fmt::format("resumed after step {} from {}\n\n", start.step,
-                                 printable(saved->folder().string()));
-    session.out << std::flush;
-  }
+  if (common.output == OutputFormat::text) session.out << title(run, data, saves) << std::flush;
 
   SharedStopPoint stop([&] { return session.interrupted.load(); });
   SharedHostGather gather(program.config.mesh.world_size());
-  const auto trained = cpu->train({.settings = settings,
-                                   .data = data.train.get(),
-                                   .eval_data = data.eval.get(),
-                                   .stop = &stop,
-                                   .gather = &gather,
-                                   .start = start,
-                                   .source = saved ? &*saved : nullptr,
-                                   .keeper = saver ? &*saver : nullptr},
-                                  record);
+  TrainInputs inputs{.settings = settings,
+                     .data = data.train.get(),
+                     .eval_data = data.eval.get(),
+                     .stop = &stop,
+                     .gather = &gather};
+  saves.attach_to(inputs);
+  const auto trained = cpu->train(inputs, record);
   complete(run, *cpu);
   const bool cut = stop.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
@@ -309,7 +270,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                                record.store_note());
   if (!cut) return ExitCode::good;
   session.err << fmt::format("{}: interrupted after step {} of {}\n", session.tool,
-                             record.steps().empty() ? start.step : record.steps().back().step,
+                             record.steps().empty() ? done : record.steps().back().step,
                              options.steps);
   return ExitCode::interrupted;
 }

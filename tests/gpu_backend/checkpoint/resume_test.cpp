@@ -1,5 +1,6 @@
 // Runs that are saved, killed and gone on with, on the CPU's machine: no bit tells them from runs
 // in one go.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,10 +1,12 @@
 // What one mesh and strategy saves, any other one reads.
 #include "gpu_backend/checkpoint/saved_state.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "core/runtime/scalar.hpp"
