@@ -185,11 +185,6 @@ Result<void> SaveFolder::begin(std::int64_t step) const {
   return {};
 }
 
-void SaveFolder::abandon(std::int64_t step) const {
-  std::error_code ignored;
-  fs::remove_all(partial_folder(path_, step), ignored);
-}
-
 Result<void> SaveFolder::finish(std::int64_t step) const {
   const fs::path partial = partial_folder(path_, step);
   const fs::path whole = path_ / step_folder_name(step);

@@ -64,8 +64,6 @@ class SaveFolder {
   /// Its files are complete and synced: gives the folder its name, and points `latest` at it. An
   /// earlier save of the same step makes room.
   [[nodiscard]] Result<void> finish(std::int64_t step) const;
-  /// Removes what a save that failed has written, as far as it can.
-  void abandon(std::int64_t step) const;
   /// Removes saves but `kept` of them: that of `step`, and those of the highest steps.
   [[nodiscard]] Result<void> prune(std::int64_t step, std::int64_t kept) const;
 

@@ -93,25 +93,23 @@ Result<Bytes> Saver::complete(const SaveFolder& folder, Manifest manifest) const
   return written;
 }
 
-/// `folder`: rank 0's.
-Result<Bytes> Saver::keep_together(const SaveFolder* folder, const RestingRank& rank,
-                                   const TrainPosition& position, HostGather& gather,
-                                   const HostGather::Alive& alive) const {
-  if (folder != nullptr) MFSDP_TRY(folder->begin(position.step));
+Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position,
+                          HostGather& gather, const HostGather::Alive& alive) {
+  std::optional<SaveFolder> folder;  // rank 0's; locked until the save is complete
+  if (rank.rank == 0) {
+    MFSDP_LET(opened, SaveFolder::open(settings_.folder, settings_.probe));
+    folder.emplace(std::move(opened));
+    MFSDP_TRY(folder->begin(position.step));
+  }
   MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));
   MFSDP_LET(file, write_share(rank, position.step));
   MFSDP_LET(by_rank, gather.all_gather(rank.rank, to_numbers(file), alive));
-  if (folder == nullptr) return Bytes(0);
+  if (!folder) return Bytes(0);
   return complete(*folder, {.position = position, .run = run_, .files = files_of(by_rank)});
 }
 
-Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position,
-                          HostGather& gather, const HostGather::Alive& alive) {
-  if (rank.rank != 0) return keep_together(nullptr, rank, position, gather, alive);
-  MFSDP_LET(folder, SaveFolder::open(settings_.folder, settings_.probe));  // locked until the end
-  auto outcome = keep_together(&folder, rank, position, gather, alive);
-  if (!outcome) folder.abandon(position.step);
-  return outcome;
+void Saver::tidy() const {
+  static_cast<void>(SaveFolder::open(settings_.folder, settings_.probe));  // removes leftovers
 }
 
 }  // namespace mfsdp

@@ -34,16 +34,17 @@ class Saver final : public StateKeeper {
   }
 
   /// Errors: the folder or a file cannot be written, another run saves there; faults of the
-  /// environment but for the latter. Earlier saves are as they were.
+  /// environment but for the latter. Earlier saves are as they were; what was written of this one
+  /// stays, as other ranks may be writing still.
   [[nodiscard]] Result<Bytes> keep(const RestingRank& rank, const TrainPosition& position,
                                    HostGather& gather, const HostGather::Alive& alive) override;
+
+  /// Removes what a save that failed has left, as far as that can be done. No rank saves any more.
+  void tidy() const;
 
  private:
   [[nodiscard]] Result<std::optional<SavedFile>> write_share(const RestingRank& rank,
                                                              std::int64_t step) const;
-  [[nodiscard]] Result<Bytes> keep_together(const SaveFolder* folder, const RestingRank& rank,
-                                            const TrainPosition& position, HostGather& gather,
-                                            const HostGather::Alive& alive) const;
   [[nodiscard]] Result<Bytes> complete(const SaveFolder& folder, Manifest manifest) const;
 
   SaveSettings settings_;

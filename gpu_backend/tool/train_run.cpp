@@ -245,6 +245,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                      .gather = &gather};
   saves.attach_to(inputs);
   const auto trained = cpu->train(inputs, record);
+  if (!trained && saves.saver) saves.saver->tidy();
   complete(run, *cpu);
   const bool cut = stop.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
