@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -84,7 +83,7 @@ TEST(Resume, GoesOnBitForBitThoughKilledTwentyTimes) {
     // Waits for the first line of a step, then for a moment of the next few saves.
     while (steps_in(test::read_file(out)).empty() && ::waitpid(child, nullptr, WNOHANG) == 0)
       ::usleep(500);
-    ::usleep(random() % 12'000);
+    ::usleep(static_cast<useconds_t>(random() % 12'000));
     ::kill(child, SIGKILL);
     test::wait_for(child);
     ++killed;
