@@ -77,6 +77,19 @@ FlagGroup watching_group(ExecOptions& o) {
                                 o.check_nan)}};
 }
 
+FlagGroup saves_group(ExecOptions& o) {
+  Flag save = path_flag("--save", "save to step-NNNNNNNN below, at the end and at Ctrl-C", o.save);
+  Flag resume = path_flag("--resume", "go on from a save, or the newest one below", o.resume);
+  save.value = resume.value = "DIR";
+  return {
+      .title = "Saves",
+      .flags = {
+          save,
+          integer_flag("--save-every", "steps between saves; needs --save", o.save_every, kSteps),
+          integer_flag("--keep-saves", "newest saves that stay (all)", o.keep_saves, kSteps),
+          resume}};
+}
+
 FlagGroup testing_group(ExecOptions& o) {
   const auto fault = [&o](const std::string& text) { return set_fault(text, o.fault); };
   return {.title = "Tests of the CPU's machine",
@@ -103,6 +116,9 @@ Result<void> check_training(const ExecOptions& o) {
       if (contains(o.given, flag)) return fail(flag, "contradicts --optimizer sgd");
   if (o.eval_data && o.eval_every == 0)
     return fail("--eval-data", "needs --eval-every: how often to evaluate");
+  for (const char* flag : {"--save-every", "--keep-saves"})
+    if (contains(o.given, flag) && !o.save)
+      return fail(flag, "needs --save: a folder for the saves");
   if (!o.dry_run && !o.data)
     return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
   return {};
@@ -126,6 +142,7 @@ std::vector<FlagGroup> exec_flags(ExecOptions& options) {
   groups.push_back(backend_group(options));
   groups.push_back(training_group(options));
   groups.push_back(watching_group(options));
+  groups.push_back(saves_group(options));
   groups.push_back(testing_group(options));
   return groups;
 }

@@ -57,6 +57,11 @@ struct ExecOptions {
   std::int64_t eval_every = 0;  ///< steps; 0: never
   std::optional<std::string> eval_data;
   std::int64_t eval_batches = 8;  ///< global batches, as large as training's
+  // Saves.
+  std::optional<std::string> save;  ///< folder
+  std::int64_t save_every = 0;      ///< steps; 0: only at the end
+  std::int64_t keep_saves = 0;      ///< 0: all
+  std::optional<std::string> resume;
   // What is said of it.
   std::int64_t log_every = 1;
   bool log_param_norms = false;

@@ -215,6 +215,8 @@ Json result_object(const RunResult& result) {
                    {"all_reduce_bytes", result.traffic.all_reduce.value}}},
                  {"source", result.source}};
   if (result.source == "measured") object["status"] = name_of(result.status);
+  if (result.resumed)
+    object["resumed"] = {{"step", result.resumed->step}, {"run_id", result.resumed->run_id}};
   if (!result.trust.tier.empty())
     object["trust"] = {{"tier", result.trust.tier},
                        {"step_error", finite(result.trust.step_error)},

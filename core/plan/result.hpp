@@ -163,6 +163,14 @@ struct RankReport {
   std::string variation;  ///< how they differ: "jitter 0.02, seed 1, rank 3 x 1.1"
 };
 
+/// Where a run went on from.
+struct ResumedFrom {
+  std::int64_t step = 0;  ///< steps done before
+  std::string run_id;     ///< of the run that saved
+
+  friend bool operator==(const ResumedFrom&, const ResumedFrom&) = default;
+};
+
 struct RunResult {
   std::string tool;
   std::string version;
@@ -179,6 +187,7 @@ struct RunResult {
   std::string cost_model_version;
   std::string source;  ///< "simulated" or "measured"
   RunStatus status = RunStatus::complete;
+  std::optional<ResumedFrom> resumed;
   PlanSummary plan;
   MemorySummary memory;
   TimeSummary time;

@@ -64,6 +64,11 @@ Result<void> Interpreter::find_copied_events(RunnablePlan& plan) const {
   return {};
 }
 
+void Interpreter::count_from(std::string_view name, std::int64_t step) {
+  for (RunnablePlan& plan : plans_)
+    if (plan.bound.plan->name == name) plan.steps = step;
+}
+
 Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
   const auto plan = std::find_if(plans_.begin(), plans_.end(), [&](const RunnablePlan& candidate) {
     return candidate.bound.plan->name == name;

@@ -43,6 +43,9 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
+  /// The number that the plan's next step has for the backend and host work; 0 if never called.
+  void count_from(std::string_view plan, std::int64_t step);
+
   /// Issues `steps` steps of the plan of that name; returns before they have run. Between two
   /// plans the host waits for all streams. Errors: no such plan, a wait that is bound to another
   /// record than the latest one of its event, a failed backend.
@@ -76,7 +79,7 @@ class Interpreter {
   };
   struct RunnablePlan {
     BoundPlan bound;
-    std::int64_t steps = 0;  ///< issued so far
+    std::int64_t steps = 0;  ///< number of the next one
     /// Per segment and op: for a copy from or to the host, the event recorded behind it.
     std::vector<std::vector<std::optional<std::size_t>>> copied_events;
   };

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/model/model.hpp"
+#include "gpu_backend/checkpoint/disk.hpp"
 
 namespace mfsdp {
 namespace {
@@ -112,6 +115,22 @@ Result<void> RunRecord::evaluation(const EvalReport& report) {
                              {"tokens", report.tokens},
                              {"duration_ns", report.duration.value}})));
   return flush();
+}
+
+Result<void> RunRecord::saved(const SaveReport& report) {
+  const std::string folder =
+      (std::filesystem::path(*options_.save) / step_folder_name(report.after_step)).string();
+  if (options_.common.output == OutputFormat::text)
+    MFSDP_TRY(say(fmt::format("saved after step {}: {} in {}, {}\n", report.after_step,
+                              format_bytes(report.written), format_duration(report.duration),
+                              printable(folder))));
+  if (options_.common.output == OutputFormat::jsonl)
+    MFSDP_TRY(say(json_line({{"event", "save"},
+                             {"step", report.after_step},
+                             {"folder", folder},
+                             {"bytes", report.written.value},
+                             {"duration_ns", report.duration.value}})));
+  return {};
 }
 
 Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> norms) {

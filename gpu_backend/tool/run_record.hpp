@@ -30,6 +30,7 @@ class RunRecord final : public TrainSink {
 
   [[nodiscard]] Result<void> step(const StepReport& report) override;
   [[nodiscard]] Result<void> evaluation(const EvalReport& report) override;
+  [[nodiscard]] Result<void> saved(const SaveReport& report) override;
   [[nodiscard]] Result<void> norms(std::int64_t step,
                                    std::span<const ParameterNorm> norms) override;
 

@@ -18,6 +18,7 @@
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
 #include "gpu_backend/tool/run_record.hpp"
+#include "gpu_backend/tool/saves.hpp"
 #include "reports/tool/plan_file.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/predict/predict.hpp"
@@ -86,7 +87,7 @@ RunResult head_of(const RunResult& predicted) {
   return run;
 }
 
-std::string title(const RunResult& run, const Data& data) {
+std::string title(const RunResult& run, const Data& data, const Saves& saves) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
       "{}, {} parameters, on {} ranks of the CPU, {}\n"
@@ -100,7 +101,11 @@ std::string title(const RunResult& run, const Data& data) {
                       std::log(static_cast<double>(config.model.vocab)));
   if (const auto entropy = data.train->unigram_entropy())
     text += fmt::format(", unigram entropy {:.4f}", *entropy);
-  return text + fmt::format("\nplan {}\n\n", run.plan_hash);
+  text += fmt::format("\nplan {}\n", run.plan_hash);
+  if (saves.resumed)
+    text += fmt::format("resumed after step {} from {}\n", saves.start().step,
+                        printable(saves.resumed->folder().string()));
+  return text + "\n";
 }
 
 /// What the run came to. Pools are of one rank; what the process takes beside them cannot be told
@@ -185,6 +190,14 @@ Result<void> check_folder(const std::optional<std::string>& file, std::string_vi
   return fail(std::string(flag), printable(folder.string()) + " is no folder", Fault::environment);
 }
 
+/// The run that was saved is complete: a script may call again and again.
+ExitCode nothing_left(const ExecOptions& options, const Session& session, const SavedState& saved) {
+  session.err << fmt::format("{}: {} is after step {}: of --steps {} nothing is left to train\n",
+                             session.tool, printable(saved.folder().string()),
+                             saved.manifest().position.step, options.steps);
+  return ExitCode::good;
+}
+
 }  // namespace
 
 Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
@@ -214,19 +227,25 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
 
   RunResult run = head_of(planned.predicted);
   sign(run, common, session);
+  MFSDP_LET(saves, open_saves(options, session, run, settings, *data.train, program));
+  const std::int64_t done = saves.start().step;
+  if (done >= options.steps) return nothing_left(options, session, *saves.resumed);
+  run.resumed = saves.origin();
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
   MFSDP_TRY(record.begin());
-  if (common.output == OutputFormat::text) session.out << title(run, data) << std::flush;
+  if (common.output == OutputFormat::text) session.out << title(run, data, saves) << std::flush;
 
   SharedStopPoint stop([&] { return session.interrupted.load(); });
   SharedHostGather gather(program.config.mesh.world_size());
-  const auto trained = cpu->train({.settings = settings,
-                                   .data = data.train.get(),
-                                   .eval_data = data.eval.get(),
-                                   .stop = &stop,
-                                   .gather = &gather},
-                                  record);
+  TrainInputs inputs{.settings = settings,
+                     .data = data.train.get(),
+                     .eval_data = data.eval.get(),
+                     .stop = &stop,
+                     .gather = &gather};
+  saves.attach_to(inputs);
+  const auto trained = cpu->train(inputs, record);
+  if (!trained && saves.saver) saves.saver->tidy();
   complete(run, *cpu);
   const bool cut = stop.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
@@ -252,7 +271,8 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                                record.store_note());
   if (!cut) return ExitCode::good;
   session.err << fmt::format("{}: interrupted after step {} of {}\n", session.tool,
-                             record.steps().size(), options.steps);
+                             record.steps().empty() ? done : record.steps().back().step,
+                             options.steps);
   return ExitCode::interrupted;
 }
 

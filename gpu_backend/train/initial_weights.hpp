@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "core/runtime/backend.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 
 namespace mfsdp {
@@ -23,11 +24,14 @@ inline constexpr double kInitialDeviation = 0.02;
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
                     std::int64_t begin, std::span<float> out);
 
+/// Zeros in weights, main weights, main gradients and moments, padding included.
+[[nodiscard]] Result<void> clear_state(Backend& backend, const Program& program,
+                                       const BufferBytes& bytes);
+
 /// Fills what the rank holds of every parameter: main weights with the fp32 values, compute
-/// weights with their rounding (which is all there is in a plan without main weights). Clears
-/// moments, main gradients and padding.
-[[nodiscard]] Result<void> fill_initial_state(const Program& program, const BufferBytes& bytes,
-                                              const std::vector<ParameterPlaces>& parameters,
-                                              std::uint64_t seed);
+/// weights with their rounding (which is all there is in a plan without main weights).
+[[nodiscard]] Result<void> fill_initial_weights(Backend& backend, const Program& program,
+                                                const std::vector<ParameterPlaces>& parameters,
+                                                std::uint64_t seed);
 
 }  // namespace mfsdp

@@ -35,9 +35,15 @@ bool is_due(std::int64_t every, std::int64_t steps_done) {
 
 Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs,
                  TrainSink* sink)
-    : program_(program), rank_(rank), inputs_(inputs), sink_(sink) {
+    : program_(program),
+      rank_(rank),
+      inputs_(inputs),
+      sink_(sink),
+      step_(inputs.start.step),
+      kept_(inputs.start.step) {
   TrainSettings& settings = inputs_.settings;
-  assert(inputs_.gather != nullptr || (settings.log_param_norms == 0 && !settings.check_nan));
+  assert(inputs_.gather != nullptr ||
+         (settings.log_param_norms == 0 && !settings.check_nan && inputs_.keeper == nullptr));
   if (inputs_.eval_data == nullptr) return;
   const std::int64_t all = inputs_.eval_data->samples();
   settings.eval_samples = settings.eval_samples == 0 ? all : std::min(settings.eval_samples, all);
@@ -72,11 +78,16 @@ Result<void> Trainer::prepare(Backend& backend) {
                                return host_work(op, ended);
                              }));
   interpreter_ = std::move(interpreter);
+  interpreter_->count_from("train", inputs_.start.step);
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
   parameters_ = std::move(parameters);
-  std::memcpy(bytes(rope_table).data(), angles.data(), bytes(rope_table).size());
-  return fill_initial_state(program_, bytes, parameters_, inputs_.settings.seed);
+  MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
+  MFSDP_TRY(clear_state(backend, program_, bytes));
+  if (inputs_.source != nullptr)
+    return inputs_.source->fill(
+        {.program = program_, .backend = backend, .rank = rank_, .parameters = parameters_});
+  return fill_initial_weights(backend, program_, parameters_, inputs_.settings.seed);
 }
 
 // ---- what the host owes the plan ---------------------------------------------------------------
@@ -106,8 +117,9 @@ Result<void> Trainer::fill_tokens(const OperandView& tokens) {
     return fill_batch(*inputs_.eval_data,
                       eval_batch(config, rank_, number, inputs_.settings.eval_samples),
                       inputs_.settings.seed, config, ids);
-  return fill_batch(*inputs_.data, train_batch(config, rank_, step_, number), inputs_.settings.seed,
-                    config, ids);
+  Batch batch = train_batch(config, rank_, step_ - inputs_.start.step, number);
+  batch.first += inputs_.start.samples;
+  return fill_batch(*inputs_.data, batch, inputs_.settings.seed, config, ids);
 }
 
 // ---- what comes back ---------------------------------------------------------------------------
@@ -146,19 +158,26 @@ Result<void> Trainer::report_step(Nanos ended) {
   const auto norm = read_report<NormReport>(report_values() + 4);
   inverse_tokens_ = loss.inverse_tokens;
   if (sink_ == nullptr) return {};
-  const PlanConfig& config = program_.config;
   const TrainSettings& settings = inputs_.settings;
   const std::int64_t step = pending_step_ + 1;
   return sink_->step(
       {.step = step,
        .loss = loss.mean_loss,
        .tokens = std::llround(loss.tokens),
-       .seen_tokens = step * batch_shape(config).global_batch() * config.seq_len,
+       .seen_tokens = position_after(step).tokens,
        .grad_norm = norm.norm,
        .clip_factor = norm.clip_factor,
        .non_finite = norm.non_finite != 0,
        .learning_rate = learning_rate_at(settings.learning_rate, pending_step_, settings.steps),
        .duration = lap(ended)});
+}
+
+/// Where the run is when so many steps are done, those of earlier runs among them.
+TrainPosition Trainer::position_after(std::int64_t steps) const {
+  const std::int64_t samples = (steps - inputs_.start.step) * program_.config.global_batch();
+  return {.step = steps,
+          .samples = inputs_.start.samples + samples,
+          .tokens = inputs_.start.tokens + samples * program_.config.seq_len};
 }
 
 Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
@@ -178,7 +197,8 @@ Result<void> Trainer::look_inside() {
 }
 
 Result<void> Trainer::report_norms() {
-  MFSDP_LET(shares, inputs_.gather->all_gather(rank_, squared_norms(parameters_, inverse_tokens_),
+  MFSDP_LET(own, squared_norms(*backend_, parameters_, inverse_tokens_));
+  MFSDP_LET(shares, inputs_.gather->all_gather(rank_, std::move(own),
                                                [this] { return interpreter_->finish(); }));
   if (sink_ == nullptr) return {};
   std::vector<ParameterNorm> norms;
@@ -200,7 +220,7 @@ Result<void> Trainer::report_norms() {
 /// Rank 0 has delivered the step's report before it joins the others here, so that whoever finds
 /// something ends a run whose steps are all known. The first rank that does speaks for all.
 Result<void> Trainer::refuse_non_finite() {
-  const auto found = find_non_finite(parameters_);
+  MFSDP_LET(found, find_non_finite(*backend_, parameters_));
   MFSDP_LET(finds, inputs_.gather->all_gather(rank_, {found ? 1.0 : 0.0},
                                               [this] { return interpreter_->finish(); }));
   const auto first = std::ranges::find(finds, std::vector<double>{1.0});
@@ -208,6 +228,21 @@ Result<void> Trainer::refuse_non_finite() {
   return fail(fmt::format("step {}, {}", pending_step_ + 1, found->parameter->parameter->name),
               fmt::format("its {} is {} at element {}", found->what, found->value, found->element),
               Fault::environment);
+}
+
+/// Training stands still meanwhile, as in an evaluation.
+Result<void> Trainer::keep() {
+  MFSDP_TRY(settle());
+  if (inputs_.keeper == nullptr || kept_ == step_) return {};
+  static_cast<void>(lap(backend_->now()));
+  const RestingRank rank{
+      .program = program_, .backend = *backend_, .rank = rank_, .parameters = parameters_};
+  MFSDP_LET(written, inputs_.keeper->keep(rank, position_after(step_), *inputs_.gather,
+                                          [this] { return interpreter_->finish(); }));
+  kept_ = step_;
+  const Nanos duration = lap(backend_->now());
+  if (sink_ == nullptr) return {};
+  return sink_->saved({.after_step = step_, .written = written, .duration = duration});
 }
 
 Result<bool> Trainer::has_turn() {
@@ -262,11 +297,13 @@ Result<void> Trainer::run_steps() {
     pending_ = Pending::step;
     pending_step_ = step_++;
     MFSDP_TRY(look_inside());
-    if (inputs_.eval_data == nullptr || !is_due(settings.eval_every, step_)) continue;
-    MFSDP_LET(whole, evaluate());
-    if (!whole) break;
+    if (inputs_.eval_data != nullptr && is_due(settings.eval_every, step_)) {
+      MFSDP_LET(whole, evaluate());
+      if (!whole) break;
+    }
+    if (inputs_.keeper != nullptr && inputs_.keeper->is_due(step_)) MFSDP_TRY(keep());
   }
-  return settle();
+  return keep();
 }
 
 }  // namespace mfsdp

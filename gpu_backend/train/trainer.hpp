@@ -24,6 +24,8 @@
 #include "gpu_backend/train/learning_rate.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 #include "gpu_backend/train/stop_point.hpp"
+#include "gpu_backend/train/train_position.hpp"
+#include "gpu_backend/train/train_state.hpp"
 
 namespace mfsdp {
 
@@ -68,12 +70,20 @@ struct ParameterNorm {
   std::optional<double> gradient;  ///< of the mean loss, not clipped; none where frozen
 };
 
+/// The state was kept.
+struct SaveReport {
+  std::int64_t after_step = 0;  ///< steps done
+  Bytes written;                ///< by all ranks
+  Nanos duration;
+};
+
 /// Hears of the run on rank 0, on its host thread. An error ends the run.
 class TrainSink {
  public:
   virtual ~TrainSink() = default;
   [[nodiscard]] virtual Result<void> step(const StepReport& report) = 0;
   [[nodiscard]] virtual Result<void> evaluation(const EvalReport& report) = 0;
+  [[nodiscard]] virtual Result<void> saved(const SaveReport& report) = 0;
   /// Behind the report of the same step, from 1; in the order of the program's groups.
   [[nodiscard]] virtual Result<void> norms(std::int64_t step,
                                            std::span<const ParameterNorm> norms) = 0;
@@ -86,7 +96,10 @@ struct TrainInputs {
   const Dataset* data = nullptr;       ///< never null
   const Dataset* eval_data = nullptr;  ///< null: no evaluation
   StopPoint* stop = nullptr;           ///< null: the run goes to its last step
-  HostGather* gather = nullptr;        ///< null where log_param_norms and check_nan are off
+  HostGather* gather = nullptr;        ///< null where log_param_norms, check_nan and keeper are off
+  TrainPosition start = {};            ///< what earlier runs have done
+  const StateSource* source = nullptr;  ///< of weights and moments; null: the initial ones
+  StateKeeper* keeper = nullptr;        ///< null: nothing is kept
 };
 
 /// Whether step `step` (from 1) of `steps` is one to speak of: the first, the last and every
@@ -97,20 +110,21 @@ struct TrainInputs {
 
 class Trainer {
  public:
-  /// Allocates, and makes what is there before the first step: initial weights, zero moments, the
-  /// rope table. `sink` is null but on rank 0. Errors: those of Interpreter::create, a program
-  /// without the buffers of a training run.
+  /// Allocates, and makes what is there before the first step: weights and moments (initial ones,
+  /// or those of the source), the rope table. `sink` is null but on rank 0. Errors: those of
+  /// Interpreter::create, a program without the buffers of a training run.
   [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(const Program& program,
                                                                Backend& backend, std::int64_t rank,
                                                                const TrainInputs& inputs,
                                                                TrainSink* sink);
 
-  /// Runs all steps, or those before the stop point; the reports of all that ended have been
-  /// delivered then, whether the run succeeds or fails. Errors: those of the backend, the datasets
-  /// and the sink; what check_nan finds, as Fault::environment, from the rank that holds it.
+  /// Runs all steps that are not done, or those before the stop point; the reports of all that
+  /// ended have been delivered then, whether the run succeeds or fails. What it ends with is kept.
+  /// Errors: those of the backend, the datasets, the keeper and the sink; what check_nan finds, as
+  /// Fault::environment, from the rank that holds it.
   [[nodiscard]] Result<void> run();
 
-  /// Steps done by run(): less than the settings' where the stop point ended it.
+  /// Steps done, earlier runs' too: less than the settings' where the stop point ended it.
   [[nodiscard]] std::int64_t steps_done() const { return step_; }
 
   /// Where this rank's part of each parameter lies. To be read or written before or after run().
@@ -132,6 +146,8 @@ class Trainer {
   [[nodiscard]] Result<void> look_inside();
   [[nodiscard]] Result<void> report_norms();
   [[nodiscard]] Result<void> refuse_non_finite();
+  [[nodiscard]] TrainPosition position_after(std::int64_t steps) const;
+  [[nodiscard]] Result<void> keep();
   [[nodiscard]] Result<bool> has_turn();
   [[nodiscard]] Result<bool> evaluate();
   [[nodiscard]] Nanos lap(Nanos until);
@@ -151,6 +167,7 @@ class Trainer {
 
   std::int64_t turn_ = 0;        ///< runs of plans, of training and evaluation
   std::int64_t step_ = 0;        ///< being issued, from 0
+  std::int64_t kept_ = 0;        ///< steps done when the state was last kept
   std::int64_t microbatch_ = 0;  ///< whose tokens come next: of the step, or of the evaluation
   bool evaluates_ = false;
   Pending pending_ = Pending::none;

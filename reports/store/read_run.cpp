@@ -75,6 +75,8 @@ bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, Text
   if (!statement.executeStep()) return false;
   MemorySummary& memory = run.memory;
   TimeSummary& time = run.time;
+  std::optional<std::int64_t> resumed_step;
+  std::string resumed_run_id;
   Row(statement) >> run.run_id >> run.name >> run.tool >> run.version >> run.created_unix_ns >>
       run.source >> run.plan_hash >> run.model_name >> run.parameters >> texts.model >>
       texts.config >> run.cluster.gpu >> run.cluster.gpus >> run.cluster.nodes >>
@@ -84,7 +86,8 @@ bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, Text
       time.compute >> time.communication >> time.exposed_communication >> time.idle >>
       time.contention >> time.overlap_fraction >> time.tokens_per_second_per_gpu >>
       time.tflops_per_gpu >> time.mfu >> run.traffic.all_gather >> run.traffic.reduce_scatter >>
-      run.traffic.all_reduce >> texts.status;
+      run.traffic.all_reduce >> texts.status >> resumed_step >> resumed_run_id;
+  if (resumed_step) run.resumed = {.step = *resumed_step, .run_id = resumed_run_id};
   return true;
 }
 

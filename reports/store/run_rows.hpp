@@ -26,7 +26,7 @@ inline constexpr std::string_view kRuns =
     "headroom_bytes, runtime_source, step_ns, compute_ns, communication_ns, "
     "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, "
     "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
-    "all_reduce_bytes, status";
+    "all_reduce_bytes, status, resumed_step, resumed_run_id";
 inline constexpr std::string_view kPlanSummaries =
     "units, groups, ops, events, waits, buffers, collectives, segments, max_live_full_weights, "
     "max_live_full_gradients, allocator, padding_bytes";

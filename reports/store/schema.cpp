@@ -235,7 +235,13 @@ CREATE VIEW launches AS
   FROM launch_lists JOIN json_each(launches) AS l;
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4};
+// A run may go on from another one's save: after so many steps, of the run with that run_id.
+constexpr std::string_view kVersion5 = R"sql(
+ALTER TABLE runs ADD COLUMN resumed_step INTEGER;
+ALTER TABLE runs ADD COLUMN resumed_run_id TEXT;
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 
 }  // namespace
 

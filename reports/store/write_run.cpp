@@ -191,7 +191,8 @@ struct RunWriter::Statements {
          time.exposed_communication, time.idle, time.contention, time.overlap_fraction,
          time.tokens_per_second_per_gpu, time.tflops_per_gpu, time.mfu, run.traffic.all_gather,
          run.traffic.reduce_scatter, run.traffic.all_reduce, std::string(to_string(run.status)),
-         row...);
+         run.resumed ? std::optional(run.resumed->step) : std::nullopt,
+         run.resumed ? std::optional(run.resumed->run_id) : std::nullopt, row...);
   }
 
   void write_plan(std::int64_t run, const PlanSummary& summary) {

@@ -213,7 +213,10 @@ const std::vector<Room>& rooms() {
       {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
       {"launch", "mfsdp_launch", {"gpu_backend/launch"}, {"plan"}},
-      {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store", "launch"}},
+      {"train",
+       "mfsdp_train",
+       {"gpu_backend/train", "gpu_backend/checkpoint"},
+       {"runtime", "store", "launch"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime", "launch"}},
   };
   return table;

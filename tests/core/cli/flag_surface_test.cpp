@@ -47,8 +47,9 @@ TEST(FlagSurface, MfsdpExec) {
                              "--beta1",        "--beta2",      "--adam-epsilon",
                              "--seed",         "--eval-every", "--eval-data",
                              "--eval-batches", "--log-every",  "--log-param-norms",
-                             "--check-nan",    "--chaos",      "--poison",
-                             "--fault"});
+                             "--check-nan",    "--save",       "--save-every",
+                             "--keep-saves",   "--resume",     "--chaos",
+                             "--poison",       "--fault"});
   EXPECT_THAT(flag_names(exec_flags(options)), testing::ElementsAreArray(names));
 }
 

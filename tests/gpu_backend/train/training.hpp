@@ -69,6 +69,7 @@ struct Told {
   Result<void> end;
   std::vector<StepReport> steps;
   std::vector<EvalReport> evaluations;
+  std::vector<SaveReport> saves;
   std::map<std::int64_t, std::vector<ParameterNorm>> norms;
   std::vector<std::int64_t> steps_done;  ///< by rank
   Weights weights;                       ///< that the optimizer updates
@@ -93,6 +94,10 @@ class Listener final : public TrainSink {
   }
   [[nodiscard]] Result<void> evaluation(const EvalReport& report) override {
     told_.evaluations.push_back(report);
+    return {};
+  }
+  [[nodiscard]] Result<void> saved(const SaveReport& report) override {
+    told_.saves.push_back(report);
     return {};
   }
   [[nodiscard]] Result<void> norms(std::int64_t step,

@@ -1,0 +1,25 @@
+// What a run has to have in common with the save that it goes on from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "gpu_backend/checkpoint/format.hpp"
+#include "gpu_backend/train/data/dataset.hpp"
+
+namespace mfsdp {
+
+/// Reads eight samples, spread evenly. Errors: those of the dataset.
+[[nodiscard]] Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len);
+
+/// Errors name `where`, the field, what this run has and what the save has. They must agree in: the
+/// model's shape, the dtypes of weights and main weights, the optimizer and its settings but the
+/// learning rate, the frozen parameters, the seed. Returns a warning for each of these that
+/// differs: the data, the length of a sequence, the sequences of a step. All else may differ.
+[[nodiscard]] Result<std::vector<std::string>> check_agreement(const RunIdentity& run,
+                                                               const RunIdentity& saved,
+                                                               const std::string& where);
+
+}  // namespace mfsdp

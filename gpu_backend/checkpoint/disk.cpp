@@ -1,0 +1,254 @@
+#include "gpu_backend/checkpoint/disk.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kClosed = -1;
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kPartial = ".partial";  ///< ends the name of what is not complete
+
+std::string reason(int error_number) { return std::generic_category().message(error_number); }
+
+tl::unexpected<Error> cannot(const std::string& what, const fs::path& path, int error_number) {
+  return fail(path.string(), fmt::format("cannot {}: {}", what, reason(error_number)),
+              Fault::environment);
+}
+
+/// The step of a complete save's folder.
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  name.remove_prefix(kStepPrefix.size());
+  std::int64_t step = 0;
+  const auto read = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (read.ec != std::errc() || read.ptr != name.data() + name.size() || step < 0)
+    return std::nullopt;
+  return step;
+}
+
+/// Names in a folder; none where it cannot be read.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    names.push_back(at->path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace
+
+std::string step_folder_name(std::int64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+fs::path partial_folder(const fs::path& folder, std::int64_t step) {
+  return folder / (step_folder_name(step) + std::string(kPartial));
+}
+
+// ---- files -------------------------------------------------------------------------------------
+
+Result<NewFile> NewFile::create(const fs::path& path, const SaveProbe& probe) {
+  NewFile file(path.string(), probe);
+  MFSDP_TRY(probe());
+  file.descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file.descriptor_ < 0) return cannot("be written", path, errno);
+  return file;
+}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      probe_(other.probe_),
+      descriptor_(std::exchange(other.descriptor_, kClosed)) {}
+
+NewFile::~NewFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<void> NewFile::write(std::int64_t offset, std::span<const std::byte> bytes) {
+  MFSDP_TRY((*probe_)());
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return cannot("be written", path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += written;
+  }
+  return {};
+}
+
+Result<void> NewFile::close() {
+  MFSDP_TRY((*probe_)());
+  if (::fsync(descriptor_) != 0) return cannot("be written", path_, errno);
+  if (::close(std::exchange(descriptor_, kClosed)) != 0) return cannot("be written", path_, errno);
+  return {};
+}
+
+Result<void> read_bytes(const fs::path& path, std::int64_t offset, std::span<std::byte> bytes) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return fail(path.string(), "cannot be opened: " + reason(errno));
+  Result<void> outcome;
+  const std::int64_t end = offset + std::ssize(bytes);
+  while (outcome && !bytes.empty()) {
+    const ssize_t count = ::pread(descriptor, bytes.data(), bytes.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) outcome = cannot("be read", path, errno);
+    if (count == 0)
+      outcome = fail(path.string(),
+                     fmt::format("expected {} bytes at least, it ends after {}", end, offset));
+    if (count <= 0) break;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+  ::close(descriptor);
+  return outcome;
+}
+
+// ---- folders -----------------------------------------------------------------------------------
+
+SaveFolder::SaveFolder(SaveFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      probe_(other.probe_),
+      lock_(std::exchange(other.lock_, kClosed)) {}
+
+SaveFolder::~SaveFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe) {
+  SaveFolder folder(path, probe);
+  MFSDP_TRY(probe());
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return cannot("be made a folder for saves", path, error.value());
+  if (::access(path.c_str(), W_OK | X_OK) != 0) return cannot("be written", path, errno);
+  folder.lock_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder.lock_ < 0) return cannot("be opened", path, errno);
+  if (::flock(folder.lock_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      return fail(path.string(), "another run saves here: expected a folder of its own");
+    return cannot("be locked", path, errno);
+  }
+  MFSDP_TRY(folder.remove_leftovers());
+  return folder;
+}
+
+/// Killed saves leave names that end in .partial; nothing else is touched.
+Result<void> SaveFolder::remove_leftovers() const {
+  for (const std::string& name : names_in(path_)) {
+    if (!name.ends_with(kPartial)) continue;
+    const std::string_view stem = std::string_view(name).substr(0, name.size() - kPartial.size());
+    if (step_of(stem) || stem == kLatestName) MFSDP_TRY(remove(path_ / name));
+  }
+  return {};
+}
+
+Result<void> SaveFolder::remove(const fs::path& folder) const {
+  MFSDP_TRY((*probe_)());
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) return cannot("be removed", folder, error.value());
+  return {};
+}
+
+Result<void> SaveFolder::sync(const fs::path& folder) const {
+  MFSDP_TRY((*probe_)());
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return cannot("be opened", folder, errno);
+  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  if (error != 0) return cannot("be written", folder, error);
+  return {};
+}
+
+Result<void> SaveFolder::begin(std::int64_t step) const {
+  const fs::path folder = partial_folder(path_, step);
+  MFSDP_TRY((*probe_)());
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (error) return cannot("be made", folder, error.value());
+  return {};
+}
+
+Result<void> SaveFolder::finish(std::int64_t step) const {
+  const fs::path partial = partial_folder(path_, step);
+  const fs::path whole = path_ / step_folder_name(step);
+  MFSDP_TRY(sync(partial));
+  std::error_code ignored;
+  const bool again = fs::exists(whole, ignored);
+  MFSDP_TRY((*probe_)());
+  // Where there is one of this step, both change places at once: the step is never without a save.
+  if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, whole.c_str(),
+                  again ? RENAME_EXCHANGE : 0U) != 0)
+    return cannot("be put in place", whole, errno);
+  MFSDP_TRY(sync(path_));
+  MFSDP_TRY(point_latest_at(step_folder_name(step)));
+  return again ? remove(partial) : Result<void>();
+}
+
+Result<void> SaveFolder::point_latest_at(const std::string& name) const {
+  const fs::path latest = path_ / kLatestName;
+  const fs::path partial = path_ / (std::string(kLatestName) + std::string(kPartial));
+  MFSDP_TRY((*probe_)());
+  if (::symlink(name.c_str(), partial.c_str()) != 0) return cannot("be written", latest, errno);
+  MFSDP_TRY((*probe_)());
+  if (::rename(partial.c_str(), latest.c_str()) != 0) return cannot("be written", latest, errno);
+  return sync(path_);
+}
+
+Result<void> SaveFolder::prune(std::int64_t step, std::int64_t kept) const {
+  std::vector<std::int64_t> others;
+  for (const std::string& name : names_in(path_))
+    if (const auto saved = step_of(name);
+        saved && *saved != step && name == step_folder_name(*saved))
+      others.push_back(*saved);
+  std::ranges::sort(others);
+  const std::int64_t surplus = std::ssize(others) + 1 - kept;
+  for (std::int64_t i = 0; i < surplus; ++i) {
+    const std::int64_t old = others[static_cast<std::size_t>(i)];
+    const fs::path doomed = partial_folder(path_, old);
+    MFSDP_TRY((*probe_)());
+    if (::rename((path_ / step_folder_name(old)).c_str(), doomed.c_str()) != 0)
+      return cannot("be removed", path_ / step_folder_name(old), errno);
+    MFSDP_TRY(remove(doomed));
+  }
+  return {};
+}
+
+Result<fs::path> find_save(const fs::path& path) {
+  std::error_code ignored;
+  const auto holds_save = [&](const fs::path& folder) {
+    return fs::exists(folder / kManifestName, ignored);
+  };
+  if (holds_save(path)) return path;
+  if (holds_save(path / kLatestName)) {
+    const fs::path name = fs::read_symlink(path / kLatestName, ignored);
+    return ignored ? path / kLatestName : path / name;
+  }
+  std::optional<std::int64_t> highest;
+  for (const std::string& name : names_in(path))
+    if (const auto step = step_of(name); step && holds_save(path / name))
+      highest = std::max(highest.value_or(0), *step);
+  if (highest) return path / step_folder_name(*highest);
+  if (!fs::is_directory(path, ignored))
+    return fail(path.string(), "is no folder: expected one with saves of a run");
+  return fail(path.string(), fmt::format("expected a save of a run, found neither {} nor {}",
+                                         kLatestName, kManifestName));
+}
+
+}  // namespace mfsdp

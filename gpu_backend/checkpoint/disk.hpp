@@ -1,0 +1,95 @@
+// What a save asks of the file system: nothing of it is believed before it is synced.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// Called before every change of the file system that a save makes. Tests count them, and let a
+/// save fail or die at any of them; an error ends the save as the system's own would.
+using SaveProbe = std::function<Result<void>()>;
+
+/// A file that is written once, at any offset. Errors are faults of the environment and name it.
+class NewFile {
+ public:
+  /// `path` does not exist yet. `probe` outlives the file.
+  [[nodiscard]] static Result<NewFile> create(const std::filesystem::path& path,
+                                              const SaveProbe& probe);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&&) = delete;
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+
+  [[nodiscard]] Result<void> write(std::int64_t offset, std::span<const std::byte> bytes);
+  /// Makes the content durable. Call once, last.
+  [[nodiscard]] Result<void> close();
+
+ private:
+  NewFile(std::string path, const SaveProbe& probe) : path_(std::move(path)), probe_(&probe) {}
+
+  std::string path_;
+  const SaveProbe* probe_;
+  int descriptor_ = -1;  // as POSIX has it: negative is closed
+};
+
+/// Reads exactly `bytes` from `offset` on. Errors: no such file, or less in it.
+[[nodiscard]] Result<void> read_bytes(const std::filesystem::path& path, std::int64_t offset,
+                                      std::span<std::byte> bytes);
+
+/// The folder that saves go to: DIR of the format. It is locked while the object lives, so that of
+/// several runs only one saves there.
+class SaveFolder {
+ public:
+  /// Makes the folder if need be, and removes what killed saves have left there. Errors: it cannot
+  /// be made or written, another run saves there (a fault of the input).
+  [[nodiscard]] static Result<SaveFolder> open(const std::filesystem::path& path,
+                                               const SaveProbe& probe);
+  SaveFolder(SaveFolder&& other) noexcept;
+  SaveFolder& operator=(SaveFolder&&) = delete;
+  SaveFolder(const SaveFolder&) = delete;
+  SaveFolder& operator=(const SaveFolder&) = delete;
+  ~SaveFolder();
+
+  /// Makes an empty folder for the files of a step.
+  [[nodiscard]] Result<void> begin(std::int64_t step) const;
+  /// Its files are complete and synced: gives the folder its name, and points `latest` at it. An
+  /// earlier save of the same step makes room.
+  [[nodiscard]] Result<void> finish(std::int64_t step) const;
+  /// Removes saves but `kept` of them: that of `step`, and those of the highest steps.
+  [[nodiscard]] Result<void> prune(std::int64_t step, std::int64_t kept) const;
+
+ private:
+  SaveFolder(std::filesystem::path path, const SaveProbe& probe)
+      : path_(std::move(path)), probe_(&probe) {}
+  [[nodiscard]] Result<void> remove_leftovers() const;
+  [[nodiscard]] Result<void> remove(const std::filesystem::path& folder) const;
+  [[nodiscard]] Result<void> point_latest_at(const std::string& name) const;
+  [[nodiscard]] Result<void> sync(const std::filesystem::path& folder) const;
+
+  std::filesystem::path path_;
+  const SaveProbe* probe_;
+  int lock_ = -1;
+};
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kLatestName = "latest";
+
+[[nodiscard]] std::string step_folder_name(std::int64_t step);  ///< "step-00000123"
+/// Where the files of a step are written before all of them are there.
+[[nodiscard]] std::filesystem::path partial_folder(const std::filesystem::path& folder,
+                                                   std::int64_t step);
+
+/// The folder of a save that `path` means: itself, or the newest save below it (what `latest` says,
+/// else the highest step). Errors: there is none.
+[[nodiscard]] Result<std::filesystem::path> find_save(const std::filesystem::path& path);
+
+}  // namespace mfsdp

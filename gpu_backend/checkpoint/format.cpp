@@ -1,0 +1,267 @@
+#include "gpu_backend/checkpoint/format.hpp"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/base/json_text.hpp"
+#include "core/base/parse_json.hpp"
+#include "core/plan/result_json.hpp"
+#include "gpu_backend/checkpoint/json_fields.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Json = nlohmann::json;
+using Written = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 56;  ///< their bytes fit into 63 bits
+constexpr std::int64_t kMostPiece = std::int64_t{1} << 24;     ///< elements
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+
+std::string text_of(const Written& json, int indent) {
+  return json.dump(indent, ' ', false, Written::error_handler_t::replace);
+}
+
+Result<void> check_schema(const Json& json, std::string_view schema, const std::string& where) {
+  if (!json.is_object()) return fail(where, "expected a JSON object");
+  MFSDP_LET(found, text_field(json, "schema", where));
+  if (found == schema) return {};
+  return fail(where + ".schema",
+              fmt::format("expected \"{}\", got {}", schema, json_excerpt(found)));
+}
+
+template <class Enum>
+Result<Enum> name_field(const Json& object, const char* key, const std::string& where) {
+  MFSDP_LET(text, text_field(object, key, where));
+  if (const auto value = parse<Enum>(text)) return *value;
+  return fail(fmt::format("{}.{}", where, key),
+              fmt::format("expected {}, got {}", name_list<Enum>(), json_excerpt(text)));
+}
+
+bool is_floating(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32 ||
+         dtype == DType::fp64;
+}
+
+Result<StateEntry> read_entry(const Json& json, const std::string& where, std::int64_t piece) {
+  if (!json.is_object()) return fail(where, "expected an object, got " + json_excerpt(json));
+  StateEntry entry;
+  MFSDP_LET(parameter, text_field(json, "parameter", where));
+  MFSDP_LET(kind, name_field<StateKind>(json, "kind", where));
+  MFSDP_LET(dtype, name_field<DType>(json, "dtype", where));
+  MFSDP_LET(begin, integer_field(json, "begin", where, kMostElements));
+  MFSDP_LET(end, integer_field(json, "end", where, kMostElements));
+  MFSDP_LET(offset, integer_field(json, "offset", where));
+  MFSDP_LET(checksums, list_field(json, "checksums", where));
+  if (!is_floating(dtype))
+    return fail(where + ".dtype",
+                fmt::format("expected bf16, fp16, fp32 or fp64, got {}", to_string(dtype)));
+  if (begin >= end)
+    return fail(where + ".end", fmt::format("expected more than begin, {}, got {}", begin, end));
+  entry.parameter = parameter;
+  entry.kind = kind;
+  entry.dtype = dtype;
+  entry.elements = {.begin = begin, .end = end};
+  entry.offset = offset;
+  const std::int64_t pieces = pieces_of(entry.elements, piece);
+  if (std::ssize(*checksums) != pieces)
+    return fail(where + ".checksums",
+                fmt::format("expected {}, got {}", pieces, checksums->size()));
+  for (const Json& value : *checksums) {
+    MFSDP_LET(checksum, checksum_value(value, where + ".checksums"));
+    entry.checksums.push_back(checksum);
+  }
+  return entry;
+}
+
+Result<SavedFile> read_file_entry(const Json& json, const std::string& where) {
+  if (!json.is_object()) return fail(where, "expected an object, got " + json_excerpt(json));
+  MFSDP_LET(name, text_field(json, "name", where));
+  MFSDP_LET(bytes, integer_field(json, "bytes", where));
+  MFSDP_LET(checksum, checksum_field(json, "checksum", where));
+  const std::filesystem::path path(name);
+  if (path.empty() || path != path.filename() || name == "." || name == "..")
+    return fail(where + ".name",
+                "expected the name of a file in this folder, got " + json_excerpt(name));
+  return SavedFile{.name = name, .bytes = bytes, .checksum = checksum};
+}
+
+RunResult result_of(const RunIdentity& run) {
+  RunResult result;
+  result.model_name = run.model_name;
+  result.parameters = run.parameters;
+  result.config = run.config;
+  return result;
+}
+
+Result<TrainPosition> read_position(const Json& json, const std::string& where) {
+  MFSDP_LET(step, integer_field(json, "step", where, kMostSteps));
+  MFSDP_LET(samples, integer_field(json, "samples", where, kMostElements));
+  MFSDP_LET(tokens, integer_field(json, "tokens", where, kMostElements));
+  return TrainPosition{.step = step, .samples = samples, .tokens = tokens};
+}
+
+Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& where) {
+  MFSDP_LET(beta1, real_field(json, "beta1", where));
+  MFSDP_LET(beta2, real_field(json, "beta2", where));
+  MFSDP_LET(epsilon, real_field(json, "epsilon", where));
+  MFSDP_LET(weight_decay, real_field(json, "weight_decay", where));
+  return OptimizerSettings{
+      .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
+}
+
+Result<DataIdentity> read_data(const Json& json, const std::string& where) {
+  MFSDP_LET(description, text_field(json, "description", where));
+  MFSDP_LET(samples, integer_field(json, "samples", where, kMostElements));
+  MFSDP_LET(fingerprint, checksum_field(json, "fingerprint", where));
+  return DataIdentity{.description = description, .samples = samples, .fingerprint = fingerprint};
+}
+
+/// So that its products fit into 63 bits: nothing else of an earlier run's configuration is used.
+Result<void> check_config(const PlanConfig& config, const std::string& where) try {
+  if (const auto valid = validate(config); !valid) return fail(where, valid.error().message());
+  static_cast<void>(config_json(config));
+  return {};
+} catch (const OverflowError& error) {
+  return fail(where, error.what());
+}
+
+Result<RunIdentity> read_run(const Json& json, const std::string& where) {
+  RunIdentity run;
+  MFSDP_LET(model, object_field(json, "model", where));
+  MFSDP_LET(config, object_field(json, "config", where));
+  MFSDP_LET(optimizer, object_field(json, "optimizer", where));
+  MFSDP_LET(data, object_field(json, "data", where));
+  MFSDP_LET(name, text_field(*model, "name", where + ".model"));
+  MFSDP_LET(parameters, integer_field(*model, "parameters", where + ".model", kMostElements));
+  MFSDP_LET(read_config,
+            config_from_json(model->dump(-1, ' ', true), config->dump(-1, ' ', true), where));
+  MFSDP_TRY(check_config(read_config, where + ".config"));
+  MFSDP_LET(settings, read_optimizer(*optimizer, where + ".optimizer"));
+  MFSDP_LET(identity, read_data(*data, where + ".data"));
+  MFSDP_LET(seed, unsigned_field(json, "seed", where));
+  MFSDP_LET(plan_hash, text_field(json, "plan_hash", where));
+  MFSDP_LET(run_id, text_field(json, "run_id", where));
+  return RunIdentity{.model_name = name,
+                     .parameters = parameters,
+                     .config = read_config,
+                     .optimizer = settings,
+                     .seed = seed,
+                     .data = identity,
+                     .plan_hash = plan_hash,
+                     .run_id = run_id};
+}
+
+}  // namespace
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+std::string checksum_text(std::uint64_t checksum) { return fmt::format("{:016x}", checksum); }
+
+std::int64_t pieces_of(const Interval& elements, std::int64_t piece_elements) {
+  return ceil_div(elements.size(), piece_elements);
+}
+
+std::int64_t bytes_of(const StateEntry& entry) {
+  return entry.elements.size() * size_of(entry.dtype);
+}
+
+std::string to_json(const StateHeader& header) {
+  Written entries = Written::array();
+  for (const StateEntry& entry : header.entries) {
+    Written checksums = Written::array();
+    for (const std::uint64_t checksum : entry.checksums)
+      checksums.push_back(checksum_text(checksum));
+    entries.push_back({{"parameter", entry.parameter},
+                       {"kind", to_string(entry.kind)},
+                       {"dtype", to_string(entry.dtype)},
+                       {"begin", entry.elements.begin},
+                       {"end", entry.elements.end},
+                       {"offset", entry.offset},
+                       {"checksums", std::move(checksums)}});
+  }
+  return text_of({{"schema", kStateSchema},
+                  {"step", header.step},
+                  {"rank", header.rank},
+                  {"piece_elements", header.piece_elements},
+                  {"entries", std::move(entries)}},
+                 -1);
+}
+
+Result<StateHeader> state_header_from_json(std::string_view text, const std::string& where) {
+  MFSDP_LET(json, parse_json(text, where));
+  const std::string at = where + ": header";
+  MFSDP_TRY(check_schema(json, kStateSchema, at));
+  StateHeader header;
+  MFSDP_LET(step, integer_field(json, "step", at, kMostSteps));
+  MFSDP_LET(rank, integer_field(json, "rank", at));
+  MFSDP_LET(piece, integer_field(json, "piece_elements", at, kMostPiece));
+  MFSDP_LET(entries, list_field(json, "entries", at));
+  if (piece == 0) return fail(at + ".piece_elements", "expected more than 0");
+  header.step = step;
+  header.rank = rank;
+  header.piece_elements = piece;
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < entries->size(); ++i) {
+    const std::string place = fmt::format("{}.entries[{}]", at, i);
+    MFSDP_LET(entry, read_entry((*entries)[i], place, piece));
+    if (entry.offset != end)
+      return fail(place + ".offset", fmt::format("expected {}, where the entry before ends, got {}",
+                                                 end, entry.offset));
+    if (__builtin_add_overflow(end, bytes_of(entry), &end))
+      return fail(place + ".end", "the entries' bytes are no 63-bit number");
+    header.entries.push_back(std::move(entry));
+  }
+  return header;
+}
+
+std::string to_json(const Manifest& manifest) {
+  const RunIdentity& run = manifest.run;
+  Written files = Written::array();
+  for (const SavedFile& file : manifest.files)
+    files.push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"checksum", checksum_text(file.checksum)}});
+  const Written json{{"schema", kCheckpointSchema},
+                     {"step", manifest.position.step},
+                     {"samples", manifest.position.samples},
+                     {"tokens", manifest.position.tokens},
+                     {"run_id", run.run_id},
+                     {"plan_hash", run.plan_hash},
+                     {"world_size", run.config.mesh.world_size()},
+                     {"seed", run.seed},
+                     {"data",
+                      {{"description", run.data.description},
+                       {"samples", run.data.samples},
+                       {"fingerprint", checksum_text(run.data.fingerprint)}}},
+                     {"model", Written::parse(model_json(result_of(run)))},
+                     {"optimizer",
+                      {{"beta1", run.optimizer.beta1},
+                       {"beta2", run.optimizer.beta2},
+                       {"epsilon", run.optimizer.epsilon},
+                       {"weight_decay", run.optimizer.weight_decay}}},
+                     {"config", Written::parse(config_json(run.config))},
+                     {"files", std::move(files)}};
+  return text_of(json, 1) + "\n";
+}
+
+Result<Manifest> manifest_from_json(std::string_view text, const std::string& where) {
+  MFSDP_LET(json, parse_json(text, where));
+  MFSDP_TRY(check_schema(json, kCheckpointSchema, where));
+  MFSDP_LET(position, read_position(json, where));
+  MFSDP_LET(run, read_run(json, where));
+  MFSDP_LET(files, list_field(json, "files", where));
+  Manifest manifest{.position = position, .run = std::move(run), .files = {}};
+  for (std::size_t i = 0; i < files->size(); ++i) {
+    MFSDP_LET(file, read_file_entry((*files)[i], fmt::format("{}.files[{}]", where, i)));
+    manifest.files.push_back(std::move(file));
+  }
+  return manifest;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,186 @@
+#include "gpu_backend/checkpoint/saved_state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "core/base/read_file.hpp"
+#include "core/runtime/scalar.hpp"
+#include "gpu_backend/train/held_values.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::size_t kMostManifest = std::size_t{256} << 20;  ///< bytes
+
+std::string elements_text(std::int64_t begin, std::int64_t end) {
+  return fmt::format("elements {} to {}", begin, end - 1);
+}
+
+/// The bytes of `from` values, as values of `to`: each rounded once.
+std::vector<std::byte> converted(std::span<const std::byte> bytes, DType from, DType to) {
+  std::vector<std::byte> result;
+  with_floating(from, [&]<class From>(From) {
+    with_floating(to, [&]<class To>(To) {
+      const std::size_t count = bytes.size() / sizeof(From);
+      result.resize(count * sizeof(To));
+      for (std::size_t i = 0; i < count; ++i) {
+        From value;
+        std::memcpy(&value, bytes.data() + i * sizeof(From), sizeof(From));
+        const To rounded = narrow<To>(static_cast<Real<To>>(widen(value)));
+        std::memcpy(result.data() + i * sizeof(To), &rounded, sizeof(To));
+      }
+    });
+  });
+  return result;
+}
+
+/// Uploads what of `elements` the rank holds.
+Result<void> upload_held(Backend& backend, const HeldElements& held, const Interval& elements,
+                         std::span<const std::byte> bytes) {
+  const std::int64_t begin = std::max(elements.begin, held.elements.begin);
+  const std::int64_t end = std::min(elements.end, held.elements.end);
+  if (begin >= end) return {};
+  const std::int64_t size = size_of(held.dtype);
+  return upload_elements(backend, held, {.begin = begin, .end = end},
+                         bytes.subspan(static_cast<std::size_t>((begin - elements.begin) * size),
+                                       static_cast<std::size_t>((end - begin) * size)));
+}
+
+}  // namespace
+
+std::vector<ExpectedState> expected_state(const Program& program) {
+  const PlanConfig& config = program.config;
+  std::vector<ExpectedState> all;
+  for (const Group& group : program.groups)
+    for (const PlacedParameter& parameter : group.parameters) {
+      const auto add = [&](StateKind kind, DType dtype) {
+        all.push_back({.parameter = parameter.name,
+                       .kind = kind,
+                       .dtype = dtype,
+                       .elements = parameter.elements()});
+      };
+      add(StateKind::weight, group.requires_grad ? config.main_dtype : group.dtype);
+      if (!group.requires_grad || config.optimizer != Optimizer::adamw) continue;
+      add(StateKind::first_moment, config.statistic_dtype());
+      add(StateKind::second_moment, config.statistic_dtype());
+    }
+  return all;
+}
+
+Result<SavedState> SavedState::open(const std::filesystem::path& path) {
+  MFSDP_LET(folder, find_save(path));
+  const std::filesystem::path manifest_path = folder / kManifestName;
+  MFSDP_LET(text, read_file(manifest_path, "the manifest of a save", kMostManifest));
+  MFSDP_LET(manifest, manifest_from_json(text, manifest_path.string()));
+  SavedState state(std::move(manifest), folder);
+  for (const SavedFile& expected : state.manifest_.files) {
+    MFSDP_LET(file, read_state_file(folder, expected));
+    if (file.header.step != state.manifest_.position.step)
+      return fail(file.path.string(), fmt::format("expected step {}, as the manifest says, got {}",
+                                                  state.manifest_.position.step, file.header.step));
+    state.files_.push_back(std::move(file));
+  }
+  for (const StateFile& file : state.files_)
+    for (const StateEntry& entry : file.header.entries)
+      state.parts_[{entry.parameter, entry.kind}].push_back({.file = &file, .entry = &entry});
+  for (auto& [key, parts] : state.parts_)
+    std::ranges::stable_sort(parts, {},
+                             [](const Part& part) { return part.entry->elements.begin; });
+  return state;
+}
+
+Result<void> SavedState::check(const std::vector<ExpectedState>& expected) const {
+  std::set<Key> known;
+  for (const ExpectedState& state : expected) {
+    known.insert({state.parameter, state.kind});
+    MFSDP_TRY(check_parts(state));
+  }
+  for (const auto& [key, parts] : parts_)
+    if (!known.contains(key))
+      return fail(fmt::format("{}: {}, {}", parts.front().file->path.string(), key.first,
+                              to_string(key.second)),
+                  "this run has no such state");
+  return {};
+}
+
+Result<void> SavedState::check_parts(const ExpectedState& expected) const {
+  const std::string what = fmt::format("{}, {}", expected.parameter, to_string(expected.kind));
+  const auto missing = [&](std::int64_t begin, std::int64_t end) {
+    return fail(fmt::format("{}: {}", folder_.string(), what),
+                fmt::format("{} are in no file", elements_text(begin, end)));
+  };
+  std::int64_t end = 0;  // elements that the parts so far have
+  const Part* last = nullptr;
+  const auto found = parts_.find({expected.parameter, expected.kind});
+  if (found == parts_.end()) return missing(0, expected.elements);
+  for (const Part& part : found->second) {
+    const Interval& elements = part.entry->elements;
+    const std::string where = fmt::format("{}: {}", part.file->path.string(), what);
+    if (part.entry->dtype != expected.dtype)
+      return fail(where, fmt::format("expected {}, got {}", to_string(expected.dtype),
+                                     to_string(part.entry->dtype)));
+    if (elements.end > expected.elements)
+      return fail(where, fmt::format("expected {} elements, got {}", expected.elements,
+                                     elements_text(elements.begin, elements.end)));
+    if (elements.begin > end) return missing(end, elements.begin);
+    if (elements.begin < end)
+      return fail(where, fmt::format("{} are in {} too",
+                                     elements_text(elements.begin, std::min(end, elements.end)),
+                                     last->file->path.filename().string()));
+    end = elements.end;
+    last = &part;
+  }
+  if (end < expected.elements) return missing(end, expected.elements);
+  return {};
+}
+
+Result<void> SavedState::visit(const std::string& parameter, StateKind kind, const Interval& wanted,
+                               const VisitElements& visit) const {
+  const auto found = parts_.find({parameter, kind});
+  if (found == parts_.end() || wanted.empty()) return {};
+  const std::vector<Part>& parts = found->second;
+  auto part = std::ranges::upper_bound(
+      parts, wanted.begin, {}, [](const Part& candidate) { return candidate.entry->elements.end; });
+  for (; part != parts.end() && part->entry->elements.begin < wanted.end; ++part) {
+    const Interval& held = part->entry->elements;
+    MFSDP_TRY(visit_elements(
+        *part->file, *part->entry,
+        {.begin = std::max(held.begin, wanted.begin), .end = std::min(held.end, wanted.end)},
+        visit));
+  }
+  return {};
+}
+
+Result<void> SavedState::fill_weights(const RestingRank& rank,
+                                      const ParameterPlaces& places) const {
+  const DType saved = places.own.dtype;
+  return visit(places.parameter->name, StateKind::weight, places.weight.elements,
+               [&](const Interval& elements, std::span<const std::byte> bytes) -> Result<void> {
+                 MFSDP_TRY(upload_held(rank.backend, places.own, elements, bytes));
+                 if (places.weight.dtype == saved)
+                   return upload_held(rank.backend, places.weight, elements, bytes);
+                 return upload_held(rank.backend, places.weight, elements,
+                                    converted(bytes, saved, places.weight.dtype));
+               });
+}
+
+Result<void> SavedState::fill(const RestingRank& rank) const {
+  for (const ParameterPlaces& places : rank.parameters) {
+    MFSDP_TRY(fill_weights(rank, places));
+    for (std::size_t i = 0; i < places.moments.size(); ++i) {
+      const HeldElements& held = places.moments.at(i);
+      const auto kind = i == 0 ? StateKind::first_moment : StateKind::second_moment;
+      const auto filled = visit(places.parameter->name, kind, held.elements,
+                                [&](const Interval& elements, std::span<const std::byte> bytes) {
+                                  return upload_held(rank.backend, held, elements, bytes);
+                                });
+      MFSDP_TRY(filled);
+    }
+  }
+  return {};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,80 @@
+// Reads a save back, on ranks that may be others than those that wrote it.
+//
+//   rank wants      |---- parameter w, elements 30 to 80 ----|
+//   files hold  rank-0: 0 to 49 |----- rank-1: 50 to 99 -----|
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "gpu_backend/checkpoint/format.hpp"
+#include "gpu_backend/checkpoint/state_file.hpp"
+#include "gpu_backend/train/train_state.hpp"
+
+namespace mfsdp {
+
+/// What a save has of one parameter: `elements` in all.
+struct ExpectedState {
+  std::string parameter;
+  StateKind kind = StateKind::weight;
+  DType dtype = DType::fp32;
+  std::int64_t elements = 0;
+};
+
+/// All that a save of this program has, in its order.
+[[nodiscard]] std::vector<ExpectedState> expected_state(const Program& program);
+
+/// A save whose headers have been read: which file holds which elements. Const calls may come from
+/// several threads.
+class SavedState final : public StateSource {
+ public:
+  /// `path`: a save, or a folder of saves. Errors: those of find_save, of manifest, files and
+  /// headers; a file of another step than the manifest's.
+  [[nodiscard]] static Result<SavedState> open(const std::filesystem::path& path);
+  SavedState(SavedState&&) = default;
+  SavedState& operator=(SavedState&&) = default;
+  SavedState(const SavedState&) = delete;  // parts_ point into files_
+  SavedState& operator=(const SavedState&) = delete;
+  ~SavedState() override = default;
+
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+
+  /// Whether the files hold each expected element once and nothing else. Errors name files,
+  /// parameter and elements.
+  [[nodiscard]] Result<void> check(const std::vector<ExpectedState>& expected) const;
+
+  /// Visits the wanted elements in order, as visit_elements does. To be called after check().
+  [[nodiscard]] Result<void> visit(const std::string& parameter, StateKind kind,
+                                   const Interval& wanted, const VisitElements& visit) const;
+
+  /// Main weights and moments as they were, compute weights rounded from main weights as the
+  /// optimizer rounds them. To be called after check().
+  [[nodiscard]] Result<void> fill(const RestingRank& rank) const override;
+
+ private:
+  /// Elements in one file.
+  struct Part {
+    const StateFile* file = nullptr;
+    const StateEntry* entry = nullptr;
+  };
+  using Key = std::pair<std::string, StateKind>;
+
+  SavedState(Manifest manifest, std::filesystem::path folder)
+      : manifest_(std::move(manifest)), folder_(std::move(folder)) {}
+  [[nodiscard]] Result<void> fill_weights(const RestingRank& rank,
+                                          const ParameterPlaces& places) const;
+  [[nodiscard]] Result<void> check_parts(const ExpectedState& expected) const;
+
+  Manifest manifest_;
+  std::filesystem::path folder_;
+  std::vector<StateFile> files_;            ///< never grows once parts_ point into it
+  std::map<Key, std::vector<Part>> parts_;  ///< by their first element
+};
+
+}  // namespace mfsdp

@@ -1,0 +1,37 @@
+// --save and --resume: where a run's state comes from and goes to.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/cli/exec_options.hpp"
+#include "core/plan/result.hpp"
+#include "gpu_backend/checkpoint/saved_state.hpp"
+#include "gpu_backend/checkpoint/saver.hpp"
+#include "gpu_backend/train/data/dataset.hpp"
+#include "gpu_backend/train/trainer.hpp"
+#include "reports/tool/session.hpp"
+
+namespace mfsdp {
+
+struct Saves {
+  std::optional<SavedState> resumed;
+  std::optional<Saver> saver;
+
+  /// What the run has done before it begins.
+  [[nodiscard]] TrainPosition start() const {
+    return resumed ? resumed->manifest().position : TrainPosition{};
+  }
+  [[nodiscard]] std::optional<ResumedFrom> origin() const;
+  /// Puts them where the trainer finds them; they outlive it.
+  void attach_to(TrainInputs& inputs);
+};
+
+/// `run`: signed, as it begins. Warns of what the save has otherwise and need not agree in. Errors:
+/// --resume holds no save that this run can go on from; --save cannot be written.
+[[nodiscard]] Result<Saves> open_saves(const ExecOptions& options, const Session& session,
+                                       const RunResult& run, const TrainSettings& settings,
+                                       const Dataset& data, const Program& program);
+
+}  // namespace mfsdp

@@ -1,0 +1,16 @@
+// How far a training run has come: all that it goes on from, beside its weights and moments.
+#pragma once
+
+#include <cstdint>
+
+namespace mfsdp {
+
+struct TrainPosition {
+  std::int64_t step = 0;     ///< steps done
+  std::int64_t samples = 0;  ///< that they read; the number of the next one (sample_order.hpp)
+  std::int64_t tokens = 0;   ///< of these samples
+
+  friend bool operator==(const TrainPosition&, const TrainPosition&) = default;
+};
+
+}  // namespace mfsdp

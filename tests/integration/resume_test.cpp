@@ -1,0 +1,140 @@
+// mfsdp-exec that is killed at any moment and goes on from what it saved.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "reports/store/store.hpp"
+#include "tests/support/run_tool.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kRun =
+    "--model llama_nano --data synthetic --world-size 2 --seq-len 16 --output jsonl";
+constexpr std::string_view kTwelve = "--steps 12 --no-save";
+
+/// The lines of steps by number, less what depends on the clock.
+std::map<std::int64_t, json> steps_in(const std::string& output) {
+  std::map<std::int64_t, json> steps;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    const json object = json::parse(line, nullptr, false);
+    if (!object.is_object() || object.value("event", "") != "step") continue;
+    json& step = steps[object["step"]];
+    for (const char* key : {"loss", "grad_norm", "learning_rate", "seen_tokens", "tokens"})
+      step[key] = object[key];
+  }
+  return steps;
+}
+
+/// The files of the last save but for the manifest, which names the run.
+std::map<std::string, std::string> last_save(const std::filesystem::path& saves) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(saves / "step-00000012"))
+    if (entry.path().extension() == ".state")
+      files[entry.path().filename()] = test::read_file(entry.path());
+  return files;
+}
+
+/// Starts the tool with its output in `out`.
+pid_t start(const std::string& arguments, const std::filesystem::path& out) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  const int file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  ::dup2(file, STDOUT_FILENO);
+  ::dup2(file, STDERR_FILENO);
+  const std::string line = fmt::format("exec '{}' {}", test::kExec.string(), arguments);
+  ::execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+  ::_exit(127);
+}
+
+/// Each run is killed at a random moment after its first steps; saves are as frequent as steps, so
+/// that most die within one. The twentieth is left alone.
+TEST(Resume, GoesOnBitForBitThoughKilledTwentyTimes) {
+  const test::ScratchFolder folder;
+  const auto saves = folder / "saves";
+  const auto straight = test::run_exec(
+      fmt::format("{} {} --save '{}'", kRun, kTwelve, (folder / "straight").string()));
+  ASSERT_EQ(straight.status, 0);
+  const auto expected = steps_in(straight.out);
+  ASSERT_EQ(expected.size(), 12U);
+
+  std::mt19937 random(20);
+  std::map<std::int64_t, json> seen;
+  int killed = 0;
+  while (killed < 20) {
+    const bool resumes = std::filesystem::exists(saves / "latest");
+    const auto out = folder / fmt::format("out-{}", killed);
+    const pid_t child =
+        start(fmt::format("{} {} --save '{}' --save-every 1 --keep-saves 2 {}", kRun, kTwelve,
+                          saves.string(), resumes ? "--resume '" + saves.string() + "'" : ""),
+              out);
+    // Waits for the first line of a step, then for a moment of the next few saves.
+    while (steps_in(test::read_file(out)).empty() && ::waitpid(child, nullptr, WNOHANG) == 0)
+      ::usleep(500);
+    ::usleep(static_cast<useconds_t>(random() % 12'000));
+    ::kill(child, SIGKILL);
+    test::wait_for(child);
+    ++killed;
+    for (const auto& [step, line] : steps_in(test::read_file(out))) {
+      ASSERT_TRUE(expected.contains(step)) << step;
+      EXPECT_EQ(line, expected.at(step)) << "step " << step;
+      seen[step] = line;
+    }
+    if (seen.contains(12)) std::filesystem::remove_all(saves);  // again from the start
+  }
+  const bool resumes = std::filesystem::exists(saves / "latest");
+  const auto last =
+      test::run_exec(fmt::format("{} {} --save '{}' {}", kRun, kTwelve, saves.string(),
+                                 resumes ? "--resume '" + saves.string() + "'" : ""));
+  ASSERT_EQ(last.status, 0) << last.out;
+  for (const auto& [step, line] : steps_in(last.out)) EXPECT_EQ(line, expected.at(step));
+  EXPECT_EQ(last_save(saves), last_save(folder / "straight"));
+}
+
+TEST(Resume, IsNotedInTheStore) {
+  const test::ScratchFolder folder;
+  const auto run = [&](const std::string& flags) {
+    return test::run_exec(
+        fmt::format("{} --db '{}' {} 2>&1", kRun, (folder / "runs.sqlite").string(), flags));
+  };
+  const std::string saves = (folder / "saves").string();
+  ASSERT_EQ(run("--steps 5 --save " + saves).status, 0);
+  ASSERT_EQ(run("--steps 8 --resume " + saves).status, 0);
+  auto store = Store::open(folder / "runs.sqlite");
+  ASSERT_TRUE(store) << store.error().message();
+  const RunResult first = store->load(1).value();
+  const RunResult second = store->load(2).value();
+  EXPECT_FALSE(first.resumed);
+  EXPECT_EQ(second.resumed, (ResumedFrom{.step = 5, .run_id = first.run_id}));
+  ASSERT_EQ(second.steps.size(), 3U);
+  EXPECT_EQ(second.steps.front().step, 6);
+}
+
+TEST(Resume, OfAnInterruptedRunLosesNoStep) {
+  const test::ScratchFolder folder;
+  const auto saves = folder / "saves";
+  const auto out = folder / "out";
+  const pid_t child =
+      start(fmt::format("{} --no-save --steps 1000000 --save '{}'", kRun, saves.string()), out);
+  while (steps_in(test::read_file(out)).empty()) ::usleep(1000);
+  ::kill(child, SIGINT);
+  EXPECT_EQ(test::wait_for(child), 130);
+  const std::int64_t done = steps_in(test::read_file(out)).rbegin()->first;
+  const json manifest = json::parse(test::read_file(saves / "latest" / "manifest.json"));
+  EXPECT_EQ(manifest["step"], done);
+}
+
+}  // namespace
+}  // namespace mfsdp
