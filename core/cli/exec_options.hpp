@@ -57,6 +57,9 @@ struct ExecOptions {
   std::int64_t eval_every = 0;  ///< steps; 0: never
   std::optional<std::string> eval_data;
   std::int64_t eval_batches = 8;  ///< global batches, as large as training's
+  // Weights, as folders of Hugging Face's form.
+  std::optional<std::string> init_from;
+  std::optional<std::string> export_to;
   // What is said of it.
   std::int64_t log_every = 1;
   bool log_param_norms = false;

@@ -212,7 +212,7 @@ const std::vector<Room>& rooms() {
       {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
       {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
-      {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store"}},
+      {"train", "mfsdp_train", {"gpu_backend/train", "gpu_backend/weights"}, {"runtime", "store"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},
   };
   return table;
