@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
@@ -18,6 +20,8 @@
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
 #include "gpu_backend/tool/run_record.hpp"
+#include "gpu_backend/weights/hf_export.hpp"
+#include "gpu_backend/weights/hf_weights.hpp"
 #include "reports/tool/plan_file.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/predict/predict.hpp"
@@ -47,6 +51,30 @@ Result<Data> open_data(const ExecOptions& options, const PlanConfig& config) {
     data.eval = std::move(eval);
   }
   return data;
+}
+
+/// Where weights come from and go to; nothing where no flag says.
+struct Weights {
+  std::optional<HfWeights> initial;
+  std::optional<HfExport> exported;
+};
+
+Result<Weights> open_weights(const ExecOptions& options, const Program& program) {
+  Weights weights;
+  if (options.init_from) {
+    MFSDP_LET(initial, HfWeights::open(*options.init_from, program));
+    weights.initial.emplace(std::move(initial));
+  }
+  if (options.export_to) {
+    MFSDP_LET(exported, HfExport::prepare(program, *options.export_to));
+    weights.exported.emplace(std::move(exported));
+  }
+  return weights;
+}
+
+template <class T>
+const T* pointer_to(const std::optional<T>& value) {
+  return value ? &*value : nullptr;
 }
 
 TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) {
@@ -208,6 +236,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned.program;
   MFSDP_LET(data, open_data(options, program.config));
+  MFSDP_LET(weights, open_weights(options, program));
   const TrainSettings settings = settings_of(options, program.config);
   MFSDP_LET(cpu, CpuRun::create(program, options, settings));
   MFSDP_TRY(write_plan(common, program));
@@ -224,9 +253,10 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   const auto trained = cpu->train({.settings = settings,
                                    .data = data.train.get(),
                                    .eval_data = data.eval.get(),
+                                   .weights = pointer_to(weights.initial),
                                    .stop = &stop,
                                    .gather = &gather},
-                                  record);
+                                  record, pointer_to(weights.exported));
   complete(run, *cpu);
   const bool cut = stop.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;

@@ -76,7 +76,9 @@ Result<void> Trainer::prepare(Backend& backend) {
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
   parameters_ = std::move(parameters);
   MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
-  return fill_initial_state(backend, program_, bytes, parameters_, inputs_.settings.seed);
+  const RandomWeights random(config.model.layers, inputs_.settings.seed);
+  return fill_initial_state(backend, program_, bytes, parameters_,
+                            inputs_.weights == nullptr ? random : *inputs_.weights);
 }
 
 // ---- what the host owes the plan ---------------------------------------------------------------

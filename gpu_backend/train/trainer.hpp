@@ -21,6 +21,7 @@
 #include "core/runtime/step_block.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/host_gather.hpp"
+#include "gpu_backend/train/initial_weights.hpp"
 #include "gpu_backend/train/learning_rate.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 #include "gpu_backend/train/stop_point.hpp"
@@ -85,6 +86,7 @@ struct TrainInputs {
   TrainSettings settings = {};
   const Dataset* data = nullptr;       ///< never null
   const Dataset* eval_data = nullptr;  ///< null: no evaluation
+  const WeightSource* weights = nullptr;  ///< null: random ones, of the settings' seed
   StopPoint* stop = nullptr;           ///< null: the run goes to its last step
   HostGather* gather = nullptr;        ///< null where log_param_norms and check_nan are off
 };

@@ -180,24 +180,28 @@ Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
 
   const std::int64_t size = size_of(dtype_);
   std::vector<std::byte> room;
+  const auto write_piece = [&](const ParameterPlaces& places,
+                               const Interval& piece) -> Result<void> {
+    room.resize(static_cast<std::size_t>(piece.size() * size));
+    MFSDP_TRY(download_elements(backend, places.weight, piece, room));
+    std::span<const std::byte> rest = room;
+    for (const HfPart& part : tensors_.parts(*places.parameter, piece)) {
+      const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
+      MFSDP_TRY(
+          write(layout_.places[part.tensor], part.elements.begin * size, rest.first(bytes)));
+      rest = rest.subspan(bytes);
+    }
+    return {};
+  };
   for (const ParameterPlaces& places : parameters) {
     if (!places.first_replica || places.own.elements.empty()) continue;
     if (places.weight.dtype != dtype_)
       return fail("plan, parameter " + places.parameter->name,
                   fmt::format("expected weights of {}, as --param-dtype says, got {}",
                               to_string(dtype_), to_string(places.weight.dtype)));
-    MFSDP_TRY(for_each_piece(places.own.elements, [&](const Interval& piece) -> Result<void> {
-      room.resize(static_cast<std::size_t>(piece.size() * size));
-      MFSDP_TRY(download_elements(backend, places.weight, piece, room));
-      std::span<const std::byte> rest = room;
-      for (const HfPart& part : tensors_.parts(*places.parameter, piece)) {
-        const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
-        MFSDP_TRY(write(layout_.places[part.tensor], part.elements.begin * size,
-                        rest.first(bytes)));
-        rest = rest.subspan(bytes);
-      }
-      return {};
-    }));
+    const auto written = for_each_piece(
+        places.own.elements, [&](const Interval& piece) { return write_piece(places, piece); });
+    MFSDP_TRY(written);
   }
   return file ? file->close() : Result<void>();
 }

@@ -95,7 +95,8 @@ Filled fill(const PlanConfig& config) {
     const BufferBytes bytes = memory.bytes();
     const auto parameters = find_parameters(program, bytes, rank).value();
     test::IdleBackend backend;
-    EXPECT_TRUE(fill_initial_state(backend, program, bytes, parameters, 11));
+    EXPECT_TRUE(fill_initial_state(backend, program, bytes, parameters,
+                                   RandomWeights(config.model.layers, 11)));
     for (const ParameterPlaces& places : parameters) {
       test::put(filled.compute, places, places.weight);
       test::put(filled.own, places, places.own);
