@@ -114,7 +114,7 @@ RunResult head_of(const RunResult& predicted) {
   return run;
 }
 
-std::string title(const RunResult& run, const Data& data) {
+std::string title(const RunResult& run, const Data& data, const ExecOptions& options) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
       "{}, {} parameters, on {} ranks of the CPU, {}\n"
@@ -124,6 +124,7 @@ std::string title(const RunResult& run, const Data& data) {
       to_string(config.strategy), config.seq_len, config.micro_batch, config.microbatches,
       format_count(config.tokens_per_step() * config.mesh.world_size()), data.train->describe());
   if (data.eval) text += "evaluation: " + data.eval->describe() + "\n";
+  if (options.init_from) text += "weights: from " + printable(*options.init_from) + "\n";
   text += fmt::format("loss of guessing: ln(vocabulary) {:.4f}",
                       std::log(static_cast<double>(config.model.vocab)));
   if (const auto entropy = data.train->unigram_entropy())
@@ -178,6 +179,12 @@ std::string memory_table(const RunResult& predicted, const RunResult& run, const
 CategoryBytes without_runtime(CategoryBytes categories) {
   categories.at(static_cast<std::size_t>(Category::runtime)) = Bytes(0);
   return categories;
+}
+
+std::string export_note(const std::optional<HfExport>& exported) {
+  if (!exported) return "";
+  return fmt::format("exported: {}, {}\n", printable(exported->folder().string()),
+                     format_bytes(Bytes(exported->layout().bytes())));
 }
 
 std::string summary(const RunResult& run, std::chrono::nanoseconds took) {
@@ -246,7 +253,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
   MFSDP_TRY(record.begin());
-  if (common.output == OutputFormat::text) session.out << title(run, data) << std::flush;
+  if (common.output == OutputFormat::text) session.out << title(run, data, options) << std::flush;
 
   SharedStopPoint stop([&] { return session.interrupted.load(); });
   SharedHostGather gather(program.config.mesh.world_size());
@@ -275,7 +282,8 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                 << summary(run, std::chrono::steady_clock::now() - begin) << "\n"
                 << memory_table(planned.predicted, run, program, cpu->measured())
                 << "process: " << format_bytes(resident_high_water())
-                << " resident at most, all ranks\n\n"
+                << " resident at most, all ranks\n"
+                << export_note(weights.exported) << "\n"
                 << record.store_note() << "\n";
   else
     session.out << render_runs({&run, 1}, common.output, style_of(describe_stdout()),

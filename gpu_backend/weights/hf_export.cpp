@@ -31,7 +31,9 @@ fs::path resolved(const fs::path& folder) {
 /// A folder beside the target, which goes with all that is in it unless it is kept.
 class TemporaryFolder {
  public:
-  [[nodiscard]] static Result<TemporaryFolder> beside(const fs::path& target) {
+  /// `shown`: the target as the user named it.
+  [[nodiscard]] static Result<TemporaryFolder> beside(const fs::path& target,
+                                                      const fs::path& shown) {
     constexpr std::int64_t kNames = 100;  // leftovers of killed processes that we step over
     std::error_code error;
     for (std::int64_t number = 0; number < kNames; ++number) {
@@ -39,7 +41,7 @@ class TemporaryFolder {
       if (fs::create_directory(path, error)) return TemporaryFolder(path, number);
       if (error) break;
     }
-    return fail(target.string(),
+    return fail(shown.string(),
                 "cannot be made: " + (error ? error.message() : "leftovers of 100 runs beside it"),
                 Fault::environment);
   }
@@ -79,37 +81,36 @@ bool may_be_replaced(const fs::path& folder) {
          (fs::is_empty(folder, ignored) || is_earlier_export(folder));
 }
 
-Result<void> check_target(const fs::path& folder) {
+Result<void> check_target(const fs::path& target, const fs::path& shown) {
   std::error_code ignored;
-  if (!folder.has_filename()) return fail("--export", "expected a folder to make, got " +
-                                                          folder.string());
-  if (may_be_replaced(folder)) return {};
-  if (!fs::is_directory(folder, ignored))
-    return fail(folder.string(), "expected a folder or nothing at the export's place, found a file");
-  return fail(folder.string(),
+  if (!target.has_filename()) return fail(shown.string(), "expected a folder that can be made");
+  if (may_be_replaced(target)) return {};
+  if (!fs::is_directory(target, ignored))
+    return fail(shown.string(), "expected a folder or nothing at the export's place, found a file");
+  return fail(shown.string(),
               "is neither empty nor an earlier export; name another folder to export to");
 }
 
-Result<void> check_room(const fs::path& folder, std::int64_t bytes) {
-  MFSDP_LET(trial, TemporaryFolder::beside(folder));
+Result<void> check_room(const fs::path& target, const fs::path& shown, std::int64_t bytes) {
+  MFSDP_LET(trial, TemporaryFolder::beside(target, shown));
   std::error_code error;
   const fs::space_info space = fs::space(trial.path(), error);
   if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return {};
-  return fail(folder.string(),
+  return fail(shown.string(),
               fmt::format("the export takes {} bytes, its disk has {} left", bytes,
                           space.available),
               Fault::environment);
 }
 
 /// Renames; the earlier export, if any, goes when the new one is in its place.
-Result<void> replace_folder(const fs::path& made, const fs::path& target) {
+Result<void> replace_folder(const fs::path& made, const fs::path& target, const fs::path& shown) {
   const fs::path old = made.string() + ".old";
   const bool replaces = std::rename(target.c_str(), old.c_str()) == 0;
-  if (!replaces && errno != ENOENT) return cannot_write(target.string(), errno);
+  if (!replaces && errno != ENOENT) return cannot_write(shown.string(), errno);
   if (std::rename(made.c_str(), target.c_str()) != 0) {
     const int error = errno;
     if (replaces) static_cast<void>(std::rename(old.c_str(), target.c_str()));
-    return cannot_write(target.string(), error);
+    return cannot_write(shown.string(), error);
   }
   std::error_code ignored;
   if (replaces) fs::remove_all(old, ignored);
@@ -121,11 +122,11 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target) {
 Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folder,
                                    std::int64_t shard_bytes) {
   const fs::path target = resolved(folder);
-  MFSDP_TRY(check_target(target));
+  MFSDP_TRY(check_target(target, folder));
   MFSDP_LET(tensors, HfTensors::of(program));
   MFSDP_LET(layout, lay_out_export(program, tensors, shard_bytes));
-  MFSDP_TRY(check_room(target, layout.bytes()));
-  return HfExport(target, program.config.param_dtype, std::move(tensors), std::move(layout));
+  MFSDP_TRY(check_room(target, folder, layout.bytes()));
+  return HfExport(folder, target, program.config.param_dtype, std::move(tensors), std::move(layout));
 }
 
 Result<void> HfExport::write(std::int64_t rank, Backend& backend,
@@ -135,16 +136,18 @@ Result<void> HfExport::write(std::int64_t rank, Backend& backend,
   std::optional<TemporaryFolder> made;  // on rank 0
   std::vector<double> name;
   if (rank == 0) {
-    MFSDP_LET(temporary, TemporaryFolder::beside(folder_));
+    MFSDP_LET(temporary, TemporaryFolder::beside(target_, folder_));
     made.emplace(std::move(temporary));
     MFSDP_TRY(make_files(made->path()));
     name = {static_cast<double>(::getpid()), static_cast<double>(made->number())};
   }
   MFSDP_LET(names, gather.all_gather(rank, std::move(name), alive));
   const fs::path into =
-      TemporaryFolder::name(folder_, static_cast<std::int64_t>(names.at(0).at(0)),
+      TemporaryFolder::name(target_, static_cast<std::int64_t>(names.at(0).at(0)),
                             static_cast<std::int64_t>(names.at(0).at(1)));
-  MFSDP_TRY(write_own(into, backend, parameters));
+  const auto written = write_own(into, backend, parameters);
+  if (!written) MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
+  MFSDP_TRY(written);
   MFSDP_TRY(gather.all_gather(rank, {}, alive));  // all have written
   if (rank != 0) return {};
   MFSDP_TRY(sync_folder(into));
@@ -207,8 +210,8 @@ Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
 }
 
 Result<void> HfExport::put_in_place(const fs::path& made) const {
-  auto outcome = may_be_replaced(folder_)
-                     ? replace_folder(made, folder_)
+  auto outcome = may_be_replaced(target_)
+                     ? replace_folder(made, target_, folder_)
                      : Result<void>(fail(folder_.string(), "has come to hold other files",
                                          Fault::environment));
   if (!outcome) outcome.error().what += "; the export is in " + made.string();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
@@ -38,12 +39,15 @@ class HfExport {
                                    std::span<const ParameterPlaces> parameters,
                                    HostGather& gather) const;
 
+  /// As the user named it.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const ExportLayout& layout() const { return layout_; }
 
  private:
-  HfExport(std::filesystem::path folder, DType dtype, HfTensors tensors, ExportLayout layout)
+  HfExport(std::filesystem::path folder, std::filesystem::path target, DType dtype,
+           HfTensors tensors, ExportLayout layout)
       : folder_(std::move(folder)),
+        target_(std::move(target)),
         dtype_(dtype),
         tensors_(std::move(tensors)),
         layout_(std::move(layout)) {}
@@ -53,7 +57,8 @@ class HfExport {
                                        std::span<const ParameterPlaces> parameters) const;
   [[nodiscard]] Result<void> put_in_place(const std::filesystem::path& made) const;
 
-  std::filesystem::path folder_;  ///< links resolved
+  std::filesystem::path folder_;  ///< as the user named it
+  std::filesystem::path target_;  ///< the same without links
   DType dtype_;
   HfTensors tensors_;
   ExportLayout layout_;

@@ -188,7 +188,9 @@ TEST(HfExport, AFailureOnAnyRankLeavesWhatWasThere) {
         EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].error().message(),
                   rank == failing ? "rank: fails" : "another rank: failed");
       EXPECT_EQ(folder.file_count(), earlier ? 1U : 0U);
-      if (earlier) EXPECT_TRUE(test::content(folder / "out") == before);
+      if (earlier) {
+        EXPECT_TRUE(test::content(folder / "out") == before);
+      }
     }
 }
 

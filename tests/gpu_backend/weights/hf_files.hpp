@@ -27,7 +27,8 @@ inline PlanConfig small_model(std::int64_t ranks = 2,
                   .kv_heads = 2,
                   .head_dim = 4,
                   .intermediate = 20,
-                  .max_seq_len = 64};
+                  .max_seq_len = 64,
+                  .rope_scaling = {}};
   config.mesh = {.dp_outer = 1, .dp_shard = ranks};
   config.strategy = strategy;
   config.seq_len = 16;
