@@ -62,10 +62,10 @@ FlagGroup training_group(ExecOptions& o) {
 }
 
 FlagGroup weights_group(ExecOptions& o) {
-  Flag init_from = path_flag("--init-from", "Hugging Face model to begin with, not with random weights",
-                             o.init_from);
-  Flag export_to = path_flag("--export", "write the weights at the end, for transformers to load",
-                             o.export_to);
+  Flag init_from = path_flag(
+      "--init-from", "Hugging Face model to begin with, not with random weights", o.init_from);
+  Flag export_to =
+      path_flag("--export", "write the weights at the end, for transformers to load", o.export_to);
   init_from.value = export_to.value = "DIR";
   return {.title = "Weights", .flags = {init_from, export_to}};
 }
@@ -163,6 +163,8 @@ HelpText exec_help() {
                "train on text"},
               {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run", "the plan, nothing runs"},
               {"mfsdp-exec --model llama_nano --data synthetic --output jsonl", "a line a step"},
+              {"mfsdp-exec --model llama/ --init-from llama/ --data tokens/ --export tuned",
+               "train on from a checkpoint"},
               {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"}}};
 }
 

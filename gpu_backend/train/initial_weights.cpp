@@ -113,11 +113,12 @@ Result<void> fill_initial_state(Backend& backend, const Program& program, const 
   }
   std::vector<double> room;
   for (const ParameterPlaces& places : parameters) {
-    const auto filled = for_each_piece(places.weight.elements, [&](const Interval& piece) -> Result<void> {
-      room.resize(static_cast<std::size_t>(piece.size()));
-      MFSDP_TRY(weights.read(*places.parameter, piece.begin, room));
-      return upload_both(backend, places, piece, room);
-    });
+    const auto filled =
+        for_each_piece(places.weight.elements, [&](const Interval& piece) -> Result<void> {
+          room.resize(static_cast<std::size_t>(piece.size()));
+          MFSDP_TRY(weights.read(*places.parameter, piece.begin, room));
+          return upload_both(backend, places, piece, room);
+        });
     MFSDP_TRY(filled);
   }
   return {};

@@ -84,11 +84,11 @@ class TrainSink {
 /// by the ranks of a process.
 struct TrainInputs {
   TrainSettings settings = {};
-  const Dataset* data = nullptr;       ///< never null
-  const Dataset* eval_data = nullptr;  ///< null: no evaluation
+  const Dataset* data = nullptr;          ///< never null
+  const Dataset* eval_data = nullptr;     ///< null: no evaluation
   const WeightSource* weights = nullptr;  ///< null: random ones, of the settings' seed
-  StopPoint* stop = nullptr;           ///< null: the run goes to its last step
-  HostGather* gather = nullptr;        ///< null where log_param_norms and check_nan are off
+  StopPoint* stop = nullptr;              ///< null: the run goes to its last step
+  HostGather* gather = nullptr;           ///< null where log_param_norms and check_nan are off
 };
 
 /// Whether step `step` (from 1) of `steps` is one to speak of: the first, the last and every

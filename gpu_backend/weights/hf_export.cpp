@@ -96,10 +96,10 @@ Result<void> check_room(const fs::path& target, const fs::path& shown, std::int6
   std::error_code error;
   const fs::space_info space = fs::space(trial.path(), error);
   if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return {};
-  return fail(shown.string(),
-              fmt::format("the export takes {} bytes, its disk has {} left", bytes,
-                          space.available),
-              Fault::environment);
+  return fail(
+      shown.string(),
+      fmt::format("the export takes {} bytes, its disk has {} left", bytes, space.available),
+      Fault::environment);
 }
 
 /// Renames; the earlier export, if any, goes when the new one is in its place.
@@ -126,7 +126,8 @@ Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folde
   MFSDP_LET(tensors, HfTensors::of(program));
   MFSDP_LET(layout, lay_out_export(program, tensors, shard_bytes));
   MFSDP_TRY(check_room(target, folder, layout.bytes()));
-  return HfExport(folder, target, program.config.param_dtype, std::move(tensors), std::move(layout));
+  return HfExport(folder, target, program.config.param_dtype, std::move(tensors),
+                  std::move(layout));
 }
 
 Result<void> HfExport::write(std::int64_t rank, Backend& backend,
@@ -142,11 +143,11 @@ Result<void> HfExport::write(std::int64_t rank, Backend& backend,
     name = {static_cast<double>(::getpid()), static_cast<double>(made->number())};
   }
   MFSDP_LET(names, gather.all_gather(rank, std::move(name), alive));
-  const fs::path into =
-      TemporaryFolder::name(target_, static_cast<std::int64_t>(names.at(0).at(0)),
-                            static_cast<std::int64_t>(names.at(0).at(1)));
+  const fs::path into = TemporaryFolder::name(target_, static_cast<std::int64_t>(names.at(0).at(0)),
+                                              static_cast<std::int64_t>(names.at(0).at(1)));
   const auto written = write_own(into, backend, parameters);
-  if (!written) MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
+  if (!written)
+    MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
   MFSDP_TRY(written);
   MFSDP_TRY(gather.all_gather(rank, {}, alive));  // all have written
   if (rank != 0) return {};
@@ -190,8 +191,7 @@ Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
     std::span<const std::byte> rest = room;
     for (const HfPart& part : tensors_.parts(*places.parameter, piece)) {
       const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
-      MFSDP_TRY(
-          write(layout_.places[part.tensor], part.elements.begin * size, rest.first(bytes)));
+      MFSDP_TRY(write(layout_.places[part.tensor], part.elements.begin * size, rest.first(bytes)));
       rest = rest.subspan(bytes);
     }
     return {};

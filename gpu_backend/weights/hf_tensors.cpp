@@ -71,8 +71,7 @@ std::vector<HfPart> HfTensors::parts(const PlacedParameter& parameter,
     const std::int64_t end = std::min(held.end, elements.end);
     if (begin < end)
       parts.push_back(
-          {.tensor = index,
-           .elements = {.begin = begin - held.begin, .end = end - held.begin}});
+          {.tensor = index, .elements = {.begin = begin - held.begin, .end = end - held.begin}});
   }
   return parts;
 }

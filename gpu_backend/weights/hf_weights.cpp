@@ -63,8 +63,7 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& folder, const Pro
   }
   for (const auto& [name, stored] : opened.folder_.tensors()) {
     if (known.contains(name) || is_derived(name)) continue;
-    if (name != kHead)
-      return fail(place_of(stored), "the plan's model has no such tensor");
+    if (name != kHead) return fail(place_of(stored), "the plan's model has no such tensor");
     MFSDP_TRY(check_tied_head(stored, *opened.folder_.find(std::string(kEmbedding))));
   }
   return opened;

@@ -143,8 +143,8 @@ class Entry {
                    fmt::format("{} bytes, as {} of shape {} has", bytes, tensor_.dtype,
                                shown_shape(tensor_.shape)),
                    place);
-    tensor_.data = data.subspan(static_cast<std::size_t>(offsets->at(0)),
-                                static_cast<std::size_t>(bytes));
+    tensor_.data =
+        data.subspan(static_cast<std::size_t>(offsets->at(0)), static_cast<std::size_t>(bytes));
     return {};
   }
 

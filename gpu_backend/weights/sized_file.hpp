@@ -14,8 +14,8 @@ namespace mfsdp {
 /// Errors are faults of the environment and name the file as the user knows it.
 class SizedFile {
  public:
-  /// Makes the file and takes room for all of it, so that a full disk is met here. `shown`: the name
-  /// for errors.
+  /// Makes the file and takes room for all of it, so that a full disk is met here. `shown`: the
+  /// name for errors.
   [[nodiscard]] static Result<SizedFile> create(const std::filesystem::path& path,
                                                 std::string shown, std::int64_t size);
   /// Opens one that another rank has made.
@@ -32,7 +32,8 @@ class SizedFile {
   [[nodiscard]] Result<void> close();
 
  private:
-  SizedFile(int descriptor, std::string shown) : descriptor_(descriptor), shown_(std::move(shown)) {}
+  SizedFile(int descriptor, std::string shown)
+      : descriptor_(descriptor), shown_(std::move(shown)) {}
   [[nodiscard]] static Result<SizedFile> open(const std::filesystem::path& path, std::string shown,
                                               int flags);
 

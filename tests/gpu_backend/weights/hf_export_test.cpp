@@ -240,7 +240,8 @@ TEST(HfExport, AnExportThatHasNoPlaceAnyMoreIsKept) {
   const auto outcome = write_all(program, RandomWeights(2, 5), exported).front();
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().fault, Fault::environment);
-  const std::string start = (folder / "out").string() + ": has come to hold other files; the export is in ";
+  const std::string start =
+      (folder / "out").string() + ": has come to hold other files; the export is in ";
   EXPECT_THAT(outcome.error().message(), StartsWith(start));
   const std::filesystem::path kept = outcome.error().message().substr(start.size());
   EXPECT_TRUE(HfWeights::open(kept, program));
@@ -255,9 +256,8 @@ TEST(HfExport, AFullDiskLeavesNothing) {
     test::limit_file_size(8'000);  // config.json fits, the weights do not
     const auto outcome = write_all(program, RandomWeights(2, 5), exported).front();
     if (outcome || outcome.error().fault != Fault::environment) return 1;
-    return outcome.error().message() ==
-                   (folder / "out" / "model.safetensors").string() +
-                       ": cannot be written: File too large"
+    return outcome.error().message() == (folder / "out" / "model.safetensors").string() +
+                                            ": cannot be written: File too large"
                ? 0
                : 2;
   });

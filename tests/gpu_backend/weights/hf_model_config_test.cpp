@@ -29,7 +29,8 @@ TEST(HfModelConfig, EveryBuiltInModelReadsBackAsItWas) {
 }
 
 TEST(HfModelConfig, SaysWhatTransformersReads) {
-  const auto llama = nlohmann::json::parse(hf_config_text(shape_of("llama3_1b"), DType::fp16).value());
+  const auto llama =
+      nlohmann::json::parse(hf_config_text(shape_of("llama3_1b"), DType::fp16).value());
   EXPECT_EQ(llama["architectures"], nlohmann::json({"LlamaForCausalLM"}));
   EXPECT_EQ(llama["model_type"], "llama");
   EXPECT_EQ(llama["torch_dtype"], "float16");

@@ -82,7 +82,8 @@ RC_GTEST_PROP(HfWeightsProperty, AnyIntervalOfAnyDtypeIsRead, ()) {
 }
 
 /// The error of a checkpoint that was changed so; {} stands for the folder.
-std::string error_after(const std::function<void(const std::filesystem::path&, SmallProgram&)>& change) {
+std::string error_after(
+    const std::function<void(const std::filesystem::path&, SmallProgram&)>& change) {
   const test::ScratchFolder folder;
   SmallProgram small;
   test::write_config(folder.path(), small.program.config.model);
@@ -145,9 +146,10 @@ TEST(HfWeights, ATiedHeadMustBeTheEmbedding) {
     return opened ? "none" : opened.error().what;
   };
   EXPECT_EQ(tied("", "lm_head.weight"), "none");
-  EXPECT_EQ(tied("x", "lm_head.weight"),
-            "expected the bytes of model.embed_tokens.weight or no such tensor, as the plan's model "
-            "has tie_word_embeddings");
+  EXPECT_EQ(
+      tied("x", "lm_head.weight"),
+      "expected the bytes of model.embed_tokens.weight or no such tensor, as the plan's model "
+      "has tie_word_embeddings");
   EXPECT_EQ(tied("", "head.weight"), "the plan's model has no such tensor");
 }
 
@@ -191,19 +193,21 @@ TEST(HfWeights, ShardsAreFoundByTheirIndex) {
             index + ": expected an object from tensors to files, got [1]");
   for (const nlohmann::json wrong : {"../a", "/etc/passwd", "..", "", "x/y"})
     EXPECT_EQ(map("model.norm.weight", wrong),
-              index + ", tensor model.norm.weight: expected the name of a file in the same folder, "
-                      "got " + wrong.dump());
+              index +
+                  ", tensor model.norm.weight: expected the name of a file in the same folder, "
+                  "got " +
+                  wrong.dump());
   EXPECT_EQ(map("model.norm.weight", 3),
-            index + ", tensor model.norm.weight: expected the name of a file in the same folder, "
-                    "got 3");
+            index +
+                ", tensor model.norm.weight: expected the name of a file in the same folder, "
+                "got 3");
   EXPECT_EQ(map("model.norm.weight", "c"), "{}/c: cannot be opened: No such file or directory");
   EXPECT_EQ(map("model.norm.weight", "b"), index + R"(, tensor model.norm.weight: is not in "b")");
   EXPECT_EQ(map("none.weight", "b"), index + R"(, tensor none.weight: is not in "b")");
-  EXPECT_EQ(error_of_index([](nlohmann::json& all) {
-              all["weight_map"].erase("model.norm.weight");
-            }),
-            "{}/a, tensor model.norm.weight: is not in the weight_map of "
-            "model.safetensors.index.json");
+  EXPECT_EQ(
+      error_of_index([](nlohmann::json& all) { all["weight_map"].erase("model.norm.weight"); }),
+      "{}/a, tensor model.norm.weight: is not in the weight_map of "
+      "model.safetensors.index.json");
 }
 
 TEST(HfWeights, AFileThatChangesIsNotRead) {
@@ -246,11 +250,10 @@ TEST(HfTensors, BiasesAndNormsOfHeadsHaveTheirNames) {
         all.push_back(tensor.name.substr(25) + " " + shown_shape(tensor.shape));
     return all;
   };
-  EXPECT_EQ(names(true, false),
-            (std::vector<std::string>{"q_proj.weight [16, 12]", "k_proj.weight [8, 12]",
-                                      "v_proj.weight [8, 12]", "q_proj.bias [16]",
-                                      "k_proj.bias [8]", "v_proj.bias [8]",
-                                      "o_proj.weight [12, 16]"}));
+  EXPECT_EQ(names(true, false), (std::vector<std::string>{
+                                    "q_proj.weight [16, 12]", "k_proj.weight [8, 12]",
+                                    "v_proj.weight [8, 12]", "q_proj.bias [16]", "k_proj.bias [8]",
+                                    "v_proj.bias [8]", "o_proj.weight [12, 16]"}));
   EXPECT_EQ(names(false, true),
             (std::vector<std::string>{"q_proj.weight [16, 12]", "k_proj.weight [8, 12]",
                                       "v_proj.weight [8, 12]", "q_norm.weight [4]",

@@ -35,13 +35,12 @@ std::string error_of_tensor(const std::string& fields) {
 }
 
 TEST(Safetensors, FindsTensorsInTheOrderOfTheirData) {
-  const std::string whole = file(
-      R"({"__metadata__":{"format":"pt"},)"
-      R"("a":{"dtype":"F32","shape":[1,2],"data_offsets":[4,12]},)"
-      R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
-      R"("c":{"dtype":"I64","shape":[3,0],"data_offsets":[4,4]},)"
-      R"("d":{"dtype":"U8","shape":[],"data_offsets":[12,13]}}  )",
-      13);
+  const std::string whole = file(R"({"__metadata__":{"format":"pt"},)"
+                                 R"("a":{"dtype":"F32","shape":[1,2],"data_offsets":[4,12]},)"
+                                 R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
+                                 R"("c":{"dtype":"I64","shape":[3,0],"data_offsets":[4,4]},)"
+                                 R"("d":{"dtype":"U8","shape":[],"data_offsets":[12,13]}}  )",
+                                 13);
   const auto parsed = parse_safetensors(bytes_of(whole), "f");
   ASSERT_TRUE(parsed) << parsed.error().message();
   EXPECT_EQ(parsed->metadata, (std::map<std::string, std::string>{{"format", "pt"}}));
@@ -111,7 +110,7 @@ TEST(Safetensors, RefusesDataThatIsNotTheTensors) {
                                   "[18446744073709551608,18446744073709551615]"})
     EXPECT_EQ(offsets(place),
               "f, tensor a, data_offsets: expected begin and end inside the data of 8 bytes, got " +
-                  (place == "null" ? std::string("nothing")
+                  (place == "null"     ? std::string("nothing")
                    : place.size() > 40 ? place.substr(0, 40) + "..."
                                        : place));
   EXPECT_EQ(offsets("[0,4]"),
