@@ -62,8 +62,8 @@ FlagGroup training_group(ExecOptions& o) {
 }
 
 FlagGroup weights_group(ExecOptions& o) {
-  Flag init_from = path_flag(
-      "--init-from", "Hugging Face model to begin with, not with random weights", o.init_from);
+  Flag init_from =
+      path_flag("--init-from", "begin with the weights of this Hugging Face model", o.init_from);
   Flag export_to =
       path_flag("--export", "write the weights at the end, for transformers to load", o.export_to);
   init_from.value = export_to.value = "DIR";

@@ -114,7 +114,7 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
   }
   std::error_code ignored;
   if (replaces) fs::remove_all(old, ignored);
-  return sync_folder(target.parent_path());
+  return {};
 }
 
 }  // namespace
@@ -214,8 +214,11 @@ Result<void> HfExport::put_in_place(const fs::path& made) const {
                      ? replace_folder(made, target_, folder_)
                      : Result<void>(fail(folder_.string(), "has come to hold other files",
                                          Fault::environment));
-  if (!outcome) outcome.error().what += "; the export is in " + made.string();
-  return outcome;
+  if (!outcome) {
+    outcome.error().what += "; the export is in " + made.string();
+    return outcome;
+  }
+  return sync_folder(target_.parent_path());
 }
 
 }  // namespace mfsdp
