@@ -28,7 +28,7 @@ class RankBackend final : public test::IdleBackend {
     return fail("rank", "fails", Fault::environment);
   }
   Result<void> synchronise() override {
-    if (failed_) return fail("another rank", "failed", Fault::environment);
+    if (failed_ && !fails_) return fail("another rank", "failed", Fault::environment);
     return {};
   }
 
@@ -229,6 +229,20 @@ TEST(HfExport, AFolderThatCannotBeMadeIsTheEnvironmentsFault) {
   EXPECT_EQ(missing.error().fault, Fault::environment);
   EXPECT_EQ(missing.error().message(),
             (folder / "none" / "out").string() + ": cannot be made: No such file or directory");
+}
+
+TEST(HfExport, AnExportLargerThanItsDiskIsRefused) {
+  PlanConfig config = test::small_model(1);
+  config.model.vocab = 2'000'000'000;
+  config.model.hidden = 1'000'000;  // two tables of 2e15 bf16: 8e15 bytes
+  const Program program = build_program(config, {}).value();
+  const test::ScratchFolder folder;
+  const auto exported = HfExport::prepare(program, folder / "out");
+  ASSERT_FALSE(exported);
+  EXPECT_EQ(exported.error().fault, Fault::environment);
+  EXPECT_THAT(exported.error().message(),
+              StartsWith((folder / "out").string() + ": the export takes 8000"));
+  EXPECT_EQ(folder.file_count(), 0U);
 }
 
 TEST(HfExport, AnExportThatHasNoPlaceAnyMoreIsKept) {
