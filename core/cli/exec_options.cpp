@@ -163,8 +163,6 @@ HelpText exec_help() {
                "train on text"},
               {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run", "the plan, nothing runs"},
               {"mfsdp-exec --model llama_nano --data synthetic --output jsonl", "a line a step"},
-              {"mfsdp-exec --model llama/ --init-from llama/ --data tokens/ --export tuned",
-               "train on from a checkpoint"},
               {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"}}};
 }
 
