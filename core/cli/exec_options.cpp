@@ -61,6 +61,15 @@ FlagGroup training_group(ExecOptions& o) {
           integer_flag("--seed", "of weights and of the order of samples (1)", o.seed, kSeeds)}};
 }
 
+FlagGroup weights_group(ExecOptions& o) {
+  Flag init_from =
+      path_flag("--init-from", "begin with the weights of this Hugging Face model", o.init_from);
+  Flag export_to =
+      path_flag("--export", "write the weights at the end, for transformers to load", o.export_to);
+  init_from.value = export_to.value = "DIR";
+  return {.title = "Weights", .flags = {init_from, export_to}};
+}
+
 FlagGroup watching_group(ExecOptions& o) {
   Flag eval_data = path_flag("--eval-data", "data to evaluate on, as --data", o.eval_data);
   eval_data.value = "FILE|DIR";
@@ -119,6 +128,8 @@ Result<void> check_training(const ExecOptions& o) {
   for (const char* flag : {"--save-every", "--keep-saves"})
     if (contains(o.given, flag) && !o.save)
       return fail(flag, "needs --save: a folder for the saves");
+  if (o.init_from && o.resume)
+    return fail("--init-from", "goes not with --resume: a save has its own weights");
   if (!o.dry_run && !o.data)
     return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
   return {};
@@ -141,6 +152,7 @@ std::vector<FlagGroup> exec_flags(ExecOptions& options) {
   std::vector<FlagGroup> groups = common_flags(options.common);
   groups.push_back(backend_group(options));
   groups.push_back(training_group(options));
+  groups.push_back(weights_group(options));
   groups.push_back(watching_group(options));
   groups.push_back(saves_group(options));
   groups.push_back(testing_group(options));

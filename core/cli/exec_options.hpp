@@ -62,6 +62,9 @@ struct ExecOptions {
   std::int64_t save_every = 0;      ///< steps; 0: only at the end
   std::int64_t keep_saves = 0;      ///< 0: all
   std::optional<std::string> resume;
+  // Weights, as folders of Hugging Face's form.
+  std::optional<std::string> init_from;
+  std::optional<std::string> export_to;
   // What is said of it.
   std::int64_t log_every = 1;
   bool log_param_norms = false;

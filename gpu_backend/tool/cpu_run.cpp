@@ -134,7 +134,7 @@ Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const Exe
   }
 }
 
-Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink) {
+Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink, const HfExport* exported) {
   std::vector<std::vector<OpLaunch>> launches(
       static_cast<std::size_t>(program_.config.mesh.world_size()));
   const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
@@ -147,7 +147,8 @@ Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink) {
     launches[static_cast<std::size_t>(rank)] = launches_of(program_, rank, timings);
     if (rank == 0)
       measured_.step = measure_step(program_, *program_.find_plan(predicted_plan), timings);
-    return {};
+    if (exported == nullptr) return {};
+    return exported->write(rank, meter, trainer->parameters(), *inputs.gather);
   });
   if (outcome) measured_.launches = kept(launches);
   return outcome;

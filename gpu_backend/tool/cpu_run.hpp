@@ -12,6 +12,7 @@
 #include "core/runtime/memory_meter.hpp"
 #include "gpu_backend/tool/measured_step.hpp"
 #include "gpu_backend/train/trainer.hpp"
+#include "gpu_backend/weights/hf_export.hpp"
 #include "verify/cpu/machine/machine.hpp"
 
 namespace mfsdp {
@@ -33,8 +34,10 @@ class CpuRun {
                                                               const ExecOptions& options,
                                                               const TrainSettings& settings);
 
-  /// Runs all ranks to the end or to the first error, which is returned.
-  [[nodiscard]] Result<void> train(const TrainInputs& inputs, TrainSink& sink);
+  /// Runs all ranks to the end or to the first error, which is returned. `exported`: where the
+  /// weights go then; null for nowhere.
+  [[nodiscard]] Result<void> train(const TrainInputs& inputs, TrainSink& sink,
+                                   const HfExport* exported);
 
   /// Bytes that rank 0 has allocated on the device.
   [[nodiscard]] Bytes allocated() const;

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
@@ -19,6 +21,8 @@
 #include "gpu_backend/tool/process_memory.hpp"
 #include "gpu_backend/tool/run_record.hpp"
 #include "gpu_backend/tool/saves.hpp"
+#include "gpu_backend/weights/hf_export.hpp"
+#include "gpu_backend/weights/hf_weights.hpp"
 #include "reports/tool/plan_file.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/predict/predict.hpp"
@@ -48,6 +52,30 @@ Result<Data> open_data(const ExecOptions& options, const PlanConfig& config) {
     data.eval = std::move(eval);
   }
   return data;
+}
+
+/// Where weights come from and go to; nothing where no flag says.
+struct Weights {
+  std::optional<HfWeights> initial;
+  std::optional<HfExport> exported;
+};
+
+Result<Weights> open_weights(const ExecOptions& options, const Program& program) {
+  Weights weights;
+  if (options.init_from) {
+    MFSDP_LET(initial, HfWeights::open(*options.init_from, program));
+    weights.initial.emplace(std::move(initial));
+  }
+  if (options.export_to) {
+    MFSDP_LET(exported, HfExport::prepare(program, *options.export_to));
+    weights.exported.emplace(std::move(exported));
+  }
+  return weights;
+}
+
+template <class T>
+const T* pointer_to(const std::optional<T>& value) {
+  return value ? &*value : nullptr;
 }
 
 TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) {
@@ -87,7 +115,8 @@ RunResult head_of(const RunResult& predicted) {
   return run;
 }
 
-std::string title(const RunResult& run, const Data& data, const Saves& saves) {
+std::string title(const RunResult& run, const Data& data, const Saves& saves,
+                  const ExecOptions& options) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
       "{}, {} parameters, on {} ranks of the CPU, {}\n"
@@ -97,6 +126,7 @@ std::string title(const RunResult& run, const Data& data, const Saves& saves) {
       to_string(config.strategy), config.seq_len, config.micro_batch, config.microbatches,
       format_count(config.tokens_per_step() * config.mesh.world_size()), data.train->describe());
   if (data.eval) text += "evaluation: " + data.eval->describe() + "\n";
+  if (options.init_from) text += "weights: from " + printable(*options.init_from) + "\n";
   text += fmt::format("loss of guessing: ln(vocabulary) {:.4f}",
                       std::log(static_cast<double>(config.model.vocab)));
   if (const auto entropy = data.train->unigram_entropy())
@@ -155,6 +185,12 @@ std::string memory_table(const RunResult& predicted, const RunResult& run, const
 CategoryBytes without_runtime(CategoryBytes categories) {
   categories.at(static_cast<std::size_t>(Category::runtime)) = Bytes(0);
   return categories;
+}
+
+std::string export_note(const std::optional<HfExport>& exported) {
+  if (!exported) return "";
+  return fmt::format("exported: {}, {}\n", printable(exported->folder().string()),
+                     format_bytes(Bytes(exported->layout().bytes())));
 }
 
 std::string summary(const RunResult& run, std::chrono::nanoseconds took) {
@@ -221,6 +257,7 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned.program;
   MFSDP_LET(data, open_data(options, program.config));
+  MFSDP_LET(weights, open_weights(options, program));
   const TrainSettings settings = settings_of(options, program.config);
   MFSDP_LET(cpu, CpuRun::create(program, options, settings));
   MFSDP_TRY(write_plan(common, program));
@@ -229,22 +266,25 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   sign(run, common, session);
   MFSDP_LET(saves, open_saves(options, session, run, settings, *data.train, program));
   const std::int64_t done = saves.start().step;
-  if (done >= options.steps) return nothing_left(options, session, *saves.resumed);
+  if (done >= options.steps && !options.export_to)
+    return nothing_left(options, session, *saves.resumed);
   run.resumed = saves.origin();
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
   MFSDP_TRY(record.begin());
-  if (common.output == OutputFormat::text) session.out << title(run, data, saves) << std::flush;
+  if (common.output == OutputFormat::text)
+    session.out << title(run, data, saves, options) << std::flush;
 
   SharedStopPoint stop([&] { return session.interrupted.load(); });
   SharedHostGather gather(program.config.mesh.world_size());
   TrainInputs inputs{.settings = settings,
                      .data = data.train.get(),
                      .eval_data = data.eval.get(),
+                     .weights = pointer_to(weights.initial),
                      .stop = &stop,
                      .gather = &gather};
   saves.attach_to(inputs);
-  const auto trained = cpu->train(inputs, record);
+  const auto trained = cpu->train(inputs, record, pointer_to(weights.exported));
   if (!trained && saves.saver) saves.saver->tidy();
   complete(run, *cpu);
   const bool cut = stop.stopped();
@@ -264,7 +304,8 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
                 << summary(run, std::chrono::steady_clock::now() - begin) << "\n"
                 << memory_table(planned.predicted, run, program, cpu->measured())
                 << "process: " << format_bytes(resident_high_water())
-                << " resident at most, all ranks\n\n"
+                << " resident at most, all ranks\n"
+                << export_note(weights.exported) << "\n"
                 << record.store_note() << "\n";
   else
     session.out << render_runs({&run, 1}, common.output, style_of(describe_stdout()),

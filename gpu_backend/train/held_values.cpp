@@ -25,11 +25,12 @@ Result<void> upload_elements(Backend& backend, const HeldElements& held, const I
 }
 
 Result<void> upload_values(Backend& backend, const HeldElements& held, std::int64_t begin,
-                           std::span<const float> values) {
+                           std::span<const double> values) {
   Result<void> outcome;
   with_floating(held.dtype, [&]<class T>(T) {
     std::vector<T> rounded(values.size());
-    std::ranges::transform(values, rounded.begin(), [](float value) { return narrow<T>(value); });
+    std::ranges::transform(values, rounded.begin(),
+                           [](double value) { return narrow<T>(static_cast<Real<T>>(value)); });
     outcome = upload_elements(backend, held, {.begin = begin, .end = begin + std::ssize(values)},
                               std::as_bytes(std::span(rounded)));
   });

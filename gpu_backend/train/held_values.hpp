@@ -36,7 +36,7 @@ template <class Visit>
 
 /// Writes values from element `begin` on, rounded to the type of the buffer.
 [[nodiscard]] Result<void> upload_values(Backend& backend, const HeldElements& held,
-                                         std::int64_t begin, std::span<const float> values);
+                                         std::int64_t begin, std::span<const double> values);
 
 /// Zeros in all of a buffer.
 [[nodiscard]] Result<void> clear(Backend& backend, std::span<std::byte> device);

@@ -65,7 +65,7 @@ Start start_of(ParameterRole role, std::int64_t layers) {
 
 /// Values of `piece`, to the weights that are computed with and to the rank's own.
 Result<void> upload_both(Backend& backend, const ParameterPlaces& places, const Interval& piece,
-                         std::span<const float> values) {
+                         std::span<const double> values) {
   MFSDP_TRY(upload_values(backend, places.weight, piece.begin, values));
   const std::int64_t from = std::max(piece.begin, places.own.elements.begin);
   const std::int64_t to = std::min(piece.end, places.own.elements.end);
@@ -94,6 +94,14 @@ void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::
   }
 }
 
+Result<void> RandomWeights::read(const PlacedParameter& parameter, std::int64_t begin,
+                                 std::span<double> out) const {
+  std::vector<float> values(out.size());
+  initial_values(parameter, layers_, seed_, begin, values);
+  std::ranges::copy(values, out.begin());
+  return {};
+}
+
 Result<void> clear_state(Backend& backend, const Program& program, const BufferBytes& bytes) {
   for (const Group& group : program.groups) {
     MFSDP_LET(buffers, find_group_buffers(program, group));
@@ -106,14 +114,15 @@ Result<void> clear_state(Backend& backend, const Program& program, const BufferB
 
 Result<void> fill_initial_weights(Backend& backend, const Program& program,
                                   const std::vector<ParameterPlaces>& parameters,
-                                  std::uint64_t seed) {
-  std::vector<float> room;
+                                  const WeightSource& weights) {
+  std::vector<double> room;
   for (const ParameterPlaces& places : parameters) {
-    const auto filled = for_each_piece(places.weight.elements, [&](const Interval& piece) {
-      room.resize(static_cast<std::size_t>(piece.size()));
-      initial_values(*places.parameter, program.config.model.layers, seed, piece.begin, room);
-      return upload_both(backend, places, piece, room);
-    });
+    const auto filled =
+        for_each_piece(places.weight.elements, [&](const Interval& piece) -> Result<void> {
+          room.resize(static_cast<std::size_t>(piece.size()));
+          MFSDP_TRY(weights.read(*places.parameter, piece.begin, room));
+          return upload_both(backend, places, piece, room);
+        });
     MFSDP_TRY(filled);
   }
   return {};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
@@ -10,6 +11,15 @@
 #include "gpu_backend/train/parameter_places.hpp"
 
 namespace mfsdp {
+
+/// Where weights come from. Ranks that are threads share one.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// Elements [begin, begin + out.size()) of a parameter.
+  [[nodiscard]] virtual Result<void> read(const PlacedParameter& parameter, std::int64_t begin,
+                                          std::span<double> out) const = 0;
+};
 
 /// Standard deviation of matrices and embeddings: `initializer_range` of Hugging Face's Llama.
 inline constexpr double kInitialDeviation = 0.02;
@@ -24,14 +34,26 @@ inline constexpr double kInitialDeviation = 0.02;
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
                     std::int64_t begin, std::span<float> out);
 
+/// initial_values of a model with so many layers.
+class RandomWeights final : public WeightSource {
+ public:
+  RandomWeights(std::int64_t layers, std::uint64_t seed) : layers_(layers), seed_(seed) {}
+  [[nodiscard]] Result<void> read(const PlacedParameter& parameter, std::int64_t begin,
+                                  std::span<double> out) const override;
+
+ private:
+  std::int64_t layers_;
+  std::uint64_t seed_;
+};
+
 /// Zeros in weights, main weights, main gradients and moments, padding included.
 [[nodiscard]] Result<void> clear_state(Backend& backend, const Program& program,
                                        const BufferBytes& bytes);
 
-/// Fills what the rank holds of every parameter: main weights with the fp32 values, compute
+/// Fills what the rank holds of every parameter: main weights with the source's values, compute
 /// weights with their rounding (which is all there is in a plan without main weights).
 [[nodiscard]] Result<void> fill_initial_weights(Backend& backend, const Program& program,
                                                 const std::vector<ParameterPlaces>& parameters,
-                                                std::uint64_t seed);
+                                                const WeightSource& weights);
 
 }  // namespace mfsdp

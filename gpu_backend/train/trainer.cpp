@@ -87,7 +87,9 @@ Result<void> Trainer::prepare(Backend& backend) {
   if (inputs_.source != nullptr)
     return inputs_.source->fill(
         {.program = program_, .backend = backend, .rank = rank_, .parameters = parameters_});
-  return fill_initial_weights(backend, program_, parameters_, inputs_.settings.seed);
+  const RandomWeights random(config.model.layers, inputs_.settings.seed);
+  return fill_initial_weights(backend, program_, parameters_,
+                              inputs_.weights == nullptr ? random : *inputs_.weights);
 }
 
 // ---- what the host owes the plan ---------------------------------------------------------------

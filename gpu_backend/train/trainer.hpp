@@ -21,6 +21,7 @@
 #include "core/runtime/step_block.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/host_gather.hpp"
+#include "gpu_backend/train/initial_weights.hpp"
 #include "gpu_backend/train/learning_rate.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 #include "gpu_backend/train/stop_point.hpp"
@@ -93,12 +94,13 @@ class TrainSink {
 /// by the ranks of a process.
 struct TrainInputs {
   TrainSettings settings = {};
-  const Dataset* data = nullptr;       ///< never null
-  const Dataset* eval_data = nullptr;  ///< null: no evaluation
-  StopPoint* stop = nullptr;           ///< null: the run goes to its last step
-  HostGather* gather = nullptr;        ///< null where log_param_norms, check_nan and keeper are off
-  TrainPosition start = {};            ///< what earlier runs have done
-  const StateSource* source = nullptr;  ///< of weights and moments; null: the initial ones
+  const Dataset* data = nullptr;          ///< never null
+  const Dataset* eval_data = nullptr;     ///< null: no evaluation
+  const WeightSource* weights = nullptr;  ///< before the first step; null: random, of the seed
+  StopPoint* stop = nullptr;              ///< null: the run goes to its last step
+  HostGather* gather = nullptr;  ///< null where log_param_norms, check_nan and keeper are off
+  TrainPosition start = {};      ///< what earlier runs have done
+  const StateSource* source = nullptr;  ///< of weights and moments; null: `weights`
   StateKeeper* keeper = nullptr;        ///< null: nothing is kept
 };
 

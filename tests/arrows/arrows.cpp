@@ -215,7 +215,7 @@ const std::vector<Room>& rooms() {
       {"launch", "mfsdp_launch", {"gpu_backend/launch"}, {"plan"}},
       {"train",
        "mfsdp_train",
-       {"gpu_backend/train", "gpu_backend/checkpoint"},
+       {"gpu_backend/train", "gpu_backend/checkpoint", "gpu_backend/weights"},
        {"runtime", "store", "launch"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime", "launch"}},
   };

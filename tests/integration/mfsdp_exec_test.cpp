@@ -101,6 +101,20 @@ TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
                                              run.steps.size())));
 }
 
+TEST(MfsdpExec, AnInterruptedRunIsExportedAsFarAsItCame) {
+  const test::ScratchFolder folder;
+  const auto out = folder / "out";
+  const test::ToolRun ran =
+      interrupted_run(fmt::format("--steps 1000000 --log-every 1000000 --export {}", out.string()),
+                      folder / "runs.sqlite");
+  EXPECT_THAT(ran.out, HasSubstr("status 130"));
+  const test::ToolRun again = test::run_exec(
+      fmt::format("{} --init-from {} --steps 1 --lr 0 --no-save --export {}2 >/dev/null", kSmall,
+                  out.string(), out.string()));
+  EXPECT_EQ(again.status, 0);
+  EXPECT_EQ(test::run_shell(fmt::format("diff -r {} {}2", out.string(), out.string())).status, 0);
+}
+
 /// The evaluation takes minutes, the test a second.
 TEST(MfsdpExec, AnInterruptEndsAnEvaluation) {
   const test::ScratchFolder folder;

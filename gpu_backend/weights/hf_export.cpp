@@ -1,0 +1,224 @@
+#include "gpu_backend/weights/hf_export.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "gpu_backend/train/held_values.hpp"
+#include "gpu_backend/weights/sized_file.hpp"
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "runs/model/" without its slash, links resolved: what stands beside it shares its disk.
+fs::path resolved(const fs::path& folder) {
+  std::error_code error;
+  fs::path path = fs::absolute(folder, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const fs::path target = fs::weakly_canonical(path, error);
+  return error ? path : target;
+}
+
+/// A folder beside the target, which goes with all that is in it unless it is kept.
+class TemporaryFolder {
+ public:
+  /// `shown`: the target as the user named it.
+  [[nodiscard]] static Result<TemporaryFolder> beside(const fs::path& target,
+                                                      const fs::path& shown) {
+    constexpr std::int64_t kNames = 100;  // leftovers of killed processes that we step over
+    std::error_code error;
+    for (std::int64_t number = 0; number < kNames; ++number) {
+      const fs::path path = name(target, ::getpid(), number);
+      if (fs::create_directory(path, error)) return TemporaryFolder(path, number);
+      if (error) break;
+    }
+    return fail(shown.string(),
+                "cannot be made: " + (error ? error.message() : "leftovers of 100 runs beside it"),
+                Fault::environment);
+  }
+
+  /// What all ranks call it: `process` and `number` are those of the rank that made it.
+  [[nodiscard]] static fs::path name(const fs::path& target, std::int64_t process,
+                                     std::int64_t number) {
+    return target.string() + fmt::format(".tmp.{}.{}", process, number);
+  }
+
+  TemporaryFolder(TemporaryFolder&& other) noexcept
+      : path_(std::exchange(other.path_, {})), number_(other.number_) {}
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  [[nodiscard]] std::int64_t number() const { return number_; }
+  void keep() { path_.clear(); }
+
+ private:
+  TemporaryFolder(fs::path path, std::int64_t number) : path_(std::move(path)), number_(number) {}
+
+  fs::path path_;
+  std::int64_t number_;
+};
+
+/// Nothing, an empty folder or an earlier export.
+bool may_be_replaced(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(folder, ignored))) return true;
+  return fs::is_directory(folder, ignored) &&
+         (fs::is_empty(folder, ignored) || is_earlier_export(folder));
+}
+
+Result<void> check_target(const fs::path& target, const fs::path& shown) {
+  std::error_code ignored;
+  if (!target.has_filename()) return fail(shown.string(), "expected a folder that can be made");
+  if (may_be_replaced(target)) return {};
+  if (!fs::is_directory(target, ignored))
+    return fail(shown.string(), "expected a folder or nothing at the export's place, found a file");
+  return fail(shown.string(),
+              "is neither empty nor an earlier export; name another folder to export to");
+}
+
+Result<void> check_room(const fs::path& target, const fs::path& shown, std::int64_t bytes) {
+  MFSDP_LET(trial, TemporaryFolder::beside(target, shown));
+  std::error_code error;
+  const fs::space_info space = fs::space(trial.path(), error);
+  if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return {};
+  return fail(
+      shown.string(),
+      fmt::format("the export takes {} bytes, its disk has {} left", bytes, space.available),
+      Fault::environment);
+}
+
+/// Renames; the earlier export, if any, goes when the new one is in its place.
+Result<void> replace_folder(const fs::path& made, const fs::path& target, const fs::path& shown) {
+  const fs::path old = made.string() + ".old";
+  const bool replaces = std::rename(target.c_str(), old.c_str()) == 0;
+  if (!replaces && errno != ENOENT) return cannot_write(shown.string(), errno);
+  if (std::rename(made.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    if (replaces) static_cast<void>(std::rename(old.c_str(), target.c_str()));
+    return cannot_write(shown.string(), error);
+  }
+  std::error_code ignored;
+  if (replaces) fs::remove_all(old, ignored);
+  return {};
+}
+
+}  // namespace
+
+Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folder,
+                                   std::int64_t shard_bytes) {
+  const fs::path target = resolved(folder);
+  MFSDP_TRY(check_target(target, folder));
+  MFSDP_LET(tensors, HfTensors::of(program));
+  MFSDP_LET(layout, lay_out_export(program, tensors, shard_bytes));
+  MFSDP_TRY(check_room(target, folder, layout.bytes()));
+  return HfExport(folder, target, program.config.param_dtype, std::move(tensors),
+                  std::move(layout));
+}
+
+Result<void> HfExport::write(std::int64_t rank, Backend& backend,
+                             std::span<const ParameterPlaces> parameters,
+                             HostGather& gather) const {
+  const auto alive = [&] { return backend.synchronise(); };
+  std::optional<TemporaryFolder> made;  // on rank 0
+  std::vector<double> name;
+  if (rank == 0) {
+    MFSDP_LET(temporary, TemporaryFolder::beside(target_, folder_));
+    made.emplace(std::move(temporary));
+    MFSDP_TRY(make_files(made->path()));
+    name = {static_cast<double>(::getpid()), static_cast<double>(made->number())};
+  }
+  MFSDP_LET(names, gather.all_gather(rank, std::move(name), alive));
+  const fs::path into = TemporaryFolder::name(target_, static_cast<std::int64_t>(names.at(0).at(0)),
+                                              static_cast<std::int64_t>(names.at(0).at(1)));
+  const auto written = write_own(into, backend, parameters);
+  if (!written)
+    MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
+  MFSDP_TRY(written);
+  MFSDP_TRY(gather.all_gather(rank, {}, alive));  // all have written
+  if (rank != 0) return {};
+  MFSDP_TRY(sync_folder(into));
+  made->keep();
+  return put_in_place(into);
+}
+
+Result<void> HfExport::make_files(const fs::path& into) const {
+  for (const ExportFile& file : layout_.files) {
+    MFSDP_LET(made, SizedFile::create(into / file.name, (folder_ / file.name).string(), file.size));
+    MFSDP_TRY(made.write(0, std::as_bytes(std::span(file.beginning))));
+    MFSDP_TRY(made.close());
+  }
+  return {};
+}
+
+Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
+                                 std::span<const ParameterPlaces> parameters) const {
+  // One file at a time: large models have more files than a process may open.
+  std::optional<SizedFile> file;
+  std::size_t opened = 0;
+  const auto write = [&](const ExportPlace& place, std::int64_t offset,
+                         std::span<const std::byte> bytes) -> Result<void> {
+    if (!file || opened != place.file) {
+      if (file) MFSDP_TRY(file->close());
+      const std::string& name = layout_.files[place.file].name;
+      MFSDP_LET(other, SizedFile::open(into / name, (folder_ / name).string()));
+      file = std::move(other);
+      opened = place.file;
+    }
+    return file->write(place.offset + offset, bytes);
+  };
+
+  const std::int64_t size = size_of(dtype_);
+  std::vector<std::byte> room;
+  const auto write_piece = [&](const ParameterPlaces& places,
+                               const Interval& piece) -> Result<void> {
+    room.resize(static_cast<std::size_t>(piece.size() * size));
+    MFSDP_TRY(download_elements(backend, places.weight, piece, room));
+    std::span<const std::byte> rest = room;
+    for (const HfPart& part : tensors_.parts(*places.parameter, piece)) {
+      const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
+      MFSDP_TRY(write(layout_.places[part.tensor], part.elements.begin * size, rest.first(bytes)));
+      rest = rest.subspan(bytes);
+    }
+    return {};
+  };
+  for (const ParameterPlaces& places : parameters) {
+    if (!places.first_replica || places.own.elements.empty()) continue;
+    if (places.weight.dtype != dtype_)
+      return fail("plan, parameter " + places.parameter->name,
+                  fmt::format("expected weights of {}, as --param-dtype says, got {}",
+                              to_string(dtype_), to_string(places.weight.dtype)));
+    const auto written = for_each_piece(
+        places.own.elements, [&](const Interval& piece) { return write_piece(places, piece); });
+    MFSDP_TRY(written);
+  }
+  return file ? file->close() : Result<void>();
+}
+
+Result<void> HfExport::put_in_place(const fs::path& made) const {
+  auto outcome = may_be_replaced(target_)
+                     ? replace_folder(made, target_, folder_)
+                     : Result<void>(fail(folder_.string(), "has come to hold other files",
+                                         Fault::environment));
+  if (!outcome) {
+    outcome.error().what += "; the export is in " + made.string();
+    return outcome;
+  }
+  return sync_folder(target_.parent_path());
+}
+
+}  // namespace mfsdp

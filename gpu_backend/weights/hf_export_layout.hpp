@@ -1,0 +1,48 @@
+// The files of an export: their names, sizes and headers, and where each tensor's bytes go. Worked
+// out alike on every rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "gpu_backend/weights/hf_tensors.hpp"
+
+namespace mfsdp {
+
+/// transformers' limit on the tensors of one file, bytes; a larger tensor has a file of its own.
+inline constexpr std::int64_t kHfShardBytes = 5'000'000'000;
+
+struct ExportFile {
+  std::string name;       ///< in the export's folder
+  std::string beginning;  ///< all of config.json and of the index; else the header
+  std::int64_t size = 0;  ///< bytes, with the tensors
+};
+
+/// Where a tensor's first element goes.
+struct ExportPlace {
+  std::size_t file = 0;     ///< index into ExportLayout::files
+  std::int64_t offset = 0;  ///< bytes
+};
+
+struct ExportLayout {
+  std::vector<ExportFile> files;
+  std::vector<ExportPlace> places;  ///< by index into HfTensors::all()
+
+  [[nodiscard]] std::int64_t bytes() const;  ///< of all files
+};
+
+/// Tensors of the compute weights' dtype in the model's order: one model.safetensors if
+/// `shard_bytes` hold them all, else model-00001-of-0000N.safetensors and their index; config.json
+/// first. Errors: those of hf_config_text, a dtype that is not floating.
+[[nodiscard]] Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& tensors,
+                                                  std::int64_t shard_bytes);
+
+/// Whether a folder's files are those of an export and nothing else: it may be replaced.
+[[nodiscard]] bool is_earlier_export(const std::filesystem::path& folder);
+
+}  // namespace mfsdp

@@ -1,0 +1,51 @@
+// The safetensors files of a Hugging Face checkpoint: one, or several under an index.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "gpu_backend/train/data/mapped_file.hpp"
+#include "gpu_backend/weights/safetensors.hpp"
+
+namespace mfsdp {
+
+inline constexpr std::string_view kHfConfig = "config.json";
+inline constexpr std::string_view kHfSingleFile = "model.safetensors";
+inline constexpr std::string_view kHfIndex = "model.safetensors.index.json";
+
+/// A tensor and the file that it is in.
+struct StoredTensor {
+  const MappedFile* file = nullptr;
+  SafeTensor tensor;
+};
+
+class HfFolder {
+ public:
+  /// Opens model.safetensors or, without it, all files that model.safetensors.index.json names, as
+  /// transformers does. Errors: neither is there, those of parse_safetensors, an index that is
+  /// wrong, names files outside the folder, or disagrees with what files hold.
+  [[nodiscard]] static Result<HfFolder> open(const std::filesystem::path& folder);
+
+  /// By name.
+  [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+
+  /// Null where there is none of that name.
+  [[nodiscard]] const StoredTensor* find(const std::string& name) const;
+
+ private:
+  [[nodiscard]] Result<void> add_file(const std::filesystem::path& path);
+  [[nodiscard]] Result<void> add_sharded(const std::filesystem::path& folder,
+                                         const std::filesystem::path& index);
+
+  std::deque<MappedFile> files_;  ///< a deque: tensors point to them
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+}  // namespace mfsdp

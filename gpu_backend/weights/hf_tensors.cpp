@@ -1,0 +1,79 @@
+#include "gpu_backend/weights/hf_tensors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/model/model.hpp"
+#include "gpu_backend/weights/safetensors.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// The tensors of one parameter; one that is not fused is a tensor of its own name.
+std::vector<HfTensor> tensors_of(const Parameter& parameter) {
+  std::vector<ParameterPart> parts = parameter.parts;
+  if (parts.empty()) parts = {{.name = parameter.name, .rows = parameter.shape.front()}};
+  std::vector<HfTensor> tensors;
+  std::int64_t begin = 0;
+  for (const ParameterPart& part : parts) {
+    const std::int64_t end = begin + part.rows * parameter.row_elements();
+    HfTensor& tensor = tensors.emplace_back(HfTensor{.name = part.name,
+                                                     .shape = parameter.shape,
+                                                     .parameter = parameter.name,
+                                                     .elements = {.begin = begin, .end = end}});
+    tensor.shape.front() = part.rows;
+    begin = end;
+  }
+  return tensors;
+}
+
+/// A plan from a file may hold any parameters.
+Result<void> check_parameters(const Program& program, const Model& model) {
+  std::map<std::string, const Parameter*> missing;
+  for (const Parameter& parameter : model.parameters) missing[parameter.name] = &parameter;
+  for (const Group& group : program.groups)
+    for (const PlacedParameter& placed : group.parameters) {
+      const auto found = missing.find(placed.name);
+      if (found == missing.end())
+        return fail("plan, parameter " + shown_name(placed.name),
+                    "the plan's model has no such parameter");
+      if (found->second->shape != placed.shape)
+        return fail("plan, parameter " + shown_name(placed.name),
+                    fmt::format("expected shape {}, as the plan's model has, got {}",
+                                shown_shape(found->second->shape), shown_shape(placed.shape)));
+      missing.erase(found);
+    }
+  if (missing.empty()) return {};
+  return fail("plan", fmt::format("lacks parameter {} of its model", missing.begin()->first));
+}
+
+}  // namespace
+
+Result<HfTensors> HfTensors::of(const Program& program) {
+  const Model model = make_model(program.config.model, program.config.param_dtype);
+  MFSDP_TRY(check_parameters(program, model));
+  HfTensors made;
+  for (const Parameter& parameter : model.parameters)
+    for (HfTensor& tensor : tensors_of(parameter)) {
+      made.by_parameter_[parameter.name].push_back(made.tensors_.size());
+      made.tensors_.push_back(std::move(tensor));
+    }
+  return made;
+}
+
+std::vector<HfPart> HfTensors::parts(const PlacedParameter& parameter,
+                                     const Interval& elements) const {
+  std::vector<HfPart> parts;
+  for (const std::size_t index : by_parameter_.at(parameter.name)) {
+    const Interval& held = tensors_[index].elements;
+    const std::int64_t begin = std::max(held.begin, elements.begin);
+    const std::int64_t end = std::min(held.end, elements.end);
+    if (begin < end)
+      parts.push_back(
+          {.tensor = index, .elements = {.begin = begin - held.begin, .end = end - held.begin}});
+  }
+  return parts;
+}
+
+}  // namespace mfsdp

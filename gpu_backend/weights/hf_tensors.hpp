@@ -1,0 +1,54 @@
+// Which tensors a Hugging Face checkpoint of a model has, and which of our elements each one holds.
+//
+// Our fused parameters are the checkpoint's tensors one below the other (qkv: query, key, value
+// rows; gate_up: gate, up rows), heads in the same order, and RoPE turns the same halves: elements
+// keep their order and their values.
+//
+//   qkv_proj  | q_proj ........ | k_proj .. | v_proj .. |       elements of the parameter
+//   a rank's own          |<------------------>|                  any interval of them
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/shard/flat_layout.hpp"
+
+namespace mfsdp {
+
+/// A tensor as checkpoints have it.
+struct HfTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< dims, outermost first
+  std::string parameter;            ///< ours, that holds it
+  Interval elements;                ///< of the parameter: all of the tensor's
+};
+
+/// Some elements of one tensor.
+struct HfPart {
+  std::size_t tensor = 0;  ///< index into HfTensors::all
+  Interval elements;       ///< of the tensor, from its first one
+};
+
+class HfTensors {
+ public:
+  /// Errors: parameters of the program that its model's shape does not have so, or lacks.
+  [[nodiscard]] static Result<HfTensors> of(const Program& program);
+
+  /// In the order of the model's forward pass. With tied embeddings there is no lm_head.
+  [[nodiscard]] const std::vector<HfTensor>& all() const { return tensors_; }
+
+  /// What tensors hold of a parameter's elements, in their order.
+  [[nodiscard]] std::vector<HfPart> parts(const PlacedParameter& parameter,
+                                          const Interval& elements) const;
+
+ private:
+  std::vector<HfTensor> tensors_;
+  std::map<std::string, std::vector<std::size_t>> by_parameter_;  ///< in the order of elements
+};
+
+}  // namespace mfsdp

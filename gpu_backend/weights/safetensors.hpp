@@ -1,0 +1,77 @@
+// The safetensors format: named tensors in one file, found by a JSON header.
+//
+//   | u64: bytes of the header | header, JSON, perhaps spaces | data of all tensors, without gaps |
+//
+//   {"__metadata__": {"format": "pt"},
+//    "model.norm.weight": {"dtype": "BF16", "shape": [64], "data_offsets": [0, 128]}, ...}
+//
+// Numbers are little-endian, as this machine's. https://huggingface.co/docs/safetensors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/vocabulary.hpp"
+
+namespace mfsdp {
+
+/// The format's own limit on a header, bytes.
+inline constexpr std::size_t kLargestSafetensorsHeader = 100'000'000;
+
+/// A tensor in a file.
+struct SafeTensor {
+  std::string name;
+  std::string dtype;                ///< as the file has it: "BF16"
+  std::vector<std::int64_t> shape;  ///< dims, outermost first
+  std::span<const std::byte> data;  ///< row-major, at any alignment
+};
+
+struct SafetensorsFile {
+  std::map<std::string, std::string> metadata;
+  std::vector<SafeTensor> tensors;  ///< in the order of their data
+};
+
+/// Reads a whole file's bytes, which outlive the result; data is not touched. Errors name `where`
+/// and the tensor: a header longer than the file or the format's limit, wrong JSON, names given
+/// twice, dtypes unknown, data that is outside the file, overlaps, leaves holes or has another
+/// size than dtype and shape say.
+[[nodiscard]] Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
+                                                        const std::string& where);
+
+/// The plan's dtype of "F32", "BF16", "F16" or "F64"; none for others.
+[[nodiscard]] std::optional<DType> floating_dtype(std::string_view safetensors_name);
+
+/// The format's name of a floating dtype.
+[[nodiscard]] std::string_view safetensors_name(DType dtype);
+
+/// Elements [begin, begin + out.size()) of a tensor whose dtype is floating, exactly.
+void read_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out);
+
+/// A tensor of a file to be written.
+struct TensorShape {
+  std::string name;
+  DType dtype = DType::fp32;  ///< floating
+  std::vector<std::int64_t> shape;
+
+  [[nodiscard]] std::int64_t bytes() const;
+};
+
+/// The file's beginning, up to the first tensor's data: tensors follow each other in this order.
+/// Padded so that data begins at a multiple of 8 bytes.
+[[nodiscard]] std::string safetensors_header(std::span<const TensorShape> tensors,
+                                             const std::map<std::string, std::string>& metadata);
+
+/// A tensor's name as errors show it.
+[[nodiscard]] std::string shown_name(std::string_view name);
+
+/// "[4096, 1024]".
+[[nodiscard]] std::string shown_shape(std::span<const std::int64_t> shape);
+
+}  // namespace mfsdp

@@ -1,0 +1,98 @@
+#include "gpu_backend/weights/hf_model_config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/model/hf_config.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace mfsdp {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::filesystem::path kModels = MFSDP_SOURCE_DIR "/scenarios/models";
+
+ModelShape shape_of(const std::string& name) { return load_model(name, kModels).value().shape; }
+
+TEST(HfModelConfig, EveryBuiltInModelReadsBackAsItWas) {
+  const auto names = list_models(kModels).value();
+  ASSERT_GT(names.size(), 10U);
+  for (const std::string& name : names) {
+    const ModelShape shape = shape_of(name);
+    const auto text = hf_config_text(shape, DType::bf16);
+    ASSERT_TRUE(text) << name << ": " << text.error().message();
+    EXPECT_EQ(parse_hf_config(*text, name).value(), shape) << name;
+  }
+}
+
+TEST(HfModelConfig, SaysWhatTransformersReads) {
+  const auto llama =
+      nlohmann::json::parse(hf_config_text(shape_of("llama3_1b"), DType::fp16).value());
+  EXPECT_EQ(llama["architectures"], nlohmann::json({"LlamaForCausalLM"}));
+  EXPECT_EQ(llama["model_type"], "llama");
+  EXPECT_EQ(llama["torch_dtype"], "float16");
+  EXPECT_EQ(llama["hidden_size"], 2048);
+  EXPECT_EQ(llama["tie_word_embeddings"], true);
+  EXPECT_EQ(llama["rope_scaling"]["rope_type"], "llama3");
+  EXPECT_EQ(llama["rope_scaling"]["factor"].dump(), "32.0");  // transformers wants a float
+  EXPECT_EQ(llama["rope_scaling"]["original_max_position_embeddings"], 8192);
+  EXPECT_EQ(llama["attention_bias"], false);
+  const auto type = [](const char* model) {
+    const auto config = nlohmann::json::parse(hf_config_text(shape_of(model), DType::fp32).value());
+    EXPECT_EQ(config["torch_dtype"], "float32");
+    return config["model_type"].get<std::string>() + " " +
+           config["architectures"].at(0).get<std::string>();
+  };
+  EXPECT_EQ(type("qwen2.5_7b"), "qwen2 Qwen2ForCausalLM");
+  EXPECT_EQ(type("qwen3_8b"), "qwen3 Qwen3ForCausalLM");
+  EXPECT_EQ(type("mistral_7b"), "llama LlamaForCausalLM");
+}
+
+TEST(HfModelConfig, RefusesShapesOfNoFamily) {
+  ModelShape shape = shape_of("llama_nano");
+  shape.qkv_bias = shape.qk_norm = true;
+  EXPECT_EQ(hf_config_text(shape, DType::bf16).error().message(),
+            "plan, model: has a shape that no config.json of transformers can state");
+  shape = shape_of("llama_nano");
+  shape.rope_theta = {.num = 10'000, .den = 3};
+  EXPECT_FALSE(hf_config_text(shape, DType::bf16));
+}
+
+TEST(HfModelConfig, AnotherModelsConfigIsRefusedWithBothValues) {
+  const test::ScratchFolder folder;
+  const std::string path = (folder / "config.json").string();
+  const ModelShape shape = shape_of("llama3_1b");
+  const auto error_with = [&](auto change) {
+    ModelShape other = shape;
+    change(other);
+    test::write_file(path, hf_config_text(other, DType::bf16).value());
+    const auto checked = check_hf_config(folder.path(), shape);
+    return checked ? "none" : checked.error().message();
+  };
+  EXPECT_EQ(error_with([](ModelShape& s) { s.max_seq_len = 4096; }), "none");
+  EXPECT_EQ(error_with([](ModelShape& s) { s.layers = 17; }),
+            path + ", num_hidden_layers: expected 16, as the plan's model has, got 17");
+  EXPECT_EQ(error_with([](ModelShape& s) { s.tied_embeddings = false; }),
+            path + ", tie_word_embeddings: expected true, as the plan's model has, got false");
+  EXPECT_EQ(error_with([](ModelShape& s) { s.qk_norm = true; }),
+            path + ", norms of query and key: expected false, as the plan's model has, got true");
+  EXPECT_EQ(error_with([](ModelShape& s) { s.rms_norm_eps = {.num = 1, .den = 1'000'000}; }),
+            path + ", rms_norm_eps: expected 1e-05, as the plan's model has, got 1e-06");
+  EXPECT_EQ(error_with([](ModelShape& s) { s.rope_scaling.factor = {.num = 8, .den = 1}; }),
+            path + ", rope_scaling.factor: expected 32, as the plan's model has, got 8");
+  EXPECT_EQ(error_with([](ModelShape& s) { s.rope_theta = {.num = 10'000, .den = 1}; }),
+            path + ", rope_theta: expected 500000, as the plan's model has, got 10000");
+}
+
+TEST(HfModelConfig, AMissingConfigIsNamed) {
+  const test::ScratchFolder folder;
+  const auto checked = check_hf_config(folder.path(), shape_of("llama_nano"));
+  ASSERT_FALSE(checked);
+  EXPECT_THAT(checked.error().message(), HasSubstr("config.json: cannot be opened: No such file"));
+}
+
+}  // namespace
+}  // namespace mfsdp
