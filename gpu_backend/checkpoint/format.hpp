@@ -106,7 +106,7 @@ struct Manifest {
 [[nodiscard]] std::uint64_t checksum_of(std::span<const std::byte> bytes);
 [[nodiscard]] std::string checksum_text(std::uint64_t checksum);  ///< 16 hexadecimal digits
 
-/// The entry's pieces: consecutive intervals of the parameter.
+/// How many pieces the elements of an entry have.
 [[nodiscard]] std::int64_t pieces_of(const Interval& elements, std::int64_t piece_elements);
 [[nodiscard]] std::int64_t bytes_of(const StateEntry& entry);
 

@@ -170,6 +170,7 @@ class Supervisor {
 
   void judge(const std::vector<End>& ends) {
     for (const auto& [rank, end] : ends) {
+      if (ended_.contains(rank->place.rank)) continue;  // by us, for what has been said
       if (end.code == kInterrupted || passed_on_.contains(end.signal)) {
         was_interrupted_ = true;
       } else if (end.signal != 0) {
@@ -202,6 +203,7 @@ class Supervisor {
                        rank.is_ending ? "did not end" : "gave no sign of life",
                        seconds(rank.patience)));
       // At once: the others hear of it when its connections close.
+      ended_.insert(rank.place.rank);
       ::kill(-rank.process, SIGKILL);
     }
     if (!next_blow_ || now < *next_blow_) return;
@@ -213,7 +215,8 @@ class Supervisor {
   const SupervisorSettings& settings_;
   SignalReader signals_;
   std::vector<RankProcess> ranks_;
-  std::set<int> passed_on_;
+  std::set<int> passed_on_;       ///< signals
+  std::set<std::int64_t> ended_;  ///< ranks that broke a promise
   bool was_interrupted_ = false;
   bool termed_ = false;                         ///< SIGTERM was sent: SIGKILL is next
   std::optional<Failure> failure_;              ///< of the first failure
