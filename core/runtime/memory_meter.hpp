@@ -31,6 +31,9 @@ class MemoryMeter final : public Backend {
   MemoryMeter(const Program& program, std::string_view plan, Backend& backend);
 
   [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override;
+  [[nodiscard]] Result<void> prepare(const BoundPlan& plan) override {
+    return backend_.prepare(plan);
+  }
   [[nodiscard]] Result<void> issue(const BoundOp& op, std::int64_t step) override;
   [[nodiscard]] Result<void> record(const BoundOp& op, std::int64_t step,
                                     std::int64_t number) override;
