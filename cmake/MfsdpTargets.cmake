@@ -1,5 +1,5 @@
 # mfsdp_room(<target> FOLDERS <folder>... SEES <target or library>...)
-# A static library of every .cpp in the folders, except mains. SEES is the arrow of the design:
+# A static library of every .cpp and .cu in the folders, except mains and probes. SEES is the arrow of the design:
 # tests/arrows checks it against the table, and that includes follow it.
 #
 # Every header is compiled on its own by <target>_verify_interface_header_sets; the target
@@ -11,10 +11,12 @@ function(mfsdp_room target)
   foreach(folder IN LISTS ROOM_FOLDERS)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
     list(APPEND sources ${found})
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cu)
+    list(APPEND sources ${found})
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.hpp)
     list(APPEND headers ${found})
   endforeach()
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(/main|_probe)\\.(cpp|cu)$")
   add_library(${target} STATIC ${sources})
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${headers})
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON LINKER_LANGUAGE CXX)
