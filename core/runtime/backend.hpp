@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -35,6 +36,13 @@ class Backend {
   /// One allocation of exactly the pool's height at its alignment, kept until the backend goes.
   /// A pool of no bytes may be null.
   [[nodiscard]] virtual Result<std::byte*> allocate(const Pool& pool) = 0;
+
+  /// Copies the host's bytes to `device`, inside a pool, and returns when they are there. To be
+  /// called only when everything issued has run. Pools of the host's memory space are the host's to
+  /// read and write directly; others may be memory that it cannot see.
+  [[nodiscard]] virtual Result<void> upload(std::span<const std::byte> from, std::byte* device) = 0;
+  /// The same in the other direction.
+  [[nodiscard]] virtual Result<void> download(const std::byte* device, std::span<std::byte> to) = 0;
 
   /// Told of every plan once, in the program's order, when all pools are allocated and before
   /// anything is uploaded or issued: to choose and compile, so that a step only launches. What pools

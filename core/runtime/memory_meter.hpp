@@ -31,6 +31,11 @@ class MemoryMeter final : public Backend {
   MemoryMeter(const Program& program, std::string_view plan, Backend& backend);
 
   [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override;
+  [[nodiscard]] Result<void> upload(std::span<const std::byte> from, std::byte* device) override {
+    return backend_.upload(from, device);
+  }
+  [[nodiscard]] Result<void> download(const std::byte* device, std::span<std::byte> to) override {
+    return backend_.download(device, to);
   [[nodiscard]] Result<void> prepare(const BoundPlan& plan) override {
     return backend_.prepare(plan);
   }

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <string_view>
 #include <vector>
 
-#include "core/runtime/scalar.hpp"
+#include "gpu_backend/train/held_values.hpp"
 #include "gpu_backend/train/philox.hpp"
 
 namespace mfsdp {
@@ -64,11 +63,16 @@ Start start_of(ParameterRole role, std::int64_t layers) {
   return {.random = true, .value = kInitialDeviation};
 }
 
-void store(std::span<const float> values, const HeldElements& held, std::int64_t begin) {
-  with_floating(held.dtype, [&]<class T>(T) {
-    T* to = reinterpret_cast<T*>(held.data) + (begin - held.elements.begin);
-    std::ranges::transform(values, to, [](float value) { return narrow<T>(value); });
-  });
+/// Values of `piece`, to the weights that are computed with and to the rank's own.
+Result<void> upload_both(Backend& backend, const ParameterPlaces& places, const Interval& piece,
+                         std::span<const float> values) {
+  MFSDP_TRY(upload_values(backend, places.weight, piece.begin, values));
+  const std::int64_t from = std::max(piece.begin, places.own.elements.begin);
+  const std::int64_t to = std::min(piece.end, places.own.elements.end);
+  if (from >= to) return {};
+  return upload_values(backend, places.own, from,
+                       values.subspan(static_cast<std::size_t>(from - piece.begin),
+                                      static_cast<std::size_t>(to - from)));
 }
 
 }  // namespace
@@ -90,35 +94,23 @@ void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::
   }
 }
 
-Result<void> fill_initial_state(const Program& program, const BufferBytes& bytes,
+Result<void> fill_initial_state(Backend& backend, const Program& program, const BufferBytes& bytes,
                                 const std::vector<ParameterPlaces>& parameters,
                                 std::uint64_t seed) {
   for (const Group& group : program.groups) {
     MFSDP_LET(buffers, find_group_buffers(program, group));
     for (const Buffer* buffer : {buffers.weight, buffers.main_weight, buffers.gradient,
-                                 buffers.moments[0], buffers.moments[1]}) {
-      if (buffer == nullptr) continue;
-      const std::span<std::byte> all = bytes(buffer->id);
-      std::memset(all.data(), 0, all.size());
-    }
+                                 buffers.moments[0], buffers.moments[1]})
+      if (buffer != nullptr) MFSDP_TRY(clear(backend, bytes(buffer->id)));
   }
-  constexpr std::int64_t kPiece = 4096;
-  std::vector<float> piece(kPiece);
+  std::vector<float> room;
   for (const ParameterPlaces& places : parameters) {
-    const Interval& held = places.weight.elements;
-    for (std::int64_t begin = held.begin; begin < held.end; begin += kPiece) {
-      const std::span<float> values(piece.data(),
-                                    static_cast<std::size_t>(std::min(kPiece, held.end - begin)));
-      initial_values(*places.parameter, program.config.model.layers, seed, begin, values);
-      store(values, places.weight, begin);
-      const Interval& own = places.own.elements;
-      const std::int64_t from = std::max(begin, own.begin);
-      const std::int64_t to = std::min(begin + std::ssize(values), own.end);
-      if (from < to)
-        store(values.subspan(static_cast<std::size_t>(from - begin),
-                             static_cast<std::size_t>(to - from)),
-              places.own, from);
-    }
+    const auto filled = for_each_piece(places.weight.elements, [&](const Interval& piece) {
+      room.resize(static_cast<std::size_t>(piece.size()));
+      initial_values(*places.parameter, program.config.model.layers, seed, piece.begin, room);
+      return upload_both(backend, places, piece, room);
+    });
+    MFSDP_TRY(filled);
   }
   return {};
 }

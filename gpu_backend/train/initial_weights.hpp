@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "core/runtime/backend.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 
 namespace mfsdp {
@@ -26,7 +27,8 @@ void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::
 /// Fills what the rank holds of every parameter: main weights with the fp32 values, compute
 /// weights with their rounding (which is all there is in a plan without main weights). Clears
 /// moments, main gradients and padding.
-[[nodiscard]] Result<void> fill_initial_state(const Program& program, const BufferBytes& bytes,
+[[nodiscard]] Result<void> fill_initial_state(Backend& backend, const Program& program,
+                                              const BufferBytes& bytes,
                                               const std::vector<ParameterPlaces>& parameters,
                                               std::uint64_t seed);
 

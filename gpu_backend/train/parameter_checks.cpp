@@ -2,50 +2,50 @@
 
 #include <cmath>
 
-#include "core/runtime/scalar.hpp"
+#include "gpu_backend/train/held_values.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// Calls visit(index, value) for each element that the rank holds, in order.
-template <class Visit>
-void for_each_value(const HeldElements& held, const Visit& visit) {
-  with_floating(held.dtype, [&]<class T>(T) {
-    const T* values = reinterpret_cast<const T*>(held.data);
-    for (std::int64_t i = 0; i < held.elements.size(); ++i)
-      visit(held.elements.begin + i, static_cast<double>(widen(values[i])));
-  });
-}
-
-double sum_of_squares(const HeldElements& held, double scale) {
+Result<double> sum_of_squares(Backend& backend, const HeldElements& held, double scale) {
   double sum = 0;
-  for_each_value(held, [&](std::int64_t, double value) { sum += value * scale * (value * scale); });
+  MFSDP_TRY(for_each_value(
+      backend, held, [&](std::int64_t, double value) { sum += value * scale * (value * scale); }));
   return sum;
 }
 
 }  // namespace
 
-std::vector<double> squared_norms(std::span<const ParameterPlaces> parameters, double scale) {
+Result<std::vector<double>> squared_norms(Backend& backend,
+                                          std::span<const ParameterPlaces> parameters,
+                                          double scale) {
   std::vector<double> sums;
   for (const ParameterPlaces& places : parameters) {
-    sums.push_back(places.first_replica ? sum_of_squares(places.own, 1) : 0);
-    sums.push_back(places.first_replica ? sum_of_squares(places.gradient, scale) : 0);
+    if (!places.first_replica) {
+      sums.insert(sums.end(), {0, 0});
+      continue;
+    }
+    MFSDP_LET(weight, sum_of_squares(backend, places.own, 1));
+    MFSDP_LET(gradient, sum_of_squares(backend, places.gradient, scale));
+    sums.insert(sums.end(), {weight, gradient});
   }
   return sums;
 }
 
-std::optional<NonFinite> find_non_finite(std::span<const ParameterPlaces> parameters) {
+Result<std::optional<NonFinite>> find_non_finite(Backend& backend,
+                                                 std::span<const ParameterPlaces> parameters) {
   std::optional<NonFinite> found;
   const auto look = [&](const ParameterPlaces& places, const HeldElements& held, const char* what) {
-    for_each_value(held, [&](std::int64_t element, double value) {
+    return for_each_value(backend, held, [&](std::int64_t element, double value) {
       if (!found && !std::isfinite(value))
         found = {.parameter = &places, .what = what, .element = element, .value = value};
     });
   };
-  for (const ParameterPlaces& places : parameters) look(places, places.gradient, "gradient");
+  for (const ParameterPlaces& places : parameters)
+    MFSDP_TRY(look(places, places.gradient, "gradient"));
   for (const ParameterPlaces& places : parameters) {
-    look(places, places.own, "weight");
-    look(places, places.weight, "weight");
+    MFSDP_TRY(look(places, places.own, "weight"));
+    MFSDP_TRY(look(places, places.weight, "weight"));
   }
   return found;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.hpp"
+#include "core/runtime/backend.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 
 namespace mfsdp {
@@ -14,8 +16,9 @@ namespace mfsdp {
 /// This rank's share of the squared norms of each parameter: weight, gradient, in the order of
 /// `parameters`. Shares of all ranks add up to the whole; what several ranks hold counts once.
 /// Gradients are multiplied by `scale`, 1/T.
-[[nodiscard]] std::vector<double> squared_norms(std::span<const ParameterPlaces> parameters,
-                                                double scale);
+[[nodiscard]] Result<std::vector<double>> squared_norms(Backend& backend,
+                                                        std::span<const ParameterPlaces> parameters,
+                                                        double scale);
 
 /// The first value that is infinite or NaN, gradients of all parameters before weights of any.
 struct NonFinite {
@@ -24,6 +27,7 @@ struct NonFinite {
   std::int64_t element = 0;  ///< of the parameter
   double value = 0;
 };
-[[nodiscard]] std::optional<NonFinite> find_non_finite(std::span<const ParameterPlaces> parameters);
+[[nodiscard]] Result<std::optional<NonFinite>> find_non_finite(
+    Backend& backend, std::span<const ParameterPlaces> parameters);
 
 }  // namespace mfsdp

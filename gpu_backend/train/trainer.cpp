@@ -75,8 +75,8 @@ Result<void> Trainer::prepare(Backend& backend) {
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
   parameters_ = std::move(parameters);
-  std::memcpy(bytes(rope_table).data(), angles.data(), bytes(rope_table).size());
-  return fill_initial_state(program_, bytes, parameters_, inputs_.settings.seed);
+  MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
+  return fill_initial_state(backend, program_, bytes, parameters_, inputs_.settings.seed);
 }
 
 // ---- what the host owes the plan ---------------------------------------------------------------
@@ -178,7 +178,8 @@ Result<void> Trainer::look_inside() {
 }
 
 Result<void> Trainer::report_norms() {
-  MFSDP_LET(shares, inputs_.gather->all_gather(rank_, squared_norms(parameters_, inverse_tokens_),
+  MFSDP_LET(own, squared_norms(*backend_, parameters_, inverse_tokens_));
+  MFSDP_LET(shares, inputs_.gather->all_gather(rank_, std::move(own),
                                                [this] { return interpreter_->finish(); }));
   if (sink_ == nullptr) return {};
   std::vector<ParameterNorm> norms;
@@ -200,7 +201,7 @@ Result<void> Trainer::report_norms() {
 /// Rank 0 has delivered the step's report before it joins the others here, so that whoever finds
 /// something ends a run whose steps are all known. The first rank that does speaks for all.
 Result<void> Trainer::refuse_non_finite() {
-  const auto found = find_non_finite(parameters_);
+  MFSDP_LET(found, find_non_finite(*backend_, parameters_));
   MFSDP_LET(finds, inputs_.gather->all_gather(rank_, {found ? 1.0 : 0.0},
                                               [this] { return interpreter_->finish(); }));
   const auto first = std::ranges::find(finds, std::vector<double>{1.0});

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <list>
 
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/idle_backend.hpp"
 #include "tests/support/tiny_program.hpp"
 
 namespace mfsdp {
@@ -18,12 +18,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Keeps its memory and a diary; runs nothing.
-class Diary final : public Backend {
+/// Keeps a diary; runs nothing.
+class Diary final : public test::IdleBackend {
  public:
-  Result<std::byte*> allocate(const Pool& pool) override {
-    return memory.emplace_back(static_cast<std::size_t>(pool.height.value)).data();
-  }
   Result<void> issue(const BoundOp& op, std::int64_t step) override {
     return write("{} {} {}", step, to_string(op.op->kind()), op.op->name);
   }
@@ -38,9 +35,7 @@ class Diary final : public Backend {
     MFSDP_TRY(write("{} host {} {}", step, op.op->name, number));
     return Nanos(100 + number);
   }
-  [[nodiscard]] Nanos now() const override { return Nanos(0); }
   Result<void> synchronise() override { return write("synchronise"); }
-  std::vector<OpTiming> take_timings() override { return {}; }
 
   template <class... Words>
   Result<void> write(fmt::format_string<Words...> line, Words&&... words) {
@@ -48,7 +43,6 @@ class Diary final : public Backend {
     return {};
   }
 
-  std::list<std::vector<std::byte>> memory;
   std::vector<std::string> lines;
 };
 

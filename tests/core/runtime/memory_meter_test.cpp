@@ -3,41 +3,20 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <list>
-
 #include "core/plan/lifetimes.hpp"
 #include "core/runtime/interpreter.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/idle_backend.hpp"
 #include "tests/support/tiny_program.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// Takes everything and does nothing.
-class Idle final : public Backend {
- public:
-  Result<std::byte*> allocate(const Pool& pool) override {
-    return memory_.emplace_back(static_cast<std::size_t>(pool.height.value)).data();
-  }
-  Result<void> issue(const BoundOp&, std::int64_t) override { return {}; }
-  Result<void> record(const BoundOp&, std::int64_t, std::int64_t) override { return {}; }
-  Result<void> wait(const BoundOp&, std::int64_t, std::int64_t) override { return {}; }
-  Result<Nanos> host_wait(const BoundOp&, std::int64_t, std::size_t, std::int64_t) override {
-    return Nanos(0);
-  }
-  [[nodiscard]] Nanos now() const override { return Nanos(0); }
-  Result<void> synchronise() override { return {}; }
-  std::vector<OpTiming> take_timings() override { return {}; }
-
- private:
-  std::list<std::vector<std::byte>> memory_;
-};
-
 using Itinerary = std::vector<std::pair<std::string_view, std::int64_t>>;
 
 MeasuredMemory measure(const Program& program, const Itinerary& itinerary) {
-  Idle idle;
+  test::IdleBackend idle;
   MemoryMeter meter(program, "train", idle);
   auto interpreter = Interpreter::create(program, meter, 0).value();
   for (const auto& [plan, steps] : itinerary) EXPECT_TRUE(interpreter->run(plan, steps));

@@ -8,6 +8,7 @@
 #include "gpu_backend/train/philox.hpp"
 #include "tests/gpu_backend/train/rank_memory.hpp"
 #include "tests/gpu_backend/train/training.hpp"
+#include "tests/support/idle_backend.hpp"
 
 namespace mfsdp {
 namespace {
@@ -93,7 +94,8 @@ Filled fill(const PlanConfig& config) {
     test::RankMemory memory(program);
     const BufferBytes bytes = memory.bytes();
     const auto parameters = find_parameters(program, bytes, rank).value();
-    EXPECT_TRUE(fill_initial_state(program, bytes, parameters, 11));
+    test::IdleBackend backend;
+    EXPECT_TRUE(fill_initial_state(backend, program, bytes, parameters, 11));
     for (const ParameterPlaces& places : parameters) {
       test::put(filled.compute, places, places.weight);
       test::put(filled.own, places, places.own);

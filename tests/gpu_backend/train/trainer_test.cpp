@@ -361,6 +361,12 @@ TEST(Trainer, AReportThatCameBeforeTheFailureIsDelivered) {
     [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override {
       return backend_.allocate(pool);
     }
+    [[nodiscard]] Result<void> upload(std::span<const std::byte> from, std::byte* device) override {
+      return backend_.upload(from, device);
+    }
+    [[nodiscard]] Result<void> download(const std::byte* device, std::span<std::byte> to) override {
+      return backend_.download(device, to);
+    }
     [[nodiscard]] Result<void> issue(const BoundOp& op, std::int64_t step) override {
       if (step < 2) return backend_.issue(op, step);
       MFSDP_TRY(backend_.synchronise());

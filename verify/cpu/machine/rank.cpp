@@ -101,6 +101,16 @@ Result<std::byte*> CpuRank::allocate(const Pool& pool) {
   return allocations_.back().data;
 }
 
+Result<void> CpuRank::upload(std::span<const std::byte> from, std::byte* device) {
+  std::ranges::copy(from, device);
+  return {};
+}
+
+Result<void> CpuRank::download(const std::byte* device, std::span<std::byte> to) {
+  std::copy_n(device, to.size(), to.data());
+  return {};
+}
+
 std::vector<Bytes> CpuRank::allocated() const {
   std::vector<Bytes> sizes;
   for (const Allocation& allocation : allocations_) sizes.push_back(allocation.size);

@@ -46,6 +46,8 @@ class CpuRank final : public Backend {
   CpuRank& operator=(const CpuRank&) = delete;
 
   [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override;
+  [[nodiscard]] Result<void> upload(std::span<const std::byte> from, std::byte* device) override;
+  [[nodiscard]] Result<void> download(const std::byte* device, std::span<std::byte> to) override;
   [[nodiscard]] Result<void> issue(const BoundOp& op, std::int64_t step) override;
   [[nodiscard]] Result<void> record(const BoundOp& op, std::int64_t step,
                                     std::int64_t number) override;

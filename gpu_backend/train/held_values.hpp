@@ -1,0 +1,63 @@
+// Carries elements between the host and a rank's buffers, in pieces: what a rank holds may be more
+// than the host has room for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/runtime/backend.hpp"
+#include "core/runtime/scalar.hpp"
+#include "gpu_backend/train/parameter_places.hpp"
+
+namespace mfsdp {
+
+/// Elements that the host handles at a time: 4 MiB of the largest type.
+inline constexpr std::int64_t kPieceElements = (std::int64_t{4} << 20) / 8;
+
+/// Calls visit(piece) -> Result<void> for consecutive pieces of `elements`, until one fails.
+template <class Visit>
+[[nodiscard]] Result<void> for_each_piece(const Interval& elements, const Visit& visit) {
+  for (std::int64_t begin = elements.begin; begin < elements.end; begin += kPieceElements)
+    MFSDP_TRY(
+        visit(Interval{.begin = begin, .end = std::min(begin + kPieceElements, elements.end)}));
+  return {};
+}
+
+/// Copies `elements`, all of which `held` holds, as they are. `bytes` has exactly their size.
+[[nodiscard]] Result<void> download_elements(Backend& backend, const HeldElements& held,
+                                             const Interval& elements, std::span<std::byte> bytes);
+[[nodiscard]] Result<void> upload_elements(Backend& backend, const HeldElements& held,
+                                           const Interval& elements,
+                                           std::span<const std::byte> bytes);
+
+/// Writes values from element `begin` on, rounded to the type of the buffer.
+[[nodiscard]] Result<void> upload_values(Backend& backend, const HeldElements& held,
+                                         std::int64_t begin, std::span<const float> values);
+
+/// Zeros in all of a buffer.
+[[nodiscard]] Result<void> clear(Backend& backend, std::span<std::byte> device);
+
+/// Calls visit(element of the parameter, value) for each element that the rank holds, in order.
+template <class Visit>
+[[nodiscard]] Result<void> for_each_value(Backend& backend, const HeldElements& held,
+                                          const Visit& visit) {
+  Result<void> outcome;
+  with_floating(held.dtype, [&]<class T>(T) {
+    std::vector<T> values(static_cast<std::size_t>(std::min(kPieceElements, held.elements.size())));
+    outcome = for_each_piece(held.elements, [&](const Interval& piece) -> Result<void> {
+      const auto count = static_cast<std::size_t>(piece.size());
+      const std::span<T> read = std::span(values).first(count);
+      MFSDP_TRY(download_elements(backend, held, piece, std::as_writable_bytes(read)));
+      for (std::size_t i = 0; i < count; ++i)
+        visit(piece.begin + static_cast<std::int64_t>(i), static_cast<double>(widen(read[i])));
+      return {};
+    });
+  });
+  return outcome;
+}
+
+}  // namespace mfsdp
