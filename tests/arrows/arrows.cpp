@@ -212,8 +212,9 @@ const std::vector<Room>& rooms() {
       {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
       {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
       {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
-      {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store"}},
-      {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},
+      {"launch", "mfsdp_launch", {"gpu_backend/launch"}, {"plan"}},
+      {"train", "mfsdp_train", {"gpu_backend/train"}, {"runtime", "store", "launch"}},
+      {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime", "launch"}},
   };
   return table;
 }
