@@ -1,4 +1,6 @@
 // mfsdp-exec: reads flags and hands them to the run that they ask for (gpu_backend/tool).
+#include <unistd.h>
+
 #include <csignal>
 #include <iostream>
 #include <string>
@@ -17,8 +19,9 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-exec";
 
-Result<ExitCode> run_tool(const std::vector<std::string>& args) {
-  MFSDP_LET(options, parse_exec_options(args));
+Result<ExitCode> run_tool(const CommandLine& command) {
+  MFSDP_LET(options,
+            parse_exec_options({command.arguments.begin() + 1, command.arguments.end()}));
   ExecOptions unused;
   if (const auto text = self_description(options.common, exec_help(), exec_flags(unused))) {
     std::cout << *text;
@@ -33,11 +36,13 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts({SIGINT, SIGTERM});
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
-  return train_run(options, session);
+  return train_run(options, command, session);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool({argv + 1, argv + argc}); });
+  const CommandLine command{.arguments = {argv, argv + argc},
+                            .environment = read_environment(environ)};
+  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool(command); });
 }

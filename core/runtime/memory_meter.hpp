@@ -36,6 +36,7 @@ class MemoryMeter final : public Backend {
   }
   [[nodiscard]] Result<void> download(const std::byte* device, std::span<std::byte> to) override {
     return backend_.download(device, to);
+  }
   [[nodiscard]] Result<void> prepare(const BoundPlan& plan) override {
     return backend_.prepare(plan);
   }

@@ -77,12 +77,13 @@ std::vector<GemmAlgorithm> KernelBinder::chosen() const {
 
 Result<Launch> KernelBinder::bind_gemm(const KernelCall& call, cudaStream_t stream) {
   Launch launch;
-  MFSDP_TRY(kernels::with_gemm(CudaTypes{}, call, [&](const auto& k) -> Result<void> {
+  const auto bind = [&](const auto& k) -> Result<void> {
     MFSDP_LET(planner, gemm());
     MFSDP_TRY(prepare(*planner, k, stream));
     launch = [planner, k, stream] { return run(*planner, k, stream); };
     return {};
-  }));
+  };
+  MFSDP_TRY(kernels::with_gemm(CudaTypes{}, call, bind));
   return launch;
 }
 
