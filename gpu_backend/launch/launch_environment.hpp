@@ -52,11 +52,11 @@ struct MeetingPoint {
   friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
 };
 
-/// What a rank inherits from its supervisor (supervisor.hpp).
+/// What a rank inherits from its supervisor.
 struct Supervision {
-  std::int64_t supervisor = 0;  ///< process id
-  int watchdog = 0;             ///< file descriptor that Watchdog reports to
-  std::optional<int> listener;  ///< socket that listens at the meeting point already (rank 0)
+  std::int64_t supervisor = 0;       ///< process id
+  int watchdog = 0;                  ///< file descriptor that Watchdog reports to
+  std::optional<int> listener = {};  ///< socket that listens at the meeting point already (rank 0)
 
   friend bool operator==(const Supervision&, const Supervision&) = default;
 };
@@ -72,14 +72,16 @@ struct Launch {
   MeetingPoint meeting;
   std::string run_id;  ///< equal on all ranks; empty where the launcher has none
   std::optional<Supervision> supervised;
+
+  friend bool operator==(const Launch&, const Launch&) = default;
 };
 
 /// What the command line says; all of it beats the environment, but for a supervised rank.
 struct LaunchFlags {
-  std::optional<std::int64_t> ranks_per_node;  ///< --nproc: start so many here
-  std::optional<std::int64_t> nodes;           ///< hosts with as many each; 1 unless given
-  std::optional<std::int64_t> node_rank;       ///< of this host, from 0
-  std::optional<std::string> meeting;          ///< ADDRESS:PORT of rank 0; needed for several hosts
+  std::optional<std::int64_t> ranks_per_node = {};  ///< --nproc: start so many here
+  std::optional<std::int64_t> nodes = {};           ///< hosts with as many each; 1 unless given
+  std::optional<std::int64_t> node_rank = {};       ///< of this host, from 0
+  std::optional<std::string> meeting = {};  ///< ADDRESS:PORT of rank 0; needed for several hosts
 };
 
 /// Pure: the same environment gives the same answer. `visible_gpus` is for self-spawn alone, which
@@ -96,6 +98,10 @@ struct LaunchFlags {
 
 /// The ranks that this process is to start: one unless launch.starts_ranks.
 [[nodiscard]] std::vector<RankPlace> places_to_start(const Launch& launch);
+
+/// What a supervisor gives a rank: `environment` with the MFSDP_* from which resolve_launch makes
+/// `launch` again, whatever else is set. launch.supervised holds.
+[[nodiscard]] Environment supervised_environment(Environment environment, const Launch& launch);
 
 /// GPUs that a CUDA program started here would see, found without a CUDA call: CUDA_VISIBLE_DEVICES
 /// up to its first invalid entry, else the files nvidia0, nvidia1, ... in `devices`.

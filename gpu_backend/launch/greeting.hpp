@@ -1,0 +1,31 @@
+// How ranks find each other: all call rank 0, which welcomes all of them or none.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "gpu_backend/launch/file_descriptor.hpp"
+#include "gpu_backend/launch/frames.hpp"
+#include "gpu_backend/launch/rendezvous.hpp"
+
+namespace mfsdp {
+
+/// A connection to another rank.
+struct Peer {
+  std::int64_t rank = 0;
+  FileDescriptor socket;
+  FrameReader reader{kMostGreetingBytes};  ///< may hold what came behind the greeting
+};
+
+/// On rank 0: connections to all other ranks, by rank. Errors: as Rendezvous::meet; every rank that
+/// had come has been told the same.
+[[nodiscard]] Result<std::vector<Peer>> greet_ranks(const FileDescriptor& listener,
+                                                    const Hello& own,
+                                                    const RendezvousSettings& settings);
+
+/// On any other rank: its connection to rank 0.
+[[nodiscard]] Result<Peer> call_rank_0(const MeetingPoint& meeting, const Hello& own,
+                                       const RendezvousSettings& settings);
+
+}  // namespace mfsdp

@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "gpu_backend/launch/launch_sources.hpp"
+#include "gpu_backend/launch/slurm.hpp"
+#include "gpu_backend/launch/variables.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What one launcher calls a rank's place.
+struct PlaceNames {
+  LaunchSource source;
+  std::string_view rank;
+  std::string_view world_size;
+  std::string_view local_rank;
+  std::string_view local_world_size;
+};
+
+constexpr PlaceNames kMfsdp{LaunchSource::mfsdp, "MFSDP_RANK", "MFSDP_WORLD_SIZE",
+                            "MFSDP_LOCAL_RANK", "MFSDP_LOCAL_WORLD_SIZE"};
+constexpr PlaceNames kTorchrun{LaunchSource::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                               "LOCAL_WORLD_SIZE"};
+constexpr PlaceNames kOpenMpi{LaunchSource::open_mpi, "OMPI_COMM_WORLD_RANK",
+                              "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                              "OMPI_COMM_WORLD_LOCAL_SIZE"};
+/// Local places are not PMI's own: MPICH's and Intel MPI's launcher adds these, Cray's others.
+constexpr PlaceNames kPmi{LaunchSource::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                          "MPI_LOCALNRANKS"};
+constexpr PlaceNames kCrayPmi{LaunchSource::pmi, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK",
+                              "PMI_LOCAL_SIZE"};
+
+/// Which of the source's variables speaks for it.
+std::optional<std::string_view> sign_of(const Environment& environment, const PlaceNames& names) {
+  return first_set(environment, std::array{names.rank, names.world_size, names.local_rank,
+                                           names.local_world_size});
+}
+
+Result<RankPlace> read_place(const Environment& environment, const PlaceNames& names) {
+  const std::string_view sign = sign_of(environment, names).value_or(names.rank);
+  MFSDP_LET(world, read_number(environment, names.world_size, sign, 1, kMostRanks));
+  MFSDP_LET(rank, read_number(environment, names.rank, sign, 0, world - 1));
+  MFSDP_LET(local_world, read_number(environment, names.local_world_size, sign, 1, world));
+  MFSDP_LET(local_rank, read_number(environment, names.local_rank, sign, 0, local_world - 1));
+  return RankPlace{.rank = rank,
+                   .world_size = world,
+                   .local_rank = local_rank,
+                   .local_world_size = local_world,
+                   .source = names.source};
+}
+
+// ---- SLURM -------------------------------------------------------------------------------------
+
+/// Of the step, as srun started it, rather than of the whole allocation.
+std::string_view slurm_world_name(const Environment& environment) {
+  return environment.contains("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+}
+
+/// A step of one task says nothing: the shell of an interactive allocation is one.
+bool slurm_speaks(const Environment& environment) {
+  if (!environment.contains("SLURM_PROCID")) return false;
+  const auto world = find_variable(environment, slurm_world_name(environment));
+  return world && world != "1";
+}
+
+Result<std::int64_t> slurm_local_world(const Environment& environment, std::int64_t world) {
+  const auto from_list = [&](std::string_view name) -> Result<std::int64_t> {
+    MFSDP_LET(node, read_number(environment, "SLURM_NODEID", name, 0, kMostRanks));
+    const std::string text = *find_variable(environment, name);
+    const auto tasks = slurm_tasks_on(text, node);
+    if (!tasks || *tasks > world)
+      return refuse_variable(name, text,
+                             fmt::format("tasks by node such as 8(x2),4, with a node {}", node));
+    return *tasks;
+  };
+  if (environment.contains("SLURM_STEP_TASKS_PER_NODE"))
+    return from_list("SLURM_STEP_TASKS_PER_NODE");
+  if (environment.contains("SLURM_NTASKS_PER_NODE") ||
+      !environment.contains("SLURM_TASKS_PER_NODE")) {
+    // What was asked for: a small step may have fewer.
+    MFSDP_LET(asked,
+              read_number(environment, "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", 1, kMostRanks));
+    return std::min(asked, world);
+  }
+  return from_list("SLURM_TASKS_PER_NODE");
+}
+
+Result<RankPlace> read_slurm(const Environment& environment) {
+  const std::string_view sign = "SLURM_PROCID";
+  MFSDP_LET(world, read_number(environment, slurm_world_name(environment), sign, 1, kMostRanks));
+  MFSDP_LET(rank, read_number(environment, sign, sign, 0, world - 1));
+  MFSDP_LET(local_world, slurm_local_world(environment, world));
+  MFSDP_LET(local_rank, read_number(environment, "SLURM_LOCALID", sign, 0, local_world - 1));
+  return RankPlace{.rank = rank,
+                   .world_size = world,
+                   .local_rank = local_rank,
+                   .local_world_size = local_world,
+                   .source = LaunchSource::slurm};
+}
+
+}  // namespace
+
+Result<RankPlace> read_mfsdp_place(const Environment& environment) {
+  return read_place(environment, kMfsdp);
+}
+
+Result<std::optional<RankPlace>> find_place(const Environment& environment) {
+  for (const PlaceNames& names : {kMfsdp, kTorchrun, kOpenMpi})
+    if (sign_of(environment, names)) return read_place(environment, names);
+  const bool pmi = environment.contains("PMI_RANK") || environment.contains("PMI_SIZE");
+  // As SLURM's: its plugin for PMI speaks in every step.
+  const bool shell =
+      environment.contains("SLURM_JOB_ID") && find_variable(environment, "PMI_SIZE") == "1";
+  if (pmi && !shell) {
+    const bool cray = environment.contains(kCrayPmi.local_rank) ||
+                      environment.contains(kCrayPmi.local_world_size);
+    if (slurm_speaks(environment) && !cray && !environment.contains(kPmi.local_rank)) {
+      MFSDP_LET(place, read_slurm(environment));  // srun's PMI: SLURM knows the local places
+      place.source = LaunchSource::pmi;
+      return place;
+    }
+    return read_place(environment, cray ? kCrayPmi : kPmi);
+  }
+  if (slurm_speaks(environment)) return read_slurm(environment);
+  return std::nullopt;
+}
+
+}  // namespace mfsdp

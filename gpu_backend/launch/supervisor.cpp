@@ -1,0 +1,219 @@
+#include "gpu_backend/launch/supervisor.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "gpu_backend/launch/rank_process.hpp"
+#include "gpu_backend/launch/sockets.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr int kFailed = 3;         ///< ExitCode::environment
+constexpr int kInterrupted = 130;  ///< ExitCode::interrupted
+
+double seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+/// Signals that come as something to read, until this ends.
+class SignalReader {
+ public:
+  SignalReader() {
+    std::signal(SIGCHLD,
+                SIG_DFL);  // a parent that ignored it would leave us without our ranks' ends
+    sigset_t read;
+    ::sigemptyset(&read);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&read, signal);
+    ::pthread_sigmask(SIG_BLOCK, &read, &before_);
+    file_ = FileDescriptor(::signalfd(-1, &read, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  SignalReader(const SignalReader&) = delete;
+  SignalReader& operator=(const SignalReader&) = delete;
+  ~SignalReader() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  [[nodiscard]] int number() const { return file_.number(); }
+  [[nodiscard]] std::optional<int> next() const {
+    signalfd_siginfo info{};
+    if (::read(file_.number(), &info, sizeof info) != sizeof info) return std::nullopt;
+    return static_cast<int>(info.ssi_signo);
+  }
+
+ private:
+  FileDescriptor file_;
+  sigset_t before_{};
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorSettings& settings) : settings_(settings) {}
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor() {
+    for (RankProcess& rank : ranks_)
+      if (rank.process != 0) ::kill(-rank.process, SIGKILL);
+    while (is_any_left()) static_cast<void>(take_ends());
+  }
+
+  Result<void> start(Launch launch) {
+    const FileDescriptor none;
+    FileDescriptor listener;
+    const std::vector<RankPlace> places = places_to_start(launch);
+    if (launch.starts_ranks) MFSDP_TRY(complete(launch, listener));
+    for (const RankPlace& place : places) {
+      launch.place = place;
+      const bool is_prefixed = places.size() > 1 && place.rank != 0;
+      MFSDP_LET(rank,
+                start_rank(launch, place.rank == 0 ? listener : none, is_prefixed, settings_));
+      ranks_.push_back(std::move(rank));
+    }
+    return {};
+  }
+
+  int watch() {
+    while (is_any_left()) {
+      wait();
+      while (const auto signal = signals_.next())
+        if (*signal != SIGCHLD) pass_on(*signal);
+      read_all();
+      const auto ends = take_ends();
+      read_all();  // what was written until the end
+      judge(ends);
+      look_at_clock();
+    }
+    return exit_code_.value_or(was_interrupted_ ? kInterrupted : 0);
+  }
+
+ private:
+  using Clock = RankProcess::Clock;
+  using End = std::pair<RankProcess*, RankEnd>;
+
+  /// Ranks that are all ours meet at a port that nobody else can have, under a name that nobody
+  /// else knows.
+  static Result<void> complete(Launch& launch, FileDescriptor& listener) {
+    if (launch.run_id.empty()) {
+      std::random_device random;
+      launch.run_id =
+          fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+    }
+    if (launch.meeting.port != 0 || launch.place.world_size == 1) return {};
+    MFSDP_LET(made, listen_at(0, true));
+    MFSDP_LET(port, port_of(made));
+    listener = std::move(made);
+    launch.meeting.port = port;
+    return {};
+  }
+
+  [[nodiscard]] bool is_any_left() const {
+    return std::ranges::any_of(ranks_, [](const RankProcess& rank) { return rank.process != 0; });
+  }
+
+  void wait() const {
+    std::vector<pollfd> waiting{{signals_.number(), POLLIN, 0}};
+    std::optional<Clock::time_point> until = next_blow_;
+    for (const RankProcess& rank : ranks_) {
+      for (const FileDescriptor* file : {&rank.out.pipe, &rank.err.pipe, &rank.watchdog})
+        waiting.push_back({file->number(), POLLIN, 0});  // poll leaves out negative numbers
+      if (rank.deadline) until = std::min(until.value_or(*rank.deadline), *rank.deadline);
+    }
+    static_cast<void>(::poll(waiting.data(), waiting.size(), until ? poll_wait_until(*until) : -1));
+  }
+
+  void read_all() {
+    for (RankProcess& rank : ranks_) {
+      rank.out.forward(*settings_.err);
+      rank.err.forward(*settings_.err);
+      rank.read_watchdog();
+    }
+  }
+
+  void send(int signal, bool group) {
+    for (const RankProcess& rank : ranks_)
+      if (rank.process != 0) ::kill(group ? -rank.process : rank.process, signal);
+  }
+
+  void pass_on(int signal) {
+    passed_on_.insert(signal);
+    send(signal, false);
+  }
+
+  [[nodiscard]] std::vector<End> take_ends() {
+    std::vector<End> ends;
+    for (RankProcess& rank : ranks_)
+      if (rank.process != 0)
+        if (const auto end = reap(rank)) ends.emplace_back(&rank, *end);
+    return ends;
+  }
+
+  /// Of several that ended at once, one that a signal ended is the cause rather than one that
+  /// complains of it.
+  void judge(std::vector<End> ends) {
+    std::ranges::stable_partition(ends, [](const End& end) { return end.second.signal != 0; });
+    for (const auto& [rank, end] : ends) {
+      if (end.code == kInterrupted || passed_on_.contains(end.signal)) {
+        was_interrupted_ = true;
+      } else if (end.signal != 0) {
+        fail(kFailed, fmt::format("rank {} was ended by signal {} ({})", rank->place.rank,
+                                  end.signal, ::strsignal(end.signal)));
+      } else if (end.code != 0) {
+        fail(end.code, {});  // it has said why
+      }
+    }
+  }
+
+  /// The first failure: all others are to end.
+  void fail(int code, const std::string& line) {
+    if (exit_code_) return;
+    exit_code_ = code;
+    if (!line.empty()) *settings_.err << "supervisor: " << line << std::endl;
+    next_blow_ = Clock::now() + settings_.own_end;
+  }
+
+  void look_at_clock() {
+    const Clock::time_point now = Clock::now();
+    for (RankProcess& rank : ranks_) {
+      if (!rank.deadline || now < *rank.deadline) continue;
+      rank.deadline.reset();
+      fail(kFailed, fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,
+                                rank.is_ending ? "did not end" : "gave no sign of life",
+                                seconds(rank.patience)));
+      // At once: the others hear of it when its connections close.
+      ::kill(-rank.process, SIGKILL);
+    }
+    if (!next_blow_ || now < *next_blow_) return;
+    send(termed_ ? SIGKILL : SIGTERM, termed_);
+    next_blow_ = now + settings_.term_end;
+    termed_ = true;
+  }
+
+  const SupervisorSettings& settings_;
+  SignalReader signals_;
+  std::vector<RankProcess> ranks_;
+  std::set<int> passed_on_;
+  bool was_interrupted_ = false;
+  bool termed_ = false;                         ///< SIGTERM was sent: SIGKILL is next
+  std::optional<int> exit_code_;                ///< of the first failure
+  std::optional<Clock::time_point> next_blow_;  ///< after a failure: SIGTERM, then SIGKILL
+};
+
+}  // namespace
+
+Result<int> supervise(const Launch& launch, const SupervisorSettings& settings) {
+  assert(settings.err != nullptr);
+  Supervisor supervisor(settings);
+  MFSDP_TRY(supervisor.start(launch));
+  return supervisor.watch();
+}
+
+}  // namespace mfsdp
