@@ -47,12 +47,14 @@ FlagGroup ranks_group(ExecOptions& o) {
   Flag cache = path_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
                          o.gemm_cache);
   cache.value = "DIR";
+  Flag master = path_flag("--master", "where rank 0 listens", o.master);
+  master.value = "ADDRESS:PORT";
   return {.title = "Ranks on GPUs, one process each",
           .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
                                  o.ranks_per_node, kLocal),
                     integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
                     integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRanks),
-                    text_flag("--master", "ADDRESS:PORT", "where rank 0 listens", o.master),
+                    master,
                     choice_flag("--gemm-search", "S",
                                 "time matrix products at start: auto, on or off (auto)",
                                 o.gemm_search),
@@ -98,12 +100,13 @@ FlagGroup watching_group(ExecOptions& o) {
 
 FlagGroup testing_group(ExecOptions& o) {
   const auto fault = [&o](const std::string& text) { return set_fault(text, o.fault); };
+  Flag delay_op = path_flag(
+      "--delay-op", "a delay before that op, or in each step before another (GPUs)", o.delay_op);
+  delay_op.value = "OP|each";
   return {.title = "Tests of the machine",
           .flags = {integer_flag("--chaos", "seed of random delays before ops", o.chaos, kSeeds),
                     switch_flag("--poison", "NaN in all memory that nothing has written", o.poison),
-                    text_flag("--delay-op", "OP|each",
-                              "a delay before that op, or in each step before another (GPUs)",
-                              o.delay_op),
+                    delay_op,
                     {.name = "--fault",
                      .value = "F",
                      .help = "KIND:RANK:OP[:STEP], a rank fails, stops, miscounts or is killed",

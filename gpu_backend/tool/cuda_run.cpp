@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/help.hpp"
 #include "core/plan/plan_json.hpp"
@@ -149,8 +148,7 @@ Result<void> CudaRun::open() {
   MFSDP_LET(rendezvous,
             Rendezvous::meet(inputs_.launch, {.run_id = inputs_.launch.run_id,
                                               .plan_hash = plan_hash(inputs_.program),
-                                              .build_id = std::string(
-                                                  trimmed(render_version("mfsdp-exec")))}));
+                                              .build_id = render_version("mfsdp-exec")}));
   rendezvous_ = std::move(rendezvous);
   stop_ = std::make_unique<ProcessStopPoint>(*rendezvous_, inputs_.stop, [this] { return alive(); });
   gather_ = std::make_unique<ProcessHostGather>(*rendezvous_);

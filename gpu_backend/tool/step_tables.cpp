@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -73,7 +74,7 @@ std::string render_step_tables(const RunResult& predicted, const RunResult& meas
     steps.rows.push_back(row("stream " + key.first, fmt::format("{}", pair.launches), pair));
 
   const Pairs sums = sums_of(predicted, measured, true);
-  std::vector<Pairs::value_type> kinds(sums.begin(), sums.end());
+  std::vector<std::pair<Pairs::key_type, Pair>> kinds(sums.begin(), sums.end());
   std::ranges::stable_sort(kinds, std::greater<>(),
                            [](const auto& kind) { return kind.second.measured; });
   Table by_kind = table_of("by kind of op");
