@@ -92,12 +92,23 @@ class Supervisor {
       judge(ends);
       look_at_clock();
     }
-    return exit_code_.value_or(was_interrupted_ ? kInterrupted : 0);
+    if (!failure_) return was_interrupted_ ? kInterrupted : 0;
+    if (!failure_->line.empty()) *settings_.err << "supervisor: " << failure_->line << std::endl;
+    return failure_->code;
   }
 
  private:
   using Clock = RankProcess::Clock;
   using End = std::pair<RankProcess*, RankEnd>;
+
+  /// What may have ended a run, the likelier ones last. Code 3 is also that of a rank that hears
+  /// of another's failure.
+  enum class Cause { complaint, code, signal, deadline };
+  struct Failure {
+    Cause cause = Cause::complaint;
+    int code = 0;
+    std::string line;  ///< empty where the rank has said what there is to say
+  };
 
   /// Ranks that are all ours meet at a port that nobody else can have, under a name that nobody
   /// else knows.
@@ -156,28 +167,28 @@ class Supervisor {
     return ends;
   }
 
-  /// Of several that ended at once, one that a signal ended is the cause rather than one that
-  /// complains of it.
-  void judge(std::vector<End> ends) {
-    std::ranges::stable_partition(ends, [](const End& end) { return end.second.signal != 0; });
+  void judge(const std::vector<End>& ends) {
     for (const auto& [rank, end] : ends) {
       if (end.code == kInterrupted || passed_on_.contains(end.signal)) {
         was_interrupted_ = true;
       } else if (end.signal != 0) {
-        fail(kFailed, fmt::format("rank {} was ended by signal {} ({})", rank->place.rank,
-                                  end.signal, ::strsignal(end.signal)));
+        fail(Cause::signal, kFailed,
+             fmt::format("rank {} was ended by signal {} ({})", rank->place.rank, end.signal,
+                         ::strsignal(end.signal)));
       } else if (end.code != 0) {
-        fail(end.code, {});  // it has said why
+        // It has said why.
+        fail(end.code == kFailed ? Cause::complaint : Cause::code, end.code, {});
       }
     }
   }
 
-  /// The first failure: all others are to end.
-  void fail(int code, const std::string& line) {
-    if (exit_code_) return;
-    exit_code_ = code;
-    if (!line.empty()) *settings_.err << "supervisor: " << line << std::endl;
-    next_blow_ = Clock::now() + settings_.own_end;
+  /// From the first failure on all others are to end. Ranks that complain of one that has died may
+  /// end before the system says that it has, so that a better cause replaces a worse one, until
+  /// the signals are our own.
+  void fail(Cause cause, int code, std::string line) {
+    if (!failure_) next_blow_ = Clock::now() + settings_.own_end;
+    if (termed_ || (failure_ && failure_->cause >= cause)) return;
+    failure_ = Failure{.cause = cause, .code = code, .line = std::move(line)};
   }
 
   void look_at_clock() {
@@ -185,9 +196,10 @@ class Supervisor {
     for (RankProcess& rank : ranks_) {
       if (!rank.deadline || now < *rank.deadline) continue;
       rank.deadline.reset();
-      fail(kFailed, fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,
-                                rank.is_ending ? "did not end" : "gave no sign of life",
-                                seconds(rank.patience)));
+      fail(Cause::deadline, kFailed,
+           fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,
+                       rank.is_ending ? "did not end" : "gave no sign of life",
+                       seconds(rank.patience)));
       // At once: the others hear of it when its connections close.
       ::kill(-rank.process, SIGKILL);
     }
@@ -203,7 +215,7 @@ class Supervisor {
   std::set<int> passed_on_;
   bool was_interrupted_ = false;
   bool termed_ = false;                         ///< SIGTERM was sent: SIGKILL is next
-  std::optional<int> exit_code_;                ///< of the first failure
+  std::optional<Failure> failure_;              ///< of the first failure
   std::optional<Clock::time_point> next_blow_;  ///< after a failure: SIGTERM, then SIGKILL
 };
 

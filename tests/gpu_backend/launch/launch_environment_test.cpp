@@ -14,30 +14,32 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const Environment kTorchrun{{"RANK", "5"},           {"LOCAL_RANK", "1"},
-                            {"WORLD_SIZE", "8"},     {"LOCAL_WORLD_SIZE", "4"},
-                            {"MASTER_ADDR", "head"}, {"MASTER_PORT", "29500"},
-                            {"GROUP_RANK", "1"},     {"TORCHELASTIC_RESTART_COUNT", "2"},
+const Environment kTorchrun{{"RANK", "5"},
+                            {"LOCAL_RANK", "1"},
+                            {"WORLD_SIZE", "8"},
+                            {"LOCAL_WORLD_SIZE", "4"},
+                            {"MASTER_ADDR", "head"},
+                            {"MASTER_PORT", "29500"},
+                            {"GROUP_RANK", "1"},
+                            {"TORCHELASTIC_RESTART_COUNT", "2"},
                             {"TORCHELASTIC_RUN_ID", "job"}};
 const Environment kOpenMpi{{"OMPI_COMM_WORLD_RANK", "3"},
                            {"OMPI_COMM_WORLD_SIZE", "4"},
                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                            {"MFSDP_MASTER_ADDR", "10.0.0.1"}};
-const Environment kPmi{{"PMI_RANK", "1"},
-                       {"PMI_SIZE", "2"},
-                       {"MPI_LOCALRANKID", "1"},
-                       {"MPI_LOCALNRANKS", "2"}};
-const Environment kSlurm{{"SLURM_PROCID", "9"},          {"SLURM_NTASKS", "12"},
-                         {"SLURM_LOCALID", "1"},         {"SLURM_NTASKS_PER_NODE", "4"},
-                         {"SLURM_JOB_ID", "4711"},       {"SLURM_STEP_ID", "3"},
+const Environment kPmi{
+    {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+const Environment kSlurm{{"SLURM_PROCID", "9"},
+                         {"SLURM_NTASKS", "12"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_NTASKS_PER_NODE", "4"},
+                         {"SLURM_JOB_ID", "4711"},
+                         {"SLURM_STEP_ID", "3"},
                          {"SLURM_JOB_NODELIST", "gpu[007-008,12]"}};
-const Environment kMfsdp{{"MFSDP_RANK", "2"},
-                         {"MFSDP_WORLD_SIZE", "3"},
-                         {"MFSDP_LOCAL_RANK", "0"},
-                         {"MFSDP_LOCAL_WORLD_SIZE", "1"},
-                         {"MFSDP_MASTER_ADDR", "::1"},
-                         {"MFSDP_MASTER_PORT", "4000"},
+const Environment kMfsdp{{"MFSDP_RANK", "2"},          {"MFSDP_WORLD_SIZE", "3"},
+                         {"MFSDP_LOCAL_RANK", "0"},    {"MFSDP_LOCAL_WORLD_SIZE", "1"},
+                         {"MFSDP_MASTER_ADDR", "::1"}, {"MFSDP_MASTER_PORT", "4000"},
                          {"MFSDP_RUN_ID", "mine"}};
 
 Launch resolved(const Environment& environment, const LaunchFlags& flags = {},
@@ -67,7 +69,8 @@ Environment joined(Environment first, const Environment& second) {
   return first;
 }
 
-// ---- what each source says -----------------------------------------------------------------------
+// ---- what each source says
+// -----------------------------------------------------------------------
 
 TEST(LaunchEnvironment, TorchrunWithThePortBehindItsOwn) {
   const Launch launch = resolved(kTorchrun);
@@ -141,7 +144,8 @@ TEST(LaunchEnvironment, NobodySpeaksAndEachGpuGetsARank) {
 
 TEST(LaunchEnvironment, OneTaskOfAnInteractiveAllocationSaysNothing) {
   for (const Environment& shell :
-       {Environment{{"SLURM_NTASKS", "1"}}, with(with(kSlurm, "SLURM_NTASKS", "1"), "SLURM_PROCID", "0"),
+       {Environment{{"SLURM_NTASKS", "1"}},
+        with(with(kSlurm, "SLURM_NTASKS", "1"), "SLURM_PROCID", "0"),
         with(with(kSlurm, "SLURM_STEP_NUM_TASKS", "1"), "SLURM_PROCID", "0"),
         Environment{{"SLURM_JOB_ID", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}})
     EXPECT_EQ(resolved(shell).place.source, LaunchSource::self_spawn);
@@ -153,7 +157,8 @@ TEST(LaunchEnvironment, OneTaskOfAnInteractiveAllocationSaysNothing) {
             LaunchSource::pmi);  // mpirun -n 1
 }
 
-// ---- who wins ------------------------------------------------------------------------------------
+// ---- who wins
+// ------------------------------------------------------------------------------------
 
 TEST(LaunchEnvironment, EarlierSourcesWin) {
   // From the last to the first: each beats all that were there before.
@@ -175,8 +180,8 @@ TEST(LaunchEnvironment, FlagsStartRanksOnOneHostOrSeveral) {
   const Launch one = resolved(kTorchrun, {.ranks_per_node = 3});
   EXPECT_EQ(one.place, (RankPlace{0, 3, 0, 3, LaunchSource::flags}));
   EXPECT_TRUE(one.starts_ranks);
-  const Launch two = resolved(
-      {}, {.ranks_per_node = 3, .nodes = 2, .node_rank = 1, .meeting = "[fe80::1]:29600"});
+  const Launch two =
+      resolved({}, {.ranks_per_node = 3, .nodes = 2, .node_rank = 1, .meeting = "[fe80::1]:29600"});
   EXPECT_EQ(two.meeting, (MeetingPoint{"fe80::1", 29600}));
   const auto places = places_to_start(two);
   ASSERT_EQ(places.size(), 3u);
@@ -194,13 +199,14 @@ TEST(LaunchEnvironment, MeetingPointOfTheUserWins) {
   EXPECT_EQ(resolved(own, flags).meeting, (MeetingPoint{"third", 99}));
 }
 
-// ---- what is wrong -------------------------------------------------------------------------------
+// ---- what is wrong
+// -------------------------------------------------------------------------------
 
 TEST(LaunchEnvironment, EveryVariableOfASourceIsNeeded) {
   for (const auto& [environment, names] :
-       {std::pair(kTorchrun, std::vector<std::string>{"RANK", "LOCAL_RANK", "WORLD_SIZE",
-                                                      "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-                                                      "MASTER_PORT"}),
+       {std::pair(kTorchrun,
+                  std::vector<std::string>{"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                           "MASTER_ADDR", "MASTER_PORT"}),
         std::pair(kMfsdp, std::vector<std::string>{"MFSDP_RANK", "MFSDP_WORLD_SIZE",
                                                    "MFSDP_LOCAL_RANK", "MFSDP_LOCAL_WORLD_SIZE",
                                                    "MFSDP_MASTER_ADDR", "MFSDP_MASTER_PORT"}),
@@ -232,7 +238,8 @@ TEST(LaunchEnvironment, WrongValuesAreNamed) {
 
 TEST(LaunchEnvironment, WrongFlags) {
   EXPECT_THAT(refusal({}, {.ranks_per_node = 0}), HasSubstr("launch flags: 0 ranks"));
-  EXPECT_THAT(refusal({}, {.ranks_per_node = 1 << 20, .nodes = 1 << 20}), HasSubstr("launch flags"));
+  EXPECT_THAT(refusal({}, {.ranks_per_node = 1 << 20, .nodes = 1 << 20}),
+              HasSubstr("launch flags"));
   EXPECT_THAT(refusal({}, {.nodes = 2, .meeting = "a:1"}), HasSubstr("this host's number"));
   EXPECT_THAT(refusal({}, {.nodes = 2, .node_rank = 1}), HasSubstr("ADDRESS:PORT"));
   EXPECT_THAT(refusal({}, {.nodes = 2, .node_rank = 2, .meeting = "a:1"}), HasSubstr("0 to 1"));
@@ -240,7 +247,8 @@ TEST(LaunchEnvironment, WrongFlags) {
     EXPECT_THAT(refusal({}, {.ranks_per_node = 1, .meeting = meeting}), HasSubstr("ADDRESS:PORT"));
 }
 
-// ---- supervised ranks ----------------------------------------------------------------------------
+// ---- supervised ranks
+// ----------------------------------------------------------------------------
 
 RC_GTEST_PROP(LaunchEnvironment, ASupervisedRankReadsWhatItsSupervisorWrote, ()) {
   const auto below = [](std::int64_t end) { return *rc::gen::inRange<std::int64_t>(0, end); };
@@ -257,8 +265,8 @@ RC_GTEST_PROP(LaunchEnvironment, ASupervisedRankReadsWhatItsSupervisorWrote, ())
   // Other launchers' variables, flags that started it, and a supervisor's own supervisor are there.
   Environment before = joined(kTorchrun, kMfsdp);
   before["MFSDP_LISTENER_FD"] = "77";
-  const auto again = resolve_launch(supervised_environment(before, launch),
-                                    {.ranks_per_node = 8}, 8);
+  const auto again =
+      resolve_launch(supervised_environment(before, launch), {.ranks_per_node = 8}, 8);
   RC_ASSERT(again.has_value());
   RC_ASSERT(*again == launch);
 }
@@ -267,7 +275,8 @@ TEST(LaunchEnvironment, HalfOfASupervisorIsRefused) {
   Launch launch = resolved(kMfsdp);
   launch.supervised = Supervision{.supervisor = 1, .watchdog = 5};
   const Environment whole = supervised_environment({}, launch);
-  for (const char* name : {"MFSDP_WATCHDOG_FD", "MFSDP_RANK", "MFSDP_LAUNCHED_BY", "MFSDP_MASTER_PORT"})
+  for (const char* name :
+       {"MFSDP_WATCHDOG_FD", "MFSDP_RANK", "MFSDP_LAUNCHED_BY", "MFSDP_MASTER_PORT"})
     EXPECT_THAT(refusal(without(whole, name)), HasSubstr(name));
 }
 
