@@ -48,7 +48,7 @@ FlagGroup ranks_group(ExecOptions& o) {
                          o.gemm_cache);
   cache.value = "DIR";
   Flag master = path_flag("--master", "where rank 0 listens", o.master);
-  master.value = "ADDRESS:PORT";
+  master.value = "ADDR:PORT";
   return {.title = "Ranks on GPUs, one process each",
           .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
                                  o.ranks_per_node, kLocal),

@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
+
 #include "core/cli/flags.hpp"
 #include "gpu_backend/launch/supervisor.hpp"
 #include "gpu_backend/tool/cuda_run.hpp"
 
 namespace mfsdp {
 namespace {
+
+constexpr std::array kGpuFlags{"--nproc",       "--nnodes",     "--node-rank", "--master",
+                               "--gemm-search", "--gemm-cache", "--delay-op"};
 
 LaunchFlags launch_flags(const ExecOptions& options) {
   return {.ranks_per_node = options.ranks_per_node,
@@ -25,14 +31,21 @@ bool world_size_is_given(const ExecOptions& options) {
 Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& environment) {
   if (options.backend == BackendChoice::cpu) return RunPlace{};
   const bool asked = options.backend == BackendChoice::cuda;
+  // Where `auto` comes to the CPU, flags that mean GPUs would mean nothing.
+  const auto on_the_cpu = [&](std::string_view reason) -> Result<RunPlace> {
+    for (const char* flag : kGpuFlags)
+      if (contains(options.given, flag))
+        return fail(flag, fmt::format("is for runs on GPUs: {}", reason), Fault::environment);
+    return RunPlace{};
+  };
   if (!has_cuda()) {
-    if (!asked) return RunPlace{};
+    if (!asked) return on_the_cpu("this build has no gpu_backend/cuda");
     return fail("--backend cuda", "this build has no gpu_backend/cuda; use cpu",
                 Fault::environment);
   }
   const std::int64_t gpus = count_visible_gpus(environment);
   if (gpus == 0) {
-    if (!asked) return RunPlace{};
+    if (!asked) return on_the_cpu("none is visible on this machine");
     return fail("--backend cuda", "no GPU is visible on this machine; use cpu",
                 Fault::environment);
   }
@@ -41,7 +54,7 @@ Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& e
   if (launch.place.source != LaunchSource::self_spawn || !world_size_is_given(options))
     return RunPlace{.launch = std::move(launch)};
   if (options.common.gpus > gpus) {
-    if (!asked) return RunPlace{};
+    if (!asked) return on_the_cpu(fmt::format("{} are visible", gpus));
     return fail("--world-size", fmt::format("{} ranks need as many GPUs, {} are visible",
                                             options.common.gpus, gpus),
                 Fault::environment);
