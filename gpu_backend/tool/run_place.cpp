@@ -51,7 +51,8 @@ Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& e
   }
   LaunchFlags flags = launch_flags(options);
   MFSDP_LET(launch, resolve_launch(environment, flags, gpus));
-  if (launch.place.source != LaunchSource::self_spawn || !world_size_is_given(options))
+  if (launch.supervised || launch.place.source != LaunchSource::self_spawn ||
+      !world_size_is_given(options))
     return RunPlace{.launch = std::move(launch)};
   if (options.common.gpus > gpus) {
     if (!asked) return on_the_cpu(fmt::format("{} are visible", gpus));
