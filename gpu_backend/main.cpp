@@ -1,4 +1,6 @@
 // mfsdp-exec: reads flags and hands them to the run that they ask for (gpu_backend/tool).
+#include <unistd.h>
+
 #include <csignal>
 #include <iostream>
 #include <string>
@@ -23,8 +25,8 @@ std::string describe() {
   return render_help(exec_help(), exec_flags(unused));
 }
 
-Result<ExitCode> run_tool(const std::vector<std::string>& args) {
-  MFSDP_LET(options, parse_exec_options(args));
+Result<ExitCode> run_tool(const CommandLine& command) {
+  MFSDP_LET(options, parse_exec_options({command.arguments.begin() + 1, command.arguments.end()}));
   if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;
     return ExitCode::good;
@@ -38,11 +40,13 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts({SIGINT, SIGTERM});
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
-  return train_run(options, session);
+  return train_run(options, command, session);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool({argv + 1, argv + argc}); });
+  const CommandLine command{.arguments = {argv, argv + argc},
+                            .environment = read_environment(environ)};
+  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool(command); });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <utility>
 
 namespace mfsdp {
@@ -38,6 +39,26 @@ FlagGroup backend_group(ExecOptions& o) {
                                 o.dry_run),
                     integer_flag("--deadline", "seconds without progress that end a run",
                                  o.deadline, kSeconds)}};
+}
+
+FlagGroup ranks_group(ExecOptions& o) {
+  constexpr Range kLocal{.lowest = 1, .highest = 1024};
+  constexpr Range kNodes{.lowest = 1, .highest = kRanks.highest};
+  Flag cache = path_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
+                         o.gemm_cache);
+  cache.value = "DIR";
+  Flag master = path_flag("--master", "where rank 0 listens", o.master);
+  master.value = "ADDR:PORT";
+  return {.title = "Ranks on GPUs, one process each",
+          .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+                                 o.ranks_per_node, kLocal),
+                    integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
+                    integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRanks),
+                    master,
+                    choice_flag("--gemm-search", "S",
+                                "time matrix products at start: auto, on or off (auto)",
+                                o.gemm_search),
+                    cache}};
 }
 
 FlagGroup training_group(ExecOptions& o) {
@@ -101,12 +122,16 @@ FlagGroup saves_group(ExecOptions& o) {
 
 FlagGroup testing_group(ExecOptions& o) {
   const auto fault = [&o](const std::string& text) { return set_fault(text, o.fault); };
-  return {.title = "Tests of the CPU's machine",
+  Flag delay_op = path_flag(
+      "--delay-op", "a delay before that op, or in each step before another (GPUs)", o.delay_op);
+  delay_op.value = "OP|each";
+  return {.title = "Tests of the machine",
           .flags = {integer_flag("--chaos", "seed of random delays before ops", o.chaos, kSeeds),
                     switch_flag("--poison", "NaN in all memory that nothing has written", o.poison),
+                    delay_op,
                     {.name = "--fault",
                      .value = "F",
-                     .help = "KIND:RANK:OP[:STEP], a rank that fails, stops or miscounts in an op",
+                     .help = "KIND:RANK:OP[:STEP], a rank fails, stops, miscounts or is killed",
                      .apply = fault}}};
 }
 
@@ -138,11 +163,16 @@ Result<void> check_training(const ExecOptions& o) {
 Result<void> check_backend(const ExecOptions& o) {
   if (o.common.memory_trace)
     return fail("--memory-trace", "is a prediction over time: ask mfsdp-sim for it");
-  if (o.backend == BackendChoice::cuda && (o.chaos || o.poison || o.fault))
-    return fail(o.chaos    ? "--chaos"
-                : o.poison ? "--poison"
-                           : "--fault",
-                "contradicts --backend cuda; only the CPU's machine has it");
+  const auto only_on = [&](std::string_view backend,
+                           std::initializer_list<const char*> flags) -> Result<void> {
+    for (const char* flag : flags)
+      if (contains(o.given, flag))
+        return fail(flag, fmt::format("contradicts --backend {}", backend));
+    return {};
+  };
+  if (o.backend == BackendChoice::cpu)
+    MFSDP_TRY(only_on("cpu", {"--nproc", "--nnodes", "--node-rank", "--master", "--gemm-search",
+                              "--gemm-cache", "--delay-op"}));
   return {};
 }
 
@@ -151,6 +181,7 @@ Result<void> check_backend(const ExecOptions& o) {
 std::vector<FlagGroup> exec_flags(ExecOptions& options) {
   std::vector<FlagGroup> groups = common_flags(options.common);
   groups.push_back(backend_group(options));
+  groups.push_back(ranks_group(options));
   groups.push_back(training_group(options));
   groups.push_back(weights_group(options));
   groups.push_back(watching_group(options));

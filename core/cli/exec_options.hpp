@@ -19,15 +19,24 @@ struct Names<BackendChoice> {
   static constexpr std::array<std::string_view, 3> values{"auto", "cuda", "cpu"};
 };
 
+/// Whether matrix products' algorithms are timed before the first step. `automatic`: where the
+/// predicted run lasts longer than the search.
+enum class GemmSearch { automatic, on, off };
+
+template <>
+struct Names<GemmSearch> {
+  static constexpr std::array<std::string_view, 3> values{"auto", "on", "off"};
+};
+
 /// What goes wrong on purpose, to see how a run ends.
-enum class FaultKind { fail, stop, miscount };
+enum class FaultKind { fail, stop, miscount, kill };
 
 template <>
 struct Names<FaultKind> {
-  static constexpr std::array<std::string_view, 3> values{"fail", "stop", "miscount"};
+  static constexpr std::array<std::string_view, 4> values{"fail", "stop", "miscount", "kill"};
 };
 
-/// A rank fails in an op, never ends it, or (a collective) comes with one element less.
+/// A rank fails in an op, never ends it, (a collective) comes with one element less, or dies.
 struct FaultFlag {
   FaultKind kind = FaultKind::fail;
   std::int64_t rank = 0;
@@ -38,11 +47,21 @@ struct FaultFlag {
 /// The value of --data for random tokens.
 inline constexpr std::string_view kSynthetic = "synthetic";
 
+/// The value of --delay-op for one op after the other, a step each.
+inline constexpr std::string_view kEachOp = "each";
+
 struct ExecOptions {
   CommonOptions common;
   std::vector<std::string> given;  ///< names of the flags on the command line
   BackendChoice backend = BackendChoice::automatic;
   bool dry_run = false;
+  // Ranks that are processes, one a GPU.
+  std::optional<std::int64_t> ranks_per_node;  ///< to start here
+  std::optional<std::int64_t> nodes;
+  std::optional<std::int64_t> node_rank;
+  std::optional<std::string> master;  ///< ADDRESS:PORT of rank 0
+  GemmSearch gemm_search = GemmSearch::automatic;
+  std::optional<std::string> gemm_cache;  ///< folder
   // Training.
   std::int64_t steps = 10;
   std::optional<std::string> data;  ///< file, folder, or kSynthetic
@@ -73,6 +92,7 @@ struct ExecOptions {
   std::optional<std::int64_t> deadline;  ///< seconds
   std::optional<std::int64_t> chaos;     ///< seed
   bool poison = false;
+  std::optional<std::string> delay_op;  ///< name in the train plan, or kEachOp
   std::optional<FaultFlag> fault;
 
   [[nodiscard]] double lowest_rate() const {

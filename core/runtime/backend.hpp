@@ -44,6 +44,14 @@ class Backend {
   /// The same in the other direction.
   [[nodiscard]] virtual Result<void> download(const std::byte* device, std::span<std::byte> to) = 0;
 
+  /// Told of every plan once, in the program's order, when all pools are allocated and before
+  /// anything is uploaded or issued: to choose and compile, so that a step only launches. What pools
+  /// hold afterwards is undefined. `plan` stays where it is for as long as ops are issued.
+  [[nodiscard]] virtual Result<void> prepare(const BoundPlan& plan) {
+    static_cast<void>(plan);
+    return {};
+  }
+
   /// Queues a kernel, collective, copy, acquire, release, group_begin or group_end on its stream.
   /// `op` stays where it is until the backend has synchronised.
   [[nodiscard]] virtual Result<void> issue(const BoundOp& op, std::int64_t step) = 0;

@@ -41,6 +41,7 @@ Result<void> Interpreter::bind_plans() {
     plans_.push_back({.bound = std::move(bound), .steps = 0, .copied_events = {}});
     MFSDP_TRY(find_copied_events(plans_.back()));
   }
+  for (const RunnablePlan& plan : plans_) MFSDP_TRY(backend_.prepare(plan.bound));
   return {};
 }
 

@@ -37,6 +37,9 @@ class MemoryMeter final : public Backend {
   [[nodiscard]] Result<void> download(const std::byte* device, std::span<std::byte> to) override {
     return backend_.download(device, to);
   }
+  [[nodiscard]] Result<void> prepare(const BoundPlan& plan) override {
+    return backend_.prepare(plan);
+  }
   [[nodiscard]] Result<void> issue(const BoundOp& op, std::int64_t step) override;
   [[nodiscard]] Result<void> record(const BoundOp& op, std::int64_t step,
                                     std::int64_t number) override;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/cli/format.hpp"
+#include "gpu_backend/tool/fault_of.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
 #include "sim/predict/predict.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
@@ -19,34 +20,6 @@ constexpr std::int64_t kMostRanks = 512;
 constexpr std::int64_t kLeastPatience = 6;          ///< seconds
 constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< a second, of a core that others use too
 constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
-
-InjectedFault::Kind kind_of(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::fail: return InjectedFault::Kind::fail;
-    case FaultKind::stop: return InjectedFault::Kind::stop;
-    case FaultKind::miscount: break;
-  }
-  return InjectedFault::Kind::miscount;
-}
-
-Result<InjectedFault> fault_of(const FaultFlag& flag, const Program& program) {
-  const std::int64_t ranks = program.config.mesh.world_size();
-  if (flag.rank >= ranks)
-    return fail("--fault",
-                fmt::format("there is no rank {}: expected 0 to {}", flag.rank, ranks - 1));
-  const Plan* plan = program.find_plan(predicted_plan);
-  for (const Segment& segment : plan->segments)
-    for (const Op& op : segment.ops)
-      if (op.name == flag.op && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective)) {
-        if (flag.kind == FaultKind::miscount && op.kind() != OpKind::collective)
-          return fail("--fault", in_quotes(flag.op) + " is no collective: it counts nothing");
-        return InjectedFault{
-            .kind = kind_of(flag.kind), .rank = flag.rank, .op = op.id, .step = flag.step - 1};
-      }
-  return fail(
-      "--fault",
-      in_quotes(flag.op) + " is no kernel or collective of the train plan (--plan-out lists them)");
-}
 
 /// Every rank is a host and a thread for each stream, and all pools lie in this machine's memory.
 Result<void> check_room(const Program& program) {
@@ -78,25 +51,12 @@ Result<MachineSettings> machine_settings(const Program& program, const ExecOptio
   settings.poison = options.poison;
   settings.timed_steps = 2;
   if (options.fault) {
+    if (options.fault->kind == FaultKind::kill)
+      return fail("--fault", "kills a process: on the CPU all ranks are one");
     MFSDP_LET(fault, fault_of(*options.fault, program));
     settings.faults.fault = fault;
   }
   return settings;
-}
-
-/// The launches of whole ranks, few enough to be stored with every run: some 60 bytes each.
-std::vector<OpLaunch> kept(const std::vector<std::vector<OpLaunch>>& by_rank) {
-  constexpr std::size_t kMost = 100'000;
-  std::vector<OpLaunch> launches;
-  for (const std::vector<OpLaunch>& rank : by_rank) {
-    if (!launches.empty() && launches.size() + rank.size() > kMost) break;
-    launches.insert(launches.end(), rank.begin(), rank.end());
-  }
-  if (launches.empty()) return launches;
-  const Nanos first = std::ranges::min_element(launches, {}, &OpLaunch::issued)->issued;
-  for (OpLaunch& launch : launches)
-    for (Nanos* at : {&launch.issued, &launch.begin, &launch.end}) *at -= first;
-  return launches;
 }
 
 }  // namespace
@@ -116,15 +76,19 @@ std::chrono::seconds patience_for(const Program& program) {
   return std::chrono::seconds(kLeastPatience + longest);
 }
 
-CpuRun::CpuRun(const Program& program, MachineSettings settings)
-    : program_(program), machine_(program, std::move(settings)) {}
+CpuRun::CpuRun(const Program& program, MachineSettings settings, std::function<bool()> stop)
+    : program_(program),
+      machine_(program, std::move(settings)),
+      stop_(std::move(stop)),
+      gather_(program.config.mesh.world_size()) {}
 
 Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const ExecOptions& options,
-                                               const TrainSettings& settings) {
+                                               const TrainSettings& settings,
+                                               std::function<bool()> stop) {
   MFSDP_TRY(check_room(program));
   MFSDP_LET(machine, machine_settings(program, options, settings));
   try {
-    return std::unique_ptr<CpuRun>(new CpuRun(program, std::move(machine)));
+    return std::unique_ptr<CpuRun>(new CpuRun(program, std::move(machine), std::move(stop)));
   } catch (const std::system_error& error) {
     return fail(
         "--world-size",
@@ -134,12 +98,14 @@ Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const Exe
   }
 }
 
-Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink, const HfExport* exported) {
+Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* exported) {
+  inputs.stop = &stop_;
+  inputs.gather = &gather_;
   std::vector<std::vector<OpLaunch>> launches(
       static_cast<std::size_t>(program_.config.mesh.world_size()));
   const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     MemoryMeter meter(program_, predicted_plan, backend);
-    MFSDP_LET(trainer, Trainer::create(program_, meter, rank, inputs, rank == 0 ? &sink : nullptr));
+    MFSDP_LET(trainer, Trainer::create(program_, meter, rank, inputs, rank == 0 ? sink : nullptr));
     const auto ran = trainer->run();
     if (rank == 0) measured_.memory = meter.measured();
     MFSDP_TRY(ran);
@@ -150,16 +116,26 @@ Result<void> CpuRun::train(const TrainInputs& inputs, TrainSink& sink, const HfE
     if (exported == nullptr) return {};
     return exported->write(rank, meter, trainer->parameters(), *inputs.gather);
   });
-  if (outcome) measured_.launches = kept(launches);
+  if (outcome) measured_.launches = kept_launches(launches);
   return outcome;
 }
 
-Bytes CpuRun::allocated() const {
-  const std::vector<Bytes> pools = machine_.allocated(0);
-  Bytes sum;
-  for (std::size_t i = 0; i < std::min(pools.size(), program_.pools.size()); ++i)
-    if (program_.pools[i].space == MemorySpace::device) sum += pools[i];
-  return sum;
+Bytes CpuRun::allocated() const { return on_device(program_, machine_.allocated(0)); }
+
+/// What the process takes beside the pools cannot be told apart by rank.
+MachineFacts CpuRun::facts() const {
+  const std::int64_t ranks = program_.config.mesh.world_size();
+  return {.cluster = {.gpu = "cpu",
+                      .gpus = ranks,
+                      .nodes = 1,
+                      .gpus_per_node = ranks,
+                      .network = "threads of one process"},
+          .ranks = fmt::format("{} ranks of the CPU", ranks),
+          .capacity = physical_memory(),
+          .sharing = ranks,
+          .runtime_source = "not measured: ranks share a process",
+          .process =
+              "process: " + format_bytes(resident_high_water()) + " resident at most, all ranks\n"};
 }
 
 }  // namespace mfsdp

@@ -9,45 +9,40 @@
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
-#include "core/runtime/memory_meter.hpp"
-#include "gpu_backend/tool/measured_step.hpp"
+#include "gpu_backend/tool/rank_machine.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "gpu_backend/weights/hf_export.hpp"
 #include "verify/cpu/machine/machine.hpp"
 
 namespace mfsdp {
 
-/// What was measured, as far as the run came.
-struct RanRun {
-  MeasuredMemory memory;  ///< of rank 0; every rank has the same plan
-  MeasuredStep step;      ///< of rank 0
-  /// Of the last two steps, on a clock that began with the first of them; of rank 0 and as many of
-  /// the following ranks as a store should be asked to keep.
-  std::vector<OpLaunch> launches;
-};
-
-class CpuRun {
+class CpuRun final : public RankMachine {
  public:
-  /// Errors: more ranks or more memory than this machine has room for; --fault names an op that the
-  /// train plan lacks, or a rank that there is not.
+  /// `stop`: whether the run should end, asked before each run of a plan. Errors: more ranks or
+  /// more memory than this machine has room for; --fault names an op that the train plan lacks, or
+  /// a rank that there is not.
   [[nodiscard]] static Result<std::unique_ptr<CpuRun>> create(const Program& program,
                                                               const ExecOptions& options,
-                                                              const TrainSettings& settings);
+                                                              const TrainSettings& settings,
+                                                              std::function<bool()> stop);
 
-  /// Runs all ranks to the end or to the first error, which is returned. `exported`: where the
-  /// weights go then; null for nowhere.
-  [[nodiscard]] Result<void> train(const TrainInputs& inputs, TrainSink& sink,
-                                   const HfExport* exported);
-
-  /// Bytes that rank 0 has allocated on the device.
-  [[nodiscard]] Bytes allocated() const;
-  [[nodiscard]] const RanRun& measured() const { return measured_; }
+  [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
+                                   const HfExport* exported) override;
+  [[nodiscard]] bool has_rank_0() const override { return true; }
+  [[nodiscard]] bool told_elsewhere() const override { return false; }
+  [[nodiscard]] bool stopped() const override { return stop_.stopped(); }
+  [[nodiscard]] Bytes allocated() const override;
+  [[nodiscard]] const RanRun& measured() const override { return measured_; }
+  [[nodiscard]] MachineFacts facts() const override;
+  [[nodiscard]] std::vector<std::string> notes() const override { return {}; }
 
  private:
-  CpuRun(const Program& program, MachineSettings settings);
+  CpuRun(const Program& program, MachineSettings settings, std::function<bool()> stop);
 
   const Program& program_;
   Machine machine_;
+  SharedStopPoint stop_;
+  SharedHostGather gather_;
   RanRun measured_;
 };
 

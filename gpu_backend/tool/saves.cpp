@@ -23,13 +23,13 @@ Result<RunIdentity> identity_of(const RunResult& run, const TrainSettings& setti
 }
 
 Result<SavedState> open_resumed(const std::string& path, const Session& session,
-                                const RunIdentity& identity, const Program& program) {
+                                const RunIdentity& identity, const Program& program, bool leads) {
   MFSDP_LET(saved, SavedState::open(path));
   const std::string manifest = (saved.folder() / kManifestName).string();
   MFSDP_LET(warnings, check_agreement(identity, saved.manifest().run, manifest));
   MFSDP_TRY(saved.check(expected_state(program)));
   for (const std::string& warning : warnings)
-    report_warning(session.err, manifest + ": " + warning, session.tool);
+    if (leads) report_warning(session.err, manifest + ": " + warning, session.tool);
   return std::move(saved);
 }
 
@@ -47,13 +47,13 @@ void Saves::attach_to(TrainInputs& inputs) {
 }
 
 Result<Saves> open_saves(const ExecOptions& options, const Session& session, const RunResult& run,
-                         const TrainSettings& settings, const Dataset& data,
-                         const Program& program) {
+                         const TrainSettings& settings, const Dataset& data, const Program& program,
+                         bool leads) {
   Saves saves;
   if (!options.save && !options.resume) return saves;
   MFSDP_LET(identity, identity_of(run, settings, data));
   if (options.resume) {
-    MFSDP_LET(resumed, open_resumed(*options.resume, session, identity, program));
+    MFSDP_LET(resumed, open_resumed(*options.resume, session, identity, program, leads));
     saves.resumed.emplace(std::move(resumed));
   }
   if (!options.save) return saves;
@@ -61,7 +61,7 @@ Result<Saves> open_saves(const ExecOptions& options, const Session& session, con
   to.folder = *options.save;
   to.every = options.save_every;
   to.kept = options.keep_saves;
-  MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now rather than after hours
+  if (leads) MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now rather than after hours
   saves.saver.emplace(std::move(to), std::move(identity));
   return saves;
 }

@@ -28,10 +28,12 @@ struct Saves {
   void attach_to(TrainInputs& inputs);
 };
 
-/// `run`: signed, as it begins. Warns of what the save has otherwise and need not agree in. Errors:
+/// `run`: signed, as it begins. `leads`: rank 0 is one of this process's. Then it also warns of
+/// what the save has otherwise and need not agree in, and looks whether the folder can be used.
+/// Errors:
 /// --resume holds no save that this run can go on from; --save cannot be written.
 [[nodiscard]] Result<Saves> open_saves(const ExecOptions& options, const Session& session,
                                        const RunResult& run, const TrainSettings& settings,
-                                       const Dataset& data, const Program& program);
+                                       const Dataset& data, const Program& program, bool leads);
 
 }  // namespace mfsdp

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -17,10 +18,13 @@
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
+#include "gpu_backend/tool/cuda_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
-#include "gpu_backend/tool/process_memory.hpp"
+#include "gpu_backend/tool/rank_machine.hpp"
+#include "gpu_backend/tool/run_place.hpp"
 #include "gpu_backend/tool/run_record.hpp"
 #include "gpu_backend/tool/saves.hpp"
+#include "gpu_backend/tool/step_tables.hpp"
 #include "gpu_backend/weights/hf_export.hpp"
 #include "gpu_backend/weights/hf_weights.hpp"
 #include "reports/tool/plan_file.hpp"
@@ -95,13 +99,9 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
 }
 
 /// The run as it begins: the plan's facts, and nothing measured yet.
-RunResult head_of(const RunResult& predicted) {
+RunResult head_of(const RunResult& predicted, const MachineFacts& facts) {
   RunResult run = predicted;
-  run.cluster = {.gpu = "cpu",
-                 .gpus = predicted.config.mesh.world_size(),
-                 .nodes = 1,
-                 .gpus_per_node = predicted.config.mesh.world_size(),
-                 .network = "threads of one process"};
+  run.cluster = facts.cluster;
   run.source = "measured";
   run.status = RunStatus::running;
   run.calibration = run.cost_model_version = "";
@@ -115,15 +115,15 @@ RunResult head_of(const RunResult& predicted) {
   return run;
 }
 
-std::string title(const RunResult& run, const Data& data, const Saves& saves,
-                  const ExecOptions& options) {
+std::string title(const RunResult& run, const MachineFacts& facts, const Data& data,
+                  const Saves& saves, const ExecOptions& options) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
-      "{}, {} parameters, on {} ranks of the CPU, {}\n"
+      "{}, {} parameters, on {}, {}\n"
       "sequence {}, micro-batch {}, microbatches {}: {} tokens a step\n"
       "data: {}\n",
-      run.model_name, format_parameters(run.parameters), config.mesh.world_size(),
-      to_string(config.strategy), config.seq_len, config.micro_batch, config.microbatches,
+      run.model_name, format_parameters(run.parameters), facts.ranks, to_string(config.strategy),
+      config.seq_len, config.micro_batch, config.microbatches,
       format_count(config.tokens_per_step() * config.mesh.world_size()), data.train->describe());
   if (data.eval) text += "evaluation: " + data.eval->describe() + "\n";
   if (options.init_from) text += "weights: from " + printable(*options.init_from) + "\n";
@@ -138,26 +138,32 @@ std::string title(const RunResult& run, const Data& data, const Saves& saves,
   return text + "\n";
 }
 
-/// What the run came to. Pools are of one rank; what the process takes beside them cannot be told
-/// apart by rank.
-void complete(RunResult& run, const CpuRun& cpu) {
-  const RanRun& ran = cpu.measured();
+/// Of --gpu in bf16, out of what was predicted for it; nobody states a CPU's.
+std::optional<double> peak_tflops(const RunPlace& place, const RunResult& predicted) {
+  if (!place.launch || !(predicted.time.mfu > 0)) return std::nullopt;
+  return predicted.time.tflops_per_gpu / predicted.time.mfu;
+}
+
+/// What the run came to. Pools are of one rank.
+void complete(RunResult& run, const RankMachine& machine, std::optional<double> peak) {
+  const RanRun& ran = machine.measured();
+  const MachineFacts facts = machine.facts();
   MemorySummary& memory = run.memory;
   memory.categories = ran.memory.categories;
+  memory.categories.at(static_cast<std::size_t>(Category::runtime)) = ran.runtime.value_or(Bytes());
   memory.peak = sum_of(memory.categories);
-  memory.allocated = cpu.allocated();
-  memory.runtime_source = "not measured: ranks share a process";
-  memory.capacity = physical_memory();
-  memory.headroom =
-      memory.capacity - Bytes(checked_mul(memory.allocated.value, run.config.mesh.world_size()));
+  memory.allocated = machine.allocated() + ran.runtime.value_or(Bytes());
+  memory.runtime_source = facts.runtime_source;
+  memory.capacity = facts.capacity;
+  memory.headroom = memory.capacity - Bytes(checked_mul(memory.allocated.value, facts.sharing));
   memory.fits = memory.headroom >= Bytes(0);
   run.time = ran.step.time;
-  run.time.mfu = std::numeric_limits<double>::quiet_NaN();  // nobody states a CPU's bf16 peak
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;
   const Rates rates = rates_of(run.config, run.time.step);
   run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
   run.time.tflops_per_gpu = rates.tflops;
+  run.time.mfu = peak ? rates.tflops / *peak : std::numeric_limits<double>::quiet_NaN();
 }
 
 /// Predicted against measured, category by category and pool by pool.
@@ -173,7 +179,7 @@ std::string memory_table(const RunResult& predicted, const RunResult& run, const
                           format_count((after - before).value)});
   };
   for (std::size_t i = 0; i < run.memory.categories.size(); ++i)
-    if (static_cast<Category>(i) != Category::runtime &&
+    if ((static_cast<Category>(i) != Category::runtime || ran.runtime) &&
         (predicted.memory.categories.at(i) != Bytes(0) || run.memory.categories.at(i) != Bytes(0)))
       add(std::string(to_string(static_cast<Category>(i))), predicted.memory.categories.at(i),
           run.memory.categories.at(i));
@@ -210,13 +216,6 @@ std::string summary(const RunResult& run, std::chrono::nanoseconds took) {
   return text + "\n";
 }
 
-Result<void> check_backend(const ExecOptions& options) {
-  if (options.backend == BackendChoice::cuda)
-    return fail("--backend cuda", "this build cannot run plans on GPUs yet; use cpu",
-                Fault::environment);
-  return {};
-}
-
 /// What is written at the end should not fail for a folder that was never there.
 Result<void> check_folder(const std::optional<std::string>& file, std::string_view flag) {
   if (!file) return {};
@@ -247,49 +246,86 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   return ExitCode::good;
 }
 
-Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
+namespace {
+
+Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const Program& program,
+                                                  const ExecOptions& options,
+                                                  const TrainSettings& settings,
+                                                  const RunResult& predicted,
+                                                  const std::function<bool()>& stop) {
+  if (place.launch)
+    return make_cuda_run({.program = program,
+                          .options = options,
+                          .settings = settings,
+                          .predicted = predicted,
+                          .launch = *place.launch,
+                          .stop = stop});
+  return CpuRun::create(program, options, settings, stop);
+}
+
+/// A rank that another process speaks for.
+Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
+                                const HfExport* exported) {
+  if (auto trained = machine.train(inputs, nullptr, exported); !trained) {
+    if (machine.told_elsewhere()) return ExitCode::environment;
+    return tl::unexpected<Error>(std::move(trained.error()));
+  }
+  return machine.stopped() ? ExitCode::interrupted : ExitCode::good;
+}
+
+}  // namespace
+
+Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
+                           const Session& session) {
+  MFSDP_LET(place, find_run_place(asked, command.environment));
+  ExecOptions options = asked;
+  fit_world_size(place, options);
   const CommonOptions& common = options.common;
-  MFSDP_TRY(check_backend(options));
   MFSDP_TRY(check_paths(
       common, session.scenarios,
       {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}}, .written = {}}));
   MFSDP_TRY(check_folder(common.trace, "--trace"));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned.program;
+  MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
   MFSDP_LET(data, open_data(options, program.config));
   MFSDP_LET(weights, open_weights(options, program));
   const TrainSettings settings = settings_of(options, program.config);
-  MFSDP_LET(cpu, CpuRun::create(program, options, settings));
-  MFSDP_TRY(write_plan(common, program));
-
-  RunResult run = head_of(planned.predicted);
+  if (place.starts_ranks()) return run_ranks(place, command, session);
+  const auto stop = [&] { return session.interrupted.load(); };
+  MFSDP_LET(machine, make_machine(place, program, options, settings, planned.predicted, stop));
+  const MachineFacts facts = machine->facts();
+  RunResult run = head_of(planned.predicted, facts);
   sign(run, common, session);
-  MFSDP_LET(saves, open_saves(options, session, run, settings, *data.train, program));
+  MFSDP_LET(saves, open_saves(options, session, run, settings, *data.train, program,
+                              machine->has_rank_0()));
   const std::int64_t done = saves.start().step;
   if (done >= options.steps && !options.export_to)
-    return nothing_left(options, session, *saves.resumed);
-  run.resumed = saves.origin();
-  const auto begin = std::chrono::steady_clock::now();
-  RunRecord record(options, session, run, [&] { return cpu->allocated(); }, std::nullopt);
-  MFSDP_TRY(record.begin());
-  if (common.output == OutputFormat::text)
-    session.out << title(run, data, saves, options) << std::flush;
-
-  SharedStopPoint stop([&] { return session.interrupted.load(); });
-  SharedHostGather gather(program.config.mesh.world_size());
+    return machine->has_rank_0() ? nothing_left(options, session, *saves.resumed) : ExitCode::good;
   TrainInputs inputs{.settings = settings,
                      .data = data.train.get(),
                      .eval_data = data.eval.get(),
-                     .weights = pointer_to(weights.initial),
-                     .stop = &stop,
-                     .gather = &gather};
+                     .weights = pointer_to(weights.initial)};
   saves.attach_to(inputs);
-  const auto trained = cpu->train(inputs, record, pointer_to(weights.exported));
+  const HfExport* exported = pointer_to(weights.exported);
+  if (!machine->has_rank_0()) return train_silently(*machine, inputs, exported);
+  MFSDP_TRY(write_plan(common, program));
+
+  const std::optional<double> peak = peak_tflops(place, planned.predicted);
+  run.resumed = saves.origin();
+  const auto begin = std::chrono::steady_clock::now();
+  RunRecord record(options, session, run, [&] { return machine->allocated(); }, peak);
+  MFSDP_TRY(record.begin());
+  if (common.output == OutputFormat::text)
+    session.out << title(run, facts, data, saves, options) << std::flush;
+
+  const auto trained = machine->train(inputs, &record, exported);
   if (!trained && saves.saver) saves.saver->tidy();
-  complete(run, *cpu);
-  const bool cut = stop.stopped();
+  complete(run, *machine, peak);
+  const bool cut = machine->stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   const auto stored = record.finish(run);
+  for (const std::string& note : machine->notes()) report_warning(session.err, note, session.tool);
   if (!trained) {
     if (!stored) report_warning(session.err, stored.error().message(), session.tool);
     return tl::unexpected<Error>(trained.error());
@@ -297,15 +333,15 @@ Result<ExitCode> train_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(stored);
   if (common.trace) MFSDP_TRY(write_chrome_trace(run, *common.trace));
 
-  if (run.memory.categories != without_runtime(planned.predicted.memory.categories))
+  if (without_runtime(run.memory.categories) !=
+      without_runtime(planned.predicted.memory.categories))
     report_warning(session.err, "memory was not used as the plan says", session.tool);
   if (common.output == OutputFormat::text)
     session.out << "\n"
                 << summary(run, std::chrono::steady_clock::now() - begin) << "\n"
-                << memory_table(planned.predicted, run, program, cpu->measured())
-                << "process: " << format_bytes(resident_high_water())
-                << " resident at most, all ranks\n"
-                << export_note(weights.exported) << "\n"
+                << memory_table(planned.predicted, run, program, machine->measured())
+                << (place.launch ? "\n" + render_step_tables(planned.predicted, run) : "")
+                << machine->facts().process << export_note(weights.exported) << "\n"
                 << record.store_note() << "\n";
   else
     session.out << render_runs({&run, 1}, common.output, style_of(describe_stdout()),

@@ -4,6 +4,7 @@
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
+#include "gpu_backend/tool/run_place.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
@@ -11,7 +12,9 @@ namespace mfsdp {
 /// Prints the plan's prediction for --gpu; runs and stores nothing.
 [[nodiscard]] Result<ExitCode> dry_run(const ExecOptions& options, const Session& session);
 
-/// Trains. Every step is stored as it ends; `interrupted` where the session says so.
-[[nodiscard]] Result<ExitCode> train_run(const ExecOptions& options, const Session& session);
+/// Trains, or starts processes that do. Every step is stored as it ends; `interrupted` where the
+/// session says so.
+[[nodiscard]] Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
+                                         const Session& session);
 
 }  // namespace mfsdp

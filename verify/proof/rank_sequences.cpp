@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "verify/proof/meetings.hpp"
-#include "verify/proof/membership.hpp"
+#include "core/plan/membership.hpp"
 
 namespace mfsdp {
 namespace {

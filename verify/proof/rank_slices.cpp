@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/proof/membership.hpp"
+#include "core/plan/membership.hpp"
 
 namespace mfsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "verify/proof/membership.hpp"
+#include "core/plan/membership.hpp"
 
 #include <gtest/gtest.h>
 

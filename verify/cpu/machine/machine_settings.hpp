@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
+#include "core/runtime/injected_fault.hpp"
 #include "core/runtime/operand_view.hpp"
 
 namespace mfsdp {
@@ -16,19 +17,6 @@ namespace mfsdp {
 /// Runs a kernel on the calling thread; called by many threads at once. What it throws counts as
 /// its error. It must return: a thread cannot be ended from outside.
 using KernelFunction = std::function<Result<void>(const KernelCall&)>;
-
-/// What goes wrong with one op of one rank in one step.
-struct InjectedFault {
-  enum class Kind {
-    fail,     ///< it throws
-    stop,     ///< it never ends
-    miscount  ///< a collective comes with one element less
-  };
-  Kind kind = Kind::fail;
-  std::int64_t rank = 0;
-  OpId op;
-  std::int64_t step = 0;  ///< from 0
-};
 
 /// Faults that tests put into a run.
 struct InjectedFaults {

@@ -1,0 +1,80 @@
+// Kernels that go row by row, or element by element: norms, rotary embedding, SwiGLU.
+#include "core/runtime/calls/take_norm.hpp"
+#include "core/runtime/calls/take_rope.hpp"
+#include "core/runtime/calls/take_swiglu.hpp"
+#include "gpu_backend/cuda/kernel_binder.hpp"
+#include "gpu_backend/cuda/kernels/norm.hpp"
+#include "gpu_backend/cuda/kernels/rope.hpp"
+#include "gpu_backend/cuda/kernels/swiglu.hpp"
+
+namespace mfsdp::cuda {
+Result<Launch> bind_rms_norm_forward(const KernelCall& call, const KernelSettings& settings,
+                                     cudaStream_t stream) {
+  return bind_by_type(call, "residual", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_rms_norm_forward<T>(call, settings));
+    return [k, stream] { return rms_norm_forward(k, stream); };
+  });
+}
+
+Result<Launch> bind_rms_norm_backward(const KernelCall& call, cudaStream_t stream) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_rms_norm_backward<T>(call));
+    return [k, stream] { return rms_norm_backward(k, stream); };
+  });
+}
+
+Result<Launch> bind_norm_weight_grad(const KernelCall& call, cudaStream_t stream) {
+  return bind_by_type(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_norm_weight_grad<G>(call));
+    return [k, stream] { return column_sums(k, stream); };
+  });
+}
+
+Result<Launch> bind_bias_grad(const KernelCall& call, cudaStream_t stream) {
+  return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    return bind_by_type(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
+      MFSDP_LET(k, (kernels::take_bias_grad<T, G>(call)));
+      return [k, stream] { return column_sums(k, stream); };
+    });
+  });
+}
+
+Result<Launch> bind_rope(const KernelCall& call, cudaStream_t stream) {
+  return bind_by_type(call, kernels::rope_role(*call.kernel),
+                      [&]<class T>(TypeTag<T>) -> Result<Launch> {
+                        MFSDP_LET(k, kernels::take_rope<T>(call));
+                        return [k, stream] { return rope(k, stream); };
+                      });
+}
+
+Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call, const KernelSettings& settings,
+                                         cudaStream_t stream) {
+  return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_qk_norm_rope_forward<T>(call, settings));
+    return [k, stream] { return qk_norm_rope_forward(k, stream); };
+  });
+}
+
+Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call, const KernelSettings& settings,
+                                          cudaStream_t stream) {
+  return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_qk_norm_rope_backward<T>(call, settings));
+    return [k, stream] { return qk_norm_rope_backward(k, stream); };
+  });
+}
+
+Result<Launch> bind_swiglu_forward(const KernelCall& call, cudaStream_t stream) {
+  return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_swiglu_forward<T>(call));
+    return [k, stream] { return swiglu_forward(k, stream); };
+  });
+}
+
+Result<Launch> bind_swiglu_backward(const KernelCall& call, cudaStream_t stream) {
+  return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_swiglu_backward<T>(call));
+    return [k, stream] { return swiglu_backward(k, stream); };
+  });
+}
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,214 @@
+#include "gpu_backend/cuda/communicators.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/plan/membership.hpp"
+#include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/handles.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+/// How long abort() lets a call come to its end.
+constexpr std::chrono::seconds kCallEnds{2};
+
+std::int64_t bytes_of(const OperandView& view) {
+  return mfsdp::bytes_of(product_of(view.shape), view.dtype).value;
+}
+
+/// The ids of a rank's communicators: those of which it is the first member are its own to make.
+Result<Peers::Bytes> make_ids(std::span<const std::int64_t> members) {
+  Peers::Bytes bytes(members.size() * sizeof(ncclUniqueId));
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i] != 0) continue;
+    ncclUniqueId id{};
+    MFSDP_TRY(check(ncclGetUniqueId(&id), "ncclGetUniqueId"));
+    std::memcpy(bytes.data() + i * sizeof id, &id, sizeof id);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<ncclDataType_t> nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return ncclBfloat16;
+    case DType::fp16: return ncclFloat16;
+    case DType::fp32: return ncclFloat32;
+    case DType::fp64: return ncclFloat64;
+    case DType::int32: return ncclInt32;
+    case DType::int64: return ncclInt64;
+    case DType::uint8: return ncclUint8;
+  }
+  return fail("", "expected a dtype of the plan");
+}
+
+Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64_t members) {
+  const auto& collective = std::get<Collective>(op.op->body);
+  MFSDP_TRY(nccl_type(collective.dtype));
+  const bool gathers = collective.kind == CollectiveKind::all_gather;
+  const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+  const bool floats = collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
+                      collective.dtype == DType::fp32 || collective.dtype == DType::fp64;
+  if (!gathers && collective.reduction != Reduction::sum)
+    return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
+  if (!gathers && !floats)
+    return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
+                                to_string(collective.dtype)));
+  if (collective.count == 0) return {};
+  const std::int64_t part = mfsdp::bytes_of(collective.count, collective.dtype).value;
+  const std::int64_t whole = checked_mul(part, members);
+  const std::byte* input = op.operands[0].data;
+  const std::byte* output = op.operands[1].data;
+  const bool apart =
+      input + (scatters ? whole : part) <= output || output + (gathers ? whole : part) <= input;
+  const bool in_place =
+      input + (scatters ? member * part : 0) == output + (gathers ? member * part : 0);
+  if (apart || in_place) return {};
+  return fail("", fmt::format("input and output of {} bytes overlap, but not in place",
+                              bytes_of(op.operands[0])));
+}
+
+Result<void> Communicators::create(const Program& program, const CudaSettings& settings, int device,
+                                   cudaStream_t stream) {
+  program_ = &program;
+  device_ = device;
+  if (program.communicators.empty()) return {};
+  const Mesh& mesh = program.config.mesh;
+  std::vector<Membership> memberships;
+  for (const Communicator& communicator : program.communicators) {
+    memberships.emplace_back(communicator.axes, mesh);
+    members_.push_back(memberships.back().member(coordinates_of(settings.rank, mesh)));
+  }
+  MFSDP_LET(own, make_ids(members_));
+  MFSDP_LET(ids, settings.peers.all_gather(own));
+  MFSDP_LET(memory, allocate_device(sizeof(float), "a small all-reduce"));
+  MFSDP_TRY(check(cudaMemsetAsync(memory.get(), 0, sizeof(float), stream), "cudaMemsetAsync"));
+  for (std::size_t i = 0; i < memberships.size(); ++i) {
+    const std::string place =
+        fmt::format("rank {}, communicator {}", settings.rank, program.communicators[i].purpose);
+    const std::int64_t first =
+        memberships[i].rank(memberships[i].of(coordinates_of(settings.rank, mesh)), 0);
+    const Peers::Bytes& of_first = ids.at(static_cast<std::size_t>(first));
+    if (of_first.size() != own.size())
+      return fail(place,
+                  fmt::format("rank {} sent {} bytes of ids, expected {}", first, of_first.size(),
+                              own.size()),
+                  Fault::environment);
+    ncclUniqueId id{};
+    std::memcpy(&id, of_first.data() + i * sizeof id, sizeof id);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    config.commName = program.communicators[i].purpose.c_str();
+    ncclComm_t handle = nullptr;
+    MFSDP_TRY(check(ncclCommInitRankConfig(&handle, static_cast<int>(memberships[i].size()), id,
+                                           static_cast<int>(members_[i]), &config),
+                    "ncclCommInitRankConfig", place));
+    auto* const value = reinterpret_cast<float*>(memory.get());
+    MFSDP_TRY(guarded([&] {
+      handles_.push_back(handle);
+      return check(ncclAllReduce(value, value, 1, ncclFloat32, ncclSum, handle, stream),
+                   "ncclAllReduce", place);
+    }));
+    MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first ncclAllReduce", place));
+  }
+  return {};
+}
+
+Communicators::~Communicators() {
+  {
+    const std::scoped_lock lock(aborting_);
+    if (abort_began_) {
+      aborts_.clear();  // joins
+      return;
+    }
+  }
+  for (const Window& window : windows_)
+    ncclCommWindowDeregister(window.communicator, window.window);
+  for (const ncclComm_t handle : handles_) ncclCommDestroy(handle);
+}
+
+template <class Call>
+Result<void> Communicators::guarded(const Call& call) {
+  const std::scoped_lock lock(calls_);
+  if (aborted_) return fail("NCCL", "communicators were aborted", Fault::environment);
+  return call();
+}
+
+Result<void> Communicators::register_window(std::size_t communicator, std::span<std::byte> memory) {
+  return guarded([&]() -> Result<void> {
+    ncclWindow_t window = nullptr;
+    MFSDP_TRY(check(ncclCommWindowRegister(handles_[communicator], memory.data(), memory.size(),
+                                           &window, NCCL_WIN_COLL_SYMMETRIC),
+                    "ncclCommWindowRegister", program_->communicators[communicator].purpose));
+    if (window != nullptr)
+      windows_.push_back({.communicator = handles_[communicator], .window = window});
+    return {};
+  });
+}
+
+Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaStream_t stream) {
+  const auto& collective = std::get<Collective>(op.op->body);
+  MFSDP_LET(type, nccl_type(collective.dtype));
+  const ncclComm_t handle = handles_[op.communicator];
+  const void* const input = op.operands[0].data;
+  void* const output = op.operands[1].data;
+  const auto elements = static_cast<std::size_t>(count);
+  return guarded([&] {
+    switch (collective.kind) {
+      case CollectiveKind::all_gather:
+        return check(ncclAllGather(input, output, elements, type, handle, stream), "ncclAllGather");
+      case CollectiveKind::all_reduce:
+        return check(ncclAllReduce(input, output, elements, type, ncclSum, handle, stream),
+                     "ncclAllReduce");
+      case CollectiveKind::reduce_scatter: break;
+    }
+    return check(ncclReduceScatter(input, output, elements, type, ncclSum, handle, stream),
+                 "ncclReduceScatter");
+  });
+}
+
+Result<void> Communicators::begin_group() {
+  return guarded([] { return check(ncclGroupStart(), "ncclGroupStart"); });
+}
+
+Result<void> Communicators::end_group() {
+  return guarded([] { return check(ncclGroupEnd(), "ncclGroupEnd"); });
+}
+
+/// Not while the host is in a call: then the next look comes soon enough.
+Result<void> Communicators::asynchronous_error() const {
+  const std::unique_lock lock(calls_, std::try_to_lock);
+  if (!lock.owns_lock() || aborted_) return {};
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    ncclResult_t error = ncclSuccess;
+    const std::string place = "communicator " + program_->communicators[i].purpose;
+    MFSDP_TRY(check(ncclCommGetAsyncError(handles_[i], &error), "ncclCommGetAsyncError", place));
+    if (error == ncclSuccess || error == ncclInProgress) continue;
+    return fail(place,
+                fmt::format("{}: {}", ncclGetErrorString(error), ncclGetLastError(handles_[i])),
+                Fault::environment);
+  }
+  return {};
+}
+
+void Communicators::abort() {
+  const std::scoped_lock lock(aborting_);
+  if (std::exchange(abort_began_, true)) return;
+  aborts_.emplace_back([this] {
+    std::unique_lock calls(calls_, kCallEnds);
+    aborted_ = true;  // a call that hangs holds the lock, and there will be no other
+    if (calls.owns_lock()) calls.unlock();
+    std::vector<std::jthread> each;
+    for (const ncclComm_t handle : handles_)
+      each.emplace_back([this, handle] {
+        cudaSetDevice(device_);
+        ncclCommAbort(handle);
+      });
+  });
+}
+
+}  // namespace mfsdp::cuda

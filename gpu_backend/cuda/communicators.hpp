@@ -1,0 +1,83 @@
+// A rank's communicators over NCCL: one for each of the plan's, all used from one host thread.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
+#include "core/runtime/bound_plan.hpp"
+#include "gpu_backend/cuda/cuda_settings.hpp"
+
+namespace mfsdp::cuda {
+
+/// The plan's operand types and reductions as NCCL's. Errors: a reduction that is no sum, a sum of
+/// integers, operands that overlap but not in place. Pure.
+[[nodiscard]] Result<ncclDataType_t> nccl_type(DType dtype);
+[[nodiscard]] Result<void> check_collective(const BoundOp& op, std::int64_t member,
+                                            std::int64_t members);
+
+class Communicators {
+ public:
+  /// None until create().
+  Communicators() = default;
+  /// Aborts where the run has failed; otherwise waits for the other members.
+  ~Communicators();
+  Communicators(const Communicators&) = delete;
+  Communicators& operator=(const Communicators&) = delete;
+
+  /// For the current device; waits for all members of each, and has each run one small all-reduce
+  /// on `stream`. `program` outlives it.
+  [[nodiscard]] Result<void> create(const Program& program, const CudaSettings& settings,
+                                    int device, cudaStream_t stream);
+
+  /// Makes memory of ncclMemAlloc a window of the communicator; all members call it in one order.
+  [[nodiscard]] Result<void> register_window(std::size_t communicator, std::span<std::byte> memory);
+
+  /// Queues a collective; within a group, when that ends. `count`: of the op, or less by a fault.
+  [[nodiscard]] Result<void> launch(const BoundOp& op, std::int64_t count, cudaStream_t stream);
+  [[nodiscard]] Result<void> begin_group();
+  [[nodiscard]] Result<void> end_group();
+
+  /// This rank's place in the communicator.
+  [[nodiscard]] std::int64_t member(std::size_t communicator) const {
+    return members_[communicator];
+  }
+
+  /// The first error that NCCL has met beside the host's calls. Any thread.
+  [[nodiscard]] Result<void> asynchronous_error() const;
+
+  /// Frees the device of what waits for other ranks, for ever: no call works any more. Any thread;
+  /// does not wait.
+  void abort();
+
+ private:
+  struct Window {
+    ncclComm_t communicator = nullptr;
+    ncclWindow_t window = nullptr;
+  };
+  /// Runs an NCCL call under the lock.
+  template <class Call>
+  [[nodiscard]] Result<void> guarded(const Call& call);
+
+  const Program* program_ = nullptr;
+  int device_ = 0;
+  std::vector<ncclComm_t> handles_;  ///< by position in Program::communicators
+  std::vector<std::int64_t> members_;
+  std::vector<Window> windows_;
+  /// Held around calls, so that abort() frees nothing that a call uses, unless the call hangs.
+  mutable std::timed_mutex calls_;
+  std::atomic<bool> aborted_{false};
+  std::mutex aborting_;
+  bool abort_began_ = false;          ///< guarded by aborting_, as are
+  std::vector<std::jthread> aborts_;  ///< one a communicator: one may wait for another
+};
+
+}  // namespace mfsdp::cuda

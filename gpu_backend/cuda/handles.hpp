@@ -1,0 +1,50 @@
+// Owners of what CUDA and NCCL hand out. Freeing says nothing: who frees could do nothing about it.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp::cuda {
+
+struct DestroyStream {
+  void operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+};
+struct DestroyEvent {
+  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+};
+struct FreeDevice {
+  void operator()(std::byte* memory) const { cudaFree(memory); }
+};
+struct FreePinned {
+  void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+};
+struct FreeCommunication {
+  void operator()(std::byte* memory) const { ncclMemFree(memory); }
+};
+
+using OwnedStream = std::unique_ptr<CUstream_st, DestroyStream>;
+using OwnedEvent = std::unique_ptr<CUevent_st, DestroyEvent>;
+using DeviceMemory = std::unique_ptr<std::byte, FreeDevice>;
+using PinnedMemory = std::unique_ptr<std::byte, FreePinned>;
+/// Memory that NCCL can map into other ranks.
+using CommunicationMemory = std::unique_ptr<std::byte, FreeCommunication>;
+
+/// A stream that does not wait for the default stream. Lower numbers come first.
+[[nodiscard]] Result<OwnedStream> make_stream(int priority);
+
+/// `timed`: its records have a time, which costs a little.
+[[nodiscard]] Result<OwnedEvent> make_event(bool timed);
+
+// `what` it is for stands in the error, with the bytes.
+[[nodiscard]] Result<DeviceMemory> allocate_device(std::size_t bytes, std::string_view what);
+[[nodiscard]] Result<PinnedMemory> allocate_pinned(std::size_t bytes, std::string_view what);
+[[nodiscard]] Result<CommunicationMemory> allocate_communication(std::size_t bytes,
+                                                                 std::string_view what);
+
+}  // namespace mfsdp::cuda

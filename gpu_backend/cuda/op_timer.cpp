@@ -1,0 +1,91 @@
+#include "gpu_backend/cuda/op_timer.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "gpu_backend/cuda/check.hpp"
+
+namespace mfsdp::cuda {
+
+bool OpTimer::times(const Op& op) {
+  return op.kind() == OpKind::kernel || op.kind() == OpKind::collective ||
+         op.kind() == OpKind::copy || op.kind() == OpKind::host_wait;
+}
+
+Result<void> OpTimer::make_room(std::int64_t ops) {
+  room_ += static_cast<std::size_t>(ops);
+  timed_.reserve(room_);
+  open_.reserve(room_);
+  events_.reserve(2 * room_);
+  while (events_.size() < 2 * room_) {
+    MFSDP_LET(event, make_event(true));
+    events_.push_back(std::move(event));
+  }
+  return {};
+}
+
+Result<void> OpTimer::begin(const BoundOp& op, std::int64_t step, std::int64_t drains,
+                            cudaStream_t stream) {
+  if (!has_room()) return {};
+  Timed& timed = timed_.emplace_back();
+  timed.timing.op = &op;
+  timed.timing.step = step;
+  timed.timing.stream = op.stream;
+  timed.timing.drains = drains;
+  timed.timing.issued = host_now();
+  timed.events = used_;
+  used_ += 2;
+  open_.push_back(timed_.size() - 1);
+  return check(cudaEventRecord(events_[*timed.events].get(), stream), "cudaEventRecord");
+}
+
+Result<void> OpTimer::end(cudaStream_t stream) {
+  return grouped_ ? Result<void>() : end_group(stream);
+}
+
+Result<void> OpTimer::end_group(cudaStream_t stream) {
+  grouped_ = false;
+  for (const std::size_t i : open_)
+    MFSDP_TRY(
+        check(cudaEventRecord(events_[*timed_[i].events + 1].get(), stream), "cudaEventRecord"));
+  open_.clear();
+  return {};
+}
+
+void OpTimer::add_host_wait(const BoundOp& op, std::int64_t step, std::int64_t drains, Nanos begin,
+                            Nanos end) {
+  if (!has_room()) return;
+  OpTiming& timing = timed_.emplace_back().timing;
+  timing.op = &op;
+  timing.step = step;
+  timing.drains = drains;
+  timing.issued = timing.begin = begin;
+  timing.end = end;
+}
+
+/// A collective begins when those before it on its communicator have ended, whatever their stream.
+Result<std::vector<OpTiming>> OpTimer::take(const DeviceClock& clock) {
+  std::vector<OpTiming> timings;
+  std::unordered_map<std::size_t, Nanos> communicators;
+  for (Timed& timed : timed_) {
+    OpTiming& timing = timed.timing;
+    if (timed.events) {
+      MFSDP_LET(begin, clock.time_of(events_[*timed.events].get()));
+      MFSDP_LET(end, clock.time_of(events_[*timed.events + 1].get()));
+      timing.begin = begin;
+      timing.end = std::max(begin, end);
+      if (timing.op->op->kind() == OpKind::collective) {
+        Nanos& before = communicators[timing.op->communicator];
+        timing.begin = std::min(std::max(timing.begin, before), timing.end);
+        before = timing.end;
+      }
+    }
+    timings.push_back(timing);
+  }
+  timed_.clear();
+  used_ = 0;
+  return timings;
+}
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,286 @@
+#include "gpu_backend/tool/cuda_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "core/cli/format.hpp"
+#include "core/cli/help.hpp"
+#include "core/plan/plan_json.hpp"
+#include "gpu_backend/cuda/cuda_backend.hpp"
+#include "gpu_backend/launch/rendezvous.hpp"
+#include "gpu_backend/launch/watchdog.hpp"
+#include "gpu_backend/tool/fault_of.hpp"
+#include "gpu_backend/train/process_ranks.hpp"
+#include "sim/predict/predict.hpp"
+
+namespace mfsdp {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kStart{300};  ///< from one report to the supervisor to the next, while it starts
+constexpr seconds kTeardown{60};         ///< of a run that went well
+constexpr seconds kFailedEnd{10};        ///< of one that did not: abort, store, print
+constexpr std::int64_t kSlowSteps = 20;  ///< predicted steps that a call of the host may last
+constexpr seconds kLeastDeadline{30};
+/// A search of algorithms takes about so long; a shorter run takes what cuBLASLt thinks best.
+constexpr seconds kSearch{60};
+
+milliseconds deadline_of(const CudaRunInputs& inputs) {
+  if (inputs.options.deadline) return seconds(*inputs.options.deadline);
+  const std::int64_t step = inputs.predicted.time.step.value / 1'000'000;
+  return kLeastDeadline + milliseconds(checked_mul(kSlowSteps, step));
+}
+
+cuda::GemmSettings gemm_settings(const CudaRunInputs& inputs) {
+  if (inputs.program.config.deterministic) return {.deterministic = true};
+  const Nanos run(checked_mul(inputs.predicted.time.step.value, inputs.options.steps));
+  const bool pays = run > Nanos(std::chrono::nanoseconds(kSearch).count());
+  const bool searches = inputs.options.gemm_search == GemmSearch::on ||
+                        (inputs.options.gemm_search == GemmSearch::automatic && pays);
+  if (!searches) return {};
+  // Measured as enough: gpu_backend/measurements/2026-11-21-products.md.
+  return {.candidates = 16, .timed_rounds = 7, .sustained_milliseconds = 300};
+}
+
+std::optional<std::filesystem::path> gemm_cache(const ExecOptions& options) {
+  if (options.gemm_cache) return *options.gemm_cache;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    return std::filesystem::path(cache) / "mfsdp";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::filesystem::path(home) / ".cache" / "mfsdp";
+  return std::nullopt;
+}
+
+Result<cuda::Delays> delays_of(const CudaRunInputs& inputs) {
+  cuda::Delays delays;
+  if (inputs.options.chaos) delays.seed = static_cast<std::uint64_t>(*inputs.options.chaos);
+  if (inputs.options.delay_op == kEachOp)
+    delays.each_in_turn = true;
+  else if (inputs.options.delay_op) {
+    MFSDP_LET(op, find_op(inputs.program, *inputs.options.delay_op, "--delay-op"));
+    delays.op = op->id;
+  }
+  return delays;
+}
+
+/// What each rank tells the others at the end. All ranks are of one build: bytes as they lie.
+struct RankFigures {
+  std::int64_t runtime = 0;
+  std::vector<OpLaunch> launches;
+};
+static_assert(std::is_trivially_copyable_v<OpLaunch>);
+
+std::vector<std::byte> to_bytes(const RankFigures& figures) {
+  const auto launches = std::as_bytes(std::span(figures.launches));
+  std::vector<std::byte> bytes(sizeof figures.runtime + launches.size());
+  std::memcpy(bytes.data(), &figures.runtime, sizeof figures.runtime);
+  std::ranges::copy(launches, bytes.begin() + sizeof figures.runtime);
+  return bytes;
+}
+
+Result<RankFigures> from_bytes(const std::vector<std::byte>& bytes) {
+  RankFigures figures;
+  if (bytes.size() < sizeof figures.runtime ||
+      (bytes.size() - sizeof figures.runtime) % sizeof(OpLaunch) != 0)
+    return fail("rendezvous", fmt::format("expected a rank's launches, got {} bytes", bytes.size()),
+                Fault::environment);
+  std::memcpy(&figures.runtime, bytes.data(), sizeof figures.runtime);
+  figures.launches.resize((bytes.size() - sizeof figures.runtime) / sizeof(OpLaunch));
+  std::memcpy(figures.launches.data(), bytes.data() + sizeof figures.runtime,
+              bytes.size() - sizeof figures.runtime);
+  return figures;
+}
+
+class CudaRun final : public RankMachine {
+ public:
+  explicit CudaRun(const CudaRunInputs& inputs)
+      : inputs_(inputs), place_(inputs.launch.place), patience_(deadline_of(inputs) + kStart) {}
+  ~CudaRun() override { watchdog_.end_within(failed_ ? kFailedEnd : kTeardown); }
+
+  [[nodiscard]] Result<void> open();
+  [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
+                                   const HfExport* exported) override;
+  [[nodiscard]] bool has_rank_0() const override { return place_.rank == 0; }
+  [[nodiscard]] bool told_elsewhere() const override;
+  [[nodiscard]] bool stopped() const override { return stop_ != nullptr && stop_->stopped(); }
+  [[nodiscard]] Bytes allocated() const override {
+    return on_device(inputs_.program, backend_->allocated());
+  }
+  [[nodiscard]] const RanRun& measured() const override { return measured_; }
+  [[nodiscard]] MachineFacts facts() const override;
+  [[nodiscard]] std::vector<std::string> notes() const override { return backend_->notes(); }
+
+ private:
+  [[nodiscard]] Result<cuda::CudaSettings> settings();
+  [[nodiscard]] cuda::Peers peers();
+  [[nodiscard]] Result<void> alive() const;
+  [[nodiscard]] Result<void> run(const TrainInputs& inputs, TrainSink* sink,
+                                 const HfExport* exported);
+  [[nodiscard]] Result<void> gather(std::vector<OpLaunch> launches);
+  /// The failure of the run: another rank's where that came first.
+  [[nodiscard]] tl::unexpected<Error> failed(const Error& error);
+
+  CudaRunInputs inputs_;
+  RankPlace place_;
+  milliseconds patience_;
+  bool failed_ = false;
+  Watchdog watchdog_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<ProcessStopPoint> stop_;
+  std::unique_ptr<ProcessHostGather> gather_;
+  RanRun measured_;
+  std::unique_ptr<cuda::CudaBackend> backend_;  ///< last: its thread uses the rest
+};
+
+Result<void> CudaRun::open() {
+  cuda::set_environment();  // while the process has one thread
+  if (inputs_.launch.supervised) {
+    MFSDP_LET(watchdog, Watchdog::attach(*inputs_.launch.supervised));
+    watchdog_ = std::move(watchdog);
+  }
+  watchdog_.feed(kStart);
+  MFSDP_LET(rendezvous,
+            Rendezvous::meet(inputs_.launch, {.run_id = inputs_.launch.run_id,
+                                              .plan_hash = plan_hash(inputs_.program),
+                                              .build_id = render_version("mfsdp-exec")}));
+  rendezvous_ = std::move(rendezvous);
+  stop_ =
+      std::make_unique<ProcessStopPoint>(*rendezvous_, inputs_.stop, [this] { return alive(); });
+  gather_ = std::make_unique<ProcessHostGather>(*rendezvous_);
+  MFSDP_LET(how, settings());
+  auto backend = cuda::CudaBackend::create(inputs_.program, std::move(how));
+  if (!backend) return failed(backend.error());
+  backend_ = std::move(*backend);
+  return {};
+}
+
+Result<cuda::CudaSettings> CudaRun::settings() {
+  const ExecOptions& options = inputs_.options;
+  MFSDP_LET(delays, delays_of(inputs_));
+  cuda::CudaSettings settings;
+  settings.kernels = {.program = &inputs_.program,
+                      .optimizer = inputs_.settings.optimizer,
+                      .ignore_index = kIgnoreIndex};
+  settings.rank = place_.rank;
+  settings.local_rank = place_.local_rank;
+  settings.peers = peers();
+  settings.gemm = gemm_settings(inputs_);
+  if (!settings.gemm.deterministic) settings.gemm_cache = gemm_cache(options);
+  settings.deadline = deadline_of(inputs_);
+  settings.on_failure = [this](const Error& error) {
+    rendezvous_->fail(error.message());
+    watchdog_.end_within(kFailedEnd);
+  };
+  settings.timed_from = std::max<std::int64_t>(options.steps - settings.timed_steps, 0);
+  settings.poison = options.poison;
+  settings.delays = delays;
+  if (options.fault) {
+    MFSDP_LET(fault, fault_of(*options.fault, inputs_.program));
+    settings.fault = fault;
+  }
+  return settings;
+}
+
+cuda::Peers CudaRun::peers() {
+  return {
+      .broadcast = [this](const cuda::Peers::Bytes& own) { return rendezvous_->broadcast(own); },
+      .all_gather = [this](const cuda::Peers::Bytes& own) { return rendezvous_->all_gather(own); },
+      .alive = [this] { return alive(); }};
+}
+
+/// Asked all the time: the supervisor hears that this process is not stopped.
+Result<void> CudaRun::alive() const {
+  watchdog_.feed(patience_);
+  if (const auto failure = rendezvous_->failure()) return tl::unexpected<Error>(failure->error());
+  return {};
+}
+
+tl::unexpected<Error> CudaRun::failed(const Error& error) {
+  failed_ = true;
+  watchdog_.end_within(kFailedEnd);
+  rendezvous_->fail(error.message());
+  const auto first = rendezvous_->failure();
+  return tl::unexpected<Error>(first && first->rank != place_.rank ? first->error() : error);
+}
+
+/// A rank that failed itself speaks, and rank 0, as the other may be gone.
+bool CudaRun::told_elsewhere() const {
+  const auto failure = rendezvous_ == nullptr ? std::nullopt : rendezvous_->failure();
+  return place_.rank != 0 && failure && failure->rank != place_.rank;
+}
+
+Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* exported) {
+  inputs.stop = stop_.get();
+  inputs.gather = gather_.get();
+  if (const auto ran = run(inputs, sink, exported); !ran) return failed(ran.error());
+  return {};
+}
+
+Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink, const HfExport* exported) {
+  MemoryMeter meter(inputs_.program, predicted_plan, *backend_);
+  MFSDP_LET(trainer, Trainer::create(inputs_.program, meter, place_.rank, inputs, sink));
+  const auto ran = trainer->run();
+  measured_.memory = meter.measured();
+  MFSDP_TRY(ran);
+  const std::vector<OpTiming> timings = backend_->take_timings();
+  measured_.step =
+      measure_step(inputs_.program, *inputs_.program.find_plan(predicted_plan), timings);
+  MFSDP_TRY(gather(launches_of(inputs_.program, place_.rank, timings)));
+  if (exported == nullptr) return {};
+  return exported->write(place_.rank, meter, trainer->parameters(), *gather_);
+}
+
+/// A rank with more launches than the rendezvous carries gives none.
+Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
+  MFSDP_LET(runtime, backend_->runtime_memory());
+  RankFigures own{.runtime = runtime.value, .launches = std::move(launches)};
+  if (to_bytes(own).size() > kMostRendezvousBytes) own.launches.clear();
+  MFSDP_LET(all, rendezvous_->all_gather(to_bytes(own), [this] { return alive(); }));
+  if (place_.rank == 0) {
+    std::vector<std::vector<OpLaunch>> by_rank;
+    measured_.runtime = runtime;
+    for (const Rendezvous::Bytes& bytes : all) {
+      MFSDP_LET(figures, from_bytes(bytes));
+      measured_.runtime = std::max(*measured_.runtime, Bytes(figures.runtime));
+      by_rank.push_back(std::move(figures.launches));
+    }
+    measured_.launches = kept_launches(by_rank);
+  }
+  return rendezvous_->barrier([this] { return alive(); });
+}
+
+MachineFacts CudaRun::facts() const {
+  const cuda::Device& device = backend_->device();
+  const std::int64_t ranks = place_.world_size;
+  return {.cluster = {.gpu = device.name,
+                      .gpus = ranks,
+                      .nodes = ranks / place_.local_world_size,
+                      .gpus_per_node = place_.local_world_size,
+                      .network = "NCCL"},
+          .ranks = fmt::format("{} {} {}, started by {}", ranks, device.name,
+                               ranks == 1 ? "GPU" : "GPUs", to_string(place_.source)),
+          .capacity = device.memory,
+          .sharing = 1,
+          .runtime_source = "measured: what cudaMemGetInfo has lost beside the pools",
+          .process = {}};
+}
+
+}  // namespace
+
+bool has_cuda() { return true; }
+
+Result<std::unique_ptr<RankMachine>> make_cuda_run(const CudaRunInputs& inputs) {
+  auto made = std::make_unique<CudaRun>(inputs);
+  MFSDP_TRY(made->open());
+  return made;
+}
+
+}  // namespace mfsdp

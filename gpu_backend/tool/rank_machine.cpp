@@ -1,0 +1,30 @@
+#include "gpu_backend/tool/rank_machine.hpp"
+
+#include <algorithm>
+
+namespace mfsdp {
+
+std::vector<OpLaunch> kept_launches(const std::vector<std::vector<OpLaunch>>& by_rank) {
+  constexpr std::size_t kMost = 100'000;  // some 60 bytes each
+  std::vector<OpLaunch> launches;
+  for (const std::vector<OpLaunch>& rank : by_rank) {
+    if (!launches.empty() && launches.size() + rank.size() > kMost) break;
+    launches.insert(launches.end(), rank.begin(), rank.end());
+  }
+  if (launches.empty()) return launches;
+  Nanos first = launches.front().issued;
+  for (const OpLaunch& launch : launches)
+    first = std::min({first, launch.issued, launch.begin, launch.end});
+  for (OpLaunch& launch : launches)
+    for (Nanos* at : {&launch.issued, &launch.begin, &launch.end}) *at -= first;
+  return launches;
+}
+
+Bytes on_device(const Program& program, const std::vector<Bytes>& pools) {
+  Bytes sum;
+  for (std::size_t i = 0; i < std::min(pools.size(), program.pools.size()); ++i)
+    if (program.pools[i].space == MemorySpace::device) sum += pools[i];
+  return sum;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,46 @@
+// Where a run goes on: on the CPU in this process, on this process's GPU, or in processes that this
+// one starts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/cli/exec_options.hpp"
+#include "core/cli/exit_code.hpp"
+#include "gpu_backend/launch/launch_environment.hpp"
+#include "reports/tool/session.hpp"
+
+namespace mfsdp {
+
+/// How this process was called.
+struct CommandLine {
+  std::vector<std::string> arguments;  ///< from the program's name on
+  Environment environment;
+};
+
+struct RunPlace {
+  /// How this process came to its ranks; none where the run is on the CPU.
+  std::optional<Launch> launch;
+
+  [[nodiscard]] bool starts_ranks() const { return launch && !launch->supervised; }
+};
+
+/// Makes no CUDA call. `auto` is CUDA where the build has it and enough GPUs are visible. Where
+/// nobody says how many ranks to start, --world-size does. Errors: CUDA asked for without build or
+/// GPUs, as Fault::environment; a launch that does not resolve.
+[[nodiscard]] Result<RunPlace> find_run_place(const ExecOptions& options,
+                                              const Environment& environment);
+
+/// Without --world-size the run has as many ranks as were started.
+void fit_world_size(const RunPlace& place, ExecOptions& options);
+
+/// The plan's ranks are those that were started.
+[[nodiscard]] Result<void> check_world_size(const RunPlace& place, std::int64_t ranks);
+
+/// Starts ranks and waits for them; what they end with.
+[[nodiscard]] Result<ExitCode> run_ranks(const RunPlace& place, const CommandLine& command,
+                                         const Session& session);
+
+}  // namespace mfsdp

@@ -1,0 +1,14 @@
+// Predicted against measured time of a step, by stream and by kind of op.
+#pragma once
+
+#include <string>
+
+#include "core/plan/result.hpp"
+
+namespace mfsdp {
+
+/// Two tables: compute, exposed communication and idle of the step with each stream's busy time;
+/// and each kind's time, by stream, largest first. Empty where nothing was timed.
+[[nodiscard]] std::string render_step_tables(const RunResult& predicted, const RunResult& measured);
+
+}  // namespace mfsdp

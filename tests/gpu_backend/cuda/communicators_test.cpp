@@ -1,0 +1,63 @@
+// What is asked of a collective before NCCL sees it.
+#include "gpu_backend/cuda/communicators.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace mfsdp::cuda {
+namespace {
+
+/// 8 elements a rank, of 4 ranks; the whole lies at `kBase`.
+constexpr std::int64_t kCount = 8;
+constexpr std::int64_t kRanks = 4;
+std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{0x10000});
+
+struct Made {
+  Op op;
+  BoundOp bound;
+  std::array<std::int64_t, 1> count{kCount};
+};
+
+Result<void> checked(CollectiveKind kind, std::byte* input, std::byte* output,
+                     std::int64_t member, DType dtype = DType::fp32,
+                     Reduction reduction = Reduction::sum) {
+  Made made;
+  Collective collective;
+  collective.kind = kind;
+  collective.reduction = reduction;
+  collective.count = kCount;
+  collective.dtype = dtype;
+  made.op.body = collective;
+  made.bound.op = &made.op;
+  for (std::byte* data : {input, output})
+    made.bound.operands.push_back(
+        {.role = "data", .data = data, .dtype = dtype, .shape = made.count, .strides = {}});
+  return check_collective(made.bound, member, kRanks);
+}
+
+TEST(Communicators, OperandsLieApartOrInPlace) {
+  const auto gather = CollectiveKind::all_gather;
+  const auto scatter = CollectiveKind::reduce_scatter;
+  // The part of member 2 begins at 2 * 8 elements * 4 bytes = 64.
+  EXPECT_TRUE(checked(gather, kBase + 64, kBase, 2, DType::fp32, Reduction::none));
+  EXPECT_FALSE(checked(gather, kBase + 64, kBase, 1, DType::fp32, Reduction::none));
+  EXPECT_TRUE(checked(scatter, kBase, kBase + 64, 2));
+  EXPECT_FALSE(checked(scatter, kBase, kBase + 60, 2));
+  // The whole ends at 4 * 32 = 128 bytes.
+  EXPECT_TRUE(checked(scatter, kBase, kBase + 128, 0));
+  EXPECT_TRUE(checked(CollectiveKind::all_reduce, kBase, kBase, 3));
+  EXPECT_FALSE(checked(CollectiveKind::all_reduce, kBase, kBase + 4, 3));
+}
+
+TEST(Communicators, OnlySumsOfFloatingNumbers) {
+  const auto reduce = CollectiveKind::all_reduce;
+  EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::fp32, Reduction::none));
+  EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::int64));
+  EXPECT_TRUE(checked(CollectiveKind::all_gather, kBase, kBase + 4096, 0, DType::uint8,
+                      Reduction::none));
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda

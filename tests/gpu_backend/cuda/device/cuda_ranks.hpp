@@ -1,0 +1,115 @@
+// Trains on GPUs in one process, a thread a rank, and keeps what rank 0 tells.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpu_backend/cuda/cuda_backend.hpp"
+#include "gpu_backend/train/held_values.hpp"
+#include "gpu_backend/train/trainer.hpp"
+#include "tests/gpu_backend/train/training.hpp"
+
+namespace mfsdp::cuda {
+
+/// What processes do over sockets, done by threads.
+class ThreadPeers {
+ public:
+  explicit ThreadPeers(std::size_t ranks) : ranks_(ranks) {}
+
+  std::vector<Peers::Bytes> all_gather(std::size_t rank, Peers::Bytes own) {
+    std::unique_lock lock(mutex_);
+    const std::size_t round = round_;
+    given_.resize(ranks_);
+    given_[rank] = std::move(own);
+    if (++arrived_ == ranks_) {
+      taken_ = std::exchange(given_, {});
+      arrived_ = 0;
+      ++round_;
+      all_here_.notify_all();
+    }
+    all_here_.wait(lock, [&] { return round_ != round; });
+    return taken_;
+  }
+
+  Peers of(std::size_t rank) {
+    return {.broadcast = [this, rank](const Peers::Bytes& own) -> Result<Peers::Bytes> {
+              return all_gather(rank, own).front();
+            },
+            .all_gather = [this, rank](const Peers::Bytes& own)
+                -> Result<std::vector<Peers::Bytes>> { return all_gather(rank, own); },
+            .alive = {}};
+  }
+
+ private:
+  std::size_t ranks_;
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+  std::size_t arrived_ = 0;
+  std::size_t round_ = 0;
+  std::vector<Peers::Bytes> given_;
+  std::vector<Peers::Bytes> taken_;
+};
+
+/// What a run on GPUs told.
+struct CudaTold {
+  std::vector<Result<void>> ends;  ///< by rank
+  std::vector<StepReport> steps;
+  std::vector<std::vector<Bytes>> pools;    ///< by rank
+  std::vector<std::vector<double>> weights;  ///< by rank: those that it updates, in order
+  std::vector<OpTiming> timings;             ///< of rank 0; their ops are gone
+};
+
+using Change = std::function<void(CudaSettings&)>;
+
+/// As test::train() does on the CPU's machine.
+inline CudaTold train_on_gpus(const PlanConfig& config, std::int64_t steps, const Dataset& data,
+                              const Change& change = [](CudaSettings&) {}) {
+  const Program program = build_program(config, {}).value();
+  const auto ranks = static_cast<std::size_t>(config.mesh.world_size());
+  SharedHostGather gather(config.mesh.world_size());
+  TrainInputs inputs{.data = &data, .gather = &gather};
+  inputs.settings.steps = steps;
+  inputs.settings.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup = 2};
+  inputs.settings.seed = 7;
+  ThreadPeers peers(ranks);
+  CudaTold told;
+  told.ends.resize(ranks);
+  told.pools.resize(ranks);
+  told.weights.resize(ranks);
+  test::Told reports;
+  test::Listener listener(reports);
+  const auto run_rank = [&](std::size_t r) -> Result<void> {
+    CudaSettings settings;
+    settings.kernels = {.program = &program, .optimizer = inputs.settings.optimizer};
+    settings.rank = static_cast<std::int64_t>(r);
+    settings.local_rank = static_cast<std::int64_t>(r);
+    settings.peers = peers.of(r);
+    settings.gemm.deterministic = config.deterministic;
+    settings.timed_from = steps - 1;
+    change(settings);
+    MFSDP_LET(backend, CudaBackend::create(program, settings));
+    MFSDP_LET(trainer, Trainer::create(program, *backend, settings.rank, inputs,
+                                       r == 0 ? &listener : nullptr));
+    MFSDP_TRY(trainer->run());
+    told.pools[r] = backend->allocated();
+    for (const ParameterPlaces& places : trainer->parameters())
+      MFSDP_TRY(for_each_value(*backend, places.own, [&](std::int64_t, double value) {
+        told.weights[r].push_back(value);
+      }));
+    if (r == 0) told.timings = backend->take_timings();
+    return {};
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] { told.ends[r] = run_rank(r); });
+  }
+  told.steps = reports.steps;
+  return told;
+}
+
+}  // namespace mfsdp::cuda

@@ -1,0 +1,100 @@
+// Every kernel of real plans has a launch on CUDA. There is no GPU: addresses are made up, and what
+// needs a library's handle or memory fails there, behind the reading of its operands.
+#include "gpu_backend/cuda/kernel_binder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "core/model/hf_config.hpp"
+#include "core/runtime/bound_plan.hpp"
+#include "core/schedule/build.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+PlanConfig configuration(const std::string& model) {
+  const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
+  PlanConfig config;
+  config.model = load_model(model, models).value().shape;
+  config.mesh = {.dp_outer = 1, .dp_shard = 2};
+  config.seq_len = 128;
+  config.microbatches = 2;
+  return config;
+}
+
+/// As far as a machine without a GPU gets.
+bool needs_a_gpu(const Error& error) {
+  for (const char* call : {"cudaMalloc", "cublasLt", "cudnn", "cudaMemset", "cudaMemcpy"})
+    if (error.message().find(call) != std::string::npos) return true;
+  return false;
+}
+
+std::set<KernelKind> bind_all(const Program& program) {
+  PoolBases bases;
+  for (std::size_t i = 0; i < program.pools.size(); ++i)
+    bases.push_back(reinterpret_cast<std::byte*>(std::uintptr_t{0x700000000000} +
+                                                 (std::uintptr_t{i} << 40U)));
+  PlanBinder plans(program, bases, 1);
+  KernelBinder binder({.program = &program, .optimizer = {}}, {});
+  std::set<KernelKind> kinds;
+  for (const Plan& plan : program.plans) {
+    const BoundPlan bound = plans.bind(plan).value();
+    for (const BoundSegment& segment : bound.segments)
+      for (const BoundOp& op : segment.ops) {
+        const auto* kernel = std::get_if<Kernel>(&op.op->body);
+        if (kernel == nullptr) continue;
+        kinds.insert(kernel->kind);
+        const auto launch = binder.bind(
+            {.kernel = kernel, .operands = op.operands, .rank = 1, .step = 0}, nullptr);
+        EXPECT_TRUE(launch ? bool(*launch) : needs_a_gpu(launch.error()))
+            << op.op->name << ": " << (launch ? "no launch" : launch.error().message());
+      }
+  }
+  return kinds;
+}
+
+TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
+  std::set<KernelKind> kinds;
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params})
+    for (const DType dtype : {DType::bf16, DType::fp32})
+      for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd}) {
+        PlanConfig config = configuration("llama_nano");
+        config.strategy = strategy;
+        config.param_dtype = dtype;
+        config.optimizer = optimizer;
+        kinds.merge(bind_all(build_program(config, {}).value()));
+      }
+  for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b"})  // norms of heads, biases
+    kinds.merge(bind_all(build_program(configuration(model), {}).value()));
+  // All of the recipe's kinds: none is left out because no plan here has it.
+  for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
+    EXPECT_TRUE(kinds.contains(static_cast<KernelKind>(kind)))
+        << Names<KernelKind>::values.at(kind);
+}
+
+TEST(KernelBinder, WhatAKernelCannotTakeIsAnError) {
+  PlanConfig config = configuration("llama_nano");
+  config.param_dtype = DType::fp16;
+  const Program program = build_program(config, {}).value();
+  PlanBinder plans(program, PoolBases(program.pools.size(), nullptr), 0);
+  const BoundPlan bound = plans.bind(program.plans.front()).value();
+  KernelBinder binder({.program = &program, .optimizer = {}}, {});
+  for (const BoundOp& op : bound.segments.front().ops) {
+    const auto* kernel = std::get_if<Kernel>(&op.op->body);
+    if (kernel == nullptr || kernel->kind != KernelKind::swiglu_forward) continue;
+    const auto launch =
+        binder.bind({.kernel = kernel, .operands = op.operands, .rank = 0, .step = 0}, nullptr);
+    ASSERT_FALSE(launch);
+    EXPECT_EQ(launch.error().message(),
+              "kernel swiglu_forward: operand gate_up: expected bf16 or fp32, got fp16");
+    return;
+  }
+  FAIL() << "expected swiglu_forward in the plan";
+}
+
+}  // namespace
+}  // namespace mfsdp::cuda
