@@ -8,6 +8,7 @@
 #include "gpu_backend/cuda/kernels/swiglu.hpp"
 
 namespace mfsdp::cuda {
+
 Result<Launch> bind_rms_norm_forward(const KernelCall& call, const KernelSettings& settings,
                                      cudaStream_t stream) {
   return bind_by_type(call, "residual", [&]<class T>(TypeTag<T>) -> Result<Launch> {
@@ -16,25 +17,27 @@ Result<Launch> bind_rms_norm_forward(const KernelCall& call, const KernelSetting
   });
 }
 
-Result<Launch> bind_rms_norm_backward(const KernelCall& call, cudaStream_t stream) {
+Result<Launch> bind_rms_norm_backward(const KernelCall& call, ExactOutlier* outlier,
+                                      cudaStream_t stream) {
   return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_rms_norm_backward<T>(call));
-    return [k, stream] { return rms_norm_backward(k, stream); };
+    return [k, outlier, stream] { return rms_norm_backward(k, stream, outlier); };
   });
 }
 
-Result<Launch> bind_norm_weight_grad(const KernelCall& call, cudaStream_t stream) {
+Result<Launch> bind_norm_weight_grad(const KernelCall& call, ExactOutlier* outlier,
+                                     cudaStream_t stream) {
   return bind_by_type(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_norm_weight_grad<G>(call));
-    return [k, stream] { return column_sums(k, stream); };
+    return [k, outlier, stream] { return column_sums(k, stream, outlier); };
   });
 }
 
-Result<Launch> bind_bias_grad(const KernelCall& call, cudaStream_t stream) {
+Result<Launch> bind_bias_grad(const KernelCall& call, ExactOutlier* outlier, cudaStream_t stream) {
   return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     return bind_by_type(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
       MFSDP_LET(k, (kernels::take_bias_grad<T, G>(call)));
-      return [k, stream] { return column_sums(k, stream); };
+      return [k, outlier, stream] { return column_sums(k, stream, outlier); };
     });
   });
 }
@@ -56,10 +59,10 @@ Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call, const KernelSet
 }
 
 Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call, const KernelSettings& settings,
-                                          cudaStream_t stream) {
+                                          ExactOutlier* outlier, cudaStream_t stream) {
   return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_qk_norm_rope_backward<T>(call, settings));
-    return [k, stream] { return qk_norm_rope_backward(k, stream); };
+    return [k, outlier, stream] { return qk_norm_rope_backward(k, stream, outlier); };
   });
 }
 

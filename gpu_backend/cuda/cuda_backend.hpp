@@ -34,8 +34,7 @@ namespace mfsdp::cuda {
 class CudaBackend final : public Backend {
  public:
   /// Opens the device and joins the communicators, as all ranks must at the same time. The program
-  /// outlives it. Errors: no such GPU; whatever CUDA and NCCL say; --exact-sums, which has no form
-  /// on CUDA yet.
+  /// outlives it. Errors: no such GPU; whatever CUDA and NCCL say.
   [[nodiscard]] static Result<std::unique_ptr<CudaBackend>> create(const Program& program,
                                                                    CudaSettings settings);
   ~CudaBackend() override;

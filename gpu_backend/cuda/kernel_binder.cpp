@@ -14,28 +14,29 @@
 namespace mfsdp::cuda {
 
 Result<Launch> KernelBinder::bind(const KernelCall& call, cudaStream_t stream) {
+  MFSDP_LET(outlier, this->outlier());
   switch (call.kernel->kind) {  // one line a kind
     case KernelKind::accumulate:
-    case KernelKind::cast: return bind_accumulate(call, stream);
+    case KernelKind::cast: return bind_accumulate(call, outlier, stream);
     case KernelKind::adamw:
     case KernelKind::sgd: return bind_update(call, stream);
     case KernelKind::attention_backward: return bind_attention_backward(call, stream);
     case KernelKind::attention_forward: return bind_attention_forward(call, stream);
-    case KernelKind::bias_grad: return bind_bias_grad(call, stream);
+    case KernelKind::bias_grad: return bind_bias_grad(call, outlier, stream);
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss: return bind_cross_entropy(call, stream);
-    case KernelKind::embedding_backward: return bind_embedding_backward(call, stream);
+    case KernelKind::embedding_backward: return bind_embedding_backward(call, outlier, stream);
     case KernelKind::embedding_forward: return bind_embedding_forward(call, stream);
-    case KernelKind::gemm: return bind_gemm(call, stream);
+    case KernelKind::gemm: return bind_gemm(call, outlier, stream);
     case KernelKind::loss_finish: return bind_loss_finish(call, stream);
-    case KernelKind::norm_finish: return bind_norm_finish(call, settings_, stream);
-    case KernelKind::norm_partial: return bind_norm_partial(call, stream);
-    case KernelKind::norm_weight_grad: return bind_norm_weight_grad(call, stream);
+    case KernelKind::norm_finish: return bind_norm_finish(call, settings_, outlier, stream);
+    case KernelKind::norm_partial: return bind_norm_partial(call, outlier, stream);
+    case KernelKind::norm_weight_grad: return bind_norm_weight_grad(call, outlier, stream);
     case KernelKind::qk_norm_rope_backward:
-      return bind_qk_norm_rope_backward(call, settings_, stream);
+      return bind_qk_norm_rope_backward(call, settings_, outlier, stream);
     case KernelKind::qk_norm_rope_forward:
       return bind_qk_norm_rope_forward(call, settings_, stream);
-    case KernelKind::rms_norm_backward: return bind_rms_norm_backward(call, stream);
+    case KernelKind::rms_norm_backward: return bind_rms_norm_backward(call, outlier, stream);
     case KernelKind::rms_norm_forward: return bind_rms_norm_forward(call, settings_, stream);
     case KernelKind::rope_backward:
     case KernelKind::rope_forward: return bind_rope(call, stream);
@@ -75,12 +76,13 @@ std::vector<GemmAlgorithm> KernelBinder::chosen() const {
   return gemm_ ? gemm_->chosen() : std::vector<GemmAlgorithm>{};
 }
 
-Result<Launch> KernelBinder::bind_gemm(const KernelCall& call, cudaStream_t stream) {
+Result<Launch> KernelBinder::bind_gemm(const KernelCall& call, ExactOutlier* outlier,
+                                       cudaStream_t stream) {
   Launch launch;
   const auto bind = [&](const auto& k) -> Result<void> {
     MFSDP_LET(planner, gemm());
     MFSDP_TRY(prepare(*planner, k, stream));
-    launch = [planner, k, stream] { return run(*planner, k, stream); };
+    launch = [planner, k, outlier, stream] { return run(*planner, k, stream, outlier); };
     return {};
   };
   MFSDP_TRY(kernels::with_gemm(CudaTypes{}, call, bind));
@@ -91,10 +93,6 @@ Result<Launch> KernelBinder::bind_attention_forward(const KernelCall& call, cuda
   return bind_by_type(call, "query", [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_attention_forward<T>(call));
     MFSDP_LET(planner, attention());
-    if (k.workspace.empty()) {
-      MFSDP_LET(scratch, scratch_of(stream));
-      k.workspace = scratch->attention;
-    }
     MFSDP_TRY(planner->prepare(k));
     return [planner, k, stream] { return planner->run(k, stream); };
   });
@@ -109,32 +107,30 @@ Result<Launch> KernelBinder::bind_attention_backward(const KernelCall& call, cud
   });
 }
 
-// ---- sums over a grid --------------------------------------------------------------------------
+// ---- sums --------------------------------------------------------------------------------------
 
-Result<KernelBinder::StreamScratch*> KernelBinder::scratch_of(cudaStream_t stream) {
-  DeviceMemory& memory = scratch_[stream];
-  if (memory == nullptr) {
-    MFSDP_LET(made, allocate_device(sizeof(StreamScratch), "scratch of a stream"));
-    MFSDP_TRY(
-        check(cudaMemsetAsync(made.get(), 0, sizeof(StreamScratch), stream), "cudaMemsetAsync"));
-    memory = std::move(made);
+Result<ExactOutlier*> KernelBinder::outlier() {
+  if (!settings_.program->config.exact_sums) return nullptr;
+  if (outlier_ == nullptr) {
+    MFSDP_LET(made, allocate_device(sizeof(ExactOutlier), "faults of exact sums"));
+    MFSDP_TRY(check(cudaMemset(made.get(), 0, sizeof(ExactOutlier)), "cudaMemset"));
+    outlier_ = std::move(made);
   }
-  return reinterpret_cast<StreamScratch*>(memory.get());
+  return reinterpret_cast<ExactOutlier*>(outlier_.get());
 }
 
-Result<Launch> KernelBinder::bind_norm_partial(const KernelCall& call, cudaStream_t stream) {
-  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_norm_partial<T>(call));
-    MFSDP_LET(scratch, scratch_of(stream));
-    return [k, grid = &scratch->grid, stream] { return norm_partial(k, grid, stream); };
-  });
+Result<void> KernelBinder::exact_outcome() const {
+  if (outlier_ == nullptr) return {};
+  ExactOutlier outlier;
+  MFSDP_TRY(check(cudaMemcpy(&outlier, outlier_.get(), sizeof outlier, cudaMemcpyDeviceToHost),
+                  "cudaMemcpy"));
+  return check_exact(outlier);
 }
 
 Result<Launch> KernelBinder::bind_cross_entropy(const KernelCall& call, cudaStream_t stream) {
   const auto bind = [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_cross_entropy<T>(call, settings_));
-    MFSDP_LET(scratch, scratch_of(stream));
-    return [k, grid = &scratch->grid, stream] { return cross_entropy(k, grid, stream); };
+    return [k, stream] { return cross_entropy(k, stream); };
   };
   const bool loss_alone = call.kernel->kind == KernelKind::cross_entropy_loss;
   return bind_by_type(call, "logits", [&]<class T>(TypeTag<T> type) {

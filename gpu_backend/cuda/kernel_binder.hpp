@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -21,7 +20,7 @@
 #include "gpu_backend/cuda/attention.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 #include "gpu_backend/cuda/handles.hpp"
-#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
+#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
 
 namespace mfsdp::cuda {
 
@@ -61,57 +60,66 @@ class KernelBinder {
   [[nodiscard]] Result<void> offer(std::span<const GemmAlgorithm> algorithms);
   [[nodiscard]] std::vector<GemmAlgorithm> chosen() const;
 
+  /// What kernels under --exact-sums have found, of launches that have run.
+  [[nodiscard]] Result<void> exact_outcome() const;
+
  private:
   // One for each kind or kinds that share a form; see run_kernel() of verify/cpu/kernels.
-  [[nodiscard]] Result<Launch> bind_gemm(const KernelCall& call, cudaStream_t stream);
+  [[nodiscard]] Result<Launch> bind_gemm(const KernelCall& call, ExactOutlier* outlier,
+                                         cudaStream_t stream);
   [[nodiscard]] Result<Launch> bind_attention_forward(const KernelCall& call, cudaStream_t stream);
   [[nodiscard]] Result<Launch> bind_attention_backward(const KernelCall& call, cudaStream_t stream);
   [[nodiscard]] Result<Launch> bind_cross_entropy(const KernelCall& call, cudaStream_t stream);
-  [[nodiscard]] Result<Launch> bind_norm_partial(const KernelCall& call, cudaStream_t stream);
   [[nodiscard]] Result<Launch> bind_update(const KernelCall& call, cudaStream_t stream);
 
   [[nodiscard]] Result<GemmPlanner*> gemm();
   [[nodiscard]] Result<AttentionPlanner*> attention();
-  /// Memory that the plan does not state yet: of each stream, as its kernels run one by one.
-  struct StreamScratch {
-    alignas(256) std::byte attention[kAttentionForwardWorkspace];
-    GridScratch grid;
-  };
-  [[nodiscard]] Result<StreamScratch*> scratch_of(cudaStream_t stream);
   [[nodiscard]] Result<std::span<const kernels::DecayRun>> on_device(
       std::span<const kernels::DecayRun> runs);
+
+  /// Null without --exact-sums.
+  [[nodiscard]] Result<ExactOutlier*> outlier();
 
   KernelSettings settings_;
   GemmSettings gemm_settings_;
   std::optional<GemmPlanner> gemm_;
   std::optional<AttentionPlanner> attention_;
-  std::map<cudaStream_t, DeviceMemory> scratch_;
   std::vector<DeviceMemory> decay_runs_;
+  DeviceMemory outlier_;  ///< an ExactOutlier
 };
 
 // Kinds that need nothing but their operands and what is the same for all kernels of a run.
+// `outlier`: null without --exact-sums.
 [[nodiscard]] Result<Launch> bind_rms_norm_forward(const KernelCall& call,
                                                    const KernelSettings& settings,
                                                    cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_rms_norm_backward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_norm_weight_grad(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_bias_grad(const KernelCall& call, cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_rms_norm_backward(const KernelCall& call, ExactOutlier* outlier,
+                                                    cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_norm_weight_grad(const KernelCall& call, ExactOutlier* outlier,
+                                                   cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_bias_grad(const KernelCall& call, ExactOutlier* outlier,
+                                            cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_rope(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call,
                                                        const KernelSettings& settings,
                                                        cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call,
                                                         const KernelSettings& settings,
-                                                        cudaStream_t stream);
+                                                        ExactOutlier* outlier, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_swiglu_forward(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_swiglu_backward(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_token_copy(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_embedding_forward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_embedding_backward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_accumulate(const KernelCall& call, cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_embedding_backward(const KernelCall& call, ExactOutlier* outlier,
+                                                     cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_accumulate(const KernelCall& call, ExactOutlier* outlier,
+                                             cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_zero_padding(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_loss_finish(const KernelCall& call, cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_norm_partial(const KernelCall& call, ExactOutlier* outlier,
+                                               cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_norm_finish(const KernelCall& call,
-                                              const KernelSettings& settings, cudaStream_t stream);
+                                              const KernelSettings& settings, ExactOutlier* outlier,
+                                              cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -40,7 +40,8 @@ milliseconds deadline_of(const CudaRunInputs& inputs) {
 }
 
 cuda::GemmSettings gemm_settings(const CudaRunInputs& inputs) {
-  if (inputs.program.config.deterministic) return {.deterministic = true};
+  const PlanConfig& config = inputs.program.config;
+  if (config.deterministic || config.exact_sums) return {.deterministic = true};
   const Nanos run(checked_mul(inputs.predicted.time.step.value, inputs.options.steps));
   const bool pays = run > Nanos(std::chrono::nanoseconds(kSearch).count());
   const bool searches = inputs.options.gemm_search == GemmSearch::on ||

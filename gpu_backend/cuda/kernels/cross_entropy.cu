@@ -145,7 +145,8 @@ Result<int> most_kept_bytes() {
 }
 
 template <class T, int N>
-Result<void> launch(const CrossEntropy<T>& k, GridScratch* scratch, cudaStream_t stream) {
+Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
+  MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
   const std::int64_t pack_bytes = N * sizeof(T);
   MFSDP_LET(most, most_kept_bytes());
   const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(k.vocab / N, most / pack_bytes);
@@ -163,15 +164,15 @@ Result<void> launch(const CrossEntropy<T>& k, GridScratch* scratch, cudaStream_t
 }  // namespace
 
 template <class T>
-Result<void> cross_entropy(const CrossEntropy<T>& k, GridScratch* scratch, cudaStream_t stream) {
+Result<void> cross_entropy(const CrossEntropy<T>& k, cudaStream_t stream) {
   constexpr int N = kPack<Stored<T>>;
-  if (k.vocab % N == 0 && is_aligned({k.logits}, 16)) return launch<T, N>(k, scratch, stream);
-  return launch<T, 1>(k, scratch, stream);
+  if (k.vocab % N == 0 && is_aligned({k.logits}, 16)) return launch<T, N>(k, stream);
+  return launch<T, 1>(k, stream);
 }
 
-template Result<void> cross_entropy(const CrossEntropy<Bf16>&, GridScratch*, cudaStream_t);
-template Result<void> cross_entropy(const CrossEntropy<const Bf16>&, GridScratch*, cudaStream_t);
-template Result<void> cross_entropy(const CrossEntropy<float>&, GridScratch*, cudaStream_t);
-template Result<void> cross_entropy(const CrossEntropy<const float>&, GridScratch*, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<Bf16>&, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<const Bf16>&, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<float>&, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<const float>&, cudaStream_t);
 
 }  // namespace mfsdp::cuda

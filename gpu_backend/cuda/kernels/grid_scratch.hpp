@@ -1,7 +1,15 @@
 // Device memory through which a whole grid adds up a number.
 #pragma once
 
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
 #include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/error.hpp"
+#include "gpu_backend/cuda/check.hpp"
 
 namespace mfsdp::cuda {
 
@@ -9,12 +17,24 @@ namespace mfsdp::cuda {
 /// one order on every GPU.
 inline constexpr int kSumBlocks = 1024;
 
-/// What kernels that end in one number take beside their operands: the plan gives them no scratch.
-/// One for each stream that runs such kernels, zeroed once before the first; each leaves
-/// `arrived` at 0.
+/// What lies in the workspace of a kernel that ends in one number. `arrived` is 0 before it.
 struct GridScratch {
   double parts[kSumBlocks][2];
   unsigned arrived;
 };
+
+/// The scratch in a kernel's workspace, where anything may lie before: readied on the stream.
+/// Errors: too small a workspace, or one that does not begin on a multiple of 8.
+[[nodiscard]] inline Result<GridScratch*> grid_scratch(std::span<std::byte> workspace,
+                                                       const char* kernel, cudaStream_t stream) {
+  if (workspace.size() < sizeof(GridScratch) ||
+      reinterpret_cast<std::uintptr_t>(workspace.data()) % alignof(GridScratch) != 0)
+    return fail(kernel, fmt::format("expected a workspace of {} bytes on a multiple of {}, got {}",
+                                    sizeof(GridScratch), alignof(GridScratch), workspace.size()));
+  auto* scratch = reinterpret_cast<GridScratch*>(workspace.data());
+  MFSDP_TRY(check(cudaMemsetAsync(&scratch->arrived, 0, sizeof scratch->arrived, stream),
+                  "cudaMemsetAsync", kernel));
+  return scratch;
+}
 
 }  // namespace mfsdp::cuda

@@ -34,7 +34,6 @@ __device__ inline bool grid_sum(TwoSums& value, GridScratch* scratch) {
   }
   value.first = block_sum(value.first, shared[0]);
   value.second = block_sum(value.second, shared[1]);
-  if (threadIdx.x == 0) scratch->arrived = 0;
   return true;
 }
 

@@ -214,7 +214,8 @@ Result<void> loss_finish(const LossFinish<float>& k, cudaStream_t stream) {
 }
 
 template <class T>
-Result<void> norm_partial(const NormPartial<T>& k, GridScratch* scratch, cudaStream_t stream) {
+Result<void> norm_partial(const NormPartial<T>& k, cudaStream_t stream) {
+  MFSDP_LET(scratch, grid_scratch(k.workspace, "norm_partial", stream));
   constexpr int N = kPack<T>;
   const auto count = static_cast<std::int64_t>(k.values.size());
   const bool packs = is_aligned({k.values.data()}, 16);
@@ -259,7 +260,7 @@ template Result<void> accumulate(const Accumulate<Bf16, Bf16>&, cudaStream_t, Ex
 template Result<void> accumulate(const Accumulate<Bf16, float>&, cudaStream_t, ExactOutlier*);
 template Result<void> accumulate(const Accumulate<float, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> accumulate(const Accumulate<float, float>&, cudaStream_t, ExactOutlier*);
-template Result<void> norm_partial(const NormPartial<Bf16>&, GridScratch*, cudaStream_t);
-template Result<void> norm_partial(const NormPartial<float>&, GridScratch*, cudaStream_t);
+template Result<void> norm_partial(const NormPartial<Bf16>&, cudaStream_t);
+template Result<void> norm_partial(const NormPartial<float>&, cudaStream_t);
 
 }  // namespace mfsdp::cuda

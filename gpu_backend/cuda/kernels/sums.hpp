@@ -8,7 +8,6 @@
 #include "core/base/error.hpp"
 #include "core/runtime/calls/sums.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
-#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 
 namespace mfsdp::cuda {
 
@@ -23,10 +22,10 @@ template <class In, class Out>
 /// T: fp32. Sums in double.
 [[nodiscard]] Result<void> loss_finish(const kernels::LossFinish<float>& k, cudaStream_t stream);
 
-/// T: bf16 or fp32. Squares of a pack are added in fp32, packs in double.
+/// T: bf16 or fp32. Squares of a pack are added in fp32, packs in double; through the workspace,
+/// which holds a GridScratch.
 template <class T>
-[[nodiscard]] Result<void> norm_partial(const kernels::NormPartial<T>& k, GridScratch* scratch,
-                                        cudaStream_t stream);
+[[nodiscard]] Result<void> norm_partial(const kernels::NormPartial<T>& k, cudaStream_t stream);
 
 /// A whole number: the same however the values are cut into slices.
 [[nodiscard]] Result<void> exact_norm_partial(const kernels::ExactNormPartial& k,

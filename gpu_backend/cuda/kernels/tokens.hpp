@@ -10,7 +10,6 @@
 #include "core/base/error.hpp"
 #include "core/runtime/calls/tokens.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
-#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 
 namespace mfsdp::cuda {
 
@@ -31,9 +30,9 @@ template <class T, class G>
                                               cudaStream_t stream, ExactOutlier* outlier = nullptr);
 
 /// T: bf16 or fp32, const where the loss alone is wanted. A block at a time has a row; what fits is
-/// kept in shared memory between the sum of its exponentials and its gradient.
+/// kept in shared memory between the sum of its exponentials and its gradient. The workspace holds
+/// a GridScratch.
 template <class T>
-[[nodiscard]] Result<void> cross_entropy(const kernels::CrossEntropy<T>& k, GridScratch* scratch,
-                                         cudaStream_t stream);
+[[nodiscard]] Result<void> cross_entropy(const kernels::CrossEntropy<T>& k, cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/runtime/step_report.hpp"
+#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
 #include "gpu_backend/cuda/kernels/rope.hpp"
 #include "gpu_backend/cuda/kernels/sums.hpp"
@@ -260,7 +261,7 @@ void ropes(Table& table) {
             });
 }
 
-void gradients(Table& table, const DeviceArray<GridScratch>& scratch) {
+void gradients(Table& table, const DeviceArray<GridScratch>& workspace) {
   Arena& a = table.arena;
   table.row("accumulate", "27,264,000 bf16 to fp32, adds", kSlice * (2 + 4 + 4), [&] {
     return accumulate(kernels::Accumulate<Bf16, float>{.count = kSlice,
@@ -278,8 +279,9 @@ void gradients(Table& table, const DeviceArray<GridScratch>& scratch) {
   table.row("norm_partial", "27,264,000 fp32", kSlice * 4, [&] {
     return norm_partial(kernels::NormPartial<float>{.values = {a.take<float>(kSlice),
                                                                static_cast<std::size_t>(kSlice)},
-                                                    .partial = a.take<float>(1)},
-                        scratch.data(), nullptr);
+                                                    .partial = a.take<float>(1),
+                                                    .workspace = workspace.as_bytes()},
+                        nullptr);
   });
   const DeviceArray<StepBlock> block(std::vector<StepBlock>{make_step_block(5, 1e-4, {})});
   const DeviceArray<LossReport> loss(std::vector<LossReport>{{.inverse_tokens = 1e-4F}});
@@ -314,7 +316,7 @@ void gradients(Table& table, const DeviceArray<GridScratch>& scratch) {
   });
 }
 
-void tokens(Table& table, const DeviceArray<GridScratch>& scratch) {
+void tokens(Table& table, const DeviceArray<GridScratch>& workspace) {
   Arena& a = table.arena;
   std::mt19937 bits(1);
   std::vector<std::int32_t> ids(kTokens);
@@ -329,8 +331,9 @@ void tokens(Table& table, const DeviceArray<GridScratch>& scratch) {
                                                   .ignored = -100,
                                                   .logits = data,
                                                   .sums = sums.data(),
-                                                  .adds = true},
-                         scratch.data(), nullptr);
+                                                  .adds = true,
+                                                  .workspace = workspace.as_bytes()},
+                         nullptr);
   };
   table.row("cross_entropy", "2048 x 128256, read and written", 2 * logits * 2,
             [&] { return cross(a.take<Bf16>(logits)); });
@@ -378,13 +381,13 @@ int run(const std::string& only) {
   require(cudaDriverGetVersion(&driver));
   require(cudaRuntimeGetVersion(&runtime));
   std::printf("%s, CUDA driver %d, runtime %d\n", device.name, driver, runtime);
-  const DeviceArray<GridScratch> scratch(std::vector<GridScratch>(1));
+  const DeviceArray<GridScratch> workspace(1);
   Table table(only);
   norms(table);
   swiglu(table);
   ropes(table);
-  gradients(table, scratch);
-  tokens(table, scratch);
+  gradients(table, workspace);
+  tokens(table, workspace);
   return 0;
 }
 

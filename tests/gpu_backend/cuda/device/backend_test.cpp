@@ -1,9 +1,8 @@
 // Plans of a small model on GPUs: against the CPU's machine, against themselves, byte for byte.
-#include "gpu_backend/cuda/cuda_backend.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gpu_backend/cuda/cuda_backend.hpp"
 #include "tests/gpu_backend/cuda/device/cuda_ranks.hpp"
 
 namespace mfsdp::cuda {

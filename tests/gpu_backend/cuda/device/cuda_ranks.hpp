@@ -36,12 +36,14 @@ class ThreadPeers {
   }
 
   Peers of(std::size_t rank) {
-    return {.broadcast = [this, rank](const Peers::Bytes& own) -> Result<Peers::Bytes> {
-              return all_gather(rank, own).front();
-            },
-            .all_gather = [this, rank](const Peers::Bytes& own)
-                -> Result<std::vector<Peers::Bytes>> { return all_gather(rank, own); },
-            .alive = {}};
+    return {
+        .broadcast = [this, rank](const Peers::Bytes& own) -> Result<Peers::Bytes> {
+          return all_gather(rank, own).front();
+        },
+        .all_gather = [this, rank](const Peers::Bytes& own) -> Result<std::vector<Peers::Bytes>> {
+          return all_gather(rank, own);
+        },
+        .alive = {}};
   }
 
  private:
@@ -58,7 +60,7 @@ class ThreadPeers {
 struct CudaTold {
   std::vector<Result<void>> ends;  ///< by rank
   std::vector<StepReport> steps;
-  std::vector<std::vector<Bytes>> pools;    ///< by rank
+  std::vector<std::vector<Bytes>> pools;     ///< by rank
   std::vector<std::vector<double>> weights;  ///< by rank: those that it updates, in order
   std::vector<OpTiming> timings;             ///< of rank 0; their ops are gone
 };
@@ -66,8 +68,9 @@ struct CudaTold {
 using Change = std::function<void(CudaSettings&)>;
 
 /// As test::train() does on the CPU's machine.
-inline CudaTold train_on_gpus(const PlanConfig& config, std::int64_t steps, const Dataset& data,
-                              const Change& change = [](CudaSettings&) {}) {
+inline CudaTold train_on_gpus(
+    const PlanConfig& config, std::int64_t steps, const Dataset& data,
+    const Change& change = [](CudaSettings&) {}) {
   const Program program = build_program(config, {}).value();
   const auto ranks = static_cast<std::size_t>(config.mesh.world_size());
   SharedHostGather gather(config.mesh.world_size());

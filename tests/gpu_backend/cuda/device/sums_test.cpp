@@ -4,16 +4,12 @@
 
 #include <limits>
 
+#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 #include "gpu_backend/cuda/kernels/sums.hpp"
 #include "tests/gpu_backend/cuda/device/launch.hpp"
 
 namespace mfsdp::cuda {
 namespace {
-
-/// A scratch as a stream holds it: zeroed once.
-DeviceArray<GridScratch> make_scratch() {
-  return DeviceArray<GridScratch>(std::vector<GridScratch>(1));
-}
 
 template <class In, class Out>
 void check_accumulate() {
@@ -46,7 +42,7 @@ TEST(DeviceSums, AccumulateHasTheBitsOfTheCpu) {
 
 template <class T>
 void check_norm_partial() {
-  const auto scratch = make_scratch();  // every launch leaves it fit for the next
+  const DeviceArray<GridScratch> workspace(1);  // of any contents
   for (const std::int64_t count : {1, 5, 1000, 4194307})
     for (const std::int64_t begin : {0, 1}) {
       const auto values = random_values<T>(count + begin, 3);
@@ -58,8 +54,9 @@ void check_norm_partial() {
         expect_runs(norm_partial(
             kernels::NormPartial<T>{
                 .values = {d_values.data() + begin, static_cast<std::size_t>(count)},
-                .partial = partial.data()},
-            scratch.data(), nullptr));
+                .partial = partial.data(),
+                .workspace = workspace.as_bytes()},
+            nullptr));
         const std::vector<double> expected{kernels::sum_of_squares(count, values.data() + begin)};
         EXPECT_LT(relative_error(partial.download(), expected), 1e-6) << count;
         if (run == 0) first = partial.download();

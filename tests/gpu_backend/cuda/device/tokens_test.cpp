@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "gpu_backend/cuda/kernels/grid_scratch.hpp"
 #include "tests/gpu_backend/cuda/device/launch.hpp"
 #include "verify/cpu/kernels/cross_entropy.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
@@ -125,7 +126,7 @@ struct Logits {
 
 TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
   using T = TypeParam;
-  const DeviceArray<GridScratch> scratch(std::vector<GridScratch>(1));
+  const DeviceArray<GridScratch> workspace(1);  // of any contents
   // Rows of whole packs and not, longer than shared memory keeps, more rows than blocks.
   for (const auto [rows, vocab] : {Logits{4, 5}, {7, 1000}, {3, 50257}, {5, 128256}, {2100, 64}})
     for (const bool adds : {false, true}) {
@@ -148,8 +149,9 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
                                                    .ignored = kIgnored,
                                                    .logits = data,
                                                    .sums = sums.data(),
-                                                   .adds = adds},
-                          scratch.data(), nullptr));
+                                                   .adds = adds,
+                                                   .workspace = workspace.as_bytes()},
+                          nullptr));
         EXPECT_LT(relative_error(sums.download(), expected), 1e-5);
       };
       launch(static_cast<const T*>(in_place.data()));
@@ -161,15 +163,16 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
 }
 
 TEST(DeviceCrossEntropy, AStrayLabelPoisonsItsRowAlone) {
-  const DeviceArray<GridScratch> scratch(std::vector<GridScratch>(1));
+  const DeviceArray<GridScratch> workspace(1);  // of any contents
   const DeviceArray<float> logits(random_values<float>(3 * 8, 1)), sums(2);
   const DeviceArray<std::int32_t> labels(std::vector<std::int32_t>{1, 8, 2});
   expect_runs(cross_entropy(kernels::CrossEntropy<float>{.labels = {labels.data(), 3},
                                                          .vocab = 8,
                                                          .ignored = kIgnored,
                                                          .logits = logits.data(),
-                                                         .sums = sums.data()},
-                            scratch.data(), nullptr));
+                                                         .sums = sums.data(),
+                                                         .workspace = workspace.as_bytes()},
+                            nullptr));
   EXPECT_TRUE(std::isnan(sums.download()[0]));
   const auto gradient = logits.download();
   EXPECT_TRUE(all_nan(gradient, 8, 8));
