@@ -100,7 +100,8 @@ Result<std::optional<Frame>> FrameReader::next() {
     return fail("rendezvous", "what came is no frame of mfsdp", Fault::environment);
   if (rest.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<FrameKind>(rest[kKindAt]);
-  if (kind < FrameKind::hello || kind > FrameKind::goodbye)
+  const auto zeros = rest.subspan(kKindAt + 1, kLengthAt - kKindAt - 1);
+  if (from_little_endian(zeros) != 0 || kind < FrameKind::hello || kind > FrameKind::goodbye)
     return fail("rendezvous",
                 fmt::format("a frame of kind {}: expected 1 to {}", static_cast<int>(kind),
                             static_cast<int>(FrameKind::goodbye)),
