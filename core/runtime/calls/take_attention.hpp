@@ -38,13 +38,6 @@ template <class T>
   return {.data = data + col, .batch = s.seq_len * row, .head = s.head_dim, .position = row};
 }
 
-[[nodiscard]] inline std::span<std::byte> take_workspace_if_any(OperandReader& in) {
-  if (in.find("workspace") == nullptr) return {};
-  const std::int64_t bytes = in.dim("workspace", 0);
-  auto* data = in.take<std::uint8_t>("workspace", {bytes});
-  return {reinterpret_cast<std::byte*>(data), static_cast<std::size_t>(bytes)};
-}
-
 template <class T>
 [[nodiscard]] Result<AttentionForward<T>> take_attention_forward(const KernelCall& call) {
   OperandReader in(call);
