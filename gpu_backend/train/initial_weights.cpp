@@ -112,8 +112,7 @@ Result<void> clear_state(Backend& backend, const Program& program, const BufferB
   return {};
 }
 
-Result<void> fill_initial_weights(Backend& backend, const Program& program,
-                                  const std::vector<ParameterPlaces>& parameters,
+Result<void> fill_initial_weights(Backend& backend, const std::vector<ParameterPlaces>& parameters,
                                   const WeightSource& weights) {
   std::vector<double> room;
   for (const ParameterPlaces& places : parameters) {

@@ -52,7 +52,7 @@ class RandomWeights final : public WeightSource {
 
 /// Fills what the rank holds of every parameter: main weights with the source's values, compute
 /// weights with their rounding (which is all there is in a plan without main weights).
-[[nodiscard]] Result<void> fill_initial_weights(Backend& backend, const Program& program,
+[[nodiscard]] Result<void> fill_initial_weights(Backend& backend,
                                                 const std::vector<ParameterPlaces>& parameters,
                                                 const WeightSource& weights);
 

@@ -88,7 +88,7 @@ Result<void> Trainer::prepare(Backend& backend) {
     return inputs_.source->fill(
         {.program = program_, .backend = backend, .rank = rank_, .parameters = parameters_});
   const RandomWeights random(config.model.layers, inputs_.settings.seed);
-  return fill_initial_weights(backend, program_, parameters_,
+  return fill_initial_weights(backend, parameters_,
                               inputs_.weights == nullptr ? random : *inputs_.weights);
 }
 

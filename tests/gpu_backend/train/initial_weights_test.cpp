@@ -96,8 +96,7 @@ Filled fill(const PlanConfig& config) {
     const auto parameters = find_parameters(program, bytes, rank).value();
     test::IdleBackend backend;
     EXPECT_TRUE(clear_state(backend, program, bytes));
-    EXPECT_TRUE(
-        fill_initial_weights(backend, program, parameters, RandomWeights(config.model.layers, 11)));
+    EXPECT_TRUE(fill_initial_weights(backend, parameters, RandomWeights(config.model.layers, 11)));
     for (const ParameterPlaces& places : parameters) {
       test::put(filled.compute, places, places.weight);
       test::put(filled.own, places, places.own);

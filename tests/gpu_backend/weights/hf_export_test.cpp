@@ -55,7 +55,7 @@ std::vector<Result<void>> write_all(const Program& program, const WeightSource& 
         RankBackend backend(failed, rank == failing);
         Result<void>& outcome = outcomes[static_cast<std::size_t>(rank)];
         outcome = clear_state(backend, program, bytes);
-        if (outcome) outcome = fill_initial_weights(backend, program, parameters, source);
+        if (outcome) outcome = fill_initial_weights(backend, parameters, source);
         if (outcome) outcome = exported.write(rank, backend, parameters, gather);
       });
   }
