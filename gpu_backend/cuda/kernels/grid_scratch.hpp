@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "gpu_backend/cuda/check.hpp"
@@ -29,8 +29,9 @@ struct GridScratch {
                                                        const char* kernel, cudaStream_t stream) {
   if (workspace.size() < sizeof(GridScratch) ||
       reinterpret_cast<std::uintptr_t>(workspace.data()) % alignof(GridScratch) != 0)
-    return fail(kernel, fmt::format("expected a workspace of {} bytes on a multiple of {}, got {}",
-                                    sizeof(GridScratch), alignof(GridScratch), workspace.size()));
+    return fail(kernel, "expected a workspace of " + std::to_string(sizeof(GridScratch)) +
+                            " bytes on a multiple of " + std::to_string(alignof(GridScratch)) +
+                            ", got " + std::to_string(workspace.size()));
   auto* scratch = reinterpret_cast<GridScratch*>(workspace.data());
   MFSDP_TRY(check(cudaMemsetAsync(&scratch->arrived, 0, sizeof scratch->arrived, stream),
                   "cudaMemsetAsync", kernel));
