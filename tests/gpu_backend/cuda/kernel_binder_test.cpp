@@ -68,6 +68,10 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
         config.optimizer = optimizer;
         kinds.merge(bind_all(build_program(config, {}).value()));
       }
+  PlanConfig narrow = configuration("llama_nano");  // gradients in another type on the wire
+  narrow.strategy = Strategy::no_shard;
+  narrow.reduce_dtype = DType::bf16;
+  kinds.merge(bind_all(build_program(narrow, {}).value()));
   for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b"})  // norms of heads, biases
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
   // All of the recipe's kinds: none is left out because no plan here has it.
