@@ -87,7 +87,8 @@ TEST_F(CudaBackendTest, PoolsAreAsThePlanSays) {
     const CudaTold told = train_on_gpus(config, kSteps, test::Counting());
     expect_ends_well(told);
     std::vector<Bytes> heights;
-    for (const Pool& pool : build_program(config, {}).value().pools) heights.push_back(pool.height);
+    const Program program = build_program(config, {}).value();
+    for (const Pool& pool : program.pools) heights.push_back(pool.height);
     for (const auto& pools : told.pools) EXPECT_EQ(pools, heights);
   }
 }
