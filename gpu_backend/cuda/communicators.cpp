@@ -195,7 +195,7 @@ Result<void> Communicators::asynchronous_error() const {
   return {};
 }
 
-void Communicators::abort() {
+void Communicators::give_up() {
   const std::scoped_lock lock(aborting_);
   if (std::exchange(abort_began_, true)) return;
   aborts_.emplace_back([this] {

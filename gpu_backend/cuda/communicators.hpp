@@ -56,7 +56,7 @@ class Communicators {
 
   /// Frees the device of what waits for other ranks, for ever: no call works any more. Any thread;
   /// does not wait.
-  void abort();
+  void give_up();
 
  private:
   struct Window {

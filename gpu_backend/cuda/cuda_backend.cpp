@@ -131,7 +131,7 @@ void CudaBackend::start_watcher() {
     return communicators_.asynchronous_error();
   };
   const auto on_failure = [this](const Error& error) {
-    communicators_.abort();
+    communicators_.give_up();
     if (settings_.on_failure) settings_.on_failure(error);
   };
   watcher_ = std::make_unique<Watcher>(

@@ -90,7 +90,7 @@ struct Hello {
   std::int64_t version = kRendezvousVersion;
   std::int64_t rank = 0;
   std::int64_t world_size = 0;
-  RunIdentity identity;
+  MeetingIdentity identity;
 };
 
 /// Most bytes of a frame before all ranks are welcome.

@@ -59,15 +59,15 @@ std::string find_fault(const std::vector<Hello>& hellos) {
   const auto number = [](std::int64_t Hello::* field) {
     return [field](const Hello& hello) { return std::to_string(hello.*field); };
   };
-  const auto text = [](std::string RunIdentity::* field) {
+  const auto text = [](std::string MeetingIdentity::* field) {
     return [field](const Hello& hello) { return quoted(hello.identity.*field); };
   };
   for (const std::string& fault : {
            differing("protocol version", hellos, number(&Hello::version)),
-           differing("run id", hellos, text(&RunIdentity::run_id)),
+           differing("run id", hellos, text(&MeetingIdentity::run_id)),
            differing("world size", hellos, number(&Hello::world_size)),
-           differing("build", hellos, text(&RunIdentity::build_id)),
-           differing("plan hash", hellos, text(&RunIdentity::plan_hash)),
+           differing("build", hellos, text(&MeetingIdentity::build_id)),
+           differing("plan hash", hellos, text(&MeetingIdentity::plan_hash)),
        })
     if (!fault.empty()) return fault;
   const std::int64_t world = hellos.front().world_size;

@@ -14,8 +14,8 @@ constexpr std::int64_t kMostDescriptor = std::numeric_limits<std::int32_t>::max(
 
 // ---- ranks that start here ---------------------------------------------------------------------
 
-Result<Launch> start_here(const Environment& environment, const LaunchFlags& flags,
-                          std::int64_t visible_gpus) {
+Result<RankLaunch> start_here(const Environment& environment, const LaunchFlags& flags,
+                              std::int64_t visible_gpus) {
   const bool asked = flags.ranks_per_node || flags.nodes || flags.node_rank;
   const std::int64_t local = flags.ranks_per_node.value_or(std::max<std::int64_t>(visible_gpus, 1));
   const std::int64_t nodes = flags.nodes.value_or(1);
@@ -29,7 +29,7 @@ Result<Launch> start_here(const Environment& environment, const LaunchFlags& fla
   if (nodes > 1 && (!flags.node_rank || !flags.meeting))
     return refuse(
         fmt::format("{} hosts: expected this host's number and rank 0's ADDRESS:PORT too", nodes));
-  Launch launch;
+  RankLaunch launch;
   launch.place = {.rank = node * local,
                   .world_size = nodes * local,
                   .local_rank = 0,
@@ -47,11 +47,11 @@ Result<Launch> start_here(const Environment& environment, const LaunchFlags& fla
 
 // ---- ranks that a supervisor has started -------------------------------------------------------
 
-Result<Launch> read_supervised(const Environment& environment) {
+Result<RankLaunch> read_supervised(const Environment& environment) {
   const std::string_view sign = "MFSDP_SUPERVISOR";
   MFSDP_LET(supervisor, read_number(environment, sign, sign, 1, kMostDescriptor));
   MFSDP_LET(watchdog, read_number(environment, "MFSDP_WATCHDOG_FD", sign, 0, kMostDescriptor));
-  Launch launch;
+  RankLaunch launch;
   launch.supervised = Supervision{
       .supervisor = supervisor, .watchdog = static_cast<int>(watchdog), .listener = std::nullopt};
   if (environment.contains("MFSDP_LISTENER_FD")) {
@@ -84,14 +84,14 @@ Environment read_environment(const char* const* texts) {
   return environment;
 }
 
-Result<Launch> resolve_launch(const Environment& environment, const LaunchFlags& flags,
-                              std::int64_t visible_gpus) {
+Result<RankLaunch> resolve_launch(const Environment& environment, const LaunchFlags& flags,
+                                  std::int64_t visible_gpus) {
   if (environment.contains("MFSDP_SUPERVISOR")) return read_supervised(environment);
   if (flags.ranks_per_node || flags.nodes || flags.node_rank)
     return start_here(environment, flags, visible_gpus);
   MFSDP_LET(place, find_place(environment));
   if (!place) return start_here(environment, flags, visible_gpus);
-  Launch launch;
+  RankLaunch launch;
   launch.place = *place;
   launch.run_id = find_run_id(environment, place->source);
   MFSDP_LET(meeting, find_meeting(environment, flags, *place, launch.run_id));
@@ -99,7 +99,7 @@ Result<Launch> resolve_launch(const Environment& environment, const LaunchFlags&
   return launch;
 }
 
-std::vector<RankPlace> places_to_start(const Launch& launch) {
+std::vector<RankPlace> places_to_start(const RankLaunch& launch) {
   std::vector<RankPlace> places{launch.place};
   for (std::int64_t i = 1; launch.starts_ranks && i < launch.place.local_world_size; ++i) {
     RankPlace& place = places.emplace_back(launch.place);
@@ -109,7 +109,7 @@ std::vector<RankPlace> places_to_start(const Launch& launch) {
   return places;
 }
 
-Environment supervised_environment(Environment environment, const Launch& launch) {
+Environment supervised_environment(Environment environment, const RankLaunch& launch) {
   const RankPlace& place = launch.place;
   const auto set = [&](std::string_view name, std::string value) {
     environment.insert_or_assign(std::string(name), std::move(value));

@@ -66,14 +66,14 @@ struct Supervision {
 ///   supervised                 this process is rank `place.rank`: it trains
 ///   neither                    another launcher made it one rank: it supervises that one
 ///   starts_ranks               it supervises ranks place.rank ... + place.local_world_size - 1
-struct Launch {
+struct RankLaunch {
   RankPlace place;
   bool starts_ranks = false;
   MeetingPoint meeting;
   std::string run_id;  ///< equal on all ranks; empty where the launcher has none
   std::optional<Supervision> supervised;
 
-  friend bool operator==(const Launch&, const Launch&) = default;
+  friend bool operator==(const RankLaunch&, const RankLaunch&) = default;
 };
 
 /// What the command line says; all of it beats the environment, but for a supervised rank.
@@ -93,15 +93,16 @@ struct LaunchFlags {
 /// else the source's own: torchrun's MASTER_ADDR and MASTER_PORT + 1 (its agent holds the port
 /// itself), the first host of SLURM's list and a port from the job's number, 127.0.0.1 where all
 /// ranks are on one host. Errors name the variable, its value and what was expected.
-[[nodiscard]] Result<Launch> resolve_launch(const Environment& environment,
-                                            const LaunchFlags& flags, std::int64_t visible_gpus);
+[[nodiscard]] Result<RankLaunch> resolve_launch(const Environment& environment,
+                                                const LaunchFlags& flags,
+                                                std::int64_t visible_gpus);
 
 /// The ranks that this process is to start: one unless launch.starts_ranks.
-[[nodiscard]] std::vector<RankPlace> places_to_start(const Launch& launch);
+[[nodiscard]] std::vector<RankPlace> places_to_start(const RankLaunch& launch);
 
 /// What a supervisor gives a rank: `environment` with the MFSDP_* from which resolve_launch makes
 /// `launch` again, whatever else is set. launch.supervised holds.
-[[nodiscard]] Environment supervised_environment(Environment environment, const Launch& launch);
+[[nodiscard]] Environment supervised_environment(Environment environment, const RankLaunch& launch);
 
 /// GPUs that a CUDA program started here would see, found without a CUDA call: CUDA_VISIBLE_DEVICES
 /// up to its first invalid entry, else the files nvidia0, nvidia1, ... in `devices`.

@@ -135,7 +135,7 @@ void RankProcess::read_watchdog() {
   }
 }
 
-Result<RankProcess> start_rank(Launch launch, const FileDescriptor& listener, bool prefixed,
+Result<RankProcess> start_rank(RankLaunch launch, const FileDescriptor& listener, bool prefixed,
                                const SupervisorSettings& settings) {
   RankProcess rank;
   rank.place = launch.place;

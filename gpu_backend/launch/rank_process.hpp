@@ -58,7 +58,7 @@ struct RankProcess {
 /// Starts one rank as a process group of its own. `launch` is the supervisor's with this rank's
 /// place; `listener` is passed on if there is one. With `prefixed` its output comes by pipes.
 /// Errors: what the system says.
-[[nodiscard]] Result<RankProcess> start_rank(Launch launch, const FileDescriptor& listener,
+[[nodiscard]] Result<RankProcess> start_rank(RankLaunch launch, const FileDescriptor& listener,
                                              bool prefixed, const SupervisorSettings& settings);
 
 /// How a process ended.

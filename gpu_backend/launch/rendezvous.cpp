@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostIdentity = 256;
 
-Result<void> check(const RunIdentity& identity) {
+Result<void> check(const MeetingIdentity& identity) {
   for (const std::string* text : {&identity.run_id, &identity.plan_hash, &identity.build_id})
     if (text->size() > kMostIdentity)
       return fail("rendezvous", fmt::format("\"{}...\" is too long: expected at most {} bytes",
@@ -20,7 +20,7 @@ Result<void> check(const RunIdentity& identity) {
   return {};
 }
 
-Result<FileDescriptor> open_listener(const Launch& launch) {
+Result<FileDescriptor> open_listener(const RankLaunch& launch) {
   if (!launch.supervised || !launch.supervised->listener)
     return listen_at(launch.meeting.port, false);
   FileDescriptor inherited(*launch.supervised->listener);
@@ -30,7 +30,7 @@ Result<FileDescriptor> open_listener(const Launch& launch) {
   return inherited;
 }
 
-Result<std::vector<Peer>> find_peers(const Launch& launch, const RunIdentity& identity,
+Result<std::vector<Peer>> find_peers(const RankLaunch& launch, const MeetingIdentity& identity,
                                      const RendezvousSettings& settings) {
   const RankPlace& place = launch.place;
   if (place.world_size == 1) return {};
@@ -51,8 +51,8 @@ Error RankFailure::error() const {
   return {.where = fmt::format("rank {}", rank), .what = message, .fault = Fault::environment};
 }
 
-Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Launch& launch,
-                                                     const RunIdentity& identity,
+Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const RankLaunch& launch,
+                                                     const MeetingIdentity& identity,
                                                      RendezvousSettings settings) {
   MFSDP_TRY(check(identity));
   MFSDP_LET(peers, find_peers(launch, identity, settings));

@@ -21,12 +21,12 @@
 namespace mfsdp {
 
 /// What must be the same on all ranks before they start. At most 256 bytes each.
-struct RunIdentity {
+struct MeetingIdentity {
   std::string run_id;
   std::string plan_hash;
   std::string build_id;
 
-  friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
+  friend bool operator==(const MeetingIdentity&, const MeetingIdentity&) = default;
 };
 
 /// The failure that ends a run: the first that rank 0 heard of.
@@ -79,8 +79,8 @@ class Rendezvous {
   /// double; ranks that did not come until the deadline, by number; a rank that went away
   /// meanwhile. And of one rank: an address that does not resolve, a port that is taken. Whoever
   /// else connects is dropped.
-  [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> meet(const Launch& launch,
-                                                                const RunIdentity& identity,
+  [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> meet(const RankLaunch& launch,
+                                                                const MeetingIdentity& identity,
                                                                 RendezvousSettings settings = {});
 
   /// Leaves in order: whoever ends without that has failed. Waits some seconds at most until what

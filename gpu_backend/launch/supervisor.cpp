@@ -66,7 +66,7 @@ class Supervisor {
     while (is_any_left()) static_cast<void>(take_ends());
   }
 
-  Result<void> start(Launch launch) {
+  Result<void> start(RankLaunch launch) {
     const FileDescriptor none;
     FileDescriptor listener;
     const std::vector<RankPlace> places = places_to_start(launch);
@@ -112,7 +112,7 @@ class Supervisor {
 
   /// Ranks that are all ours meet at a port that nobody else can have, under a name that nobody
   /// else knows.
-  static Result<void> complete(Launch& launch, FileDescriptor& listener) {
+  static Result<void> complete(RankLaunch& launch, FileDescriptor& listener) {
     if (launch.meeting.port != 0) return {};  // other hosts may have ranks too
     if (launch.run_id.empty()) {
       std::random_device random;
@@ -225,7 +225,7 @@ class Supervisor {
 
 }  // namespace
 
-Result<int> supervise(const Launch& launch, const SupervisorSettings& settings) {
+Result<int> supervise(const RankLaunch& launch, const SupervisorSettings& settings) {
   assert(settings.err != nullptr);
   Supervisor supervisor(settings);
   MFSDP_TRY(supervisor.start(launch));

@@ -43,6 +43,6 @@ struct SupervisorSettings {
 /// before those that complain of it); 3 where a signal or a deadline ended that rank, with
 /// one line that names rank and reason; 130 where ranks ended so, or by a signal that was passed
 /// on; else 0. Errors: a rank does not start.
-[[nodiscard]] Result<int> supervise(const Launch& launch, const SupervisorSettings& settings);
+[[nodiscard]] Result<int> supervise(const RankLaunch& launch, const SupervisorSettings& settings);
 
 }  // namespace mfsdp

@@ -23,7 +23,7 @@ struct CudaRunInputs {
   const ExecOptions& options;
   const TrainSettings& settings;
   const RunResult& predicted;  ///< of this plan: how long a step may take
-  const Launch& launch;        ///< of a supervised rank
+  const RankLaunch& launch;    ///< of a supervised rank
   std::function<bool()> stop;  ///< whether the run should end, asked before each run of a plan
 };
 

@@ -22,7 +22,7 @@ struct CommandLine {
 
 struct RunPlace {
   /// How this process came to its ranks; none where the run is on the CPU.
-  std::optional<Launch> launch;
+  std::optional<RankLaunch> launch;
 
   [[nodiscard]] bool starts_ranks() const { return launch && !launch->supervised; }
 };

@@ -321,7 +321,7 @@ std::vector<Violation> check_links(const File& file) {
 std::vector<Violation> check_types(const std::vector<File>& files) {
   static const std::regex namespace_start(R"(^namespace (mfsdp[\w:]*) \{)");
   static const std::regex definition(
-      R"(^(?:struct|class|enum|enum class) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: ?:[^;]*)? ?\{)");
+      R"(^(?:struct|class|enum|enum class) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: ?:[^:;][^;]*)? ?\{)");
   std::vector<Violation> list;
   std::map<std::string, std::string> first;  // "mfsdp::Name" -> header
   for (const File& file : files) {

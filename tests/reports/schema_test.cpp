@@ -93,6 +93,8 @@ TEST(Schema, TimelinesOfVersionOneAreKept) {
   execute(path, "ATTACH '" + (folder / "new.sqlite").string() + "' AS new;" +
                     R"sql(
       ALTER TABLE new.runs DROP COLUMN status;  -- of version 3
+      ALTER TABLE new.runs DROP COLUMN resumed_step;  -- of version 5
+      ALTER TABLE new.runs DROP COLUMN resumed_run_id;
       INSERT INTO runs SELECT * FROM new.runs;
       INSERT INTO plan_summaries SELECT * FROM new.plan_summaries;
       INSERT INTO pools SELECT * FROM new.pools;
@@ -134,6 +136,8 @@ TEST(Schema, RunsOfVersionsTwoAndThreeAreKeptWithoutLaunches) {
     ASSERT_TRUE(Store::open(path, {.migrations = store_migrations().first(version)}));
     execute(path, "ATTACH '" + (folder / "new.sqlite").string() + "' AS new;" +
                       (version == 2 ? "ALTER TABLE new.runs DROP COLUMN status;" : "") + R"sql(
+      ALTER TABLE new.runs DROP COLUMN resumed_step;  -- of version 5
+      ALTER TABLE new.runs DROP COLUMN resumed_run_id;
       INSERT INTO runs SELECT * FROM new.runs;
       INSERT INTO plan_summaries SELECT * FROM new.plan_summaries;
       INSERT INTO pools SELECT * FROM new.pools;

@@ -42,11 +42,11 @@ const Environment kMfsdp{{"MFSDP_RANK", "2"},          {"MFSDP_WORLD_SIZE", "3"}
                          {"MFSDP_MASTER_ADDR", "::1"}, {"MFSDP_MASTER_PORT", "4000"},
                          {"MFSDP_RUN_ID", "mine"}};
 
-Launch resolved(const Environment& environment, const LaunchFlags& flags = {},
-                std::int64_t gpus = 8) {
+RankLaunch resolved(const Environment& environment, const LaunchFlags& flags = {},
+                    std::int64_t gpus = 8) {
   const auto launch = resolve_launch(environment, flags, gpus);
   EXPECT_TRUE(launch) << (launch ? "" : launch.error().message());
-  return launch.value_or(Launch{});
+  return launch.value_or(RankLaunch{});
 }
 
 std::string refusal(const Environment& environment, const LaunchFlags& flags = {}) {
@@ -73,7 +73,7 @@ Environment joined(Environment first, const Environment& second) {
 // -----------------------------------------------------------------------
 
 TEST(LaunchEnvironment, TorchrunWithThePortBehindItsOwn) {
-  const Launch launch = resolved(kTorchrun);
+  const RankLaunch launch = resolved(kTorchrun);
   EXPECT_EQ(launch.place, (RankPlace{5, 8, 1, 4, LaunchSource::torchrun}));
   EXPECT_EQ(launch.meeting, (MeetingPoint{"head", 29501}));
   EXPECT_EQ(launch.run_id, "job.2");
@@ -82,14 +82,14 @@ TEST(LaunchEnvironment, TorchrunWithThePortBehindItsOwn) {
 }
 
 TEST(LaunchEnvironment, OwnVariables) {
-  const Launch launch = resolved(kMfsdp);
+  const RankLaunch launch = resolved(kMfsdp);
   EXPECT_EQ(launch.place, (RankPlace{2, 3, 0, 1, LaunchSource::mfsdp}));
   EXPECT_EQ(launch.meeting, (MeetingPoint{"::1", 4000}));
   EXPECT_EQ(launch.run_id, "mine");
 }
 
 TEST(LaunchEnvironment, OpenMpi) {
-  const Launch launch = resolved(kOpenMpi);
+  const RankLaunch launch = resolved(kOpenMpi);
   EXPECT_EQ(launch.place, (RankPlace{3, 4, 1, 2, LaunchSource::open_mpi}));
   EXPECT_EQ(launch.meeting.address, "10.0.0.1");
   EXPECT_GE(launch.meeting.port, 20'000);
@@ -113,7 +113,7 @@ TEST(LaunchEnvironment, PmiOfSrunTakesLocalPlacesFromSlurm) {
 }
 
 TEST(LaunchEnvironment, Slurm) {
-  const Launch launch = resolved(kSlurm);
+  const RankLaunch launch = resolved(kSlurm);
   EXPECT_EQ(launch.place, (RankPlace{9, 12, 1, 4, LaunchSource::slurm}));
   EXPECT_EQ(launch.meeting.address, "gpu007");
   EXPECT_EQ(launch.run_id, "4711.3");
@@ -135,7 +135,7 @@ TEST(LaunchEnvironment, SlurmCountsTheStepRatherThanTheAllocation) {
 }
 
 TEST(LaunchEnvironment, NobodySpeaksAndEachGpuGetsARank) {
-  const Launch launch = resolved({{"HOME", "/"}});
+  const RankLaunch launch = resolved({{"HOME", "/"}});
   EXPECT_EQ(launch.place, (RankPlace{0, 8, 0, 8, LaunchSource::self_spawn}));
   EXPECT_TRUE(launch.starts_ranks);
   EXPECT_EQ(launch.meeting, (MeetingPoint{"127.0.0.1", 0}));
@@ -177,10 +177,10 @@ TEST(LaunchEnvironment, EarlierSourcesWin) {
 }
 
 TEST(LaunchEnvironment, FlagsStartRanksOnOneHostOrSeveral) {
-  const Launch one = resolved(kTorchrun, {.ranks_per_node = 3});
+  const RankLaunch one = resolved(kTorchrun, {.ranks_per_node = 3});
   EXPECT_EQ(one.place, (RankPlace{0, 3, 0, 3, LaunchSource::flags}));
   EXPECT_TRUE(one.starts_ranks);
-  const Launch two =
+  const RankLaunch two =
       resolved({}, {.ranks_per_node = 3, .nodes = 2, .node_rank = 1, .meeting = "[fe80::1]:29600"});
   EXPECT_EQ(two.meeting, (MeetingPoint{"fe80::1", 29600}));
   const auto places = places_to_start(two);
@@ -252,7 +252,7 @@ TEST(LaunchEnvironment, WrongFlags) {
 
 RC_GTEST_PROP(LaunchEnvironment, ASupervisedRankReadsWhatItsSupervisorWrote, ()) {
   const auto below = [](std::int64_t end) { return *rc::gen::inRange<std::int64_t>(0, end); };
-  Launch launch;
+  RankLaunch launch;
   launch.place.world_size = 1 + below(1000);
   launch.place.rank = below(launch.place.world_size);
   launch.place.local_world_size = 1 + below(launch.place.world_size);
@@ -272,7 +272,7 @@ RC_GTEST_PROP(LaunchEnvironment, ASupervisedRankReadsWhatItsSupervisorWrote, ())
 }
 
 TEST(LaunchEnvironment, HalfOfASupervisorIsRefused) {
-  Launch launch = resolved(kMfsdp);
+  RankLaunch launch = resolved(kMfsdp);
   launch.supervised = Supervision{.supervisor = 1, .watchdog = 5};
   const Environment whole = supervised_environment({}, launch);
   for (const char* name :

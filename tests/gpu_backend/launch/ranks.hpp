@@ -25,8 +25,8 @@ class Meeting {
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
   /// Rank 0 gets a copy of the listener, as from a supervisor.
-  [[nodiscard]] Launch launch(std::int64_t rank, std::int64_t world_size) const {
-    Launch launch;
+  [[nodiscard]] RankLaunch launch(std::int64_t rank, std::int64_t world_size) const {
+    RankLaunch launch;
     launch.place = {.rank = rank,
                     .world_size = world_size,
                     .local_rank = rank,
@@ -44,7 +44,7 @@ class Meeting {
   std::uint16_t port_;
 };
 
-inline const RunIdentity kIdentity{.run_id = "run", .plan_hash = "hash", .build_id = "build"};
+inline const MeetingIdentity kIdentity{.run_id = "run", .plan_hash = "hash", .build_id = "build"};
 
 /// Deadlines long enough for a busy machine, where no test waits for them.
 inline RendezvousSettings patient() {

@@ -34,13 +34,14 @@ using testing::HasSubstr;
 
 /// A world where rank `rank` comes as `come(rank)` says; what meet says on each.
 std::vector<std::string> meet_as(
-    std::int64_t processes, const std::function<void(std::int64_t, Launch&, RunIdentity&)>& come,
+    std::int64_t processes,
+    const std::function<void(std::int64_t, RankLaunch&, MeetingIdentity&)>& come,
     const RendezvousSettings& settings = patient()) {
   const Meeting meeting;
   std::vector<std::string> said(static_cast<std::size_t>(processes));
   run_threads(processes, [&](std::int64_t i) {
-    Launch launch = meeting.launch(i, processes);
-    RunIdentity identity = kIdentity;
+    RankLaunch launch = meeting.launch(i, processes);
+    MeetingIdentity identity = kIdentity;
     come(i, launch, identity);
     const auto met = Rendezvous::meet(launch, identity, settings);
     said[static_cast<std::size_t>(i)] = message_of(met);
@@ -50,7 +51,7 @@ std::vector<std::string> meet_as(
 
 TEST(RendezvousFaults, AnotherPlanIsNamedOnAllRanks) {
   EXPECT_THAT(meet_as(4,
-                      [](std::int64_t i, Launch&, RunIdentity& identity) {
+                      [](std::int64_t i, RankLaunch&, MeetingIdentity& identity) {
                         if (i == 1 || i == 2) identity.plan_hash = "cafe";
                       }),
               Each("rendezvous: ranks differ in their plan hash: \"hash\" on ranks 0, 3; \"cafe\" "
@@ -59,17 +60,17 @@ TEST(RendezvousFaults, AnotherPlanIsNamedOnAllRanks) {
 
 TEST(RendezvousFaults, AnotherBuildRunOrWorld) {
   EXPECT_THAT(meet_as(2,
-                      [](std::int64_t i, Launch&, RunIdentity& identity) {
+                      [](std::int64_t i, RankLaunch&, MeetingIdentity& identity) {
                         if (i == 1) identity.build_id = "older";
                       }),
               Each(HasSubstr("build: \"build\" on rank 0; \"older\" on rank 1")));
   EXPECT_THAT(meet_as(2,
-                      [](std::int64_t i, Launch&, RunIdentity& identity) {
+                      [](std::int64_t i, RankLaunch&, MeetingIdentity& identity) {
                         if (i == 1) identity.run_id = "\n";
                       }),
               Each(HasSubstr("run id: \"run\" on rank 0; \"\\n\" on rank 1")));
   EXPECT_THAT(meet_as(2,
-                      [](std::int64_t i, Launch& launch, RunIdentity&) {
+                      [](std::int64_t i, RankLaunch& launch, MeetingIdentity&) {
                         if (i == 1) launch.place.world_size = 16;
                       }),
               Each(HasSubstr("world size: 2 on rank 0; 16 on rank 1")));
@@ -77,7 +78,7 @@ TEST(RendezvousFaults, AnotherBuildRunOrWorld) {
 
 TEST(RendezvousFaults, ADoubleRankIsRefusedOnAll) {
   EXPECT_THAT(meet_as(4,
-                      [](std::int64_t i, Launch& launch, RunIdentity&) {
+                      [](std::int64_t i, RankLaunch& launch, MeetingIdentity&) {
                         if (i == 3) launch.place.rank = 1;
                       }),
               Each("rendezvous: 2 processes came as rank 1"));
@@ -85,7 +86,7 @@ TEST(RendezvousFaults, ADoubleRankIsRefusedOnAll) {
 
 TEST(RendezvousFaults, ARankBeyondTheWorldIsRefusedOnAll) {
   EXPECT_THAT(meet_as(3,
-                      [](std::int64_t i, Launch& launch, RunIdentity&) {
+                      [](std::int64_t i, RankLaunch& launch, MeetingIdentity&) {
                         if (i == 2) launch.place.rank = 7;
                       }),
               Each("rendezvous: rank 7 came: expected 0 to 2"));
@@ -96,7 +97,7 @@ TEST(RendezvousFaults, WhoDidNotComeIsNamedToThoseWhoDid) {
   settings.meet_deadline = milliseconds(1000);
   EXPECT_THAT(meet_as(
                   2,
-                  [](std::int64_t i, Launch& launch, RunIdentity&) {
+                  [](std::int64_t i, RankLaunch& launch, MeetingIdentity&) {
                     launch.place.world_size = 5;
                     if (i == 1) launch.place.rank = 3;
                   },
@@ -105,7 +106,7 @@ TEST(RendezvousFaults, WhoDidNotComeIsNamedToThoseWhoDid) {
 }
 
 TEST(RendezvousFaults, NobodyAnswers) {
-  Launch launch = Meeting().launch(1, 2);  // the listener is gone
+  RankLaunch launch = Meeting().launch(1, 2);  // the listener is gone
   const auto met = Rendezvous::meet(launch, kIdentity, {.meet_deadline = milliseconds(200)});
   EXPECT_THAT(message_of(met), HasSubstr("rank 0 does not answer at 127.0.0.1 port"));
   launch.meeting.address = "no.such.host.invalid";
@@ -115,14 +116,14 @@ TEST(RendezvousFaults, NobodyAnswers) {
 
 TEST(RendezvousFaults, APortThatIsTaken) {
   const Meeting meeting;
-  Launch launch = meeting.launch(1, 2);
+  RankLaunch launch = meeting.launch(1, 2);
   launch.place.rank = 0;
   EXPECT_THAT(message_of(Rendezvous::meet(launch, kIdentity, patient())),
               HasSubstr("MFSDP_MASTER_PORT names another"));
 }
 
 TEST(RendezvousFaults, AnIdentityThatIsTooLong) {
-  RunIdentity identity = kIdentity;
+  MeetingIdentity identity = kIdentity;
   identity.build_id = std::string(257, 'x');
   EXPECT_THAT(message_of(Rendezvous::meet(Meeting().launch(0, 1), identity, patient())),
               HasSubstr("expected at most 256 bytes"));

@@ -93,7 +93,7 @@ TEST(Rendezvous, Rank0ListensWhereNobodyDoesForIt) {
     port = Meeting().port();
   }  // free again
   run_threads(3, [&](std::int64_t rank) {
-    Launch launch;
+    RankLaunch launch;
     launch.place = {.rank = rank, .world_size = 3, .local_rank = rank, .local_world_size = 3};
     launch.meeting = {.address = "localhost", .port = port};
     const auto met = Rendezvous::meet(launch, kIdentity, patient());

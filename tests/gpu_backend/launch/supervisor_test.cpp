@@ -161,7 +161,7 @@ TEST(Supervisor, GuardsARankOfAnotherLauncher) {
 
 TEST(Supervisor, AProgramThatIsNone) {
   std::ostringstream err;
-  Launch launch;
+  RankLaunch launch;
   launch.starts_ranks = true;
   const auto code =
       supervise(launch, {.program = "/no/such/program", .arguments = {"x"}, .err = &err});

@@ -38,7 +38,7 @@ struct Case {
 
 class Rank {
  public:
-  Rank(const Case& what, Launch launch) : case_(what), launch_(std::move(launch)) {}
+  Rank(const Case& what, RankLaunch launch) : case_(what), launch_(std::move(launch)) {}
 
   int run() {
     leave("pid", std::to_string(::getpid()));
@@ -126,7 +126,7 @@ class Rank {
   }
 
   const Case& case_;
-  Launch launch_;
+  RankLaunch launch_;
   Watchdog watchdog_;
   std::unique_ptr<Rendezvous> ranks_;
 };
