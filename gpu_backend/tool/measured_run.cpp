@@ -1,0 +1,59 @@
+#include "gpu_backend/tool/measured_run.hpp"
+
+#include <limits>
+
+#include "core/base/quantity.hpp"
+
+namespace mfsdp {
+namespace {
+
+CategoryBytes without_runtime(CategoryBytes categories) {
+  categories.at(static_cast<std::size_t>(Category::runtime)) = Bytes(0);
+  return categories;
+}
+
+}  // namespace
+
+RunResult head_of(const RunResult& predicted, const MachineFacts& facts) {
+  RunResult run = predicted;
+  run.cluster = facts.cluster;
+  run.source = "measured";
+  run.status = RunStatus::running;
+  run.calibration = run.cost_model_version = "";
+  run.trust = {};
+  run.time = {};
+  run.memory = {};
+  run.exposed_units.clear();
+  run.timeline.clear();
+  run.memory_timeline.clear();
+  run.ranks.reset();
+  return run;
+}
+
+void complete(RunResult& run, const RankMachine& machine, std::optional<double> peak_tflops) {
+  const RanRun& ran = machine.measured();
+  const MachineFacts facts = machine.facts();
+  MemorySummary& memory = run.memory;
+  memory.categories = ran.memory.categories;
+  memory.categories.at(static_cast<std::size_t>(Category::runtime)) = ran.runtime.value_or(Bytes());
+  memory.peak = sum_of(memory.categories);
+  memory.allocated = machine.allocated() + ran.runtime.value_or(Bytes());
+  memory.runtime_source = facts.runtime_source;
+  memory.capacity = facts.capacity;
+  memory.headroom = memory.capacity - Bytes(checked_mul(memory.allocated.value, facts.sharing));
+  memory.fits = memory.headroom >= Bytes(0);
+  run.time = ran.step.time;
+  run.timeline = ran.step.timeline;
+  run.launches = ran.launches;
+  const Rates rates = rates_of(run.config, run.time.step);
+  run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
+  run.time.tflops_per_gpu = rates.tflops;
+  run.time.mfu =
+      peak_tflops ? rates.tflops / *peak_tflops : std::numeric_limits<double>::quiet_NaN();
+}
+
+bool used_as_planned(const RunResult& predicted, const RunResult& run) {
+  return without_runtime(run.memory.categories) == without_runtime(predicted.memory.categories);
+}
+
+}  // namespace mfsdp
