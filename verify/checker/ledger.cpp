@@ -162,7 +162,7 @@ class Ledger {
   static void put(Contents& into, const Spot& at, const Held& what, bool adds) {
     for (Held* held : cut_out(into, at.begin, at.end)) {
       if (!adds) *held = {{}, what.sums, 0};
-      for (const auto& [term, coefficient] : what.terms) held->terms[term] += coefficient;
+      for (const auto& [term, sum] : what.terms) held->terms[term] = plus(held->terms[term], sum);
       if (held->sums != what.sums) held->terms[{-1, -1, -1}] = 1;
       held->kind = std::max(held->kind, at.kind);
     }
@@ -202,8 +202,8 @@ class Ledger {
     for (const auto& [at, used] : uses) cut_out(held, std::max(at, spot.begin), spot.end);
     for (auto i = held.find(spot.begin); i->first < spot.end; ++i, ++figures_.gradients) {
       std::map<Int, Int> found;
-      for (const auto& [term, coefficient] : i->second.terms)
-        found[term[0]] += coefficient == 1 && (term[2] < 0 || term[2] == unit) ? 1 : kMost;
+      for (const auto& [term, sum] : i->second.terms)
+        found[term[0]] = sum == 1 && (term[2] < 0 || term[2] == unit) ? found[term[0]] + 1 : -kMost;
       if (found != std::prev(uses.upper_bound(i->first))->second ||
           (!found.empty() && i->second.sums != view_.split) || i->second.kind > spot.kind)
         refuse("{}: element {} of {} is not as it should be", op.place(), i->first, spot.group);
