@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <sstream>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,11 @@ struct Harm {
   const char* harm;
   int code;
   const char* says;  ///< what is on standard error
+
+  /// Names the test: bytes of addresses would differ from run to run.
+  friend void PrintTo(const Harm& harm, std::ostream* out) {
+    *out << "rank " << harm.victim << ' ' << harm.phase << ' ' << harm.harm;
+  }
 };
 
 class SupervisorEnds : public testing::TestWithParam<Harm> {};

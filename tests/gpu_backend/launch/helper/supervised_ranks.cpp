@@ -106,7 +106,10 @@ class Rank {
     const std::string& harm = case_.harm;
     if (harm == "exit 2") std::_Exit(2);
     if (harm.starts_with("kill")) std::raise(SIGKILL);
-    if (harm == "crash") std::raise(SIGSEGV);
+    if (harm == "crash") {
+      std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it by an exit code
+      std::raise(SIGSEGV);
+    }
     if (harm == "fail") ranks_->fail("fails on purpose");
     if (harm == "stop") {
       watchdog_.feed(milliseconds(500));
