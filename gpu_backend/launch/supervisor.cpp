@@ -1,17 +1,21 @@
 #include "gpu_backend/launch/supervisor.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <random>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "gpu_backend/launch/rank_process.hpp"
@@ -27,37 +31,65 @@ double seconds(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-/// Signals that come as something to read, until this ends.
+/// Where handlers write: at most one reader at a time.
+int signal_pipe = -1;
+
+void tell_of_signal(int signal) {
+  const int error = errno;
+  const auto number = static_cast<unsigned char>(signal);
+  // A full pipe has enough to wake who reads.
+  static_cast<void>(::write(signal_pipe, &number, sizeof number) + 1);
+  errno = error;
+}
+
+/// Signals that come as something to read, until this ends. By handlers: a signal that is blocked
+/// goes to whichever thread has not blocked it, such as those that OpenBLAS starts.
 class SignalReader {
  public:
-  SignalReader() {
-    std::signal(SIGCHLD,
-                SIG_DFL);  // a parent that ignored it would leave us without our ranks' ends
-    sigset_t read;
-    ::sigemptyset(&read);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&read, signal);
-    ::pthread_sigmask(SIG_BLOCK, &read, &before_);
-    file_ = FileDescriptor(::signalfd(-1, &read, SFD_CLOEXEC | SFD_NONBLOCK));
+  static Result<std::unique_ptr<SignalReader>> create() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+      return mfsdp::fail("supervisor", "pipe2: " + std::generic_category().message(errno),
+                         Fault::environment);
+    return std::unique_ptr<SignalReader>(
+        new SignalReader(FileDescriptor(ends[0]), FileDescriptor(ends[1])));
   }
   SignalReader(const SignalReader&) = delete;
   SignalReader& operator=(const SignalReader&) = delete;
-  ~SignalReader() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~SignalReader() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    signal_pipe = -1;
+  }
 
-  [[nodiscard]] int number() const { return file_.number(); }
+  [[nodiscard]] int number() const { return read_.number(); }
   [[nodiscard]] std::optional<int> next() const {
-    signalfd_siginfo info{};
-    if (::read(file_.number(), &info, sizeof info) != sizeof info) return std::nullopt;
-    return static_cast<int>(info.ssi_signo);
+    unsigned char number = 0;
+    if (::read(read_.number(), &number, sizeof number) != sizeof number) return std::nullopt;
+    return number;
   }
 
  private:
-  FileDescriptor file_;
-  sigset_t before_{};
+  static constexpr std::array kSignals{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+
+  SignalReader(FileDescriptor read, FileDescriptor write)
+      : read_(std::move(read)), write_(std::move(write)) {
+    signal_pipe = write_.number();
+    struct sigaction action {};
+    action.sa_handler = tell_of_signal;
+    action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &action, &before_[i]);
+  }
+
+  FileDescriptor read_;
+  FileDescriptor write_;
+  std::array<struct sigaction, kSignals.size()> before_{};
 };
 
 class Supervisor {
  public:
-  explicit Supervisor(const SupervisorSettings& settings) : settings_(settings) {}
+  Supervisor(const SupervisorSettings& settings, const SignalReader& signals)
+      : settings_(settings), signals_(signals) {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() {
@@ -213,7 +245,7 @@ class Supervisor {
   }
 
   const SupervisorSettings& settings_;
-  SignalReader signals_;
+  const SignalReader& signals_;
   std::vector<RankProcess> ranks_;
   std::set<int> passed_on_;       ///< signals
   std::set<std::int64_t> ended_;  ///< ranks that broke a promise
@@ -227,7 +259,8 @@ class Supervisor {
 
 Result<int> supervise(const RankLaunch& launch, const SupervisorSettings& settings) {
   assert(settings.err != nullptr);
-  Supervisor supervisor(settings);
+  MFSDP_LET(signals, SignalReader::create());
+  Supervisor supervisor(settings, *signals);
   MFSDP_TRY(supervisor.start(launch));
   return supervisor.watch();
 }

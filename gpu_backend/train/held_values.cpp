@@ -1,6 +1,7 @@
 #include "gpu_backend/train/held_values.hpp"
 
 #include <cassert>
+#include <cstring>
 
 namespace mfsdp {
 namespace {
@@ -24,17 +25,15 @@ Result<void> upload_elements(Backend& backend, const HeldElements& held, const I
   return backend.upload(bytes, address_of(held, elements, bytes.size()));
 }
 
-Result<void> upload_values(Backend& backend, const HeldElements& held, std::int64_t begin,
-                           std::span<const double> values) {
-  Result<void> outcome;
-  with_floating(held.dtype, [&]<class T>(T) {
-    std::vector<T> rounded(values.size());
-    std::ranges::transform(values, rounded.begin(),
-                           [](double value) { return narrow<T>(static_cast<Real<T>>(value)); });
-    outcome = upload_elements(backend, held, {.begin = begin, .end = begin + std::ssize(values)},
-                              std::as_bytes(std::span(rounded)));
+std::vector<std::byte> rounded(std::span<const double> values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(dtype)));
+  with_floating(dtype, [&]<class T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const T value = narrow<T>(static_cast<Real<T>>(values[i]));
+      std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
+    }
   });
-  return outcome;
+  return bytes;
 }
 
 Result<void> clear(Backend& backend, std::span<std::byte> device) {

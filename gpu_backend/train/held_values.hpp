@@ -34,9 +34,8 @@ template <class Visit>
                                            const Interval& elements,
                                            std::span<const std::byte> bytes);
 
-/// Writes values from element `begin` on, rounded to the type of the buffer.
-[[nodiscard]] Result<void> upload_values(Backend& backend, const HeldElements& held,
-                                         std::int64_t begin, std::span<const double> values);
+/// Values rounded to a floating type, as a buffer of it holds them.
+[[nodiscard]] std::vector<std::byte> rounded(std::span<const double> values, DType dtype);
 
 /// Zeros in all of a buffer.
 [[nodiscard]] Result<void> clear(Backend& backend, std::span<std::byte> device);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "gpu_backend/train/held_values.hpp"
@@ -11,6 +12,8 @@
 
 namespace mfsdp {
 namespace {
+
+constexpr unsigned kMostReaders = 16;  ///< threads; each holds a piece
 
 /// FNV-1a, 64 bits (RFC 9923).
 std::uint64_t hash_of(std::string_view name) {
@@ -63,16 +66,61 @@ Start start_of(ParameterRole role, std::int64_t layers) {
   return {.random = true, .value = kInitialDeviation};
 }
 
-/// Values of `piece`, to the weights that are computed with and to the rank's own.
-Result<void> upload_both(Backend& backend, const ParameterPlaces& places, const Interval& piece,
-                         std::span<const double> values) {
-  MFSDP_TRY(upload_values(backend, places.weight, piece.begin, values));
-  const std::int64_t from = std::max(piece.begin, places.own.elements.begin);
-  const std::int64_t to = std::min(piece.end, places.own.elements.end);
-  if (from >= to) return {};
-  return upload_values(backend, places.own, from,
-                       values.subspan(static_cast<std::size_t>(from - piece.begin),
-                                      static_cast<std::size_t>(to - from)));
+/// Consecutive elements of a parameter, ready for the buffers that hold them.
+struct ReadPiece {
+  std::vector<std::byte> weight;  ///< all of them, rounded for computing
+  Interval own;                   ///< those that the rank updates
+  std::vector<std::byte> updated;
+};
+
+Result<ReadPiece> read_piece(const WeightSource& weights, const ParameterPlaces& places,
+                             const Interval& piece) {
+  std::vector<double> values(static_cast<std::size_t>(piece.size()));
+  MFSDP_TRY(weights.read(*places.parameter, piece.begin, values));
+  ReadPiece read{.weight = rounded(values, places.weight.dtype),
+                 .own = {.begin = std::max(piece.begin, places.own.elements.begin),
+                         .end = std::min(piece.end, places.own.elements.end)},
+                 .updated = {}};
+  if (read.own.begin < read.own.end)
+    read.updated = rounded(std::span(values).subspan(
+                               static_cast<std::size_t>(read.own.begin - piece.begin),
+                               static_cast<std::size_t>(read.own.size())),
+                           places.own.dtype);
+  return read;
+}
+
+Result<void> upload_piece(Backend& backend, const ParameterPlaces& places, const Interval& piece,
+                          const ReadPiece& read) {
+  MFSDP_TRY(upload_elements(backend, places.weight, piece, read.weight));
+  if (read.updated.empty()) return {};
+  return upload_elements(backend, places.own, read.own, read.updated);
+}
+
+/// One parameter: several threads read pieces, as making random numbers takes far longer than
+/// copying them, and this one uploads them in order.
+Result<void> fill_parameter(Backend& backend, const ParameterPlaces& places,
+                            const WeightSource& weights) {
+  std::vector<Interval> pieces;
+  MFSDP_TRY(for_each_piece(places.weight.elements, [&](const Interval& piece) -> Result<void> {
+    pieces.push_back(piece);
+    return {};
+  }));
+  const std::size_t most = std::clamp(std::thread::hardware_concurrency(), 1U, kMostReaders);
+  for (std::size_t first = 0; first < pieces.size(); first += most) {
+    const std::size_t count = std::min(most, pieces.size() - first);
+    std::vector<Result<ReadPiece>> read(count);
+    {
+      std::vector<std::jthread> readers;
+      for (std::size_t i = 1; i < count; ++i)
+        readers.emplace_back([&, i] { read[i] = read_piece(weights, places, pieces[first + i]); });
+      read[0] = read_piece(weights, places, pieces[first]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!read[i]) return tl::unexpected<Error>(read[i].error());
+      MFSDP_TRY(upload_piece(backend, places, pieces[first + i], *read[i]));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -114,16 +162,8 @@ Result<void> clear_state(Backend& backend, const Program& program, const BufferB
 
 Result<void> fill_initial_weights(Backend& backend, const std::vector<ParameterPlaces>& parameters,
                                   const WeightSource& weights) {
-  std::vector<double> room;
-  for (const ParameterPlaces& places : parameters) {
-    const auto filled =
-        for_each_piece(places.weight.elements, [&](const Interval& piece) -> Result<void> {
-          room.resize(static_cast<std::size_t>(piece.size()));
-          MFSDP_TRY(weights.read(*places.parameter, piece.begin, room));
-          return upload_both(backend, places, piece, room);
-        });
-    MFSDP_TRY(filled);
-  }
+  for (const ParameterPlaces& places : parameters)
+    MFSDP_TRY(fill_parameter(backend, places, weights));
   return {};
 }
 

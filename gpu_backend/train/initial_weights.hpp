@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-/// Where weights come from. Ranks that are threads share one.
+/// Where weights come from. Several threads read at once.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;

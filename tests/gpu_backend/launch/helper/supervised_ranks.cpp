@@ -155,6 +155,8 @@ int main(int argc, char** argv) {
     for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = true; });
     return Rank(what, *launch).run();
   }
+  // Libraries start threads before main, and signals may be given to those.
+  std::thread([] { sleep_forever(); }).detach();
   const auto code = supervise(
       *launch, {.arguments = {argv, argv + argc},
                 .environment = environment,
