@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/plan/config.hpp"
+#include "gpu_backend/train/data/dataset.hpp"
 
 namespace mfsdp::test {
 
@@ -79,6 +81,31 @@ inline std::vector<PlanConfig> combinations(const ModelShape& model) {
     }
   return all;
 }
+
+/// Tokens as of text, some much more frequent than others; every seventh label is left out.
+class Skewed final : public Dataset {
+ public:
+  Skewed(std::int64_t vocab, std::int64_t samples) : vocab_(vocab), samples_(samples) {}
+
+  [[nodiscard]] std::string describe() const override { return "skewed"; }
+  [[nodiscard]] std::int64_t samples() const override { return samples_; }
+  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
+  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
+                                  std::span<std::int32_t> labels) const override {
+    std::mt19937 random(static_cast<std::uint32_t>(index));
+    for (std::size_t t = 0; t <= tokens.size(); ++t) {
+      const double uniform = static_cast<double>(random()) * 0x1p-32;
+      const auto token = static_cast<std::int32_t>(uniform * uniform * static_cast<double>(vocab_));
+      if (t < tokens.size()) tokens[t] = token;
+      if (t > 0) labels[t - 1] = random() % 7 == 0 ? kIgnoreIndex : token;
+    }
+    return {};
+  }
+
+ private:
+  std::int64_t vocab_;
+  std::int64_t samples_;
+};
 
 /// Those that share one add gradients in one order, without --exact-sums.
 inline std::string class_of(const PlanConfig& config) {

@@ -30,6 +30,7 @@ using test::print_header;
 using test::print_row;
 using test::Row;
 using test::row_of;
+using test::Skewed;
 using test::Told;
 using test::Weights;
 
@@ -40,30 +41,6 @@ constexpr std::int64_t kFewSteps = 4;
 #endif
 
 std::int64_t steps() { return test::runs_all() ? 20 : kFewSteps; }
-
-/// Tokens as of text, some much more frequent than others; every seventh label is left out.
-class Skewed final : public Dataset {
- public:
-  explicit Skewed(std::int64_t vocab) : vocab_(vocab) {}
-
-  [[nodiscard]] std::string describe() const override { return "skewed"; }
-  [[nodiscard]] std::int64_t samples() const override { return kGlobalBatch * steps(); }
-  [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
-    std::mt19937 random(static_cast<std::uint32_t>(index));
-    for (std::size_t t = 0; t <= tokens.size(); ++t) {
-      const double uniform = static_cast<double>(random()) * 0x1p-32;
-      const auto token = static_cast<std::int32_t>(uniform * uniform * static_cast<double>(vocab_));
-      if (t < tokens.size()) tokens[t] = token;
-      if (t > 0) labels[t - 1] = random() % 7 == 0 ? kIgnoreIndex : token;
-    }
-    return {};
-  }
-
- private:
-  std::int64_t vocab_;
-};
 
 /// Of another dataset's order, the samples from number `first` on.
 class Later final : public Dataset {
@@ -100,7 +77,7 @@ void for_each_on_two_threads(std::size_t count, const std::function<void(std::si
 
 /// Runs the combinations and puts them together by class, in the order of the classes' names.
 std::vector<Row> run_all(const std::vector<PlanConfig>& configs) {
-  const Skewed data(configs.front().model.vocab);
+  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
   std::map<std::string, Row> rows;
   std::mutex mutex;
   for_each_on_two_threads(configs.size(), [&](std::size_t i) {
@@ -161,7 +138,7 @@ std::vector<PlanConfig> spread(const PlanConfig& shape) {
 }
 
 void expect_equal_over_ranks(const PlanConfig& shape) {
-  const Skewed data(shape.model.vocab);
+  const Skewed data(shape.model.vocab, kGlobalBatch * steps());
   Row all{.name = "all"};
   for (const PlanConfig& config : spread(shape)) {
     Told told = test::train(config, 3, data);
@@ -252,7 +229,7 @@ double compare(const Row& row, const Row& other, const Dataset& data) {
 
 TEST(Equality, ClassesGiveOneResultEachAndAreClose) {
   const std::vector<PlanConfig> configs = test::combinations(test::nano().model);
-  const Skewed data(configs.front().model.vocab);
+  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
   std::vector<Row> rows = run_all(configs);
   print_header(
       "in floating point; difference: between the step-1 gradients of the class and the first one "

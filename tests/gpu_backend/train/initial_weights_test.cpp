@@ -98,8 +98,8 @@ Filled fill(const PlanConfig& config) {
     EXPECT_TRUE(clear_state(backend, program, bytes));
     EXPECT_TRUE(fill_initial_weights(backend, parameters, RandomWeights(config.model.layers, 11)));
     for (const ParameterPlaces& places : parameters) {
-      test::put(filled.compute, places, places.weight);
-      test::put(filled.own, places, places.own);
+      test::put(filled.compute, places, backend, places.weight);
+      test::put(filled.own, places, backend, places.own);
       const bool both = places.own.data != nullptr && config.main_dtype != config.param_dtype &&
                         places.group->requires_grad;
       filled.random += places.weight.elements.size() + (both ? places.own.elements.size() : 0);

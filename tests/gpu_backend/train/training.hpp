@@ -15,6 +15,7 @@
 #include "core/model/hf_config.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
+#include "gpu_backend/train/held_values.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 #include "verify/cpu/machine/machine.hpp"
@@ -111,21 +112,30 @@ class Listener final : public TrainSink {
 };
 
 /// Puts what a rank holds of a parameter into the whole; false if another rank holds other bits.
-inline bool put(Weights& whole, const ParameterPlaces& places, const HeldElements& held) {
+inline bool put(Weights& whole, const ParameterPlaces& places, Backend& backend,
+                const HeldElements& held) {
   constexpr float nobodys = std::numeric_limits<float>::quiet_NaN();
   std::vector<float>& values = whole[places.parameter->name];
   values.resize(static_cast<std::size_t>(places.parameter->elements()), nobodys);
   bool agrees = true;
-  with_floating(held.dtype, [&]<class T>(T) {
-    for (std::int64_t i = held.elements.begin; i < held.elements.end; ++i) {
-      float& value = values[static_cast<std::size_t>(i)];
-      const auto own =
-          static_cast<float>(widen(reinterpret_cast<const T*>(held.data)[i - held.elements.begin]));
-      agrees = agrees && (same_bits(value, nobodys) || same_bits(value, own));
-      value = own;
-    }
+  const auto read = for_each_value(backend, held, [&](std::int64_t i, double held_value) {
+    float& value = values[static_cast<std::size_t>(i)];
+    const auto own = static_cast<float>(held_value);
+    agrees = agrees && (same_bits(value, nobodys) || same_bits(value, own));
+    value = own;
   });
-  return agrees;
+  return read && agrees;
+}
+
+/// Puts what a rank holds after its run into what all ranks together hold.
+inline void put_all(Told& told, const Trainer& trainer, Backend& backend) {
+  for (const ParameterPlaces& places : trainer.parameters()) {
+    bool agrees = put(told.weights, places, backend, places.own);
+    agrees = put(told.computed, places, backend, places.weight) && agrees;
+    if (places.group->requires_grad)
+      agrees = put(told.gradients, places, backend, places.gradient) && agrees;
+    if (!agrees) told.torn.insert(places.parameter->name);
+  }
 }
 
 /// What a test changes of a run.
@@ -166,13 +176,7 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
     MFSDP_TRY(trainer->run());
     const std::scoped_lock lock(putting);
     told.steps_done[static_cast<std::size_t>(rank)] = trainer->steps_done();
-    for (const ParameterPlaces& places : trainer->parameters()) {
-      bool agrees = put(told.weights, places, places.own);
-      agrees = put(told.computed, places, places.weight) && agrees;
-      if (places.group->requires_grad)
-        agrees = put(told.gradients, places, places.gradient) && agrees;
-      if (!agrees) told.torn.insert(places.parameter->name);
-    }
+    put_all(told, *trainer, backend);
     return {};
   });
   std::vector<Bytes> heights;

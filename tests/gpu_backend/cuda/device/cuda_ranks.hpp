@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "gpu_backend/cuda/cuda_backend.hpp"
-#include "gpu_backend/train/held_values.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "tests/gpu_backend/train/training.hpp"
 
@@ -57,12 +56,10 @@ class ThreadPeers {
 };
 
 /// What a run on GPUs told.
-struct CudaTold {
-  std::vector<Result<void>> ends;  ///< by rank
-  std::vector<StepReport> steps;
-  std::vector<std::vector<Bytes>> pools;     ///< by rank
-  std::vector<std::vector<double>> weights;  ///< by rank: those that it updates, in order
-  std::vector<OpTiming> timings;             ///< of rank 0; their ops are gone
+struct CudaTold : test::Told {
+  std::vector<Result<void>> ends;         ///< by rank; `end` is the first that is bad
+  std::vector<std::vector<Bytes>> pools;  ///< by rank
+  std::vector<OpTiming> timings;          ///< of rank 0; their ops are gone
 };
 
 using Change = std::function<void(CudaSettings&)>;
@@ -82,9 +79,8 @@ inline CudaTold train_on_gpus(
   CudaTold told;
   told.ends.resize(ranks);
   told.pools.resize(ranks);
-  told.weights.resize(ranks);
-  test::Told reports;
-  test::Listener listener(reports);
+  test::Listener listener(told);
+  std::mutex putting;
   const auto run_rank = [&](std::size_t r) -> Result<void> {
     CudaSettings settings;
     settings.kernels = {.program = &program, .optimizer = inputs.settings.optimizer};
@@ -99,10 +95,8 @@ inline CudaTold train_on_gpus(
                                        r == 0 ? &listener : nullptr));
     MFSDP_TRY(trainer->run());
     told.pools[r] = backend->allocated();
-    for (const ParameterPlaces& places : trainer->parameters())
-      MFSDP_TRY(for_each_value(*backend, places.own, [&](std::int64_t, double value) {
-        told.weights[r].push_back(value);
-      }));
+    const std::scoped_lock lock(putting);
+    test::put_all(told, *trainer, *backend);
     if (r == 0) told.timings = backend->take_timings();
     return {};
   };
@@ -111,7 +105,12 @@ inline CudaTold train_on_gpus(
     for (std::size_t r = 0; r < ranks; ++r)
       threads.emplace_back([&, r] { told.ends[r] = run_rank(r); });
   }
-  told.steps = reports.steps;
+  for (const Result<void>& end : told.ends)
+    if (told.end && !end) told.end = end;
+  std::vector<Bytes> heights;
+  for (const Pool& pool : program.pools) heights.push_back(pool.height);
+  for (const std::vector<Bytes>& pools : told.pools)
+    told.allocated_as_planned = told.allocated_as_planned && pools == heights;
   return told;
 }
 
