@@ -77,8 +77,8 @@ class Matching {
   }
 
   bool check_times(const OpLaunch& launch, std::size_t number) {
-    if (Nanos(0) <= launch.issued && launch.issued <= launch.begin && launch.begin <= launch.end)
-      return true;
+    const bool began_issued = launch.issued <= launch.begin + run_.settings.resolution;
+    if (Nanos(0) <= launch.issued && began_issued && launch.begin <= launch.end) return true;
     if (!run_.findings.wants("MF809")) return false;
     const Place place = run_.place(number);
     run_.findings.add(

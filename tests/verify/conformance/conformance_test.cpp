@@ -219,6 +219,8 @@ TEST_F(ARun, WhoseTimesCannotBeDoesNot) {
   at(use).end = at(use).begin;
   at(use).begin = at(use).end = at(use).issued - Nanos(1);
   EXPECT_THAT(broken(), ElementsAre("MF809"));
+  EXPECT_THAT(broken_rules(program, launches, {.resolution = Nanos(1)}),
+              testing::Not(testing::Contains("MF809")));
 }
 
 TEST_F(ARun, IsWaitedForByADrain) {
