@@ -66,7 +66,6 @@ void stand_before(void** function, Function*& real, Function* ours) {
 }
 
 void replace(const char* name, void** function) {
-  if (function == nullptr || *function == nullptr) return;
   const auto is = [&](const char* other) { return std::strcmp(name, other) == 0; };
   if (is("cuMemAlloc") || is("cuMemAlloc_v2")) stand_before(function, real_alloc, alloc);
   if (is("cuMemAllocPitch") || is("cuMemAllocPitch_v2"))
@@ -81,16 +80,31 @@ using GetAddress2 = Status(const char*, void**, int, unsigned long long, int*);
 GetAddress* real_get_address = nullptr;
 GetAddress2* real_get_address2 = nullptr;
 
+void replace_found(const char* name, void** function, int version);
+
 Status get_address(const char* name, void** function, int version, unsigned long long flags) {
   const Status status = real_get_address(name, function, version, flags);
-  if (status == 0) replace(name, function);
+  if (status == 0) replace_found(name, function, version);
   return status;
 }
 Status get_address2(const char* name, void** function, int version, unsigned long long flags,
                     int* found) {
   const Status status = real_get_address2(name, function, version, flags, found);
-  if (status == 0) replace(name, function);
+  if (status == 0) replace_found(name, function, version);
   return status;
+}
+
+/// The runtime asks for the function that it asks with once more, by that function.
+void replace_found(const char* name, void** function, int version) {
+  constexpr int kSecondForm = 12000;
+  if (function == nullptr || *function == nullptr) return;
+  if (std::strcmp(name, "cuGetProcAddress_v2") == 0 ||
+      (std::strcmp(name, "cuGetProcAddress") == 0 && version >= kSecondForm))
+    stand_before(function, real_get_address2, get_address2);
+  else if (std::strcmp(name, "cuGetProcAddress") == 0)
+    stand_before(function, real_get_address, get_address);
+  else
+    replace(name, function);
 }
 
 }  // namespace
@@ -105,11 +119,7 @@ extern "C" void* dlsym(void* library, const char* name) {
   }();
   void* function = real(library, name);
   if (function == nullptr) return nullptr;
-  if (std::strcmp(name, "cuGetProcAddress") == 0)
-    stand_before(&function, real_get_address, get_address);
-  else if (std::strcmp(name, "cuGetProcAddress_v2") == 0)
-    stand_before(&function, real_get_address2, get_address2);
-  else
-    replace(name, &function);
+  constexpr int kFirstForm = 0;  // the name says which form it is
+  replace_found(name, &function, kFirstForm);
   return function;
 }
