@@ -212,7 +212,7 @@ steps = collections.Counter(line[0] for line in lines if line[2] == "step_end")
 calls = [line for line in lines if line[2] != "step_end"]
 late = [line for line in calls if line[1] != "0"]
 print(f"device memory was asked for {len(calls)} times by {len(steps)} ranks, {len(late)} times from step 2 on")
-for line in late[:10]: print("process {}, in step {} + 1: {} of {} bytes".format(*line))
+for line in late[:10]: print(f"process {line[0]}, step {int(line[1]) + 1}: {line[2]} of {line[3]} bytes")
 whole = len(steps) == int(sys.argv[2]) and set(steps.values()) == {25} and calls
 if not whole: print(f"WRONG: expected calls, and 25 steps of each of {sys.argv[2]} ranks, got {dict(steps)}")
 sys.exit(1 if late or not whole else 0)

@@ -31,6 +31,11 @@ LIMIT = 30.0  # seconds from a fault to the end of all processes
 START = 120.0  # seconds for a run to come to the phase where it is hit
 AHEAD = 3  # the line of step N - AHEAD is out before an op of step N is issued
 
+# What the run has to say for an end to be the one that was asked for.
+KILLED = "was ended by signal 9"
+SAID = {"kill": KILLED, "fail": "fails, as it was told to",
+        "stop": "has not ended while|has been held|no sign of life|did not end"}
+
 
 def status_of(process):
     """The state's letter ("Z": ended, "T": stopped) and the parent; None where there is none."""
@@ -117,9 +122,10 @@ class Run:
     def await_moment(self, is_there, what):
         until = time.monotonic() + START
         while time.monotonic() < until:
+            is_over = self.process.poll() is not None
             if value := is_there():
                 return value
-            if self.process.poll() is not None:
+            if is_over:
                 raise RuntimeError(f"ended before {what}: {self.last_line()}")
             time.sleep(0.002)
         raise RuntimeError(f"{what} did not come within {START:.0f} s")
@@ -207,9 +213,11 @@ def hits(folder):
     rank_1 = lambda run: run.ranks().get(1)
     saving = ["--save", str(saves), "--save-every", "1", "--keep-saves", "2"]
     return {
-        "start of the processes": ([], rank_1, rank_1, signal.SIGKILL),
-        "rendezvous": ([], lambda run: rank_1(run) and (time.sleep(0.3) or True), rank_1,
-                       signal.SIGKILL),
+        # Where others wait for the one that is killed, or look for it.
+        "rendezvous, rank 1": ([], rank_1, rank_1, signal.SIGKILL),
+        "rendezvous, rank 0": ([], rank_1, lambda run: run.ranks().get(0), signal.SIGKILL),
+        "half a second later": ([], lambda run: rank_1(run) and (time.sleep(0.5) or True), rank_1,
+                                signal.SIGKILL),
         "NCCL's initialisation": ([], lambda run: in_nccl(run, folder), rank_1, signal.SIGKILL),
         "between steps, from outside": ([], lambda run: run.step_at(5), rank_1, signal.SIGKILL),
         "a save": (saving, lambda run: len(run.events("save")) > 2 and list(saves.glob("*.partial")),
@@ -234,7 +242,7 @@ def run_fault(run, kind, step):
     return run.await_moment(lambda: run.step_at(step - AHEAD), f"step {step - AHEAD}")
 
 
-def judge(run, begin, expected):
+def judge(run, begin, expected, said):
     """What is wrong with how the run ended, and how long after the fault."""
     end = run.await_end(LIMIT + 5)
     if end is None:
@@ -245,6 +253,9 @@ def judge(run, begin, expected):
         wrong.append(f"expected an end within {LIMIT:.0f} s")
     if code != expected:
         wrong.append(f"expected exit code {expected}, got {code}")
+    run.reader.join(5)
+    if not any(re.search(said, line) for _, line in run.lines):
+        wrong.append(f"expected it to say: {said}")
     if left := processes_of(run.command[0]):
         wrong.append(f"processes are left: {left}")
     return wrong, at - begin
@@ -282,12 +293,12 @@ def left_on_devices(memory, processes):
         time.sleep(0.2)
 
 
-def run_phase(name, command, log, environment, strike, expected):
+def run_phase(name, command, log, environment, strike, expected, said):
     memory, processes = device_memory(), device_processes()
     run = Run(command, log, environment)
     try:
         begin = strike(run)
-        wrong, took = judge(run, begin, expected)
+        wrong, took = judge(run, begin, expected, said)
     except RuntimeError as error:
         wrong, took = [str(error)], float("nan")
     finally:
@@ -308,7 +319,8 @@ def phases(command, folder):
     for number, (name, (kind, rank, op, step)) in enumerate(faults().items()):
         asked = ["--steps", "100000", "--fault", f"{kind}:{rank}:{op}:{step}"]
         good &= run_phase(name, [*command, *asked], folder / f"fault{number}.log", None,
-                          lambda run, kind=kind, step=step: run_fault(run, kind, step), 3)
+                          lambda run, kind=kind, step=step: run_fault(run, kind, step), 3,
+                          SAID[kind])
     for number, (name, (flags, is_there, whom, how)) in enumerate(hits(folder).items()):
         shutil.rmtree(folder / "phases_saves", ignore_errors=True)
         for file in folder.glob("nccl.*"):
@@ -320,10 +332,12 @@ def phases(command, folder):
             run.await_moment(lambda: is_there(run), name)
             return hit(run, whom(run), how)
 
-        expected = -signal.SIGKILL if name == "the supervisor" else 3
+        expected, said = 3, SAID["stop"] if how == signal.SIGSTOP else KILLED
+        if name == "the supervisor":
+            expected, said = -signal.SIGKILL, ""  # nobody is left to speak
         asked = flags if "--steps" in flags else ["--steps", "100000", *flags]
         good &= run_phase(name, [*command, *asked], folder / f"hit{number}.log", environment,
-                          strike, expected)
+                          strike, expected, said)
     return good
 
 
