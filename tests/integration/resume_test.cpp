@@ -150,7 +150,7 @@ TEST(Resume, MovesAStateToAnotherMeshAndBackWithoutAStep) {
   const std::string_view two_ranks = "--world-size 2";
   ASSERT_EQ(run(two_ranks, fmt::format("--save '{}'", two)).status, 0);
   const auto moved = run(one_rank, fmt::format("--resume '{}' --save '{}'", two, one));
-  ASSERT_EQ(moved.status, 0) << moved.err;
+  ASSERT_EQ(moved.status, 0) << moved.out;
   EXPECT_THAT(moved.out, HasSubstr("no step was done"));
   ASSERT_EQ(run(two_ranks, fmt::format("--resume '{}' --save '{}'", one, back)).status, 0);
   EXPECT_EQ(last_save(one).size(), 1U);
