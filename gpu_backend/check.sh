@@ -115,7 +115,7 @@ stage_E() {
   local ranks=$((gpus >= 2 ? 2 : 1))
   states_move || return
   timeout 380 "$here/kills.py" saves --out "$out/kills" --kills 20 -- "$exec_tool" --backend cuda \
-    --nproc $ranks --no-save --deterministic --deadline 20 --model llama_tiny --data "$text" --steps 1000
+    --nproc $ranks --no-save --deterministic --deadline 20 --model llama_tiny --data "$text" --steps 2000
 }
 
 # Every way of holding a state has the same one: no step is done between a save and the next.
@@ -179,7 +179,7 @@ number = lambda s: float(s.replace(",", ""))
 steps = [(int(a), float(b), number(c)) for a, b, c in
          re.findall(r"^step:\s+(\d+)\s+loss:\s+(\S+).*?tflops:\s+([\d.,]+)", text, re.M)]
 rows = {a.strip(): (int(number(b)), int(number(c))) for a, b, c in
-        re.findall(r"^([a-z_ ]+?)\s{2,}([\d,]+)\s+([\d,]+)\s+-?[\d,]+\s*$", text, re.M)}
+        re.findall(r"^([a-z0-9_ ]+?)\s{2,}([\d,]+)\s+([\d,]+)\s+-?[\d,]+\s*$", text, re.M)}
 wrong = []
 def judge(right, line):
     print(line)

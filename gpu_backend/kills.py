@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Ends ranks of a run at chosen moments and looks at what becomes of it; gpu_backend/check.sh calls it.
+"""Ends ranks of a run at chosen moments and looks at what becomes of it, for check.sh.
 
-    gpu_backend/kills.py phases --out DIR -- mfsdp-exec FLAGS...   a rank killed or stopped in every phase
+    gpu_backend/kills.py phases --out DIR -- mfsdp-exec FLAGS...
     gpu_backend/kills.py saves --out DIR [--kills N] [--seed N] -- mfsdp-exec FLAGS...
 
-phases: all others end within 30 seconds of the fault, exit code 3; no process and no device memory
+phases: a rank is killed or stopped in each. All others end within 30 seconds of the fault, exit code 3; no process and no device memory
 stays. The fault is seen from outside: as the moment when a rank has gone, or, where it does not go,
 as a line of a step that was before it. Needs two ranks or more.
 saves: runs that save after each step are killed during saves; each goes on from the newest save of
@@ -131,7 +131,8 @@ class Run:
         raise RuntimeError(f"{what} did not come within {START:.0f} s")
 
     def last_line(self):
-        return next((line for _, line in reversed(self.lines) if line.strip()), "it said nothing")
+        lines = (line[:110] for _, line in reversed(self.lines) if line.strip())
+        return next(lines, "it said nothing")
 
     def await_end(self, limit):
         """The exit code and the time when all its processes had ended; None: they have not."""
@@ -220,7 +221,7 @@ def hits(folder):
                                 signal.SIGKILL),
         "NCCL's initialisation": ([], lambda run: in_nccl(run, folder), rank_1, signal.SIGKILL),
         "between steps, from outside": ([], lambda run: run.step_at(5), rank_1, signal.SIGKILL),
-        "a save": (saving, lambda run: len(run.events("save")) > 2 and list(saves.glob("*.partial")),
+        "a save": (saving, lambda run: len(run.events("save")) > 2 and any(saves.glob("*.partial")),
                    rank_1, signal.SIGKILL),
         "the end": (["--steps", "20"], lambda run: run.step_at(20), rank_1, signal.SIGKILL),
         "the supervisor": ([], lambda run: run.step_at(5) and len(run.ranks()) > 1,
@@ -261,23 +262,23 @@ def judge(run, begin, expected, said):
     return wrong, at - begin
 
 
-def device_memory():
-    """MiB in use on each GPU; nothing where there is no nvidia-smi."""
+def ask_driver(query):
+    """Numbers; none where there is no nvidia-smi."""
     try:
-        told = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+        told = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"],
                               capture_output=True, text=True, timeout=30, check=False)
     except OSError:
         return []
     return [int(line) for line in told.stdout.split() if line.isdigit()]
 
 
+def device_memory():
+    """MiB in use on each GPU."""
+    return ask_driver("--query-gpu=memory.used")
+
+
 def device_processes():
-    try:
-        told = subprocess.run(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
-        return []
-    return told.stdout.split()
+    return ask_driver("--query-compute-apps=pid")
 
 
 def left_on_devices(memory, processes):
@@ -306,7 +307,7 @@ def run_phase(name, command, log, environment, strike, expected, said):
         run.close()
     wrong += left_on_devices(memory, processes)
     print(f"{name:<28} ended after {took:5.1f} s{': WRONG: ' if wrong else ''}{'; '.join(wrong)}"
-          f"  | {last[:110]}", flush=True)
+          f"  | {last}", flush=True)
     return not wrong
 
 
@@ -366,6 +367,21 @@ def compare(run, whole, kept):
     return wrong
 
 
+def end_in_a_save(run, place, choose, how):
+    """At a random moment of a save. Whom it hit, and whether the save was still under way."""
+    run.await_moment(lambda: run.events("save"), "its first save")
+    time.sleep(choose.uniform(0, 0.3))
+    run.await_moment(lambda: list(place.glob("*.partial")), "a save under way")
+    durations = [save["duration_ns"] / 1e9 for _, save in run.events("save")]
+    time.sleep(choose.uniform(0, 0.8 * min(durations)))
+    victims = [("the run", run.process.pid)]
+    if how == signal.SIGKILL:
+        victims += [(f"rank {rank}", process) for rank, process in sorted(run.ranks().items())]
+    whom, process = choose.choice(victims)
+    hit(run, process, how)
+    return whom, any(place.glob("*.partial"))
+
+
 def saves(command, folder, kills, seed):
     command = [*command, "--output", "jsonl"]
     whole = whole_run(command, folder)
@@ -374,52 +390,36 @@ def saves(command, folder, kills, seed):
         return False
     place = folder / "killed_saves"
     shutil.rmtree(place, ignore_errors=True)
+    saving = ["--save", str(place), "--save-every", "1", "--keep-saves", "3"]
     choose = random.Random(seed)
-    good, done, tries, kept = True, 0, 0, 0
-    while good and done <= kills and tries < 2 * kills + 5:
+    killed, tries, kept, is_last = 0, 0, 0, False
+    while not is_last and tries < 2 * kills + 5:
         tries += 1
+        is_last = killed == kills  # it only shows that what the one before left is whole
         resume = ["--resume", str(place)] if kept else []
-        run = Run([*command, *resume, "--save", str(place), "--save-every", "1", "--keep-saves", "3"],
-                  folder / f"kill{tries}.log")
-        hit_a_save, wrong, whom = False, [], "nobody"
+        run = Run([*command, *resume, *saving], folder / f"kill{tries}.log")
+        whom, hit_a_save, wrong = "nobody", False, []
         try:
-            run.await_moment(lambda: run.events("save"), "its first save")
-            time.sleep(choose.uniform(0, 0.3))
-            run.await_moment(lambda: list(place.glob("*.partial")), "a save under way")
-            durations = [save["duration_ns"] / 1e9 for _, save in run.events("save")]
-            time.sleep(choose.uniform(0, 0.8 * min(durations)))
-            if done == kills:  # the last one only shows that the state is whole
-                how, whom = signal.SIGINT, "the run, by SIGINT"
-                victim = run.process.pid
-            else:
-                how = signal.SIGKILL
-                ranks = sorted(run.ranks().items())
-                number, victim = choose.choice([*ranks, ("of all", run.process.pid)])
-                whom = f"rank {number}"
-            hit(run, victim, how)
-            hit_a_save = any(place.glob("*.partial"))
-            if run.await_end(LIMIT + 5) is None:
-                wrong.append("did not end")
+            how = signal.SIGINT if is_last else signal.SIGKILL
+            whom, hit_a_save = end_in_a_save(run, place, choose, how)
+            if run.await_end(LIMIT) is None:
+                wrong.append(f"did not end within {LIMIT:.0f} s")
         except RuntimeError as error:
             wrong.append(str(error))
         finally:
             run.close()
         wrong += compare(run, whole, kept)
-        if not bits_of(run):
-            wrong.append(f"no step was done: {run.last_line()}")
-        first = min(bits_of(run), default=0)
+        steps = sorted(bits_of(run))
         kept = max((save["step"] for _, save in run.events("save")), default=kept)
-        if done == kills and not wrong:
-            done += 1
-        elif hit_a_save:
-            done += 1
-        good = not wrong
-        print(f"run {tries}: from step {first} to {max(bits_of(run), default=0)}, killed: {whom}, "
-              f"{'in a save' if hit_a_save else 'between saves, not counted'}"
+        killed += hit_a_save and not is_last
+        print(f"run {tries}: steps {steps[:1]} to {steps[-1:]}, "
+              f"{'interrupted' if is_last else 'killed'}: {whom}, "
+              f"{'in a save' if hit_a_save else 'between saves'}"
               f"{': WRONG: ' if wrong else ''}{'; '.join(wrong[:3])}", flush=True)
-    print(f"{min(done, kills)} kills during saves in {tries} runs; steps 1 to {max(bits_of(run), default=0)} "
-          f"of {len(whole)} were compared")
-    return good and done > kills
+        if wrong:
+            return False
+    print(f"{killed} kills during saves; steps 1 to {kept} had the bits of {len(whole)} without")
+    return is_last
 
 
 def main():
