@@ -4,9 +4,9 @@
     gpu_backend/kills.py phases --out DIR -- mfsdp-exec FLAGS...
     gpu_backend/kills.py saves --out DIR [--kills N] [--seed N] -- mfsdp-exec FLAGS...
 
-phases: a rank is killed or stopped in each. All others end within 30 seconds of the fault, exit code 3; no process and no device memory
-stays. The fault is seen from outside: as the moment when a rank has gone, or, where it does not go,
-as a line of a step that was before it. Needs two ranks or more.
+phases: a rank is killed or stopped in each. All others end within 30 seconds of the fault, exit
+code 3; no process and no device memory stays. The fault is seen from outside: as the moment when a
+rank has gone, or, where it does not go, as a line of a step that was before it. Needs two ranks.
 saves: runs that save after each step are killed during saves; each goes on from the newest save of
 the one before, and has the losses and norms of a run that nothing has ended, bit for bit.
 
@@ -373,7 +373,7 @@ def end_in_a_save(run, place, choose, how):
     time.sleep(choose.uniform(0, 0.3))
     run.await_moment(lambda: list(place.glob("*.partial")), "a save under way")
     durations = [save["duration_ns"] / 1e9 for _, save in run.events("save")]
-    time.sleep(choose.uniform(0, 0.8 * min(durations)))
+    time.sleep(choose.uniform(0, 0.5 * min(durations)))
     victims = [("the run", run.process.pid)]
     if how == signal.SIGKILL:
         victims += [(f"rank {rank}", process) for rank, process in sorted(run.ranks().items())]
