@@ -44,21 +44,20 @@ FlagGroup backend_group(ExecOptions& o) {
 FlagGroup ranks_group(ExecOptions& o) {
   constexpr Range kLocal{.lowest = 1, .highest = 1024};
   constexpr Range kNodes{.lowest = 1, .highest = kRanks.highest};
-  Flag cache = path_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
-                         o.gemm_cache);
+  Flag cache =
+      path_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)", o.gemm_cache);
   cache.value = "DIR";
   Flag master = path_flag("--master", "where rank 0 listens", o.master);
   master.value = "ADDR:PORT";
-  return {.title = "Ranks on GPUs, one process each",
-          .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
-                                 o.ranks_per_node, kLocal),
-                    integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
-                    integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRanks),
-                    master,
-                    choice_flag("--gemm-search", "S",
-                                "time matrix products at start: auto, on or off (auto)",
-                                o.gemm_search),
-                    cache}};
+  return {
+      .title = "Ranks on GPUs, one process each",
+      .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+                             o.ranks_per_node, kLocal),
+                integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
+                integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRanks), master,
+                choice_flag("--gemm-search", "S",
+                            "time matrix products at start: auto, on or off (auto)", o.gemm_search),
+                cache}};
 }
 
 FlagGroup training_group(ExecOptions& o) {

@@ -45,8 +45,8 @@ class Backend {
   [[nodiscard]] virtual Result<void> download(const std::byte* device, std::span<std::byte> to) = 0;
 
   /// Told of every plan once, in the program's order, when all pools are allocated and before
-  /// anything is uploaded or issued: to choose and compile, so that a step only launches. What pools
-  /// hold afterwards is undefined. `plan` stays where it is for as long as ops are issued.
+  /// anything is uploaded or issued: to choose and compile, so that a step only launches. What
+  /// pools hold afterwards is undefined. `plan` stays where it is for as long as ops are issued.
   [[nodiscard]] virtual Result<void> prepare(const BoundPlan& plan) {
     static_cast<void>(plan);
     return {};

@@ -32,7 +32,8 @@ using HostWork =
 class Interpreter {
  public:
   /// Allocates the program's pools, binds its plans for `rank` and has the backend prepare them.
-  /// `program` and `backend` outlive the interpreter. Errors: those of the backend and of PlanBinder.
+  /// `program` and `backend` outlive the interpreter. Errors: those of the backend and of
+  /// PlanBinder.
   [[nodiscard]] static Result<std::unique_ptr<Interpreter>> create(const Program& program,
                                                                    Backend& backend,
                                                                    std::int64_t rank,

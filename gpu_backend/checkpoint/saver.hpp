@@ -29,6 +29,8 @@ class Saver final : public StateKeeper {
   Saver(SaveSettings settings, RunIdentity run)
       : settings_(std::move(settings)), run_(std::move(run)) {}
 
+  [[nodiscard]] const std::filesystem::path& folder() const { return settings_.folder; }
+
   [[nodiscard]] bool is_due(std::int64_t steps_done) const override {
     return settings_.every > 0 && steps_done % settings_.every == 0;
   }

@@ -57,7 +57,8 @@ class SignalReader {
   SignalReader(const SignalReader&) = delete;
   SignalReader& operator=(const SignalReader&) = delete;
   ~SignalReader() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    for (std::size_t i = 0; i < kSignals.size(); ++i)
+      ::sigaction(kSignals[i], &before_[i], nullptr);
     signal_pipe = -1;
   }
 
@@ -74,7 +75,7 @@ class SignalReader {
   SignalReader(FileDescriptor read, FileDescriptor write)
       : read_(std::move(read)), write_(std::move(write)) {
     signal_pipe = write_.number();
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = tell_of_signal;
     action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
     for (std::size_t i = 0; i < kSignals.size(); ++i)

@@ -1,5 +1,7 @@
 #include "gpu_backend/tool/saves.hpp"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,8 +42,18 @@ std::optional<ResumedFrom> Saves::origin() const {
   return ResumedFrom{.step = start().step, .run_id = resumed->manifest().run.run_id};
 }
 
+/// A link such as `latest` may be in the way of a comparison by name.
+bool Saves::moves() const {
+  if (!resumed || !saver) return false;
+  std::error_code none_yet;
+  return !std::filesystem::equivalent(
+      std::filesystem::canonical(resumed->folder(), none_yet).parent_path(), saver->folder(),
+      none_yet);
+}
+
 void Saves::attach_to(TrainInputs& inputs) {
   inputs.start = start();
+  inputs.keeps_start = moves();
   inputs.source = resumed ? &*resumed : nullptr;
   inputs.keeper = saver ? &*saver : nullptr;
 }

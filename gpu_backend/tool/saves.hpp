@@ -24,6 +24,8 @@ struct Saves {
     return resumed ? resumed->manifest().position : TrainPosition{};
   }
   [[nodiscard]] std::optional<ResumedFrom> origin() const;
+  /// From one folder to another: then the state is written even if no step is left, for this mesh.
+  [[nodiscard]] bool moves() const;
   /// Puts them where the trainer finds them; they outlive it.
   void attach_to(TrainInputs& inputs);
 };

@@ -174,7 +174,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   sign(run, common, session);
   MFSDP_LET(saves,
             open_saves(options, session, run, inputs.settings, *inputs.data, program, leads));
-  if (saves.start().step >= options.steps && !inputs.exported)
+  if (saves.start().step >= options.steps && !inputs.exported && !saves.moves())
     return leads ? nothing_left(options, session, *saves.resumed) : ExitCode::good;
   TrainInputs train_inputs = inputs.train_inputs();
   saves.attach_to(train_inputs);

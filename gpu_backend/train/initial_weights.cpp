@@ -82,10 +82,10 @@ Result<ReadPiece> read_piece(const WeightSource& weights, const ParameterPlaces&
                          .end = std::min(piece.end, places.own.elements.end)},
                  .updated = {}};
   if (read.own.begin < read.own.end)
-    read.updated = rounded(std::span(values).subspan(
-                               static_cast<std::size_t>(read.own.begin - piece.begin),
-                               static_cast<std::size_t>(read.own.size())),
-                           places.own.dtype);
+    read.updated =
+        rounded(std::span(values).subspan(static_cast<std::size_t>(read.own.begin - piece.begin),
+                                          static_cast<std::size_t>(read.own.size())),
+                places.own.dtype);
   return read;
 }
 

@@ -40,7 +40,7 @@ Trainer::Trainer(const Program& program, std::int64_t rank, const TrainInputs& i
       inputs_(inputs),
       sink_(sink),
       step_(inputs.start.step),
-      kept_(inputs.start.step) {
+      kept_(inputs.keeps_start ? -1 : inputs.start.step) {
   TrainSettings& settings = inputs_.settings;
   assert(inputs_.gather != nullptr ||
          (settings.log_param_norms == 0 && !settings.check_nan && inputs_.keeper == nullptr));

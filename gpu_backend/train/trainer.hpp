@@ -102,6 +102,7 @@ struct TrainInputs {
   TrainPosition start = {};      ///< what earlier runs have done
   const StateSource* source = nullptr;  ///< of weights and moments; null: `weights`
   StateKeeper* keeper = nullptr;        ///< null: nothing is kept
+  bool keeps_start = false;             ///< what the run begins with is kept if no step follows
 };
 
 /// Whether step `step` (from 1) of `steps` is one to speak of: the first, the last and every
@@ -169,7 +170,7 @@ class Trainer {
 
   std::int64_t turn_ = 0;        ///< runs of plans, of training and evaluation
   std::int64_t step_ = 0;        ///< being issued, from 0
-  std::int64_t kept_ = 0;        ///< steps done when the state was last kept
+  std::int64_t kept_ = 0;        ///< steps done when the state was last kept; -1: it was not
   std::int64_t microbatch_ = 0;  ///< whose tokens come next: of the step, or of the evaluation
   bool evaluates_ = false;
   Pending pending_ = Pending::none;

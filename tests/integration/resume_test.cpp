@@ -136,5 +136,27 @@ TEST(Resume, OfAnInterruptedRunLosesNoStep) {
   EXPECT_EQ(manifest["step"], done);
 }
 
+/// One rank's layout is another, so that equal files have gone through it and back.
+TEST(Resume, MovesAStateToAnotherMeshAndBackWithoutAStep) {
+  const test::ScratchFolder folder;
+  const std::string two = (folder / "two").string();
+  const std::string one = (folder / "one").string();
+  const std::string back = (folder / "back").string();
+  const auto run = [&](std::string_view ranks, const std::string& arguments) {
+    return test::run_exec(fmt::format("--model llama_nano --data synthetic --seq-len 16 {} {} {}",
+                                      kTwelve, ranks, arguments));
+  };
+  const std::string_view one_rank = "--world-size 1 --global-batch 2 --strategy optim";
+  const std::string_view two_ranks = "--world-size 2";
+  ASSERT_EQ(run(two_ranks, fmt::format("--save '{}'", two)).status, 0);
+  const auto moved = run(one_rank, fmt::format("--resume '{}' --save '{}'", two, one));
+  ASSERT_EQ(moved.status, 0) << moved.out;
+  EXPECT_THAT(moved.out, HasSubstr("no step was done"));
+  ASSERT_EQ(run(two_ranks, fmt::format("--resume '{}' --save '{}'", one, back)).status, 0);
+  EXPECT_EQ(last_save(one).size(), 1U);
+  EXPECT_EQ(last_save(two).size(), 2U);
+  EXPECT_EQ(last_save(back), last_save(two));
+}
+
 }  // namespace
 }  // namespace mfsdp

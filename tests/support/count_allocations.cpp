@@ -1,19 +1,23 @@
-// Preloaded into a run on GPUs (LD_PRELOAD), it writes a line for each call that asks the driver for
-// device memory to the file that MFSDP_ALLOCATIONS names:
+// Preloaded into a run on GPUs (LD_PRELOAD), it writes a line for each call that asks the driver
+// for device memory to the file that MFSDP_ALLOCATIONS names:
 //
-//   <nanoseconds of CLOCK_MONOTONIC> <function> <bytes>
+//   <process> <steps done> <function> <bytes>
 //
-// The runtime is linked statically; it, NCCL and the other libraries load the driver and ask dlsym and
-// cuGetProcAddress for its functions, so these are what it stands before.
+// where a step is done when an op of the name in MFSDP_STEP_END has been issued, which the run
+// tells NVTX. For that NVTX_INJECTION64_PATH is to name this library too.
+//
+// The runtime is linked statically; it, NCCL and the other libraries load the driver and ask dlsym
+// and cuGetProcAddress for its functions, so these are what it stands before.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <nvtx3/nvToolsExt.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <initializer_list>
 
 namespace {
@@ -26,16 +30,16 @@ Status (*real_alloc_pitch)(Pointer*, std::size_t*, std::size_t, std::size_t, uns
 Status (*real_alloc_async)(Pointer*, std::size_t, void*) = nullptr;
 Status (*real_create)(unsigned long long*, std::size_t, const void*, unsigned long long) = nullptr;
 
+std::atomic<int> steps_done{0};
+
 void note(const char* function, std::size_t bytes) {
   static const int file = [] {
     const char* path = std::getenv("MFSDP_ALLOCATIONS");
     return path == nullptr ? STDERR_FILENO : open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
   }();
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
   char line[128];
-  const int length = std::snprintf(line, sizeof line, "%lld %s %zu\n",
-                                   now.tv_sec * 1000000000LL + now.tv_nsec, function, bytes);
+  const int length = std::snprintf(line, sizeof line, "%d %d %s %zu\n", static_cast<int>(getpid()),
+                                   steps_done.load(), function, bytes);
   if (write(file, line, static_cast<std::size_t>(length)) < 0) std::abort();
 }
 
@@ -107,7 +111,31 @@ void replace_found(const char* name, void** function, int version) {
     replace(name, function);
 }
 
+/// The run's ops open a range of their name each, in the order in which they are issued.
+int open_range(const char* name) {
+  static const char* const end = std::getenv("MFSDP_STEP_END");
+  if (end != nullptr && name != nullptr && std::strcmp(name, end) == 0) {
+    ++steps_done;
+    note("step_end", 0);
+  }
+  return 0;
+}
+
 }  // namespace
+
+/// NVTX calls this at its first use.
+extern "C" int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {
+  const auto* callbacks =
+      static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));
+  NvtxFunctionTable functions = nullptr;
+  unsigned size = 0;
+  if (callbacks == nullptr ||
+      callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE, &functions, &size) == 0 ||
+      size <= NVTX_CBID_CORE_RangePushA)
+    return 0;
+  *functions[NVTX_CBID_CORE_RangePushA] = reinterpret_cast<NvtxFunctionPointer>(open_range);
+  return 1;
+}
 
 /// Everyone who loads the driver asks here for its functions.
 extern "C" void* dlsym(void* library, const char* name) {

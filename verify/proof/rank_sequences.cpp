@@ -8,8 +8,8 @@
 #include <string>
 #include <tuple>
 
-#include "verify/proof/meetings.hpp"
 #include "core/plan/membership.hpp"
+#include "verify/proof/meetings.hpp"
 
 namespace mfsdp {
 namespace {

@@ -48,8 +48,8 @@ Result<Program> plan_of(const RunResult& run, const std::string& subject,
   return std::move(program);
 }
 
-/// On a GPU work alone is timed, by events: exact to half a microsecond on one, and set to the clock
-/// of the host, by which two are compared, within the time of a round trip.
+/// On a GPU work alone is timed, by events: exact to half a microsecond on one, and set to the
+/// clock of the host, by which two are compared, within the time of a round trip.
 ConformanceSettings settings_for(const RunResult& run) {
   constexpr Nanos kRoundTrip{20'000};
   if (run.cluster.gpu == "cpu") return {};

@@ -20,9 +20,8 @@ struct Made {
   std::array<std::int64_t, 1> count{kCount};
 };
 
-Result<void> checked(CollectiveKind kind, std::byte* input, std::byte* output,
-                     std::int64_t member, DType dtype = DType::fp32,
-                     Reduction reduction = Reduction::sum) {
+Result<void> checked(CollectiveKind kind, std::byte* input, std::byte* output, std::int64_t member,
+                     DType dtype = DType::fp32, Reduction reduction = Reduction::sum) {
   Made made;
   Collective collective;
   collective.kind = kind;
@@ -55,8 +54,8 @@ TEST(Communicators, OnlySumsOfFloatingNumbers) {
   const auto reduce = CollectiveKind::all_reduce;
   EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::fp32, Reduction::none));
   EXPECT_FALSE(checked(reduce, kBase, kBase, 0, DType::int64));
-  EXPECT_TRUE(checked(CollectiveKind::all_gather, kBase, kBase + 4096, 0, DType::uint8,
-                      Reduction::none));
+  EXPECT_TRUE(
+      checked(CollectiveKind::all_gather, kBase, kBase + 4096, 0, DType::uint8, Reduction::none));
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ bool needs_a_gpu(const Error& error) {
 std::set<KernelKind> bind_all(const Program& program) {
   PoolBases bases;
   for (std::size_t i = 0; i < program.pools.size(); ++i)
-    bases.push_back(reinterpret_cast<std::byte*>(std::uintptr_t{0x700000000000} +
-                                                 (std::uintptr_t{i} << 40U)));
+    bases.push_back(
+        reinterpret_cast<std::byte*>(std::uintptr_t{0x700000000000} + (std::uintptr_t{i} << 40U)));
   PlanBinder plans(program, bases, 1);
   KernelBinder binder({.program = &program, .optimizer = {}}, {});
   std::set<KernelKind> kinds;
@@ -48,8 +48,8 @@ std::set<KernelKind> bind_all(const Program& program) {
         const auto* kernel = std::get_if<Kernel>(&op.op->body);
         if (kernel == nullptr) continue;
         kinds.insert(kernel->kind);
-        const auto launch = binder.bind(
-            {.kernel = kernel, .operands = op.operands, .rank = 1, .step = 0}, nullptr);
+        const auto launch =
+            binder.bind({.kernel = kernel, .operands = op.operands, .rank = 1, .step = 0}, nullptr);
         EXPECT_TRUE(launch ? bool(*launch) : needs_a_gpu(launch.error()))
             << op.op->name << ": " << (launch ? "no launch" : launch.error().message());
       }

@@ -8,8 +8,8 @@
 
 #include <csignal>
 #include <filesystem>
-#include <sstream>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 

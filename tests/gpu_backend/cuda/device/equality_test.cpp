@@ -26,16 +26,16 @@ constexpr std::int64_t kSteps = 3;
 
 std::vector<PlanConfig> that_fit_here(std::vector<PlanConfig> configs) {
   const std::int64_t gpus = count_devices().value_or(0);
-  std::erase_if(configs,
-                [&](const PlanConfig& config) { return config.mesh.world_size() > gpus; });
+  std::erase_if(configs, [&](const PlanConfig& config) { return config.mesh.world_size() > gpus; });
   for (PlanConfig& config : configs) config.deterministic = true;
   return configs;
 }
 
 std::string class_of(const PlanConfig& config) {
   const bool scatters = config.strategy >= Strategy::optim_grads;
-  return test::class_of(config) +
-         (config.mesh.dp_shard == 1 ? "" : scatters ? ", reduce-scatter" : ", all-reduce");
+  return test::class_of(config) + (config.mesh.dp_shard == 1 ? ""
+                                   : scatters                ? ", reduce-scatter"
+                                                             : ", all-reduce");
 }
 
 /// Runs the combinations and puts them together by class.
