@@ -10,10 +10,9 @@ Later steps, in windows of 20: the mean loss of a window is in the interval in w
 reference would be expected: the references' mean and, on either side, t * s * sqrt(1 + 1/k), with s
 their standard deviation and k their number (the prediction interval of a normal distribution). s is
 taken over a window and its neighbours, which gives Student's t their degrees of freedom; the
-level is such that one more reference would leave any of the windows in 5 % of cases (Bonferroni). The
-interval is no narrower than bf16's unit roundoff, 2^-9 of the loss: every activation is rounded by
-that much. For comparison the table also says how often we are between the references' lowest and
-highest loss, and how each reference fares against the others.
+level is such that one more reference would leave any of the windows in 5 % of cases (Bonferroni).
+For comparison the table also says how often we are between the references' lowest and highest loss,
+and how each reference fares against the others.
 
 Exit status 1: one of the two does not hold.
 """
@@ -28,7 +27,6 @@ NORM_STEPS = 20
 NORM_LIMIT = 0.01
 WINDOW = 20
 FALSE_ALARMS = 0.05
-ROUNDOFF = 2.0**-9
 
 
 def read_steps(path):
@@ -67,7 +65,7 @@ def band_of(references):
         near = variance[max(i - 1, 0):i + 2]
         t = student_quantile(1 - FALSE_ALARMS / count / 2, (k - 1) * len(near))
         width[i] = t * math.sqrt(near.mean() * (1 + 1 / k))
-    return centre, numpy.maximum(width, ROUNDOFF * centre)
+    return centre, width
 
 
 def compare_norms(ours, references):

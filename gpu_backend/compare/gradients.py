@@ -41,7 +41,7 @@ def parse_arguments():
 
 
 def run(folder, dtype, attention, ids, labels, device):
-    """Logits, loss, and gradients by name, on the CPU."""
+    """Logits, loss, and gradients by name, on the device."""
     import torch
 
     model = load_model(folder, dtype, attention).to(device).train()
@@ -49,14 +49,13 @@ def run(folder, dtype, attention, ids, labels, device):
     wide = logits if dtype == torch.float64 else logits.float()
     loss = torch.nn.functional.cross_entropy(wide, labels.to(device))
     loss.backward()
-    gradients = {name: p.grad.detach().cpu() for name, p in model.named_parameters()}
-    return logits.detach().cpu(), loss.item(), gradients
+    return logits.detach(), loss.item(), {name: p.grad for name, p in model.named_parameters()}
 
 
 def error_of(value, reference):
     import torch
 
-    difference = torch.linalg.vector_norm(value.double() - reference)
+    difference = torch.linalg.vector_norm(value.to(reference.device).double() - reference)
     return (difference / torch.linalg.vector_norm(reference)).item()
 
 
