@@ -9,7 +9,7 @@ reduced in fp32, AdamW in fp32 with decay of matrices alone, the norm clipped at
 order of --seed. Flags mean what mfsdp-exec's mean. Variants compute the same numbers, summed in other orders:
 
     0  flash attention
-    1  memory-efficient attention, micro-batches half as large
+    1  flash attention, micro-batches half as large
     2  cuDNN attention, samples of a step dealt out backwards, products never reduced in bf16
     3  attention as plain products in bf16, micro-batches twice as large
 
@@ -89,8 +89,7 @@ def attention_of(variant):
         return "eager", contextlib.nullcontext
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    kernel = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION,
-              SDPBackend.CUDNN_ATTENTION)[variant]
+    kernel = SDPBackend.CUDNN_ATTENTION if variant == 2 else SDPBackend.FLASH_ATTENTION
     # Plain products in fp32 where this PyTorch's kernel does not take such heads.
     return "sdpa", lambda: sdpa_kernel([kernel, SDPBackend.MATH])
 
