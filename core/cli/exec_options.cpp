@@ -99,6 +99,8 @@ FlagGroup watching_group(ExecOptions& o) {
                     eval_data,
                     integer_flag("--eval-batches", "global batches of an evaluation (8)",
                                  o.eval_batches, kSteps),
+                    path_flag("--logits", "safetensors of the first evaluation's first microbatch",
+                              o.logits),
                     integer_flag("--log-every", "steps between lines (1)", o.log_every, kSteps),
                     switch_flag("--log-param-norms", "norms of each parameter with each line",
                                 o.log_param_norms),
@@ -144,6 +146,12 @@ Result<void> check_training(const ExecOptions& o) {
     return fail("--eval-every", "needs --eval-data: what to evaluate on");
   if (!o.eval_data && contains(o.given, "--eval-batches"))
     return fail("--eval-batches", "needs --eval-data: what to evaluate on");
+  if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
+  if (o.logits && o.eval_every > o.steps)
+    return fail("--logits", fmt::format("--eval-every {} is above --steps {}: nothing is evaluated",
+                                        o.eval_every, o.steps));
+  if (o.logits && o.poison)
+    return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
   if (o.common.optimizer == Optimizer::sgd)
     for (const char* flag : {"--beta1", "--beta2", "--adam-epsilon"})
       if (contains(o.given, flag)) return fail(flag, "contradicts --optimizer sgd");

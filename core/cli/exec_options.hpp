@@ -75,7 +75,8 @@ struct ExecOptions {
   std::int64_t seed = 1;
   std::int64_t eval_every = 0;  ///< steps; 0: never
   std::optional<std::string> eval_data;
-  std::int64_t eval_batches = 8;  ///< global batches, as large as training's
+  std::int64_t eval_batches = 8;      ///< global batches, as large as training's
+  std::optional<std::string> logits;  ///< file, of the first evaluation's first microbatch
   // Saves.
   std::optional<std::string> save;  ///< folder
   std::int64_t save_every = 0;      ///< steps; 0: only at the end

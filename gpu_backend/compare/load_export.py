@@ -3,8 +3,8 @@
 
     load_export.py DIR --tokens 1,2,3,4 [--dtype float32] [--device cuda]
 
-Needs torch, transformers and safetensors. Exit status 1: tensors are missing, surplus or of another
-shape, which transformers itself would only warn about.
+Needs torch, transformers and safetensors. Exit status 1: the model has other weights than the
+export.
 
 Tokens are one sequence; each is the label of the one before it. Printed: the mean loss, the logits'
 sum, L2 norm and SHA-256 (of their bytes as fp32), and the L2 norm of each parameter and of its
@@ -14,7 +14,8 @@ gradient. A fused parameter's norm squared is the sum of its parts' norms square
 import argparse
 import hashlib
 import json
-import sys
+
+from hf_model import load_model
 
 
 def parse_arguments():
@@ -27,28 +28,13 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def load(folder, dtype):
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model, info = AutoModelForCausalLM.from_pretrained(
-        folder,
-        torch_dtype=getattr(torch, dtype) if dtype else "auto",
-        attn_implementation="eager",
-        output_loading_info=True)
-    wrong = {kind: sorted(map(str, info[kind]))
-             for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(kind)}
-    if wrong:
-        sys.exit(f"{folder}: {json.dumps(wrong)}")
-    return model
-
-
 def main():
     arguments = parse_arguments()
     import torch
     import transformers
 
-    model = load(arguments.folder, arguments.dtype).to(arguments.device).train()
+    dtype = getattr(torch, arguments.dtype) if arguments.dtype else "auto"
+    model = load_model(arguments.folder, dtype, "eager").to(arguments.device).train()
     tokens = torch.tensor([[int(token) for token in arguments.tokens.split(",")]],
                           device=arguments.device)
     logits = model(tokens).logits

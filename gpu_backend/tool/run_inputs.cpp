@@ -3,7 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "core/base/atomic_file.hpp"
 #include "core/base/quantity.hpp"
+#include "gpu_backend/train/eval_logits.hpp"
+#include "gpu_backend/weights/safetensors.hpp"
 
 namespace mfsdp {
 namespace {
@@ -31,13 +34,25 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
           .check_nan = options.check_nan};
 }
 
+Result<void> write_logits(const std::string& path, const EvalLogits& logits) {
+  const TensorShape tensor{.name = "logits", .dtype = logits.dtype, .shape = logits.shape};
+  MFSDP_LET(file, AtomicFile::create(path));
+  MFSDP_TRY(file.write(safetensors_header({&tensor, 1}, {})));
+  MFSDP_TRY(
+      file.write({reinterpret_cast<const char*>(logits.values.data()), logits.values.size()}));
+  return file.commit();
+}
+
 }  // namespace
 
 TrainInputs RunInputs::train_inputs() const {
-  return {.settings = settings,
-          .data = data.get(),
-          .eval_data = eval_data.get(),
-          .weights = initial ? &*initial : nullptr};
+  TrainInputs inputs{.settings = settings,
+                     .data = data.get(),
+                     .eval_data = eval_data.get(),
+                     .weights = initial ? &*initial : nullptr};
+  if (logits)
+    inputs.take_logits = [path = *logits](const EvalLogits& l) { return write_logits(path, l); };
+  return inputs;
 }
 
 Result<RunInputs> open_run_inputs(const ExecOptions& options, const Program& program) {
@@ -58,6 +73,11 @@ Result<RunInputs> open_run_inputs(const ExecOptions& options, const Program& pro
   if (options.export_to) {
     MFSDP_LET(exported, HfExport::prepare(program, *options.export_to));
     inputs.exported.emplace(std::move(exported));
+  }
+  inputs.logits = options.logits;
+  if (inputs.logits) {
+    if (const auto kept = find_eval_logits(program); !kept)
+      return fail("--logits", kept.error().message());
   }
   return inputs;
 }

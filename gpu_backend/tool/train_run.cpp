@@ -156,10 +156,11 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   ExecOptions options = asked;
   fit_world_size(place, options);
   const CommonOptions& common = options.common;
-  MFSDP_TRY(check_paths(
-      common, session.scenarios,
-      {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}}, .written = {}}));
+  MFSDP_TRY(check_paths(common, session.scenarios,
+                        {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}},
+                         .written = {{"--logits", options.logits}}}));
   MFSDP_TRY(check_folder(common.trace, "--trace"));
+  MFSDP_TRY(check_folder(options.logits, "--logits"));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned.program;
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));

@@ -251,6 +251,18 @@ Result<bool> Trainer::has_turn() {
   return inputs_.stop == nullptr ? Result<bool>(true) : inputs_.stop->runs(turn_++);
 }
 
+/// The logits that the evaluation's microbatch has just left, once in a run.
+Result<void> Trainer::give_logits() {
+  const TakeLogits take = std::exchange(inputs_.take_logits, {});
+  if (!take || rank_ != 0) return {};
+  MFSDP_TRY(settle());
+  MFSDP_LET(logits, find_eval_logits(program_));
+  std::vector<std::byte> values(static_cast<std::size_t>(logits.touched_bytes()));
+  const std::byte* buffer = interpreter_->buffer_bytes(logits.buffer).data();
+  MFSDP_TRY(backend_->download(buffer + logits.offset, values));
+  return take({.dtype = logits.dtype, .shape = logits.shape, .values = values});
+}
+
 /// Training stands still meanwhile: the host waits for all streams before and behind. False where
 /// the stop point ends the run: a part of an evaluation is none.
 Result<bool> Trainer::evaluate() {
@@ -266,6 +278,7 @@ Result<bool> Trainer::evaluate() {
     if (!runs) return false;
     MFSDP_TRY(interpreter_->run("eval"));
     pending_ = Pending::evaluation;
+    if (i == 0) MFSDP_TRY(give_logits());
   }
   MFSDP_TRY(settle());
   evaluates_ = false;

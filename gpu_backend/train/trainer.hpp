@@ -20,6 +20,7 @@
 #include "core/runtime/interpreter.hpp"
 #include "core/runtime/step_block.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
+#include "gpu_backend/train/eval_logits.hpp"
 #include "gpu_backend/train/host_gather.hpp"
 #include "gpu_backend/train/initial_weights.hpp"
 #include "gpu_backend/train/learning_rate.hpp"
@@ -103,6 +104,7 @@ struct TrainInputs {
   const StateSource* source = nullptr;  ///< of weights and moments; null: `weights`
   StateKeeper* keeper = nullptr;        ///< null: nothing is kept
   bool keeps_start = false;             ///< what the run begins with is kept if no step follows
+  TakeLogits take_logits = {};  ///< on rank 0, of the first microbatch of the first evaluation
 };
 
 /// Whether step `step` (from 1) of `steps` is one to speak of: the first, the last and every
@@ -153,6 +155,7 @@ class Trainer {
   [[nodiscard]] Result<void> keep();
   [[nodiscard]] Result<bool> has_turn();
   [[nodiscard]] Result<bool> evaluate();
+  [[nodiscard]] Result<void> give_logits();
   [[nodiscard]] Nanos lap(Nanos until);
 
   /// What the report on its way to the host is of.

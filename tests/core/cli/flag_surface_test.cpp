@@ -41,15 +41,18 @@ TEST(FlagSurface, MfsdpSim) {
 TEST(FlagSurface, MfsdpExec) {
   ExecOptions options;
   std::vector<std::string> names = common_names;
-  names.insert(
-      names.end(),
-      {"--backend",         "--dry-run",    "--deadline",     "--nproc",        "--nnodes",
-       "--node-rank",       "--master",     "--gemm-search",  "--gemm-cache",   "--data",
-       "--steps",           "--lr",         "--min-lr",       "--warmup",       "--weight-decay",
-       "--beta1",           "--beta2",      "--adam-epsilon", "--seed",         "--init-from",
-       "--export",          "--eval-every", "--eval-data",    "--eval-batches", "--log-every",
-       "--log-param-norms", "--check-nan",  "--save",         "--save-every",   "--keep-saves",
-       "--resume",          "--chaos",      "--poison",       "--delay-op",     "--fault"});
+  names.insert(names.end(), {"--backend",    "--dry-run",     "--deadline",
+                             "--nproc",      "--nnodes",      "--node-rank",
+                             "--master",     "--gemm-search", "--gemm-cache",
+                             "--data",       "--steps",       "--lr",
+                             "--min-lr",     "--warmup",      "--weight-decay",
+                             "--beta1",      "--beta2",       "--adam-epsilon",
+                             "--seed",       "--init-from",   "--export",
+                             "--eval-every", "--eval-data",   "--eval-batches",
+                             "--logits",     "--log-every",   "--log-param-norms",
+                             "--check-nan",  "--save",        "--save-every",
+                             "--keep-saves", "--resume",      "--chaos",
+                             "--poison",     "--delay-op",    "--fault"});
   EXPECT_THAT(flag_names(exec_flags(options)), testing::ElementsAreArray(names));
 }
 

@@ -1,0 +1,80 @@
+#include "gpu_backend/train/eval_logits.hpp"
+
+#include <fmt/format.h>
+
+namespace mfsdp {
+namespace {
+
+/// Bytes [begin, end) of a pool.
+struct Place {
+  PoolId pool;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+bool overlap(const Place& a, const Place& b) {
+  return a.pool == b.pool && a.begin < b.end && b.begin < a.end;
+}
+
+/// All of an operand's buffer, whichever part a rank has.
+Result<Place> place_of(const Program& program, const Operand& operand) {
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.id == operand.buffer)
+      return Place{.pool = buffer.pool,
+                   .begin = buffer.offset.value,
+                   .end = buffer.offset.value + buffer.size.value};
+  return fail("plan", fmt::format("has no buffer {}", operand.buffer.value));
+}
+
+std::vector<const Operand*> written_by(const Op& op) {
+  std::vector<const Operand*> written;
+  if (const auto* collective = std::get_if<Collective>(&op.body)) written = {&collective->output};
+  if (const auto* copy = std::get_if<Copy>(&op.body)) written = {&copy->output};
+  if (const auto* kernel = std::get_if<Kernel>(&op.body))
+    for (const Operand& operand : kernel->operands)
+      if (operand.access != Access::read) written.push_back(&operand);
+  return written;
+}
+
+const Operand* logits_of(const Op& op) {
+  const auto* kernel = std::get_if<Kernel>(&op.body);
+  if (kernel == nullptr || kernel->kind != KernelKind::cross_entropy_loss) return nullptr;
+  for (const Operand& operand : kernel->operands)
+    if (operand.role == "logits") return &operand;
+  return nullptr;
+}
+
+}  // namespace
+
+Result<Operand> find_eval_logits(const Program& program) {
+  const Plan* plan = program.find_plan("eval");
+  if (plan == nullptr) return fail("plan", "expected a plan eval");
+  const std::int64_t tokens = program.config.tokens_per_microbatch();
+  const Operand* found = nullptr;
+  Place place;
+  // What runs behind the loss is issued behind it: it waits for it.
+  for (const Segment& segment : plan->segments)
+    for (const Op& op : segment.ops) {
+      if (const Operand* logits = logits_of(op); logits != nullptr) {
+        if (logits->shape.at(0) != tokens)
+          return fail("plan, eval, " + op.name,
+                      fmt::format("expected the logits of all {} tokens at once, got {}; "
+                                  "--logits-chunk {} makes them so",
+                                  tokens, logits->shape.at(0), tokens));
+        found = logits;
+        MFSDP_LET(bytes, place_of(program, *logits));
+        place = bytes;
+        continue;
+      }
+      if (found == nullptr) continue;
+      for (const Operand* written : written_by(op)) {
+        MFSDP_LET(other, place_of(program, *written));
+        if (overlap(place, other))
+          return fail("plan, eval, " + op.name, "writes over the logits, which cannot be kept");
+      }
+    }
+  if (found == nullptr) return fail("plan, eval", "expected an op of kind cross_entropy_loss");
+  return *found;
+}
+
+}  // namespace mfsdp
