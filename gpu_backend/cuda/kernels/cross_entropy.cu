@@ -1,5 +1,3 @@
-#include <cooperative_groups.h>
-
 #include "gpu_backend/cuda/kernels/grid_sum.cuh"
 #include "gpu_backend/cuda/kernels/tokens.hpp"
 
@@ -8,15 +6,12 @@ namespace {
 
 using kernels::CrossEntropy;
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarp;
-/// Blocks of a cluster, which share a row: a multiprocessor has three blocks, so that some read
-/// while others write.
-constexpr int kParts = 4;
-constexpr int kResident = 3;
-/// Of a part of a row, kept between its two passes: a third of what a multiprocessor of compute
-/// capability 9.0 has, less what the blocks themselves need.
-constexpr int kKeptBytes = 72 * 1024;
+/// Of a row, kept between its two passes: what a multiprocessor of compute capability 9.0 has, less
+/// what the kernel itself needs.
+constexpr int kKeptBytes = 224 * 1024;
+constexpr int kOwnBytes = 2 * 1024;
 
 template <class T>
 using Stored = std::remove_const_t<T>;
@@ -60,59 +55,38 @@ __device__ Softmax warp_merged(Softmax s) {
   return s;
 }
 
-/// Of what the block has seen, in every thread.
+/// Of the whole row, in every thread.
 template <class T>
 __device__ Softmax block_merged(Softmax s, Softmax* shared) {
   s = warp_merged<T>(s);
   __syncthreads();  // the row before has been read
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = s;
   __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  return warp_merged<T>(lane < kWarps ? shared[lane] : Softmax{.largest = -INFINITY, .sum = 0});
-}
-
-/// Of the whole row, in every thread of the cluster. `own`: where the others read this block's
-/// part; it may be written again when the cluster has met once more.
-template <class T>
-__device__ Softmax cluster_merged(Softmax s, Softmax* own) {
-  const auto cluster = cooperative_groups::this_cluster();
-  if (threadIdx.x == 0) *own = s;
-  cluster.sync();
-  Softmax all{.largest = -INFINITY, .sum = 0};
-#pragma unroll
-  for (unsigned part = 0; part < kParts; ++part)
-    all = merged<T>(all, *cluster.map_shared_rank(own, part));
-  return all;
+  return warp_merged<T>(shared[threadIdx.x % kWarp]);
 }
 
 /// Shared memory of the kernel, of no type that depends on T.
 extern __shared__ uint4 kept_bytes[];
 
-/// Cluster c takes the rows c, c + clusters, ..., and each of its blocks a part of their columns.
+/// Block b takes the rows b, b + gridDim.x, ...
 template <class T, int N>
-__global__ void __cluster_dims__(kParts) __launch_bounds__(kThreads, kResident)
+__global__ void __launch_bounds__(kThreads)
     loss_of_rows(const CrossEntropy<T> k, std::int64_t kept, GridScratch* scratch) {
   constexpr bool kGradient = !std::is_const_v<T>;
   using Row = Pack<Stored<T>, N>;
   __shared__ Softmax shared[kWarps];
-  __shared__ Softmax of_block[2];
   auto* const kept_packs = reinterpret_cast<Row*>(kept_bytes);
-  const unsigned part = blockIdx.x % kParts;
-  const unsigned clusters = gridDim.x / kParts;
-  const std::int64_t begin = k.vocab / N * part / kParts;
-  const std::int64_t packs = k.vocab / N * (part + 1) / kParts - begin;
-  TwoSums sums;  // of the cluster's rows; thread 0's count
-  bool second = false;
-  for (std::int64_t row = blockIdx.x / kParts; row < static_cast<std::int64_t>(k.labels.size());
-       row += clusters) {
+  const std::int64_t packs = k.vocab / N;
+  TwoSums sums;  // of this block's rows; thread 0's count
+  for (std::int64_t row = blockIdx.x; row < static_cast<std::int64_t>(k.labels.size());
+       row += gridDim.x) {
     T* const logits = k.logits + row * k.vocab;
-    T* const own = logits + begin * N;
     const std::int32_t label = k.labels[row];
     if (label == k.ignored) {
       if constexpr (kGradient) {
         const float zeros[N] = {};
         for (std::int64_t at = threadIdx.x; at < packs; at += kThreads)
-          store_narrowed<N>(own + at * N, zeros);
+          store_narrowed<N>(logits + at * N, zeros);
       }
       continue;
     }
@@ -121,7 +95,7 @@ __global__ void __cluster_dims__(kParts) __launch_bounds__(kThreads, kResident)
     Softmax softmax{.largest = -INFINITY, .sum = 0};
 #pragma unroll 4
     for (std::int64_t at = threadIdx.x; at < packs; at += kThreads) {
-      const Row pack = load<Stored<T>, N>(own + at * N);
+      const Row pack = load<Stored<T>, N>(logits + at * N);
       if (kGradient && at < kept) kept_packs[at] = pack;
       float values[N];
       widen_all(pack, values);
@@ -135,47 +109,53 @@ __global__ void __cluster_dims__(kParts) __launch_bounds__(kThreads, kResident)
 #pragma unroll
       for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
     }
-    softmax = block_merged<T>(softmax, shared);
-    softmax = cluster_merged<T>(softmax, &of_block[second]);  // the label's logit has been read
-    second = !second;
+    softmax = block_merged<T>(softmax, shared);  // a barrier: the label's logit has been read
     sums.first += logf(softmax.sum) + softmax.largest - of_label;
     sums.second += 1;
     if constexpr (kGradient) {
       // NaN where the label is none of the vocabulary.
       const float inverse = known ? 1 / softmax.sum : of_label;
-      const std::int64_t own_label = label - begin * N;
       for (std::int64_t at = threadIdx.x; at < packs; at += kThreads) {
         float values[N];
-        widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(own + at * N), values);
+        widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(logits + at * N), values);
 #pragma unroll
         for (int i = 0; i < N; ++i)
           values[i] = exponential<T>(values[i], softmax.largest) * inverse;
-        if (own_label >= 0 && at == own_label / N)
+        if (at == label / N)
 #pragma unroll
-          for (int i = 0; i < N; ++i) values[i] -= i == own_label % N ? 1.0F : 0.0F;
-        store_narrowed<N>(own + at * N, values);
+          for (int i = 0; i < N; ++i) values[i] -= i == label % N ? 1.0F : 0.0F;
+        store_narrowed<N>(logits + at * N, values);
       }
     }
   }
-  cooperative_groups::this_cluster().sync();  // what the others read goes with the block
-  if (part != 0 || !grid_sum(sums, scratch, blockIdx.x / kParts, clusters) || threadIdx.x != 0)
-    return;
-  k.sums[0] = static_cast<float>(k.adds ? k.sums[0] + sums.first : sums.first);
-  k.sums[1] = static_cast<float>(k.adds ? k.sums[1] + sums.second : sums.second);
+  if (grid_sum(sums, scratch) && threadIdx.x == 0) {
+    k.sums[0] = static_cast<float>(k.adds ? k.sums[0] + sums.first : sums.first);
+    k.sums[1] = static_cast<float>(k.adds ? k.sums[1] + sums.second : sums.second);
+  }
+}
+
+/// kKeptBytes, or what a smaller device has.
+Result<int> most_kept_bytes() {
+  int device = 0;
+  int most = 0;
+  MFSDP_TRY(check(cudaGetDevice(&device), "cudaGetDevice", "cross_entropy"));
+  MFSDP_TRY(check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                  "cudaDeviceGetAttribute", "cross_entropy"));
+  return std::clamp(most - kOwnBytes, 0, kKeptBytes);
 }
 
 template <class T, int N>
 Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
   MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
-  constexpr std::int64_t pack_bytes = N * sizeof(T);
-  const std::int64_t most = ceil_div(k.vocab / N, kParts);
-  const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(most, kKeptBytes / pack_bytes);
+  const std::int64_t pack_bytes = N * sizeof(T);
+  MFSDP_LET(most, most_kept_bytes());
+  const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(k.vocab / N, most / pack_bytes);
   const auto shared = static_cast<int>(kept * pack_bytes);
   MFSDP_TRY(check(
       cudaFuncSetAttribute(loss_of_rows<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
       "cudaFuncSetAttribute", "cross_entropy"));
   const auto rows = static_cast<std::int64_t>(k.labels.size());
-  const dim3 grid = grid_of(kParts * std::clamp<std::int64_t>(rows, 1, kSumBlocks));
+  const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, kSumBlocks));
   loss_of_rows<T, N>
       <<<grid, kThreads, static_cast<std::size_t>(shared), stream>>>(k, kept, scratch);
   return launched("cross_entropy");

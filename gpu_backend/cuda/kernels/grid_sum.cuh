@@ -7,40 +7,34 @@
 
 namespace mfsdp::cuda {
 
-/// Two sums over at most kSumBlocks parts.
+/// Two sums over at most kSumBlocks blocks.
 struct TwoSums {
   double first = 0;
   double second = 0;
 };
 
-/// Of one block a part: `value` is its own, in its thread 0. Returns true in the threads of the
-/// block that comes last, with the sums over all parts in `value` of thread 0.
-__device__ inline bool grid_sum(TwoSums& value, GridScratch* scratch, unsigned part,
-                                unsigned parts) {
+/// `value`: the block's part, in its thread 0. Returns true in the threads of the block that comes
+/// last, with the sums over all blocks in `value` of thread 0.
+__device__ inline bool grid_sum(TwoSums& value, GridScratch* scratch) {
   __shared__ bool is_last;
   __shared__ double shared[2][kWarp];
   if (threadIdx.x == 0) {
-    scratch->parts[part][0] = value.first;
-    scratch->parts[part][1] = value.second;
+    scratch->parts[blockIdx.x][0] = value.first;
+    scratch->parts[blockIdx.x][1] = value.second;
     __threadfence();  // the part is there before the arrival is
-    is_last = atomicAdd(&scratch->arrived, 1U) + 1 == parts;
+    is_last = atomicAdd(&scratch->arrived, 1U) + 1 == gridDim.x;
   }
   __syncthreads();
   if (!is_last) return false;
   __threadfence();
   value = {};
-  for (unsigned other = threadIdx.x; other < parts; other += blockDim.x) {
-    value.first += __ldcg(&scratch->parts[other][0]);
-    value.second += __ldcg(&scratch->parts[other][1]);
+  for (unsigned block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
+    value.first += __ldcg(&scratch->parts[block][0]);
+    value.second += __ldcg(&scratch->parts[block][1]);
   }
   value.first = block_sum(value.first, shared[0]);
   value.second = block_sum(value.second, shared[1]);
   return true;
-}
-
-/// Of each block a part.
-__device__ inline bool grid_sum(TwoSums& value, GridScratch* scratch) {
-  return grid_sum(value, scratch, blockIdx.x, gridDim.x);
 }
 
 }  // namespace mfsdp::cuda
