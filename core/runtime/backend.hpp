@@ -68,6 +68,14 @@ class Backend {
   /// clock. `op` is what the host waits for.
   [[nodiscard]] virtual Result<Nanos> host_wait(const BoundOp& op, std::int64_t step,
                                                 std::size_t event, std::int64_t number) = 0;
+  /// After a failure: whether record `number` of the event, its latest, had run before it. What
+  /// lies behind another may be what came of a collective that was given up. True of a backend on
+  /// which nothing runs behind what has failed.
+  [[nodiscard]] virtual bool ran_whole(std::size_t event, std::int64_t number) const {
+    static_cast<void>(event), static_cast<void>(number);
+    return true;
+  }
+
   /// Returns when everything issued has run.
   [[nodiscard]] virtual Result<void> synchronise() = 0;
 

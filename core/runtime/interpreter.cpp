@@ -86,7 +86,7 @@ Result<void> Interpreter::run(std::string_view name, std::int64_t steps) {
   return {};
 }
 
-Result<std::optional<Nanos>> Interpreter::copy_ended(BufferId host_buffer) {
+std::optional<Interpreter::CopyRecord> Interpreter::latest_copy(BufferId host_buffer) const {
   for (const RunnablePlan& plan : plans_)
     for (std::size_t s = 0; plan.bound.plan == current_ && s < plan.bound.segments.size(); ++s)
       for (std::size_t i = 0; i < plan.bound.segments[s].ops.size(); ++i) {
@@ -94,11 +94,22 @@ Result<std::optional<Nanos>> Interpreter::copy_ended(BufferId host_buffer) {
         const BoundOp& op = plan.bound.segments[s].ops[i];
         if (!event || recorded_[*event] == 0) continue;
         const auto& copy = std::get<Copy>(op.op->body);
-        if (copy.input.buffer != host_buffer && copy.output.buffer != host_buffer) continue;
-        MFSDP_LET(at, backend_.host_wait(op, plan.steps - 1, *event, recorded_[*event]));
-        return std::optional(at);
+        if (copy.input.buffer == host_buffer || copy.output.buffer == host_buffer)
+          return CopyRecord{.op = &op, .step = plan.steps - 1, .event = *event};
       }
-  return std::optional<Nanos>();
+  return std::nullopt;
+}
+
+Result<std::optional<Nanos>> Interpreter::copy_ended(BufferId host_buffer) {
+  const auto copy = latest_copy(host_buffer);
+  if (!copy) return std::optional<Nanos>();
+  MFSDP_LET(at, backend_.host_wait(*copy->op, copy->step, copy->event, recorded_[copy->event]));
+  return std::optional(at);
+}
+
+bool Interpreter::copied_whole(BufferId host_buffer) const {
+  const auto copy = latest_copy(host_buffer);
+  return copy && backend_.ran_whole(copy->event, recorded_[copy->event]);
 }
 
 Result<void> Interpreter::finish() { return backend_.synchronise(); }

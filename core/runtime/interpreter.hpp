@@ -59,6 +59,10 @@ class Interpreter {
   /// Nothing where there was none in the plan that ran last.
   [[nodiscard]] Result<std::optional<Nanos>> copy_ended(BufferId host_buffer);
 
+  /// After a failure: whether the latest copy from or to that host buffer had run before it
+  /// (Backend::ran_whole).
+  [[nodiscard]] bool copied_whole(BufferId host_buffer) const;
+
   /// A buffer's memory; read and write it before the first step or after finish().
   [[nodiscard]] std::span<std::byte> buffer_bytes(BufferId id) const {
     return binder_.buffer_bytes(id);
@@ -85,6 +89,14 @@ class Interpreter {
     std::vector<std::vector<std::optional<std::size_t>>> copied_events;
   };
 
+  /// A copy of the current plan whose end was recorded.
+  struct CopyRecord {
+    const BoundOp* op = nullptr;
+    std::int64_t step = 0;
+    std::size_t event = 0;
+  };
+
+  [[nodiscard]] std::optional<CopyRecord> latest_copy(BufferId host_buffer) const;
   [[nodiscard]] Result<void> bind_plans();
   [[nodiscard]] Result<void> find_copied_events(RunnablePlan& plan) const;
   [[nodiscard]] Result<void> run_step(RunnablePlan& plan);

@@ -47,6 +47,9 @@ class MemoryMeter final : public Backend {
                                   std::int64_t number) override;
   [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
                                         std::int64_t number) override;
+  [[nodiscard]] bool ran_whole(std::size_t event, std::int64_t number) const override {
+    return backend_.ran_whole(event, number);
+  }
   [[nodiscard]] Result<void> synchronise() override;
   [[nodiscard]] Nanos now() const override { return backend_.now(); }
   [[nodiscard]] std::vector<OpTiming> take_timings() override { return backend_.take_timings(); }

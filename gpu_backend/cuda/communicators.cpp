@@ -12,7 +12,10 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// How long abort() lets a call come to its end.
+/// How long the other ranks have to hear of the failure: a collective that one rank gives up may
+/// come to its end on another, with anything as its sum.
+constexpr std::chrono::milliseconds kOthersHear{500};
+/// How long give_up() lets a call come to its end.
 constexpr std::chrono::seconds kCallEnds{2};
 
 std::int64_t bytes_of(const OperandView& view) {
@@ -199,6 +202,7 @@ void Communicators::give_up() {
   const std::scoped_lock lock(aborting_);
   if (std::exchange(abort_began_, true)) return;
   aborts_.emplace_back([this] {
+    std::this_thread::sleep_for(kOthersHear);
     std::unique_lock calls(calls_, kCallEnds);
     aborted_ = true;  // a call that hangs holds the lock, and there will be no other
     if (calls.owns_lock()) calls.unlock();

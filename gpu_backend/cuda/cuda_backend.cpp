@@ -122,6 +122,7 @@ Result<void> CudaBackend::make_events() {
     events_.push_back(std::move(event));
   }
   latest_ = std::make_unique<LatestRecord[]>(events_.size());
+  ran_whole_.resize(events_.size(), 0);
   return {};
 }
 
@@ -131,14 +132,15 @@ void CudaBackend::start_watcher() {
     return communicators_.asynchronous_error();
   };
   const auto on_failure = [this](const Error& error) {
-    communicators_.give_up();
     if (settings_.on_failure) settings_.on_failure(error);
+    communicators_.give_up();
   };
   watcher_ = std::make_unique<Watcher>(
       WatcherSettings{.device = device_.number,
                       .deadline = settings_.deadline,
                       .look = look,
                       .stalled = [this](auto held) { return stalled(held); },
+                      .before_failure = [this] { look_what_has_run(); },
                       .on_failure = on_failure});
 }
 
@@ -242,7 +244,7 @@ Result<void> CudaBackend::launch(const BoundOp& op, std::int64_t step, const Pla
   return timed && kind == OpKind::group_end ? timer_.end_group(stream_of(op)) : Result<void>();
 }
 
-Result<void> CudaBackend::record(const BoundOp& op, std::int64_t step, std::int64_t) {
+Result<void> CudaBackend::record(const BoundOp& op, std::int64_t step, std::int64_t number) {
   const Watcher::Call call(*watcher_);
   MFSDP_TRY(watcher_->outcome());
   MFSDP_LET(place, find(op, step));
@@ -255,6 +257,7 @@ Result<void> CudaBackend::record(const BoundOp& op, std::int64_t step, std::int6
   latest.work = work == nullptr ? &op : work;
   latest.step = step;
   latest.sequence = ++sequence_;
+  latest.number = number;
   return {};
 }
 
@@ -357,6 +360,18 @@ Error CudaBackend::stalled(std::chrono::milliseconds held) const {
           .what = fmt::format("has not ended while the host waited for {:.1f} s: {}", seconds,
                               shape_of(program_, work)),
           .fault = Fault::environment};
+}
+
+/// The number first: a record that comes between leaves a smaller one, which has run too.
+void CudaBackend::look_what_has_run() {
+  for (std::size_t e = 0; e < events_.size(); ++e) {
+    const std::int64_t number = latest_[e].number;
+    if (number > 0 && query(events_[e].get()) == cudaSuccess) ran_whole_[e] = number;
+  }
+}
+
+bool CudaBackend::ran_whole(std::size_t event, std::int64_t number) const {
+  return watcher_->failed() && ran_whole_[event] >= number;
 }
 
 /// After a failure: aborted collectives end, so that memory may go. What does not end in time is

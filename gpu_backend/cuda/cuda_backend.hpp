@@ -54,6 +54,7 @@ class CudaBackend final : public Backend {
   /// The device's time where a copy of the host's memory stands before the record, else the host's.
   [[nodiscard]] Result<Nanos> host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
                                         std::int64_t number) override;
+  [[nodiscard]] bool ran_whole(std::size_t event, std::int64_t number) const override;
   [[nodiscard]] Result<void> synchronise() override;
   [[nodiscard]] Nanos now() const override { return host_now(); }
   /// Of kernels, collectives, copies and the host's waits.
@@ -90,6 +91,7 @@ class CudaBackend final : public Backend {
     std::atomic<const BoundOp*> work{nullptr};
     std::atomic<std::int64_t> step{0};
     std::atomic<std::int64_t> sequence{0};  ///< from 1; 0: not recorded yet
+    std::atomic<std::int64_t> number{0};    ///< of this event alone, likewise
   };
 
   CudaBackend(const Program& program, CudaSettings settings);
@@ -97,6 +99,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<void> make_streams();
   [[nodiscard]] Result<void> make_events();
   void start_watcher();
+  void look_what_has_run();
 
   // prepare_plan.cpp
   [[nodiscard]] Result<void> begin_choosing();
@@ -152,6 +155,7 @@ class CudaBackend final : public Backend {
   std::vector<GemmAlgorithm> cached_algorithms_;
   std::vector<PreparedSegment> prepared_;
   std::unique_ptr<LatestRecord[]> latest_;  ///< by event
+  std::vector<std::int64_t> ran_whole_;     ///< by event, at a failure: number of its record, or 0
   std::int64_t sequence_ = 0;               ///< of records
   std::int64_t drains_ = 0;
   std::uint64_t delays_drawn_ = 0;

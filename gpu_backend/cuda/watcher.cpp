@@ -36,6 +36,7 @@ void Watcher::fail(const Error& error) {
   {
     const std::scoped_lock lock(mutex_);
     if (error_) return;
+    settings_.before_failure();
     error_ = error;
   }
   failed_.store(true, std::memory_order_release);

@@ -23,6 +23,8 @@ struct WatcherSettings {
   /// What the device is at, for the message of a deadline; asked by the thread while the host is
   /// held in a call.
   std::function<Error(std::chrono::milliseconds held)> stalled;
+  /// Called once before anyone can see the failure: what has run by now has run as it should.
+  std::function<void()> before_failure;
   /// Called once, by whoever finds the first failure: frees the device of what waits for others.
   std::function<void(const Error&)> on_failure;
 };

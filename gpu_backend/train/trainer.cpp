@@ -298,7 +298,8 @@ Result<void> Trainer::run() {
   if (outcome || pending_ != Pending::step) return outcome;
   // The run failed in a step behind one whose report may have come, but had not been taken.
   static_cast<void>(interpreter_->finish());
-  if (report_has_come()) static_cast<void>(take_report(backend_->now()));
+  if (report_has_come() && interpreter_->copied_whole(report_))
+    static_cast<void>(take_report(backend_->now()));
   return outcome;
 }
 

@@ -353,11 +353,12 @@ TEST(Trainer, AFailedRunHasToldOfAllStepsThatEnded) {
   }
 }
 
-/// The host has issued the next step by then, and learns of the failure before it takes the report.
+/// The host has issued the next step by then, and learns of the failure before it takes the report;
+/// one that may be what came of an aborted collective is none.
 TEST(Trainer, AReportThatCameBeforeTheFailureIsDelivered) {
   class Fragile final : public Backend {
    public:
-    explicit Fragile(Backend& backend) : backend_(backend) {}
+    Fragile(Backend& backend, bool whole) : backend_(backend), whole_(whole) {}
     [[nodiscard]] Result<std::byte*> allocate(const Pool& pool) override {
       return backend_.allocate(pool);
     }
@@ -384,20 +385,24 @@ TEST(Trainer, AReportThatCameBeforeTheFailureIsDelivered) {
                                           std::int64_t number) override {
       return backend_.host_wait(op, step, event, number);
     }
+    [[nodiscard]] bool ran_whole(std::size_t, std::int64_t) const override { return whole_; }
     [[nodiscard]] Nanos now() const override { return backend_.now(); }
     [[nodiscard]] Result<void> synchronise() override { return backend_.synchronise(); }
     [[nodiscard]] std::vector<OpTiming> take_timings() override { return {}; }
 
    private:
     Backend& backend_;
+    bool whole_;
   };
   const Counting data;
-  const Told told =
-      train(nano(1), 5, data,
-            {.backend = [](Backend& backend) { return std::make_unique<Fragile>(backend); }});
-  ASSERT_FALSE(told.end);
-  EXPECT_EQ(told.end.error().message(), "rank 0: broken");
-  EXPECT_EQ(told.steps.size(), 2U);
+  for (const bool whole : {true, false}) {
+    const Told told = train(nano(1), 5, data, {.backend = [whole](Backend& backend) {
+                              return std::make_unique<Fragile>(backend, whole);
+                            }});
+    ASSERT_FALSE(told.end);
+    EXPECT_EQ(told.end.error().message(), "rank 0: broken");
+    EXPECT_EQ(told.steps.size(), whole ? 2U : 1U);
+  }
 }
 
 TEST(Trainer, AnUnreadableSampleEndsTheRunWithItsPlace) {
