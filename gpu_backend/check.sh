@@ -10,13 +10,14 @@
 #   A  kernels, products and attention against fp64        B  the backend on one GPU
 #   C  two GPUs: strategies, delays, poison, bits          D  ranks killed and stopped in every phase
 #   E  states between meshes and backends, killed saves    F  Llama-3-8B: speed, memory, allocations
+#   G  four ranks on two hosts, which two GPUs can play
 #
 # Exit code 0: all stages that could run passed; 1: one failed; 2: a wrong flag.
 set -u
 
 build=""
 out=gpu_check
-stages=A,B,C,D,E,F
+stages=A,B,C,D,E,F,G
 while [ $# -gt 0 ]; do
   case "$1" in
     --build) build=${2:-}; shift 2 || exit 2 ;;
@@ -233,9 +234,90 @@ sys.exit(1 if late or not whole else 0)
 PYTHON
 }
 
+# Two hosts of two ranks: what has another NCCL_HOSTID is reached by the network. Four GPUs are two
+# pairs; of two each is in both hosts, where two processes take turns on it. Layouts of one class have
+# the same bits, with --exact-sums all of a batch.
+hosts_runs() {
+  cat <<'RUNS'
+flat, all-reduce|--strategy 0 --global-batch 4
+flat, all-reduce|--strategy 1 --global-batch 4
+flat, reduce-scatter|--strategy 2 --global-batch 4
+flat, reduce-scatter|--strategy 3 --global-batch 4
+flat, reduce-scatter|--strategy 3 --global-batch 4 --recompute full --prefetch 2 --grad-slots 3 --allocator trace_pool
+flat, 3 microbatches|--strategy 2 --global-batch 12
+flat, 3 microbatches|--strategy 3 --global-batch 12 --recompute none --prefetch 0 --allocator double_buffer
+HSDP|--outer-dp 2 --strategy 2 --global-batch 4
+HSDP|--outer-dp 2 --strategy 3 --global-batch 4 --allocator temporary
+HSDP, 3 microbatches|--outer-dp 2 --strategy 2 --global-batch 12
+HSDP, 3 microbatches|--outer-dp 2 --strategy 3 --global-batch 12 --recompute full
+HFSDP|--outer-dp 2 --outer-strategy optim --strategy 3 --global-batch 4
+HFSDP|--outer-dp 2 --outer-strategy optim --strategy 3 --global-batch 4 --prefetch 0 --grad-slots 3
+exact sums|--exact-sums --strategy 0 --global-batch 12
+exact sums|--exact-sums --strategy 1 --global-batch 12 --micro-batch 3
+exact sums|--exact-sums --strategy 2 --global-batch 12
+exact sums|--exact-sums --strategy 3 --global-batch 12 --micro-batch 3
+exact sums|--exact-sums --outer-dp 2 --strategy 3 --global-batch 12
+exact sums|--exact-sums --outer-dp 2 --outer-strategy optim --strategy 3 --global-batch 12 --micro-batch 3
+RUNS
+}
+
+on_two_hosts() {  # FOLDER PORT ARGUMENTS...
+  local dir=$1 port=$2 second=0,1
+  shift 2
+  [ "$gpus" -ge 4 ] && second=2,3
+  local run=(timeout 120 "$exec_tool" --backend cuda --nproc 2 --nnodes 2 --master "127.0.0.1:$port" --no-save
+    --deterministic --deadline 60 --model llama_tiny --data "$text" --steps 6 --output jsonl "$@")
+  mkdir -p "$dir"
+  NCCL_HOSTID=b CUDA_VISIBLE_DEVICES=$second "${run[@]}" --node-rank 1 > "$dir/second" 2>&1 &
+  NCCL_HOSTID=a CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$dir/nccl.%p" \
+    "${run[@]}" --node-rank 0 > "$dir/steps.jsonl" 2> "$dir/errors"
+  local code=$?
+  wait $!
+  echo $(($? + code)) > "$dir/code"
+}
+
+stage_G() {
+  [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
+  local dir=$out/hosts number=0 name flags
+  rm -rf "$dir"
+  while IFS='|' read -r name flags; do
+    mkdir -p "$dir/$number"
+    echo "$name" > "$dir/$number/class"
+    # shellcheck disable=SC2086
+    on_two_hosts "$dir/$number" $((21000 + RANDOM % 8000)) $flags < /dev/null &
+    number=$((number + 1))
+    [ $((number % 4)) -ne 0 ] || wait
+  done < <(hosts_runs)
+  wait
+  python3 - "$dir" $number <<'PYTHON'
+import glob, json, sys
+folder, count = sys.argv[1], int(sys.argv[2])
+classes, wrong = {}, []
+for number in range(count):
+    at = f"{folder}/{number}"
+    name = open(f"{at}/class").read().strip()
+    lines = [json.loads(line) for line in open(f"{at}/steps.jsonl") if line.startswith("{")]
+    steps = tuple((l["grad_norm"],) if name == "exact sums" else (l["loss"], l["grad_norm"])
+                  for l in lines if l.get("event") == "step")
+    logs = "".join(open(log, errors="replace").read() for log in glob.glob(f"{at}/nccl.*"))
+    if open(f"{at}/code").read().strip() != "0" or len(steps) != 6:
+        wrong.append(f"run {number} ({name}) failed: {at}/errors")
+    elif "via NET" not in logs:
+        wrong.append(f"run {number} ({name}): NCCL did not speak of the network between the hosts")
+    else:
+        classes.setdefault(name, []).append(steps)
+for name, runs in classes.items():
+    print(f"{name:22} {len(runs)} layouts, {len(set(runs))} results")
+    if len(set(runs)) != 1:
+        wrong.append(f"{name}: results differ")
+print("\n".join(wrong) if wrong else "one result in each class")
+sys.exit(1 if wrong else 0)
+PYTHON
+}
+
 declare -A results
 for stage in ${stages//,/ }; do
-  case "$stage" in [A-F]) ;; *) echo "check.sh: there is no stage $stage" >&2; exit 2 ;; esac
+  case "$stage" in [A-G]) ;; *) echo "check.sh: there is no stage $stage" >&2; exit 2 ;; esac
   log=$out/$stage.log
   if [ -f "$out/$stage.passed" ]; then
     results[$stage]="passed before"
