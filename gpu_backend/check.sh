@@ -240,7 +240,8 @@ PYTHON
 hosts_runs() {
   cat <<'RUNS'
 flat, all-reduce|--strategy 0 --global-batch 4
-flat, all-reduce|--strategy 1 --global-batch 4
+flat, all-reduce|--strategy 0 --global-batch 4 --recompute full --allocator trace_pool
+flat, reduce-scatter|--strategy 1 --global-batch 4
 flat, reduce-scatter|--strategy 2 --global-batch 4
 flat, reduce-scatter|--strategy 3 --global-batch 4
 flat, reduce-scatter|--strategy 3 --global-batch 4 --recompute full --prefetch 2 --grad-slots 3 --allocator trace_pool

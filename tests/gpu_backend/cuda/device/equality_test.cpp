@@ -1,7 +1,7 @@
 // Every way to train a model on the GPUs there are comes to the same weights: bit for bit with
-// --exact-sums, and without within the classes that add in one order (architecture: bitwise
-// classes; NCCL's all-reduce and reduce-scatter may add in other orders, so that the strategies
-// that use the one are a class and those that use the other another).
+// --exact-sums, and without within the classes that add in one order. NCCL's all-reduce adds in
+// another order than its reduce-scatter, so that no_shard, which alone reduces by the former, is a
+// class of its own.
 //
 // By default every seventh combination is run; MFSDP_EQUALITY=full runs all.
 #include <fmt/format.h>
