@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares mfsdp-exec on GPUs with PyTorch and transformers, in stages of less than eight minutes.
 #
-#   gpu_backend/compare/run.sh --build DIR [--out DIR] [--stage gradients,tiny,1b] [--steps N]
+#   gpu_backend/compare/run.sh --build DIR [--out DIR] [--stage gradients,tiny,1b,speed] [--steps N]
 #
 # --build: a build with CUDA; nothing is built here. --out (default gpu_compare): logs and losses.
 # Needs python3 with torch, transformers and safetensors.
@@ -9,6 +9,7 @@
 #   gradients  one step of a model of two layers and of llama3_1b, against fp64
 #   tiny       300 steps (--steps) of llama_tiny against FSDP2 in four reduction orders
 #   1b         300 steps of llama3_1b likewise
+#   speed      Llama-3-8B (llama3_1b on one GPU) and FSDP2, compiled and not, on the same GPUs
 #
 # A run that is complete in --out is not run again, so that a stage which ran out of time goes on
 # when it is called again. Exit code 0: all stages passed; 1: one failed or is not done; 2: a wrong
@@ -19,7 +20,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 text=$here/../../scenarios/texts/jargon.txt
 build=""
 out=gpu_compare
-stages=gradients,tiny,1b
+stages=gradients,tiny,1b,speed
 steps=300
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -27,7 +28,7 @@ while [ $# -gt 0 ]; do
     --out) out=${2:-}; shift 2 || exit 2 ;;
     --stage) stages=${2:-}; shift 2 || exit 2 ;;
     --steps) steps=${2:-}; shift 2 || exit 2 ;;
-    *) echo "run.sh: $1 is no flag: expected --build DIR, --out DIR, --stage gradients,tiny,1b or --steps N" >&2
+    *) echo "run.sh: $1 is no flag: expected --build DIR, --out DIR, --stage gradients,tiny,1b,speed or --steps N" >&2
        exit 2 ;;
   esac
 done
@@ -38,6 +39,7 @@ if [ ! -x "$exec_tool" ]; then
 fi
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 [ "$gpus" -ge 1 ] || { echo "run.sh: expected a GPU" >&2; exit 1; }
+all_gpus=$gpus
 [ "$gpus" -le 2 ] || gpus=2  # what the batches below divide by
 mkdir -p "$out"
 work=$(mktemp -d)  # exports and saves: gigabytes that nobody needs afterwards
@@ -114,10 +116,33 @@ stage_tiny() { compare_training llama_tiny 512 8 4 3e-4 30; }
 # 8 % at 3e-4 behind 30 steps of warm-up, by 4 % at 3e-5. So it warms up all the way.
 stage_1b() { compare_training llama3_1b 1024 4 2 3e-5 300; }
 
+# One after the other, as each wants the whole power of the GPUs.
+stage_speed() {
+  local model=llama3_8b run=("$here/speed_fsdp2.py" --sequence 8192) code=0 how
+  [ "$all_gpus" -ge 2 ] || model=llama3_1b
+  echo "-- $model, one sequence of 8192 a GPU, $all_gpus GPUs"
+  train "$all_gpus" --model $model --gpu h200 --seq-len 8192 --data synthetic --steps 25 --gemm-search on \
+    --output jsonl > "$out/speed.ours.jsonl" || return
+  python3 - "$out/speed.ours.jsonl" <<'PYTHON'
+import json, statistics, sys
+steps = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
+rates = [s["tokens_per_second_per_gpu"] for s in steps if s.get("event") == "step"][-20:]
+rate = statistics.median(rates)
+print(json.dumps({"mfsdp": True, "step_ms": round(8192e3 / rate, 2), "tokens_per_s_per_gpu": round(rate, 1)}))
+PYTHON
+  for how in "--compile" "--compile --reduce bfloat16" ""; do
+    # shellcheck disable=SC2086
+    timeout $longest python3 -m torch.distributed.run --standalone --nproc-per-node "$all_gpus" \
+      "${run[@]}" --model "$here/../../scenarios/models/$model/config.json" $how 2> "$out/speed.log" |
+      grep '^{' || { echo "FSDP2 $how failed: $out/speed.log"; code=1; }
+  done
+  return $code
+}
+
 declare -A results
 failed=0
 for stage in ${stages//,/ }; do
-  case "$stage" in gradients | tiny | 1b) ;; *) echo "run.sh: there is no stage $stage" >&2; exit 2 ;; esac
+  case "$stage" in gradients | tiny | 1b | speed) ;; *) echo "run.sh: there is no stage $stage" >&2; exit 2 ;; esac
   echo "== stage $stage"
   begin=$SECONDS
   "stage_$stage" 2>&1 | tee "$out/$stage.log"

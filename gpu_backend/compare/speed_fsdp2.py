@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""How fast PyTorch FSDP2 trains a model of random weights on random tokens, beside mfsdp-exec.
+
+    torchrun --nproc-per-node N speed_fsdp2.py --model config.json --sequence 8192 [--compile]
+        [--reduce float32] [--steps 25] [--recompute]
+
+One sequence a GPU and step; fp32 main weights, bf16 computation, flash attention, fused AdamW, the
+norm clipped at 1. --compile: blocks and loss through torch.compile; --recompute: every block's forward
+again in backward. Rank 0 prints one JSON object: the median step of the last 20 (all ranks' device time),
+tokens and TFLOP a second and GPU, memory. TFLOP count as mfsdp's do: 6 FLOP a matrix parameter and
+token, head included, embedding not, and causal attention half.
+"""
+
+import argparse
+import json
+import os
+import statistics
+
+import torch
+import torch.distributed as dist
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="config.json of Hugging Face")
+    parser.add_argument("--sequence", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--reduce", default="float32", choices=["float32", "bfloat16"])
+    return parser.parse_args()
+
+
+def make_model(arguments, device):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(arguments.model)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    layers = model.model.layers
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                  reduce_dtype=getattr(torch, arguments.reduce))
+    for number, layer in enumerate(layers):
+        if arguments.recompute:
+            layers[number] = layer = checkpoint_wrapper(layer)
+        if arguments.compile:
+            layer.compile()
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    model.to_empty(device=device)
+    # Its angles are no parameters: made anew, as meta tensors have no values.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
+    for parameter in model.parameters():
+        if parameter.ndim < 2:
+            torch.nn.init.ones_(parameter)
+        else:
+            torch.nn.init.normal_(parameter, std=0.02)
+    return model.train(), config
+
+
+def flops_of(config, sequence):
+    """A token's, forward and backward."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = config.num_attention_heads * head
+    key_value = config.num_key_value_heads * head
+    block = config.hidden_size * (2 * width + 2 * key_value + 3 * config.intermediate_size)
+    matrices = config.num_hidden_layers * block + config.vocab_size * config.hidden_size
+    return 6 * matrices + 6 * config.num_hidden_layers * width * sequence
+
+
+def loss_of(logits, labels):
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def main():
+    arguments = parse_arguments()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    torch.manual_seed(dist.get_rank())
+    model, config = make_model(arguments, device)
+    criterion = torch.compile(loss_of) if arguments.compile else loss_of
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(arguments.steps + 1)]
+    losses = []
+    for step in range(arguments.steps):
+        events[step].record()
+        tokens = torch.randint(config.vocab_size, (1, arguments.sequence + 1), device=device)
+        loss = criterion(model(tokens[:, :-1], use_cache=False).logits, tokens[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    events[-1].record()
+    torch.cuda.synchronize()
+    times = [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+    step = statistics.median(times[-20:])
+    rate = arguments.sequence / step * 1000
+    if dist.get_rank() == 0:
+        print(json.dumps({
+            "torch": torch.__version__, "gpus": dist.get_world_size(), "compile": arguments.compile,
+            "recompute": arguments.recompute, "reduce": arguments.reduce, "step_ms": round(step, 2),
+            "tokens_per_s_per_gpu": round(rate, 1),
+            "tflops_per_gpu": round(rate * flops_of(config, arguments.sequence) / 1e12, 1),
+            "allocated_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+            "reserved_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
+            "first_loss": losses[0].item(), "last_loss": losses[-1].item()}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
