@@ -2,7 +2,8 @@
 # A static library of every .cpp and .cu in the folders, except mains and probes. SEES is the arrow of the design:
 # tests/arrows checks it against the table, and that includes follow it.
 #
-# Every header is compiled on its own by <target>_verify_interface_header_sets; the target
+# A header that a .cpp of its name includes first stands alone, or that .cpp would not compile. Others
+# are compiled on their own by <target>_verify_interface_header_sets; the target
 # all_verify_interface_header_sets does so for all rooms.
 function(mfsdp_room target)
   cmake_parse_arguments(ROOM "" "" "FOLDERS;SEES" ${ARGN})
@@ -14,7 +15,12 @@ function(mfsdp_room target)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cu)
     list(APPEND sources ${found})
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.hpp)
-    list(APPEND headers ${found})
+    foreach(header IN LISTS found)
+      string(REGEX REPLACE "\\.hpp$" ".cpp" source ${header})
+      if(NOT EXISTS ${source})
+        list(APPEND headers ${header})
+      endif()
+    endforeach()
   endforeach()
   list(FILTER sources EXCLUDE REGEX "(/main|_probe)\\.(cpp|cu)$")
   add_library(${target} STATIC ${sources})

@@ -1,3 +1,5 @@
+#include "sim/calibrate/calibrate.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>

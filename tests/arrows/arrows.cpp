@@ -342,6 +342,22 @@ std::vector<Violation> check_types(const std::vector<File>& files) {
   return list;
 }
 
+std::vector<Violation> check_own_headers(const std::vector<File>& files) {
+  std::set<std::string> paths;
+  for (const File& file : files) paths.insert(file.path);
+  std::vector<Violation> list;
+  for (const File& file : files) {
+    if (!file.path.ends_with(".cpp")) continue;
+    const std::string header = file.path.substr(0, file.path.size() - 3) + "hpp";
+    if (!paths.contains(header)) continue;
+    const std::vector<Include> includes = includes_of(file.text);
+    if (includes.empty() || includes.front().path != header)
+      list.push_back({file.path, includes.empty() ? 1 : includes.front().line,
+                      "expected \"" + header + "\" before other includes"});
+  }
+  return list;
+}
+
 std::vector<Violation> check(const std::vector<File>& files) {
   std::vector<Violation> all;
   const auto add = [&](std::vector<Violation> found) {
@@ -359,6 +375,7 @@ std::vector<Violation> check(const std::vector<File>& files) {
     add(check_manners(file));
   }
   add(check_types(files));
+  add(check_own_headers(files));
   return all;
 }
 

@@ -59,6 +59,10 @@ struct Room {
 /// start a line; specialisations of templates are not of that name.
 [[nodiscard]] std::vector<Violation> check_types(const std::vector<File>& files);
 
+/// Sources that do not include the header of their name first: so that it stands alone, or they
+/// would not compile. Headers without such a source are compiled by themselves.
+[[nodiscard]] std::vector<Violation> check_own_headers(const std::vector<File>& files);
+
 /// All of the above, each where it applies.
 [[nodiscard]] std::vector<Violation> check(const std::vector<File>& files);
 

@@ -238,6 +238,17 @@ TEST(Types, HaveOneDefinition) {
   EXPECT_EQ(found[0].what, "mfsdp::Row is also defined in core/a.hpp");
 }
 
+TEST(OwnHeaders, ComeFirst) {
+  const File header{"core/plan/a.hpp", ""};
+  const File right{"core/plan/a.cpp", "// a\n#include \"core/plan/a.hpp\"\n#include <vector>\n"};
+  const File wrong{"core/plan/a.cpp", "#include <vector>\n#include \"core/plan/a.hpp\"\n"};
+  EXPECT_THAT(check_own_headers({header, right}), IsEmpty());
+  EXPECT_THAT(check_own_headers({wrong}), IsEmpty());  // no header of its name
+  const auto found = check_own_headers({header, wrong});
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].what, "expected \"core/plan/a.hpp\" before other includes");
+}
+
 TEST(Check, AppliesEachRuleToItsFiles) {
   const std::vector<File> files{
       {"core/CMakeLists.txt", "mfsdp_room(mfsdp_plan FOLDERS core/base SEES mfsdp_sim)\n"},

@@ -18,6 +18,7 @@
 #include "core/schedule/build.hpp"
 #include "sim/predict/predict.hpp"
 #include "tests/support/run_tool.hpp"
+#include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -114,7 +115,7 @@ std::optional<std::int64_t> value_of(const json& answer) {
 
 TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
   Problems problems(1);
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < test::thinned(15); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 400'000'000));
     CommonOptions options{
@@ -144,7 +145,7 @@ TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
 
 TEST(Find, LongestSequenceIsThatOfBruteForce) {
   Problems problems(2);
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < test::thinned(10); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 300'000'000));
     CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 8}),
@@ -165,7 +166,7 @@ TEST(Find, LongestSequenceIsThatOfBruteForce) {
 
 TEST(Find, FewestGpusAreThoseOfBruteForce) {
   Problems problems(3);
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < test::thinned(10); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 120'000'000));
     CommonOptions options{.gpu = gpu, .seq_len = 128, .micro_batch = problems.between(1, 6)};
@@ -187,7 +188,7 @@ TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
   Problems problems(4);
   constexpr std::array kStrategies{Strategy::optim_grads_params, Strategy::optim_grads,
                                    Strategy::optim, Strategy::no_shard};
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < test::thinned(15); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 200'000'000));
     const bool fastest = i % 2 == 0;

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "tests/gpu_backend/train/equality_rows.hpp"
+#include "tests/support/samples.hpp"
 
 namespace mfsdp {
 namespace {
@@ -34,11 +35,7 @@ using test::Skewed;
 using test::Told;
 using test::Weights;
 
-#if defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kFewSteps = 2;  // each takes twenty times as long
-#else
-constexpr std::int64_t kFewSteps = 4;
-#endif
+constexpr std::int64_t kFewSteps = test::kThinner > 1 ? 2 : 4;
 
 std::int64_t steps() { return test::runs_all() ? 20 : kFewSteps; }
 

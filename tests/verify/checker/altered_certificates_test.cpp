@@ -10,6 +10,7 @@
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/interleavings.hpp"
+#include "tests/support/samples.hpp"
 #include "tests/support/sealed.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/proof/certificate.hpp"
@@ -100,7 +101,7 @@ void alter(Json& certificate, std::mt19937& random) {
 }
 
 TEST(AlteredCertificates, AreRefusedOrTrue) {
-  constexpr int kAlterations = 10'000;
+  constexpr int kAlterations = test::thinned(10'000);
   std::mt19937 random(1);
   std::vector<Subject> subjects;
   int racing = 0;

@@ -11,6 +11,7 @@
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/samples.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
@@ -93,7 +94,7 @@ void edit(Program& program) {
 RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   const auto built = build_program(*test::any_config(), {});
   RC_ASSERT(built.has_value());
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < test::thinned(10); ++i) {
     Program program = *built;
     program.plans.resize(1);
     edit(program);
