@@ -99,7 +99,8 @@ void PrefixedLines::add(std::span<const char> text, std::ostream& out) {
 void PrefixedLines::finish(std::ostream& out) {
   if (line_.empty()) return;
   if (line_.back() != '\n') line_ += '\n';
-  out << prefix_ << std::exchange(line_, {}) << std::flush;
+  // At once: rank 0 writes to the same place.
+  out << prefix_ + std::exchange(line_, {}) << std::flush;
 }
 
 void RankOutput::forward(std::ostream& out) {

@@ -69,7 +69,7 @@ class Rank {
       if (interrupted) return 130;
       if (auto outcome = ranks_->barrier(); !outcome) {
         if (interrupted) return 130;
-        std::cerr << outcome.error().message() << std::endl;
+        std::cerr << outcome.error().message() + "\n";
         if (case_.harm == "kill, others deaf") sleep_forever();
         return 3;
       }
@@ -83,7 +83,7 @@ class Rank {
   [[nodiscard]] bool is_victim() const { return launch_.place.rank == case_.victim; }
 
   static int complain(const Error& error) {
-    std::cerr << error.message() << std::endl;
+    std::cerr << error.message() + "\n";
     return 3;
   }
 
