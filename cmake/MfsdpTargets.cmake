@@ -2,9 +2,9 @@
 # A static library of every .cpp and .cu in the folders, except mains and probes. SEES is the arrow of the design:
 # tests/arrows checks it against the table, and that includes follow it.
 #
-# A header that a .cpp of its name includes first stands alone, or that .cpp would not compile. Others
-# are compiled on their own by <target>_verify_interface_header_sets; the target
-# all_verify_interface_header_sets does so for all rooms.
+# A header that a .cpp of its name includes first (tests/arrows checks that it does) stands alone,
+# or that .cpp would not compile. Others are compiled on their own by
+# <target>_verify_interface_header_sets, and by all_verify_interface_header_sets for all rooms.
 function(mfsdp_room target)
   cmake_parse_arguments(ROOM "" "" "FOLDERS;SEES" ${ARGN})
   set(sources)
