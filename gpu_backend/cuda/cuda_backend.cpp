@@ -117,10 +117,11 @@ Result<void> CudaBackend::make_events() {
           const StreamRole role = program_.streams[*stream].role;
           if (role == StreamRole::h2d || role == StreamRole::d2h) has_time_[*event] = true;
         }
-  for (const bool has_time : has_time_) {
-    MFSDP_LET(event, make_event(has_time));
-    events_.push_back(std::move(event));
-  }
+  for (const bool has_time : has_time_)
+    for (std::size_t turn = 0; turn < kTurns; ++turn) {
+      MFSDP_LET(event, make_event(has_time));
+      events_.push_back(std::move(event));
+    }
   latest_ = std::make_unique<LatestRecord[]>(events_.size());
   ran_whole_.resize(events_.size(), 0);
   return {};
@@ -249,11 +250,12 @@ Result<void> CudaBackend::record(const BoundOp& op, std::int64_t step, std::int6
   MFSDP_TRY(watcher_->outcome());
   MFSDP_LET(place, find(op, step));
   if (auto recorded =
-          check(cudaEventRecord(events_[op.event].get(), stream_of(op)), "cudaEventRecord");
+          check(cudaEventRecord(events_[turn_of(op.event, number)].get(), stream_of(op)),
+                "cudaEventRecord");
       !recorded)
     return failed(op, step, recorded.error());
   const BoundOp* work = place.segment->ops[place.op].work;
-  LatestRecord& latest = latest_[op.event];
+  LatestRecord& latest = latest_[turn_of(op.event, number)];
   latest.work = work == nullptr ? &op : work;
   latest.step = step;
   latest.sequence = ++sequence_;
@@ -261,28 +263,30 @@ Result<void> CudaBackend::record(const BoundOp& op, std::int64_t step, std::int6
   return {};
 }
 
-Result<void> CudaBackend::wait(const BoundOp& op, std::int64_t step, std::int64_t) {
+Result<void> CudaBackend::wait(const BoundOp& op, std::int64_t step, std::int64_t number) {
   const Watcher::Call call(*watcher_);
   MFSDP_TRY(watcher_->outcome());
-  if (auto waits = check(cudaStreamWaitEvent(stream_of(op), events_[op.event].get(), 0),
-                         "cudaStreamWaitEvent");
+  if (auto waits =
+          check(cudaStreamWaitEvent(stream_of(op), events_[turn_of(op.event, number)].get(), 0),
+                "cudaStreamWaitEvent");
       !waits)
     return failed(op, step, waits.error());
   return {};
 }
 
 Result<Nanos> CudaBackend::host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
-                                     std::int64_t) {
+                                     std::int64_t number) {
   const Watcher::Call call(*watcher_);
   const Nanos begin = host_now();
-  if (auto ended = await(events_[event].get()); !ended) return failed(op, step, ended.error());
+  const cudaEvent_t record = events_[turn_of(event, number)].get();
+  if (auto ended = await(record); !ended) return failed(op, step, ended.error());
   const Nanos end = host_now();
   if (op.op->kind() == OpKind::host_wait) {
     MFSDP_LET(place, find(op, step));
     if (is_timed(place, step)) timer_.add_host_wait(op, step, drains_, begin, end);
   }
   if (!has_time_[event]) return end;
-  MFSDP_LET(at, clock_->time_of(events_[event].get()));
+  MFSDP_LET(at, clock_->time_of(record));
   MFSDP_TRY(clock_->follow(stream_of(op)));
   return at;
 }
@@ -371,7 +375,7 @@ void CudaBackend::look_what_has_run() {
 }
 
 bool CudaBackend::ran_whole(std::size_t event, std::int64_t number) const {
-  return watcher_->failed() && ran_whole_[event] >= number;
+  return watcher_->failed() && ran_whole_[turn_of(event, number)] >= number;
 }
 
 /// After a failure: aborted collectives end, so that memory may go. What does not end in time is

@@ -86,7 +86,13 @@ class CudaBackend final : public Backend {
     const PreparedSegment* segment = nullptr;
     std::size_t op = 0;
   };
-  /// The latest record of an event; read by the watcher too.
+  /// Records of an event take turns, so that what the step before the one being issued hangs in can
+  /// still be seen.
+  static constexpr std::size_t kTurns = 2;
+  static std::size_t turn_of(std::size_t event, std::int64_t number) {
+    return kTurns * event + static_cast<std::size_t>(number) % kTurns;
+  }
+  /// The latest record in a turn of an event; read by the watcher too.
   struct LatestRecord {
     std::atomic<const BoundOp*> work{nullptr};
     std::atomic<std::int64_t> step{0};
@@ -138,7 +144,7 @@ class CudaBackend final : public Backend {
   // Declared in the order in which it may not go: what stands below uses what stands above.
   std::vector<OwnedStream> streams_;  ///< by position in Program::streams
   OwnedStream setup_;                 ///< what is done outside of plans
-  std::vector<OwnedEvent> events_;    ///< by position in Program::events
+  std::vector<OwnedEvent> events_;    ///< by turn_of(position in Program::events, record)
   std::vector<bool> has_time_;        ///< by event
   std::vector<OwnedEvent> drained_;   ///< by stream
   std::vector<DeviceMemory> device_memory_;
@@ -154,9 +160,9 @@ class CudaBackend final : public Backend {
   bool first_prepared_ = false;
   std::vector<GemmAlgorithm> cached_algorithms_;
   std::vector<PreparedSegment> prepared_;
-  std::unique_ptr<LatestRecord[]> latest_;  ///< by event
-  std::vector<std::int64_t> ran_whole_;     ///< by event, at a failure: number of its record, or 0
-  std::int64_t sequence_ = 0;               ///< of records
+  std::unique_ptr<LatestRecord[]> latest_;  ///< as events_
+  std::vector<std::int64_t> ran_whole_;  ///< as events_, at a failure: number of the record, or 0
+  std::int64_t sequence_ = 0;            ///< of records
   std::int64_t drains_ = 0;
   std::uint64_t delays_drawn_ = 0;
   std::unique_ptr<Watcher> watcher_;  ///< last: its thread uses the rest
