@@ -12,6 +12,13 @@ constexpr int kWarps = kThreads / kWarp;
 /// what the kernel itself needs.
 constexpr int kKeptBytes = 224 * 1024;
 constexpr int kOwnBytes = 2 * 1024;
+/// Of a block's next row, fetched into the L2 cache while this one's gradient is written: more of
+/// it is gone again before it is read.
+constexpr int kAheadBytes = 32 * 1024;
+constexpr int kLineBytes = 128;
+/// Blocks that work on gradients: one for each multiprocessor of an H100. A constant, so that sums
+/// have one order on every GPU.
+constexpr std::int64_t kBlocks = 132;
 
 template <class T>
 using Stored = std::remove_const_t<T>;
@@ -65,28 +72,34 @@ __device__ Softmax block_merged(Softmax s, Softmax* shared) {
   return warp_merged<T>(shared[threadIdx.x % kWarp]);
 }
 
+__device__ void fetch_ahead(const void* from, std::int64_t bytes) {
+  const auto* const begin = static_cast<const char*>(from);
+  for (std::int64_t at = threadIdx.x * kLineBytes; at < bytes; at += kThreads * kLineBytes)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + at));
+}
+
 /// Shared memory of the kernel, of no type that depends on T.
 extern __shared__ uint4 kept_bytes[];
 
 /// Block b takes the rows b, b + gridDim.x, ...
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    loss_of_rows(const CrossEntropy<T> k, std::int64_t kept, GridScratch* scratch) {
+    loss_of_rows(const CrossEntropy<T> k, int kept, GridScratch* scratch) {
   constexpr bool kGradient = !std::is_const_v<T>;
   using Row = Pack<Stored<T>, N>;
   __shared__ Softmax shared[kWarps];
   auto* const kept_packs = reinterpret_cast<Row*>(kept_bytes);
-  const std::int64_t packs = k.vocab / N;
+  const int packs = static_cast<int>(k.vocab / N);
+  const auto rows = static_cast<std::int64_t>(k.labels.size());
   TwoSums sums;  // of this block's rows; thread 0's count
-  for (std::int64_t row = blockIdx.x; row < static_cast<std::int64_t>(k.labels.size());
-       row += gridDim.x) {
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const logits = k.logits + row * k.vocab;
     const std::int32_t label = k.labels[row];
     if (label == k.ignored) {
       if constexpr (kGradient) {
         const float zeros[N] = {};
-        for (std::int64_t at = threadIdx.x; at < packs; at += kThreads)
-          store_narrowed<N>(logits + at * N, zeros);
+        for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads)
+          store_narrowed<N>(logits + std::int64_t{at} * N, zeros);
       }
       continue;
     }
@@ -94,9 +107,12 @@ __global__ void __launch_bounds__(kThreads)
     const float of_label = known ? widened(logits[label]) : __int_as_float(0x7fffffff);
     Softmax softmax{.largest = -INFINITY, .sum = 0};
 #pragma unroll 4
-    for (std::int64_t at = threadIdx.x; at < packs; at += kThreads) {
-      const Row pack = load<Stored<T>, N>(logits + at * N);
-      if (kGradient && at < kept) kept_packs[at] = pack;
+    for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
+      const bool is_read_again = kGradient && at >= kept;
+      const auto* const from = logits + std::int64_t{at} * N;
+      const Row pack =
+          is_read_again ? load<Stored<T>, N>(from) : load_streaming<Stored<T>, N>(from);
+      if (kGradient && !is_read_again) kept_packs[at] = pack;
       float values[N];
       widen_all(pack, values);
       float largest = values[0];
@@ -115,16 +131,21 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kGradient) {
       // NaN where the label is none of the vocabulary.
       const float inverse = known ? 1 / softmax.sum : of_label;
-      for (std::int64_t at = threadIdx.x; at < packs; at += kThreads) {
+      if (row + gridDim.x < rows)
+        fetch_ahead(logits + gridDim.x * k.vocab,
+                    std::min<std::int64_t>(k.vocab * sizeof(T), kAheadBytes));
+#pragma unroll 4
+      for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
         float values[N];
-        widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(logits + at * N), values);
+        T* const own = logits + std::int64_t{at} * N;
+        widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(own), values);
 #pragma unroll
         for (int i = 0; i < N; ++i)
           values[i] = exponential<T>(values[i], softmax.largest) * inverse;
         if (at == label / N)
 #pragma unroll
           for (int i = 0; i < N; ++i) values[i] -= i == label % N ? 1.0F : 0.0F;
-        store_narrowed<N>(logits + at * N, values);
+        store_streaming<N>(own, narrow_all<T, N>(values));
       }
     }
   }
@@ -149,13 +170,15 @@ Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
   MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
   const std::int64_t pack_bytes = N * sizeof(T);
   MFSDP_LET(most, most_kept_bytes());
-  const std::int64_t kept = std::is_const_v<T> ? 0 : std::min(k.vocab / N, most / pack_bytes);
+  constexpr bool is_loss_alone = std::is_const_v<T>;
+  const auto kept = is_loss_alone ? 0 : static_cast<int>(std::min(k.vocab / N, most / pack_bytes));
   const auto shared = static_cast<int>(kept * pack_bytes);
   MFSDP_TRY(check(
       cudaFuncSetAttribute(loss_of_rows<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
       "cudaFuncSetAttribute", "cross_entropy"));
   const auto rows = static_cast<std::int64_t>(k.labels.size());
-  const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, kSumBlocks));
+  const std::int64_t blocks = is_loss_alone ? 2 * kBlocks : kBlocks;  // no row in shared memory
+  const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, blocks));
   loss_of_rows<T, N>
       <<<grid, kThreads, static_cast<std::size_t>(shared), stream>>>(k, kept, scratch);
   return launched("cross_entropy");

@@ -49,6 +49,15 @@ __device__ Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
+/// Of what will not be read again soon: it leaves the caches first.
+template <class T, int N>
+__device__ Pack<T, N> load_streaming(const T* from) {
+  if constexpr (sizeof(Pack<T, N>) == sizeof(uint4))
+    return __builtin_bit_cast(Pack<T, N>, __ldcs(reinterpret_cast<const uint4*>(from)));
+  else
+    return load<T, N>(from);
+}
+
 template <class T, int N>
 __device__ float element(const Pack<T, N>& pack, int i) {
   if constexpr (kPairs<T, N>) {
@@ -89,6 +98,14 @@ __device__ Pack<T, N> narrow_all(const float (&from)[N]) {
 template <int N, class T>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+template <int N, class T>
+__device__ void store_streaming(T* to, const Pack<T, N>& pack) {
+  if constexpr (sizeof(pack) == sizeof(uint4))
+    __stcs(reinterpret_cast<uint4*>(to), __builtin_bit_cast(uint4, pack));
+  else
+    store<N>(to, pack);
 }
 
 template <int N, class T>
