@@ -101,7 +101,7 @@ void alter(Json& certificate, std::mt19937& random) {
 }
 
 TEST(AlteredCertificates, AreRefusedOrTrue) {
-  constexpr int kAlterations = test::thinned(10'000);
+  constexpr int kAlterations = test::thinned(test::thinned(10'000));
   std::mt19937 random(1);
   std::vector<Subject> subjects;
   int racing = 0;
@@ -126,7 +126,7 @@ TEST(AlteredCertificates, AreRefusedOrTrue) {
     EXPECT_FALSE(subject.races) << altered.dump();
   }
   EXPECT_GT(racing, 10);
-  EXPECT_GT(accepted, 10);  // a clock may say less than is so
+  EXPECT_GT(accepted, test::thinned(test::thinned(100)));  // a clock may say less than is so
   EXPECT_LT(accepted, kAlterations / 2);
 }
 

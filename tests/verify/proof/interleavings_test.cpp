@@ -5,6 +5,7 @@
 
 #include "core/schedule/build.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "tests/support/samples.hpp"
 
 namespace mfsdp {
 namespace {
@@ -13,6 +14,7 @@ TEST(Interleavings, EveryDroppedWaitIsJudgedAlike) {
   int races = 0;
   int safe = 0;
   int gave_up = 0;
+  int number = 0;
   for (int variant = 0; variant < 8; ++variant) {
     Program program = *build_program(test::three_units(variant), {});
     program.plans.resize(1);
@@ -20,6 +22,7 @@ TEST(Interleavings, EveryDroppedWaitIsJudgedAlike) {
     for (std::size_t s = 0; s < program.plans[0].segments.size(); ++s)
       for (std::size_t i = 0; i < program.plans[0].segments[s].ops.size(); ++i) {
         if (program.plans[0].segments[s].ops[i].kind() != OpKind::wait) continue;
+        if (number++ % test::kThinner != 0) continue;
         Program edited = program;
         auto& ops = edited.plans[0].segments[s].ops;
         const std::string name = ops[i].name;
@@ -37,8 +40,8 @@ TEST(Interleavings, EveryDroppedWaitIsJudgedAlike) {
       }
   }
   EXPECT_EQ(gave_up, 0);
-  EXPECT_GT(races, 100);
-  EXPECT_GT(safe, 5);
+  EXPECT_GT(races, test::thinned(100));
+  EXPECT_GE(safe, test::thinned(6));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
+#include "tests/support/samples.hpp"
 #include "tests/verify/cpu/kernels/serial_run.hpp"
 #include "tests/verify/cpu/oracle/training_step.hpp"
 
@@ -217,7 +218,8 @@ TEST_P(Gradients, EqualFiniteDifferences) {
   SCOPED_TRACE(describe(config));
   check_gradients(config, GetParam());
 }
-INSTANTIATE_TEST_SUITE_P(Random, Gradients, testing::Range(0U, kConfigs));
+INSTANTIATE_TEST_SUITE_P(Random, Gradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(kConfigs)}));
 
 }  // namespace
 }  // namespace mfsdp
