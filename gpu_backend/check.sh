@@ -148,14 +148,26 @@ states_move() {
   moved "$dir/cuda" cpu 1 3 "$dir/cuda_cpu" || return
   moved "$dir/cuda" cpu 4 1 "$dir/cuda_cpu_zero1" || return
   moved "$dir/cpu" cuda $most 3 "$dir/cpu_cuda" || return
-  moved "$dir/cpu_cuda" cpu 2 3 "$dir/cpu_cuda_cpu"
+  moved "$dir/cpu_cuda" cpu 2 3 "$dir/cpu_cuda_cpu" || return
+  [ $most -ge 2 ] || return 0
+  states hosts 4 3 --save "$dir/hosts" || return
+  moved "$dir/hosts" cuda 2 3 "$dir/hosts_2" || return
+  moved "$dir/hosts" cuda 1 1 "$dir/hosts_1" || return
+  moved "$dir/hosts_1" hosts 4 3 "$dir/hosts_1_hosts"
 }
 
-states() {  # BACKEND RANKS STRATEGY ARGUMENTS...
-  local place=--nproc
-  [ "$1" = cuda ] || place=--world-size
-  timeout 100 "$exec_tool" --backend "$1" $place "$2" --strategy "$3" --no-save --model llama_tiny \
-    --data "$text" --seq-len 128 --global-batch 4 --steps 3 "${@:4}" > "$out/states.log" && return
+# hosts: four ranks, of which GPUs have two each if there are no more.
+states() {  # cuda|cpu|hosts RANKS STRATEGY ARGUMENTS...
+  local backend=$1 ranks=$2 place=--nproc
+  local run=(--strategy "$3" --seq-len 128 --global-batch 4 --steps 3 "${@:4}")
+  if [ "$backend" = hosts ]; then
+    on_two_hosts "$out/states/log" "${run[@]}"
+    [ "$(cat "$out/states/log/code")" = 0 ] && return
+  else
+    [ "$backend" = cuda ] || place=--world-size
+    timeout 100 "$exec_tool" --backend "$backend" $place "$ranks" --no-save --model llama_tiny --data "$text" \
+      "${run[@]}" > "$out/states.log" && return
+  fi
   echo "states: $* failed"
   return 1
 }
@@ -262,12 +274,12 @@ exact sums|--exact-sums --outer-dp 2 --outer-strategy optim --strategy 3 --globa
 RUNS
 }
 
-on_two_hosts() {  # FOLDER PORT ARGUMENTS...
-  local dir=$1 port=$2 second=0,1
-  shift 2
+on_two_hosts() {  # FOLDER ARGUMENTS...
+  local dir=$1 port=$((21000 + RANDOM % 8000)) second=0,1
+  shift
   [ "$gpus" -ge 4 ] && second=2,3
   local run=(timeout 120 "$exec_tool" --backend cuda --nproc 2 --nnodes 2 --master "127.0.0.1:$port" --no-save
-    --deterministic --deadline 60 --model llama_tiny --data "$text" --steps 6 --output jsonl "$@")
+    --deterministic --deadline 60 --model llama_tiny --data "$text" --output jsonl "$@")
   mkdir -p "$dir"
   NCCL_HOSTID=b CUDA_VISIBLE_DEVICES=$second "${run[@]}" --node-rank 1 > "$dir/second" 2>&1 &
   NCCL_HOSTID=a CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO NCCL_DEBUG_FILE="$dir/nccl.%p" \
@@ -285,7 +297,7 @@ stage_G() {
     mkdir -p "$dir/$number"
     echo "$name" > "$dir/$number/class"
     # shellcheck disable=SC2086
-    on_two_hosts "$dir/$number" $((21000 + RANDOM % 8000)) $flags < /dev/null &
+    on_two_hosts "$dir/$number" --steps 6 $flags < /dev/null &
     number=$((number + 1))
     [ $((number % 4)) -ne 0 ] || wait
   done < <(hosts_runs)
