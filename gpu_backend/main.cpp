@@ -39,6 +39,7 @@ Result<ExitCode> run_tool(const CommandLine& command) {
                         .interrupted = interrupted()};
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts({SIGINT, SIGTERM});
+  if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) catch_interrupts({SIGHUP});  // nohup ignores it
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
   return train_run(options, command, session);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <initializer_list>
 #include <utility>
 
@@ -160,6 +161,11 @@ Result<void> check_training(const ExecOptions& o) {
   for (const char* flag : {"--save-every", "--keep-saves"})
     if (contains(o.given, flag) && !o.save)
       return fail(flag, "needs --save: a folder for the saves");
+  const auto folder = [](const std::string& name) {
+    return (std::filesystem::path(name) / "").lexically_normal();
+  };
+  if (o.save && o.export_to && folder(*o.save) == folder(*o.export_to))
+    return fail("--export", "is the folder of --save: expected one of its own");
   if (o.init_from && o.resume)
     return fail("--init-from", "goes not with --resume: a save has its own weights");
   if (!o.dry_run && !o.data)

@@ -217,7 +217,7 @@ Result<void> SaveFolder::prune(std::int64_t step, std::int64_t kept) const {
     if (const auto saved = step_of(name);
         saved && *saved != step && name == step_folder_name(*saved))
       others.push_back(*saved);
-  std::ranges::sort(others);
+  std::ranges::sort(others, {}, [step](std::int64_t s) { return std::pair(s < step, s); });
   const std::int64_t surplus = std::ssize(others) + 1 - kept;
   for (std::int64_t i = 0; i < surplus; ++i) {
     const std::int64_t old = others[static_cast<std::size_t>(i)];

@@ -64,7 +64,8 @@ class SaveFolder {
   /// Its files are complete and synced: gives the folder its name, and points `latest` at it. An
   /// earlier save of the same step makes room.
   [[nodiscard]] Result<void> finish(std::int64_t step) const;
-  /// Removes saves but `kept` of them: that of `step`, and those of the highest steps.
+  /// Removes saves but `kept` of them: that of `step`, and those of the steps next below. Higher
+  /// ones go first: the run has gone on from before them.
   [[nodiscard]] Result<void> prune(std::int64_t step, std::int64_t kept) const;
 
  private:

@@ -104,8 +104,15 @@ Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position
   MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));
   MFSDP_LET(file, write_share(rank, position.step));
   MFSDP_LET(by_rank, gather.all_gather(rank.rank, to_numbers(file), alive));
-  if (!folder) return Bytes(0);
-  return complete(*folder, {.position = position, .run = run_, .files = files_of(by_rank)});
+  Bytes written;
+  if (folder) {
+    MFSDP_LET(all,
+              complete(*folder, {.position = position, .run = run_, .files = files_of(by_rank)}));
+    written = all;
+  }
+  // Those who trained on would wait in their next collective, and take rank 0 for stalled.
+  MFSDP_TRY(gather.all_gather(rank.rank, {}, alive));
+  return written;
 }
 
 void Saver::tidy() const {

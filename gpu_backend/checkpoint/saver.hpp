@@ -53,8 +53,8 @@ class Saver final : public StateKeeper {
   RunIdentity run_;
 };
 
-/// What a rank writes: own weights and moments of each parameter that it holds some of. The fetcher
-/// downloads them; both arguments outlive it.
+/// What a rank writes: own weights and moments of each parameter that it holds some of. `rank`
+/// outlives it.
 struct RankShare {
   StateHeader header;
   std::vector<const HeldElements*> held;  ///< by entry

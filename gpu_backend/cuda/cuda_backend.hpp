@@ -1,9 +1,8 @@
 // One rank of a run on CUDA: a GPU, its streams, pools and communicators, and the plan's ops made
 // ready to launch.
 //
-//   host thread   allocate, prepare, issue, host_wait ...       watcher   NCCL's errors, other
-//   ranks,
-//                 never waits without looking at the watcher              calls that hang: aborts
+//   host thread   allocate, prepare, issue ...      watcher   NCCL's errors, other ranks,
+//                 waits in steps look at the watcher          calls that hang: aborts
 //
 // All calls come from the thread that created it, whose device it has set.
 #pragma once
@@ -86,9 +85,9 @@ class CudaBackend final : public Backend {
     const PreparedSegment* segment = nullptr;
     std::size_t op = 0;
   };
-  /// Records of an event take turns, so that what the step before the one being issued hangs in can
-  /// still be seen.
-  static constexpr std::size_t kTurns = 2;
+  /// Records of an event take turns, so that what the device hangs in can still be seen: the host
+  /// issues up to three microbatches ahead.
+  static constexpr std::size_t kTurns = 4;
   static std::size_t turn_of(std::size_t event, std::int64_t number) {
     return kTurns * event + static_cast<std::size_t>(number) % kTurns;
   }

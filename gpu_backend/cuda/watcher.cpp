@@ -38,8 +38,8 @@ void Watcher::fail(const Error& error) {
     if (error_) return;
     settings_.before_failure();
     error_ = error;
+    failed_.store(true, std::memory_order_release);
   }
-  failed_.store(true, std::memory_order_release);
   settings_.on_failure(error);
 }
 

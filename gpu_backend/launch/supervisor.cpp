@@ -78,8 +78,11 @@ class SignalReader {
     struct sigaction action{};
     action.sa_handler = tell_of_signal;
     action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
-    for (std::size_t i = 0; i < kSignals.size(); ++i)
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
       ::sigaction(kSignals[i], &action, &before_[i]);
+      if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN)
+        ::sigaction(SIGHUP, &before_[i], nullptr);  // as nohup asks
+    }
   }
 
   FileDescriptor read_;
@@ -229,7 +232,7 @@ class Supervisor {
   void look_at_clock() {
     const Clock::time_point now = Clock::now();
     for (RankProcess& rank : ranks_) {
-      if (!rank.deadline || now < *rank.deadline) continue;
+      if (rank.process == 0 || !rank.deadline || now < *rank.deadline) continue;
       rank.deadline.reset();
       fail(rank.is_ending ? Cause::complaint : Cause::loss, kFailed,
            fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,

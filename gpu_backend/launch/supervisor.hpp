@@ -35,9 +35,8 @@ struct SupervisorSettings {
 /// - When a rank ends with another code than 0 or 130, dies by a signal, or breaks its promise
 ///   (watchdog.hpp), all others end: by themselves, by SIGTERM, by SIGKILL, in some ten seconds.
 ///   Ranks die with the supervisor too.
-/// - A rank's standard input is empty. With several ranks, rank 0's output passes through, and
-/// lines
-///   of others come to `err` behind "[rank N] ". One rank alone keeps its output.
+/// - A rank's standard input is empty. With several ranks, rank 0's output passes through; lines of
+///   others come to `err` behind "[rank N] ". One rank alone keeps its output.
 ///
 /// Returns the exit code: the first failure's (one that says more than 3 or dies by a signal goes
 /// before those that complain of it); 3 where a signal or a deadline ended that rank, with

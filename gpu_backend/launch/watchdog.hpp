@@ -10,9 +10,9 @@
 
 namespace mfsdp {
 
-/// The supervisor ends the whole run when a rank breaks its promise: a host thread that hangs, a
-/// process that is stopped, a stream that ncclCommAbort cannot free. Reports are 16 bytes into a
-/// pipe, about a microsecond, and never wait; any thread may report.
+/// The supervisor ends the whole run when a rank breaks its promise: a process that is stopped or
+/// hangs while it starts or ends, a stream that ncclCommAbort cannot free. Reports are 16 bytes
+/// into a pipe, about a microsecond, and never wait; any thread may report.
 class Watchdog {
  public:
   /// Nobody watches: reports go nowhere.

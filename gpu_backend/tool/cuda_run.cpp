@@ -147,7 +147,8 @@ Result<void> CudaRun::open() {
     MFSDP_LET(watchdog, Watchdog::attach(*inputs_.launch.supervised));
     watchdog_ = std::move(watchdog);
   }
-  watchdog_.feed(kStart);
+  // Longer than any rank waits for others there: it says which ones are missing.
+  watchdog_.feed(2 * RendezvousSettings{}.meet_deadline + kStart);
   MFSDP_LET(rendezvous,
             Rendezvous::meet(inputs_.launch, {.run_id = inputs_.launch.run_id,
                                               .plan_hash = plan_hash(inputs_.program),

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/cli/flags.hpp"
+#include "gpu_backend/launch/launch_sources.hpp"
 #include "gpu_backend/launch/supervisor.hpp"
 #include "gpu_backend/tool/cuda_run.hpp"
 
@@ -36,6 +37,12 @@ Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& e
     for (const char* flag : kGpuFlags)
       if (contains(options.given, flag))
         return fail(flag, fmt::format("is for runs on GPUs: {}", reason), Fault::environment);
+    // Each of the processes would train the whole world by itself.
+    MFSDP_LET(place, find_place(environment));
+    if (place && place->world_size > 1)
+      return fail(std::string(to_string(place->source)),
+                  fmt::format("started {} ranks, which need GPUs: {}", place->world_size, reason),
+                  Fault::environment);
     return RunPlace{};
   };
   if (!has_cuda()) {

@@ -20,8 +20,10 @@ using Json = nlohmann::ordered_json;
 /// A commit takes milliseconds, a step of a small model less.
 constexpr std::chrono::milliseconds kStorePause{250};
 
-/// What is no number, which JSON does not have, becomes null.
-std::string json_line(const Json& object) { return object.dump() + "\n"; }
+/// What is no number, which JSON does not have, becomes null; what is no UTF-8 in a path, U+FFFD.
+std::string json_line(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 std::string number(double value, int decimals) {
   return std::isnan(value) ? "nan" : fmt::format("{:.{}f}", value, decimals);

@@ -1,5 +1,7 @@
 #include "gpu_backend/tool/saves.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -74,7 +76,13 @@ Result<Saves> open_saves(const ExecOptions& options, const Session& session, con
   to.every = options.save_every;
   to.kept = options.keep_saves;
   if (leads) MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now rather than after hours
+  const std::string folder = to.folder.string();
+  const bool holds_saves = find_save(to.folder).has_value();
   saves.saver.emplace(std::move(to), std::move(identity));
+  if (holds_saves && (!saves.resumed || saves.moves()))
+    return fail("--save", fmt::format("{} holds saves of another run, which this one would remove: "
+                                      "go on from them (--resume {}) or name another folder",
+                                      folder, folder));
   return saves;
 }
 

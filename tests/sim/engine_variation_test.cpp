@@ -12,7 +12,7 @@
 #include "core/schedule/build.hpp"
 #include "sim/predict/predict.hpp"
 #include "tests/sim/timed_plan.hpp"
-#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 
 namespace mfsdp {
 namespace {

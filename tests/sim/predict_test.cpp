@@ -11,7 +11,7 @@
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 
 namespace mfsdp {
 namespace {

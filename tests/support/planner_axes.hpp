@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/plan/plan.hpp"
-#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 
 namespace mfsdp::test {
 

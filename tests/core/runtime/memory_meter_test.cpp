@@ -6,8 +6,8 @@
 #include "core/plan/lifetimes.hpp"
 #include "core/runtime/interpreter.hpp"
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
 #include "tests/support/idle_backend.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/tiny_program.hpp"
 
 namespace mfsdp {

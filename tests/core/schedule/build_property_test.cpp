@@ -11,8 +11,8 @@
 #include "core/plan/lifetimes.hpp"
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
 #include "tests/support/races.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/random_execution.hpp"
 
 namespace mfsdp {

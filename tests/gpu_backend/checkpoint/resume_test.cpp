@@ -171,6 +171,19 @@ TEST(Saves, OfTheSameStepTakeTheOldOnesPlace) {
   EXPECT_FALSE(std::filesystem::exists(partial_folder(folder / "saves", 3)));
 }
 
+TEST(Saves, OfStepsThatTheRunHasGoneBackBehindGoFirst) {
+  const ScratchFolder folder;
+  test::Ranks ranks(nano(2));
+  Saver saver({.folder = folder / "saves", .kept = 2}, test::identity(ranks.program.config));
+  for (const std::int64_t step : {10, 20, 15, 16}) {
+    const auto saved = ranks.save(saver, {.step = step, .samples = 6, .tokens = 96});
+    ASSERT_TRUE(saved) << saved.error().message();
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "saves" / "step-00000015"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "saves" / "step-00000016"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "saves" / "step-00000020"));
+}
+
 /// A run of two steps with a save in `saves`, to be gone on with.
 void begin_run(const std::filesystem::path& saves) {
   const Told told = train_saving(nano(2), {.folder = saves}, 2);

@@ -143,6 +143,16 @@ TEST_P(SupervisorSignal, ReachesAllRanks) {
   EXPECT_THAT(ranks.left(), testing::IsEmpty());
 }
 
+TEST(Supervisor, AHangUpIsIgnoredUnderNohup) {
+  SupervisedRanks ranks(0, "none", "none", kRanks, "nohup");
+  ranks.await("met");
+  ranks.signal(SIGHUP);
+  ::usleep(300'000);  // ranks that heard of it would end
+  EXPECT_EQ(ranks.left().size(), kRanks);
+  ranks.signal(SIGTERM);
+  EXPECT_EQ(ranks.end(), 130);
+}
+
 TEST(Supervisor, RanksDieWithIt) {
   SupervisedRanks ranks(0, "none", "none");
   ranks.await("met");

@@ -9,7 +9,7 @@
 #include "core/runtime/bound_plan.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/gpu_backend/train/rank_memory.hpp"
-#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 
 namespace mfsdp {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/sealed.hpp"
 #include "tests/support/tiny_program.hpp"
 #include "verify/proof/certificate.hpp"

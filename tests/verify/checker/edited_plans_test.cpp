@@ -10,7 +10,7 @@
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/proof/certificate.hpp"

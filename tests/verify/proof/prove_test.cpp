@@ -10,9 +10,9 @@
 #include <random>
 
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/races.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/tiny_program.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 

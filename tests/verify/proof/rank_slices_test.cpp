@@ -6,6 +6,7 @@
 
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "tests/support/random_configurations.hpp"
 
 namespace mfsdp {
 namespace {

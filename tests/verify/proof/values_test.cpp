@@ -6,6 +6,7 @@
 
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
 #include "verify/proof/model_binding.hpp"
 #include "verify/proof/overlap.hpp"

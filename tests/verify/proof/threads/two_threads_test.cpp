@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/schedule/build.hpp"
-#include "tests/support/configurations.hpp"
+#include "tests/support/random_configurations.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace mfsdp {

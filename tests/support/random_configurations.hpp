@@ -1,0 +1,59 @@
+// Small configurations for tests, random ones that reach every corner.
+#pragma once
+
+#include <rapidcheck.h>
+
+#include "tests/support/configurations.hpp"
+
+namespace mfsdp::test {
+
+/// Valid configurations with every strategy, mesh, recompute policy and odd shape: group size 1,
+/// empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5 microbatches.
+inline rc::Gen<PlanConfig> any_config() {
+  return rc::gen::exec([] {
+    const auto pick = [](std::int64_t low, std::int64_t high) {
+      return *rc::gen::inRange<std::int64_t>(low, high + 1);
+    };
+    PlanConfig config = small_config(1, pick(1, 4));
+    ModelShape& model = config.model;
+    model.kv_heads = pick(1, 2);
+    model.heads = model.kv_heads * pick(1, 3);
+    model.head_dim = 2 * pick(1, 4);
+    model.hidden = pick(1, 12);
+    model.intermediate = pick(1, 20);
+    model.vocab = pick(2, 40);
+    model.tied_embeddings = *rc::gen::arbitrary<bool>();
+    model.qkv_bias = *rc::gen::arbitrary<bool>();
+    model.qk_norm = *rc::gen::arbitrary<bool>();
+    config.mesh.dp_shard = *rc::gen::element<std::int64_t>(1, 2, 3, 7, 8, 64);
+    config.mesh.dp_outer = *rc::gen::element<std::int64_t>(1, 1, 2, 3);
+    config.strategy = static_cast<Strategy>(pick(0, 3));
+    if (config.strategy == Strategy::optim_grads_params && config.mesh.dp_outer > 1)
+      config.outer_strategy = *rc::gen::element(Strategy::no_shard, Strategy::optim);
+    config.seq_len = pick(1, 20);
+    config.micro_batch = pick(1, 3);
+    config.microbatches = pick(1, 5);
+    config.recompute.kind = static_cast<Recompute>(pick(0, 2));
+    if (config.recompute.kind == Recompute::full)
+      config.recompute.full_blocks = pick(0, model.layers);
+    config.grad_dtype = *rc::gen::element(DType::fp32, DType::bf16);
+    config.reduce_dtype = *rc::gen::element(DType::fp32, DType::bf16);
+    config.main_dtype = *rc::gen::element(DType::fp32, DType::fp32, DType::bf16);
+    config.prefetch = pick(0, 3);
+    config.grad_slots = pick(model.tied_embeddings ? 2 : 1, 4);
+    config.allocator = static_cast<AllocatorPolicy>(pick(0, 3));
+    config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::sgd);
+    if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
+    config.deterministic = *rc::gen::arbitrary<bool>();
+    config.logits_chunk = pick(1, 30);
+    switch (pick(0, 4)) {
+      case 0: config.frozen = {"embed_tokens"}; break;
+      case 1: config.frozen = {"layers.0."}; break;
+      case 2: config.frozen = {"layernorm", "mlp"}; break;
+      default: break;
+    }
+    return config;
+  });
+}
+
+}  // namespace mfsdp::test
