@@ -77,7 +77,8 @@ Result<Saves> open_saves(const ExecOptions& options, const Session& session, con
   to.kept = options.keep_saves;
   if (leads) MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now rather than after hours
   const std::string folder = to.folder.string();
-  const bool holds_saves = find_save(to.folder).has_value();
+  std::error_code unreadable;  // then the folder could not be opened
+  const bool holds_saves = std::filesystem::exists(to.folder / kLatestName, unreadable);
   saves.saver.emplace(std::move(to), std::move(identity));
   if (holds_saves && (!saves.resumed || saves.moves()))
     return fail("--save", fmt::format("{} holds saves of another run, which this one would remove: "
