@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/base/quantity.hpp"
@@ -68,6 +69,8 @@ std::int64_t power_of_ten(int exponent) {
 
 Result<Rational> make_rational(std::int64_t num, std::int64_t den) {
   if (den <= 0) return fail("rational", fmt::format("denominator must be positive, got {}", den));
+  if (num == std::numeric_limits<std::int64_t>::min())
+    return fail("rational", fmt::format("numerator out of range, got {}", num));
   const std::int64_t divisor = std::gcd(num, den);
   return Rational{num / divisor, den / divisor};
 }

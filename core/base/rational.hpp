@@ -19,7 +19,7 @@ struct Rational {
   [[nodiscard]] double value() const { return static_cast<double>(num) / static_cast<double>(den); }
 };
 
-/// num / den brought to lowest terms; an error when den is not positive.
+/// num / den brought to lowest terms; an error when den is not positive or num is -2^63.
 [[nodiscard]] Result<Rational> make_rational(std::int64_t num, std::int64_t den);
 
 /// Reads a decimal such as "1", "0.5" or "1e-05" exactly. Errors on anything else and on values

@@ -96,7 +96,7 @@ class FieldReader {
 
  private:
   static Result<Rational> rational(const Json& field) {
-    if (field.is_number_integer()) return make_rational(field.get<std::int64_t>(), 1);
+    if (field.is_number_integer()) return parse_rational(field.dump(), "");  // may exceed int64
     if (field.is_number()) return rational_from_double(field.get<double>(), "");
     if (!field.is_string()) return fail("", "not a number");
     const auto& text = field.get_ref<const std::string&>();
