@@ -175,6 +175,16 @@ def faults():
         "an error in forward": ("fail", 1, "layers.1.qkv", 6),
         "a kernel that hangs": ("stop", 1, "layers.0.qkv", 6),
         "a collective that hangs": ("stop", 0, "layers.1.reduce_scatter", 6),
+        "a hang before a save": ("stop", 1, "layers.3.adamw", 6),
+        "a hang before a NaN check": ("stop", 1, "layers.3.adamw", 6),
+    }
+
+
+def meeting_flags(folder):
+    """What lets the other rank's host wait for the one that hangs, and not its device."""
+    return {
+        "a hang before a save": ["--save", str(folder / "phases_saves"), "--save-every", "1"],
+        "a hang before a NaN check": ["--check-nan"],
     }
 
 
@@ -319,6 +329,8 @@ def phases(command, folder):
     good = True
     for number, (name, (kind, rank, op, step)) in enumerate(faults().items()):
         asked = ["--steps", "100000", "--fault", f"{kind}:{rank}:{op}:{step}"]
+        asked += meeting_flags(folder).get(name, [])
+        shutil.rmtree(folder / "phases_saves", ignore_errors=True)
         good &= run_phase(name, [*command, *asked], folder / f"fault{number}.log", None,
                           lambda run, kind=kind, step=step: run_fault(run, kind, step), 3,
                           SAID[kind])

@@ -10,6 +10,8 @@
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
+#include "gpu_backend/launch/launch_environment.hpp"
+#include "gpu_backend/tool/run_place.hpp"
 #include "gpu_backend/tool/train_run.hpp"
 #include "reports/tool/interrupt.hpp"
 #include "reports/tool/run_main.hpp"
@@ -31,6 +33,8 @@ Result<ExitCode> run_tool(const CommandLine& command) {
     std::cout << *text;
     return ExitCode::good;
   }
+  if (!command.environment.contains("MFSDP_SUPERVISOR"))  // which has said it already
+    for (const std::string& note : options.common.notes) report_note(std::cerr, note, kTool);
   MFSDP_LET(scenarios, scenarios_dir());
   const Session session{.tool = kTool,
                         .scenarios = scenarios,
@@ -38,8 +42,7 @@ Result<ExitCode> run_tool(const CommandLine& command) {
                         .err = std::cerr,
                         .interrupted = interrupted()};
   if (options.dry_run) return dry_run(options, session);
-  catch_interrupts({SIGINT, SIGTERM});
-  if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) catch_interrupts({SIGHUP});  // nohup ignores it
+  catch_interrupts(is_supervised(command.environment) ? "" : kStopping);
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
   return train_run(options, command, session);
 }
@@ -49,5 +52,6 @@ Result<ExitCode> run_tool(const CommandLine& command) {
 int main(int argc, char** argv) {
   const CommandLine command{.arguments = {argv, argv + argc},
                             .environment = read_environment(environ)};
-  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool(command); });
+  return run_main(kTool, {argv + 1, argv + argc}, std::cout, std::cerr,
+                  [&] { return run_tool(command); });
 }

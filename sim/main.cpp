@@ -1,7 +1,6 @@
 // mfsdp-sim: reads flags and hands them to the action that they ask for (sim/tool).
 #include <malloc.h>
 
-#include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -34,7 +33,8 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   if (options.fidelity) return run_fidelity(options, session);
   if (!options.calibrate.empty()) return run_calibrate(options, session);
   // Other work is short, or has nothing to keep.
-  if (options.find || !sweep.axes.empty()) catch_interrupts({SIGINT});
+  if (options.find || !sweep.axes.empty())
+    catch_interrupts("mfsdp-sim: stopping (a second signal ends it at once)");
   if (options.find) return run_find(sweep, options, session);
   if (!sweep.axes.empty()) return run_sweep(sweep, options, session);
   return run_one(options, session);
@@ -52,13 +52,15 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
     std::cout << *text;
     return ExitCode::good;
   }
+  for (const std::string& note : options.common.notes) report_note(std::cerr, note, kTool);
   MFSDP_LET(scenarios, scenarios_dir());
   return act(sweep, options,
              {.tool = kTool,
               .scenarios = scenarios,
               .out = std::cout,
               .err = std::cerr,
-              .interrupted = interrupted()});
+              .interrupted = interrupted(),
+              .style = style_of(describe_stdout())});
 }
 
 }  // namespace
@@ -76,5 +78,6 @@ void keep_freed_memory() {
 int main(int argc, char** argv) {
   keep_freed_memory();
   std::ios::sync_with_stdio(false);
-  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool({argv + 1, argv + argc}); });
+  const std::vector<std::string> arguments{argv + 1, argv + argc};
+  return run_main(kTool, arguments, std::cout, std::cerr, [&] { return run_tool(arguments); });
 }

@@ -1,5 +1,4 @@
 // mfsdp-verify: reads flags and hands them to the judgement that they ask for (verify/tool).
-#include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -29,18 +28,22 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
     std::cout << *text;
     return ExitCode::good;
   }
+  for (const std::string& note : options.common.notes) report_note(std::cerr, note, kTool);
   MFSDP_LET(scenarios, scenarios_dir());
   const Session session{.tool = kTool,
                         .scenarios = scenarios,
                         .out = std::cout,
                         .err = std::cerr,
-                        .interrupted = interrupted()};
-  if (options.mutate) catch_interrupts({SIGINT});  // other judgements are short
+                        .interrupted = interrupted(),
+                        .style = style_of(describe_stdout())};
+  if (options.mutate)  // other judgements are short
+    catch_interrupts("mfsdp-verify: stopping (a second signal ends it at once)");
   return judge(options, session);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_main(kTool, std::cout, std::cerr, [&] { return run_tool({argv + 1, argv + argc}); });
+  const std::vector<std::string> arguments{argv + 1, argv + argc};
+  return run_main(kTool, arguments, std::cout, std::cerr, [&] { return run_tool(arguments); });
 }

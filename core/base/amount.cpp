@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "core/base/quantity.hpp"
 #include "core/base/rational.hpp"
@@ -45,6 +46,16 @@ std::optional<std::int64_t> parse_amount_up(std::string_view text,
   const auto amount = parse(text, words);
   if (!amount) return std::nullopt;
   return narrowed((amount->num + amount->den - 1) / amount->den);
+}
+
+std::optional<std::int64_t> parse_count(std::string_view text) {
+  std::string upper(text);
+  for (char& c : upper)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  if (const auto words = parse_amount(upper, kCountWords)) return words;
+  const auto number = parse_rational(text, "");
+  if (!number || number->num < 0 || number->den != 1) return std::nullopt;
+  return number->num;
 }
 
 }  // namespace mfsdp

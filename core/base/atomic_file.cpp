@@ -122,6 +122,21 @@ Result<void> AtomicFile::commit() {
   return {};
 }
 
+Result<void> check_can_be_written(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  const bool is_special = std::filesystem::exists(status) &&
+                          !std::filesystem::is_regular_file(status) &&
+                          !std::filesystem::is_directory(status);
+  if (!is_special) {
+    MFSDP_TRY(AtomicFile::create(path));
+    return {};
+  }
+  if (own_descriptor(path.string()) || ::access(path.c_str(), W_OK) == 0) return {};
+  return fail(path.string(), "cannot write: " + std::generic_category().message(errno),
+              Fault::environment);
+}
+
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   MFSDP_LET(file, AtomicFile::create(path));
   MFSDP_TRY(file.write(content));

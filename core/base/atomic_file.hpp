@@ -38,6 +38,10 @@ class AtomicFile {
   int descriptor_ = -1;    // as POSIX has it: negative is closed
 };
 
+/// Whether AtomicFile could write there now, so that hours of work need not end in its error: what
+/// it does first is done and undone. A device or pipe is not opened: who reads would see its end.
+[[nodiscard]] Result<void> check_can_be_written(const std::filesystem::path& path);
+
 /// Writes a whole file so that readers see the old content or the new, never a part.
 [[nodiscard]] Result<void> write_file_atomically(const std::filesystem::path& path,
                                                  std::string_view content);

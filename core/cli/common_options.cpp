@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
+
+#include "core/base/amount.hpp"
+#include "core/cli/strategy_names.hpp"
 
 namespace mfsdp {
 namespace {
@@ -24,18 +28,16 @@ Flag shaping(Flag flag) {
 
 /// --gpus and --world-size set one number; given both, they must agree.
 std::pair<Flag, Flag> world_flags(std::int64_t& gpus) {
-  struct First {
-    std::string name;
-    std::int64_t value = 0;
-  };
-  const auto first = std::make_shared<std::optional<First>>();
+  // What each of the two said last: the same flag again is another combination of a list.
+  const auto said = std::make_shared<std::map<std::string, std::int64_t>>();
   const auto make = [&](std::string name, std::string help) {
-    const auto apply = [name, first, &gpus](const std::string& text) -> Result<void> {
+    const auto apply = [name, said, &gpus](const std::string& text) -> Result<void> {
       MFSDP_LET(value, parse_integer(text, name, gpu_counts));
-      if (*first && (*first)->value != value)
-        return fail(name, fmt::format("{} contradicts {} {}; they mean the same", value,
-                                      (*first)->name, (*first)->value));
-      *first = First{.name = name, .value = value};
+      for (const auto& [other, count] : *said)
+        if (other != name && count != value)
+          return fail(name,
+                      fmt::format("{} contradicts {} {}; they mean the same", value, other, count));
+      (*said)[name] = value;
       gpus = value;
       return {};
     };
@@ -44,20 +46,54 @@ std::pair<Flag, Flag> world_flags(std::int64_t& gpus) {
   return {make("--gpus", "GPUs in all (8)"), make("--world-size", "the same as --gpus")};
 }
 
-/// A strategy by name or by ZeRO stage, up to `last`.
-Flag strategy_flag(std::string name, std::string help, Strategy& target, Strategy last) {
-  const auto apply = [name, &target, last](const std::string& text) -> Result<void> {
-    const bool digit = text.size() == 1 && text[0] >= '0' && text[0] <= '3';
-    const auto strategy =
-        digit ? std::optional(static_cast<Strategy>(text[0] - '0')) : parse<Strategy>(text);
-    if (!strategy || *strategy > last)
-      return fail(name, in_quotes(text) + " is not one of " +
-                            (last == Strategy::optim ? "no_shard (HSDP) or optim (HFSDP)"
-                                                     : name_list<Strategy>() + ", or 0 to 3"));
-    target = *strategy;
-    return {};
-  };
-  return shaping({.name = name, .value = "S", .help = std::move(help), .apply = apply});
+Result<void> set_strategy(const std::string& text, CommonOptions& o) {
+  const auto named = parse_strategy(text);
+  if (!named)
+    return fail("--strategy", in_quotes(text) + " is not one of " + name_list<Strategy>() +
+                                  ", nor 0 to 3, zero0 to zero3, ddp, fsdp, full_shard, "
+                                  "shard_grad_op, hsdp or hfsdp");
+  o.strategy = named->strategy;
+  o.outer_asked = named->outer;
+  if (named->outer == Strategy::optim) o.outer_strategy = Strategy::optim;
+  return {};
+}
+
+Result<void> set_outer_strategy(const std::string& text, Strategy& target) {
+  const auto named = parse_strategy(text);
+  const Strategy asked = !named ? Strategy::optim_grads : named->outer.value_or(named->strategy);
+  if (asked != Strategy::no_shard && asked != Strategy::optim)
+    return fail("--outer-strategy",
+                in_quotes(text) + " is not one of no_shard (HSDP) or optim (HFSDP)");
+  target = asked;
+  return {};
+}
+
+/// --strategy hsdp and hfsdp say that there are groups, and not how many.
+Result<void> check_groups(const CommonOptions& o, const std::vector<std::string>& given) {
+  if (!o.outer_asked) return {};
+  const bool further = o.outer_asked == Strategy::optim;
+  if (o.outer_dp == 1)
+    return fail("--strategy",
+                fmt::format("{} needs --outer-dp, the number of groups that {}: the number of "
+                            "nodes, where each node is a group",
+                            further ? "hfsdp" : "hsdp", further ? "shard further" : "replicate"));
+  if (contains(given, "--outer-strategy") && o.outer_strategy != *o.outer_asked)
+    return fail("--outer-strategy",
+                fmt::format("{} contradicts --strategy {}", to_string(o.outer_strategy),
+                            further ? "hfsdp" : "hsdp"));
+  return {};
+}
+
+/// A number of tokens, in thousands (1,024) too: "8k", as lengths of sequences are named.
+template <class Target>
+Flag length_flag(std::string name, std::string help, Target& target) {
+  return bound_flag(std::move(name), "N", std::move(help), target,
+                    [](const std::string& text, const std::string& flag) -> Result<std::int64_t> {
+                      const auto words = parse_amount(text, kLengthWords);
+                      if (words)
+                        return parse_integer(fmt::format("{}", *words), flag, token_counts);
+                      return parse_integer(text, flag, token_counts);
+                    });
 }
 
 /// A floating-point dtype; the integers of DType are not for weights and gradients.
@@ -131,20 +167,26 @@ FlagGroup model_group(CommonOptions& o) {
 }
 
 FlagGroup parallelism_group(CommonOptions& o) {
+  const auto strategy = [&o](const std::string& text) { return set_strategy(text, o); };
+  const auto outer = [&o](const std::string& text) {
+    return set_outer_strategy(text, o.outer_strategy);
+  };
   return {
       .title = "Parallelism and batch",
       .flags = {
-          strategy_flag("--strategy",
-                        "no_shard, optim, optim_grads, optim_grads_params; or 0-3 "
-                        "(optim_grads_params)",
-                        o.strategy, Strategy::optim_grads_params),
+          shaping({.name = "--strategy",
+                   .value = "S",
+                   .help = "no_shard, optim, optim_grads, optim_grads_params (zero0-zero3, fsdp)",
+                   .apply = strategy}),
           shaping(integer_flag("--outer-dp", "groups of ranks that replicate (1)", o.outer_dp,
                                gpu_counts)),
-          strategy_flag("--outer-strategy",
-                        "no_shard (HSDP) or optim (HFSDP) over the groups (no_shard)",
-                        o.outer_strategy, Strategy::optim),
-          shaping(integer_flag("--seq-len", "tokens in a sequence (8192, or the model's maximum)",
-                               o.seq_len, token_counts)),
+          shaping({.name = "--outer-strategy",
+                   .value = "S",
+                   .help = "no_shard (HSDP) or optim (HFSDP) over the groups (no_shard)",
+                   .apply = outer}),
+          shaping(length_flag("--seq-len",
+                              "tokens in a sequence, 8k is 8192 (8k, or the model's maximum)",
+                              o.seq_len)),
           shaping(integer_flag("--micro-batch", "sequences per GPU and microbatch (1)",
                                o.micro_batch, sequence_counts)),
           shaping(integer_flag("--global-batch", "sequences per step (one microbatch per GPU)",
@@ -156,10 +198,11 @@ FlagGroup memory_group(CommonOptions& o) {
   return {
       .title = "Memory and schedule",
       .flags = {
-          shaping({.name = "--recompute",
-                   .value = "P",
-                   .help = "none, selective, full, or full:K for the first K blocks (selective)",
-                   .apply = recompute}),
+          shaping(
+              {.name = "--recompute",
+               .value = "P",
+               .help = "none, selective (norms and SwiGLU, no attention), full, full:K (selective)",
+               .apply = recompute}),
           shaping(integer_flag("--prefetch", "units gathered ahead (1)", o.prefetch,
                                {.lowest = 0, .highest = 64})),
           shaping(
@@ -167,8 +210,8 @@ FlagGroup memory_group(CommonOptions& o) {
           shaping(choice_flag("--allocator", "A",
                               "temporary, double_buffer, trace_pool, best_fit (best_fit)",
                               o.allocator)),
-          shaping(integer_flag("--logits-chunk", "tokens whose logits exist at a time (1024)",
-                               o.logits_chunk, token_counts))}};
+          shaping(length_flag("--logits-chunk", "tokens whose logits exist at a time (1024)",
+                              o.logits_chunk))}};
 }
 
 FlagGroup numerics_group(CommonOptions& o) {
@@ -211,7 +254,38 @@ FlagGroup result_group(CommonOptions& o) {
           switch_flag("--version", "show version and build", o.version)}};
 }
 
+bool is_among(const std::vector<std::string>& arguments, const std::string& flag) {
+  return std::ranges::any_of(arguments, [&](const std::string& argument) {
+    return argument == flag || argument.starts_with(flag + "=");
+  });
+}
+
+/// Not within longer words: "--gpus" stays in "--gpus-per-node", and in quotes, where it is a
+/// value.
+void replace_words(std::string& text, std::string_view word, std::string_view other) {
+  const auto continues = [](char c) {
+    return c == '-' || c == '_' || c == '\'' || (c >= 'a' && c <= 'z');
+  };
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
+    const std::size_t end = at + word.size();
+    const bool whole =
+        (at == 0 || !continues(text[at - 1])) && (end == text.size() || !continues(text[end]));
+    if (whole) text.replace(at, word.size(), other);
+    at += whole ? other.size() : word.size();
+  }
+}
+
 }  // namespace
+
+Error in_given_flags(Error error, const std::vector<std::string>& arguments) {
+  const std::string gpus = "--gpus";
+  const std::string world_size = "--world-size";
+  const bool by_gpus = is_among(arguments, gpus);
+  if (by_gpus == is_among(arguments, world_size)) return error;
+  for (std::string* text : {&error.where, &error.what})
+    replace_words(*text, by_gpus ? world_size : gpus, by_gpus ? gpus : world_size);
+  return error;
+}
 
 std::vector<FlagGroup> common_flags(CommonOptions& options) {
   return {model_group(options), parallelism_group(options), memory_group(options),
@@ -225,6 +299,7 @@ Result<void> check_common(const CommonOptions& options, const std::vector<FlagGr
       for (const Flag& flag : group.flags)
         if (flag.shapes_plan && contains(given, flag.name))
           return fail(flag.name, "contradicts --plan, whose file decides it");
+  MFSDP_TRY(check_groups(options, given));
   if (options.no_save && options.db) return fail("--no-save", "contradicts --db");
   if (options.cluster && contains(given, "--gpu"))
     return fail("--cluster", "contradicts --gpu; the cluster's file names its GPU");

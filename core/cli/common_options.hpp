@@ -30,6 +30,7 @@ struct CommonOptions {
   Strategy strategy = Strategy::optim_grads_params;
   std::int64_t outer_dp = 1;
   Strategy outer_strategy = Strategy::no_shard;
+  std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens
   std::int64_t micro_batch = 1;                   ///< sequences per rank
   std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
@@ -57,6 +58,7 @@ struct CommonOptions {
   std::optional<std::string> memory_trace = {};
   bool help = false;
   bool version = false;
+  std::vector<std::string> notes = {};  ///< on the flags, for stderr
 
   /// GPUs in one node where no cluster file says otherwise.
   [[nodiscard]] std::int64_t node_size() const { return gpus_per_node.value_or(8); }
@@ -72,5 +74,9 @@ struct CommonOptions {
 [[nodiscard]] Result<void> check_common(const CommonOptions& options,
                                         const std::vector<FlagGroup>& groups,
                                         const std::vector<std::string>& given);
+
+/// The error in the words of its user: --gpus and --world-size mean the same, and where one of them
+/// was given alone, the error names that one. `arguments`: the command line.
+[[nodiscard]] Error in_given_flags(Error error, const std::vector<std::string>& arguments);
 
 }  // namespace mfsdp

@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <initializer_list>
 #include <utility>
 
 namespace mfsdp {
 namespace {
 
 constexpr Range kSteps{.lowest = 1, .highest = 1'000'000'000};
-constexpr Range kRanks{.lowest = 0, .highest = 1'048'575};
 constexpr Range kSeconds{.lowest = 1, .highest = 86'400};
-constexpr Range kSeeds{.lowest = 0};
 constexpr RealRange kRates{.lowest = 0, .highest = 1e3};
 constexpr RealRange kFractions{.lowest = 0, .highest = 1, .with_highest = false};
 constexpr RealRange kSmall{.lowest = 0, .highest = 1, .with_lowest = false};
@@ -25,7 +22,7 @@ Result<void> set_fault(const std::string& text, std::optional<FaultFlag>& target
   const std::vector<std::string> parts = split(text, ':');
   if (parts.size() < 3 || parts.size() > 4 || parts[2].empty()) return fail("--fault", expected);
   const auto kind = parse<FaultKind>(parts[0]);
-  const auto rank = parse_integer(parts[1], "--fault", kRanks);
+  const auto rank = parse_integer(parts[1], "--fault", kRankRange);
   const auto step =
       parts.size() == 4 ? parse_integer(parts[3], "--fault", kSteps) : Result<std::int64_t>(1);
   if (!kind || !rank || !step) return fail("--fault", expected);
@@ -44,21 +41,21 @@ FlagGroup backend_group(ExecOptions& o) {
 
 FlagGroup ranks_group(ExecOptions& o) {
   constexpr Range kLocal{.lowest = 1, .highest = 1024};
-  constexpr Range kNodes{.lowest = 1, .highest = kRanks.highest};
+  constexpr Range kNodes{.lowest = 1, .highest = kRankRange.highest};
   Flag cache =
       path_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)", o.gemm_cache);
   cache.value = "DIR";
   Flag master = path_flag("--master", "where rank 0 listens", o.master);
   master.value = "ADDR:PORT";
-  return {
-      .title = "Ranks on GPUs, one process each",
-      .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
-                             o.ranks_per_node, kLocal),
-                integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
-                integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRanks), master,
-                choice_flag("--gemm-search", "S",
-                            "time matrix products at start: auto, on or off (auto)", o.gemm_search),
-                cache}};
+  return {.title = "Ranks on GPUs, one process each",
+          .flags = {
+              integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+                           o.ranks_per_node, kLocal),
+              integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
+              integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange), master,
+              choice_flag("--gemm-search", "S",
+                          "time matrix products at start: auto, on or off (auto)", o.gemm_search),
+              cache}};
 }
 
 FlagGroup training_group(ExecOptions& o) {
@@ -92,27 +89,32 @@ FlagGroup weights_group(ExecOptions& o) {
 }
 
 FlagGroup watching_group(ExecOptions& o) {
-  Flag eval_data = path_flag("--eval-data", "data to evaluate on, as --data", o.eval_data);
+  Flag eval_data = path_flag(
+      "--eval-data", "data to evaluate on, as --data; also after the last step", o.eval_data);
   eval_data.value = "FILE|DIR";
-  return {.title = "Evaluation and log",
-          .flags = {integer_flag("--eval-every", "steps between evaluations; needs --eval-data",
-                                 o.eval_every, kSteps),
-                    eval_data,
-                    integer_flag("--eval-batches", "global batches of an evaluation (8)",
-                                 o.eval_batches, kSteps),
-                    path_flag("--logits", "safetensors of the first evaluation's first microbatch",
-                              o.logits),
-                    integer_flag("--log-every", "steps between lines (1)", o.log_every, kSteps),
-                    switch_flag("--log-param-norms", "norms of each parameter with each line",
-                                o.log_param_norms),
-                    switch_flag("--check-nan", "end at the first parameter that is not finite",
-                                o.check_nan)}};
+  return {
+      .title = "Evaluation and log",
+      .flags = {
+          integer_flag("--eval-every", "steps between evaluations (only after the last step)",
+                       o.eval_every, kSteps),
+          eval_data,
+          integer_flag("--eval-batches", "global batches of an evaluation (8)", o.eval_batches,
+                       kSteps),
+          path_flag("--logits", "safetensors of the first evaluation's first microbatch", o.logits),
+          integer_flag("--log-every", "steps between lines (1)", o.log_every, kSteps),
+          switch_flag("--log-param-norms", "norms of each parameter with each line",
+                      o.log_param_norms),
+          switch_flag("--check-nan", "end at the first weight, loss or gradient that is not finite",
+                      o.check_nan)}};
 }
 
 FlagGroup saves_group(ExecOptions& o) {
   Flag save = path_flag("--save", "save to step-NNNNNNNN below, at the end and at Ctrl-C", o.save);
-  Flag resume = path_flag("--resume", "go on from a save, or the newest one below", o.resume);
-  save.value = resume.value = "DIR";
+  Flag resume = path_flag(
+      "--resume", "a save, or the newest below; auto: the newest of --save if there, else begin",
+      o.resume);
+  save.value = "DIR";
+  resume.value = "DIR|auto";
   return {
       .title = "Saves",
       .flags = {
@@ -148,16 +150,11 @@ Result<void> check_training(const ExecOptions& o) {
   if (!o.eval_data && contains(o.given, "--eval-batches"))
     return fail("--eval-batches", "needs --eval-data: what to evaluate on");
   if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
-  if (o.logits && o.eval_every > o.steps)
-    return fail("--logits", fmt::format("--eval-every {} is above --steps {}: nothing is evaluated",
-                                        o.eval_every, o.steps));
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
   if (o.common.optimizer == Optimizer::sgd)
     for (const char* flag : {"--beta1", "--beta2", "--adam-epsilon"})
       if (contains(o.given, flag)) return fail(flag, "contradicts --optimizer sgd");
-  if (o.eval_data && o.eval_every == 0)
-    return fail("--eval-data", "needs --eval-every: how often to evaluate");
   for (const char* flag : {"--save-every", "--keep-saves"})
     if (contains(o.given, flag) && !o.save)
       return fail(flag, "needs --save: a folder for the saves");
@@ -166,7 +163,11 @@ Result<void> check_training(const ExecOptions& o) {
   };
   if (o.save && o.export_to && folder(*o.save) == folder(*o.export_to))
     return fail("--export", "is the folder of --save: expected one of its own");
-  if (o.init_from && o.resume)
+  if (o.resumes_if_it_can() && !o.save)
+    return fail("--resume",
+                "auto needs --save: the folder to go on from (a folder that is called "
+                "auto is ./auto)");
+  if (o.init_from && o.resume && !o.resumes_if_it_can())
     return fail("--init-from", "goes not with --resume: a save has its own weights");
   if (!o.dry_run && !o.data)
     return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
@@ -176,16 +177,9 @@ Result<void> check_training(const ExecOptions& o) {
 Result<void> check_backend(const ExecOptions& o) {
   if (o.common.memory_trace)
     return fail("--memory-trace", "is a prediction over time: ask mfsdp-sim for it");
-  const auto only_on = [&](std::string_view backend,
-                           std::initializer_list<const char*> flags) -> Result<void> {
-    for (const char* flag : flags)
-      if (contains(o.given, flag))
-        return fail(flag, fmt::format("contradicts --backend {}", backend));
-    return {};
-  };
-  if (o.backend == BackendChoice::cpu)
-    MFSDP_TRY(only_on("cpu", {"--nproc", "--nnodes", "--node-rank", "--master", "--gemm-search",
-                              "--gemm-cache", "--delay-op"}));
+  if (o.backend != BackendChoice::cpu) return {};
+  for (const char* flag : kGpuFlags)
+    if (contains(o.given, flag)) return fail(flag, "contradicts --backend cpu");
   return {};
 }
 
@@ -204,10 +198,14 @@ std::vector<FlagGroup> exec_flags(ExecOptions& options) {
 }
 
 Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
+  // What others call it is too far from its name to be guessed.
+  if (contains(args, "--resume-if-present"))
+    return fail("--resume-if-present", "is --resume auto here, with --save DIR");
   ExecOptions options;
   const std::vector<FlagGroup> groups = exec_flags(options);
   MFSDP_LET(given, parse_flags(groups, args));
   options.given = given;
+  options.common.notes = notes_on(groups, given);
   const CommonOptions& common = options.common;
   if (common.help || common.version) return options;
   MFSDP_TRY(check_common(common, groups, given));
@@ -226,7 +224,9 @@ HelpText exec_help() {
                "train on text"},
               {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run", "the plan, nothing runs"},
               {"mfsdp-exec --model llama_nano --data synthetic --output jsonl", "a line a step"},
-              {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"}}};
+              {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"},
+              {"mfsdp-exec --model llama_tiny --data book.txt --save a --resume auto",
+               "begin, or go on from a"}}};
 }
 
 }  // namespace mfsdp

@@ -1,6 +1,7 @@
 // The flags of mfsdp-exec: the common ones and its own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -47,8 +48,16 @@ struct FaultFlag {
 /// The value of --data for random tokens.
 inline constexpr std::string_view kSynthetic = "synthetic";
 
+/// The value of --resume for a run that goes on from the newest save of --save's folder if there is
+/// one, and begins if there is none: the same command line starts a job again and again.
+inline constexpr std::string_view kResumeAuto = "auto";
+
 /// The value of --delay-op for one op after the other, a step each.
 inline constexpr std::string_view kEachOp = "each";
+
+/// Flags that mean something only where ranks have GPUs.
+inline constexpr std::array kGpuFlags{"--nproc",       "--nnodes",     "--node-rank", "--master",
+                                      "--gemm-search", "--gemm-cache", "--delay-op"};
 
 struct ExecOptions {
   CommonOptions common;
@@ -78,10 +87,10 @@ struct ExecOptions {
   std::int64_t eval_batches = 8;      ///< global batches, as large as training's
   std::optional<std::string> logits;  ///< file, of the first evaluation's first microbatch
   // Saves.
-  std::optional<std::string> save;  ///< folder
-  std::int64_t save_every = 0;      ///< steps; 0: only at the end
-  std::int64_t keep_saves = 0;      ///< 0: all
-  std::optional<std::string> resume;
+  std::optional<std::string> save;    ///< folder
+  std::int64_t save_every = 0;        ///< steps; 0: only at the end
+  std::int64_t keep_saves = 0;        ///< 0: all
+  std::optional<std::string> resume;  ///< a save, a folder of saves, or kResumeAuto
   // Weights, as folders of Hugging Face's form.
   std::optional<std::string> init_from;
   std::optional<std::string> export_to;
@@ -96,6 +105,7 @@ struct ExecOptions {
   std::optional<std::string> delay_op;  ///< name in the train plan, or kEachOp
   std::optional<FaultFlag> fault;
 
+  [[nodiscard]] bool resumes_if_it_can() const { return resume == kResumeAuto; }
   [[nodiscard]] double lowest_rate() const {
     return min_learning_rate.value_or(learning_rate / 10);
   }

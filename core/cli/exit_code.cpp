@@ -16,6 +16,10 @@ int report_error(std::ostream& err, const Error& error, std::string_view tool) {
   return static_cast<int>(exit_code_of(error));
 }
 
+void report_note(std::ostream& err, std::string_view text, std::string_view tool) {
+  err << tool << ": note: " << printable(text) << '\n';
+}
+
 void report_warning(std::ostream& err, std::string_view text, std::string_view tool) {
   err << tool << ": warning: " << printable(text) << '\n';
 }

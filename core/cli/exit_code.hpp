@@ -21,6 +21,9 @@ enum class ExitCode : int {
 /// Writes "<tool>: <where>: <what>" as one line and returns the process's exit status.
 [[nodiscard]] int report_error(std::ostream& err, const Error& error, std::string_view tool);
 
+/// Writes "<tool>: note: <text>" as one line.
+void report_note(std::ostream& err, std::string_view text, std::string_view tool);
+
 /// Writes "<tool>: warning: <text>" as one line.
 void report_warning(std::ostream& err, std::string_view text, std::string_view tool);
 

@@ -53,7 +53,7 @@ std::vector<std::string> layout_row(const Program& program, const Group& group) 
 
 }  // namespace
 
-std::string explain_memory(const RunResult& run) {
+std::string explain_memory(const RunResult& run, const TextStyle& style) {
   Table table{.columns = {{"pool"},
                           {"height", Align::right},
                           {"lower bound", Align::right},
@@ -70,14 +70,18 @@ std::string explain_memory(const RunResult& run) {
   table.rows.push_back({"all", format_bytes(run.memory.allocated), format_bytes(run.memory.peak),
                         ratio_above(run.memory.allocated, run.memory.peak)});
   return fmt::format(
-      "{}\nLower bound: the largest sum of bytes live in the pool at one time; of all: the peak.\n"
-      "Runtime, outside all pools: {}.\n"
-      "Full weights live at a time: {}; full gradients: {}; padding per copy of the weights: {}.\n",
-      render_table(table), printable(run.memory.runtime_source), run.plan.max_live_full_weights,
-      run.plan.max_live_full_gradients, format_bytes(run.plan.padding));
+      "{}\nLower bound: the most bytes of the pool that are live at one time; in the last row the "
+      "peak of all.\n"
+      "Runtime is what lies outside all pools: {}.\n"
+      "At one time at most {} units have full weights and {} have full gradients. Padding adds {} "
+      "to "
+      "each copy of the weights.\n",
+      render_table(table, style), printable(run.memory.runtime_source),
+      run.plan.max_live_full_weights, run.plan.max_live_full_gradients,
+      format_bytes(run.plan.padding));
 }
 
-std::string explain_layout(const Program& program) {
+std::string explain_layout(const Program& program, const TextStyle& style) {
   Table table{.columns = {{"unit"},
                           {"groups", Align::right},
                           {"dtype"},
@@ -112,7 +116,7 @@ std::string explain_layout(const Program& program) {
   return fmt::format(
       "{}\nA group's {} shards are equal; each holds elements of its parameters and "
       "padding.\n",
-      render_table(table), layout_ranks(program.config));
+      render_table(table, style), layout_ranks(program.config));
 }
 
 }  // namespace mfsdp

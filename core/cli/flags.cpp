@@ -9,6 +9,7 @@
 
 #include "core/base/closest.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/not_modelled.hpp"
 
 namespace mfsdp {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 namespace po = boost::program_options;
 
 // Long flags with "--name value" or "--name=value"; no abbreviations, no short forms.
-constexpr int style = po::command_line_style::allow_long |
-                      po::command_line_style::long_allow_adjacent |
-                      po::command_line_style::long_allow_next;
+constexpr int kStyle = po::command_line_style::allow_long |
+                       po::command_line_style::long_allow_adjacent |
+                       po::command_line_style::long_allow_next;
 
 po::options_description describe(const std::vector<FlagGroup>& groups) {
   po::options_description description;
@@ -47,6 +48,7 @@ tl::unexpected<Error> unknown_flag(const std::vector<FlagGroup>& groups, std::st
   token = token.substr(0, token.find('='));
   const std::string dashed =
       "--" + token.substr(std::min(token.find_first_not_of('-'), token.size()));
+  if (const auto about = about_foreign_flag(dashed)) return fail(token, *about);
   return fail("", fmt::format("unknown flag {}; did you mean '{}'?", in_quotes(token),
                               closest_to(dashed, flag_names(groups))));
 }
@@ -184,25 +186,49 @@ Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& group
   const po::options_description description = describe(groups);
   std::vector<po::option> options;
   try {
-    options = po::command_line_parser(args).options(description).style(style).run().options;
+    options = po::command_line_parser(args).options(description).style(kStyle).run().options;
   } catch (const po::error& error) {
     return syntax_error(groups, error);
   }
   std::vector<std::string> given;
+  std::vector<const Flag*> flags;  // of each option
   for (const po::option& option : options) {
-    if (option.position_key >= 0)
+    const bool asks_help = option.position_key >= 0 && option.original_tokens.front() == "-h";
+    if (option.position_key >= 0 && !asks_help)
       return unexpected_argument(groups, option.original_tokens.front());
-    const std::string name = "--" + option.string_key;
+    const std::string name = asks_help ? "--help" : "--" + option.string_key;
     const Flag* flag = find_flag(groups, name);
     if (!flag) return unknown_flag(groups, name);
     if (value_is_a_flag(option) || (option.value.empty() && !flag->value.empty()))
       return fail(name, fmt::format("needs a value: {} {}", name, flag->value));
-    if (contains(given, name) && !flag->repeatable) return fail(name, "is given twice");
     given.push_back(name);
-    if (option.value.empty()) MFSDP_TRY(flag->apply(""));
-    for (const std::string& value : option.value) MFSDP_TRY(flag->apply(value));
+    flags.push_back(flag);
+  }
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const bool overridden =
+        !flags[i]->repeatable && contains(std::span(given).subspan(i + 1), given[i]);
+    if (overridden) continue;
+    if (flags[i]->value.empty())
+      MFSDP_TRY(flags[i]->apply(""));
+    else
+      for (const std::string& value : options[i].value) MFSDP_TRY(flags[i]->apply(value));
   }
   return given;
+}
+
+std::vector<std::string> notes_on(const std::vector<FlagGroup>& groups,
+                                  const std::vector<std::string>& given) {
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto before = std::span(given).first(i);
+    const auto after = std::span(given).subspan(i + 1);
+    const Flag* flag = find_flag(groups, given[i]);
+    const bool takes_one = flag && !flag->repeatable && !flag->value.empty();
+    if (takes_one && !contains(before, given[i]) && contains(after, given[i]))
+      notes.push_back(fmt::format("{} is given {} times; the last one counts", given[i],
+                                  std::ranges::count(given, given[i])));
+  }
+  return notes;
 }
 
 std::vector<std::string> flag_names(const std::vector<FlagGroup>& groups) {
@@ -212,7 +238,7 @@ std::vector<std::string> flag_names(const std::vector<FlagGroup>& groups) {
   return names;
 }
 
-bool contains(const std::vector<std::string>& names, std::string_view name) {
+bool contains(std::span<const std::string> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,10 @@ struct Range {
   std::int64_t lowest = 0;
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
 };
+
+/// What flags that name ranks and seeds take.
+inline constexpr Range kRankRange{.lowest = 0, .highest = 1'048'575};
+inline constexpr Range kSeeds{.lowest = 0};
 
 /// Reads a whole number; the error names `flag` and the range.
 [[nodiscard]] Result<std::int64_t> parse_integer(std::string_view text, std::string_view flag,
@@ -109,15 +114,21 @@ template <class Enum>
   return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_choice<Enum>);
 }
 
-/// Applies the arguments (without the program's name) in order. Returns the names of the flags that
-/// were given. Errors: an unknown or abbreviated flag (names the closest), a missing or unexpected
-/// value, a repeated flag, a positional argument, or what the flag says about its value.
+/// Applies the arguments (without the program's name) in order; of a flag that is given repeatedly
+/// and is not repeatable, the last one alone. "-h" is "--help". Returns the names of the flags that
+/// were given, repetitions included. Errors: an unknown or abbreviated flag (names the closest, or
+/// says what is not modelled), a missing or unexpected value, a positional argument, or what the
+/// flag says about its value.
 [[nodiscard]] Result<std::vector<std::string>> parse_flags(const std::vector<FlagGroup>& groups,
                                                            const std::vector<std::string>& args);
+
+/// What to tell on stderr of flags that parse_flags returned: which were given repeatedly.
+[[nodiscard]] std::vector<std::string> notes_on(const std::vector<FlagGroup>& groups,
+                                                const std::vector<std::string>& given);
 
 /// Names of all flags, in order.
 [[nodiscard]] std::vector<std::string> flag_names(const std::vector<FlagGroup>& groups);
 
-[[nodiscard]] bool contains(const std::vector<std::string>& names, std::string_view name);
+[[nodiscard]] bool contains(std::span<const std::string> names, std::string_view name);
 
 }  // namespace mfsdp

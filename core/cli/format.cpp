@@ -88,7 +88,11 @@ std::string format_percent(double fraction) {
 }
 
 std::string in_quotes(std::string_view text) {
-  return "'" + cut_to_width(printable(text), 60) + "'";
+  constexpr std::size_t kMost = 200;
+  const std::string shown = printable(text);
+  if (display_width(shown) <= kMost) return "'" + shown + "'";
+  return fmt::format("'{}' ({} characters)", cut_to_width(shown, kMost),
+                     format_count(static_cast<std::int64_t>(display_width(text))));
 }
 
 std::size_t display_width(std::string_view text) {

@@ -38,8 +38,9 @@ namespace mfsdp {
 /// 0.9312 -> "93.1 %".
 [[nodiscard]] std::string format_percent(double fraction);
 
-/// Printable text (core/base/text.hpp) in single quotes, cut after 60 characters: a value in an
-/// error message.
+/// Printable text (core/base/text.hpp) in single quotes: a value in an error message. What is
+/// longer than any path or number that somebody means (200 characters) is cut, and its length is
+/// said.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 
 /// Characters that a UTF-8 text takes on screen (one per code point).

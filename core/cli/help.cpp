@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/cli/wrap.hpp"
+
 // The build system states these; a file compiled by hand says that it does not know.
 #ifndef MFSDP_VERSION
 #define MFSDP_VERSION "unknown"
@@ -19,6 +21,11 @@
 #endif
 
 namespace mfsdp {
+namespace {
+
+constexpr std::size_t kColumns = 100;
+
+}  // namespace
 
 std::string render_help(const HelpText& text, const std::vector<FlagGroup>& groups) {
   std::string out = fmt::format("{} - {}\n\nExamples:\n", text.tool, text.purpose);
@@ -32,6 +39,7 @@ std::string render_help(const HelpText& text, const std::vector<FlagGroup>& grou
       out += fmt::format("  {:<20} {}\n",
                          flag.value.empty() ? flag.name : flag.name + " " + flag.value, flag.help);
   }
+  if (!text.lists.empty()) out += "\nLists:\n" + wrap_line("  " + text.lists, kColumns, 2) + "\n";
   out += fmt::format(
       "\nExit status: 0 good;{} 2 wrong flags or input;\n"
       "  3 the machine: disk, store, installation; 130 interrupted, what was done is kept.\n",

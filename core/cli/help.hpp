@@ -19,9 +19,11 @@ struct HelpText {
   std::string purpose;
   std::vector<Example> examples;
   std::string negative = {};  ///< what exit status 1 means; empty: there is none
+  std::string lists = {};     ///< which flags take lists; empty: none
 };
 
-/// Purpose, examples, then the flags by group, then exit codes; at most 100 columns.
+/// Purpose, examples, the flags by group, which of them take lists, exit codes; at most 100
+/// columns.
 [[nodiscard]] std::string render_help(const HelpText& text, const std::vector<FlagGroup>& groups);
 
 /// The version alone: "0.1.0".

@@ -153,11 +153,18 @@ std::string render_csv(std::span<const RunResult> runs) {
   return out;
 }
 
+/// As --recompute takes it: "full:20" of some blocks.
+std::string recompute_cell(const RecomputePolicy& policy) {
+  const std::string kind(to_string(policy.kind));
+  return policy.full_blocks == 0 ? kind : fmt::format("{}:{}", kind, policy.full_blocks);
+}
+
 std::string render_markdown(std::span<const RunResult> runs) {
   Table table{.columns = {{"model"},
                           {"GPU"},
                           {"GPUs", Align::right},
                           {"strategy"},
+                          {"outer-dp", Align::right},
                           {"sequence", Align::right},
                           {"batch", Align::right},
                           {"recompute"},
@@ -181,22 +188,22 @@ std::string render_markdown(std::span<const RunResult> runs) {
     table.rows.push_back(
         {run.name.empty() ? run.model_name : run.model_name + ": " + run.name, run.cluster.gpu,
          format_count(run.cluster.gpus), std::string(to_string(c.strategy)),
-         format_count(c.seq_len), fmt::format("{} x {}", c.microbatches, c.micro_batch),
-         std::string(to_string(c.recompute.kind)), run.memory.fits ? "yes" : "no",
-         format_gib(run.memory.allocated), format_gib(run.memory.peak),
-         format_duration(run.time.step), format_rate(run.time.tokens_per_second_per_gpu),
-         format_real(run.time.tflops_per_gpu, 1), format_percent(run.time.mfu),
-         format_percent(run.time.overlap_fraction), run.plan_hash});
+         format_count(c.mesh.dp_outer), format_count(c.seq_len),
+         fmt::format("{} x {}", c.microbatches, c.micro_batch), recompute_cell(c.recompute),
+         run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
+         format_gib(run.memory.peak), format_duration(run.time.step),
+         format_rate(run.time.tokens_per_second_per_gpu), format_real(run.time.tflops_per_gpu, 1),
+         format_percent(run.time.mfu), format_percent(run.time.overlap_fraction), run.plan_hash});
     for (const Field& field : numerics_fields(c)) table.rows.back().push_back(field.value);
   }
   return render_markdown_table(table);
 }
 
 std::string indented(std::string_view text) {
-  std::string out = "  ";
+  std::string out = "    ";
   for (const char c : text) {
     out += c;
-    if (c == '\n') out += "  ";
+    if (c == '\n') out += "    ";
   }
   return out;
 }
@@ -206,12 +213,12 @@ std::string without_final_newline(std::string text) {
   return text;
 }
 
-std::string render_json(std::span<const RunResult> runs) {
-  if (runs.size() == 1) return without_final_newline(to_json(runs.front())) + "\n";
-  std::string out = "[";
+/// A list of results in an object that says so.
+std::string render_sweep_json(std::span<const RunResult> runs) {
+  std::string out = "{\n  \"schema\": \"mfsdp.sweep/1\",\n  \"results\": [";
   for (std::size_t i = 0; i < runs.size(); ++i)
     out += (i > 0 ? ",\n" : "\n") + indented(without_final_newline(to_json(runs[i])));
-  return out + (runs.empty() ? "]\n" : "\n]\n");
+  return out + (runs.empty() ? "]\n}\n" : "\n  ]\n}\n");
 }
 
 }  // namespace
@@ -232,7 +239,9 @@ std::string render_runs(std::span<const RunResult> runs, OutputFormat format,
                         const TextStyle& style, const std::string& stored) {
   std::string out;
   switch (format) {
-    case OutputFormat::json: return render_json(runs);
+    case OutputFormat::json:
+      return runs.size() == 1 ? without_final_newline(to_json(runs.front())) + "\n"
+                              : render_sweep_json(runs);
     case OutputFormat::csv: return render_csv(runs);
     case OutputFormat::md: return render_markdown(runs);
     case OutputFormat::jsonl:
@@ -242,6 +251,24 @@ std::string render_runs(std::span<const RunResult> runs, OutputFormat format,
       for (const RunResult& run : runs)
         out += (out.empty() ? "" : "\n") + render_text(run, style, stored);
       return out;
+  }
+  return out;
+}
+
+std::string render_sweep(std::span<const RunResult> runs, OutputFormat format,
+                         const TextStyle& style, const std::string& stored) {
+  return format == OutputFormat::json ? render_sweep_json(runs)
+                                      : render_runs(runs, format, style, stored);
+}
+
+std::string render_ranked_csv(std::span<const RunResult> runs) {
+  std::vector<Field> fields = csv_fields(runs.empty() ? RunResult{} : runs.front());
+  fields.push_back({"rank", ""});
+  std::string out = csv_line(fields, &Field::name);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    fields = csv_fields(runs[i]);
+    fields.push_back({"rank", fmt::format("{}", i + 1)});
+    out += csv_line(fields, &Field::value);
   }
   return out;
 }

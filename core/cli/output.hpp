@@ -10,10 +10,18 @@
 
 namespace mfsdp {
 
-/// json: one object, or an array of several; jsonl: one object a line; csv, md: a header and one
-/// row a run; text: a screen a run. `stored` is for the text's footer.
+/// json: one object, or of several what render_sweep makes; jsonl: one object a line; csv, md: a
+/// header and one row a run; text: a screen a run. `stored` is for the text's footer.
 [[nodiscard]] std::string render_runs(std::span<const RunResult> runs, OutputFormat format,
                                       const TextStyle& style, const std::string& stored);
+
+/// The same of a sweep's runs, however many there are: json is always one object,
+/// {"schema": "mfsdp.sweep/1", "results": [...]}.
+[[nodiscard]] std::string render_sweep(std::span<const RunResult> runs, OutputFormat format,
+                                       const TextStyle& style, const std::string& stored);
+
+/// CSV of runs, best first, with the column "rank" at the end: 1 is the best.
+[[nodiscard]] std::string render_ranked_csv(std::span<const RunResult> runs);
 
 /// A CSV field: quoted when it holds a comma, a quote, a line break or outer blanks (RFC 4180).
 [[nodiscard]] std::string csv_field(std::string_view text);

@@ -8,6 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/atomic_file.hpp"
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -54,6 +57,27 @@ bool one_file(const NamedFile& a, const NamedFile& b) {
   return fs::equivalent(a.place, b.place, error) && !error;
 }
 
+/// Each file that a flag of its own names; none where it was not given.
+std::vector<FlagFile> output_files(const CommonOptions& options, const ToolFiles& tool) {
+  std::vector<FlagFile> files{{"--trace", options.trace},
+                              {"--memory-trace", options.memory_trace},
+                              {"--plan-out", options.plan_out}};
+  files.insert(files.end(), tool.written.begin(), tool.written.end());
+  return files;
+}
+
+/// The error names the flag and the folder, or says what the system says.
+Result<void> check_can_write(const FlagFile& file) {
+  if (!file.path) return {};
+  std::error_code ignored;
+  const fs::path folder = fs::path(*file.path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, ignored))
+    return fail(file.flag, printable(folder.string()) + " is no folder", Fault::environment);
+  auto checked = check_can_be_written(*file.path);
+  if (checked) return {};
+  return fail(file.flag, checked.error().message(), checked.error().fault);
+}
+
 /// What the run writes; the store first.
 std::vector<NamedFile> written(const CommonOptions& options, const ToolFiles& tool) {
   std::vector<NamedFile> files;
@@ -64,13 +88,7 @@ std::vector<NamedFile> written(const CommonOptions& options, const ToolFiles& to
     for (const char* of_sqlite : {"-wal", "-shm", "-journal"})
       add(files, flag + " (SQLite)", store + of_sqlite);
   }
-  const std::pair<const char*, const std::optional<std::string>&> flags[] = {
-      {"--trace", options.trace},
-      {"--memory-trace", options.memory_trace},
-      {"--plan-out", options.plan_out}};
-  for (const auto& [flag, path] : flags)
-    if (path) add(files, flag, *path);
-  for (const FlagFile& file : tool.written)
+  for (const FlagFile& file : output_files(options, tool))
     if (file.path) add(files, file.flag, *file.path);
   return files;
 }
@@ -119,6 +137,7 @@ Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios
                                     with(output), with(other)));
     others.push_back(output);
   }
+  for (const FlagFile& file : output_files(options, tool)) MFSDP_TRY(check_can_write(file));
   return {};
 }
 

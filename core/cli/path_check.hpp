@@ -1,4 +1,5 @@
-// Files that a run writes must not be each other, nor files that it reads.
+// Files that a run writes must not be each other, nor files that it reads, and it must be able to
+// write them.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +26,9 @@ struct ToolFiles {
 /// An error that names both flags where two of the store, --trace, --memory-trace, --plan-out and
 /// what the tool writes are one file, or one of them is the file of --model, --plan, --gpu,
 /// --cluster or what the tool reads. Links are followed. `scenarios` is where names of models and
-/// GPUs are files. Devices and pipes, and whatever lies below /dev, may be given repeatedly. Reads
-/// the file system, changes nothing.
+/// GPUs are files. Devices and pipes, and whatever lies below /dev, may be given repeatedly. Then
+/// errors that name the flag of a file that cannot be written, before hours of work are done for
+/// it. Leaves the file system as it is.
 [[nodiscard]] Result<void> check_paths(const CommonOptions& options,
                                        const std::filesystem::path& scenarios,
                                        const ToolFiles& tool = {});

@@ -33,8 +33,11 @@ Progress::Progress(std::ostream& err, std::string what, std::int64_t total, bool
       shown_(shown),
       next_(std::chrono::steady_clock::now() + kPause) {}
 
-Progress::~Progress() {
+Progress::~Progress() { end(); }
+
+void Progress::end() {
   if (written_) err_ << kWipe << std::flush;
+  written_ = shown_ = false;
 }
 
 void Progress::at(std::int64_t done) {

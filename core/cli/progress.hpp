@@ -26,6 +26,9 @@ class Progress {
   /// `done` are done.
   void at(std::int64_t done);
 
+  /// Wipes the line; nothing is shown from then on.
+  void end();
+
  private:
   std::ostream& err_;
   std::string what_;

@@ -1,17 +1,17 @@
 #include "core/cli/sim_options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/amount.hpp"
+#include "core/cli/sweep.hpp"
 
 namespace mfsdp {
 namespace {
 
-constexpr Range kRanks{.lowest = 0, .highest = 1'048'575};
-constexpr Range kSeeds{.lowest = 0};
 constexpr std::int64_t kMostParts = 1'000'000'000;  // nobody means finer parts
 
 Result<void> set_network(const std::string& text, std::optional<Rational>& target) {
@@ -23,17 +23,10 @@ Result<void> set_network(const std::string& text, std::optional<Rational>& targe
 }
 
 Result<void> set_tokens(const std::string& text, std::optional<std::int64_t>& target) {
-  const auto words = parse_amount(text, kCountWords);
-  const auto plain = parse_integer(text, "--tokens", {.lowest = 1});
-  if (words && *words > 0)
-    target = words;
-  else if (plain)
-    target = *plain;
-  else
-    return fail("--tokens", in_quotes(text) +
-                                " is not a number of tokens such as 15T, 300B or "
-                                "1000000000");
-  return {};
+  target = parse_count(text);
+  if (target && *target > 0) return {};
+  return fail("--tokens",
+              in_quotes(text) + " is not a number of tokens such as 15T, 300B, 1e12 or 1000000000");
 }
 
 Result<void> set_reserve(const std::string& text, Reserve& target) {
@@ -74,7 +67,7 @@ Result<void> add_slow_rank(const std::string& text, std::vector<SlowRankFlag>& t
       "long (1 to 100)";
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return fail("--slow-rank", expected);
-  const auto rank = parse_integer(text.substr(0, colon), "--slow-rank", kRanks);
+  const auto rank = parse_integer(text.substr(0, colon), "--slow-rank", kRankRange);
   const auto factor = parse_rational(text.substr(colon + 1), "--slow-rank");
   if (!rank || !factor || factor->value() < 1 || factor->value() > 100)
     return fail("--slow-rank", expected);
@@ -254,16 +247,48 @@ SimOptions same_plan(const CommonOptions& common, const std::vector<std::string>
   return options;
 }
 
+namespace {
+
+/// What the options must be to each other.
+Result<void> check_options(const SimOptions& options, const std::vector<FlagGroup>& groups) {
+  if (options.common.help || options.common.version) return {};
+  MFSDP_TRY(check_common(options.common, groups, options.given));
+  MFSDP_TRY(check_questions(options));
+  return check_pairs(options);
+}
+
+}  // namespace
+
 Result<SimOptions> parse_sim_options(const std::vector<std::string>& args) {
   SimOptions options;
   const std::vector<FlagGroup> groups = sim_flags(options);
   MFSDP_LET(given, parse_flags(groups, args));
   options.given = given;
-  if (options.common.help || options.common.version) return options;
-  MFSDP_TRY(check_common(options.common, groups, given));
-  MFSDP_TRY(check_questions(options));
-  MFSDP_TRY(check_pairs(options));
+  options.common.notes = notes_on(groups, given);
+  MFSDP_TRY(check_options(options, groups));
   return options;
+}
+
+SweptOptions::SweptOptions(const Sweep& sweep)
+    : sweep_(&sweep), current_(std::make_unique<SimOptions>()), groups_(sim_flags(*current_)) {}
+
+Result<SweptOptions> SweptOptions::parse(const Sweep& sweep) {
+  SweptOptions swept(sweep);
+  MFSDP_LET(given, parse_flags(swept.groups_, sweep.arguments.front()));
+  swept.current_->given = given;
+  swept.first_ = *swept.current_;
+  return swept;
+}
+
+Result<SimOptions> SweptOptions::combination(std::size_t index) {
+  *current_ = first_;
+  const std::vector<std::string> values = sweep_->values(index);
+  for (std::size_t axis = 0; axis < values.size(); ++axis)
+    for (const FlagGroup& group : groups_)
+      for (const Flag& flag : group.flags)
+        if (flag.name == sweep_->axes[axis].flag) MFSDP_TRY(flag.apply(values[axis]));
+  MFSDP_TRY(check_options(*current_, groups_));
+  return *current_;
 }
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {
@@ -278,16 +303,18 @@ HelpText sim_help() {
   return {
       .tool = "mfsdp-sim",
       .purpose = "Predicts memory, step time and overlap of fully sharded training.",
-      .examples =
-          {{"mfsdp-sim --model llama3_8b --gpus 64", "Llama-3-8B on 64 H100"},
-           {"mfsdp-sim --model ./my-model --gpu h200 --recompute full", "a config.json of yours"},
-           {"mfsdp-sim --model qwen3_32b --gpus 512 --outer-dp 64", "HSDP: 64 groups of 8"},
-           {"mfsdp-sim --model llama3_8b --gpus 64,128 --micro-batch 1,2,4", "lists: a row each"},
-           {"mfsdp-sim --model llama3_70b --gpus 256 --find fastest", "the best configuration"},
-           {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
-           {"mfsdp-sim --model llama3_8b --budget limits.toml", "for CI: fails if it got worse"},
-           {"mfsdp-sim --model llama3_8b --trace step.json.gz", "open it in ui.perfetto.dev"}},
-      .negative = "does not fit (--require-fit) or is over --budget"};
+      .examples = {{"mfsdp-sim --model llama3_8b --gpus 64", "Llama-3-8B on 64 H100"},
+                   {"mfsdp-sim --model ./my-model --gpu h200", "your config.json"},
+                   {"mfsdp-sim --model qwen3_32b --gpus 512 --outer-dp 64", "HSDP: 64 groups of 8"},
+                   {"mfsdp-sim --model llama3_8b --micro-batch 1,2,4", "lists: a row each"},
+                   {"mfsdp-sim --model llama3_70b --gpus 256 --find fastest", "the best settings"},
+                   {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
+                   {"mfsdp-sim --model llama3_8b --budget limits.toml", "fails if it got worse"},
+                   {"mfsdp-sim --model llama3_8b --trace step.json.gz", "for ui.perfetto.dev"}},
+      .negative = "does not fit (--require-fit) or is over --budget",
+      .lists = fmt::format("{} take several values with commas between them; every combination is "
+                           "predicted, and each is a row.",
+                           fmt::join(swept_flags(), ", "))};
 }
 
 }  // namespace mfsdp

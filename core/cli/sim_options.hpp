@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,6 +10,7 @@
 
 #include "core/cli/common_options.hpp"
 #include "core/cli/help.hpp"
+#include "core/cli/sweep.hpp"
 
 namespace mfsdp {
 
@@ -49,6 +51,7 @@ struct SimOptions {
   CommonOptions common;
   std::vector<std::string> given;  ///< names of the flags on the command line
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
+  bool runs = false;  ///< no flag: the plan is to be run, so that it must compute all of the model
   // The machine.
   std::optional<Rational> network_gbps;  ///< of one node, per direction
   Rational jitter{0, 1};                 ///< standard deviation of kernel times, a fraction
@@ -83,6 +86,23 @@ struct SimOptions {
 
 /// Reads the arguments (without the program's name) and checks them against each other.
 [[nodiscard]] Result<SimOptions> parse_sim_options(const std::vector<std::string>& args);
+
+/// The options of a sweep's combinations, as parse_sim_options reads them from their arguments. The
+/// arguments are read once; after that only the axes' values change, a thousand times as fast.
+class SweptOptions {
+ public:
+  [[nodiscard]] static Result<SweptOptions> parse(const Sweep& sweep);
+
+  [[nodiscard]] Result<SimOptions> combination(std::size_t index);
+
+ private:
+  explicit SweptOptions(const Sweep& sweep);
+
+  const Sweep* sweep_;
+  std::unique_ptr<SimOptions> current_;  ///< the flags write here
+  std::vector<FlagGroup> groups_;
+  SimOptions first_;
+};
 
 /// The error of a flag that asks about one run where there are several (`several`: what asks for
 /// them), as --trace does with a comma list.

@@ -38,9 +38,16 @@ bool is_list(const std::string& value) {
   return value.find(',') != std::string::npos && !std::filesystem::exists(value, ignored);
 }
 
+std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
+
+bool is_given_again(const std::vector<std::string>& args, std::size_t i) {
+  return std::any_of(args.begin() + static_cast<std::ptrdiff_t>(i) + 1, args.end(),
+                     [&](const std::string& other) { return flag_of(other) == flag_of(args[i]); });
+}
+
 /// The list that begins with argument i, if one does.
 Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::size_t i) {
-  const std::string flag = args[i].substr(0, args[i].find('='));
+  const std::string flag = flag_of(args[i]);
   if (!contains(swept_flags(), flag)) return std::nullopt;
   const bool joined = flag.size() < args[i].size();
   if (!joined && i + 1 == args.size()) return std::nullopt;
@@ -83,10 +90,9 @@ Result<Sweep> expand_lists(const std::vector<std::string>& args) {
   Sweep sweep;
   std::size_t count = 1;
   for (std::size_t i = 0; i < args.size(); ++i) {
+    if (is_given_again(args, i)) continue;  // the last one counts
     MFSDP_LET(list, list_at(args, i));
     if (!list) continue;
-    for (const List& other : lists)
-      if (other.axis.flag == list->axis.flag) return fail(list->axis.flag, "is given twice");
     count *= list->axis.values.size();
     if (count > kMostCombinations)
       return fail(list->axis.flag, fmt::format("the lists make more than {} combinations",

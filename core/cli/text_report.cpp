@@ -8,6 +8,8 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "core/cli/strategy_names.hpp"
+#include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
 #include "core/shard/groups.hpp"
 
@@ -15,26 +17,25 @@ namespace mfsdp {
 namespace {
 
 constexpr std::size_t screen_lines = 24;
+constexpr std::size_t bar_columns = 50;
 
-/// Printable, without blanks at the end, and not wider than the width.
-std::string fitted(std::string_view text, std::size_t width) {
+/// Printable, without blanks at the end.
+std::string trimmed(std::string_view text) {
   const std::size_t end = text.find_last_not_of(' ');
-  return cut_to_width(printable(text.substr(0, end == std::string_view::npos ? 0 : end + 1)),
-                      width);
+  return printable(text.substr(0, end == std::string_view::npos ? 0 : end + 1));
 }
 
-/// Collects lines; each is cut to the width before colour is added, since escapes have none.
+/// Collects lines, which a narrow terminal wraps.
 class Screen {
  public:
   explicit Screen(const TextStyle& style) : style_(style) {}
 
   void line(std::string_view text, Colour colour = Colour::plain) {
-    lines_.push_back(coloured(fitted(text, style_.width), colour, style_));
+    lines_.push_back(coloured(trimmed(text), colour, style_));
   }
   /// A line whose first words have a colour of their own.
   void line(std::string_view head, Colour colour, std::string_view rest) {
-    lines_.push_back(coloured(head, colour, style_) +
-                     fitted(rest, style_.width - display_width(head)));
+    lines_.push_back(coloured(head, colour, style_) + trimmed(rest));
   }
   void blank() { lines_.emplace_back(); }
   /// The lines; blank ones give way, the last first, where there are more than a screen holds.
@@ -42,7 +43,7 @@ class Screen {
     std::vector<std::string> lines = lines_;
     for (std::size_t i = lines.size(); i-- > 0 && lines.size() > screen_lines;)
       if (lines[i].empty()) lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(i));
-    return fmt::format("{}\n", fmt::join(lines, "\n"));
+    return wrap_text(fmt::format("{}\n", fmt::join(lines, "\n")), style_);
   }
   [[nodiscard]] const TextStyle& style() const { return style_; }
 
@@ -55,14 +56,6 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
   return format_count(count) + " " + std::string(count == 1 ? one : many);
 }
 
-std::string strategy_text(const PlanConfig& config) {
-  std::string text(to_string(config.strategy));
-  if (config.mesh.dp_outer > 1)
-    text += fmt::format(", {} {} x {}", config.outer_strategy == Strategy::optim ? "HFSDP" : "HSDP",
-                        config.mesh.dp_outer, config.mesh.dp_shard);
-  return text;
-}
-
 std::string recompute_text(const RecomputePolicy& policy) {
   std::string text(to_string(policy.kind));
   if (policy.full_blocks > 0) text += fmt::format(":{}", policy.full_blocks);
@@ -72,7 +65,7 @@ std::string recompute_text(const RecomputePolicy& policy) {
 void add_title(Screen& screen, const RunResult& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
-  screen.line(cut_to_width(printable(title), 40), Colour::bold,
+  screen.line(printable(title), Colour::bold,
               fmt::format(", {} parameters, on {} {} in {}, {}", format_parameters(run.parameters),
                           format_count(run.cluster.gpus), run.cluster.gpu,
                           counted(run.cluster.nodes, "node", "nodes"), strategy_text(config)));
@@ -125,12 +118,22 @@ void add_verdict(Screen& screen, const MemorySummary& memory) {
         fmt::format(": {}, {} GiB too much", amount, format_gib(Bytes(0) - memory.headroom)));
 }
 
+/// The peak takes every pool where it is fullest. Where pools are fullest at different times, less
+/// is live together, and the op belongs to that lesser amount.
+void add_peak(Screen& screen, const MemorySummary& memory) {
+  std::string text = fmt::format(" peak {} GiB", format_gib(memory.peak));
+  if (memory.live_peak && *memory.live_peak != memory.peak)
+    text += fmt::format(", each pool at its fullest; {} GiB at one time, at {}",
+                        format_gib(*memory.live_peak), memory.peak_op);
+  else if (!memory.peak_op.empty())
+    text += fmt::format(" at {} (1 GiB = 2^30 bytes)", memory.peak_op);
+  screen.line("Memory", Colour::bold, text);
+}
+
 /// Categories with bytes at the peak, in the order of their enumeration.
 void add_memory(Screen& screen, const MemorySummary& memory) {
   const double peak = static_cast<double>(std::max<std::int64_t>(memory.peak.value, 1));
-  screen.line("Memory", Colour::bold,
-              fmt::format(" peak {} GiB at {} (1 GiB = 2^30 bytes)", format_gib(memory.peak),
-                          memory.peak_op));
+  add_peak(screen, memory);
   for (std::size_t i = 0; i < memory.categories.size(); ++i) {
     const Bytes bytes = memory.categories[i];
     if (bytes.value == 0) continue;
@@ -138,8 +141,9 @@ void add_memory(Screen& screen, const MemorySummary& memory) {
     const std::string label =
         fmt::format("  {:<17}{:>8} GiB {:>7}  ", to_string(static_cast<Category>(i)),
                     format_gib(bytes), format_percent(part));
-    const std::size_t columns = std::min<std::size_t>(screen.style().width - label.size(), 50);
-    screen.line(label + bar(part, columns, screen.style()));
+    const std::size_t room = screen.style().width.value_or(label.size() + bar_columns);
+    const std::size_t columns = room > label.size() ? room - label.size() : 0;
+    screen.line(label + bar(part, std::min(columns, bar_columns), screen.style()));
   }
 }
 
@@ -160,7 +164,8 @@ void add_time(Screen& screen, const RunResult& run) {
 
 void add_ranks(Screen& screen, const RankReport& ranks) {
   screen.line("Ranks", Colour::bold,
-              fmt::format("  {}, {} simulated; slowest {}: {} of kernels (mean {}), others wait {}",
+              fmt::format("  {} ({} simulated); rank {} is the slowest: {} of kernels (mean {}), "
+                          "the others wait {}",
                           format_count(ranks.ranks), format_count(ranks.simulated), ranks.slowest,
                           format_duration(ranks.compute_most), format_duration(ranks.compute_mean),
                           format_duration(ranks.waiting_mean)));
@@ -186,13 +191,13 @@ void add_communication(Screen& screen, const RunResult& run) {
       format_percent(time.overlap_fraction), format_duration(time.exposed_communication));
   if (!run.exposed_units.empty() && run.exposed_units.front().exposed.value > 0) {
     const ExposedUnit& most = run.exposed_units.front();
-    text +=
-        fmt::format("; most {} ({})", most.unit == "no unit" ? "outside units" : "by " + most.unit,
-                    format_duration(most.exposed));
+    text += fmt::format("; the largest part by {} ({})",
+                        most.unit == "no unit" ? "ops of no unit" : most.unit,
+                        format_duration(most.exposed));
   }
   screen.line("Comm", Colour::bold, text);
   screen.line(fmt::format(
-      "       {} GiB sent per GPU; kernels slowed by {} beside it",
+      "       {} GiB sent per GPU; kernels take {} longer while communication runs",
       format_gib(run.traffic.all_gather + run.traffic.reduce_scatter + run.traffic.all_reduce),
       format_duration(time.contention)));
 }

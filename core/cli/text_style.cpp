@@ -1,9 +1,11 @@
 #include "core/cli/text_style.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -21,13 +23,31 @@ std::string lower(std::string text) {
   return text;
 }
 
+std::size_t columns_of_stdout() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::optional<std::size_t> width_of(const Terminal& terminal) {
+  constexpr std::size_t kUnknown = 80;
+  constexpr std::size_t kLeast = 20;
+  if (!terminal.is_tty) return std::nullopt;
+  std::size_t wanted = 0;
+  const char* end = terminal.columns.data() + terminal.columns.size();
+  const auto [stop, code] = std::from_chars(terminal.columns.data(), end, wanted);
+  if (code == std::errc() && stop == end && wanted > 0) return std::max(wanted, kLeast);
+  return std::max(terminal.window > 0 ? terminal.window : kUnknown, kLeast);
+}
+
 }  // namespace
 
 Terminal describe_stdout() {
   Terminal terminal{.is_tty = isatty(STDOUT_FILENO) != 0,
                     .no_colour = !variable("NO_COLOR").empty(),
                     .term = variable("TERM"),
-                    .locale = ""};
+                    .locale = "",
+                    .columns = variable("COLUMNS"),
+                    .window = columns_of_stdout()};
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     terminal.locale = variable(name);
     if (!terminal.locale.empty()) break;
@@ -40,7 +60,7 @@ TextStyle style_of(const Terminal& terminal) {
   const bool utf8 =
       locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
   const bool colour = terminal.is_tty && !terminal.no_colour && terminal.term != "dumb";
-  return {.colour = colour, .unicode = utf8};
+  return {.colour = colour, .unicode = utf8, .width = width_of(terminal)};
 }
 
 std::string coloured(std::string_view text, Colour colour, const TextStyle& style) {

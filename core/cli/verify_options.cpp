@@ -143,6 +143,7 @@ Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args)
   const std::vector<FlagGroup> groups = verify_flags(options);
   MFSDP_LET(given, parse_flags(groups, args));
   options.given = given;
+  options.common.notes = notes_on(groups, given);
   if (options.common.help || options.common.version) return options;
   MFSDP_TRY(check_common(options.common, groups, given));
   MFSDP_TRY(check_subject(options));
@@ -150,17 +151,18 @@ Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args)
 }
 
 HelpText verify_help() {
-  return {.tool = "mfsdp-verify",
-          .purpose = "Proves a plan right over every interleaving, or shows the bug.",
-          .examples =
-              {{"mfsdp-verify --model llama3_8b --gpus 64", "races, lifetimes, collectives"},
-               {"mfsdp-verify --plan plan.json --output sarif", "a saved plan, for a code host"},
-               {"mfsdp-verify --plan plan.json --certificate proof.json", "leave a certificate"},
-               {"mfsdp-verify --plan plan.json --check proof.json", "re-check it"},
-               {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
-               {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
-               {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
-          .negative = "something is wrong with the plan"};
+  return {
+      .tool = "mfsdp-verify",
+      .purpose = "Proves a plan right over every interleaving, or shows the bug.",
+      .examples = {{"mfsdp-verify --model llama3_8b --gpus 64", "is the plan right?"},
+                   {"mfsdp-verify --plan plan.json --output sarif", "SARIF for a code host"},
+                   {"mfsdp-verify --plan plan.json --certificate proof.json",
+                    "leave a certificate"},
+                   {"mfsdp-verify --plan plan.json --check proof.json", "re-check it"},
+                   {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
+                   {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
+                   {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
+      .negative = "something is wrong with the plan"};
 }
 
 }  // namespace mfsdp

@@ -6,15 +6,18 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/model/model_shape.hpp"
+#include "core/model/not_modelled.hpp"
 
 namespace mfsdp {
 namespace {
 
-using nlohmann::json;
+using ParsedJson = nlohmann::json;
 
 /// What Hugging Face's classes fix or assume for a model_type.
 struct Family {
@@ -26,13 +29,14 @@ struct Family {
   /// An absent num_key_value_heads means num_attention_heads. Elsewhere it means a constant that
   /// fits one model of the family, so there it has to be stated.
   bool kv_heads_default_to_heads = false;
-  /// Attention slides over this many tokens when config.json does not say; 0 means it does not.
-  std::int64_t sliding_window = 0;
+  bool slides = false;  ///< where config.json does not say
+  /// That many tokens at a time where config.json does not say.
+  std::int64_t sliding_window = 4096;
 };
 
 constexpr std::array kFamilies{
     Family{.model_type = "llama", .kv_heads_default_to_heads = true},
-    Family{.model_type = "mistral", .sliding_window = 4096},
+    Family{.model_type = "mistral", .slides = true},
     Family{.model_type = "qwen2", .qkv_bias = true},
     Family{.model_type = "qwen3", .qk_norm = true, .head_dim = 128},
 };
@@ -42,10 +46,10 @@ constexpr std::string_view kModelTypes = "llama, mistral, qwen2 or qwen3";
 /// `value` as it is when the field is absent, and name "file: field" in errors.
 class Fields {
  public:
-  Fields(const json& object, const std::string& where, std::string prefix = {})
+  Fields(const ParsedJson& object, const std::string& where, std::string prefix = {})
       : object_(object), where_(where), prefix_(std::move(prefix)) {}
 
-  [[nodiscard]] const json* find(const char* name) const {
+  [[nodiscard]] const ParsedJson* find(const char* name) const {
     const auto at = object_.find(name);
     return at == object_.end() || at->is_null() ? nullptr : &*at;
   }
@@ -59,17 +63,22 @@ class Fields {
 
   [[nodiscard]] Result<void> integer(const char* name, std::int64_t most,
                                      std::int64_t& value) const {
-    const json* field = find(name);
+    return integer_between(1, most, name, value);
+  }
+
+  [[nodiscard]] Result<void> integer_between(std::int64_t least, std::int64_t most,
+                                             const char* name, std::int64_t& value) const {
+    const ParsedJson* field = find(name);
     if (field == nullptr) return {};
     const auto out_of_range = [&] {
-      return wrong(name, fmt::format("an integer from 1 to {}", most));
+      return wrong(name, fmt::format("an integer from {} to {}", least, most));
     };
     if (!field->is_number_integer()) return out_of_range();
     // Above 2^63 only the unsigned reading is right; a negative one is not unsigned.
     if (field->is_number_unsigned() ? field->get<std::uint64_t>() > static_cast<std::uint64_t>(most)
                                     : field->get<std::int64_t>() > most)
       return out_of_range();
-    if (field->get<std::int64_t>() < 1) return out_of_range();
+    if (field->get<std::int64_t>() < least) return out_of_range();
     value = field->get<std::int64_t>();
     return {};
   }
@@ -82,7 +91,7 @@ class Fields {
 
   /// A positive number, exactly as its decimal digits say.
   [[nodiscard]] Result<void> number(const char* name, Rational& value) const {
-    const json* field = find(name);
+    const ParsedJson* field = find(name);
     if (field == nullptr) return {};
     constexpr std::string_view kExpected = "a positive number of at most 18 digits";
     if (!field->is_number()) return wrong(name, kExpected);
@@ -100,7 +109,7 @@ class Fields {
   }
 
   [[nodiscard]] Result<void> boolean(const char* name, bool& value) const {
-    const json* field = find(name);
+    const ParsedJson* field = find(name);
     if (field == nullptr) return {};
     if (!field->is_boolean()) return wrong(name, "true or false");
     value = field->get<bool>();
@@ -117,25 +126,110 @@ class Fields {
 
   /// The object under `name`, if there is one.
   [[nodiscard]] Result<std::optional<Fields>> object(const char* name) const {
-    const json* field = find(name);
+    const ParsedJson* field = find(name);
     if (field == nullptr) return std::optional<Fields>{};
     if (!field->is_object()) return wrong(name, "an object or null");
     return std::optional<Fields>(std::in_place, *field, where_, prefix_ + name + ".");
   }
 
-  [[nodiscard]] const json& raw() const { return object_; }
+  [[nodiscard]] const ParsedJson& raw() const { return object_; }
 
  private:
-  const json& object_;
+  const ParsedJson& object_;
   const std::string& where_;
   std::string prefix_;
 };
 
 Result<Family> read_family(const Fields& fields) {
-  if (const json* type = fields.find("model_type"); type != nullptr && type->is_string())
+  if (const ParsedJson* type = fields.find("model_type"); type != nullptr && type->is_string())
     for (const Family& family : kFamilies)
       if (family.model_type == type->get_ref<const std::string&>()) return family;
-  return fields.wrong("model_type", kModelTypes);
+  const auto error = fields.wrong("model_type", kModelTypes);
+  const ParsedJson* type = fields.find("model_type");
+  const auto what = type != nullptr && type->is_string()
+                        ? what_is_not_modelled(type->get_ref<const std::string&>())
+                        : std::nullopt;
+  if (!what) return error;
+  return fail(error.value().where, fmt::format("{}, which has {}: not modelled (docs/limits.md)",
+                                               error.value().what, *what));
+}
+
+/// A field that has to be off: absent, null, false, 0 or empty. `one_is_off`: 1 is off too.
+struct Switch {
+  const char* name;
+  std::string_view what;
+  bool one_is_off = false;
+};
+
+constexpr std::string_view kFieldDropout = "dropout";
+constexpr std::string_view kFieldExperts = "a mixture of experts";
+constexpr std::string_view kFieldScales = "scaled activations";
+constexpr std::string_view kFieldSoftCaps = "soft caps of scores or logits";
+constexpr std::string_view kFieldNorms = "norms of queries and keys";
+
+constexpr std::array kSwitches{
+    Switch{.name = "attention_dropout", .what = kFieldDropout},
+    Switch{.name = "hidden_dropout", .what = kFieldDropout},
+    Switch{.name = "resid_pdrop", .what = kFieldDropout},
+    Switch{.name = "embd_pdrop", .what = kFieldDropout},
+    Switch{.name = "residual_dropout", .what = kFieldDropout},
+    Switch{.name = "num_local_experts", .what = kFieldExperts, .one_is_off = true},
+    Switch{.name = "num_experts", .what = kFieldExperts, .one_is_off = true},
+    Switch{.name = "n_routed_experts", .what = kFieldExperts, .one_is_off = true},
+    Switch{.name = "moe_num_experts", .what = kFieldExperts, .one_is_off = true},
+    Switch{.name = "kv_lora_rank", .what = "multi-head latent attention"},
+    Switch{.name = "num_nextn_predict_layers", .what = "multi-token prediction"},
+    Switch{.name = "attention_chunk_size", .what = "chunked attention"},
+    Switch{.name = "cross_attention_layers", .what = "cross-attention"},
+    Switch{.name = "no_rope_layers", .what = "layers without RoPE"},
+    Switch{.name = "num_kv_shared_layers", .what = "keys and values that layers share"},
+    Switch{.name = "use_parallel_residual", .what = "parallel residuals"},
+    Switch{.name = "use_mrope", .what = "multimodal RoPE"},
+    Switch{.name = "is_encoder_decoder", .what = "an encoder"},
+    Switch{.name = "vision_config", .what = "an image encoder"},
+    Switch{.name = "attn_logit_softcapping", .what = kFieldSoftCaps},
+    Switch{.name = "final_logit_softcapping", .what = kFieldSoftCaps},
+    Switch{.name = "residual_multiplier", .what = kFieldScales, .one_is_off = true},
+    Switch{.name = "embedding_multiplier", .what = kFieldScales, .one_is_off = true},
+    Switch{.name = "logits_scaling", .what = kFieldScales, .one_is_off = true},
+    Switch{.name = "logit_scale", .what = kFieldScales, .one_is_off = true},
+};
+
+/// Norms of queries and keys under other names than the model_type's own.
+constexpr std::array kNormSwitches{"qk_norm", "use_qk_norm", "qk_layernorm"};
+
+bool is_off(const ParsedJson& value, bool one_is_off) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value == 0 || (one_is_off && value == 1);
+  return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
+}
+
+Result<void> check_switches(const Fields& fields, const Family& family) {
+  const auto check = [&](const char* name, std::string_view what, bool one_is_off) -> Result<void> {
+    const ParsedJson* value = fields.find(name);
+    if (value == nullptr || is_off(*value, one_is_off)) return {};
+    return fields.wrong(name, fmt::format("none (not modelled: {}; docs/limits.md)", what));
+  };
+  for (const Switch& field : kSwitches) MFSDP_TRY(check(field.name, field.what, field.one_is_off));
+  if (!family.qk_norm)
+    for (const char* name : kNormSwitches) MFSDP_TRY(check(name, kFieldNorms, false));
+  if (const ParsedJson* causal = fields.find("is_causal"); causal != nullptr && *causal == false)
+    return fields.wrong("is_causal", "true (attention to later tokens is not modelled)");
+  return {};
+}
+
+/// Classifiers and the like have another head; a base model is trained as a language model.
+Result<void> check_head(const Fields& fields) {
+  const ParsedJson* classes = fields.find("architectures");
+  if (classes == nullptr || !classes->is_array()) return {};
+  for (const ParsedJson& name : *classes) {
+    if (!name.is_string()) continue;
+    const auto& text = name.get_ref<const std::string&>();
+    const std::size_t task = text.find("For");
+    if (task != std::string::npos && text.substr(task) != "ForCausalLM")
+      return fields.wrong("architectures", "a class ...ForCausalLM (other heads are not modelled)");
+  }
+  return {};
 }
 
 /// Fields that would change what runs in ways that the recipe does not know.
@@ -143,14 +237,16 @@ Result<void> refuse_unsupported(const Fields& fields, const Family& family) {
   if (fields.find("quantization_config") != nullptr)
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
-  if (const json* act = fields.find("hidden_act"); act != nullptr && *act != "silu")
+  if (const ParsedJson* act = fields.find("hidden_act"); act != nullptr && *act != "silu")
     return fields.wrong("hidden_act", "\"silu\"");
   // Qwen2 has its bias whatever this field says; the other three have none.
   if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
-  if (const json* part = fields.find("partial_rotary_factor"); part != nullptr && *part != 1.0)
+  if (const ParsedJson* part = fields.find("partial_rotary_factor");
+      part != nullptr && *part != 1.0)
     return fields.wrong("partial_rotary_factor", "1 (RoPE turns whole heads)");
-  return {};
+  MFSDP_TRY(check_head(fields));
+  return check_switches(fields, family);
 }
 
 Result<void> read_sizes(const Fields& fields, const Family& family, ModelShape& shape) {
@@ -179,15 +275,36 @@ Result<void> read_sizes(const Fields& fields, const Family& family, ModelShape& 
   return fields.boolean("tie_word_embeddings", shape.tied_embeddings);
 }
 
-Result<RopeScaling> read_scaling(const Fields& rope, bool type_required) {
+/// Scaled RoPE, or a scaling whose table nothing here makes.
+struct ReadScaling {
+  RopeScaling scaling;
+  std::string other_type;  ///< empty: none
+
+  friend bool operator==(const ReadScaling&, const ReadScaling&) = default;
+};
+
+constexpr std::array<std::string_view, 5> kOtherScalings{"yarn", "linear", "dynamic", "longrope",
+                                                         "su"};
+
+Result<ReadScaling> read_scaling(const Fields& rope, bool type_required) {
   // "type" is the older name of "rope_type".
   const char* key =
       rope.find("rope_type") == nullptr && rope.find("type") != nullptr ? "type" : "rope_type";
-  const json* type = rope.find(key);
-  RopeScaling scaling;
-  if (type == nullptr && !type_required) return scaling;
-  if (type != nullptr && *type == "default") return scaling;
-  if (type == nullptr || *type != "llama3") return rope.wrong(key, "\"llama3\" or \"default\"");
+  const ParsedJson* type = rope.find(key);
+  ReadScaling read;
+  if (type == nullptr && !type_required) return read;
+  if (type != nullptr && *type == "default") return read;
+  if (type != nullptr && type->is_string() &&
+      std::ranges::find(kOtherScalings, type->get_ref<const std::string&>()) !=
+          kOtherScalings.end()) {
+    read.other_type = type->get<std::string>();
+    return read;
+  }
+  if (type == nullptr || *type != "llama3")
+    return rope.wrong(key,
+                      "\"llama3\", \"default\", \"yarn\", \"linear\", \"dynamic\" or "
+                      "\"longrope\"");
+  RopeScaling& scaling = read.scaling;
   MFSDP_TRY(rope.required_number("factor", scaling.factor));
   MFSDP_TRY(rope.required_number("low_freq_factor", scaling.low_freq_factor));
   MFSDP_TRY(rope.required_number("high_freq_factor", scaling.high_freq_factor));
@@ -196,76 +313,98 @@ Result<RopeScaling> read_scaling(const Fields& rope, bool type_required) {
   // Factor 1 changes no frequency; as "none" it gives the same plan and hash.
   if (scaling.factor == Rational{1, 1} && scaling.high_freq_factor.value() > 1.0)
     scaling = RopeScaling{};
-  return scaling;
+  return read;
 }
 
 /// rope_theta and rope_scaling, or the rope_parameters that replaced both in transformers 5.
-Result<void> read_rope(const Fields& fields, ModelShape& shape) {
+Result<void> read_rope(const Fields& fields, HfModel& model) {
+  ModelShape& shape = model.shape;
   MFSDP_TRY(fields.number("rope_theta", shape.rope_theta));
   MFSDP_LET(old_form, fields.object("rope_scaling"));
   MFSDP_LET(new_form, fields.object("rope_parameters"));
+  ReadScaling scaling;
   if (old_form) {
-    MFSDP_LET(scaling, read_scaling(*old_form, true));
-    shape.rope_scaling = scaling;
+    MFSDP_LET(read, read_scaling(*old_form, true));
+    scaling = read;
   }
-  if (!new_form) return {};
-  for (const auto& [key, value] : new_form->raw().items())
-    if (value.is_object())
-      return fields.wrong("rope_parameters", "one set of parameters for all layers");
-  const Rational theta_before = shape.rope_theta;
-  MFSDP_TRY(new_form->number("rope_theta", shape.rope_theta));
-  if (fields.find("rope_theta") != nullptr && shape.rope_theta != theta_before)
-    return new_form->wrong(
-        "rope_theta", fmt::format("the value of rope_theta outside ({})", theta_before.value()));
-  if (const json* part = new_form->find("partial_rotary_factor"); part != nullptr && *part != 1.0)
-    return new_form->wrong("partial_rotary_factor", "1 (RoPE turns whole heads)");
-  MFSDP_LET(scaling, read_scaling(*new_form, false));
-  if (old_form && scaling != shape.rope_scaling)
-    return fields.wrong("rope_parameters", "the same scaling as in rope_scaling");
-  shape.rope_scaling = scaling;
+  if (new_form) {
+    for (const auto& [key, value] : new_form->raw().items())
+      if (value.is_object())
+        return fields.wrong("rope_parameters", "one set of parameters for all layers");
+    const Rational theta_before = shape.rope_theta;
+    MFSDP_TRY(new_form->number("rope_theta", shape.rope_theta));
+    if (fields.find("rope_theta") != nullptr && shape.rope_theta != theta_before)
+      return new_form->wrong(
+          "rope_theta", fmt::format("the value of rope_theta outside ({})", theta_before.value()));
+    if (const ParsedJson* part = new_form->find("partial_rotary_factor");
+        part != nullptr && *part != 1.0)
+      return new_form->wrong("partial_rotary_factor", "1 (RoPE turns whole heads)");
+    MFSDP_LET(read, read_scaling(*new_form, false));
+    if (old_form && read != scaling)
+      return fields.wrong("rope_parameters", "the same scaling as in rope_scaling");
+    scaling = read;
+  }
+  shape.rope_scaling = scaling.scaling;
+  model.gaps.rope_type = scaling.other_type;
   return {};
 }
 
-/// Full attention only: a window is fine where it never cuts anything off.
-Result<void> check_window(const Fields& fields, const Family& family, const ModelShape& shape) {
-  bool slides = family.sliding_window != 0;
+/// The layers that layer_types has slide; none where the field is absent.
+Result<std::optional<std::int64_t>> named_sliding_layers(const Fields& fields) {
+  const ParsedJson* types = fields.find("layer_types");
+  if (types == nullptr) return std::optional<std::int64_t>{};
+  const auto known = [](const ParsedJson& type) {
+    return type == "full_attention" || type == "sliding_attention";
+  };
+  if (!types->is_array() || !std::ranges::all_of(*types, known))
+    return fields.wrong("layer_types",
+                        "\"full_attention\" or \"sliding_attention\" for every layer");
+  return std::optional<std::int64_t>(std::ranges::count(*types, ParsedJson("sliding_attention")));
+}
+
+/// Layers slide that layer_types names; else all of Mistral's, and of Qwen's those from
+/// max_window_layers on. A window as long as the longest sequence never cuts anything off.
+Result<void> read_window(const Fields& fields, const Family& family, HfModel& model) {
+  MFSDP_LET(named, named_sliding_layers(fields));
+  bool slides = family.slides || named.value_or(0) > 0;
   MFSDP_TRY(fields.boolean("use_sliding_window", slides));
-  if (slides) {
-    const bool stated = fields.raw().contains("sliding_window");
-    std::int64_t window = stated ? shape.max_seq_len : family.sliding_window;
-    MFSDP_TRY(fields.integer("sliding_window", ShapeLimits::dim, window));
-    if (window < shape.max_seq_len)
-      return fields.wrong(
-          "sliding_window",
-          fmt::format("null or at least max_position_embeddings ({}){}", shape.max_seq_len,
-                      stated ? "" : fmt::format(", as absent means {}", window)));
-  }
-  const json* types = fields.find("layer_types");
-  if (types == nullptr) return {};
-  const bool full = types->is_array() && std::ranges::all_of(*types, [](const json& type) {
-                      return type == "full_attention";
-                    });
-  if (!full) return fields.wrong("layer_types", "\"full_attention\" for every layer");
+  std::int64_t full = 0;
+  if (!family.slides)
+    MFSDP_TRY(fields.integer_between(0, ShapeLimits::layers, "max_window_layers", full));
+  const std::int64_t layers = named.value_or(model.shape.layers - full);
+  const bool stated = fields.raw().contains("sliding_window");
+  std::int64_t window = stated ? model.shape.max_seq_len : family.sliding_window;
+  MFSDP_TRY(fields.integer("sliding_window", ShapeLimits::dim, window));
+  if (!slides || layers <= 0 || window >= model.shape.max_seq_len) return {};
+  model.gaps.sliding_window = window;
+  model.gaps.sliding_layers = std::min(layers, model.shape.layers);
   return {};
 }
 
 }  // namespace
 
-Result<ModelShape> parse_hf_config(std::string_view text, const std::string& where) {
+Result<HfModel> read_hf_config(std::string_view text, const std::string& where) {
   MFSDP_LET(document, parse_json(text, where));
   if (!document.is_object())
     return fail(where, fmt::format("expected a JSON object, got {}", json_excerpt(document)));
   const Fields fields(document, where);
   MFSDP_LET(family, read_family(fields));
   MFSDP_TRY(refuse_unsupported(fields, family));
-  ModelShape shape;
-  shape.qkv_bias = family.qkv_bias;
-  shape.qk_norm = family.qk_norm;
-  MFSDP_TRY(read_sizes(fields, family, shape));
-  MFSDP_TRY(read_rope(fields, shape));
-  MFSDP_TRY(check_window(fields, family, shape));
-  MFSDP_TRY(check_shape(shape, where));
-  return shape;
+  HfModel model;
+  model.shape.qkv_bias = family.qkv_bias;
+  model.shape.qk_norm = family.qk_norm;
+  MFSDP_TRY(read_sizes(fields, family, model.shape));
+  MFSDP_TRY(read_rope(fields, model));
+  MFSDP_TRY(read_window(fields, family, model));
+  MFSDP_TRY(check_shape(model.shape, where));
+  return model;
+}
+
+Result<ModelShape> parse_hf_config(std::string_view text, const std::string& where) {
+  MFSDP_LET(model, read_hf_config(text, where));
+  const std::vector<std::string> gaps = gap_lines(model.gaps, model.shape, model.shape.max_seq_len);
+  if (!gaps.empty()) return fail(where, gaps.front());
+  return model.shape;
 }
 
 }  // namespace mfsdp

@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/model/model.hpp"
+#include "core/model/model_gaps.hpp"
 
 namespace mfsdp {
 
@@ -15,14 +16,27 @@ namespace mfsdp {
 struct NamedModel {
   std::string name;  ///< built-in name, or the folder or file name of a path
   ModelShape shape;
+  ModelGaps gaps;
+};
+
+/// What a config.json says.
+struct HfModel {
+  ModelShape shape;
+  ModelGaps gaps;
 };
 
 /// Reads the text of a config.json of Llama, Mistral, Qwen2 or Qwen3. `where` is the file's name
 /// for errors. Wrong JSON names its line; a missing, wrong or absurd field is named.
+/// What would change memory or time in a way that no recipe knows is an error that names the field.
+[[nodiscard]] Result<HfModel> read_hf_config(std::string_view text, const std::string& where);
+
+/// The same where a gap is an error too: for whoever computes with the shape.
 [[nodiscard]] Result<ModelShape> parse_hf_config(std::string_view text, const std::string& where);
 
 /// `name_or_path`: a built-in name, a config.json, or a directory that holds one. Names are looked
-/// up in `models_dir` (<models_dir>/<name>/config.json); an unknown name lists the closest ones.
+/// up in `models_dir` (<models_dir>/<name>/config.json), where nothing lies at the path also as
+/// Hugging Face has them: "Qwen/Qwen2.5-72B-Instruct" is qwen2.5_72b. An unknown name lists the
+/// closest ones, or says what is not modelled of it.
 [[nodiscard]] Result<NamedModel> load_model(const std::string& name_or_path,
                                             const std::filesystem::path& models_dir);
 

@@ -125,11 +125,4 @@ Model make_model(const ModelShape& shape, DType dtype) {
   return builder.take();
 }
 
-std::int64_t flops_per_token(const ModelShape& shape, std::int64_t seq_len) {
-  const std::int64_t blocks = checked_mul(shape.layers, block_matrix_elements(shape));
-  const std::int64_t head = checked_mul(shape.vocab, shape.hidden);
-  const std::int64_t attention = product_of(shape.layers, shape.heads, shape.head_dim, seq_len);
-  return checked_mul(6, checked_add(checked_add(blocks, head), attention));
-}
-
 }  // namespace mfsdp

@@ -121,9 +121,4 @@ struct Model {
 /// and the final norm form one unit, first in order. Parameters have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);
 
-/// FLOPs of forward and backward per token at this sequence length, the count that MFU uses:
-/// 6 * (matrix parameters, head included, input embedding not)
-/// + 6 * layers * heads * head_dim * seq_len (causal attention counted half).
-[[nodiscard]] std::int64_t flops_per_token(const ModelShape& shape, std::int64_t seq_len);
-
 }  // namespace mfsdp

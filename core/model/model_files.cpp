@@ -2,11 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "core/base/closest.hpp"
 #include "core/base/read_file.hpp"
 #include "core/model/hf_config.hpp"
+#include "core/model/not_modelled.hpp"
 
 namespace mfsdp {
 namespace {
@@ -19,8 +23,8 @@ constexpr std::size_t kSuggestions = 3;
 
 Result<NamedModel> read_model(std::string name, const fs::path& path) {
   MFSDP_LET(text, read_file(path, "a config.json", kLargestFile));
-  MFSDP_LET(shape, parse_hf_config(text, path.string()));
-  return NamedModel{.name = std::move(name), .shape = shape};
+  MFSDP_LET(model, read_hf_config(text, path.string()));
+  return NamedModel{.name = std::move(name), .shape = model.shape, .gaps = model.gaps};
 }
 
 /// "runs/my_model/config.json" and "runs/my_model/" are my_model, "small.json" is small.
@@ -38,7 +42,55 @@ bool is_plain_name(const std::string& text) {
          text.find('\0') == std::string::npos;
 }
 
+/// What Hugging Face's names add to those of the models: who published them, and for what they
+/// were tuned.
+constexpr std::array<std::string_view, 6> kIdleWords{"meta", "hf",   "instruct",
+                                                     "chat", "base", "it"};
+
+/// "meta-llama/Llama-2-7b-chat-hf" and "llama2_7b" -> "llama27b"
+std::string squashed(std::string_view name) {
+  name = name.substr(name.rfind('/') == std::string_view::npos ? 0 : name.rfind('/') + 1);
+  std::string all;
+  std::string word;
+  const auto close_word = [&] {
+    if (std::ranges::find(kIdleWords, word) == kIdleWords.end()) all += word;
+    word.clear();
+  };
+  for (const char c : name) {
+    if (c == '-' || c == '_')
+      close_word();
+    else
+      word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  close_word();
+  return all;
+}
+
+/// Versions that have the shape of a built-in model of another name. Llama 3.1 and 3.3 differ from
+/// what they are listed under in nothing; Llama 3 has a shorter context and unscaled RoPE.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kVersions{
+    {{"llama3.18b", "llama3_8b"},
+     {"llama3.170b", "llama3_70b"},
+     {"llama3.1405b", "llama3_405b"},
+     {"llama3.21b", "llama3_1b"},
+     {"llama3.23b", "llama3_3b"},
+     {"llama3.370b", "llama3_70b"},
+     {"mistral7bv0.3", "mistral_7b"}}};
+
+/// The built-in model that people call so, if one is.
+std::optional<std::string> built_in_name(const std::string& name, const fs::path& models_dir) {
+  const std::string asked = squashed(name);
+  for (const auto& [version, built_in] : kVersions)
+    if (asked == version) return std::string(built_in);
+  const auto names = list_models(models_dir);
+  if (!names) return std::nullopt;
+  const auto found = std::ranges::find(*names, asked, squashed);
+  return found == names->end() ? std::nullopt : std::optional(*found);
+}
+
 tl::unexpected<Error> unknown_model(const std::string& name, const fs::path& models_dir) {
+  if (const auto what = what_is_not_modelled(name))
+    return fail("--model", not_modelled_text(name, *what));
   const auto names = list_models(models_dir);
   if (!names) return tl::unexpected<Error>(names.error());
   return fail("--model",
@@ -64,8 +116,10 @@ Result<NamedModel> load_model(const std::string& name_or_path, const fs::path& m
     return read_model(name_of_path(path, true), inside);
   }
   if (fs::exists(status)) return read_model(name_of_path(path, false), path);
+  if (const auto name = built_in_name(name_or_path, models_dir))
+    return read_model(*name, models_dir / *name / "config.json");
   const bool looks_like_path = !is_plain_name(name_or_path) || name_or_path.ends_with(".json");
-  if (looks_like_path && !name_or_path.empty())
+  if (looks_like_path && !name_or_path.empty() && !what_is_not_modelled(name_or_path))
     return fail(name_or_path, "expected a config.json or its directory, found nothing there");
   return unknown_model(name_or_path, models_dir);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -115,6 +116,7 @@ Json memory_object(const MemorySummary& memory) {
   return {{"capacity_bytes", memory.capacity.value},
           {"allocated_bytes", memory.allocated.value},
           {"peak_bytes", memory.peak.value},
+          {"live_peak_bytes", memory.live_peak ? Json(memory.live_peak->value) : Json(nullptr)},
           {"peak_op", memory.peak_op},
           {"fits", memory.fits},
           {"reserve_bytes", memory.reserve.value},
@@ -166,6 +168,7 @@ Json step_object(const StepResult& step) {
                  {"step_ns", step.duration.value}};
   if (step.tokens) object["tokens"] = *step.tokens;
   if (step.learning_rate) object["learning_rate"] = finite(step.learning_rate);
+  if (step.skipped) object["skipped"] = true;
   return object;
 }
 
@@ -223,8 +226,10 @@ Json result_object(const RunResult& result) {
                        {"text", result.trust.text}};
   if (result.ranks) object["ranks"] = ranks_object(*result.ranks);
   if (result.training) object["training"] = training_object(*result.training);
-  if (result.source == "measured" || !result.steps.empty())
+  if (result.source == "measured" || !result.steps.empty()) {
+    object["skipped_steps"] = std::ranges::count(result.steps, true, &StepResult::skipped);
     object["steps"] = steps_array(result.steps);
+  }
   if (!result.evaluations.empty()) object["evaluations"] = evaluations_array(result.evaluations);
   return object;
 }
@@ -236,14 +241,6 @@ std::string text_of(const Json& json, int indent) {
 constexpr int kOneLine = -1;  // nlohmann's word for it
 
 }  // namespace
-
-Rates rates_of(const PlanConfig& config, Nanos step) {
-  if (step <= Nanos(0)) return {};
-  const auto tokens = static_cast<double>(config.tokens_per_step());
-  const auto flops = static_cast<double>(flops_per_token(config.model, config.seq_len));
-  const double seconds = static_cast<double>(step.value) / 1e9;
-  return {.tokens_per_second = tokens / seconds, .tflops = flops * tokens / seconds / 1e12};
-}
 
 std::string to_json(const RunResult& result) { return text_of(result_object(result), 2) + "\n"; }
 

@@ -41,13 +41,20 @@ struct PlanSummary {
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;
   std::vector<PoolSummary> pools;
   Bytes padding;  ///< of the flat layouts, per full copy of the compute weights
+  /// Of one step on one rank, as MFU counts them (core/plan/rates.hpp); not stored.
+  double model_flops = 0;
 };
 
 struct MemorySummary {
   Bytes capacity;
   Bytes allocated;  ///< pool heights + runtime; decides `fits`
-  Bytes peak;       ///< most live bytes (core/plan/peak_memory.hpp) + runtime
-  std::string peak_op;
+  /// Every pool where it is fullest (core/plan/peak_memory.hpp), and the runtime. Pools need not be
+  /// fullest together: at no time is more live, however fast anything is.
+  Bytes peak;
+  /// The most that is live at one simulated time, runtime included: the largest total of the memory
+  /// timeline. None where nothing was simulated; not stored.
+  std::optional<Bytes> live_peak;
+  std::string peak_op;  ///< what compute does at that time, or does next
   bool fits = false;
   Bytes reserve;   ///< to be kept free; not stored
   Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
@@ -67,14 +74,6 @@ struct TimeSummary {
   double tflops_per_gpu = 0;
   double mfu = 0;
 };
-
-/// What one GPU does in a second of such steps, by the model's FLOPs; 0 for a step of no time.
-struct Rates {
-  double tokens_per_second = 0;
-  double tflops = 0;
-};
-
-[[nodiscard]] Rates rates_of(const PlanConfig& config, Nanos step);
 
 struct TrafficSummary {
   Bytes all_gather;  ///< sent per rank and step
@@ -113,6 +112,7 @@ struct StepResult {
   std::optional<double> grad_norm;     ///< before clipping
   std::optional<std::int64_t> tokens;  ///< with a label, over all ranks
   std::optional<double> learning_rate;
+  bool skipped = false;  ///< the gradient was not finite: nothing was updated
 };
 
 /// A pass over evaluation data between two steps.

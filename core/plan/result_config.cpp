@@ -13,33 +13,35 @@ namespace mfsdp {
 
 namespace {
 
-using Json = nlohmann::json;
+using ParsedJson = nlohmann::json;
 
 /// Reads fields of one object and keeps the first error, so that a reader is a list of fields.
 class FieldReader {
  public:
-  FieldReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  FieldReader(const ParsedJson& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
 
   void operator()(const char* key, std::int64_t& value) {
-    const auto fits = [](const Json& field) {
+    const auto fits = [](const ParsedJson& field) {
       return field.is_number_integer() && (!field.is_number_unsigned() ||
                                            std::in_range<std::int64_t>(field.get<std::uint64_t>()));
     };
-    if (const Json* field = find(key, "an integer below 2^63", fits))
+    if (const ParsedJson* field = find(key, "an integer below 2^63", fits))
       value = field->get<std::int64_t>();
   }
   void operator()(const char* key, bool& value) {
-    if (const Json* field = find(key, "true or false", &Json::is_boolean))
+    if (const ParsedJson* field = find(key, "true or false", &ParsedJson::is_boolean))
       value = field->get<bool>();
   }
   void operator()(const char* key, std::string& value) {
-    if (const Json* field = find(key, "text", &Json::is_string)) value = field->get<std::string>();
+    if (const ParsedJson* field = find(key, "text", &ParsedJson::is_string))
+      value = field->get<std::string>();
   }
   void operator()(const char* key, std::vector<std::string>& value) {
-    const Json* field = find(key, "a list of text", &Json::is_array);
+    const ParsedJson* field = find(key, "a list of text", &ParsedJson::is_array);
     if (field == nullptr) return;
     value.clear();
-    for (const Json& item : *field) {
+    for (const ParsedJson& item : *field) {
       if (!item.is_string()) return expected(key, "a list of text");
       value.push_back(item.get<std::string>());
     }
@@ -47,7 +49,7 @@ class FieldReader {
   template <class Enum>
     requires std::is_enum_v<Enum>
   void operator()(const char* key, Enum& value) {
-    const Json* field = find(key, name_list<Enum>(), &Json::is_string);
+    const ParsedJson* field = find(key, name_list<Enum>(), &ParsedJson::is_string);
     if (field == nullptr) return;
     if (const auto known = parse<Enum>(field->get_ref<const std::string&>()))
       value = *known;
@@ -56,8 +58,8 @@ class FieldReader {
   }
   void operator()(const char* key, Rational& value) {
     constexpr std::string_view kind = "a number or \"num/den\"";
-    const auto any = [](const Json&) { return true; };
-    const Json* field = find(key, kind, any);
+    const auto any = [](const ParsedJson&) { return true; };
+    const ParsedJson* field = find(key, kind, any);
     if (field == nullptr) return;
     const auto read = rational(*field);
     if (read)
@@ -83,9 +85,9 @@ class FieldReader {
   }
 
   /// The object under `key`, or an empty one after an error.
-  const Json& object(const char* key) {
-    static const Json empty = Json::object();
-    const Json* field = find(key, "an object", &Json::is_object);
+  const ParsedJson& object(const char* key) {
+    static const ParsedJson empty = ParsedJson::object();
+    const ParsedJson* field = find(key, "an object", &ParsedJson::is_object);
     return field != nullptr ? *field : empty;
   }
 
@@ -95,7 +97,7 @@ class FieldReader {
   }
 
  private:
-  static Result<Rational> rational(const Json& field) {
+  static Result<Rational> rational(const ParsedJson& field) {
     if (field.is_number_integer()) return parse_rational(field.dump(), "");  // may exceed int64
     if (field.is_number()) return rational_from_double(field.get<double>(), "");
     if (!field.is_string()) return fail("", "not a number");
@@ -112,7 +114,7 @@ class FieldReader {
   }
 
   template <class Check>
-  const Json* find(const char* key, std::string_view kind, Check check) {
+  const ParsedJson* find(const char* key, std::string_view kind, Check check) {
     if (error_) return nullptr;
     const auto found = object_.find(key);
     if (found != object_.end() && std::invoke(check, *found)) return &*found;
@@ -123,18 +125,18 @@ class FieldReader {
     error_ = Error{.where = where_ + "." + key, .what = "expected " + std::string(kind)};
   }
 
-  const Json& object_;
+  const ParsedJson& object_;
   std::string where_;
   std::optional<Error> error_;
 };
 
-Result<Json> parse_object(const std::string& text, const std::string& where) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+Result<ParsedJson> parse_object(const std::string& text, const std::string& where) {
+  ParsedJson json = ParsedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return fail(where, "expected a JSON object");
   return json;
 }
 
-Result<void> read_model(const Json& json, const std::string& where, ModelShape& shape) {
+Result<void> read_model(const ParsedJson& json, const std::string& where, ModelShape& shape) {
   FieldReader field(json, where);
   field("layers", shape.layers);
   field("hidden", shape.hidden);
@@ -149,7 +151,7 @@ Result<void> read_model(const Json& json, const std::string& where, ModelShape& 
   field("qk_norm", shape.qk_norm);
   field("rms_norm_eps", shape.rms_norm_eps);
   field("rope_theta", shape.rope_theta);
-  const Json& scaling = field.object("rope_scaling");
+  const ParsedJson& scaling = field.object("rope_scaling");
   MFSDP_TRY(field.outcome());
   FieldReader part(scaling, where + ".rope_scaling");
   part("factor", shape.rope_scaling.factor);
@@ -159,7 +161,7 @@ Result<void> read_model(const Json& json, const std::string& where, ModelShape& 
   return part.outcome();
 }
 
-Result<void> read_config(const Json& json, const std::string& where, PlanConfig& config) {
+Result<void> read_config(const ParsedJson& json, const std::string& where, PlanConfig& config) {
   FieldReader field(json, where);
   field("strategy", config.strategy);
   field("outer_strategy", config.outer_strategy);

@@ -40,6 +40,12 @@ class MicrobatchSchedule {
   };
   [[nodiscard]] const Carry& carry() const { return carry_; }
 
+  /// Bytes that any packing of a training microbatch has live at one time, whatever else is:
+  /// microbatch_memory.cpp. They need no emitted op.
+  [[nodiscard]] Bytes most_live_activations() const;
+  [[nodiscard]] Bytes most_gathered_weights() const;
+  [[nodiscard]] Bytes most_full_gradients() const;
+
  private:
   /// One pass over a unit: its kernels in order.
   struct Use {

@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kClosed = -1;
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kPartial = ".partial";  ///< ends the name of what is not complete
 
@@ -51,6 +50,22 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+bool is_save(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kManifestName, ignored);
+}
+
+/// Of the saves in a folder, ascending.
+std::vector<std::int64_t> saved_steps(const fs::path& folder) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : names_in(folder))
+    if (const auto step = step_of(name);
+        step && name == step_folder_name(*step) && is_save(folder / name))
+      steps.push_back(*step);
+  std::ranges::sort(steps);
+  return steps;
+}
+
 }  // namespace
 
 std::string step_folder_name(std::int64_t step) {
@@ -64,71 +79,39 @@ fs::path partial_folder(const fs::path& folder, std::int64_t step) {
 // ---- files -------------------------------------------------------------------------------------
 
 Result<NewFile> NewFile::create(const fs::path& path, const SaveProbe& probe) {
-  NewFile file(path.string(), probe);
   MFSDP_TRY(probe());
-  file.descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file.descriptor_ < 0) return cannot("be written", path, errno);
-  return file;
-}
-
-NewFile::NewFile(NewFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      probe_(other.probe_),
-      descriptor_(std::exchange(other.descriptor_, kClosed)) {}
-
-NewFile::~NewFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  MFSDP_LET(file, DurableFile::create(path, path.string()));
+  return NewFile(std::move(file), probe);
 }
 
 Result<void> NewFile::write(std::int64_t offset, std::span<const std::byte> bytes) {
   MFSDP_TRY((*probe_)());
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return cannot("be written", path_, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-    offset += written;
-  }
-  return {};
+  return file_.write(offset, bytes);
 }
 
 Result<void> NewFile::close() {
   MFSDP_TRY((*probe_)());
-  if (::fsync(descriptor_) != 0) return cannot("be written", path_, errno);
-  if (::close(std::exchange(descriptor_, kClosed)) != 0) return cannot("be written", path_, errno);
-  return {};
+  return file_.close();
 }
 
 Result<void> read_bytes(const fs::path& path, std::int64_t offset, std::span<std::byte> bytes) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return fail(path.string(), "cannot be opened: " + reason(errno));
-  Result<void> outcome;
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return fail(path.string(), "cannot be opened: " + reason(errno));
   const std::int64_t end = offset + std::ssize(bytes);
-  while (outcome && !bytes.empty()) {
-    const ssize_t count = ::pread(descriptor, bytes.data(), bytes.size(), offset);
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(file.number(), bytes.data(), bytes.size(), offset);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) outcome = cannot("be read", path, errno);
+    if (count < 0) return cannot("be read", path, errno);
     if (count == 0)
-      outcome = fail(path.string(),
-                     fmt::format("expected {} bytes at least, it ends after {}", end, offset));
-    if (count <= 0) break;
+      return fail(path.string(),
+                  fmt::format("expected {} bytes at least, it ends after {}", end, offset));
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += count;
   }
-  ::close(descriptor);
-  return outcome;
+  return {};
 }
 
 // ---- folders -----------------------------------------------------------------------------------
-
-SaveFolder::SaveFolder(SaveFolder&& other) noexcept
-    : path_(std::move(other.path_)),
-      probe_(other.probe_),
-      lock_(std::exchange(other.lock_, kClosed)) {}
-
-SaveFolder::~SaveFolder() {
-  if (lock_ >= 0) ::close(lock_);
-}
 
 Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe) {
   SaveFolder folder(path, probe);
@@ -137,9 +120,9 @@ Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe
   fs::create_directories(path, error);
   if (error) return cannot("be made a folder for saves", path, error.value());
   if (::access(path.c_str(), W_OK | X_OK) != 0) return cannot("be written", path, errno);
-  folder.lock_ = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder.lock_ < 0) return cannot("be opened", path, errno);
-  if (::flock(folder.lock_, LOCK_EX | LOCK_NB) != 0) {
+  folder.lock_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.lock_) return cannot("be opened", path, errno);
+  if (::flock(folder.lock_.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK)
       return fail(path.string(), "another run saves here: expected a folder of its own");
     return cannot("be locked", path, errno);
@@ -150,11 +133,8 @@ Result<SaveFolder> SaveFolder::open(const fs::path& path, const SaveProbe& probe
 
 /// Killed saves leave names that end in .partial; nothing else is touched.
 Result<void> SaveFolder::remove_leftovers() const {
-  for (const std::string& name : names_in(path_)) {
-    if (!name.ends_with(kPartial)) continue;
-    const std::string_view stem = std::string_view(name).substr(0, name.size() - kPartial.size());
-    if (step_of(stem) || stem == kLatestName) MFSDP_TRY(remove(path_ / name));
-  }
+  for (const std::string& name : names_in(path_))
+    if (name.ends_with(kPartial) && is_name_of_save(name)) MFSDP_TRY(remove(path_ / name));
   return {};
 }
 
@@ -168,12 +148,7 @@ Result<void> SaveFolder::remove(const fs::path& folder) const {
 
 Result<void> SaveFolder::sync(const fs::path& folder) const {
   MFSDP_TRY((*probe_)());
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return cannot("be opened", folder, errno);
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
-  if (error != 0) return cannot("be written", folder, error);
-  return {};
+  return sync_folder(folder);
 }
 
 Result<void> SaveFolder::begin(std::int64_t step) const {
@@ -232,23 +207,42 @@ Result<void> SaveFolder::prune(std::int64_t step, std::int64_t kept) const {
 
 Result<fs::path> find_save(const fs::path& path) {
   std::error_code ignored;
-  const auto holds_save = [&](const fs::path& folder) {
-    return fs::exists(folder / kManifestName, ignored);
-  };
-  if (holds_save(path)) return path;
-  if (holds_save(path / kLatestName)) {
-    const fs::path name = fs::read_symlink(path / kLatestName, ignored);
-    return ignored ? path / kLatestName : path / name;
-  }
-  std::optional<std::int64_t> highest;
-  for (const std::string& name : names_in(path))
-    if (const auto step = step_of(name); step && holds_save(path / name))
-      highest = std::max(highest.value_or(0), *step);
-  if (highest) return path / step_folder_name(*highest);
+  if (is_save(path)) return path;
+  // A link that leads to nothing complete is told of by who reads there: the save before it may
+  // not be taken for the newest.
+  if (const fs::path name = fs::read_symlink(path / kLatestName, ignored); !ignored)
+    return path / name;
+  if (is_save(path / kLatestName)) return path / kLatestName;  // copied without its link
+  const std::vector<std::int64_t> steps = saved_steps(path);
+  if (!steps.empty()) return path / step_folder_name(steps.back());
   if (!fs::is_directory(path, ignored))
     return fail(path.string(), "is no folder: expected one with saves of a run");
   return fail(path.string(), fmt::format("expected a save of a run, found neither {} nor {}",
                                          kLatestName, kManifestName));
+}
+
+bool is_name_of_save(std::string_view name) {
+  if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
+  return name == kLatestName || step_of(name).has_value();
+}
+
+bool holds_saves(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_symlink(folder / kLatestName, ignored) || !saved_steps(folder).empty();
+}
+
+std::vector<fs::path> saves_before(const fs::path& save) {
+  std::error_code ignored;
+  const fs::path plain = save.has_filename() ? save : save.parent_path();
+  const fs::path own = step_of(plain.filename().string()) ? plain : fs::canonical(plain, ignored);
+  const auto step = step_of(own.filename().string());
+  std::vector<fs::path> before;
+  if (!step) return before;
+  const fs::path beside = own.has_parent_path() ? own.parent_path() : fs::path(".");
+  for (const std::int64_t other : saved_steps(beside))
+    if (other < *step) before.push_back(own.parent_path() / step_folder_name(other));
+  std::ranges::reverse(before);
+  return before;
 }
 
 }  // namespace mfsdp

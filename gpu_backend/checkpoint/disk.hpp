@@ -8,8 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "core/base/durable_file.hpp"
 #include "core/base/error.hpp"
+#include "core/base/file_descriptor.hpp"
 
 namespace mfsdp {
 
@@ -17,28 +21,22 @@ namespace mfsdp {
 /// save fail or die at any of them; an error ends the save as the system's own would.
 using SaveProbe = std::function<Result<void>()>;
 
-/// A file that is written once, at any offset. Errors are faults of the environment and name it.
+/// A file of a save, with its probe. Errors are those of DurableFile.
 class NewFile {
  public:
   /// `path` does not exist yet. `probe` outlives the file.
   [[nodiscard]] static Result<NewFile> create(const std::filesystem::path& path,
                                               const SaveProbe& probe);
-  NewFile(NewFile&& other) noexcept;
-  NewFile& operator=(NewFile&&) = delete;
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile();
 
   [[nodiscard]] Result<void> write(std::int64_t offset, std::span<const std::byte> bytes);
   /// Makes the content durable. Call once, last.
   [[nodiscard]] Result<void> close();
 
  private:
-  NewFile(std::string path, const SaveProbe& probe) : path_(std::move(path)), probe_(&probe) {}
+  NewFile(DurableFile file, const SaveProbe& probe) : file_(std::move(file)), probe_(&probe) {}
 
-  std::string path_;
+  DurableFile file_;
   const SaveProbe* probe_;
-  int descriptor_ = -1;  // as POSIX has it: negative is closed
 };
 
 /// Reads exactly `bytes` from `offset` on. Errors: no such file, or less in it.
@@ -53,12 +51,6 @@ class SaveFolder {
   /// be made or written, another run saves there (a fault of the input).
   [[nodiscard]] static Result<SaveFolder> open(const std::filesystem::path& path,
                                                const SaveProbe& probe);
-  SaveFolder(SaveFolder&& other) noexcept;
-  SaveFolder& operator=(SaveFolder&&) = delete;
-  SaveFolder(const SaveFolder&) = delete;
-  SaveFolder& operator=(const SaveFolder&) = delete;
-  ~SaveFolder();
-
   /// Makes an empty folder for the files of a step.
   [[nodiscard]] Result<void> begin(std::int64_t step) const;
   /// Its files are complete and synced: gives the folder its name, and points `latest` at it. An
@@ -78,7 +70,7 @@ class SaveFolder {
 
   std::filesystem::path path_;
   const SaveProbe* probe_;
-  int lock_ = -1;
+  FileDescriptor lock_;
 };
 
 inline constexpr std::string_view kManifestName = "manifest.json";
@@ -89,8 +81,17 @@ inline constexpr std::string_view kLatestName = "latest";
 [[nodiscard]] std::filesystem::path partial_folder(const std::filesystem::path& folder,
                                                    std::int64_t step);
 
-/// The folder of a save that `path` means: itself, or the newest save below it (what `latest` says,
-/// else the highest step). Errors: there is none.
+/// The folder of a save that `path` means: itself, or the newest save below it: what `latest` says,
+/// whether it is complete or not, else the highest complete step. Errors: there is none.
 [[nodiscard]] Result<std::filesystem::path> find_save(const std::filesystem::path& path);
+
+/// Whether a save or a part of one, as a killed run leaves it, has such a name in its folder.
+[[nodiscard]] bool is_name_of_save(std::string_view name);
+
+/// Whether a run has saved to this folder.
+[[nodiscard]] bool holds_saves(const std::filesystem::path& folder);
+
+/// The folders of saves of lower steps beside `save`, highest first.
+[[nodiscard]] std::vector<std::filesystem::path> saves_before(const std::filesystem::path& save);
 
 }  // namespace mfsdp

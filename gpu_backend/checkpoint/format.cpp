@@ -26,6 +26,46 @@ std::string text_of(const Written& json, int indent) {
   return json.dump(indent, ' ', false, Written::error_handler_t::replace);
 }
 
+// The end of a manifest: its checksum is that of all bytes before the comma.
+constexpr std::string_view kSealBegin = ",\n \"checksum\": \"";
+constexpr std::string_view kSealEnd = "\"\n}\n";
+constexpr std::size_t kSealDigits = 16;
+constexpr std::size_t kSeal = kSealBegin.size() + kSealDigits + kSealEnd.size();
+
+std::uint64_t checksum_of_text(std::string_view text) {
+  return checksum_of(std::as_bytes(std::span(text)));
+}
+
+/// `json`: an object that ends as text_of() writes it with an indent of 1.
+std::string sealed(std::string json) {
+  constexpr std::size_t kBrace = 2;  // with the end of the line before
+  json.resize(json.size() - kBrace);
+  const std::string checksum = checksum_text(checksum_of_text(json));
+  return json.append(kSealBegin).append(checksum).append(kSealEnd);
+}
+
+/// The bytes are those that sealed() made, to the last one.
+Result<void> check_seal(std::string_view text, const std::string& where) {
+  const std::string_view end = text.substr(text.size() - std::min(text.size(), kSeal));
+  if (!end.starts_with(kSealBegin) || !end.ends_with(kSealEnd))
+    return fail(where,
+                "expected its checksum and nothing else at the end: bytes were lost, "
+                "changed or added");
+  const std::string_view written = end.substr(kSealBegin.size(), kSealDigits);
+  const std::string found = checksum_text(checksum_of_text(text.substr(0, text.size() - kSeal)));
+  if (written == found) return {};
+  return fail(where, fmt::format("expected checksum {}, as its end says, got {}: it is not as it "
+                                 "was written",
+                                 json_excerpt(written), found));
+}
+
+bool has_schema(const Json& json, std::string_view schema) {
+  if (!json.is_object()) return false;
+  const auto found = json.find("schema");
+  return found != json.end() && found->is_string() &&
+         found->get_ref<const std::string&>() == schema;
+}
+
 Result<void> check_schema(const Json& json, std::string_view schema, const std::string& where) {
   if (!json.is_object()) return fail(where, "expected a JSON object");
   MFSDP_LET(found, text_field(json, "schema", where));
@@ -103,6 +143,34 @@ Result<TrainPosition> read_position(const Json& json, const std::string& where) 
   MFSDP_LET(samples, integer_field(json, "samples", where, kMostElements));
   MFSDP_LET(tokens, integer_field(json, "tokens", where, kMostElements));
   return TrainPosition{.step = step, .samples = samples, .tokens = tokens};
+}
+
+/// A step reads samples, a sample has tokens, and what this run has read is what its configuration
+/// reads in so many steps.
+Result<void> check_position(const Manifest& manifest, const std::string& where) {
+  const TrainPosition& now = manifest.position;
+  const TrainPosition& began = manifest.began;
+  const auto check_sum = [&](const char* field, std::int64_t sum, std::int64_t before,
+                             Int128 per_step, const std::string& what) -> Result<void> {
+    if (Int128{now.step - began.step} * per_step == Int128{sum} - before) return {};
+    return fail(fmt::format("{}.{}", where, field),
+                fmt::format("expected {} and {} steps of {}, got {}", before, now.step - began.step,
+                            what, sum));
+  };
+  if (began.step > now.step)
+    return fail(where + ".began.step",
+                fmt::format("expected at most step, {}, got {}", now.step, began.step));
+  for (const TrainPosition& position : {began, now})
+    if (position.samples < position.step || position.tokens < position.samples ||
+        (position.step == 0 && position.tokens > 0))
+      return fail(where, fmt::format("{} steps cannot have read {} samples of {} tokens",
+                                     position.step, position.samples, position.tokens));
+  const PlanConfig& config = manifest.run.config;
+  MFSDP_TRY(check_sum("samples", now.samples, began.samples, config.global_batch(),
+                      fmt::format("{} samples", config.global_batch())));
+  return check_sum("tokens", now.tokens, began.tokens,
+                   Int128{config.global_batch()} * config.seq_len,
+                   fmt::format("{} x {} tokens", config.global_batch(), config.seq_len));
 }
 
 Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& where) {
@@ -231,6 +299,10 @@ std::string to_json(const Manifest& manifest) {
                      {"step", manifest.position.step},
                      {"samples", manifest.position.samples},
                      {"tokens", manifest.position.tokens},
+                     {"began",
+                      {{"step", manifest.began.step},
+                       {"samples", manifest.began.samples},
+                       {"tokens", manifest.began.tokens}}},
                      {"run_id", run.run_id},
                      {"plan_hash", run.plan_hash},
                      {"world_size", run.config.mesh.world_size()},
@@ -247,16 +319,31 @@ std::string to_json(const Manifest& manifest) {
                        {"weight_decay", run.optimizer.weight_decay}}},
                      {"config", Written::parse(config_json(run.config))},
                      {"files", std::move(files)}};
-  return text_of(json, 1) + "\n";
+  return sealed(text_of(json, 1));
 }
 
 Result<Manifest> manifest_from_json(std::string_view text, const std::string& where) {
   MFSDP_LET(json, parse_json(text, where));
-  MFSDP_TRY(check_schema(json, kCheckpointSchema, where));
+  const bool is_old = has_schema(json, kOldCheckpointSchema);
+  if (!is_old) {
+    MFSDP_TRY(check_schema(json, kCheckpointSchema, where));
+    MFSDP_TRY(check_seal(text, where));
+  }
   MFSDP_LET(position, read_position(json, where));
+  TrainPosition began = position;
+  if (!is_old) {
+    MFSDP_LET(object, object_field(json, "began", where));
+    MFSDP_LET(read, read_position(*object, where + ".began"));
+    began = read;
+  }
   MFSDP_LET(run, read_run(json, where));
   MFSDP_LET(files, list_field(json, "files", where));
-  Manifest manifest{.position = position, .run = std::move(run), .files = {}};
+  Manifest manifest{.position = position,
+                    .began = began,
+                    .run = std::move(run),
+                    .files = {},
+                    .has_checksum = !is_old};
+  MFSDP_TRY(check_position(manifest, where));
   for (std::size_t i = 0; i < files->size(); ++i) {
     MFSDP_LET(file, read_file_entry((*files)[i], fmt::format("{}.files[{}]", where, i)));
     manifest.files.push_back(std::move(file));

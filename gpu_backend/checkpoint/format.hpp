@@ -4,7 +4,8 @@
 //   DIR/step-00000100/  manifest.json  rank-00000.state  rank-00001.state ...
 //   DIR/step-00000200/  manifest.json ...
 //
-// manifest.json has a checksum of each file's header, a header has those of its data.
+// manifest.json has a checksum of each file's header, a header has those of its data. Its last line
+// is the checksum of all its bytes before.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,9 @@
 
 namespace mfsdp {
 
-inline constexpr std::string_view kCheckpointSchema = "mfsdp.checkpoint/1";
+inline constexpr std::string_view kCheckpointSchema = "mfsdp.checkpoint/2";
+/// Without a checksum of its own and without `began`; read, no longer written.
+inline constexpr std::string_view kOldCheckpointSchema = "mfsdp.checkpoint/1";
 inline constexpr std::string_view kStateSchema = "mfsdp.state/1";
 
 /// What is kept of a parameter. `weight`: what the optimizer updates.
@@ -88,8 +91,10 @@ struct RunIdentity {
 
 struct Manifest {
   TrainPosition position;
+  TrainPosition began;  ///< where the run that saved began; steps since then are of its batch
   RunIdentity run;
   std::vector<SavedFile> files;
+  bool has_checksum = true;  ///< false for those of the old schema
 };
 
 /// One line. A checksum takes the same number of bytes whatever it is.
@@ -99,7 +104,10 @@ struct Manifest {
 [[nodiscard]] Result<StateHeader> state_header_from_json(std::string_view text,
                                                          const std::string& where);
 
+/// In the present schema, with its checksum.
 [[nodiscard]] std::string to_json(const Manifest& manifest);
+/// Also errors: a byte that is not as it was written; a position that the steps of the run do not
+/// lead to.
 [[nodiscard]] Result<Manifest> manifest_from_json(std::string_view text, const std::string& where);
 
 /// 64 bits (XXH3).

@@ -70,8 +70,25 @@ std::vector<ExpectedState> expected_state(const Program& program) {
   return all;
 }
 
+/// A save is never left for an older one unasked: that would train steps again in silence.
+tl::unexpected<Error> SavedState::with_save_before(Error error,
+                                                   const std::filesystem::path& folder) {
+  for (const std::filesystem::path& before : saves_before(folder))
+    if (open_save(before)) {
+      error.what += "; the save before it can be read: --resume " + before.string();
+      break;
+    }
+  return tl::unexpected<Error>(std::move(error));
+}
+
 Result<SavedState> SavedState::open(const std::filesystem::path& path) {
   MFSDP_LET(folder, find_save(path));
+  auto state = open_save(folder);
+  if (!state) return with_save_before(std::move(state.error()), folder);
+  return state;
+}
+
+Result<SavedState> SavedState::open_save(const std::filesystem::path& folder) {
   const std::filesystem::path manifest_path = folder / kManifestName;
   MFSDP_LET(text, read_file(manifest_path, "the manifest of a save", kMostManifest));
   MFSDP_LET(manifest, manifest_from_json(text, manifest_path.string()));
@@ -146,10 +163,13 @@ Result<void> SavedState::visit(const std::string& parameter, StateKind kind, con
       parts, wanted.begin, {}, [](const Part& candidate) { return candidate.entry->elements.end; });
   for (; part != parts.end() && part->entry->elements.begin < wanted.end; ++part) {
     const Interval& held = part->entry->elements;
-    MFSDP_TRY(visit_elements(
-        *part->file, *part->entry,
-        {.begin = std::max(held.begin, wanted.begin), .end = std::min(held.end, wanted.end)},
-        visit));
+    const Interval shared{.begin = std::max(held.begin, wanted.begin),
+                          .end = std::min(held.end, wanted.end)};
+    auto visited = visit_elements(*part->file, *part->entry, shared, visit);
+    if (visited) continue;
+    // Faults of the machine are not the save's.
+    if (visited.error().fault != Fault::input) return visited;
+    return with_save_before(std::move(visited.error()), folder_);
   }
   return {};
 }

@@ -34,7 +34,8 @@ struct ExpectedState {
 class SavedState final : public StateSource {
  public:
   /// `path`: a save, or a folder of saves. Errors: those of find_save, of manifest, files and
-  /// headers; a file of another step than the manifest's.
+  /// headers; a file of another step than the manifest's. Whatever cannot be read of a save, also
+  /// in visit and fill, is told with the newest save before it whose headers can.
   [[nodiscard]] static Result<SavedState> open(const std::filesystem::path& path);
   SavedState(SavedState&&) = default;
   SavedState& operator=(SavedState&&) = default;
@@ -64,6 +65,10 @@ class SavedState final : public StateSource {
     const StateEntry* entry = nullptr;
   };
   using Key = std::pair<std::string, StateKind>;
+
+  [[nodiscard]] static Result<SavedState> open_save(const std::filesystem::path& folder);
+  [[nodiscard]] static tl::unexpected<Error> with_save_before(Error error,
+                                                              const std::filesystem::path& folder);
 
   SavedState(Manifest manifest, std::filesystem::path folder)
       : manifest_(std::move(manifest)), folder_(std::move(folder)) {}

@@ -106,8 +106,10 @@ Result<Bytes> Saver::keep(const RestingRank& rank, const TrainPosition& position
   MFSDP_LET(by_rank, gather.all_gather(rank.rank, to_numbers(file), alive));
   Bytes written;
   if (folder) {
-    MFSDP_LET(all,
-              complete(*folder, {.position = position, .run = run_, .files = files_of(by_rank)}));
+    MFSDP_LET(
+        all,
+        complete(*folder,
+                 {.position = position, .began = began_, .run = run_, .files = files_of(by_rank)}));
     written = all;
   }
   // Those who trained on would wait in their next collective, and take rank 0 for stalled.

@@ -1,8 +1,8 @@
 // Saves a run: each rank that is a first replica writes what it owns, then rank 0 completes.
 //
-//   rank 0   make step-N.partial ─┐                      ┌─ manifest, sync, rename, latest
-//   others                        ├─ write, sync a file ─┤
-//                             gather                  gather
+//   rank 0   make step-N.partial ─┐                      ┌─ manifest, rename, latest ─┐
+//   others                        ├─ write, sync a file ─┤                            ├─ go on
+//                               gather                 gather                       gather
 //
 // Nothing of an earlier save is touched before the new one is complete.
 #pragma once
@@ -26,8 +26,9 @@ struct SaveSettings {
 
 class Saver final : public StateKeeper {
  public:
-  Saver(SaveSettings settings, RunIdentity run)
-      : settings_(std::move(settings)), run_(std::move(run)) {}
+  /// `began`: where the run begins.
+  Saver(SaveSettings settings, RunIdentity run, TrainPosition began = {})
+      : settings_(std::move(settings)), run_(std::move(run)), began_(began) {}
 
   [[nodiscard]] const std::filesystem::path& folder() const { return settings_.folder; }
 
@@ -51,6 +52,7 @@ class Saver final : public StateKeeper {
 
   SaveSettings settings_;
   RunIdentity run_;
+  TrainPosition began_;
 };
 
 /// What a rank writes: own weights and moments of each parameter that it holds some of. `rank`

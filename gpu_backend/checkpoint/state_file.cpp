@@ -15,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files have the bytes of memory");
 
-constexpr std::string_view kMagic = "mfsdp.st";
+constexpr std::string_view kStateMagic = "mfsdp.st";
 constexpr std::size_t kPrefix = 16;                          ///< magic and length
 constexpr std::int64_t kMostHeader = std::int64_t{1} << 30;  ///< bytes
 
@@ -24,18 +24,18 @@ std::vector<std::byte> head_of(const StateHeader& header) {
   const std::string json = to_json(header);
   std::vector<std::byte> head(kPrefix + json.size());
   const auto length = static_cast<std::uint64_t>(json.size());
-  std::memcpy(head.data(), kMagic.data(), kMagic.size());
-  std::memcpy(head.data() + kMagic.size(), &length, sizeof length);
+  std::memcpy(head.data(), kStateMagic.data(), kStateMagic.size());
+  std::memcpy(head.data() + kStateMagic.size(), &length, sizeof length);
   std::memcpy(head.data() + kPrefix, json.data(), json.size());
   return head;
 }
 
 /// Bytes of the header's JSON, as the first kPrefix bytes say.
 Result<std::int64_t> header_length(std::span<const std::byte> prefix, const std::string& where) {
-  if (std::memcmp(prefix.data(), kMagic.data(), kMagic.size()) != 0)
-    return fail(where, fmt::format("expected a file that begins with \"{}\"", kMagic));
+  if (std::memcmp(prefix.data(), kStateMagic.data(), kStateMagic.size()) != 0)
+    return fail(where, fmt::format("expected a file that begins with \"{}\"", kStateMagic));
   std::uint64_t length = 0;
-  std::memcpy(&length, prefix.data() + kMagic.size(), sizeof length);
+  std::memcpy(&length, prefix.data() + kStateMagic.size(), sizeof length);
   if (length > static_cast<std::uint64_t>(kMostHeader))
     return fail(where + ", byte 8",
                 fmt::format("expected a header of at most {} bytes, got {}", kMostHeader, length));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/quantity.hpp"
 #include "core/runtime/scalar.hpp"
 
 namespace mfsdp::cuda {
@@ -14,9 +15,8 @@ namespace {
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 constexpr float kOne = 1;
 
-cudnnDataType_t data_type(const AttentionLayout& layout) {
-  return layout.dtype == DType::fp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
-}
+/// Of what lies in memory, and of what products take.
+constexpr cudnnDataType_t kStorage = CUDNN_DATA_BFLOAT16;
 
 float scale_of(const AttentionLayout& layout) {
   return 1 / std::sqrt(static_cast<float>(layout.head_dim));
@@ -25,18 +25,17 @@ float scale_of(const AttentionLayout& layout) {
 /// A graph's operands, by the layout's sizes.
 class Operands {
  public:
-  Operands(CudnnGraph& graph, const AttentionLayout& layout)
-      : graph_(graph), l_(layout), type_(data_type(layout)) {}
+  Operands(CudnnGraph& graph, const AttentionLayout& layout) : graph_(graph), l_(layout) {}
 
   /// [batch, heads, seq, head_dim]
   GraphTensor view(std::int64_t heads, const HeadStrides& strides) {
     return graph_.memory({l_.batch, heads, l_.seq_len, l_.head_dim},
-                         {strides.batch, strides.head, strides.position, 1}, type_);
+                         {strides.batch, strides.head, strides.position, 1}, kStorage);
   }
   /// The same elements as [batch, heads, head_dim, seq]
   GraphTensor transposed(std::int64_t heads, const HeadStrides& strides) {
     return graph_.memory({l_.batch, heads, l_.head_dim, l_.seq_len},
-                         {strides.batch, strides.head, 1, strides.position}, type_);
+                         {strides.batch, strides.head, 1, strides.position}, kStorage);
   }
   /// One fp32 for each row of scores, as [tokens, heads].
   GraphTensor statistic() {
@@ -44,17 +43,17 @@ class Operands {
                          {l_.seq_len * l_.heads, 1, l_.heads, 1}, CUDNN_DATA_FLOAT);
   }
   /// [batch, heads, seq, seq] in storage precision, as products take it.
-  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), type_); }
+  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), kStorage); }
   /// The same, of transposed scores.
   GraphTensor narrowed_transposed() {
     GraphShape strides = contiguous(scores());
     std::swap(strides[2], strides[3]);
-    return graph_.between(scores(), strides, type_);
+    return graph_.between(scores(), strides, kStorage);
   }
   /// What each query head gives to its group's key or value, in storage precision.
   GraphTensor of_query_heads() {
     const GraphShape dims{l_.batch, l_.heads, l_.seq_len, l_.head_dim};
-    return graph_.between(dims, contiguous(dims), type_);
+    return graph_.between(dims, contiguous(dims), kStorage);
   }
 
  private:
@@ -62,7 +61,6 @@ class Operands {
 
   CudnnGraph& graph_;
   const AttentionLayout& l_;
-  cudnnDataType_t type_;
 };
 
 /// Scores of keys after the query's own position become `masked`.
@@ -89,40 +87,31 @@ HeadStrides strides_of(const kernels::HeadView<T>& view) {
   return {.batch = view.batch, .head = view.head, .position = view.position};
 }
 
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
-
-}  // namespace
-
-template <class T>
-AttentionLayout layout_of(const kernels::AttentionForward<T>& k) {
+/// Of the operands that both directions have.
+template <class Call>
+AttentionLayout forward_layout(const Call& k) {
   const kernels::AttentionShape& s = k.shape;
   return {.batch = s.batch,
           .heads = s.heads,
           .kv_heads = s.kv_heads,
           .seq_len = s.seq_len,
           .head_dim = s.head_dim,
-          .dtype = dtype_of<T>,
           .query = strides_of(k.query),
           .key = strides_of(k.key),
           .value = strides_of(k.value),
           .output = strides_of(k.output)};
 }
 
+}  // namespace
+
+template <class T>
+AttentionLayout layout_of(const kernels::AttentionForward<T>& k) {
+  return forward_layout(k);
+}
+
 template <class T>
 AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k) {
-  const kernels::AttentionShape& s = k.shape;
-  return {.forward = {.batch = s.batch,
-                      .heads = s.heads,
-                      .kv_heads = s.kv_heads,
-                      .seq_len = s.seq_len,
-                      .head_dim = s.head_dim,
-                      .dtype = dtype_of<T>,
-                      .query = strides_of(k.query),
-                      .key = strides_of(k.key),
-                      .value = strides_of(k.value),
-                      .output = strides_of(k.output)},
+  return {.forward = forward_layout(k),
           .d_output = strides_of(k.d_output),
           .d_query = strides_of(k.d_query),
           .d_key = strides_of(k.d_key),
@@ -131,7 +120,7 @@ AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k) {
 }
 
 std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout) {
-  constexpr std::int64_t kElement = 2;  // bf16 or fp16
+  constexpr std::int64_t kElement = 2;  // bf16
   const AttentionLayout& l = layout.forward;
   std::int64_t bytes = 256;
   if (l.heads != l.kv_heads)
@@ -269,7 +258,6 @@ Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
   template Result<void> AttentionBackwardPlan::run(cudnnHandle_t,                             \
                                                    const kernels::AttentionBackward<T>&) const;
 MFSDP_INSTANTIATE(Bf16)
-MFSDP_INSTANTIATE(Fp16)
 #undef MFSDP_INSTANTIATE
 
 }  // namespace mfsdp::cuda

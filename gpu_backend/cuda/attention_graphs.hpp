@@ -1,4 +1,4 @@
-// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16 or fp16.
+// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16.
 //
 // cuDNN's own operation for attention has no causal mask before 9.21 and no backward that its
 // engines take, so both directions are graphs of ordinary operations that its fused engines
@@ -16,7 +16,6 @@
 #include <span>
 
 #include "core/base/error.hpp"
-#include "core/base/vocabulary.hpp"
 #include "core/runtime/calls/attention.hpp"
 #include "gpu_backend/cuda/cudnn_graph.hpp"
 
@@ -38,7 +37,6 @@ struct AttentionLayout {
   std::int64_t kv_heads = 0;
   std::int64_t seq_len = 0;
   std::int64_t head_dim = 0;
-  DType dtype = DType::bf16;
   HeadStrides query, key, value, output;
 
   friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;

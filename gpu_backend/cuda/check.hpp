@@ -3,19 +3,13 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <cudnn.h>
+#include <nccl.h>
 
 #include <string>
 #include <string_view>
 
 #include "core/base/error.hpp"
-
-// Builds without these libraries leave out what calls them.
-#if __has_include(<cudnn.h>)
-#include <cudnn.h>
-#endif
-#if __has_include(<nccl.h>)
-#include <nccl.h>
-#endif
 
 namespace mfsdp::cuda {
 
@@ -37,19 +31,15 @@ namespace mfsdp::cuda {
   if (status == CUBLAS_STATUS_SUCCESS) return {};
   return check_failed(call, place, cublasLtGetStatusString(status));
 }
-#if __has_include(<cudnn.h>)
 [[nodiscard]] inline Result<void> check(cudnnStatus_t status, std::string_view call,
                                         std::string_view place = {}) {
   if (status == CUDNN_STATUS_SUCCESS) return {};
   return check_failed(call, place, cudnnGetErrorString(status));
 }
-#endif
-#if __has_include(<nccl.h>)
 [[nodiscard]] inline Result<void> check(ncclResult_t status, std::string_view call,
                                         std::string_view place = {}) {
   if (status == ncclSuccess) return {};
   return check_failed(call, place, ncclGetErrorString(status));
 }
-#endif
 
 }  // namespace mfsdp::cuda

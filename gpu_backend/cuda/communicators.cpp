@@ -124,8 +124,8 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
 Communicators::~Communicators() {
   {
     const std::scoped_lock lock(aborting_);
-    if (abort_began_) {
-      aborts_.clear();  // joins
+    if (abort_.joinable()) {
+      abort_.join();
       return;
     }
   }
@@ -200,13 +200,13 @@ Result<void> Communicators::asynchronous_error() const {
 
 void Communicators::give_up() {
   const std::scoped_lock lock(aborting_);
-  if (std::exchange(abort_began_, true)) return;
-  aborts_.emplace_back([this] {
+  if (abort_.joinable()) return;
+  abort_ = std::jthread([this] {
     std::this_thread::sleep_for(kOthersHear);
     std::unique_lock calls(calls_, kCallEnds);
     aborted_ = true;  // a call that hangs holds the lock, and there will be no other
     if (calls.owns_lock()) calls.unlock();
-    std::vector<std::jthread> each;
+    std::vector<std::jthread> each;  // one may wait for another
     for (const ncclComm_t handle : handles_)
       each.emplace_back([this, handle] {
         cudaSetDevice(device_);

@@ -72,12 +72,11 @@ class Communicators {
   std::vector<ncclComm_t> handles_;  ///< by position in Program::communicators
   std::vector<std::int64_t> members_;
   std::vector<Window> windows_;
-  /// Held around calls, so that abort() frees nothing that a call uses, unless the call hangs.
+  /// Held around calls, so that give_up() frees nothing that a call uses, unless the call hangs.
   mutable std::timed_mutex calls_;
   std::atomic<bool> aborted_{false};
   std::mutex aborting_;
-  bool abort_began_ = false;          ///< guarded by aborting_, as are
-  std::vector<std::jthread> aborts_;  ///< one a communicator: one may wait for another
+  std::jthread abort_;  ///< guarded by aborting_; joinable once it has begun
 };
 
 }  // namespace mfsdp::cuda

@@ -314,8 +314,7 @@ Result<void> CudaBackend::synchronise() {
       MFSDP_TRY(check(cudaEventRecord(drained_[s].get(), streams_[s].get()), "cudaEventRecord"));
     for (const OwnedEvent& event : drained_) MFSDP_TRY(await(event.get()));
     // The device is idle: the time to set its clock.
-    MFSDP_LET(inexact, clock_->align(setup_.get()));
-    static_cast<void>(inexact);
+    MFSDP_TRY(clock_->align(setup_.get()));
     return binder_.exact_outcome();
   };
   auto drained = drain();

@@ -97,10 +97,8 @@ class CudnnPlan {
   CudnnPlan(CudnnDescriptor plan, std::int64_t workspace_bytes)
       : plan_(std::move(plan)), workspace_bytes_(workspace_bytes) {}
 
-  [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
-
   /// Queues one run on the handle's stream. `memory` names every tensor that is not virtual; a
-  /// workspace smaller than workspace_bytes() is an error.
+  /// workspace that is too small is an error.
   [[nodiscard]] Result<void> run(cudnnHandle_t handle, std::span<const GraphMemory> memory,
                                  std::span<std::byte> workspace) const;
 
@@ -170,7 +168,6 @@ class CudnnGraph {
   GraphTensor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                         std::span<const GraphTensor> in, GraphTensor out,
                         std::optional<std::int64_t> axis = {});
-  void keep(Result<CudnnDescriptor> operation);
   /// Its descriptor, or an empty one after an error.
   CudnnDescriptor made(DescriptorMaker maker);
   [[nodiscard]] const Tensor& at(GraphTensor tensor) const {

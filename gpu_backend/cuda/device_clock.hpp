@@ -25,8 +25,8 @@ class DeviceClock {
   /// Lets the base follow, some seconds behind: records on `stream`. To be called now and then.
   [[nodiscard]] Result<void> follow(cudaStream_t stream);
 
-  /// Takes the host's time anew, from an idle device, and says how wrong that can be.
-  [[nodiscard]] Result<Nanos> align(cudaStream_t stream);
+  /// Takes the host's time anew, from an idle device.
+  [[nodiscard]] Result<void> align(cudaStream_t stream);
 
  private:
   OwnedEvent base_;  ///< has run

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/handles.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -69,10 +70,9 @@ class Stopwatch {
  public:
   static Result<Stopwatch> create() {
     Stopwatch made;
-    for (Event* event : {&made.begin_, &made.end_}) {
-      cudaEvent_t raw = nullptr;
-      MFSDP_TRY(check(cudaEventCreate(&raw), "cudaEventCreate"));
-      event->reset(raw);
+    for (OwnedEvent* event : {&made.begin_, &made.end_}) {
+      MFSDP_LET(owned, make_event(true));
+      *event = std::move(owned);
     }
     return made;
   }
@@ -91,12 +91,8 @@ class Stopwatch {
   }
 
  private:
-  struct Destroy {
-    void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
-  };
-  using Event = std::unique_ptr<CUevent_st, Destroy>;
-  Event begin_;
-  Event end_;
+  OwnedEvent begin_;
+  OwnedEvent end_;
 };
 
 }  // namespace

@@ -139,7 +139,7 @@ class Door {
 
   [[nodiscard]] std::string missing() const {
     return fmt::format("{} of {} did not come within {} s", name_ranks(missing_ranks()),
-                       own_.world_size, std::chrono::duration<double>(patience_).count());
+                       own_.world_size, in_seconds(patience_));
   }
 
   [[nodiscard]] std::size_t strangers() const {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "gpu_backend/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
 #include "gpu_backend/launch/frames.hpp"
 #include "gpu_backend/launch/rendezvous.hpp"
 

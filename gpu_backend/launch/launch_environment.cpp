@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "gpu_backend/launch/launch_sources.hpp"
 #include "gpu_backend/launch/variables.hpp"
@@ -10,6 +11,7 @@
 namespace mfsdp {
 namespace {
 
+constexpr std::string_view kSupervisorSign = "MFSDP_SUPERVISOR";
 constexpr std::int64_t kMostDescriptor = std::numeric_limits<std::int32_t>::max();
 
 // ---- ranks that start here ---------------------------------------------------------------------
@@ -20,9 +22,9 @@ Result<RankLaunch> start_here(const Environment& environment, const LaunchFlags&
   const std::int64_t local = flags.ranks_per_node.value_or(std::max<std::int64_t>(visible_gpus, 1));
   const std::int64_t nodes = flags.nodes.value_or(1);
   const auto refuse = [](std::string what) { return fail("launch flags", std::move(what)); };
-  if (local < 1 || nodes < 1 || local > kMostRanks / nodes)
+  if (local < 1 || nodes < 1 || local > kMostLaunchedRanks / nodes)
     return refuse(fmt::format("{} ranks on each of {} hosts: expected 1 to {} in all", local, nodes,
-                              kMostRanks));
+                              kMostLaunchedRanks));
   const std::int64_t node = flags.node_rank.value_or(0);
   if (node < 0 || node >= nodes)
     return refuse(fmt::format("this host is number {}: expected 0 to {}", node, nodes - 1));
@@ -48,7 +50,7 @@ Result<RankLaunch> start_here(const Environment& environment, const LaunchFlags&
 // ---- ranks that a supervisor has started -------------------------------------------------------
 
 Result<RankLaunch> read_supervised(const Environment& environment) {
-  const std::string_view sign = "MFSDP_SUPERVISOR";
+  const std::string_view sign = kSupervisorSign;
   MFSDP_LET(supervisor, read_number(environment, sign, sign, 1, kMostDescriptor));
   MFSDP_LET(watchdog, read_number(environment, "MFSDP_WATCHDOG_FD", sign, 0, kMostDescriptor));
   RankLaunch launch;
@@ -86,7 +88,7 @@ Environment read_environment(const char* const* texts) {
 
 Result<RankLaunch> resolve_launch(const Environment& environment, const LaunchFlags& flags,
                                   std::int64_t visible_gpus) {
-  if (environment.contains("MFSDP_SUPERVISOR")) return read_supervised(environment);
+  if (is_supervised(environment)) return read_supervised(environment);
   if (flags.ranks_per_node || flags.nodes || flags.node_rank)
     return start_here(environment, flags, visible_gpus);
   MFSDP_LET(place, find_place(environment));
@@ -98,6 +100,8 @@ Result<RankLaunch> resolve_launch(const Environment& environment, const LaunchFl
   launch.meeting = std::move(meeting);
   return launch;
 }
+
+bool is_supervised(const Environment& environment) { return environment.contains(kSupervisorSign); }
 
 std::vector<RankPlace> places_to_start(const RankLaunch& launch) {
   std::vector<RankPlace> places{launch.place};
@@ -122,7 +126,7 @@ Environment supervised_environment(Environment environment, const RankLaunch& la
   set("MFSDP_MASTER_ADDR", launch.meeting.address);
   set("MFSDP_MASTER_PORT", std::to_string(launch.meeting.port));
   set("MFSDP_RUN_ID", launch.run_id);
-  set("MFSDP_SUPERVISOR", std::to_string(launch.supervised->supervisor));
+  set(kSupervisorSign, std::to_string(launch.supervised->supervisor));
   set("MFSDP_WATCHDOG_FD", std::to_string(launch.supervised->watchdog));
   environment.erase("MFSDP_LISTENER_FD");
   if (launch.supervised->listener)

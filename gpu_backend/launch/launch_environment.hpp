@@ -24,6 +24,9 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 /// "NAME=value" texts up to the null, as `environ` has them.
 [[nodiscard]] Environment read_environment(const char* const* texts);
 
+/// Whether a supervisor started this process.
+[[nodiscard]] bool is_supervised(const Environment& environment);
+
 /// What said who we are. `self_spawn`: nobody did.
 enum class LaunchSource { flags, mfsdp, torchrun, open_mpi, pmi, slurm, self_spawn };
 

@@ -13,7 +13,7 @@
 
 namespace mfsdp {
 
-inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMostLaunchedRanks = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMostPort = std::numeric_limits<std::uint16_t>::max();
 inline constexpr std::string_view kThisHost = "127.0.0.1";
 

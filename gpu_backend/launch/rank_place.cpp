@@ -40,7 +40,7 @@ std::optional<std::string_view> sign_of(const Environment& environment, const Pl
 
 Result<RankPlace> read_place(const Environment& environment, const PlaceNames& names) {
   const std::string_view sign = sign_of(environment, names).value_or(names.rank);
-  MFSDP_LET(world, read_number(environment, names.world_size, sign, 1, kMostRanks));
+  MFSDP_LET(world, read_number(environment, names.world_size, sign, 1, kMostLaunchedRanks));
   MFSDP_LET(rank, read_number(environment, names.rank, sign, 0, world - 1));
   MFSDP_LET(local_world, read_number(environment, names.local_world_size, sign, 1, world));
   MFSDP_LET(local_rank, read_number(environment, names.local_rank, sign, 0, local_world - 1));
@@ -67,7 +67,7 @@ bool slurm_speaks(const Environment& environment) {
 
 Result<std::int64_t> slurm_local_world(const Environment& environment, std::int64_t world) {
   const auto from_list = [&](std::string_view name) -> Result<std::int64_t> {
-    MFSDP_LET(node, read_number(environment, "SLURM_NODEID", name, 0, kMostRanks));
+    MFSDP_LET(node, read_number(environment, "SLURM_NODEID", name, 0, kMostLaunchedRanks));
     const std::string text = *find_variable(environment, name);
     const auto tasks = slurm_tasks_on(text, node);
     if (!tasks || *tasks > world)
@@ -80,8 +80,8 @@ Result<std::int64_t> slurm_local_world(const Environment& environment, std::int6
   if (environment.contains("SLURM_NTASKS_PER_NODE") ||
       !environment.contains("SLURM_TASKS_PER_NODE")) {
     // What was asked for: a small step may have fewer.
-    MFSDP_LET(asked,
-              read_number(environment, "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", 1, kMostRanks));
+    MFSDP_LET(asked, read_number(environment, "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", 1,
+                                 kMostLaunchedRanks));
     return std::min(asked, world);
   }
   return from_list("SLURM_TASKS_PER_NODE");
@@ -89,7 +89,8 @@ Result<std::int64_t> slurm_local_world(const Environment& environment, std::int6
 
 Result<RankPlace> read_slurm(const Environment& environment) {
   const std::string_view sign = "SLURM_PROCID";
-  MFSDP_LET(world, read_number(environment, slurm_world_name(environment), sign, 1, kMostRanks));
+  MFSDP_LET(world,
+            read_number(environment, slurm_world_name(environment), sign, 1, kMostLaunchedRanks));
   MFSDP_LET(rank, read_number(environment, sign, sign, 0, world - 1));
   MFSDP_LET(local_world, slurm_local_world(environment, world));
   MFSDP_LET(local_rank, read_number(environment, "SLURM_LOCALID", sign, 0, local_world - 1));

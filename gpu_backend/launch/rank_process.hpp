@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "gpu_backend/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
 #include "gpu_backend/launch/supervisor.hpp"
 
 namespace mfsdp {

@@ -9,12 +9,17 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "gpu_backend/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 
 namespace mfsdp {
 
 using Clock = std::chrono::steady_clock;
+
+/// For messages.
+[[nodiscard]] inline double in_seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 /// Listens at `port` (0: one that is free) of this machine, or of its loopback alone. Errors: the
 /// port is taken.

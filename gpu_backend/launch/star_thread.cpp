@@ -15,10 +15,6 @@ namespace {
 /// For frames on their way when a rank leaves, and for the other side to have read them.
 constexpr std::chrono::seconds kLeaving{2};
 
-double seconds(std::chrono::milliseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
-
 }  // namespace
 
 void Rendezvous::Star::keep() {
@@ -192,7 +188,7 @@ void Rendezvous::Star::look_at_clock() {
     if (link.peer.socket && !link.has_left && now - link.heard > settings_.silence)
       lose(link, fmt::format("nothing was heard of it for {} s: its process is stopped, or its "
                              "host is gone",
-                             seconds(settings_.silence)));
+                             in_seconds(settings_.silence)));
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
   if (round_.kind) {
@@ -208,7 +204,7 @@ void Rendezvous::Star::look_at_clock() {
       set_failure({.rank = missing.front(),
                    .message = fmt::format("{} did not come to {} (collective {}) within {} s",
                                           name_ranks(missing), to_string(*round_.kind), rounds_,
-                                          seconds(settings_.call_deadline))});
+                                          in_seconds(settings_.call_deadline))});
   }
 }
 

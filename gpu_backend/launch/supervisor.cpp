@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "gpu_backend/launch/rank_process.hpp"
 #include "gpu_backend/launch/sockets.hpp"
 
@@ -26,10 +27,6 @@ namespace {
 
 constexpr int kFailed = 3;         ///< ExitCode::environment
 constexpr int kInterrupted = 130;  ///< ExitCode::interrupted
-
-double seconds(std::chrono::milliseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
 
 /// Where handlers write: at most one reader at a time.
 int signal_pipe = -1;
@@ -43,7 +40,7 @@ void tell_of_signal(int signal) {
 }
 
 /// Signals that come as something to read, until this ends. By handlers: a signal that is blocked
-/// goes to whichever thread has not blocked it, such as those that OpenBLAS starts.
+/// goes to whichever thread has not blocked it, such as those that libraries start.
 class SignalReader {
  public:
   static Result<std::unique_ptr<SignalReader>> create() {
@@ -129,7 +126,8 @@ class Supervisor {
       look_at_clock();
     }
     if (!failure_) return was_interrupted_ ? kInterrupted : 0;
-    if (!failure_->line.empty()) *settings_.err << "supervisor: " << failure_->line << std::endl;
+    if (!failure_->line.empty())
+      *settings_.err << "supervisor: " << printable(failure_->line) << std::endl;
     return failure_->code;
   }
 
@@ -192,6 +190,8 @@ class Supervisor {
   }
 
   void pass_on(int signal) {
+    if (passed_on_.empty() && !settings_.stopping.empty())
+      *settings_.err << settings_.stopping << std::endl;
     passed_on_.insert(signal);
     send(signal, false);
   }
@@ -237,7 +237,7 @@ class Supervisor {
       fail(rank.is_ending ? Cause::complaint : Cause::loss, kFailed,
            fmt::format("rank {} {} within {} s, and was ended", rank.place.rank,
                        rank.is_ending ? "did not end" : "gave no sign of life",
-                       seconds(rank.patience)));
+                       in_seconds(rank.patience)));
       // At once: the others hear of it when its connections close.
       ended_.insert(rank.place.rank);
       ::kill(-rank.process, SIGKILL);

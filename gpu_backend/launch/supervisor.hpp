@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -23,6 +24,8 @@ struct SupervisorSettings {
   /// rendezvous; then between SIGTERM and SIGKILL.
   std::chrono::milliseconds own_end = std::chrono::seconds(3);
   std::chrono::milliseconds term_end = std::chrono::seconds(5);
+  /// The line that is said at the first signal that is passed on; empty for none.
+  std::string_view stopping = {};
   /// Where lines of ranks go, and what the supervisor has to say. Never null.
   std::ostream* err = nullptr;
 };

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/base/error.hpp"
-#include "gpu_backend/launch/file_descriptor.hpp"
+#include "core/base/file_descriptor.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 
 namespace mfsdp {

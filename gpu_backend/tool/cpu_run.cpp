@@ -16,7 +16,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kMostRanks = 512;
+constexpr std::int64_t kMostCpuRanks = 512;
 constexpr std::int64_t kLeastPatience = 6;          ///< seconds
 constexpr std::int64_t kSlowFlops = 1'000'000'000;  ///< a second, of a core that others use too
 constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
@@ -25,10 +25,10 @@ constexpr std::int64_t kSlowBytes = 500'000'000;    ///< a second
 Result<void> check_room(const Program& program) {
   const PlanConfig& config = program.config;
   const std::int64_t ranks = config.mesh.world_size();
-  if (ranks > kMostRanks)
+  if (ranks > kMostCpuRanks)
     return fail("--world-size",
                 fmt::format("{} ranks are too many for one machine's CPU: expected at most {}",
-                            ranks, kMostRanks));
+                            ranks, kMostCpuRanks));
   Bytes pools;
   for (const Pool& pool : program.pools) pools += pool.height;
   const Bytes needed(checked_mul(pools.value, ranks));
@@ -80,7 +80,8 @@ CpuRun::CpuRun(const Program& program, MachineSettings settings, std::function<b
     : program_(program),
       machine_(program, std::move(settings)),
       stop_(std::move(stop)),
-      gather_(program.config.mesh.world_size()) {}
+      gather_(program.config.mesh.world_size(),
+              [this](std::int64_t rank, bool waits) { machine_.host_waits(rank, waits); }) {}
 
 Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const ExecOptions& options,
                                                const TrainSettings& settings,

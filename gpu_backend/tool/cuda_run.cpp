@@ -227,6 +227,7 @@ Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink, const HfExport*
 }
 
 Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink, const HfExport* exported) {
+  MFSDP_TRY(agree_on_start(*gather_, place_.rank, inputs.start, [this] { return alive(); }));
   MemoryMeter meter(inputs_.program, predicted_plan, *backend_);
   MFSDP_LET(trainer, Trainer::create(inputs_.program, meter, place_.rank, inputs, sink));
   const auto ran = trainer->run();

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/base/quantity.hpp"
+#include "core/plan/rates.hpp"
 
 namespace mfsdp {
 namespace {
@@ -45,7 +46,7 @@ void complete(RunResult& run, const RankMachine& machine, std::optional<double> 
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;
-  const Rates rates = rates_of(run.config, run.time.step);
+  const Rates rates = rates_of(run, run.time.step);
   run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
   run.time.tflops_per_gpu = rates.tflops;
   run.time.mfu =

@@ -7,6 +7,7 @@ namespace mfsdp {
 Result<PlannedRun> plan_run(const ExecOptions& options, const Session& session) {
   SimOptions same = same_plan(options.common, options.given);
   same.memory_alone = true;
+  same.runs = true;
   Asker asker(session);
   MFSDP_LET(question, asker.question(same));
   MFSDP_LET(program, program_of(question));

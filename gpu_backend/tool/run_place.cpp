@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string_view>
 
 #include "core/cli/flags.hpp"
@@ -12,9 +11,6 @@
 
 namespace mfsdp {
 namespace {
-
-constexpr std::array kGpuFlags{"--nproc",       "--nnodes",     "--node-rank", "--master",
-                               "--gemm-search", "--gemm-cache", "--delay-op"};
 
 LaunchFlags launch_flags(const ExecOptions& options) {
   return {.ranks_per_node = options.ranks_per_node,
@@ -86,8 +82,11 @@ Result<void> check_world_size(const RunPlace& place, std::int64_t ranks) {
 
 Result<ExitCode> run_ranks(const RunPlace& place, const CommandLine& command,
                            const Session& session) {
+  // Of several supervisors one speaks.
+  const bool speaks = place.launch->place.rank == 0;
   MFSDP_LET(code, supervise(*place.launch, {.arguments = command.arguments,
                                             .environment = command.environment,
+                                            .stopping = speaks ? kStopping : "",
                                             .err = &session.err}));
   return static_cast<ExitCode>(code);
 }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -19,6 +20,10 @@ struct CommandLine {
   std::vector<std::string> arguments;  ///< from the program's name on
   Environment environment;
 };
+
+/// What is said at the first signal to stop, by the process that the user has started.
+inline constexpr std::string_view kStopping =
+    "mfsdp-exec: stopping after this step (a second signal ends it at once)";
 
 struct RunPlace {
   /// How this process came to its ranks; none where the run is on the CPU.

@@ -9,7 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/model/model.hpp"
+#include "core/plan/rates.hpp"
 #include "gpu_backend/checkpoint/disk.hpp"
 
 namespace mfsdp {
@@ -27,6 +27,15 @@ std::string json_line(const Json& object) {
 
 std::string number(double value, int decimals) {
   return std::isnan(value) ? "nan" : fmt::format("{:.{}f}", value, decimals);
+}
+
+/// With as many decimals, up to `decimals`, as `width` characters hold; in powers of ten where that
+/// holds too much, or shows nothing of a value.
+std::string fitted(double value, std::size_t width, int decimals) {
+  const bool vanishes = value != 0 && std::abs(value) < std::pow(10, -decimals);
+  for (; decimals >= 0 && !vanishes; --decimals)
+    if (std::string text = number(value, decimals); text.size() <= width) return text;
+  return fmt::format("{:.0e}", value);
 }
 
 }  // namespace
@@ -51,19 +60,20 @@ Result<void> RunRecord::say(const std::string& line) {
   return fail("standard output", "cannot be written", Fault::environment);
 }
 
-/// In the order of torchtitan's lines.
+/// In the order of torchtitan's lines, within 100 columns: rates of a step that updated nothing,
+/// and a share of a peak that nobody states, are left out.
 std::string RunRecord::line_of(const StepReport& report) const {
-  const Rates rates = rates_of(head_.config, report.duration);
-  const std::string mfu =
-      peak_tflops_ ? format_percent(rates.tflops / *peak_tflops_) : std::string("n/a");
-  return fmt::format(
-      "step: {:>6}  loss: {:>8}  grad_norm: {:>8}  memory: {:>6}GiB  tps: {:>9}  tflops: {:>7}  "
-      "mfu: {}{}\n",
-      report.step, number(report.loss, 5), number(report.grad_norm, 4), format_gib(allocated_()),
-      format_rate(rates.tokens_per_second), format_rate(rates.tflops), mfu,
-      !report.non_finite           ? ""
-      : head_.config.clip.num != 0 ? "  not finite: nothing was updated"
-                                   : "  not finite");
+  std::string line = fmt::format("step: {:>6} loss: {:>6} grad_norm: {:>6} memory: {:>6}GiB",
+                                 report.step, fitted(report.loss, 6, 4),
+                                 fitted(report.grad_norm, 6, 4), format_gib(allocated_()));
+  if (report.non_finite)
+    return line + " gradient not finite" + (clips() ? ", step skipped\n" : "\n");
+  const Rates rates = rates_of(head_, report.duration);
+  line += fmt::format(" tps: {:>7} tflops: {:>5}",
+                      fitted(rates.tokens_per_second, 7, rates.tokens_per_second < 100 ? 2 : 0),
+                      fitted(rates.tflops, 5, 3));
+  if (peak_tflops_) line += " mfu: " + format_percent(rates.tflops / *peak_tflops_);
+  return line + "\n";
 }
 
 Result<void> RunRecord::step(const StepReport& report) {
@@ -72,13 +82,14 @@ Result<void> RunRecord::step(const StepReport& report) {
                           .loss = report.loss,
                           .grad_norm = report.grad_norm,
                           .tokens = report.tokens,
-                          .learning_rate = report.learning_rate};
+                          .learning_rate = report.learning_rate,
+                          .skipped = report.non_finite && clips()};
   all_.steps.push_back(result);
   pending_.steps.push_back(result);
   if (is_logged(report.step, options_.log_every, options_.steps)) {
     if (options_.common.output == OutputFormat::text) MFSDP_TRY(say(line_of(report)));
     if (options_.common.output == OutputFormat::jsonl) {
-      const Rates rates = rates_of(head_.config, report.duration);
+      const Rates rates = rates_of(head_, report.duration);
       MFSDP_TRY(
           say(json_line({{"event", "step"},
                          {"step", report.step},
@@ -93,12 +104,13 @@ Result<void> RunRecord::step(const StepReport& report) {
                          {"tokens", report.tokens},
                          {"seen_tokens", report.seen_tokens},
                          {"non_finite", report.non_finite},
+                         {"skipped", result.skipped},
                          {"step_ns", report.duration.value}})));
     }
   }
   progress_.at(report.step);
-  if (std::chrono::steady_clock::now() - flushed_ < kStorePause) return {};
-  return flush();
+  if (std::chrono::steady_clock::now() - flushed_ >= kStorePause) flush();
+  return {};
 }
 
 Result<void> RunRecord::evaluation(const EvalReport& report) {
@@ -116,7 +128,8 @@ Result<void> RunRecord::evaluation(const EvalReport& report) {
                              {"loss", report.loss},
                              {"tokens", report.tokens},
                              {"duration_ns", report.duration.value}})));
-  return flush();
+  flush();
+  return {};
 }
 
 Result<void> RunRecord::saved(const SaveReport& report) {
@@ -153,17 +166,17 @@ Result<void> RunRecord::norms(std::int64_t step, std::span<const ParameterNorm> 
   return {};
 }
 
-Result<void> RunRecord::flush() {
+void RunRecord::flush() {
+  store_.append(std::exchange(pending_, {}));
   flushed_ = std::chrono::steady_clock::now();
-  return store_.append(std::exchange(pending_, {}));
 }
 
-Result<void> RunRecord::finish(RunResult& result) {
-  MFSDP_TRY(flush());
-  MFSDP_TRY(store_.finish(result));
+void RunRecord::finish(RunResult& result) {
+  progress_.end();
+  flush();
+  store_.finish(result);
   result.steps = all_.steps;
   result.evaluations = all_.evaluations;
-  return {};
 }
 
 }  // namespace mfsdp

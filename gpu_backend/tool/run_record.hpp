@@ -25,7 +25,7 @@ class RunRecord final : public TrainSink {
   RunRecord(const ExecOptions& options, const Session& session, RunResult head,
             std::function<Bytes()> allocated, std::optional<double> peak_tflops);
 
-  /// Stores the head.
+  /// Stores the head. Errors: those of RunStore::begin.
   [[nodiscard]] Result<void> begin();
 
   [[nodiscard]] Result<void> step(const StepReport& report) override;
@@ -34,15 +34,18 @@ class RunRecord final : public TrainSink {
   [[nodiscard]] Result<void> norms(std::int64_t step,
                                    std::span<const ParameterNorm> norms) override;
 
-  /// Stores what is not stored yet and how the run ended; `result` gets steps and evaluations.
-  [[nodiscard]] Result<void> finish(RunResult& result);
+  /// Stores what is not stored yet and how the run ended, and ends the line of progress; `result`
+  /// gets steps and evaluations.
+  void finish(RunResult& result);
 
   [[nodiscard]] const std::vector<StepResult>& steps() const { return all_.steps; }
   [[nodiscard]] std::string store_note() const { return store_.note(); }
 
  private:
-  [[nodiscard]] Result<void> flush();
+  void flush();
   [[nodiscard]] Result<void> say(const std::string& line);
+  /// Whether a step without a finite gradient updates nothing.
+  [[nodiscard]] bool clips() const { return head_.config.clip.num != 0; }
   [[nodiscard]] std::string line_of(const StepReport& report) const;
 
   const ExecOptions& options_;

@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "core/cli/strategy_names.hpp"
 #include "core/cli/table.hpp"
 
 namespace mfsdp {
@@ -18,11 +19,13 @@ std::string run_title(const RunResult& run, const MachineFacts& facts, const Run
       "{}, {} parameters, on {}, {}\n"
       "sequence {}, micro-batch {}, microbatches {}: {} tokens a step\n"
       "data: {}\n",
-      run.model_name, format_parameters(run.parameters), facts.ranks, to_string(config.strategy),
-      config.seq_len, config.micro_batch, config.microbatches,
-      format_count(config.tokens_per_step() * config.mesh.world_size()), inputs.data->describe());
-  if (inputs.eval_data) text += "evaluation: " + inputs.eval_data->describe() + "\n";
-  if (options.init_from) text += "weights: from " + printable(*options.init_from) + "\n";
+      printable(run.model_name), format_parameters(run.parameters), facts.ranks,
+      strategy_text(config), config.seq_len, config.micro_batch, config.microbatches,
+      format_count(config.tokens_per_step() * config.mesh.world_size()),
+      printable(inputs.data->describe()));
+  if (inputs.eval_data) text += "evaluation: " + printable(inputs.eval_data->describe()) + "\n";
+  if (options.init_from && !saves.resumed)
+    text += "weights: from " + printable(*options.init_from) + "\n";
   text += fmt::format("loss of guessing: ln(vocabulary) {:.4f}",
                       std::log(static_cast<double>(config.model.vocab)));
   if (const auto entropy = inputs.data->unigram_entropy())
@@ -31,6 +34,8 @@ std::string run_title(const RunResult& run, const MachineFacts& facts, const Run
   if (saves.resumed)
     text += fmt::format("resumed after step {} from {}\n", saves.start().step,
                         printable(saves.resumed->folder().string()));
+  else if (options.resumes_if_it_can())
+    text += fmt::format("no save in {} yet: begins\n", printable(*options.save));
   return text + "\n";
 }
 
@@ -47,7 +52,11 @@ std::string run_summary(const RunResult& run, std::chrono::nanoseconds took) {
   if (sum > Nanos(0))
     text += fmt::format("; {} tokens/s per rank after the first",
                         format_rate(tokens / (static_cast<double>(sum.value) / 1e9)));
-  return text + "\n";
+  text += "\n";
+  if (const auto skipped = std::ranges::count(run.steps, true, &StepResult::skipped); skipped > 0)
+    text += fmt::format("{} of {} steps skipped: their gradients were not finite\n", skipped,
+                        run.steps.size());
+  return text;
 }
 
 std::string memory_table(const RunResult& predicted, const RunResult& run, const Program& program,

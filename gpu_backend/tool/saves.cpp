@@ -2,16 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "core/base/text.hpp"
 #include "core/cli/exit_code.hpp"
 #include "gpu_backend/checkpoint/agreement.hpp"
 
 namespace mfsdp {
 namespace {
+
+namespace fs = std::filesystem;
 
 Result<RunIdentity> identity_of(const RunResult& run, const TrainSettings& settings,
                                 const Dataset& data) {
@@ -32,12 +36,51 @@ Result<SavedState> open_resumed(const std::string& path, const Session& session,
   const std::string manifest = (saved.folder() / kManifestName).string();
   MFSDP_LET(warnings, check_agreement(identity, saved.manifest().run, manifest));
   MFSDP_TRY(saved.check(expected_state(program)));
+  if (!saved.manifest().has_checksum)
+    warnings.emplace_back(
+        "has no checksum, as saves of earlier versions: only what contradicts itself is noticed");
   for (const std::string& warning : warnings)
     if (leads) report_warning(session.err, manifest + ": " + warning, session.tool);
   return std::move(saved);
 }
 
+/// Where the run goes on from; none where it begins.
+std::optional<std::string> path_to_resume(const ExecOptions& options) {
+  if (!options.resumes_if_it_can()) return options.resume;
+  return holds_saves(*options.save) ? options.save : std::nullopt;
+}
+
+/// A folder in `folder` that no save has made.
+std::optional<fs::path> other_folder_in(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const bool is_of_disk = name == "lost+found";
+    if (at->is_directory(error) && !is_name_of_save(name) && !is_of_disk) return at->path();
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+Result<void> check_save_folder(const ExecOptions& options) {
+  if (!options.save) return {};
+  std::error_code ignored;
+  const fs::path folder = fs::weakly_canonical(*options.save, ignored);
+  const auto refuse = [&](const std::string& what) {
+    return fail("--save", fmt::format("{} {}: name a new folder, or one with saves",
+                                      printable(*options.save), what));
+  };
+  if (folder == folder.root_path()) return refuse("is the root of all files");
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && *home != '\0' && fs::equivalent(folder, home, ignored))
+    return refuse("is your home folder");
+  if (holds_saves(folder)) return {};
+  if (const auto other = other_folder_in(folder))
+    return refuse(fmt::format("holds other folders, such as {}, and no saves",
+                              printable(other->filename().string())));
+  return {};
+}
 
 std::optional<ResumedFrom> Saves::origin() const {
   if (!resumed) return std::nullopt;
@@ -66,8 +109,8 @@ Result<Saves> open_saves(const ExecOptions& options, const Session& session, con
   Saves saves;
   if (!options.save && !options.resume) return saves;
   MFSDP_LET(identity, identity_of(run, settings, data));
-  if (options.resume) {
-    MFSDP_LET(resumed, open_resumed(*options.resume, session, identity, program, leads));
+  if (const auto path = path_to_resume(options)) {
+    MFSDP_LET(resumed, open_resumed(*path, session, identity, program, leads));
     saves.resumed.emplace(std::move(resumed));
   }
   if (!options.save) return saves;
@@ -77,13 +120,12 @@ Result<Saves> open_saves(const ExecOptions& options, const Session& session, con
   to.kept = options.keep_saves;
   if (leads) MFSDP_TRY(SaveFolder::open(to.folder, to.probe));  // fails now rather than after hours
   const std::string folder = to.folder.string();
-  std::error_code unreadable;  // then the folder could not be opened
-  const bool holds_saves = std::filesystem::exists(to.folder / kLatestName, unreadable);
-  saves.saver.emplace(std::move(to), std::move(identity));
-  if (holds_saves && (!saves.resumed || saves.moves()))
+  const bool is_used = holds_saves(to.folder);
+  saves.saver.emplace(std::move(to), std::move(identity), saves.start());
+  if (is_used && (!saves.resumed || saves.moves()))
     return fail("--save", fmt::format("{} holds saves of another run, which this one would remove: "
-                                      "go on from them (--resume {}) or name another folder",
-                                      folder, folder));
+                                      "go on from them (--resume auto) or name another folder",
+                                      folder));
   return saves;
 }
 

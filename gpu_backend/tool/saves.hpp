@@ -15,6 +15,10 @@
 
 namespace mfsdp {
 
+/// Refuses what is no folder for saves: the root of all files, the user's home, and a folder that
+/// holds other folders but no saves. Reads the file system only.
+[[nodiscard]] Result<void> check_save_folder(const ExecOptions& options);
+
 struct Saves {
   std::optional<SavedState> resumed;
   std::optional<Saver> saver;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -30,21 +32,24 @@
 namespace mfsdp {
 namespace {
 
-/// What is written at the end should not fail for a folder that was never there.
-Result<void> check_folder(const std::optional<std::string>& file, std::string_view flag) {
-  if (!file) return {};
-  const std::filesystem::path folder = std::filesystem::path(*file).parent_path();
-  std::error_code ignored;
-  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return {};
-  return fail(std::string(flag), printable(folder.string()) + " is no folder", Fault::environment);
-}
-
 /// The run that was saved is complete: a script may call again and again.
 ExitCode nothing_left(const ExecOptions& options, const Session& session, const SavedState& saved) {
   session.err << fmt::format("{}: {} is after step {}: of --steps {} nothing is left to train\n",
                              session.tool, printable(saved.folder().string()),
                              saved.manifest().position.step, options.steps);
   return ExitCode::good;
+}
+
+/// Of exports that were killed; only the first process of a run finds any.
+void tell_leftovers(const RunInputs& inputs, const Session& session) {
+  if (!inputs.exported) return;
+  const ExportLeftovers& found = inputs.exported->leftovers();
+  for (const auto& folder : found.removed)
+    session.err << fmt::format("{}: note: removed {}, which a killed export has left\n",
+                               session.tool, printable(folder.string()));
+  for (const auto& folder : found.left)
+    session.err << fmt::format("{}: note: {} may be left of a killed export; nothing removes it\n",
+                               session.tool, printable(folder.string()));
 }
 
 }  // namespace
@@ -100,6 +105,25 @@ struct ReadyRun {
   std::optional<double> peak_tflops;
 };
 
+/// As --fault takes it.
+std::string in_words(const FaultFlag& fault) {
+  return fmt::format("{}:{}:{}:{}", to_string(fault.kind), fault.rank, fault.op, fault.step);
+}
+
+/// Whether no step had a finite gradient: weights are as they were, or no numbers.
+bool learned_nothing(const RunResult& run, const Session& session) {
+  const bool nothing =
+      !run.steps.empty() && std::ranges::none_of(run.steps, [](const StepResult& step) {
+        return std::isfinite(step.grad_norm.value_or(0));
+      });
+  if (nothing)
+    session.err << fmt::format(
+        "{}: no step of {} had a finite gradient, nothing was learned; --check-nan names where "
+        "that begins\n",
+        session.tool, run.steps.size());
+  return nothing;
+}
+
 /// Everything behind the last step that is said on stdout.
 std::string end_of(const ReadyRun& ready, const RunResult& run, std::chrono::nanoseconds took,
                    const std::string& store_note) {
@@ -130,18 +154,25 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
   complete(run, machine, peak);
   const bool cut = machine.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
-  const auto stored = record.finish(run);
+  record.finish(run);
   for (const std::string& note : machine.notes()) report_warning(session.err, note, session.tool);
-  if (!trained) {
-    if (!stored) report_warning(session.err, stored.error().message(), session.tool);
-    return tl::unexpected<Error>(trained.error());
-  }
-  MFSDP_TRY(stored);
+  if (!trained) return tl::unexpected<Error>(trained.error());
   if (options.common.trace) MFSDP_TRY(write_chrome_trace(run, *options.common.trace));
+  if (run.time.mfu > 1)
+    report_warning(
+        session.err,
+        fmt::format("measured {:.0f} TFLOP/s are above the peak of --gpu {}: another GPU "
+                    "has run, and MFU means nothing",
+                    run.time.tflops_per_gpu, options.common.gpu),
+        session.tool);
   if (!run.steps.empty() && !used_as_planned(planned.predicted, run))
     report_warning(session.err, "memory was not used as the plan says", session.tool);
   session.out << end_of(ready, run, std::chrono::steady_clock::now() - begin, record.store_note());
-  if (!cut) return ExitCode::good;
+  if (options.fault)
+    report_warning(session.err,
+                   fmt::format("--fault {}: the run ended without it", in_words(*options.fault)),
+                   session.tool);
+  if (!cut) return learned_nothing(run, session) ? ExitCode::negative : ExitCode::good;
   session.err << fmt::format("{}: interrupted after step {} of {}\n", session.tool,
                              run.steps.empty() ? saves.start().step : run.steps.back().step,
                              options.steps);
@@ -159,12 +190,12 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   MFSDP_TRY(check_paths(common, session.scenarios,
                         {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}},
                          .written = {{"--logits", options.logits}}}));
-  MFSDP_TRY(check_folder(common.trace, "--trace"));
-  MFSDP_TRY(check_folder(options.logits, "--logits"));
+  MFSDP_TRY(check_save_folder(options));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned.program;
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
   MFSDP_LET(inputs, open_run_inputs(options, program));
+  tell_leftovers(inputs, session);
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
   const auto stop = [&] { return session.interrupted.load(); };

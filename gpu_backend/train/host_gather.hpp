@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -29,8 +30,12 @@ class HostGather {
 /// Among ranks that are threads of one process.
 class SharedHostGather final : public HostGather {
  public:
-  explicit SharedHostGather(std::int64_t ranks)
-      : given_(static_cast<std::size_t>(ranks), std::int64_t{0}) {}
+  /// Hears from a rank's host when it begins to wait for others here, and when it has ended: a
+  /// machine with a deadline must know that this host does not work.
+  using OnWait = std::function<void(std::int64_t rank, bool waits)>;
+
+  explicit SharedHostGather(std::int64_t ranks, OnWait on_wait = {})
+      : on_wait_(std::move(on_wait)), given_(static_cast<std::size_t>(ranks), std::int64_t{0}) {}
 
   [[nodiscard]] Result<std::vector<std::vector<double>>> all_gather(std::int64_t rank,
                                                                     std::vector<double> values,
@@ -43,6 +48,7 @@ class SharedHostGather final : public HostGather {
     std::size_t taken = 0;
   };
 
+  OnWait on_wait_;
   std::mutex mutex_;
   std::condition_variable complete_;
   std::vector<std::int64_t> given_;  ///< rounds that each rank has joined

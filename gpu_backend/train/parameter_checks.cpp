@@ -14,6 +14,16 @@ Result<double> sum_of_squares(Backend& backend, const HeldElements& held, double
   return sum;
 }
 
+Result<std::optional<NonFinite>> look_at(Backend& backend, const HeldElements& held,
+                                         std::size_t parameter) {
+  std::optional<NonFinite> found;
+  MFSDP_TRY(for_each_value(backend, held, [&](std::int64_t element, double value) {
+    if (!found && !std::isfinite(value))
+      found = {.parameter = parameter, .element = element, .value = value};
+  }));
+  return found;
+}
+
 }  // namespace
 
 Result<std::vector<double>> squared_norms(Backend& backend,
@@ -32,22 +42,26 @@ Result<std::vector<double>> squared_norms(Backend& backend,
   return sums;
 }
 
-Result<std::optional<NonFinite>> find_non_finite(Backend& backend,
-                                                 std::span<const ParameterPlaces> parameters) {
-  std::optional<NonFinite> found;
-  const auto look = [&](const ParameterPlaces& places, const HeldElements& held, const char* what) {
-    return for_each_value(backend, held, [&](std::int64_t element, double value) {
-      if (!found && !std::isfinite(value))
-        found = {.parameter = &places, .what = what, .element = element, .value = value};
-    });
-  };
-  for (const ParameterPlaces& places : parameters)
-    MFSDP_TRY(look(places, places.gradient, "gradient"));
-  for (const ParameterPlaces& places : parameters) {
-    MFSDP_TRY(look(places, places.own, "weight"));
-    MFSDP_TRY(look(places, places.weight, "weight"));
+Result<std::optional<NonFinite>> find_non_finite_weight(
+    Backend& backend, std::span<const ParameterPlaces> parameters) {
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    for (const HeldElements* held : {&parameters[p].own, &parameters[p].weight}) {
+      MFSDP_LET(found, look_at(backend, *held, p));
+      if (found) return found;
+    }
+  return std::nullopt;
+}
+
+Result<std::optional<NonFinite>> find_non_finite_gradient(
+    Backend& backend, std::span<const ParameterPlaces> parameters,
+    std::span<const GradientWriter> writers) {
+  std::optional<NonFinite> first;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    if (first && writers[first->parameter].position <= writers[p].position) continue;
+    MFSDP_LET(found, look_at(backend, parameters[p].gradient, p));
+    if (found) first = found;
   }
-  return found;
+  return first;
 }
 
 }  // namespace mfsdp

@@ -1,14 +1,15 @@
 // Looks at parameters between steps: their norms, and values that are not finite.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/base/error.hpp"
 #include "core/runtime/backend.hpp"
+#include "gpu_backend/train/gradient_order.hpp"
 #include "gpu_backend/train/parameter_places.hpp"
 
 namespace mfsdp {
@@ -20,14 +21,20 @@ namespace mfsdp {
                                                         std::span<const ParameterPlaces> parameters,
                                                         double scale);
 
-/// The first value that is infinite or NaN, gradients of all parameters before weights of any.
+/// A value of a parameter that is infinite or NaN.
 struct NonFinite {
-  const ParameterPlaces* parameter = nullptr;
-  std::string what;          ///< "gradient", "weight"
-  std::int64_t element = 0;  ///< of the parameter
+  std::size_t parameter = 0;  ///< place in `parameters`
+  std::int64_t element = 0;   ///< of the parameter
   double value = 0;
 };
-[[nodiscard]] Result<std::optional<NonFinite>> find_non_finite(
+
+/// The first weight that is not finite, in the order of `parameters`: forward's.
+[[nodiscard]] Result<std::optional<NonFinite>> find_non_finite_weight(
     Backend& backend, std::span<const ParameterPlaces> parameters);
+
+/// The gradient that is not finite and was written first.
+[[nodiscard]] Result<std::optional<NonFinite>> find_non_finite_gradient(
+    Backend& backend, std::span<const ParameterPlaces> parameters,
+    std::span<const GradientWriter> writers);
 
 }  // namespace mfsdp

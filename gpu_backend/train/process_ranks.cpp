@@ -25,6 +25,22 @@ Result<std::vector<std::vector<double>>> ProcessHostGather::all_gather(std::int6
   return all;
 }
 
+Result<void> agree_on_start(HostGather& gather, std::int64_t rank, const TrainPosition& start,
+                            const HostGather::Alive& alive) {
+  const auto numbers = [](std::int64_t step, std::int64_t samples) {
+    return std::vector<double>{static_cast<double>(step), static_cast<double>(samples)};
+  };
+  MFSDP_LET(all, gather.all_gather(rank, numbers(start.step, start.samples), alive));
+  for (std::size_t other = 0; other < all.size(); ++other)
+    if (all[other] != all.front())
+      return fail("--resume",
+                  fmt::format("rank 0 goes on after step {}, rank {} after step {}: expected the "
+                              "same saves on all hosts",
+                              all.front().at(0), other, all[other].at(0)),
+                  Fault::environment);
+  return {};
+}
+
 bool ProcessStopPoint::asked_to_stop() {
   if (!told_ && requested_()) {
     told_ = true;

@@ -9,6 +9,7 @@
 #include "gpu_backend/launch/rendezvous.hpp"
 #include "gpu_backend/train/host_gather.hpp"
 #include "gpu_backend/train/stop_point.hpp"
+#include "gpu_backend/train/train_position.hpp"
 
 namespace mfsdp {
 
@@ -24,6 +25,12 @@ class ProcessHostGather final : public HostGather {
  private:
   Rendezvous& rendezvous_;
 };
+
+/// An error where ranks would not begin at the same place: what one host sees of a shared folder,
+/// another may not see yet. `alive`: as in HostGather.
+[[nodiscard]] Result<void> agree_on_start(HostGather& gather, std::int64_t rank,
+                                          const TrainPosition& start,
+                                          const HostGather::Alive& alive);
 
 /// Rank 0 allows turns ahead of its own: asked about turn t it allows all up to t + kTurnsAhead,
 /// and tells the others without waiting for them. Whoever asks about a turn that is allowed gets

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/runtime/rope_table.hpp"
 #include "core/runtime/step_report.hpp"
@@ -25,6 +26,11 @@ Result<BufferId> find_global(const Program& program, std::string_view name, std:
                 fmt::format("expected {} bytes, got {}", bytes, buffer.size.value));
   }
   return fail("plan", fmt::format("expected a persistent buffer {}", name));
+}
+
+/// NaN without a sign, which means nothing.
+std::string value_text(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
 }
 
 bool is_due(std::int64_t every, std::int64_t steps_done) {
@@ -82,6 +88,7 @@ Result<void> Trainer::prepare(Backend& backend) {
   const BufferBytes bytes = [this](BufferId id) { return interpreter_->buffer_bytes(id); };
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
   parameters_ = std::move(parameters);
+  if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
   MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
   MFSDP_TRY(clear_state(backend, program_, bytes));
   if (inputs_.source != nullptr)
@@ -219,17 +226,66 @@ Result<void> Trainer::report_norms() {
   return sink_->norms(pending_step_ + 1, norms);
 }
 
-/// Rank 0 has delivered the step's report before it joins the others here, so that whoever finds
-/// something ends a run whose steps are all known. The first rank that does speaks for all.
+/// In the order of time: the loss of the forward pass, gradients as backward makes them, the norm
+/// of all, weights after the update. Those before it were finite.
 Result<void> Trainer::refuse_non_finite() {
-  MFSDP_LET(found, find_non_finite(*backend_, parameters_));
-  MFSDP_LET(finds, inputs_.gather->all_gather(rank_, {found ? 1.0 : 0.0},
-                                              [this] { return interpreter_->finish(); }));
-  const auto first = std::ranges::find(finds, std::vector<double>{1.0});
-  if (!found || first - finds.begin() != rank_) return {};
-  return fail(fmt::format("step {}, {}", pending_step_ + 1, found->parameter->parameter->name),
-              fmt::format("its {} is {} at element {}", found->what, found->value, found->element),
-              Fault::environment);
+  const std::string step = fmt::format("step {}", pending_step_ + 1);
+  const auto loss = read_report<LossReport>(report_values());
+  if (!std::isfinite(loss.mean_loss))
+    return refuse_first(Finding{.order = 0,
+                                .error = {.where = step + ", loss",
+                                          .what = fmt::format("is {}, though all weights were "
+                                                              "finite: it arose in the forward "
+                                                              "pass",
+                                                              value_text(loss.mean_loss)),
+                                          .fault = Fault::environment}});
+  MFSDP_LET(gradient, find_non_finite_gradient(*backend_, parameters_, writers_));
+  std::optional<Finding> found;
+  if (gradient) {
+    const GradientWriter& writer = writers_[gradient->parameter];
+    found = {
+        .order = writer.position,
+        .error = {.where = step + ", " + parameters_[gradient->parameter].parameter->name,
+                  .what = fmt::format("its gradient is {} at element {}, the first that is "
+                                      "not finite in backward order (op {}); loss and weights "
+                                      "were finite",
+                                      value_text(gradient->value), gradient->element, writer.op),
+                  .fault = Fault::environment}};
+  }
+  MFSDP_TRY(refuse_first(found));
+  const auto norm = read_report<NormReport>(report_values() + 4);
+  if (norm.non_finite != 0)
+    return refuse_first(Finding{.order = 0,
+                                .error = {.where = step + ", gradient norm",
+                                          .what = fmt::format("is {}, though all gradients are "
+                                                              "finite: their squares overflow",
+                                                              value_text(norm.norm)),
+                                          .fault = Fault::environment}});
+  return refuse_weights(pending_step_ + 1, "after the update, though its gradient was finite");
+}
+
+Result<void> Trainer::refuse_weights(std::int64_t step, std::string_view when) {
+  MFSDP_LET(weight, find_non_finite_weight(*backend_, parameters_));
+  if (!weight) return refuse_first(std::nullopt);
+  return refuse_first(Finding{
+      .order = static_cast<std::int64_t>(weight->parameter),
+      .error = {
+          .where = fmt::format("step {}, {}", step, parameters_[weight->parameter].parameter->name),
+          .what = fmt::format("its weight is {} at element {} {}", value_text(weight->value),
+                              weight->element, when),
+          .fault = Fault::environment}});
+}
+
+/// Rank 0 has delivered the step's report before it joins the others here, so that whoever found
+/// something ends a run whose steps are all known.
+Result<void> Trainer::refuse_first(const std::optional<Finding>& found) {
+  constexpr double kNothing = std::numeric_limits<double>::infinity();
+  const double own = found ? static_cast<double>(found->order) : kNothing;
+  MFSDP_LET(orders,
+            inputs_.gather->all_gather(rank_, {own}, [this] { return interpreter_->finish(); }));
+  const auto first = std::ranges::min_element(orders);
+  if (!found || first - orders.begin() != rank_) return {};
+  return tl::unexpected<Error>(found->error);
 }
 
 /// Training stands still meanwhile, as in an evaluation.
@@ -305,6 +361,8 @@ Result<void> Trainer::run() {
 
 Result<void> Trainer::run_steps() {
   const TrainSettings& settings = inputs_.settings;
+  if (settings.check_nan && step_ < settings.steps)
+    MFSDP_TRY(refuse_weights(step_ + 1, "before the step"));
   while (step_ < settings.steps) {
     MFSDP_LET(runs, has_turn());
     if (!runs) break;
@@ -313,7 +371,8 @@ Result<void> Trainer::run_steps() {
     pending_ = Pending::step;
     pending_step_ = step_++;
     MFSDP_TRY(look_inside());
-    if (inputs_.eval_data != nullptr && is_due(settings.eval_every, step_)) {
+    if (inputs_.eval_data != nullptr &&
+        (is_due(settings.eval_every, step_) || step_ == settings.steps)) {
       MFSDP_LET(whole, evaluate());
       if (!whole) break;
     }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -21,6 +22,7 @@
 #include "core/runtime/step_block.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/eval_logits.hpp"
+#include "gpu_backend/train/gradient_order.hpp"
 #include "gpu_backend/train/host_gather.hpp"
 #include "gpu_backend/train/initial_weights.hpp"
 #include "gpu_backend/train/learning_rate.hpp"
@@ -37,10 +39,10 @@ struct TrainSettings {
   /// The backend's kernels must be given the same.
   OptimizerSettings optimizer = {};
   std::uint64_t seed = 0;            ///< of the initial weights and of the samples' order
-  std::int64_t eval_every = 0;       ///< steps; 0: never
+  std::int64_t eval_every = 0;       ///< steps; 0: only after the last one
   std::int64_t eval_samples = 0;     ///< of the evaluation's dataset; 0: all of them
   std::int64_t log_param_norms = 0;  ///< every so many steps, the first and the last; 0: never
-  bool check_nan = false;            ///< after each step, in gradients and weights
+  bool check_nan = false;  ///< of weights before the first step; of loss, gradients and weights
 };
 
 /// One training step, as all ranks together did it.
@@ -136,6 +138,12 @@ class Trainer {
   [[nodiscard]] const std::vector<ParameterPlaces>& parameters() const { return parameters_; }
 
  private:
+  /// Something that is not finite.
+  struct Finding {
+    std::int64_t order = 0;  ///< smaller is earlier; the same on every rank
+    Error error;
+  };
+
   Trainer(const Program& program, std::int64_t rank, const TrainInputs& inputs, TrainSink* sink);
 
   [[nodiscard]] Result<void> prepare(Backend& backend);
@@ -150,7 +158,10 @@ class Trainer {
   [[nodiscard]] bool report_has_come() const;
   [[nodiscard]] Result<void> look_inside();
   [[nodiscard]] Result<void> report_norms();
+  [[nodiscard]] Result<void> refuse_weights(std::int64_t step, std::string_view when);
   [[nodiscard]] Result<void> refuse_non_finite();
+  /// The first of what ranks found ends the run, on the rank that found it. A collective.
+  [[nodiscard]] Result<void> refuse_first(const std::optional<Finding>& found);
   [[nodiscard]] TrainPosition position_after(std::int64_t steps) const;
   [[nodiscard]] Result<void> keep();
   [[nodiscard]] Result<bool> has_turn();
@@ -170,6 +181,7 @@ class Trainer {
   BufferId step_block_;  ///< pinned_step_block
   BufferId report_;      ///< pinned_report
   std::vector<ParameterPlaces> parameters_;
+  std::vector<GradientWriter> writers_;  ///< of their gradients; empty without check_nan
 
   std::int64_t turn_ = 0;        ///< runs of plans, of training and evaluation
   std::int64_t step_ = 0;        ///< being issued, from 0

@@ -1,5 +1,6 @@
 #include "gpu_backend/weights/hf_export.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,8 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/durable_file.hpp"
 #include "gpu_backend/train/held_values.hpp"
-#include "gpu_backend/weights/sized_file.hpp"
+#include "gpu_backend/weights/temporary_folder.hpp"
 
 namespace mfsdp {
 namespace {
@@ -27,51 +29,6 @@ fs::path resolved(const fs::path& folder) {
   const fs::path target = fs::weakly_canonical(path, error);
   return error ? path : target;
 }
-
-/// A folder beside the target, which goes with all that is in it unless it is kept.
-class TemporaryFolder {
- public:
-  /// `shown`: the target as the user named it.
-  [[nodiscard]] static Result<TemporaryFolder> beside(const fs::path& target,
-                                                      const fs::path& shown) {
-    constexpr std::int64_t kNames = 100;  // leftovers of killed processes that we step over
-    std::error_code error;
-    for (std::int64_t number = 0; number < kNames; ++number) {
-      const fs::path path = name(target, ::getpid(), number);
-      if (fs::create_directory(path, error)) return TemporaryFolder(path, number);
-      if (error) break;
-    }
-    return fail(shown.string(),
-                "cannot be made: " + (error ? error.message() : "leftovers of 100 runs beside it"),
-                Fault::environment);
-  }
-
-  /// What all ranks call it: `process` and `number` are those of the rank that made it.
-  [[nodiscard]] static fs::path name(const fs::path& target, std::int64_t process,
-                                     std::int64_t number) {
-    return target.string() + fmt::format(".tmp.{}.{}", process, number);
-  }
-
-  TemporaryFolder(TemporaryFolder&& other) noexcept
-      : path_(std::exchange(other.path_, {})), number_(other.number_) {}
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-
-  [[nodiscard]] const fs::path& path() const { return path_; }
-  [[nodiscard]] std::int64_t number() const { return number_; }
-  void keep() { path_.clear(); }
-
- private:
-  TemporaryFolder(fs::path path, std::int64_t number) : path_(std::move(path)), number_(number) {}
-
-  fs::path path_;
-  std::int64_t number_;
-};
 
 /// Nothing, an empty folder or an earlier export.
 bool may_be_replaced(const fs::path& folder) {
@@ -102,8 +59,14 @@ Result<void> check_room(const fs::path& target, const fs::path& shown, std::int6
       Fault::environment);
 }
 
-/// Renames; the earlier export, if any, goes when the new one is in its place.
+/// Puts the new one in place; the earlier export, if any, goes afterwards. Both change places at
+/// once where the file system can, so that the name never stands for nothing.
 Result<void> replace_folder(const fs::path& made, const fs::path& target, const fs::path& shown) {
+  std::error_code ignored;
+  if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(made, ignored);
+    return {};
+  }
   const fs::path old = made.string() + ".old";
   const bool replaces = std::rename(target.c_str(), old.c_str()) == 0;
   if (!replaces && errno != ENOENT) return cannot_write(shown.string(), errno);
@@ -112,9 +75,15 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
     if (replaces) static_cast<void>(std::rename(old.c_str(), target.c_str()));
     return cannot_write(shown.string(), error);
   }
-  std::error_code ignored;
   if (replaces) fs::remove_all(old, ignored);
   return {};
+}
+
+/// Under a name that no later export takes for a leftover.
+fs::path kept_beside(const fs::path& made, const fs::path& target) {
+  fs::path kept = target.string() + ".kept" + made.extension().string();
+  for (int i = 0; fs::exists(kept); ++i) kept = target.string() + fmt::format(".kept.{}", i);
+  return std::rename(made.c_str(), kept.c_str()) == 0 ? kept : made;
 }
 
 }  // namespace
@@ -125,9 +94,14 @@ Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folde
   MFSDP_TRY(check_target(target, folder));
   MFSDP_LET(tensors, HfTensors::of(program));
   MFSDP_LET(layout, lay_out_export(program, tensors, shard_bytes));
+  std::error_code error;
+  fs::create_directories(target.parent_path(), error);
+  if (error) return fail(folder.string(), "cannot be made: " + error.message(), Fault::environment);
+  ExportLeftovers leftovers = remove_export_leftovers(target);  // they may take the room
   MFSDP_TRY(check_room(target, folder, layout.bytes()));
-  return HfExport(folder, target, program.config.param_dtype, std::move(tensors),
-                  std::move(layout));
+  HfExport made(folder, target, program.config.param_dtype, std::move(tensors), std::move(layout));
+  made.leftovers_ = std::move(leftovers);
+  return made;
 }
 
 Result<void> HfExport::write(std::int64_t rank, Backend& backend,
@@ -158,7 +132,8 @@ Result<void> HfExport::write(std::int64_t rank, Backend& backend,
 
 Result<void> HfExport::make_files(const fs::path& into) const {
   for (const ExportFile& file : layout_.files) {
-    MFSDP_LET(made, SizedFile::create(into / file.name, (folder_ / file.name).string(), file.size));
+    MFSDP_LET(made, DurableFile::create(into / file.name, (folder_ / file.name).string()));
+    MFSDP_TRY(made.reserve(file.size));
     MFSDP_TRY(made.write(0, std::as_bytes(std::span(file.beginning))));
     MFSDP_TRY(made.close());
   }
@@ -168,14 +143,14 @@ Result<void> HfExport::make_files(const fs::path& into) const {
 Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
                                  std::span<const ParameterPlaces> parameters) const {
   // One file at a time: large models have more files than a process may open.
-  std::optional<SizedFile> file;
+  std::optional<DurableFile> file;
   std::size_t opened = 0;
   const auto write = [&](const ExportPlace& place, std::int64_t offset,
                          std::span<const std::byte> bytes) -> Result<void> {
     if (!file || opened != place.file) {
       if (file) MFSDP_TRY(file->close());
       const std::string& name = layout_.files[place.file].name;
-      MFSDP_LET(other, SizedFile::open(into / name, (folder_ / name).string()));
+      MFSDP_LET(other, DurableFile::open(into / name, (folder_ / name).string()));
       file = std::move(other);
       opened = place.file;
     }
@@ -215,7 +190,7 @@ Result<void> HfExport::put_in_place(const fs::path& made) const {
                      : Result<void>(fail(folder_.string(), "has come to hold other files",
                                          Fault::environment));
   if (!outcome) {
-    outcome.error().what += "; the export is in " + made.string();
+    outcome.error().what += "; the export is in " + kept_beside(made, target_).string();
     return outcome;
   }
   return sync_folder(target_.parent_path());

@@ -17,6 +17,7 @@
 #include "gpu_backend/train/parameter_places.hpp"
 #include "gpu_backend/weights/hf_export_layout.hpp"
 #include "gpu_backend/weights/hf_tensors.hpp"
+#include "gpu_backend/weights/temporary_folder.hpp"
 
 namespace mfsdp {
 
@@ -26,7 +27,8 @@ class HfExport {
   /// Refuses what would be refused when the weights are there, so that no training is in vain: a
   /// folder that holds anything but an earlier export (which is replaced as a whole); one that
   /// cannot be made, or whose disk has too little room (Fault::environment); models and plans
-  /// that a checkpoint cannot hold. Leaves nothing behind.
+  /// that a checkpoint cannot hold. Makes the folders above it, and removes what killed exports to
+  /// it have left; leaves nothing else behind.
   [[nodiscard]] static Result<HfExport> prepare(const Program& program,
                                                 const std::filesystem::path& folder,
                                                 std::int64_t shard_bytes = kHfShardBytes);
@@ -42,6 +44,8 @@ class HfExport {
   /// As the user named it.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const ExportLayout& layout() const { return layout_; }
+  /// What prepare() found of killed exports.
+  [[nodiscard]] const ExportLeftovers& leftovers() const { return leftovers_; }
 
  private:
   HfExport(std::filesystem::path folder, std::filesystem::path target, DType dtype,
@@ -62,6 +66,7 @@ class HfExport {
   DType dtype_;
   HfTensors tensors_;
   ExportLayout layout_;
+  ExportLeftovers leftovers_;
 };
 
 }  // namespace mfsdp

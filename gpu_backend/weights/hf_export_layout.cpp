@@ -49,11 +49,6 @@ std::string file_name(std::size_t number, std::size_t of) {
                  : fmt::format("model-{:05}-of-{:05}.safetensors", number, of);
 }
 
-bool is_export_name(const std::string& name) {
-  return name == kHfConfig || name == kHfIndex || name == kHfSingleFile ||
-         (name.starts_with("model-") && name.ends_with(".safetensors"));
-}
-
 bool is_own_safetensors(const fs::path& path) {
   const auto file = MappedFile::open(path, "safetensors");
   if (!file) return false;
@@ -98,6 +93,11 @@ Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& ten
   const nlohmann::json index{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
   layout.files.push_back(text_file(kHfIndex, index.dump(2) + "\n"));
   return layout;
+}
+
+bool is_export_name(const std::string& name) {
+  return name == kHfConfig || name == kHfIndex || name == kHfSingleFile ||
+         (name.starts_with("model-") && name.ends_with(".safetensors"));
 }
 
 bool is_earlier_export(const fs::path& folder) {

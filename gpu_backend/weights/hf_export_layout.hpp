@@ -42,6 +42,9 @@ struct ExportLayout {
 [[nodiscard]] Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& tensors,
                                                   std::int64_t shard_bytes);
 
+/// Whether an export has a file of that name: configuration, weights, a shard of them, the index.
+[[nodiscard]] bool is_export_name(const std::string& name);
+
 /// Whether a folder's files are those of an export and nothing else: it may be replaced.
 [[nodiscard]] bool is_earlier_export(const std::filesystem::path& folder);
 

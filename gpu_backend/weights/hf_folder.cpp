@@ -15,7 +15,7 @@ namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// From tensors to the files that hold them.
 using WeightMap = std::map<std::string, std::string>;
@@ -28,8 +28,8 @@ bool is_file_name(const std::string& text) {
 Result<WeightMap> read_index(const fs::path& path) {
   MFSDP_LET(text, read_file(path, "an index of safetensors", kLargestSafetensorsHeader));
   MFSDP_LET(index, parse_json(text, path.string()));
-  const json empty;
-  const json& map = index.is_object() && index.contains("weight_map") ? index["weight_map"] : empty;
+  const Json empty;
+  const Json& map = index.is_object() && index.contains("weight_map") ? index["weight_map"] : empty;
   if (!map.is_object() || map.empty())
     return fail(path.string() + ", weight_map",
                 fmt::format("expected an object from tensors to files, got {}",

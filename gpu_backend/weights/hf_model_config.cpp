@@ -14,7 +14,7 @@
 namespace mfsdp {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::size_t kLargestConfig = std::size_t{16} << 20;
 
@@ -27,7 +27,7 @@ std::string_view torch_dtype(DType dtype) {
   }
 }
 
-json scaling_of(const RopeScaling& scaling) {
+Json scaling_of(const RopeScaling& scaling) {
   if (scaling == RopeScaling{}) return nullptr;
   return {{"rope_type", "llama3"},
           {"factor", scaling.factor.value()},
@@ -37,7 +37,7 @@ json scaling_of(const RopeScaling& scaling) {
 }
 
 /// What only one family's class reads.
-json family_of(const ModelShape& shape) {
+Json family_of(const ModelShape& shape) {
   if (shape.qkv_bias)
     return {{"model_type", "qwen2"},
             {"architectures", {"Qwen2ForCausalLM"}},
@@ -88,7 +88,7 @@ auto fields_of(const ModelShape& s) {
 }  // namespace
 
 Result<std::string> hf_config_text(const ModelShape& shape, DType dtype) {
-  json config = family_of(shape);
+  Json config = family_of(shape);
   config.update({{"attention_dropout", 0.0},
                  {"bos_token_id", nullptr},
                  {"eos_token_id", nullptr},

@@ -18,9 +18,9 @@
 namespace mfsdp {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+constexpr std::size_t kHeaderLengthBytes = sizeof(std::uint64_t);
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct Dtype {
@@ -61,7 +61,7 @@ const Dtype* find_dtype(std::string_view name) {
 /// One tensor's entry of the header, with an error's place at hand.
 class Entry {
  public:
-  Entry(const std::string& name, const json& value, const std::string& where)
+  Entry(const std::string& name, const Json& value, const std::string& where)
       : value_(value), where_(fmt::format("{}, tensor {}", where, shown_name(name))) {
     tensor_.name = name;
   }
@@ -78,20 +78,20 @@ class Entry {
 
  private:
   [[nodiscard]] tl::unexpected<Error> wrong(std::string_view field, std::string_view expected,
-                                            const json& got) const {
+                                            const Json& got) const {
     return fail(field.empty() ? where_ : fmt::format("{}, {}", where_, field),
                 fmt::format("expected {}, got {}", expected,
                             got.is_null() ? "nothing" : json_excerpt(got)));
   }
 
-  [[nodiscard]] const json& field(const char* name) const {
-    static const json nothing;
+  [[nodiscard]] const Json& field(const char* name) const {
+    static const Json nothing;
     const auto at = value_.find(name);
     return at == value_.end() ? nothing : *at;
   }
 
   [[nodiscard]] Result<std::int64_t> read_dtype() {
-    const json& name = field("dtype");
+    const Json& name = field("dtype");
     const Dtype* dtype =
         name.is_string() ? find_dtype(name.get_ref<const std::string&>()) : nullptr;
     if (dtype == nullptr) return wrong("dtype", "a dtype such as \"BF16\"", name);
@@ -100,11 +100,11 @@ class Entry {
   }
 
   /// A list of integers from 0; none where it is anything else.
-  [[nodiscard]] static std::optional<std::vector<std::int64_t>> counts(const json& list) {
+  [[nodiscard]] static std::optional<std::vector<std::int64_t>> counts(const Json& list) {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (!list.is_array()) return std::nullopt;
     std::vector<std::int64_t> all;
-    for (const json& one : list) {
+    for (const Json& one : list) {
       if (!one.is_number_unsigned() || one.get<std::uint64_t>() > kMost) return std::nullopt;
       all.push_back(one.get<std::int64_t>());
     }
@@ -131,7 +131,7 @@ class Entry {
   }
 
   [[nodiscard]] Result<void> read_data(std::span<const std::byte> data, std::int64_t bytes) {
-    const json& place = field("data_offsets");
+    const Json& place = field("data_offsets");
     const auto offsets = counts(place);
     if (!offsets || offsets->size() != 2 || offsets->at(0) > offsets->at(1) ||
         offsets->at(1) > std::ssize(data))
@@ -148,35 +148,35 @@ class Entry {
     return {};
   }
 
-  const json& value_;
+  const Json& value_;
   std::string where_;
   SafeTensor tensor_;
 };
 
 /// The header's text; `where` for errors.
 Result<std::string_view> header_text(std::span<const std::byte> file, const std::string& where) {
-  if (file.size() < kLengthBytes)
+  if (file.size() < kHeaderLengthBytes)
     return fail(where, fmt::format("expected safetensors, got a file of {} bytes", file.size()));
   std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
+  std::memcpy(&length, file.data(), kHeaderLengthBytes);
   if (length > kLargestSafetensorsHeader)
     return fail(where, fmt::format("expected a safetensors header of at most {} bytes, its length "
                                    "says {}",
                                    kLargestSafetensorsHeader, length));
-  if (length > file.size() - kLengthBytes)
+  if (length > file.size() - kHeaderLengthBytes)
     return fail(where, fmt::format("expected a safetensors header of {} bytes, the file ends "
                                    "{} bytes behind its length",
-                                   length, file.size() - kLengthBytes));
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
+                                   length, file.size() - kHeaderLengthBytes));
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kHeaderLengthBytes,
                               static_cast<std::size_t>(length));
   if (!text.starts_with('{'))
     return fail(where, "expected a safetensors header, which begins with {");
   return text;
 }
 
-Result<std::map<std::string, std::string>> read_metadata(const json& value,
+Result<std::map<std::string, std::string>> read_metadata(const Json& value,
                                                          const std::string& where) {
-  const auto wrong = [&](const json& got) {
+  const auto wrong = [&](const Json& got) {
     return fail(fmt::format("{}, {}", where, kMetadata),
                 fmt::format("expected an object of strings, got {}", json_excerpt(got)));
   };
@@ -212,7 +212,7 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file,
                                           const std::string& where) {
   MFSDP_LET(text, header_text(file, where));
   MFSDP_LET(header, parse_json(text, where + ", header"));
-  const std::span<const std::byte> data = file.subspan(kLengthBytes + text.size());
+  const std::span<const std::byte> data = file.subspan(kHeaderLengthBytes + text.size());
   SafetensorsFile parsed;
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {
@@ -255,7 +255,7 @@ std::int64_t TensorShape::bytes() const { return bytes_of(product_of(shape), dty
 
 std::string safetensors_header(std::span<const TensorShape> tensors,
                                const std::map<std::string, std::string>& metadata) {
-  std::string text = fmt::format("{{\"{}\":{}", kMetadata, json(metadata).dump());
+  std::string text = fmt::format("{{\"{}\":{}", kMetadata, Json(metadata).dump());
   std::int64_t begin = 0;
   for (const TensorShape& tensor : tensors) {
     const std::int64_t end = checked_add(begin, tensor.bytes());
@@ -265,9 +265,9 @@ std::string safetensors_header(std::span<const TensorShape> tensors,
     begin = end;
   }
   text += '}';
-  text.resize(static_cast<std::size_t>(round_up(std::ssize(text), kLengthBytes)), ' ');
+  text.resize(static_cast<std::size_t>(round_up(std::ssize(text), kHeaderLengthBytes)), ' ');
   const std::uint64_t length = text.size();
-  std::string whole(reinterpret_cast<const char*>(&length), kLengthBytes);
+  std::string whole(reinterpret_cast<const char*>(&length), kHeaderLengthBytes);
   return whole += text;
 }
 

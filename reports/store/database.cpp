@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -34,8 +36,8 @@ bool is_full(const SQLite::Exception& error, int system_error) {
          (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG);
 }
 
-/// Why SQLite could not open `file`: it keeps the reason to itself when opening fails.
-std::string why_not_open(const std::string& file) {
+/// Why SQLite cannot open `file`, where that can be seen: it keeps the reason to itself.
+std::optional<std::string> why_not_open(const std::string& file) {
   const std::string folder = std::filesystem::path(file).parent_path().string();
   const char* parent = folder.empty() ? "." : folder.c_str();
   struct stat status{};
@@ -46,23 +48,27 @@ std::string why_not_open(const std::string& file) {
   if (exists && ::access(file.c_str(), R_OK) != 0) return std::generic_category().message(errno);
   if (::access(parent, W_OK | X_OK) != 0)
     return fmt::format("folder {}: {}", parent, std::generic_category().message(errno));
-  return "the system refused";
+  return std::nullopt;
 }
+
+constexpr std::string_view kCannotOpen = "cannot open the store: ";
+constexpr std::string_view kReadOnly = "is read-only, cannot store results";
 
 Error describe(const SQLite::Exception& error, int system_error, const std::string& file,
                milliseconds patience) {
   const auto environment = [&](std::string what) {
     return Error{.where = file, .what = std::move(what), .fault = Fault::environment};
   };
-  if (is_full(error, system_error))
-    return environment("disk full or file size limit reached, nothing was stored");
+  if (is_full(error, system_error)) return environment("disk full or file size limit reached");
   if (held_by_others(error))
     return environment(
         fmt::format("locked by another process for more than {} ms", patience.count()));
   switch (error.getErrorCode()) {
     case SQLITE_NOTADB: return Error{file, "is not an mfsdp store (not an SQLite file)"};
-    case SQLITE_READONLY: return environment("is read-only, cannot store results");
-    case SQLITE_CANTOPEN: return environment("cannot open the store: " + why_not_open(file));
+    case SQLITE_READONLY: return environment(std::string(kReadOnly));
+    case SQLITE_CANTOPEN:
+      return environment(std::string(kCannotOpen) +
+                         why_not_open(file).value_or("the system refused"));
     case SQLITE_CORRUPT: return environment("is damaged: " + std::string(error.what()));
     default: break;
   }
@@ -126,7 +132,7 @@ Result<void> prepare(SQLite::Database& database, const std::string& file,
   MFSDP_LET(version, read_version(database, file, newest));
   snapshot.commit();
   if (sqlite3_db_readonly(database.getHandle(), "main") == 1)
-    return fail(file, "is read-only, cannot store results", Fault::environment);
+    return fail(file, std::string(kReadOnly), Fault::environment);
   // In WAL mode readers never block the writer, and NORMAL can lose the last runs in a power cut
   // but never damages the file.
   database.exec("PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL");
@@ -139,6 +145,16 @@ Result<void> prepare(SQLite::Database& database, const std::string& file,
 }
 
 }  // namespace
+
+Result<void> check_database_path(const std::string& file) {
+  MFSDP_TRY(check_path(file, true));
+  if (const auto reason = why_not_open(file))
+    return fail(file, std::string(kCannotOpen) + *reason, Fault::environment);
+  const bool exists = ::access(file.c_str(), F_OK) == 0;
+  if (exists && ::access(file.c_str(), W_OK) != 0)
+    return fail(file, std::string(kReadOnly), Fault::environment);
+  return {};
+}
 
 Result<void> guarded(const std::string& file, milliseconds patience,
                      const std::function<Result<void>()>& work) {

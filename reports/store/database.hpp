@@ -16,6 +16,9 @@ class Database;
 
 namespace mfsdp {
 
+/// Whether a file can be a store as far as folder, kind and permissions tell. Changes nothing.
+[[nodiscard]] Result<void> check_database_path(const std::string& file);
+
 /// An open file, checked to be a store and migrated.
 [[nodiscard]] Result<std::shared_ptr<SQLite::Database>> open_database(
     const std::filesystem::path& path, const StoreOptions& options);

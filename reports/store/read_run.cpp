@@ -133,7 +133,7 @@ Result<void> read_summaries(SQLite::Database& database, std::int64_t run, RunRes
   while (steps.executeStep()) {
     StepResult& step = result.steps.emplace_back();
     Row(steps) >> step.step >> step.duration >> step.loss >> step.grad_norm >> step.tokens >>
-        step.learning_rate;
+        step.learning_rate >> step.skipped;
   }
   auto evaluations = select(database, run, columns::kEvaluations, "evaluations", "position");
   while (evaluations.executeStep()) {

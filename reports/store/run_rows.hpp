@@ -33,7 +33,8 @@ inline constexpr std::string_view kPlanSummaries =
 inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
 inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
-inline constexpr std::string_view kSteps = "step, step_ns, loss, grad_norm, tokens, learning_rate";
+inline constexpr std::string_view kSteps =
+    "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped";
 inline constexpr std::string_view kEvaluations = "step, loss, tokens";
 inline constexpr std::string_view kOpTimes =
     "op, name, stream, kind, segment, instance, start_ns, end_ns";

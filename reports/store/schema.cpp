@@ -241,7 +241,12 @@ ALTER TABLE runs ADD COLUMN resumed_step INTEGER;
 ALTER TABLE runs ADD COLUMN resumed_run_id TEXT;
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+// A step whose gradient is not finite may be skipped: it updates nothing.
+constexpr std::string_view kVersion6 = R"sql(
+ALTER TABLE steps ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
 
 }  // namespace
 

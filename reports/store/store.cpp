@@ -38,6 +38,10 @@ struct Store::State {
   }
 };
 
+Result<void> check_store_path(const std::filesystem::path& path) {
+  return check_database_path(path.string());
+}
+
 Store::Store(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Store::Store(Store&&) noexcept = default;
 Store& Store::operator=(Store&&) noexcept = default;

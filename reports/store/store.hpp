@@ -40,6 +40,10 @@ struct StoredRun {
   bool fits = false;
 };
 
+/// Whether there can be a store at that path: its folder takes files, and what is there is a file
+/// that can be written. Looks and changes nothing.
+[[nodiscard]] Result<void> check_store_path(const std::filesystem::path& path);
+
 /// An open store. Use one per thread.
 ///
 /// Faults of the environment: cannot be opened or written, locked for longer than `patience`, disk

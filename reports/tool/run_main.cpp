@@ -3,13 +3,16 @@
 #include <csignal>
 #include <exception>
 #include <new>
+#include <utility>
 
+#include "core/cli/common_options.hpp"
 #include "core/cli/help.hpp"
+#include "core/cli/wrap.hpp"
 
 namespace mfsdp {
 
-int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
-             const std::function<Result<ExitCode>()>& work) {
+int run_main(std::string_view tool, const std::vector<std::string>& arguments, std::ostream& out,
+             std::ostream& err, const std::function<Result<ExitCode>()>& work) {
   // A limit on file sizes is then an error that names the file, as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
   Error error;
@@ -22,12 +25,12 @@ int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
   } catch (const std::exception& fault) {
     error = {"internal error", fault.what(), Fault::environment};
   }
-  return report_error(err, error, tool);
+  return report_error(err, in_given_flags(std::move(error), arguments), tool);
 }
 
 std::optional<std::string> self_description(const CommonOptions& options, std::string_view tool,
                                             const std::function<std::string()>& help) {
-  if (options.help) return help();
+  if (options.help) return wrap_text(help(), style_of(describe_stdout()));
   if (options.version) return render_version(tool);
   return std::nullopt;
 }

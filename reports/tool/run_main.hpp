@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
@@ -14,8 +15,10 @@
 namespace mfsdp {
 
 /// Runs `work` and returns the process's exit status. Errors and exceptions become one line on
-/// `err`, and so does data that cannot be written to `out`.
-[[nodiscard]] int run_main(std::string_view tool, std::ostream& out, std::ostream& err,
+/// `err`, and so does data that cannot be written to `out`. `arguments`: without the program's
+/// name; of two flags that mean the same, errors name the one that was given.
+[[nodiscard]] int run_main(std::string_view tool, const std::vector<std::string>& arguments,
+                           std::ostream& out, std::ostream& err,
                            const std::function<Result<ExitCode>()>& work);
 
 /// What --help or --version asks for, where one of them was given: nothing else is to be done then.

@@ -1,11 +1,14 @@
 // Where runs are stored: --db, the default store, or nowhere.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
@@ -18,33 +21,61 @@ namespace mfsdp {
 /// Fills in who made the run, when, and an id of 128 random bits.
 void sign(RunResult& run, const CommonOptions& options, const Session& session);
 
-/// A default store that cannot be written is a warning, once, and nothing is stored from then on;
-/// unless it is a file that must not be touched: another program's, or a newer version's.
+/// The store is a by-product: no work ends because of it. What cannot be stored is said once on
+/// session.err. A file that must not be touched (another program's, a newer version's) is an error
+/// before the work, and so is a mistake in --db.
 class RunStore {
  public:
   RunStore(const CommonOptions& options, const Session& session)
       : options_(options), session_(session) {}
 
-  /// Stores them all or none.
+  /// Stores them all or none. Where --db cannot take them, outcome() is an error from then on and
+  /// nothing more is stored; the results are to be printed first.
   [[nodiscard]] Result<void> save(std::span<const RunResult> runs);
 
-  /// A run that goes on, stored as it goes: its head first, then its steps, then what it came to.
-  [[nodiscard]] Result<void> begin(const RunResult& run);
-  [[nodiscard]] Result<void> append(const RunProgress& progress);
-  [[nodiscard]] Result<void> finish(const RunResult& run);
+  /// Why --db lacks runs that were to be saved.
+  [[nodiscard]] Result<void> outcome() const { return outcome_; }
 
-  /// "stored in FILE", or why not.
+  // A run that goes on, stored as it goes: its head first, then its steps, then what it came to.
+  // What finds no room, or a store that another process holds, waits in memory and is tried again
+  // now and then, and at the end.
+
+  /// Errors: mistakes in --db, files that are no store of this version.
+  [[nodiscard]] Result<void> begin(const RunResult& run);
+  void append(const RunProgress& progress);
+  /// Says what is not stored.
+  void finish(const RunResult& run);
+
+  /// "stored in FILE", or what is not.
   [[nodiscard]] std::string note() const;
 
  private:
-  [[nodiscard]] Result<void> attempt(std::string_view what,
-                                     const std::function<Result<void>(Store&)>& work);
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] Result<void> open(std::chrono::milliseconds patience);
+  [[nodiscard]] bool is_foreign(const Error& error) const;
+  [[nodiscard]] Result<void> write_waiting(std::chrono::milliseconds patience);
+  [[nodiscard]] Result<void> write_end(const RunResult& run);
+  [[nodiscard]] std::string missing() const;
+  void postpone(const Error& error, std::string_view what);
+  void warn(const std::string& text);
 
   const CommonOptions& options_;
   Session session_;
   std::optional<Store> store_;
-  std::int64_t row_ = 0;  ///< of the run that goes on
   bool given_up_ = false;
+  std::size_t saved_runs_ = 0;
+  Result<void> outcome_;
+
+  // Of the run that goes on.
+  std::optional<RunResult> head_;    ///< not stored yet
+  std::optional<std::int64_t> row_;  ///< where it is stored
+  RunProgress waiting_;              ///< not stored yet
+  bool end_waits_ = false;
+  bool timeline_waits_ = false;
+  bool warned_ = false;
+  std::chrono::seconds pause_{};  ///< before the next try; zero while all is well
+  Clock::time_point next_try_;
 };
 
 }  // namespace mfsdp

@@ -6,6 +6,8 @@
 #include <ostream>
 #include <string_view>
 
+#include "core/cli/text_style.hpp"
+
 namespace mfsdp {
 
 struct Session {
@@ -14,6 +16,7 @@ struct Session {
   std::ostream& out;                ///< data
   std::ostream& err;                ///< talk
   const std::atomic<bool>& interrupted;
+  TextStyle style = {};  ///< of what is written to `out`
 };
 
 }  // namespace mfsdp

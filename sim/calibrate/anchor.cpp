@@ -53,12 +53,13 @@ Result<PlanConfig> read_config(const Json& document, const std::string& where) {
 /// A step's tokens follow from its rate, where the run states one, and from its configuration.
 Result<void> check_tokens(const Json& document, const PlanConfig& config, double step_ns,
                           const std::string& where) {
-  constexpr double kTolerance = 0.02;  // a rate may be that of the mean step, the time the median
+  // A rate may be that of the mean step, the time the median.
+  constexpr double kRateTolerance = 0.02;
   const Json* rate = find_field(document, "time/tokens_per_second_per_gpu");
   if (rate == nullptr || !rate->is_number() || *rate == 0) return {};
   const double stated = rate->get<double>() * step_ns / 1e9;
   const auto expected = static_cast<double>(config.tokens_per_step());
-  if (std::abs(stated - expected) <= kTolerance * expected) return {};
+  if (std::abs(stated - expected) <= kRateTolerance * expected) return {};
   return fail(where, fmt::format("time/tokens_per_second_per_gpu makes {:.6g} tokens a step and "
                                  "GPU; expected {}, as its config has",
                                  stated, config.tokens_per_step()));

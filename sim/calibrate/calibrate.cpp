@@ -200,6 +200,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
                       .network = taken_over(base.tables.network, request.gpus_dir)};
   take_over_sources(draft);
   note_device(draft);
+  MFSDP_TRY(check_possible(draft));
   MFSDP_TRY(add_gemm(draft));
   MFSDP_TRY(add_attention(draft));
   MFSDP_TRY(add_copies(draft));

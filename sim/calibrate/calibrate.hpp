@@ -36,7 +36,8 @@ struct CalibrationFile {
 };
 
 struct Calibration {
-  Gpu gpu;  ///< as the GPU file reads back, its tables being the new files
+  Gpu gpu;               ///< as the GPU file reads back, its tables being the new files
+  bool network = false;  ///< whether the files say what was measured between domains
   std::vector<FittedValue> values;
   std::vector<FidelityRow> errors;     ///< of the written files against the measurements
   std::vector<std::string> notes;      ///< one line each: what the user should know
@@ -45,9 +46,9 @@ struct Calibration {
 
 /// Reads the files, fits, and checks what it would write by reading it back and pricing every
 /// measurement. Nothing is written. Collectives on ranks of one domain become a table of the GPU;
-/// those that span domains a table, and a cluster file with NIC bandwidth and latency fitted; then
-/// the output's stem gains "_cluster". Errors as read_measurements and load_gpu; data that no value
-/// of a parameter explains are errors too.
+/// those that span domains a table, and NIC bandwidth and latency that are fitted: in the GPU file,
+/// and in a cluster file whose stem gains "_cluster". Both price the network as measured. Errors as
+/// read_measurements and load_gpu; data that no value of a parameter explains are errors too.
 [[nodiscard]] Result<Calibration> calibrate(const CalibrationRequest& request);
 
 /// Writes all files or none. The stated output is replaced; another file that exists is replaced

@@ -59,7 +59,6 @@ Result<void> place_collectives(Draft& draft) {
 /// by link bandwidth * efficiency / 450 GB/s; so the efficiency makes that 1, and where fewer ranks
 /// than all have fewer links (no switch), the table's times are stretched by what they lack.
 void fit_link(Gpu& gpu, std::vector<CollectiveRow>& rows) {
-  constexpr BytesPerNano kTableLink = 450;
   gpu.link_efficiency = kTableLink / gpu.link_bandwidth;
   if (!gpu.per_peer_bandwidth) return;
   CollectiveRow first;
@@ -142,6 +141,22 @@ void note_network(Draft& draft, BytesPerNano fitted, BytesPerNano line_rate) {
         fitted, fitted / line_rate, draft.base.name, line_rate));
 }
 
+/// The GPU file carries the fitted network too: whoever takes it without the cluster file prices
+/// the machine that was measured. Its node is what the fast link joins.
+void carry_network(Draft& draft, const Cluster& cluster, const std::string& source) {
+  Gpu& gpu = draft.gpu;
+  gpu.domain = draft.domain;
+  gpu.gpus_per_node = std::min(draft.gpus_per_node, draft.domain);
+  gpu.nics_per_node =
+      std::max<std::int64_t>(1, cluster.nics_per_node * gpu.gpus_per_node / cluster.gpus_per_node);
+  gpu.nic_bandwidth = cluster.network_bandwidth() * static_cast<double>(gpu.gpus_per_node) /
+                      static_cast<double>(gpu.nics_per_node);
+  gpu.nic_latency = cluster.nic_latency;
+  for (const char* key : {"node.nic_gb_per_s", "node.nic_latency_ns"}) set_source(gpu, key, source);
+  for (const char* key : {"node.gpus", "node.nics", "link.domain"})
+    set_source(gpu, key, "the machine of the measurements: " + source);
+}
+
 Result<void> add_between(Draft& draft) {
   if (draft.between.empty()) return {};
   const auto most = std::ranges::max(draft.between, {}, &CollectiveSample::ranks).ranks;
@@ -173,7 +188,9 @@ Result<void> add_between(Draft& draft) {
   note_network(draft, fit.nic_bandwidth, cluster.nic_bandwidth);
   cluster.nic_bandwidth = fit.nic_bandwidth;
   cluster.nic_latency = fit.nic_latency;
+  carry_network(draft, cluster, source);
   draft.gpu.tables.network = draft.file_name("_network.csv");
+  draft.result.network = true;
   set_source(draft.gpu, "tables.network", source);
   draft.tables.network = draft.between;
   draft.result.files.push_back({draft.beside("_network.csv"), network_csv(draft.between)});
@@ -196,10 +213,6 @@ Result<void> check_prices(Draft& draft) {
   Gpu gpu = draft.gpu;
   const auto most = std::ranges::max(draft.data.collectives, {}, &CollectiveSample::ranks).ranks;
   MFSDP_LET(cluster, cluster_of(draft, gpu, std::max(most, draft.domain)));
-  for (const FittedValue& value : draft.result.values) {
-    if (value.key == "nic_gb_per_s") cluster.nic_bandwidth = value.value;
-    if (value.key == "nic_latency_ns") cluster.nic_latency = Nanos(std::llround(value.value));
-  }
   const CostModel costs(cluster, draft.tables);
   constexpr double kReproduced = 0.03;
   std::vector<double> errors;

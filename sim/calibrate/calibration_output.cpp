@@ -5,6 +5,7 @@
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/read_file.hpp"
+#include "core/base/text.hpp"
 #include "sim/calibrate/calibrate.hpp"
 #include "sim/calibrate/machine_files.hpp"
 
@@ -19,6 +20,15 @@ Result<void> check_replaceable(const std::filesystem::path& path) {
   if (text && text->starts_with(kCalibratedMark)) return {};
   return fail(path.string(),
               "exists and was not written by a calibration; remove it, or choose another output");
+}
+
+/// The flags that predict with what was written. --gpus-per-node is 8 where nobody says otherwise.
+std::string usage_text(const Calibration& calibration) {
+  constexpr std::int64_t kUsualNode = 8;
+  const std::int64_t node = calibration.gpu.gpus_per_node;
+  return fmt::format(
+      "use it with --gpu {}{}\n", printable(calibration.files.back().path.string()),
+      calibration.network && node != kUsualNode ? fmt::format(" --gpus-per-node {}", node) : "");
 }
 
 }  // namespace
@@ -55,7 +65,7 @@ std::string calibration_text(const Calibration& calibration) {
   for (const std::string& note : calibration.notes) text += fmt::format("note: {}\n", note);
   for (const CalibrationFile& file : calibration.files)
     text += fmt::format("wrote {}\n", file.path.string());
-  return text;
+  return text + usage_text(calibration);
 }
 
 }  // namespace mfsdp

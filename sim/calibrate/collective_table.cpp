@@ -29,7 +29,7 @@ double at(const TimeCurve& curve, double bytes, const CollectiveModel& base) {
   return lower.ns + (upper->ns - lower.ns) * part;
 }
 
-double apart(std::int64_t a, std::int64_t b) {
+double ranks_apart(std::int64_t a, std::int64_t b) {
   return static_cast<double>(std::max(a, b)) / static_cast<double>(std::min(a, b));
 }
 
@@ -38,7 +38,7 @@ double cell(std::span<const TimeCurve> curves, CollectiveKind kind, double bytes
   const TimeCurve* nearest = nullptr;
   for (const TimeCurve& curve : curves) {
     if (curve.kind != kind) continue;
-    if (nearest == nullptr || apart(curve.ranks, ranks) < apart(nearest->ranks, ranks))
+    if (nearest == nullptr || ranks_apart(curve.ranks, ranks) < ranks_apart(nearest->ranks, ranks))
       nearest = &curve;
   }
   const double taken_over = price(base, kind, bytes, ranks);

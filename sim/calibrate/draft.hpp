@@ -46,6 +46,11 @@ void note_value(Draft& draft, const std::string& key, double value, double base,
 void note_errors(Draft& draft, std::string group, std::string what, std::span<const double> errors,
                  Evaluation evaluation, const std::string& source);
 
+/// Refuses rows that no GPU of the base's kind can reach: products and attention above its peak,
+/// gathers and reductions above its link. Errors name file and line, what the row says, and the
+/// limit.
+[[nodiscard]] Result<void> check_possible(const Draft& draft);
+
 /// Sorts the collectives into those inside a domain and those between domains, makes a table of the
 /// former and fits the NICs to the latter.
 [[nodiscard]] Result<void> add_collectives(Draft& draft);

@@ -35,13 +35,6 @@ std::vector<double> row_errors(std::span<const Row> rows, Evaluation evaluation,
   return errors;
 }
 
-GemmShape shape_of(const GemmRow& row) {
-  return {.kind = row.kind,
-          .m = static_cast<std::int64_t>(row.m),
-          .n = static_cast<std::int64_t>(row.n),
-          .k = static_cast<std::int64_t>(row.k)};
-}
-
 double time_of(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;

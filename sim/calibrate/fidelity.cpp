@@ -9,11 +9,10 @@
 #include "core/base/read_file.hpp"
 #include "sim/calibrate/measurements.hpp"
 #include "sim/calibrate/table_cells.hpp"
+#include "sim/cost/tables.hpp"
 
 namespace mfsdp {
 namespace {
-
-constexpr double kMebibyte = 1048576;
 
 using Rows = std::vector<FidelityRow>;
 

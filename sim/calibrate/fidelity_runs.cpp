@@ -9,13 +9,12 @@
 #include "core/schedule/build.hpp"
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/calibrate/table_cells.hpp"
+#include "sim/cost/nanos.hpp"
 #include "sim/cost/tables.hpp"
 #include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 namespace {
-
-constexpr double kNanosPerMilli = 1e6;
 
 /// A row of h200_overlap.csv. Blocks: NCCL's log names 24 channels for rings and 9 for symmetric
 /// kernels where nothing limits them.
@@ -170,7 +169,7 @@ Result<std::vector<FidelityRow>> network_fidelity(const std::filesystem::path& s
     rows.push_back(
         {.group = "network",
          .what = fmt::format("{} of {:.4g} MiB, {} {} in {} domains", to_string(sample.kind),
-                             static_cast<double>(sample.bytes.value) / 1048576, sample.ranks, gpu,
+                             static_cast<double>(sample.bytes.value) / kMebibyte, sample.ranks, gpu,
                              sample.nodes),
          .error = summarise({&error, 1}),
          .evaluation = Evaluation::unseen,

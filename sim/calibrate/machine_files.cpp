@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
+#include "sim/cost/nanos.hpp"
+#include "sim/cost/tables.hpp"
+
 namespace mfsdp {
 namespace {
-
-constexpr double kMebibyte = 1048576;
-constexpr double kNanosPerMilli = 1e6;
 
 std::string in_quotes(std::string_view text) {
   std::string result = "\"";

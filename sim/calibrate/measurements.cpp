@@ -14,12 +14,12 @@
 #include "sim/calibrate/table_cells.hpp"
 #include "sim/cost/csv.hpp"
 #include "sim/cost/nccl.hpp"
+#include "sim/cost/tables.hpp"
 
 namespace mfsdp {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-constexpr double kMebibyte = 1048576;
 
 template <class T>
 void append(std::vector<T>& all, std::vector<T> more) {
@@ -119,6 +119,12 @@ std::string not_known(const std::vector<std::string>& header) {
       toml ? "TOML, as for --gpu or --cluster" : "nothing known");
 }
 
+std::vector<std::string> places_of(const CsvTable& table) {
+  std::vector<std::string> places;
+  for (std::size_t row = 0; row < table.rows(); ++row) places.push_back(table.place(row));
+  return places;
+}
+
 Result<void> read_csv(std::string_view text, const std::string& where, const std::string& name,
                       Measurements& all) {
   const std::vector<std::string> header = CsvTable::header_of(text);
@@ -130,6 +136,7 @@ Result<void> read_csv(std::string_view text, const std::string& where, const std
       MFSDP_LET(rows, parse_gemm_table(text, where));
       MFSDP_TRY(check_gemm(table));
       append(all.gemm, std::move(rows));
+      append(all.gemm_places, places_of(table));
       all.gemm_files.push_back(name);
       return {};
     }
@@ -137,6 +144,7 @@ Result<void> read_csv(std::string_view text, const std::string& where, const std
       MFSDP_LET(rows, parse_attention_table(text, where));
       MFSDP_TRY(check_attention(table, rows));
       append(all.attention, std::move(rows));
+      append(all.attention_places, places_of(table));
       all.attention_files.push_back(name);
       return {};
     }

@@ -21,6 +21,8 @@ struct CopySample {
 struct Measurements {
   std::vector<GemmRow> gemm;
   std::vector<AttentionRow> attention;
+  std::vector<std::string> gemm_places;  ///< "file:line" of each row
+  std::vector<std::string> attention_places;
   std::vector<CollectiveSample> collectives;  ///< inside domains and between them
   std::vector<CopySample> copies;
   std::vector<std::string> gemm_files;  ///< names without folders, for the source of a value

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kTolerance = 0.01;
 constexpr double kRounding = 0.0051;  // GB/s: bandwidths have two decimals
-constexpr std::int64_t kMostRanks = 65536;
+constexpr std::int64_t kMostNcclRanks = 65536;
 
 struct TypeSize {
   std::string_view name;
@@ -128,8 +128,9 @@ std::string benchmark_named_in(std::string_view text) {
 
 Result<std::vector<CollectiveSample>> samples_of(const NcclRun& run) {
   if (run.lines.empty()) return fail(run.place, "has a header, but no row follows");
-  if (run.ranks < 2 || run.ranks > kMostRanks)
-    return fail(run.place, fmt::format("ran on {} ranks; expected 2 to {}", run.ranks, kMostRanks));
+  if (run.ranks < 2 || run.ranks > kMostNcclRanks)
+    return fail(run.place,
+                fmt::format("ran on {} ranks; expected 2 to {}", run.ranks, kMostNcclRanks));
   if (run.nodes < 1 || run.ranks % run.nodes != 0)
     return fail(run.place, fmt::format("ran {} ranks on {} hosts; expected as many on each",
                                        run.ranks, run.nodes));

@@ -68,6 +68,21 @@ double error_of_parts(const PriceErrors& errors, const TimeSummary& time, bool n
          std::max(1.0, static_cast<double>(time.step.value));
 }
 
+/// How far the step may be off, and where that is from.
+std::string error_text(double error, const std::string& missing,
+                       const std::optional<Anchor>& anchor) {
+  const double percent = 100 * error;
+  if (!missing.empty() && anchor)
+    return fmt::format("expect the step to be off by {:.1f} % or more; not measured: {}; run {}",
+                       percent, missing, anchor->run);
+  if (!missing.empty())
+    return fmt::format("the published error of this tier is {:.1f} % of the step; not measured: {}",
+                       percent, missing);
+  return fmt::format(
+      "expect the step to be off by about {:.1f} %{}", percent,
+      anchor ? "; " + anchor->text() : ", the leave-one-out error of its parts (--fidelity)");
+}
+
 }  // namespace
 
 PriceErrors price_errors(const CostTables& tables, const Cluster& cluster) {
@@ -111,21 +126,16 @@ Trust trust_of(const CostModel& costs, const PriceErrors& errors, const TimeSumm
               .expected_step_error = error_of_parts(errors, time, network),
               .text = {},
               .calibration = cluster.gpu.calibration};
-  std::string because = "leave-one-out (--fidelity), no whole run";
   if (anchor) {
     trust.tier = Tier::anchored;
     trust.calibration = "anchored";
     trust.expected_step_error += std::abs(anchor->after);
-    because = anchor->text();
   }
-  if (!missing.empty()) {
+  if (!missing.empty())
     trust.expected_step_error = std::max(anchor ? trust.expected_step_error : 0.0,
                                          network ? kDatasheetNetwork : kDatasheetOneNode);
-    because = fmt::format("not measured: {}{}", missing, anchor ? "; run " + anchor->run : "");
-  }
-  trust.text = fmt::format("{}: step within {}{:.1f} %{}; {}", tier_text(trust.tier),
-                           missing.empty() ? "about " : "", 100 * trust.expected_step_error,
-                           missing.empty() ? "" : " at best", because);
+  trust.text = fmt::format("{}: {}", tier_text(trust.tier),
+                           error_text(trust.expected_step_error, missing, anchor));
   return trust;
 }
 

@@ -46,7 +46,7 @@ struct Trust {
 /// An anchor stands for kernels, for collectives where its own step waited for some, and for the
 /// network up to as many domains as it ran on. A step that needs more keeps the published error,
 /// and the text says what is missing: kernels alone known is what that error was published for.
-/// With usual names the text has at most 100 columns.
+/// With usual names the text has at most 125 columns.
 [[nodiscard]] Trust trust_of(const CostModel& costs, const PriceErrors& errors,
                              const TimeSummary& time,
                              const std::optional<Anchor>& anchor = std::nullopt);

@@ -9,8 +9,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr BytesPerNano kTableLink = 450;  // NVLink of the H200 that the table was measured on
-
 // Share of the NICs' nominal bandwidth that large messages reach. All-reduce: 381.8 of 400 GB/s at
 // 16 GiB on 4 nodes of B200 (8 x 400 Gbit/s). All-gather and reduce-scatter reach 0.673 / 0.742 of
 // all-reduce's share (the same fit on B200 gives both), 0.95 * 0.907 = 0.86.

@@ -17,6 +17,9 @@
 
 namespace mfsdp {
 
+/// NVLink of the H200 that the table was measured on.
+inline constexpr BytesPerNano kTableLink = 450;
+
 /// Ranks base, base + spacing, base + 2 spacing, ... of the world. dp_shard is contiguous
 /// (spacing 1); dp_outer's ranks lie dp_shard apart. All `spacing` such communicators are taken to
 /// run at the same time, as they do in a symmetric step.

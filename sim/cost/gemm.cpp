@@ -53,13 +53,6 @@ Terms terms_of(const GemmShape& shape, double sms) {
   return {1, 1 / static_cast<double>(product.reduction), idle_share(tile_waves(product, sms))};
 }
 
-GemmShape shape_of(const GemmRow& row) {
-  return {.kind = row.kind,
-          .m = static_cast<std::int64_t>(row.m),
-          .n = static_cast<std::int64_t>(row.n),
-          .k = static_cast<std::int64_t>(row.k)};
-}
-
 /// Weights of the named terms that minimise sum (weight . term * rate - 1)^2, the others 0; nothing
 /// where the rows do not determine them or one would be negative.
 std::optional<Terms> least_squares(std::span<const GemmRow> rows, double sms,
@@ -109,6 +102,13 @@ ShapeTable corrections(std::span<const GemmRow> rows, GemmKind kind, const GemmL
 }
 
 }  // namespace
+
+GemmShape shape_of(const GemmRow& row) {
+  return {.kind = row.kind,
+          .m = static_cast<std::int64_t>(row.m),
+          .n = static_cast<std::int64_t>(row.n),
+          .k = static_cast<std::int64_t>(row.k)};
+}
 
 double GemmLaw::ns_per_flop(const GemmShape& shape, double sms) const {
   const Terms terms = terms_of(shape, sms);

@@ -18,6 +18,8 @@ struct GemmShape {
   std::int64_t k = 1;  ///< input features
 };
 
+[[nodiscard]] GemmShape shape_of(const GemmRow& row);
+
 /// What an operation of a product costs, whatever the shape: nanoseconds per FLOP
 ///   = base + depth / reduction + wave * idle
 /// depth: each output element is read, scaled and written once, however short its reduction.

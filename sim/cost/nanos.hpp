@@ -1,4 +1,4 @@
-// From computed nanoseconds to the simulator's integers.
+// From times of tables and formulas to the simulator's whole nanoseconds.
 #pragma once
 
 #include <cmath>
@@ -6,6 +6,9 @@
 #include "core/base/quantity.hpp"
 
 namespace mfsdp {
+
+inline constexpr double kNanosPerMicro = 1e3;
+inline constexpr double kNanosPerMilli = 1e6;
 
 /// Nearest integer, halves away from zero. Throws OverflowError above 2^62 ns (146 years) and for
 /// NaN.

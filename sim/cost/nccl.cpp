@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/cost/nanos.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -58,7 +60,6 @@ constexpr Protocol kSimple{.ring_base = 8.4,
                            .simple = true,
                            .tree_correction = {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
                                                .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, 1}};
-constexpr double kNanosPerMicro = 1e3;
 constexpr double kAllReduceSimpleFactor = 1.4;  // of the latency between domains
 constexpr double kTreeShare = 0.92;             // of the bus that a tree reaches
 constexpr double kRingLl128Share = 0.92;        // 120 of 128 bytes carry data, and some cost

@@ -7,14 +7,12 @@
 
 #include "core/base/read_file.hpp"
 #include "sim/cost/csv.hpp"
+#include "sim/cost/nanos.hpp"
 #include "sim/cost/nccl.hpp"
 
 namespace mfsdp {
 namespace {
 
-constexpr double kNanosPerMilli = 1e6;
-constexpr double kNanosPerMicro = 1e3;
-constexpr double kMebibyte = 1048576;
 constexpr std::size_t kMostTableBytes = std::size_t{1} << 20;
 
 /// Numbers of the named columns, row by row.

@@ -17,9 +17,9 @@ namespace {
 
 // Boost finds shortest paths: an edge weighs minus the duration of the op that it leaves.
 using Weight = boost::property<boost::edge_weight_t, std::int64_t>;
-using Graph =
+using OpGraph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Weight>;
-using Vertex = boost::graph_traits<Graph>::vertex_descriptor;
+using Vertex = boost::graph_traits<OpGraph>::vertex_descriptor;
 
 /// Of one step in the graph, ops without duration included.
 constexpr std::int64_t kMostInstances = 8 * kMostSpans;
@@ -60,7 +60,7 @@ class GraphBuilder {
  public:
   /// `graph` has two vertices more than there are instances.
   GraphBuilder(const Program& program, const Plan& plan, std::vector<Instance>& instances,
-               Graph& graph)
+               OpGraph& graph)
       : plan_(plan),
         instances_(instances),
         ids_(program),
@@ -126,7 +126,7 @@ class GraphBuilder {
   const Plan& plan_;
   std::vector<Instance>& instances_;
   PlanIds ids_;
-  Graph& graph_;
+  OpGraph& graph_;
   // The latest instance of each kind of order:
   std::vector<std::optional<Vertex>> stream_;
   std::vector<std::optional<Vertex>> communicator_;
@@ -180,7 +180,7 @@ CriticalPath critical_path(const Program& program, const Plan& plan, const Simul
   path.abridged = !can_unroll(plan);
   const std::int64_t repeats = path.abridged ? 2 : std::numeric_limits<std::int64_t>::max();
   std::vector<Instance> instances = instances_of(plan, repeats, simulation.spans);
-  Graph graph(instances.size() + 2);
+  OpGraph graph(instances.size() + 2);
   GraphBuilder(program, plan, instances, graph).build();
 
   const Vertex source = instances.size();

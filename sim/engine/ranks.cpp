@@ -155,8 +155,9 @@ Result<RankPartition> partition_ranks(const Program& program, const RankVariatio
                 fmt::format("expected at least 1 rank, got {} x {}", mesh.dp_outer, mesh.dp_shard));
   if (!by_rank && variation.slow.empty()) return one_class(program);
 
-  if (ranks > kMostRanks)
-    return fail("ranks", fmt::format("at most {} can be told apart, got {}", kMostRanks, ranks));
+  if (ranks > kMostDistinctRanks)
+    return fail("ranks",
+                fmt::format("at most {} can be told apart, got {}", kMostDistinctRanks, ranks));
   MFSDP_LET(times, kernel_times(variation, ranks));
   const Colours colours = classes_of(program, times, by_rank);
   RankPartition partition;

@@ -38,7 +38,7 @@ struct RankVariation {
 };
 
 /// Ranks of a mesh that can be told apart, and those of them that are simulated, at most.
-inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMostDistinctRanks = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMostSimulatedRanks = 4096;
 
 /// A rank that stands for all ranks of its class.

@@ -1,12 +1,37 @@
 #include "sim/hardware/catalogue.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/base/closest.hpp"
 
 namespace mfsdp {
+namespace {
+
+/// "DGX-H100" -> "dgxh100", "A100-80GB" -> "a10080"
+std::string squashed_name(std::string_view name) {
+  std::string letters;
+  for (const char c : name)
+    if (c != '-' && c != '_' && c != ' ')
+      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const bool sized = letters.size() > 2 && letters.ends_with("gb") &&
+                     letters[letters.size() - 3] >= '0' && letters[letters.size() - 3] <= '9';
+  return sized ? letters.substr(0, letters.size() - 2) : letters;
+}
+
+/// The names that add a word to the one that was asked for: a100_40 and a100_80 to a100.
+std::vector<std::string> variants_of(const std::string& asked,
+                                     const std::vector<std::string>& names) {
+  std::vector<std::string> kinds;
+  for (const std::string& name : names)
+    for (std::size_t i = name.find('_'); i != std::string::npos; i = name.find('_', i + 1))
+      if (squashed_name(name.substr(0, i)) == asked) kinds.push_back(name);
+  return kinds;
+}
+
+}  // namespace
 
 Result<std::vector<std::string>> list_catalogue(const Catalogue& catalogue) {
   std::error_code error;
@@ -31,13 +56,18 @@ Result<std::filesystem::path> find_in_catalogue(const std::string& name_or_path,
                                                 const Catalogue& catalogue) {
   if (names_a_file(name_or_path)) return std::filesystem::path(name_or_path);
   MFSDP_LET(names, list_catalogue(catalogue));
-  if (std::ranges::find(names, name_or_path) == names.end())
-    return fail(catalogue.flag,
-                fmt::format("unknown {} \"{}\"; the closest is \"{}\" ({} shows all; a TOML file "
-                            "works too)",
-                            catalogue.thing, name_or_path, closest_to(name_or_path, names),
-                            catalogue.list_flag));
-  return catalogue.folder / (name_or_path + ".toml");
+  const std::string asked = squashed_name(name_or_path);
+  const auto found = std::ranges::find(names, asked, squashed_name);
+  if (found != names.end()) return catalogue.folder / (*found + ".toml");
+  const std::vector<std::string> kinds = variants_of(asked, names);
+  if (kinds.size() > 1)
+    return fail(catalogue.flag, fmt::format("\"{}\" is {}: name one of them", name_or_path,
+                                            fmt::join(kinds, " or ")));
+  return fail(
+      catalogue.flag,
+      fmt::format("unknown {} \"{}\"; the closest is \"{}\" ({} shows all; a TOML file works too)",
+                  catalogue.thing, name_or_path, closest_to(name_or_path, names),
+                  catalogue.list_flag));
 }
 
 std::vector<std::pair<std::string, std::string>> read_sources(TomlFields& fields) {

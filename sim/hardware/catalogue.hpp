@@ -11,6 +11,11 @@
 
 namespace mfsdp {
 
+// What fields of these files may hold.
+inline constexpr FieldRange kCountRange{1, 65536};
+inline constexpr FieldRange kBandwidthRange{0.01, 1e6};  ///< GB/s
+inline constexpr FieldRange kNanosecondRange{0, 1e9};    ///< up to a second
+
 struct Catalogue {
   std::filesystem::path folder;
   std::string thing;      ///< what its files describe, for errors: "GPU"
@@ -24,7 +29,9 @@ struct Catalogue {
 /// True of what holds a slash or ends in ".toml"; anything else is a catalogue name.
 [[nodiscard]] bool names_a_file(const std::string& name_or_path);
 
-/// The file of a catalogue name, or the path itself. An unknown name is answered with the closest.
+/// The file of a catalogue name, or the path itself. Capitals and dashes do not matter
+/// ("DGX-H100"), nor does "GB" at the end. A name that stands for several ("a100") is answered with
+/// these, an unknown one with the closest.
 [[nodiscard]] Result<std::filesystem::path> find_in_catalogue(const std::string& name_or_path,
                                                               const Catalogue& catalogue);
 

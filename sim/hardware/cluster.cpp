@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/hardware/catalogue.hpp"
 #include "sim/hardware/cluster_file.hpp"
@@ -116,6 +117,14 @@ Result<std::int64_t> node_size(const ClusterFile& file, const Gpu& kind,
   return file.gpus_per_node.value_or(flag.value_or(kind.gpus_per_node));
 }
 
+/// What was measured between domains holds for the network that it was measured on.
+void forget_other_network(const Cluster& measured, Cluster& cluster) {
+  constexpr double kSame = 1e-6;
+  const double ratio = cluster.network_bandwidth() / measured.network_bandwidth();
+  if (std::abs(ratio - 1) > kSame || cluster.nic_latency != measured.nic_latency)
+    cluster.gpu.tables.network.clear();
+}
+
 void apply(const ClusterFile& file, Cluster& cluster) {
   cluster.nics_per_node = file.nics_per_node.value_or(cluster.nics_per_node);
   cluster.nic_bandwidth = file.nic_bandwidth.value_or(cluster.nic_bandwidth);
@@ -174,7 +183,9 @@ Result<Cluster> load_cluster(const std::string& name_or_path, const std::filesys
   const std::string source =
       gpus_per_node ? "--gpus-per-node" : file.path.string() + ": gpus_per_node";
   MFSDP_LET(cluster, assemble(kind, gpus, per_node, file.domain, source));
+  const Cluster usual = cluster;
   apply(file, cluster);
+  forget_other_network(usual, cluster);
   MFSDP_TRY(check(file, cluster, per_node));
   cluster.network = describe_network(cluster);
   return std::move(cluster);
@@ -183,7 +194,6 @@ Result<Cluster> load_cluster(const std::string& name_or_path, const std::filesys
 Result<Cluster> with_network(Cluster cluster, double gbits_per_second_per_node) {
   constexpr double kLeast = 0.001;
   constexpr double kMost = 1e6;
-  constexpr double kBitsPerByte = 8;
   if (!(gbits_per_second_per_node >= kLeast && gbits_per_second_per_node <= kMost))
     return fail("--network-gbps", fmt::format("is {}; expected {} to {} Gbit/s a node",
                                               gbits_per_second_per_node, kLeast, kMost));

@@ -13,6 +13,8 @@
 
 namespace mfsdp {
 
+inline constexpr double kBitsPerByte = 8;
+
 /// Which leaf switch a NIC hangs on. rail: NIC i of every node shares leaf i. fat_tree: all NICs of
 /// a node share one leaf.
 enum class Fabric { rail, fat_tree };
@@ -61,8 +63,9 @@ struct Cluster {
 /// The cluster of --cluster (cluster_file.hpp has the format): `name_or_path` is a TOML file, or a
 /// name in the folder `clusters` beside `gpus_dir`. `gpus_per_node` is --gpus-per-node where that
 /// was given; it may stand in for the file's, and must not contradict it. The file's `domain` may
-/// be larger than the GPU's; it must be a multiple or a divisor of a node. `gpus` must not exceed
-/// the file's, whose slow parts must exist.
+/// be larger than the GPU's; it must be a multiple or a divisor of a node. Where its NICs are not
+/// the GPU file's, what that file says was measured between domains is left out. `gpus` must not
+/// exceed the file's, whose slow parts must exist.
 [[nodiscard]] Result<Cluster> load_cluster(const std::string& name_or_path,
                                            const std::filesystem::path& gpus_dir, std::int64_t gpus,
                                            std::optional<std::int64_t> gpus_per_node);

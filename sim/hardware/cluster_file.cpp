@@ -11,15 +11,11 @@
 namespace mfsdp {
 namespace {
 
-constexpr FieldRange kCount{1, 65536};
 constexpr FieldRange kGpus{1, 1 << 24};
 constexpr FieldRange kIndex{0, 1 << 24};
-constexpr FieldRange kBandwidth{0.01, 1e6};  // GB/s
-constexpr FieldRange kBits{0.1, 1e7};        // Gbit/s
-constexpr FieldRange kNanoseconds{0, 1e9};   // a second
+constexpr FieldRange kBits{0.1, 1e7};  // Gbit/s
 constexpr FieldRange kOversubscription{1, 1000};
-constexpr FieldRange kFraction{0.001, 1};
-constexpr double kBitsPerByte = 8;
+constexpr FieldRange kSlowFraction{0.001, 1};
 
 /// A file's [[slow]] tables, each as TOML of its own whose line numbers are those of the file, and
 /// the file with blank lines in their places: fields are read from tables, never from lists.
@@ -65,13 +61,13 @@ std::optional<std::int64_t> optional_integer(TomlFields& fields, std::string_vie
 }
 
 std::optional<Nanos> optional_nanos(TomlFields& fields, std::string_view key) {
-  const auto value = optional_integer(fields, key, kNanoseconds);
+  const auto value = optional_integer(fields, key, kNanosecondRange);
   if (!value) return std::nullopt;
   return Nanos(*value);
 }
 
 std::optional<BytesPerNano> nic_bandwidth(TomlFields& fields) {
-  const auto bytes = fields.optional_number("nic_gb_per_s", kBandwidth);
+  const auto bytes = fields.optional_number("nic_gb_per_s", kBandwidthRange);
   const auto bits = fields.optional_number("nic_gbits_per_s", kBits);
   if (bytes && bits) fields.reject("nic_gbits_per_s", "contradicts nic_gb_per_s; expected one");
   if (bits) return *bits / kBitsPerByte;
@@ -91,7 +87,7 @@ Result<SlowPart> parse_slow(const std::string& text, const std::string& where) {
   MFSDP_LET(fields, TomlFields::parse(text, where));
   const SlowPart part{.node = fields.integer("node", kIndex),
                       .nic = optional_integer(fields, "nic", kIndex),
-                      .fraction = fields.number("fraction", kFraction)};
+                      .fraction = fields.number("fraction", kSlowFraction)};
   MFSDP_TRY(fields.finish());
   return part;
 }
@@ -113,13 +109,13 @@ Result<ClusterFile> parse_cluster_file(std::string_view text, const std::filesys
       .title = fields.text_or("title", ""),
       .gpu = fields.text("gpu"),
       .gpus = optional_integer(fields, "gpus", kGpus),
-      .gpus_per_node = optional_integer(fields, "gpus_per_node", kCount),
-      .domain = optional_integer(fields, "domain", kCount),
-      .nics_per_node = optional_integer(fields, "nics_per_node", kCount),
+      .gpus_per_node = optional_integer(fields, "gpus_per_node", kCountRange),
+      .domain = optional_integer(fields, "domain", kCountRange),
+      .nics_per_node = optional_integer(fields, "nics_per_node", kCountRange),
       .nic_bandwidth = nic_bandwidth(fields),
       .fabric =
           is_second_word(fields, "fabric", "rail", "fat_tree") ? Fabric::fat_tree : Fabric::rail,
-      .nodes_per_leaf = optional_integer(fields, "nodes_per_leaf", kCount),
+      .nodes_per_leaf = optional_integer(fields, "nodes_per_leaf", kCountRange),
       .oversubscription = fields.optional_number("oversubscription", kOversubscription),
       .nic_latency = optional_nanos(fields, "nic_latency_ns"),
       .switch_latency = optional_nanos(fields, "switch_latency_ns"),

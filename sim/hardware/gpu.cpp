@@ -8,12 +8,9 @@ namespace mfsdp {
 namespace {
 
 constexpr FieldRange kTeraflops{0.01, 1e6};
-constexpr FieldRange kBandwidth{0.01, 1e6};  // GB/s
-constexpr FieldRange kNanoseconds{0, 1e9};   // a second
 constexpr FieldRange kScale{0.001, 1000};
-constexpr FieldRange kFraction{0.01, 1};
+constexpr FieldRange kCopyFraction{0.01, 1};
 constexpr FieldRange kBytes{1e6, 1e15};  // a petabyte
-constexpr FieldRange kCount{1, 65536};
 
 LinkKind link_kind(TomlFields& fields) {
   const std::string kind = fields.text("link.kind");
@@ -52,37 +49,37 @@ void read_compute(TomlFields& fields, Gpu& gpu) {
   gpu.measured = measured_parts(fields, gpu.calibration == "measured");
   gpu.bf16 = fields.number("compute.bf16_tflops", kTeraflops);
   gpu.fp32 = fields.number("compute.fp32_tflops", kTeraflops);
-  gpu.sms = fields.integer("compute.sms", kCount);
+  gpu.sms = fields.integer("compute.sms", kCountRange);
   gpu.gemm_scale = fields.number("compute.gemm_scale", kScale);
   gpu.attention_scale = fields.number("compute.attention_scale", kScale);
-  gpu.launch = Nanos(fields.integer("compute.launch_ns", kNanoseconds));
+  gpu.launch = Nanos(fields.integer("compute.launch_ns", kNanosecondRange));
 }
 
 void read_memory(TomlFields& fields, Gpu& gpu) {
   gpu.capacity = Bytes(fields.integer("memory.capacity_bytes", kBytes));
-  gpu.memory_bandwidth = fields.number("memory.gb_per_s", kBandwidth);
-  gpu.copy_fraction = fields.number("memory.copy_fraction", kFraction);
+  gpu.memory_bandwidth = fields.number("memory.gb_per_s", kBandwidthRange);
+  gpu.copy_fraction = fields.number("memory.copy_fraction", kCopyFraction);
   gpu.runtime = Bytes(fields.integer("memory.runtime_bytes", FieldRange{0, 1e15}));
   gpu.first_communicator =
       Bytes(fields.integer("memory.first_communicator_bytes", FieldRange{0, 1e15}));
   gpu.communicator = Bytes(fields.integer("memory.communicator_bytes", FieldRange{0, 1e15}));
   gpu.runtime_source = fields.text("memory.runtime_source");
-  gpu.host_bandwidth = fields.number("memory.host_gb_per_s", kBandwidth);
+  gpu.host_bandwidth = fields.number("memory.host_gb_per_s", kBandwidthRange);
   if (gpu.runtime >= gpu.capacity)
     fields.reject("memory.runtime_bytes", "must be less than memory.capacity_bytes");
 }
 
 void read_links(TomlFields& fields, Gpu& gpu) {
   gpu.link = link_kind(fields);
-  gpu.link_bandwidth = fields.number("link.gb_per_s", kBandwidth);
+  gpu.link_bandwidth = fields.number("link.gb_per_s", kBandwidthRange);
   gpu.link_efficiency = fields.number("link.efficiency", kScale);
-  gpu.per_peer_bandwidth = fields.optional_number("link.per_peer_gb_per_s", kBandwidth);
-  gpu.domain = fields.integer("link.domain", kCount);
-  gpu.collective_sms = fields.integer("link.collective_sms", kCount);
-  gpu.gpus_per_node = fields.integer("node.gpus", kCount);
-  gpu.nics_per_node = fields.integer("node.nics", kCount);
-  gpu.nic_bandwidth = fields.number("node.nic_gb_per_s", kBandwidth);
-  gpu.nic_latency = Nanos(fields.integer("node.nic_latency_ns", kNanoseconds));
+  gpu.per_peer_bandwidth = fields.optional_number("link.per_peer_gb_per_s", kBandwidthRange);
+  gpu.domain = fields.integer("link.domain", kCountRange);
+  gpu.collective_sms = fields.integer("link.collective_sms", kCountRange);
+  gpu.gpus_per_node = fields.integer("node.gpus", kCountRange);
+  gpu.nics_per_node = fields.integer("node.nics", kCountRange);
+  gpu.nic_bandwidth = fields.number("node.nic_gb_per_s", kBandwidthRange);
+  gpu.nic_latency = Nanos(fields.integer("node.nic_latency_ns", kNanosecondRange));
   if (gpu.collective_sms > gpu.sms)
     fields.reject("link.collective_sms", "must not exceed compute.sms");
 }
@@ -97,8 +94,8 @@ void read_tables(TomlFields& fields, Gpu& gpu) {
                           .attention = path("tables.attention"),
                           .collective = path("tables.collective"),
                           .network = fields.text_or("tables.network", "")};
-  if (fields.optional_number("tables.sms", kCount))
-    gpu.table_sms = fields.integer("tables.sms", kCount);
+  if (fields.optional_number("tables.sms", kCountRange))
+    gpu.table_sms = fields.integer("tables.sms", kCountRange);
 }
 
 Catalogue gpu_catalogue(const std::filesystem::path& gpus_dir) {

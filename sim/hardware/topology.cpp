@@ -41,10 +41,10 @@ struct Link {
   std::int64_t latency = 0;
 };
 
-using Graph =
+using LinkGraph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::undirectedS, boost::no_property, Link>;
 
-void join_domain(Graph& graph, const Gpu& kind) {
+void join_domain(LinkGraph& graph, const Gpu& kind) {
   if (kind.per_peer_bandwidth) {
     boost::add_edge(gpu, peer, Link{.capacity = *kind.per_peer_bandwidth}, graph);
     return;
@@ -55,7 +55,7 @@ void join_domain(Graph& graph, const Gpu& kind) {
 
 /// NICs, leaves and spine. A switch's latency is on the link by which a message enters it from its
 /// sender's side, the NIC's on the sender's link to the leaf.
-void join_domains(Graph& graph, const Cluster& cluster) {
+void join_domains(LinkGraph& graph, const Cluster& cluster) {
   const bool rails = cluster.fabric == Fabric::rail;
   const double share = cluster.network_bandwidth();
   const std::int64_t hop = cluster.switch_latency.value;
@@ -83,8 +83,8 @@ void join_domains(Graph& graph, const Cluster& cluster) {
   }
 }
 
-Graph draw(const Cluster& cluster) {
-  Graph graph(device_count);
+LinkGraph draw(const Cluster& cluster) {
+  LinkGraph graph(device_count);
   if (cluster.gpus > 1 && cluster.domain > 1) join_domain(graph, cluster.gpu);
   if (cluster.gpus > cluster.domain) join_domains(graph, cluster);
   return graph;
@@ -96,7 +96,7 @@ auto by_vertex(Values& values, const G& graph) {
 }
 
 /// Bandwidth of the widest way to each vertex: Dijkstra with (min, greater) in place of (+, less).
-std::vector<double> widths(const Graph& graph) {
+std::vector<double> widths(const LinkGraph& graph) {
   std::vector<double> width(device_count, 0);
   boost::dijkstra_shortest_paths(
       graph, static_cast<std::size_t>(gpu),
@@ -110,15 +110,17 @@ std::vector<double> widths(const Graph& graph) {
 }
 
 /// The shortest way to `goal` over links that are at least `width` wide.
-Route shortest(const Graph& graph, Device goal, double width) {
+Route shortest(const LinkGraph& graph, Device goal, double width) {
   if (width == 0) return {};
   constexpr std::int64_t kLatencyUnit = 1024;  // leaves room to count links below
-  const auto wide = [&](const Graph::edge_descriptor& link) {
+  const auto wide = [&](const LinkGraph::edge_descriptor& link) {
     return graph[link].capacity >= width;
   };
-  const boost::filtered_graph links(graph, std::function<bool(Graph::edge_descriptor)>(wide));
-  const auto weight = boost::make_function_property_map<Graph::edge_descriptor>(
-      [&](const Graph::edge_descriptor& link) { return graph[link].latency * kLatencyUnit + 1; });
+  const boost::filtered_graph links(graph, std::function<bool(LinkGraph::edge_descriptor)>(wide));
+  const auto weight = boost::make_function_property_map<LinkGraph::edge_descriptor>(
+      [&](const LinkGraph::edge_descriptor& link) {
+        return graph[link].latency * kLatencyUnit + 1;
+      });
   std::vector<std::int64_t> distance(device_count);
   std::vector<std::size_t> before(device_count);
   boost::dijkstra_shortest_paths(links, static_cast<std::size_t>(gpu),
@@ -135,7 +137,7 @@ Route shortest(const Graph& graph, Device goal, double width) {
 }  // namespace
 
 Routes find_routes(const Cluster& cluster) {
-  const Graph graph = draw(cluster);
+  const LinkGraph graph = draw(cluster);
   const std::vector<double> width = widths(graph);
   const auto to = [&](Device goal) { return shortest(graph, goal, width[goal]); };
   return {

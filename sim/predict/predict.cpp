@@ -9,7 +9,10 @@
 #include "core/plan/lifetimes.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
+#include "core/plan/rates.hpp"
 #include "sim/hardware/cluster.hpp"
+#include "sim/predict/live_peak.hpp"
+#include "sim/predict/peak_check.hpp"
 
 namespace mfsdp {
 
@@ -21,8 +24,8 @@ CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
 
 namespace {
 
-/// The engine's questions, answered by the cost model, which must outlive them.
-Prices prices_of(const CostModel& costs, const Mesh& mesh) {
+/// The engine's questions, answered by the cost model. It and `peak` must outlive them.
+Prices prices_of(const CostModel& costs, const Mesh& mesh, PeakCheck& peak) {
   static_assert(kOne == kContentionUnit);
   const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
     const CollectiveCost cost =
@@ -34,11 +37,14 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh) {
                            .drag = cost.contention.drag,
                            .link = cost.link == LinkClass::network ? 1 : 0};
   };
-  return {
-      .kernel = [&costs](const Kernel& op) { return costs.kernel(op); },
-      .collective = collective,
-      .copy = [&costs](
-                  const Copy& op) { return costs.copy(op.kind, Bytes(op.input.touched_bytes())); }};
+  const auto kernel = [&costs, &peak](const Kernel& op) {
+    const Nanos price = costs.kernel(op);
+    peak.note(op, price);
+    return price;
+  };
+  return {.kernel = kernel, .collective = collective, .copy = [&costs](const Copy& op) {
+            return costs.copy(op.kind, Bytes(op.input.touched_bytes()));
+          }};
 }
 
 void count_ops(const Segment& segment, PlanSummary& summary) {
@@ -61,6 +67,7 @@ PlanSummary summarise(const Program& program, const Plan& plan,
   summary.buffers = std::ssize(program.buffers);
   summary.segments = std::ssize(plan.segments);
   summary.allocator = program.config.allocator;
+  summary.model_flops = model_flops(plan);
   for (const Segment& segment : plan.segments) count_ops(segment, summary);
   for (const Pool& pool : program.pools)
     if (pool.space == MemorySpace::device)
@@ -74,26 +81,34 @@ PlanSummary summarise(const Program& program, const Plan& plan,
 }
 
 /// The plan's memory and the runtime's beside it.
-MemorySummary memory_of(const Program& program, const PeakMemory& peak, const Gpu& gpu,
+MemorySummary memory_of(const Program& program, const CategoryBytes& peak, const Gpu& gpu,
                         Bytes runtime) {
   MemorySummary memory;
   memory.capacity = gpu.capacity;
   memory.allocated = footprint(program, gpu).allocated;
-  memory.categories = peak.categories;
+  memory.categories = peak;
   memory.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
   memory.peak = sum_of(memory.categories);
-  memory.peak_op = peak.op.empty() ? "start of the step" : peak.op;
   memory.runtime_source = gpu.runtime_source;
   memory.fits = memory.allocated <= memory.capacity;
   memory.headroom = memory.capacity - memory.allocated;
   return memory;
 }
 
-void complete_rates(TimeSummary& time, const PlanConfig& config, const Gpu& gpu) {
-  const Rates rates = rates_of(config, time.step);
-  time.tokens_per_second_per_gpu = rates.tokens_per_second;
-  time.tflops_per_gpu = rates.tflops;
-  time.mfu = rates.tflops / gpu.bf16;
+void complete_rates(RunResult& run, const Gpu& gpu) {
+  const Rates rates = rates_of(run, run.time.step);
+  run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
+  run.time.tflops_per_gpu = rates.tflops;
+  run.time.mfu = rates.tflops / gpu.bf16;
+}
+
+/// Where the memory is that the timelines tell of.
+void complete_memory(RunResult& run, Bytes runtime) {
+  for (MemoryPoint& point : run.memory_timeline)
+    point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
+  const LivePeak peak = live_peak(run);
+  run.memory.live_peak = peak.live;
+  run.memory.peak_op = peak.op.empty() ? "start of the step" : peak.op;
 }
 
 ClusterSummary summarise(const Cluster& cluster) {
@@ -124,8 +139,9 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
+    PeakCheck peak(cluster.gpu);
     MFSDP_LET(simulation,
-              simulate(program, *plan, prices_of(costs, program.config.mesh), variation));
+              simulate(program, *plan, prices_of(costs, program.config.mesh, peak), variation));
     RunResult run;
     run.plan_hash = plan_hash(program);
     run.model_name = program.meta.model_name;
@@ -142,10 +158,10 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.timeline = std::move(simulation.timeline);
     run.memory_timeline = std::move(simulation.memory_timeline);
     const Bytes runtime = runtime_bytes(cluster.gpu, std::ssize(program.communicators));
-    run.memory = memory_of(program, peak_memory(program, *plan, pools), cluster.gpu, runtime);
-    for (MemoryPoint& point : run.memory_timeline)
-      point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
-    complete_rates(run.time, program.config, cluster.gpu);
+    run.memory = memory_of(program, peak_memory(program, pools), cluster.gpu, runtime);
+    complete_memory(run, runtime);
+    complete_rates(run, cluster.gpu);
+    MFSDP_TRY(peak.judge(run.time));
     return Prediction{.run = std::move(run), .simulation = std::move(simulation)};
   } catch (const OverflowError& error) {
     return fail("plan", std::string("its sizes or times are too large: ") + error.what());

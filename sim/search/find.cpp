@@ -97,27 +97,38 @@ Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
   // A batch at a time: what comes after the answer is not looked at for long.
   const std::size_t batch = std::max(threads, 1U);
   for (std::size_t begin = 0; begin < order.size() && !found.value; begin += batch) {
-    const std::size_t size = std::min(batch, order.size() - begin);
-    std::vector<Tried> looked(size);
-    std::vector<Result<Question>> questions;  // asked here: whoever answers serves one thread
-    for (std::size_t i = 0; i < size; ++i) questions.push_back(ask(order[begin + i]));
-    run_in_parallel(
-        size, threads, [&](std::size_t i) { return look_at(order[begin + i], questions[i]); },
-        [&](std::size_t i, Tried&& tried) {
-          looked[i] = std::move(tried);
-          return true;
-        });
-    for (Tried& tried : looked) {
-      if (tried.fits && !found.value) found.value = tried.value;
-      found.tried.push_back(std::move(tried));
-      if (!watch(found.tried.back())) return found;
-    }
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto size = static_cast<std::ptrdiff_t>(std::min(batch, order.size() - begin));
+    const std::size_t before = found.tried.size();
+    look_at_all({first, first + size}, threads, ask, watch, found);
+    for (std::size_t i = before; i < found.tried.size(); ++i)
+      if (found.tried[i].fits && !found.value) found.value = found.tried[i].value;
+    if (found.tried.size() < begin + static_cast<std::size_t>(size)) return found;  // stopped
   }
   const bool none_possible =
       std::ranges::all_of(found.tried, [](const Tried& t) { return t.impossible.has_value(); });
   if (none_possible && !found.tried.empty())
     return tl::unexpected<Error>(*found.tried.front().impossible);
   return found;
+}
+
+void look_at_all(const std::vector<std::int64_t>& candidates, unsigned threads, const AskFor& ask,
+                 const Watch& watch, Found& found) {
+  std::vector<Tried> looked(candidates.size());
+  std::vector<Result<Question>> questions;  // asked here: whoever answers serves one thread
+  questions.reserve(candidates.size());
+  for (const std::int64_t value : candidates) questions.push_back(ask(value));
+  run_in_parallel(
+      candidates.size(), threads,
+      [&](std::size_t i) { return look_at(candidates[i], questions[i]); },
+      [&](std::size_t i, Tried&& tried) {
+        looked[i] = std::move(tried);
+        return true;
+      });
+  for (Tried& tried : looked) {
+    found.tried.push_back(std::move(tried));
+    if (!watch(found.tried.back())) return;
+  }
 }
 
 std::vector<std::size_t> pareto_front(const std::vector<TradeOff>& points) {

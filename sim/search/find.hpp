@@ -48,6 +48,11 @@ enum class Pick { first, last };
 [[nodiscard]] Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
                                        unsigned threads, const AskFor& ask, const Watch& watch);
 
+/// Looks at all candidates at once, on `threads` threads, and appends them to `found.tried` in that
+/// order, as far as `watch` wants them; `found.value` stays.
+void look_at_all(const std::vector<std::int64_t>& candidates, unsigned threads, const AskFor& ask,
+                 const Watch& watch, Found& found);
+
 /// A point of memory against speed.
 struct TradeOff {
   Bytes memory;      ///< less is better

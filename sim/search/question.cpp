@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/schedule/build.hpp"
 
 namespace mfsdp {
@@ -32,6 +34,29 @@ std::optional<RankReport> report_of(const RankSummary& ranks, const RankVariatio
 
 bool fits(Bytes memory, const Question& question) {
   return memory + question.reserve <= question.costs->cluster().gpu.capacity;
+}
+
+Bytes least_allocated(const Question& question) {
+  const Gpu& gpu = question.costs->cluster().gpu;
+  if (question.program) return footprint(*question.program, gpu).least;
+  try {
+    LeastMemoryTable alone;
+    LeastMemoryTable& table = question.least ? *question.least : alone;
+    const LeastMemory least = table.of(question.config);
+    return least.pools + runtime_bytes(gpu, least.communicators);
+  } catch (const OverflowError&) {
+    return {};  // building it says what is too large
+  }
+}
+
+bool cannot_fit(const Question& question) {
+  Question smaller = question;
+  const std::int64_t micro_batch = question.config.micro_batch;
+  for (std::int64_t size = 1;; size = std::min(2 * size, micro_batch)) {
+    smaller.config.micro_batch = size;
+    if (!fits(least_allocated(smaller), question)) return true;
+    if (size >= micro_batch) return false;
+  }
 }
 
 Result<std::shared_ptr<const Program>> program_of(const Question& question) {

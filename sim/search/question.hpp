@@ -8,6 +8,7 @@
 #include "core/memory/allocation_cache.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/plan.hpp"
+#include "core/schedule/least_memory.hpp"
 #include "sim/calibrate/anchor.hpp"
 #include "sim/calibrate/trust.hpp"
 #include "sim/cost/cost_model.hpp"
@@ -18,18 +19,27 @@ namespace mfsdp {
 
 struct Question {
   PlanConfig config;
-  Meta meta;                               ///< of the program that is built
-  std::shared_ptr<const Program> program;  ///< instead of building one; may be null
-  std::shared_ptr<const CostModel> costs;  ///< of a cluster with as many GPUs as the mesh
-  PriceErrors errors;                      ///< of those costs
-  std::optional<Anchor> anchor;            ///< that has scaled them
-  RankVariation variation;                 ///< how ranks differ
-  Bytes reserve;                           ///< memory to keep free; part of whether it fits
-  std::shared_ptr<AllocationCache> cache;  ///< of all questions of one session; may be null
+  Meta meta;                                ///< of the program that is built
+  std::shared_ptr<const Program> program;   ///< instead of building one; may be null
+  std::shared_ptr<const CostModel> costs;   ///< of a cluster with as many GPUs as the mesh
+  PriceErrors errors;                       ///< of those costs
+  std::optional<Anchor> anchor;             ///< that has scaled them
+  RankVariation variation;                  ///< how ranks differ
+  Bytes reserve;                            ///< memory to keep free; part of whether it fits
+  std::shared_ptr<AllocationCache> cache;   ///< of all questions of one session; may be null
+  std::shared_ptr<LeastMemoryTable> least;  ///< likewise
 };
 
 /// Whether that much memory leaves the reserve free.
 [[nodiscard]] bool fits(Bytes memory, const Question& question);
+
+/// Memory that the plan allocates at least, found without building it; never above what footprint()
+/// says of the built one. 0 where that cannot be known.
+[[nodiscard]] Bytes least_allocated(const Question& question);
+
+/// Whether least_allocated() leaves too little free. Quicker than that: activations grow with the
+/// micro-batch, so a smaller one is often enough to know, and many questions share it.
+[[nodiscard]] bool cannot_fit(const Question& question);
 
 /// The program that is asked about, built where none was given.
 [[nodiscard]] Result<std::shared_ptr<const Program>> program_of(const Question& question);

@@ -1,5 +1,6 @@
 #include "sim/tool/asker.hpp"
 
+#include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/plan_options.hpp"
 #include "reports/tool/plan_file.hpp"
@@ -58,6 +59,7 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   if (const auto known = priced_.find(machine); known != priced_.end()) return known->second;
   const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
+  MFSDP_TRY(check_prices(options, cluster.gpu.name, session_));
   MFSDP_LET(tables, load_cost_tables(cluster.gpu.tables));
   MFSDP_LET(costs, make_cost_model(cluster));
   Priced priced{.costs = nullptr, .errors = price_errors(tables, cluster), .anchor = {}};
@@ -115,6 +117,15 @@ Result<const NamedModel*> Asker::model(const std::string& name) {
   return &(models_[name] = std::move(model));
 }
 
+Result<void> Asker::tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs) {
+  for (const std::string& line : gap_lines(model.gaps, model.shape, seq_len)) {
+    const std::string text = model.name + ": " + line;
+    if (runs) return fail("--model", text);
+    if (told_.insert(text).second) report_warning(session_.err, text, session_.tool);
+  }
+  return {};
+}
+
 Result<Question> Asker::unpriced(const SimOptions& options) {
   const CommonOptions& common = options.common;
   Question question;
@@ -131,6 +142,7 @@ Result<Question> Asker::unpriced(const SimOptions& options) {
     }
     MFSDP_LET(config, make_plan_config(known, named->shape));
     question.config = std::move(config);
+    MFSDP_TRY(tell_gaps(*named, question.config.seq_len, options.runs));
     question.meta = {
         .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   }
@@ -149,9 +161,9 @@ Result<Question> Asker::question(const SimOptions& options) {
         "--param-dtype",
         "fp64 has no prices: expected bf16, fp16 or fp32 (fp64 is for mfsdp-exec on a CPU)");
   MFSDP_LET(prices, priced(options, question.config.mesh.world_size()));
-  MFSDP_TRY(check_prices(options, prices.costs->cluster().gpu.name, session_));
   question.costs = prices.costs;
   question.cache = cache_;
+  question.least = least_;
   question.errors = prices.errors;
   question.anchor = prices.anchor;
   question.variation = variation_of(options);

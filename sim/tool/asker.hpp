@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -44,15 +45,19 @@ class Asker {
   };
 
   Result<Question> unpriced(const SimOptions& options);
+  /// Warns once of what the model has and a plan does not compute; an error where the plan `runs`.
+  Result<void> tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs);
   Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
   Result<std::shared_ptr<const Program>> plan(const std::string& path);
   Result<const NamedModel*> model(const std::string& name);
 
   Session session_;
   std::map<std::string, NamedModel> models_;
+  std::set<std::string> told_;  ///< warnings
   std::map<std::string, std::shared_ptr<const Program>> plans_;
   std::map<Machine, Priced> priced_;
   std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
+  std::shared_ptr<LeastMemoryTable> least_ = std::make_shared<LeastMemoryTable>();
 };
 
 }  // namespace mfsdp

@@ -91,7 +91,7 @@ Result<std::string> catalogue(const SimOptions& options, const Session& session)
                    : options.list_clusters ? clusters_table(session.scenarios)
                                            : gpus_table(session.scenarios));
   return options.common.output == OutputFormat::md ? render_markdown_table(table)
-                                                   : render_table(table);
+                                                   : render_table(table, session.style);
 }
 
 }  // namespace mfsdp

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/cli/format.hpp"
@@ -68,52 +69,110 @@ std::size_t fastest(const std::vector<Nanos>& steps) {
   return static_cast<std::size_t>(std::ranges::min_element(steps) - steps.begin());
 }
 
-/// A bandwidth between the two, at which the fastest is not that of `low` any more.
-Result<double> crossover(const std::vector<Sharding>& all, double low, double high,
-                         std::size_t best) {
-  while (high / low > kNearEnough) {
-    const double middle = low + (high - low) / 2;
-    MFSDP_LET(steps, steps_at(all, middle));
-    (fastest(steps) == best ? low : high) = middle;
+/// The fastest sharding from one bandwidth on, up to where the next range begins.
+struct FastestRange {
+  double from = 0;  ///< Gbit/s a node; 0 for the first
+  std::size_t sharding = 0;
+};
+
+struct Point {
+  double gbits = 0;
+  std::size_t best = 0;  ///< position of the fastest sharding
+};
+
+/// Appends the ranges that begin between two points; bisects until they are near enough.
+Result<void> add_ranges(const std::vector<Sharding>& all, const Point& low, const Point& high,
+                        std::vector<FastestRange>& ranges) {
+  if (low.best == high.best) return {};
+  if (high.gbits / low.gbits <= kNearEnough) {
+    ranges.push_back({.from = high.gbits, .sharding = high.best});
+    return {};
   }
-  return high;
+  const double gbits = low.gbits + (high.gbits - low.gbits) / 2;
+  MFSDP_LET(steps, steps_at(all, gbits));
+  const Point middle{.gbits = gbits, .best = fastest(steps)};
+  MFSDP_TRY(add_ranges(all, low, middle, ranges));
+  return add_ranges(all, middle, high, ranges);
 }
 
 std::string name_of(const Sharding& sharding) {
   return fmt::format("outer-dp {}", sharding.outer_dp);
 }
 
+/// Gbit/s of a node's NICs together, per direction.
+double gbits_of(const Cluster& cluster) {
+  constexpr double kBitsPerByte = 8;
+  return cluster.nic_bandwidth * static_cast<double>(cluster.nics_per_node) * kBitsPerByte;
+}
+
+/// The steps on the machine itself, as they are predicted without --explain.
+Result<std::vector<Nanos>> own_steps(const std::vector<Sharding>& all) {
+  std::vector<Nanos> steps;
+  for (const Sharding& sharding : all) {
+    MFSDP_LET(prediction, answer(sharding.question));
+    steps.push_back(prediction.run.time.step);
+  }
+  return steps;
+}
+
+std::string ranges_text(const std::vector<Sharding>& all, const std::vector<FastestRange>& ranges,
+                        const TextStyle& style) {
+  Table table{.columns = {{"Gbit/s a node"}, {"fastest"}}, .rows = {}};
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const bool last = i + 1 == ranges.size();
+    const std::string from = format_real(ranges[i].from, 0);
+    const std::string to = last ? "" : format_real(ranges[i + 1].from, 0);
+    const std::string range = i == 0 ? (last ? "all" : "below " + to)
+                              : last ? "from " + from
+                                     : from + " to " + to;
+    table.rows.push_back({range, name_of(all[ranges[i].sharding])});
+  }
+  return render_table(table, style);
+}
+
 }  // namespace
 
-Result<std::string> explain_network(const SimOptions& options, Asker& asker) {
+Result<std::string> explain_network(const SimOptions& options, Asker& asker,
+                                    const TextStyle& style) {
   if (options.common.plan)
     return fail("--explain", "network: contradicts --plan, which is sharded one way");
   MFSDP_LET(all, shardings(options, asker));
   Table table{.columns = {{"Gbit/s a node", Align::right}}, .rows = {}};
   for (const Sharding& sharding : all) table.columns.push_back({name_of(sharding), Align::right});
   table.columns.push_back({"fastest"});
+  table.columns.push_back({""});
+  const Cluster& machine = all.front().question.costs->cluster();
+  const double own = gbits_of(machine);
+  std::vector<double> bandwidths(kGbits.begin(), kGbits.end());
+  std::erase(bandwidths, own);
+  bandwidths.insert(std::ranges::upper_bound(bandwidths, own), own);
+  // Where the network was measured, only its own row is: the others are modelled, and ranges too.
+  const bool measured = !machine.gpu.tables.network.empty();
 
-  std::string changes;
-  std::size_t before = 0;
-  for (std::size_t i = 0; i < kGbits.size(); ++i) {
-    MFSDP_LET(steps, steps_at(all, kGbits[i]));
-    const std::size_t best = fastest(steps);
-    std::vector<std::string> row{format_real(kGbits[i], 0)};
+  std::vector<FastestRange> ranges;
+  std::optional<Point> before;
+  for (const double gbits : bandwidths) {
+    const bool is_own = gbits == own;
+    MFSDP_LET(steps, is_own ? own_steps(all) : steps_at(all, gbits));
+    const Point point{.gbits = gbits, .best = fastest(steps)};
+    std::vector<std::string> row{format_real(gbits, 0)};
     for (const Nanos step : steps) row.push_back(format_duration(step));
-    row.push_back(name_of(all[best]));
+    row.push_back(name_of(all[point.best]));
+    row.emplace_back(is_own ? "this machine" : "");
     table.rows.push_back(std::move(row));
-    if (i > 0 && best != before) {
-      MFSDP_LET(at, crossover(all, kGbits[i - 1], kGbits[i], before));
-      changes += fmt::format("{} is fastest below about {} Gbit/s a node, and {} up from there.\n",
-                             name_of(all[before]), format_real(at, 0), name_of(all[best]));
-    }
-    before = best;
+    if (is_own && measured) continue;
+    if (before)
+      MFSDP_TRY(add_ranges(all, *before, point, ranges));
+    else
+      ranges.push_back({.from = 0, .sharding = point.best});
+    before = point;
   }
-  if (changes.empty())
-    changes = fmt::format("{} is the fastest at all of them.\n", name_of(all[before]));
   return "Step by the network (outer-dp 1 shards over all GPUs; more shard inside their "
          "groups):\n\n" +
-         render_table(table) + "\n" + changes;
+         render_table(table, style) + "\n" + ranges_text(all, ranges, style) +
+         (measured
+              ? "This machine's network is priced as measured, other bandwidths are modelled.\n"
+              : "");
 }
 
 }  // namespace mfsdp

@@ -5,13 +5,16 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
+#include "core/cli/text_style.hpp"
 #include "sim/tool/asker.hpp"
 
 namespace mfsdp {
 
 /// Steps over bandwidths of a node's network for flat sharding, for HSDP with groups inside domains
-/// and for the --outer-dp that was given, and the bandwidths at which the fastest of them changes.
+/// and for the --outer-dp that was given, the machine's own bandwidth among them; and the ranges of
+/// bandwidths in which each is the fastest.
 /// Errors where there is one node, or a plan was given.
-[[nodiscard]] Result<std::string> explain_network(const SimOptions& options, Asker& asker);
+[[nodiscard]] Result<std::string> explain_network(const SimOptions& options, Asker& asker,
+                                                  const TextStyle& style);
 
 }  // namespace mfsdp

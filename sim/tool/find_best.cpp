@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -13,9 +12,11 @@
 
 #include "core/cli/format.hpp"
 #include "core/cli/output.hpp"
-#include "core/cli/text_style.hpp"
+#include "core/cli/wrap.hpp"
 #include "core/plan/result_json.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/find_batch.hpp"
+#include "sim/tool/memory_warning.hpp"
 #include "sim/tool/sweep_run.hpp"
 #include "sim/tool/sweep_table.hpp"
 #include "sim/tool/training.hpp"
@@ -25,7 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostMicroBatch = 256;
+constexpr std::int64_t kMostSweptMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
 
 /// "1,2,4,...": powers of two up to `most`.
@@ -85,6 +86,10 @@ std::vector<std::size_t> ranked(const std::vector<SweepRow>& rows, const SimOpti
   return places;
 }
 
+std::string title_of(const SimOptions& options) {
+  return options.find == Find::fastest ? "Fastest" : "Cheapest";
+}
+
 std::string described(const Sweep& sweep, const SweepRow& row) {
   return sweep.axes.empty() ? "the one configuration" : sweep.text(row.values);
 }
@@ -110,24 +115,25 @@ Spent spent(const RunResult& run) {
           .idle = static_cast<double>(run.time.idle.value) / thousands};
 }
 
-/// What the loser spends more, the largest difference first.
-std::string why(const RunResult& winner, const RunResult& loser) {
-  const Spent a = spent(winner);
-  const Spent b = spent(loser);
+/// What the best spends less or more than the second best, the largest difference first.
+std::string why(const RunResult& best, const RunResult& second) {
+  const Spent a = spent(best);
+  const Spent b = spent(second);
   std::vector<std::pair<double, const char*>> parts{
-      {b.compute - a.compute, "compute"},
-      {b.exposed - a.exposed, "exposed communication"},
-      {b.idle - a.idle, "idle time"}};
+      {a.compute - b.compute, "compute"},
+      {a.exposed - b.exposed, "exposed communication"},
+      {a.idle - b.idle, "idle time"}};
   std::ranges::stable_sort(
       parts, [](const auto& x, const auto& y) { return std::abs(x.first) > std::abs(y.first); });
-  std::string text;
-  for (const auto& [more, name] : parts) {
-    if (std::abs(more) < 1) continue;
-    text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ",
-                        format_duration(Nanos(static_cast<std::int64_t>(std::abs(more)))),
-                        more > 0 ? "more" : "less", name);
-  }
-  return text.empty() ? "it takes the same time" : "per 1,000 tokens and GPU it takes " + text;
+  std::vector<std::string> texts;
+  for (const auto& [more, name] : parts)
+    if (std::abs(more) >= 1)
+      texts.push_back(fmt::format("{} {} {}",
+                                  format_duration(Nanos(static_cast<std::int64_t>(std::abs(more)))),
+                                  more > 0 ? "more" : "less", name));
+  if (texts.empty()) return "it takes the same time as the second best";
+  return fmt::format("per 1,000 tokens and GPU it takes {} than the second best",
+                     fmt::join(texts, ", "));
 }
 
 struct Counts {
@@ -149,61 +155,111 @@ Counts count(const std::vector<SweepRow>& rows) {
   return counts;
 }
 
-/// The combination that came closest to fitting.
-const SweepRow* smallest(const std::vector<SweepRow>& rows) {
-  const SweepRow* least = nullptr;
+/// A combination and what it takes.
+struct Smallest {
+  const SweepRow* row = nullptr;
+  Bytes allocated;
+};
+
+/// The combination that comes closest to fitting, where none fits. Plans are built in the order of
+/// what they take at least, until no other can be smaller.
+Smallest smallest(const std::vector<SweepRow>& rows) {
+  std::vector<std::pair<Bytes, const SweepRow*>> bounds;
   for (const SweepRow& row : rows)
-    if (row.memory && (least == nullptr || row.memory->allocated < least->memory->allocated))
-      least = &row;
-  return least;
+    if (row.question) bounds.emplace_back(least_allocated(*row.question), &row);
+  std::ranges::stable_sort(bounds, {}, [](const auto& bound) { return bound.first; });
+  Smallest found;
+  for (const auto& [least, row] : bounds) {
+    if (found.row != nullptr && least >= found.allocated) break;
+    const auto program = program_of(*row->question);
+    if (!program) continue;
+    const Footprint memory = footprint(**program, row->question->costs->cluster().gpu);
+    if (found.row == nullptr || memory.allocated < found.allocated)
+      found = {.row = row, .allocated = memory.allocated};
+  }
+  return found;
 }
 
 std::string nothing_fits(const Sweep& sweep, const std::vector<SweepRow>& rows) {
-  const SweepRow* least = smallest(rows);
-  if (least == nullptr) return "Nothing fits.\n";
-  const Bytes capacity = least->question->costs->cluster().gpu.capacity;
-  return fmt::format("Nothing fits: the least, {}, takes {} of {} GiB.\n", described(sweep, *least),
-                     format_gib(least->memory->allocated), format_gib(capacity));
+  const Smallest least = smallest(rows);
+  if (least.row == nullptr) return "Nothing fits.\n";
+  const Bytes capacity = least.row->question->costs->cluster().gpu.capacity;
+  return fmt::format("Nothing fits: the least, {}, takes {} of {} GiB.\n",
+                     described(sweep, *least.row), format_gib(least.allocated),
+                     format_gib(capacity));
+}
+
+/// How many combinations came to what, the axes, and the batch that they share.
+std::string tried_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
+                       const std::optional<HeldBatch>& held) {
+  const Counts counts = count(rows);
+  std::string text = fmt::format("Tried {} combinations: {} fit, {} do not, {} are not possible.\n",
+                                 format_count(std::ssize(rows)), format_count(counts.predicted),
+                                 format_count(counts.too_large), format_count(counts.impossible));
+  for (const SweepAxis& axis : sweep.axes)
+    text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
+  if (held) text += held->text;
+  return text;
+}
+
+/// What predicts the row alone: its values, and the batch where all share one.
+std::string flags_of(const Sweep& sweep, const SweepRow& row,
+                     const std::optional<HeldBatch>& held) {
+  return described(sweep, row) +
+         (held ? fmt::format(" --global-batch {}", held->sequences) : std::string());
 }
 
 std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                    const std::vector<std::size_t>& best, const SimOptions& options,
-                    const std::string& stored) {
-  const Counts counts = count(rows);
-  std::string text =
-      fmt::format("Tried {} combinations: {} are not possible, {} do not fit, {} predicted.\n",
-                  format_count(std::ssize(rows)), format_count(counts.impossible),
-                  format_count(counts.too_large), format_count(counts.predicted));
-  for (const SweepAxis& axis : sweep.axes)
-    text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
+                    const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
+                    const SimOptions& options, const TextStyle& style, const std::string& stored) {
+  std::string text = tried_text(sweep, rows, held);
   text += "\n";
   if (best.empty()) return text + nothing_fits(sweep, rows);
   const SweepRow& winner = rows[best.front()];
-  text += fmt::format("{}: {}, {}\n", options.find == Find::fastest ? "Fastest" : "Cheapest",
-                      described(sweep, winner), scored(*winner.run, options));
+  text += fmt::format("{}: {}, {}\n", title_of(options), flags_of(sweep, winner, held),
+                      scored(*winner.run, options));
   if (best.size() > 1) {
     const SweepRow& next = rows[best[1]];
-    text += fmt::format("  before {}, {}: {}\n", described(sweep, next), scored(*next.run, options),
-                        why(*winner.run, *next.run));
+    text += fmt::format("  Second best: {}, {}\n  Why: {}.\n", described(sweep, next),
+                        scored(*next.run, options), why(*winner.run, *next.run));
   }
   std::vector<std::size_t> front = front_of(rows);
   const std::size_t all = front.size();
   if (front.size() > kFrontRows)
     front.erase(front.begin(), front.end() - static_cast<std::ptrdiff_t>(kFrontRows));
   text += fmt::format(
-      "\nMemory against speed, nothing else is better in both{}:\n{}\n",
+      "\nMemory against speed: nothing that fits needs less memory and is faster than one of "
+      "these{}:\n{}\n",
       all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
-      render_table(rows_table(sweep, rows, front)));
-  return text +
-         render_runs({&*winner.run, 1}, OutputFormat::text, style_of(describe_stdout()), stored);
+      render_table(rows_table(sweep, rows, front), style));
+  return text + render_runs({&*winner.run, 1}, OutputFormat::text, style, stored);
+}
+
+/// All that fit, best first; the first is the winner.
+std::string as_markdown(const Sweep& sweep, const std::vector<SweepRow>& rows,
+                        const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
+                        const SimOptions& options) {
+  const std::string tried = tried_text(sweep, rows, held);
+  if (best.empty()) return tried + "\n" + nothing_fits(sweep, rows);
+  Table table = rows_table(sweep, rows, best);
+  table.columns.insert(table.columns.begin(), {"rank", Align::right});
+  for (std::size_t i = 0; i < table.rows.size(); ++i)
+    table.rows[i].insert(table.rows[i].begin(), fmt::format("{}", i + 1));
+  const SweepRow& winner = rows[best.front()];
+  return render_markdown_table(table) +
+         fmt::format("\n**{}: {}, {}**\n\n{}", title_of(options), flags_of(sweep, winner, held),
+                     scored(*winner.run, options), tried) +
+         "* no other row needs less memory and is as fast.\n";
 }
 
 std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                    const std::vector<std::size_t>& best, const SimOptions& options) {
+                    const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
+                    const SimOptions& options) {
   const Counts counts = count(rows);
   Json object = {{"schema", "mfsdp.find/1"},      {"find", std::string(to_string(*options.find))},
                  {"tried", rows.size()},          {"impossible", counts.impossible},
                  {"too_large", counts.too_large}, {"predicted", counts.predicted}};
+  object["held_global_batch"] = held ? Json(held->sequences) : Json(nullptr);
   object["winner"] =
       best.empty() ? Json(nullptr) : Json::parse(to_json_line(*rows[best.front()].run));
   object["why"] = best.size() > 1 ? Json(why(*rows[best[0]].run, *rows[best[1]].run)) : Json();
@@ -221,48 +277,11 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
   return object.dump(options.common.output == OutputFormat::jsonl ? -1 : 2) + "\n";
 }
 
-/// Rows by micro-batch, smallest first; one round where nothing orders them.
-std::vector<std::vector<std::size_t>> rounds_of(const Sweep& sweep,
-                                                const std::vector<SweepRow>& rows,
-                                                const SimOptions& options, std::size_t axis) {
-  // At a fixed global batch a larger micro-batch makes fewer microbatches: another plan.
-  if (axis == sweep.axes.size() || options.common.global_batch) return {asked(rows)};
-  std::map<std::int64_t, std::vector<std::size_t>> by_size;
-  for (const std::size_t place : asked(rows))
-    by_size[rows[place].question->config.micro_batch].push_back(place);
-  std::vector<std::vector<std::size_t>> rounds;
-  for (auto& [size, places] : by_size) rounds.push_back(std::move(places));
-  return rounds;
-}
-
-/// As predict_rows, but a configuration is not even built where the same with a smaller micro-batch
-/// cannot fit, however it is packed: it is as large at least.
-Result<bool> predict_by_size(const Sweep& sweep, std::vector<SweepRow>& rows,
-                             const SimOptions& options, const Session& session, RunStore& store) {
-  const auto axis = static_cast<std::size_t>(
-      std::ranges::find(sweep.axes, "--micro-batch", &SweepAxis::flag) - sweep.axes.begin());
-  const auto others = [&](const SweepRow& row) {
-    std::vector<std::string> values = row.values;
-    if (axis < values.size()) values.erase(values.begin() + static_cast<std::ptrdiff_t>(axis));
-    return values;
-  };
-  std::set<std::vector<std::string>> too_large;
-  for (const std::vector<std::size_t>& round : rounds_of(sweep, rows, options, axis)) {
-    std::vector<std::size_t> places;
-    for (const std::size_t place : round) {
-      if (too_large.contains(others(rows[place])))
-        rows[place].too_large = true;
-      else
-        places.push_back(place);
-    }
-    MFSDP_LET(whole, predict_rows(rows, places, Predict::what_fits, options, session, store));
-    if (!whole) return false;
-    for (const std::size_t place : places) {
-      const SweepRow& row = rows[place];
-      if (row.memory && !fits(row.memory->least, *row.question)) too_large.insert(others(row));
-    }
-  }
-  return true;
+/// Positions of the rows of which it is not known yet whether they fit.
+std::vector<std::size_t> open_rows(const std::vector<SweepRow>& rows) {
+  std::vector<std::size_t> places = asked(rows);
+  std::erase_if(places, [&](std::size_t place) { return rows[place].too_large; });
+  return places;
 }
 
 /// No winner is named: what was not tried may be better.
@@ -288,7 +307,7 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
   };
   vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
   vary("--recompute", recompute_choices(shape.layers));
-  vary("--micro-batch", powers_up_to(kMostMicroBatch));
+  vary("--micro-batch", powers_up_to(kMostSweptMicroBatch));
   MFSDP_LET(groups, group_counts(sweep, options, asker));
   vary("--outer-dp", groups);
 
@@ -310,24 +329,30 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   Asker asker(session);
   MFSDP_LET(wide, widened(sweep, options, asker));
   MFSDP_LET(rows, sweep_rows(wide, session));
+  const std::optional<HeldBatch> held = hold_global_batch(rows, options, session);
   RunStore store(options.common, session);
-  MFSDP_LET(whole, predict_by_size(wide, rows, options, session, store));
+  MFSDP_LET(whole,
+            predict_rows(rows, open_rows(rows), Predict::what_fits, options, session, store));
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
   if (!whole) return interrupted(rows, options, session);
   const std::vector<std::size_t> best = ranked(rows, options);
   switch (options.common.output) {
-    case OutputFormat::text: session.out << as_text(wide, rows, best, options, store.note()); break;
+    case OutputFormat::text:
+      session.out << wrap_text(
+          as_text(wide, rows, best, held, options, session.style, store.note()), session.style);
+      break;
     case OutputFormat::json:
-    case OutputFormat::jsonl: session.out << as_json(wide, rows, best, options); break;
-    case OutputFormat::csv:
-    case OutputFormat::md: {
+    case OutputFormat::jsonl: session.out << as_json(wide, rows, best, held, options); break;
+    case OutputFormat::md: session.out << as_markdown(wide, rows, best, held, options); break;
+    case OutputFormat::csv: {
       std::vector<RunResult> runs;  // best first
       for (const std::size_t place : best) runs.push_back(*rows[place].run);
-      session.out << render_runs(runs, options.common.output, style_of(describe_stdout()),
-                                 store.note());
+      session.out << render_ranked_csv(runs);
     }
   }
+  if (!best.empty()) warn_of_full_memory(*rows[best.front()].run, session);
+  MFSDP_TRY(store.outcome());
   return best.empty() ? ExitCode::negative : ExitCode::good;
 }
 

@@ -1,6 +1,7 @@
 #include "sim/tool/find_limit.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -13,11 +14,12 @@
 #include "core/cli/output.hpp"
 #include "core/cli/progress.hpp"
 #include "core/cli/table.hpp"
-#include "core/cli/text_style.hpp"
+#include "core/cli/wrap.hpp"
 #include "core/plan/result_json.hpp"
 #include "reports/tool/run_store.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/memory_warning.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
@@ -79,6 +81,22 @@ std::vector<std::int64_t> gpu_counts(std::int64_t per_node, std::int64_t most) {
   return counts;
 }
 
+/// More GPUs than the fewest that fit, of which the search has not looked at: padding to whole
+/// shards can make more of them not fit.
+std::vector<std::int64_t> counts_above(const Found& found,
+                                       const std::vector<std::int64_t>& counts) {
+  constexpr std::int64_t kTimes = 4;
+  constexpr std::size_t kMost = 64;
+  std::vector<std::int64_t> above;
+  if (!found.value) return above;
+  for (const std::int64_t count : counts) {
+    const bool seen = std::ranges::find(found.tried, count, &Tried::value) != found.tried.end();
+    if (count > *found.value && count <= kTimes * *found.value && !seen && above.size() < kMost)
+      above.push_back(count);
+  }
+  return above;
+}
+
 Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch) {
   const AskFor ask = [&](std::int64_t value) { return asker.question(with_value(options, value)); };
   const CommonOptions& common = options.common;
@@ -95,8 +113,10 @@ Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch
     default: {
       MFSDP_LET(per_node, asker.gpus_per_node(options));
       MFSDP_LET(most, asker.limit_of_gpus(options));
-      return find_among(gpu_counts(per_node, most.value_or(kMostGpus)), Pick::first, threads, ask,
-                        watch);
+      const auto counts = gpu_counts(per_node, most.value_or(kMostGpus));
+      MFSDP_LET(found, find_among(counts, Pick::first, threads, ask, watch));
+      look_at_all(counts_above(found, counts), threads, ask, watch, found);
+      return std::move(found);
     }
   }
 }
@@ -126,7 +146,27 @@ std::string reason(const Finding& finding, Find what) {
       format_gib(next->memory->allocated), format_gib(finding.capacity));
 }
 
-std::string tried_table(const Finding& finding, Find what) {
+/// Candidates beyond the fewest that fit and do not fit themselves.
+std::vector<std::int64_t> more_that_do_not_fit(const Finding& finding, Find what) {
+  std::vector<std::int64_t> values;
+  if (what != Find::min_gpus || !finding.found.value) return values;
+  for (const Tried& tried : finding.found.tried)
+    if (tried.memory && !tried.fits && tried.value > *finding.found.value)
+      values.push_back(tried.value);
+  return values;
+}
+
+/// The line that says so.
+std::string gaps_text(const Finding& finding, Find what) {
+  const std::vector<std::int64_t> gaps = more_that_do_not_fit(finding, what);
+  if (gaps.empty()) return "";
+  return fmt::format(
+      "Not every larger number fits: {} {} not, as their shards need more padding (--explain "
+      "layout)\n",
+      fmt::join(gaps, ", "), gaps.size() == 1 ? "does" : "do");
+}
+
+std::string tried_table(const Finding& finding, Find what, const TextStyle& style) {
   Table table{.columns = {{unit_of(what), Align::right}, {"GiB", Align::right}, {""}}, .rows = {}};
   std::vector<Tried> tried = finding.found.tried;
   std::ranges::sort(tried, {}, &Tried::value);
@@ -145,7 +185,7 @@ std::string tried_table(const Finding& finding, Find what) {
     const auto first = table.rows.begin() + static_cast<std::ptrdiff_t>(begin);
     table.rows = {first, first + static_cast<std::ptrdiff_t>(kShown)};
   }
-  return render_table(table);
+  return render_table(table, style);
 }
 
 std::string labelled(const Sweep& sweep, const Finding& finding) {
@@ -153,20 +193,21 @@ std::string labelled(const Sweep& sweep, const Finding& finding) {
 }
 
 std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions& options,
-                    const std::string& stored) {
+                    const TextStyle& style, const std::string& stored) {
   const Find what = *options.find;
   const std::string label = labelled(sweep, finding);
   const std::string name(to_string(what));
   if (!finding.found.value)
     return fmt::format("{}{}: nothing fits; {}\n", label, name, reason(finding, what));
-  return fmt::format("{}{} is {}: {}\nTried {}:\n{}\n", label, name,
+  return fmt::format("{}{} is {}: {}\n{}Tried {}:\n{}\n", label, name,
                      format_count(*finding.found.value), reason(finding, what),
-                     format_count(std::ssize(finding.found.tried)), tried_table(finding, what)) +
-         render_runs({&*finding.run, 1}, OutputFormat::text, style_of(describe_stdout()), stored);
+                     gaps_text(finding, what), format_count(std::ssize(finding.found.tried)),
+                     tried_table(finding, what, style)) +
+         render_runs({&*finding.run, 1}, OutputFormat::text, style, stored);
 }
 
 Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& options) {
-  Json object = {{"schema", "mfsdp.find/1"}, {"find", std::string(to_string(*options.find))}};
+  Json object = {{"schema", "mfsdp.limit/1"}, {"find", std::string(to_string(*options.find))}};
   for (std::size_t a = 0; a < sweep.axes.size(); ++a)
     object["axes"][sweep.axes[a].name()] = finding.values[a];
   object["value"] = finding.found.value ? Json(*finding.found.value) : Json(nullptr);
@@ -178,6 +219,7 @@ Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& optio
     tried.push_back(std::move(entry));
   }
   object["tried"] = std::move(tried);
+  object["more_that_do_not_fit"] = more_that_do_not_fit(finding, *options.find);
   object["winner"] = finding.run ? Json::parse(to_json_line(*finding.run)) : Json(nullptr);
   return object;
 }
@@ -188,7 +230,9 @@ void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOp
   if (format == OutputFormat::text) {
     bool first = true;
     for (const Finding& finding : findings) {
-      session.out << (first ? "" : "\n") << as_text(sweep, finding, options, stored);
+      session.out << (first ? "" : "\n")
+                  << wrap_text(as_text(sweep, finding, options, session.style, stored),
+                               session.style);
       first = false;
     }
   } else if (format == OutputFormat::json || format == OutputFormat::jsonl) {
@@ -197,12 +241,16 @@ void print(const Sweep& sweep, const std::vector<Finding>& findings, const SimOp
     if (format == OutputFormat::jsonl)
       for (const Json& one : all) session.out << one.dump() << "\n";
     else
-      session.out << (all.size() == 1 ? all.front() : all).dump(2) << "\n";
+      session.out << (sweep.axes.empty()
+                          ? all.front()
+                          : Json{{"schema", "mfsdp.limits/1"}, {"results", std::move(all)}})
+                         .dump(2)
+                  << "\n";
   } else {
     std::vector<RunResult> runs;
     for (const Finding& finding : findings)
       if (finding.run) runs.push_back(*finding.run);
-    session.out << render_runs(runs, format, style_of(describe_stdout()), stored);
+    session.out << render_runs(runs, format, session.style, stored);
   }
 }
 
@@ -242,6 +290,9 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
     return ExitCode::interrupted;
   }
   print(sweep, findings, options, session, store.note());
+  for (const Finding& finding : findings)
+    if (finding.run) warn_of_full_memory(*finding.run, session);
+  MFSDP_TRY(store.outcome());
   const bool all =
       std::ranges::all_of(findings, [](const Finding& f) { return f.run.has_value(); });
   return all ? ExitCode::good : ExitCode::negative;

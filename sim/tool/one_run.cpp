@@ -14,7 +14,7 @@
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
-#include "core/cli/text_style.hpp"
+#include "core/cli/wrap.hpp"
 #include "core/recipe/module_tree.hpp"
 #include "reports/budget/budget.hpp"
 #include "reports/tool/plan_file.hpp"
@@ -38,7 +38,7 @@ Result<void> write_files(const CommonOptions& options, const Program& program,
 
 /// The largest shares of a path; what is left is one row.
 std::string shares_table(const std::string& title, const std::vector<PathShare>& shares,
-                         Nanos length) {
+                         Nanos length, const TextStyle& style) {
   constexpr std::size_t rows = 8;
   Table table{.columns = {{title}, {"time", Align::right}, {"share", Align::right}}, .rows = {}};
   const auto add = [&](const std::string& name, Nanos time) {
@@ -54,46 +54,50 @@ std::string shares_table(const std::string& title, const std::vector<PathShare>&
       rest += shares[i].time;
   }
   if (shares.size() > rows) add(fmt::format("{} others", shares.size() - rows), rest);
-  return render_table(table);
+  return render_table(table, style);
 }
 
-std::string explain_critical_path(const CriticalPath& path) {
+std::string explain_critical_path(const CriticalPath& path, const TextStyle& style) {
   return fmt::format(
-      "Critical path: {} ops, {}; the largest share is of {}.{}{}\n\n{}\n{}",
+      "Critical path: {} ops that take {} one after another; {} has the largest "
+      "share.{}{}\n\n{}\n{}",
       format_count(std::ssize(path.ops)), format_duration(path.length),
       path.bounding_unit.empty() ? "nothing" : path.bounding_unit,
       path.before_step > Nanos(0)
-          ? fmt::format("\nIts first {} lie before the step, under the end of the step before.",
+          ? fmt::format("\nIts first {} run before the step begins, while the step before ends.",
                         format_duration(path.before_step))
           : "",
-      path.abridged ? "\nRepeated microbatches are counted twice: the step is too long to keep."
-                    : "",
-      shares_table("kind", path.by_kind, path.length),
-      shares_table("unit", path.by_unit, path.length));
+      path.abridged
+          ? "\nOf repeated microbatches two are counted: the step is too long to keep whole."
+          : "",
+      shares_table("kind", path.by_kind, path.length, style),
+      shares_table("unit", path.by_unit, path.length, style));
 }
 
 Result<std::string> explanation(const SimOptions& options, const Program& program,
-                                const Prediction& prediction, Asker& asker) {
+                                const Prediction& prediction, const TextStyle& style,
+                                Asker& asker) {
   if (!options.explain) return std::string();
   switch (*options.explain) {
-    case Explain::memory: return "\n" + explain_memory(prediction.run);
+    case Explain::memory: return "\n" + explain_memory(prediction.run, style);
     case Explain::layout:
       return "\n" + module_tree_text(make_model(program.config.model, program.config.param_dtype)) +
-             "\n" + explain_layout(program);
+             "\n" + explain_layout(program, style);
     case Explain::network: {
-      MFSDP_LET(text, explain_network(options, asker));
+      MFSDP_LET(text, explain_network(options, asker, style));
       return "\n" + text;
     }
     case Explain::critical_path: break;
   }
   const Plan* plan = program.find_plan(predicted_plan);
-  return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation));
+  return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation), style);
 }
 
 /// The run's output with the budget's report, for which a CSV, being one table, has no place.
-std::string with_budget(std::string output, OutputFormat format, const BudgetReport& report) {
+std::string with_budget(std::string output, OutputFormat format, const BudgetReport& report,
+                        const TextStyle& style) {
   switch (format) {
-    case OutputFormat::text: return output + "\n" + render_budget_text(report);
+    case OutputFormat::text: return output + "\n" + wrap_text(render_budget_text(report), style);
     case OutputFormat::md: return output + "\n" + render_budget_markdown(report);
     case OutputFormat::json:
     case OutputFormat::jsonl: return add_budget(output, report);
@@ -110,7 +114,7 @@ std::string judged(std::string output, OutputFormat format, const BudgetReport& 
   if (format == OutputFormat::csv)
     for (const std::string& note : report.notes)
       session.err << fmt::format("{}: note: {}: {}\n", session.tool, printable(report.file), note);
-  return with_budget(std::move(output), format, report);
+  return with_budget(std::move(output), format, report, session.style);
 }
 
 }  // namespace
@@ -133,20 +137,20 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   RunResult& run = prediction.run;
   sign(run, common, session);
   estimate_training(run, options);
-  MFSDP_LET(longer, explanation(options, *program, prediction, asker));
+  MFSDP_LET(longer, explanation(options, *program, prediction, session.style, asker));
   MFSDP_TRY(write_files(common, *program, run));
   if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));
   RunStore store(common, session);
   MFSDP_TRY(store.save({&run, 1}));
-  std::string text =
-      render_runs({&run, 1}, common.output, style_of(describe_stdout()), store.note());
+  std::string text = render_runs({&run, 1}, common.output, session.style, store.note());
   bool good = run.memory.fits || !options.require_fit;
   if (budget) {
     const BudgetReport report = check_budget(*budget, run);
     text = judged(std::move(text), common.output, report, session);
     good = good && report.passes();
   }
-  session.out << text << longer;
+  session.out << text << wrap_text(longer, session.style);
+  MFSDP_TRY(store.outcome());
   return good ? ExitCode::good : ExitCode::negative;
 }
 

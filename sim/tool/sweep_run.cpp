@@ -9,7 +9,6 @@
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/progress.hpp"
-#include "core/cli/text_style.hpp"
 #include "sim/search/parallel.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/sweep_table.hpp"
@@ -32,6 +31,10 @@ std::vector<RunResult> runs_of(const std::vector<SweepRow>& rows) {
 SweepRow predicted(const SweepRow& asked, Predict what) {
   SweepRow row = asked;
   Question question = *asked.question;
+  if (what == Predict::what_fits && cannot_fit(question)) {
+    row.too_large = true;
+    return row;
+  }
   const auto program = program_of(question);
   if (!program) {
     row.impossible = program.error();
@@ -72,9 +75,10 @@ void report_impossible(const std::vector<SweepRow>& rows, const Session& session
 
 Result<std::vector<SweepRow>> sweep_rows(const Sweep& sweep, const Session& session) {
   Asker asker(session);
+  MFSDP_LET(swept, SweptOptions::parse(sweep));
   std::vector<SweepRow> rows;
   for (std::size_t i = 0; i < sweep.arguments.size() && !session.interrupted; ++i) {
-    MFSDP_LET(options, parse_sim_options(sweep.arguments[i]));
+    MFSDP_LET(options, swept.combination(i));
     SweepRow row;
     row.values = sweep.values(i);
     auto question = asker.question(options);
@@ -138,11 +142,12 @@ Result<ExitCode> run_sweep(const Sweep& sweep, const SimOptions& options, const 
 
   const OutputFormat format = options.common.output;
   if (format == OutputFormat::text || format == OutputFormat::md) {
-    session.out << sweep_table(sweep, rows, format, store.note());
+    session.out << sweep_table(sweep, rows, format, session.style, store.note());
   } else {
     report_impossible(rows, session);
-    session.out << render_runs(runs_of(rows), format, style_of(describe_stdout()), store.note());
+    session.out << render_sweep(runs_of(rows), format, session.style, store.note());
   }
+  MFSDP_TRY(store.outcome());
   if (!whole) return ExitCode::interrupted;
   const bool all_fit = std::ranges::all_of(
       rows, [](const SweepRow& row) { return row.impossible || row.run->memory.fits; });

@@ -22,7 +22,7 @@ struct SweepRow {
   std::optional<Question> question;
   std::optional<Error> impossible;  ///< why there is no such configuration
   bool too_large = false;           ///< not predicted, since it does not fit
-  std::optional<Footprint> memory;  ///< of that, unless a smaller one's was enough to know
+  std::optional<Footprint> memory;  ///< of that, unless a bound was enough to know
   std::optional<RunResult> run;     ///< without its timelines; none where interrupted
 };
 

@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "core/cli/wrap.hpp"
 #include "sim/search/find.hpp"
 
 namespace mfsdp {
@@ -136,14 +137,14 @@ Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
 }
 
 std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, OutputFormat format,
-                        const std::string& stored) {
+                        const TextStyle& style, const std::string& stored) {
   std::vector<std::size_t> places(rows.size());
   std::iota(places.begin(), places.end(), 0);
   const Table table = rows_table(sweep, rows, places);
-  std::string text =
-      format == OutputFormat::md ? render_markdown_table(table) : render_table(table);
-  text += "\n" + counts_of(rows) +
-          "\n* no other row of the model that fits needs less memory and is as fast.\n";
+  const bool markdown = format == OutputFormat::md;
+  const std::string rendered = markdown ? render_markdown_table(table) : render_table(table, style);
+  std::string text = "\n" + counts_of(rows) +
+                     "\n* no other row of the model that fits needs less memory and is as fast.\n";
   const auto first =
       std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
   if (first != rows.end()) {
@@ -151,7 +152,7 @@ std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, O
     text += fmt::format("simulated {}: cost model {}; {}\n", first->run->version,
                         first->run->cost_model_version, stored);
   }
-  return text;
+  return rendered + (markdown ? text : wrap_text(text, style));
 }
 
 }  // namespace mfsdp

@@ -9,6 +9,7 @@
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
 #include "core/cli/table.hpp"
+#include "core/cli/text_style.hpp"
 #include "sim/tool/sweep_run.hpp"
 
 namespace mfsdp {
@@ -25,6 +26,7 @@ namespace mfsdp {
 /// The whole answer to a sweep: title, table, what the marks mean, what was not possible and why,
 /// where the runs are stored.
 [[nodiscard]] std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                                      OutputFormat format, const std::string& stored);
+                                      OutputFormat format, const TextStyle& style,
+                                      const std::string& stored);
 
 }  // namespace mfsdp

@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/base/text.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/table.hpp"
+#include "core/cli/wrap.hpp"
 #include "sim/calibrate/calibrate.hpp"
 #include "sim/calibrate/fidelity.hpp"
 #include "sim/calibrate/trust.hpp"
@@ -46,7 +48,8 @@ std::string calibration_json(const Calibration& calibration) {
   return object.dump(2) + "\n";
 }
 
-std::string calibration_output(const Calibration& calibration, OutputFormat format) {
+std::string calibration_output(const Calibration& calibration, OutputFormat format,
+                               const TextStyle& style) {
   switch (format) {
     case OutputFormat::json: return calibration_json(calibration);
     case OutputFormat::jsonl: return one_line(calibration_json(calibration));
@@ -54,7 +57,7 @@ std::string calibration_output(const Calibration& calibration, OutputFormat form
     case OutputFormat::md: return render_markdown_table(table_of(calibration.errors));
     case OutputFormat::text: break;
   }
-  return calibration_text(calibration);
+  return wrap_text(calibration_text(calibration), style);
 }
 
 }  // namespace
@@ -63,7 +66,8 @@ Result<ExitCode> run_fidelity(const SimOptions& options, const Session& session)
   MFSDP_LET(rows, fidelity(session.scenarios));
   switch (options.common.output) {
     case OutputFormat::text:
-      session.out << render_table(table_of(rows)) << "\n" << memory_trust_text() << "\n";
+      session.out << render_table(table_of(rows), session.style) << "\n"
+                  << wrap_text(memory_trust_text(), session.style) << "\n";
       break;
     case OutputFormat::md: session.out << render_markdown_table(table_of(rows)); break;
     case OutputFormat::csv: session.out << fidelity_csv(rows); break;
@@ -77,6 +81,10 @@ Result<ExitCode> run_calibrate(const SimOptions& options, const Session& session
   const CommonOptions& common = options.common;
   const std::string stem = std::filesystem::path(common.gpu).stem().string();
   const std::string output = options.calibrate_out.value_or(stem + "_calibrated.toml");
+  if (!options.calibrate_out && std::filesystem::exists(output))
+    return fail("--calibrate-out", fmt::format("is missing, and {} exists: name the file to write, "
+                                               "or remove that one",
+                                               printable(output)));
   ToolFiles files{.read = {}, .written = {{"--calibrate-out", output}}};
   for (const std::string& file : options.calibrate) files.read.push_back({"--calibrate", file});
   MFSDP_TRY(check_paths(common, session.scenarios, files));
@@ -86,7 +94,7 @@ Result<ExitCode> run_calibrate(const SimOptions& options, const Session& session
                                     .output = output,
                                     .domain = common.gpus_per_node}));
   MFSDP_TRY(write_calibration(calibration));
-  session.out << calibration_output(calibration, common.output);
+  session.out << calibration_output(calibration, common.output, session.style);
   return ExitCode::good;
 }
 

@@ -41,7 +41,6 @@ const std::vector<Library>& libraries() {
        {"gpu_backend/cuda"},
        false},
       {"SQLite", std::regex("(SQLiteCpp/.*|sqlite3.*)"), {"reports"}, true},
-      {"OpenBLAS", std::regex("(cblas|openblas.*|lapacke?)\\.h"), {"verify/cpu"}, true},
       {"zlib", std::regex("zlib\\.h"), {"reports", "verify/traces"}, true},
       {"Boost.Graph",
        std::regex("boost/(graph|property_map)/.*"),

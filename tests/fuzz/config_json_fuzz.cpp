@@ -27,7 +27,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const Model model = make_model(small, DType::bf16);
     if (model.parameter_count() <= 0) std::abort();
-    if (flops_per_token(*shape, 1) <= 0) std::abort();
   } catch (const OverflowError&) {
     // Allowed: the caller reports it.
   }

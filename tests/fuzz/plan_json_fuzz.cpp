@@ -104,9 +104,9 @@ void check_peak(const Program& program, const Plan& plan) {
   for (const Buffer& buffer : program.buffers) everything += buffer.size.value;
   constexpr Int128 most = std::numeric_limits<std::int64_t>::max();
   if (everything > most) return;
-  const PeakMemory peak = peak_memory(program, plan, *lifetimes);
-  for (const Bytes bytes : peak.categories) require(bytes >= Bytes(0));
-  require(sum_of(peak.categories).value <= everything);
+  const CategoryBytes peak = peak_memory(program, *lifetimes);
+  for (const Bytes bytes : peak) require(bytes >= Bytes(0));
+  require(sum_of(peak).value <= everything);
 }
 
 /// Ops of a step. More than the simulator takes are an error; fewer, but many, are only slow.

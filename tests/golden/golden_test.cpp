@@ -72,6 +72,39 @@ TEST(Transcript, NamesWhatIsWrong) {
   EXPECT_THAT(parse("+ write f\n").error, HasSubstr("+ write FILE <<END"));
 }
 
+TEST(Markdown, BlocksThatBeginWithACommandAreATranscript) {
+  const Transcript transcript = parse_markdown(
+      "Text\n"
+      "$ no block\n"
+      "```\ntool --no-output\n$ no command\n```\n"
+      "```sh\n$ tool a\none\n...\n$ tool b\n```\n"
+      "more text\n");
+  ASSERT_EQ(transcript.error, "");
+  ASSERT_EQ(transcript.entries.size(), 2u);
+  const Command& first = std::get<Command>(transcript.entries.front());
+  EXPECT_EQ(first.line, "tool a");
+  EXPECT_EQ(first.at, 8u);
+  EXPECT_THAT(first.expected.out, ElementsAre("one", "..."));
+  EXPECT_THAT(only_command(transcript).expected.out, IsEmpty());
+  EXPECT_THAT(parse_markdown("```\ntool\n```\n").error, HasSubstr("no block with a command"));
+  EXPECT_THAT(parse_markdown("```\n$ tool\n").error, HasSubstr("not closed"));
+}
+
+TEST(Markdown, DotsStandForAnyLines) {
+  const std::vector<std::string> actual{"a", "b", "c", "d"};
+  const auto fills = [&](const std::vector<std::string>& expected) {
+    return fill_gaps(expected, actual) == actual;
+  };
+  EXPECT_TRUE(fills({"a", "b", "c", "d"}));
+  EXPECT_TRUE(fills({"a", "..."}));
+  EXPECT_TRUE(fills({"...", "c", "d"}));
+  EXPECT_TRUE(fills({"a", "...", "c", "..."}));
+  EXPECT_TRUE(fills({"a", "...", "b", "c", "d"}));
+  EXPECT_FALSE(fills({"a", "...", "c"}));
+  EXPECT_FALSE(fills({"a", "...", "x", "..."}));
+  EXPECT_FALSE(fills({"b", "..."}));
+}
+
 TEST(Output, MarksAMissingLastNewline) {
   EXPECT_THAT(split_output("a\nb\n"), ElementsAre("a", "b"));
   EXPECT_THAT(split_output("a\nb"), ElementsAre("a", "b[no newline]"));
@@ -111,8 +144,14 @@ class Runner : public testing::Test {
   }
 
   Outcome run_text(const std::string& text, bool update = false) {
-    std::ofstream(file()) << text;
-    return run({.transcript = file(),
+    return run_file(file(), text, update);
+  }
+  Outcome run_markdown(const std::string& text) {
+    return run_file(folder_ / "read.md", text, false);
+  }
+  static Outcome run_file(const fs::path& file, const std::string& text, bool update) {
+    std::ofstream(file) << text;
+    return run({.transcript = file,
                 .tool_path = "/nonexistent",
                 .source = MFSDP_SOURCE_DIR,
                 .build = MFSDP_BINARY_DIR,
@@ -162,6 +201,16 @@ TEST_F(Runner, EnvironmentIsFixedAndThereIsNoTerminal) {
       "1 100 C.UTF-8 UTC\nno terminal\nexit 0\n"
       "$ echo \"${USER-unset}\"; pwd; echo \"$HOME\"\nunset\n[WORK]\n[HOME]\nexit 0\n");
   EXPECT_TRUE(outcome.passed) << outcome.report;
+}
+
+TEST_F(Runner, AMarkdownFileShowsWhatIsPrinted) {
+  EXPECT_TRUE(run_markdown("```\n$ seq 5\n1\n...\n4\n5\n```\n").passed);
+  const Outcome stale = run_markdown("text\n```\n$ seq 5\n1\n...\n4\n6\n```\n");
+  EXPECT_FALSE(stale.passed);
+  EXPECT_THAT(stale.report, HasSubstr("read.md:3: $ seq 5"));
+  EXPECT_THAT(stale.report, HasSubstr("-6\n+5\n"));
+  EXPECT_FALSE(run_markdown("```\n$ echo a; exit 1\na\n```\n").passed);
+  EXPECT_FALSE(run_markdown("```\n$ echo a; echo b >&2\na\n```\n").passed);
 }
 
 TEST_F(Runner, ASignalIsAnExitCode) {

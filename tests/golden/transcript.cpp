@@ -157,6 +157,27 @@ std::vector<Edit> edits(const std::vector<std::string>& expected,
 
 Transcript parse(std::string_view text) { return Parser(text).parse(); }
 
+Transcript parse_markdown(std::string_view text) {
+  Transcript transcript;
+  const std::vector<std::string> lines = split_lines(text);
+  bool in_block = false;
+  bool shows = false;  // this block's first line is a command
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (line.starts_with("```")) {
+      in_block = !in_block;
+      shows = in_block && i + 1 < lines.size() && lines[i + 1].starts_with("$ ");
+    } else if (shows && line.starts_with("$ ")) {
+      transcript.entries.emplace_back(Command{.line = line.substr(2), .expected = {}, .at = i + 1});
+    } else if (shows) {
+      std::get<Command>(transcript.entries.back()).expected.out.push_back(line);
+    }
+  }
+  if (in_block) transcript.error = "a block is not closed by ```";
+  if (transcript.entries.empty()) transcript.error = "holds no block with a command ('$ ...')";
+  return transcript;
+}
+
 std::string render(const Transcript& transcript) {
   std::string text;
   for (const Entry& entry : transcript.entries) std::visit(Renderer{text}, entry);
@@ -219,6 +240,26 @@ std::string unified_difference(const std::vector<std::string>& expected,
     text += '\n';
   }
   return text;
+}
+
+std::vector<std::string> fill_gaps(const std::vector<std::string>& expected,
+                                   const std::vector<std::string>& actual) {
+  std::vector<std::string> filled;
+  auto next = actual.begin();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] != "...") {
+      filled.push_back(expected[i]);
+      if (next != actual.end()) ++next;
+      continue;
+    }
+    const bool last = i + 1 == expected.size();
+    const auto end = last ? actual.end() : std::find_if(next, actual.end(), [&](const auto& line) {
+      return matches(expected[i + 1], line);
+    });
+    filled.insert(filled.end(), next, end);
+    next = end;
+  }
+  return filled;
 }
 
 std::vector<std::string> keep_masks(const std::vector<std::string>& expected,

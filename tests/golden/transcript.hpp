@@ -9,6 +9,9 @@
 //   expected stdout
 //   ! expected stderr, [..] stands for any text inside one line
 //   exit 2
+//
+// A Markdown file is a transcript too: of its fenced blocks those that begin with a command.
+// Nothing is expected on stderr, and exit 0; a line "..." stands for any lines.
 #pragma once
 
 #include <string>
@@ -55,6 +58,9 @@ struct Transcript {
 
 [[nodiscard]] Transcript parse(std::string_view text);
 
+/// The commands of a Markdown file's fenced blocks; the rest of the file is left out.
+[[nodiscard]] Transcript parse_markdown(std::string_view text);
+
 /// The text again; reads back as the same transcript.
 [[nodiscard]] std::string render(const Transcript& transcript);
 
@@ -70,6 +76,11 @@ struct Transcript {
 /// Unified difference with three lines of context; empty when every line matches.
 [[nodiscard]] std::string unified_difference(const std::vector<std::string>& expected,
                                              const std::vector<std::string>& actual);
+
+/// `expected`, but with the lines of `actual` that each "..." stands for: those before the first
+/// that the next expected line matches, and all that are left where none follows.
+[[nodiscard]] std::vector<std::string> fill_gaps(const std::vector<std::string>& expected,
+                                                 const std::vector<std::string>& actual);
 
 /// `actual`, but with the expected line wherever it matches, so that an update keeps its masks.
 [[nodiscard]] std::vector<std::string> keep_masks(const std::vector<std::string>& expected,

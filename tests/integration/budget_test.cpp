@@ -20,14 +20,14 @@ const fs::path kTools = fs::path(MFSDP_BINARY_DIR) / "sim";
 const fs::path kSource = MFSDP_SOURCE_DIR;
 const fs::path kWorkflow = kSource / "scenarios" / "ci" / "mfsdp-budget.yml";
 
-struct Outcome {
+struct ScriptRun {
   int status = 0;
   std::string err;
 };
 
 /// A script as GitHub runs it under `shell: bash`, with the built tools on PATH, in a folder that
 /// holds scenarios/ as a checkout does.
-Outcome run_bash(const test::ScratchFolder& folder, const std::string& script) {
+ScriptRun run_bash(const test::ScratchFolder& folder, const std::string& script) {
   if (!fs::exists(folder / "scenarios"))
     fs::create_directory_symlink(kSource / "scenarios", folder / "scenarios");
   test::write_file(folder / "script.sh", script);
@@ -80,7 +80,7 @@ TEST(Budget, OneTooManyFailsWithTheLineForEveryLimit) {
   const std::string file = (folder / "budget.toml").string();
   ASSERT_EQ(run_bash(folder, tool + "--budget-out budget.toml").status, 0);
   const std::string command = tool + "--budget budget.toml";
-  const Outcome kept = run_bash(folder, command);
+  const ScriptRun kept = run_bash(folder, command);
   EXPECT_EQ(kept.status, 0);
   EXPECT_EQ(kept.err, "");
 
@@ -93,7 +93,7 @@ TEST(Budget, OneTooManyFailsWithTheLineForEveryLimit) {
     std::string& line = tight[limit.number - 1];
     line = line.substr(0, line.find(" = ")) + fmt::format(" = {}", limit.value - 1);
     test::write_file(file, joined(tight));
-    const Outcome outcome = run_bash(folder, command);
+    const ScriptRun outcome = run_bash(folder, command);
     EXPECT_EQ(outcome.status, 1) << limit.key;
     EXPECT_EQ(outcome.err,
               fmt::format("mfsdp-sim: budget.toml:{}: {} is {}, 1 over the limit of {}\n",
@@ -148,7 +148,7 @@ std::string checking_step() {
 
 TEST(ShippedWorkflow, ItsCheckPassesAndWritesSummaryAndBudget) {
   const test::ScratchFolder folder;
-  const Outcome outcome = run_bash(folder, checking_step());
+  const ScriptRun outcome = run_bash(folder, checking_step());
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err, "");
   const std::string summary = test::read_file(folder / "summary.md");
@@ -174,7 +174,7 @@ TEST(ShippedWorkflow, ItsCheckFailsByOneByte) {
   budget.replace(begin, end - begin, fmt::format("{}", limit - 1));
   test::write_file(folder / "tight.toml", budget);
 
-  const Outcome outcome = run_bash(folder, script);
+  const ScriptRun outcome = run_bash(folder, script);
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(
       outcome.err,

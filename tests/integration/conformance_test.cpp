@@ -15,7 +15,8 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-constexpr std::string_view kSmall = "--model llama_nano --data synthetic --seq-len 16 --steps 4";
+constexpr std::string_view kFourSteps =
+    "--model llama_nano --data synthetic --seq-len 16 --steps 4";
 
 std::string run_of(const std::filesystem::path& db, const std::string& run = "latest") {
   return fmt::format("--run '{}:{}'", db.string(), run);
@@ -35,7 +36,7 @@ TEST_P(ConformanceOf, ARunThatEnded) {
   const test::ScratchFolder folder;
   const auto db = folder / "runs.sqlite";
   const test::ToolRun ran =
-      test::run_exec(fmt::format("{} {} --db '{}' 2>&1", kSmall, GetParam(), db.string()));
+      test::run_exec(fmt::format("{} {} --db '{}' 2>&1", kFourSteps, GetParam(), db.string()));
   ASSERT_EQ(ran.status, 0) << ran.out;
   const test::ToolRun judged = test::run_verify(run_of(db) + " 2>&1");
   EXPECT_EQ(judged.status, 0) << judged.out;
@@ -52,8 +53,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Conformance, AnOpThatCameTooEarlyIsFound) {
   const test::ScratchFolder folder;
   const auto db = folder / "runs.sqlite";
-  ASSERT_EQ(test::run_exec(fmt::format("{} --world-size 2 --db '{}'", kSmall, db.string())).status,
-            0);
+  ASSERT_EQ(
+      test::run_exec(fmt::format("{} --world-size 2 --db '{}'", kFourSteps, db.string())).status,
+      0);
   auto store = Store::open(db);
   RunResult run = store->load(1).value();
   // The last collective of rank 1 takes 5 ms longer, and nobody waits for it.

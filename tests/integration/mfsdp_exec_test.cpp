@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr std::string_view kSmall =
+constexpr std::string_view kTwoRanks =
     "--model llama_nano --data synthetic --world-size 2 --seq-len 16";
 
 RunResult stored(const std::filesystem::path& path) {
@@ -41,7 +41,7 @@ TEST(MfsdpExec, StoresEveryStepOfARun) {
   const RunResult run = stored(db);
   EXPECT_EQ(run.status, RunStatus::complete);
   EXPECT_EQ(run.source, "measured");
-  EXPECT_EQ(run.plan_hash, printed["plan_hash"]);
+  EXPECT_EQ(run.plan_hash, printed["plan_hash"].get<std::string>());
   ASSERT_EQ(run.steps.size(), 30U);
   ASSERT_EQ(printed["steps"].size(), 30U);
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
@@ -86,7 +86,7 @@ test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::p
   return test::run_shell(
       fmt::format("exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -q '^step:' {} || ! kill "
                   "-0 $pid; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
-                  test::kExec.string(), kSmall, flags, db.string(), out, out));
+                  test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
 }
 
 TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
@@ -101,6 +101,33 @@ TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
                                              run.steps.size())));
 }
 
+/// As a scheduler takes a job's node away: to the process, and to the shell around it.
+TEST(MfsdpExec, APreemptedRunSaysSoAtOnceAndSavesThoughToldTwice) {
+  const test::ScratchFolder folder;
+  const std::string base = folder.path().string();
+  const test::ToolRun ran = test::run_shell(fmt::format(
+      "exec 2>&1; '{}' {} --steps 1000000 --no-save --save {}/saves >{}/out & pid=$!; "
+      "until grep -q '^step:' {}/out || ! kill -0 $pid; do sleep 0.05; done; "
+      "kill -TERM $pid; kill -TERM $pid; sleep 0.05; kill -INT $pid; wait $pid; echo status $?",
+      test::kExec.string(), kTwoRanks, base, base, base));
+  EXPECT_THAT(ran.out, ::testing::StartsWith("mfsdp-exec: stopping after this step (a second "
+                                             "signal ends it at once)\n"));
+  EXPECT_THAT(ran.out, HasSubstr("status 130"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "saves" / "latest" / "manifest.json"));
+}
+
+/// The run hangs.
+TEST(MfsdpExec, ASecondSignalAfterASecondEndsIt) {
+  const test::ScratchFolder folder;
+  const std::string out = (folder / "out").string();
+  const test::ToolRun ran = test::run_shell(fmt::format(
+      "'{}' {} --steps 1000000 --no-save --fault stop:0:layers.0.adamw:2 --deadline 60 "
+      ">{} 2>&1 & pid=$!; until grep -q '^step:' {} || ! kill -0 $pid; do sleep 0.05; done; "
+      "kill -TERM $pid; sleep 1.2; kill -TERM $pid; wait $pid",
+      test::kExec.string(), kTwoRanks, out, out));
+  EXPECT_EQ(ran.status, 128 + SIGTERM);
+}
+
 TEST(MfsdpExec, AnInterruptedRunIsExportedAsFarAsItCame) {
   const test::ScratchFolder folder;
   const auto out = folder / "out";
@@ -109,7 +136,7 @@ TEST(MfsdpExec, AnInterruptedRunIsExportedAsFarAsItCame) {
                       folder / "runs.sqlite");
   EXPECT_THAT(ran.out, HasSubstr("status 130"));
   const test::ToolRun again = test::run_exec(
-      fmt::format("{} --init-from {} --steps 1 --lr 0 --no-save --export {}2 >/dev/null", kSmall,
+      fmt::format("{} --init-from {} --steps 1 --lr 0 --no-save --export {}2 >/dev/null", kTwoRanks,
                   out.string(), out.string()));
   EXPECT_EQ(again.status, 0);
   EXPECT_EQ(test::run_shell(fmt::format("diff -r {} {}2", out.string(), out.string())).status, 0);
@@ -130,7 +157,7 @@ TEST(MfsdpExec, AnInterruptEndsAnEvaluation) {
 
 /// 64 hosts and their streams do not find room for stacks of 1 GB.
 TEST(MfsdpExec, ThreadsThatDoNotStartEndTheRun) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MFSDP_SANITIZED
   GTEST_SKIP() << "sanitizers take more address space than the test leaves";
 #endif
   const test::ToolRun ran =
@@ -144,8 +171,9 @@ TEST(MfsdpExec, ThreadsThatDoNotStartEndTheRun) {
 TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
   const test::ScratchFolder folder;
   const auto db = folder / "runs.sqlite";
-  const test::ToolRun ran = test::run_exec(fmt::format(
-      "{} --steps 9 --fault fail:1:layers.1.qkv:6 --db {} 2>&1 >/dev/null", kSmall, db.string()));
+  const test::ToolRun ran = test::run_exec(
+      fmt::format("{} --steps 9 --fault fail:1:layers.1.qkv:6 --db {} 2>&1 >/dev/null", kTwoRanks,
+                  db.string()));
   EXPECT_EQ(ran.status, 3);
   EXPECT_EQ(ran.out,
             "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as it was told to\n");
@@ -156,7 +184,7 @@ TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
 
 TEST(MfsdpExec, JsonLinesAreStepsAndThenTheRun) {
   const test::ToolRun ran =
-      test::run_exec(fmt::format("{} --steps 4 --log-every 2 --output jsonl --no-save", kSmall));
+      test::run_exec(fmt::format("{} --steps 4 --log-every 2 --output jsonl --no-save", kTwoRanks));
   ASSERT_EQ(ran.status, 0);
   std::istringstream lines(ran.out);
   std::vector<json> objects;

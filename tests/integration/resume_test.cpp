@@ -74,11 +74,10 @@ TEST(Resume, GoesOnBitForBitThoughKilledTwentyTimes) {
   std::map<std::int64_t, json> seen;
   int killed = 0;
   while (killed < 20) {
-    const bool resumes = std::filesystem::exists(saves / "latest");
     const auto out = folder / fmt::format("out-{}", killed);
     const pid_t child =
-        start(fmt::format("{} {} --save '{}' --save-every 1 --keep-saves 2 {}", kRun, kTwelve,
-                          saves.string(), resumes ? "--resume '" + saves.string() + "'" : ""),
+        start(fmt::format("{} {} --save '{}' --save-every 1 --keep-saves 2 --resume auto", kRun,
+                          kTwelve, saves.string()),
               out);
     // Waits for the first line of a step, then for a moment of the next few saves.
     while (steps_in(test::read_file(out)).empty() && ::waitpid(child, nullptr, WNOHANG) == 0)
@@ -94,13 +93,63 @@ TEST(Resume, GoesOnBitForBitThoughKilledTwentyTimes) {
     }
     if (seen.contains(12)) std::filesystem::remove_all(saves);  // again from the start
   }
-  const bool resumes = std::filesystem::exists(saves / "latest");
   const auto last =
-      test::run_exec(fmt::format("{} {} --save '{}' {}", kRun, kTwelve, saves.string(),
-                                 resumes ? "--resume '" + saves.string() + "'" : ""));
+      test::run_exec(fmt::format("{} {} --save '{}' --resume auto", kRun, kTwelve, saves.string()));
   ASSERT_EQ(last.status, 0) << last.out;
   for (const auto& [step, line] : steps_in(last.out)) EXPECT_EQ(line, expected.at(step));
   EXPECT_EQ(last_save(saves), last_save(folder / "straight"));
+}
+
+/// A job that is put into the queue again has the command line of the first time.
+TEST(Resume, AutoBeginsAndGoesOnByTheSameCommandLine) {
+  const test::ScratchFolder folder;
+  const auto saves = folder / "runs" / "a";
+  const auto straight = test::run_exec(
+      fmt::format("{} {} --save '{}'", kRun, kTwelve, (folder / "straight").string()));
+  ASSERT_EQ(straight.status, 0);
+  const auto expected = steps_in(straight.out);
+  const std::string again =
+      fmt::format("{} {} --save '{}' --save-every 1 --resume auto", kRun, kTwelve, saves.string());
+  for (int killed = 0; killed < 3; ++killed) {
+    const auto out = folder / fmt::format("out-{}", killed);
+    const pid_t child = start(again, out);
+    // The line of a second step comes after the save of the first.
+    while (steps_in(test::read_file(out)).size() < 2 && ::waitpid(child, nullptr, WNOHANG) == 0)
+      ::usleep(500);
+    ::kill(child, SIGKILL);
+    test::wait_for(child);
+    for (const auto& [step, line] : steps_in(test::read_file(out)))
+      EXPECT_EQ(line, expected.at(step)) << "step " << step;
+  }
+  ASSERT_TRUE(std::filesystem::exists(saves / "latest"));
+  const auto last = test::run_exec(again);
+  ASSERT_EQ(last.status, 0) << last.out;
+  EXPECT_FALSE(steps_in(last.out).contains(1));
+  for (const auto& [step, line] : steps_in(last.out)) EXPECT_EQ(line, expected.at(step));
+  EXPECT_EQ(last_save(saves), last_save(folder / "straight"));
+  // And once more, when there is nothing left.
+  const auto done = test::run_exec(again + " 2>&1");
+  EXPECT_EQ(done.status, 0);
+  EXPECT_THAT(done.out, HasSubstr("of --steps 12 nothing is left to train"));
+}
+
+TEST(Resume, AutoNeverTakesAnOlderSaveForTheNewest) {
+  const test::ScratchFolder folder;
+  const auto saves = folder / "saves";
+  const std::string run =
+      fmt::format("{} --no-save --save '{}' --save-every 2 --resume auto", kRun, saves.string());
+  ASSERT_EQ(test::run_exec(run + " --steps 4").status, 0);
+  std::filesystem::remove(saves / "step-00000004" / "manifest.json");
+  const auto refused = test::run_exec(run + " --steps 6 2>&1");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.out, HasSubstr("step-00000004/manifest.json"));
+  EXPECT_THAT(refused.out, HasSubstr("; the save before it can be read: --resume " +
+                                     (saves / "step-00000002").string()));
+  const auto asked =
+      test::run_exec(fmt::format("{} --no-save --save '{}' --resume '{}' --steps 6", kRun,
+                                 saves.string(), (saves / "step-00000002").string()));
+  ASSERT_EQ(asked.status, 0) << asked.out;
+  EXPECT_TRUE(steps_in(asked.out).contains(3));
 }
 
 TEST(Resume, IsNotedInTheStore) {

@@ -16,11 +16,13 @@ namespace {
 using nlohmann::json;
 
 TEST(SweepRuns, AreThoseOfSingleCalls) {
-  const json sweep =
+  const json answer =
       json::parse(test::run_sim("--model llama_tiny,llama_nano --gpus 4,16 "
                                 "--micro-batch 1,3 --strategy 1,3 --recompute "
                                 "none,full --tokens 1B --price 2 --no-save --output json")
                       .out);
+  EXPECT_EQ(answer["schema"], "mfsdp.sweep/1");
+  const json& sweep = answer["results"];
   ASSERT_EQ(sweep.size(), 32U);
   std::size_t i = 0;
   for (const char* model : {"llama_tiny", "llama_nano"})
@@ -68,16 +70,24 @@ TEST(SweepRuns, RequireFitLooksAtEveryRow) {
   EXPECT_EQ(test::run_sim(flags + "llama3_70b").status, 1);
 }
 
-TEST(SweepRuns, AnInterruptKeepsWhatIsDone) {
+class InterruptedSweep : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Signals, InterruptedSweep, ::testing::Values("INT", "TERM", "HUP"));
+
+/// Ctrl-C, a preempted job, a terminal that is closed. Launchers send a signal more than once.
+TEST_P(InterruptedSweep, KeepsWhatIsDone) {
   const test::ScratchFolder folder;
   const std::string file = (folder / "runs.sqlite").string();
+  const std::string err = (folder / "err").string();
   // A sweep of seconds, interrupted after half of one.
   const auto run = test::run_sim(
       fmt::format("--model llama3_70b --gpus 8,16,32,64,128,256,512,1024 --micro-batch 1,2,4,8,16 "
-                  "--seq-len 2048,4096,8192,16384,32768 --db '{}' --output jsonl & "
-                  "sim=$!; sleep 0.5; kill -INT $sim; wait $sim",
-                  file));
+                  "--seq-len 2048,4096,8192,16384,32768 --db '{0}' --output jsonl 2>'{1}' & "
+                  "sim=$!; sleep 0.5; kill -{2} $sim; sleep 0.05; kill -{2} $sim; wait $sim",
+                  file, err, GetParam()));
   EXPECT_EQ(run.status, 130);
+  EXPECT_TRUE(
+      test::read_file(err).starts_with("mfsdp-sim: stopping (a second signal ends it at once)\n"))
+      << test::read_file(err);
   auto store = Store::open(file);
   ASSERT_TRUE(store);
   const std::size_t stored = store->list()->size();

@@ -13,6 +13,7 @@
 #include "sim/predict/predict.hpp"
 #include "tests/sim/timed_plan.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace mfsdp {
 namespace {
@@ -152,8 +153,6 @@ TEST(Variation, WrongFieldsAreErrors) {
   EXPECT_EQ(simulate(tiny, one_slow(1, {2, 1})).error().message(),
             "--slow-rank: expected a rank from 0 to 0, got 1");
 }
-
-const std::filesystem::path kScenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
 
 struct Case {
   Program program;

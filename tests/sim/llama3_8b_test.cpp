@@ -9,11 +9,12 @@
 #include "core/plan/lifetimes.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/predict/predict.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace mfsdp {
 namespace {
 
-const std::filesystem::path kScenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+using test::kScenarios;
 
 PlanConfig llama(Recompute recompute = Recompute::selective) {
   PlanConfig config;

@@ -7,11 +7,12 @@
 #include "core/model/hf_config.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/predict/predict.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace mfsdp {
 namespace {
 
-const std::filesystem::path scenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+using test::kScenarios;
 
 /// Two microbatches of Llama-3-8B on 64 H100 in eight nodes, sharded over `dp_shard`, replicated
 /// over the rest.
@@ -19,7 +20,7 @@ class EightNodes {
  public:
   explicit EightNodes(std::int64_t dp_shard) {
     PlanConfig config;
-    config.model = load_model("llama3_8b", scenarios / "models").value().shape;
+    config.model = load_model("llama3_8b", kScenarios / "models").value().shape;
     config.mesh = {.dp_outer = 64 / dp_shard, .dp_shard = dp_shard};
     config.seq_len = 8192;
     config.microbatches = 2;
@@ -28,7 +29,8 @@ class EightNodes {
   }
 
   [[nodiscard]] TimeSummary time(double gbits_per_node) const {
-    const Cluster nodes = make_cluster(load_gpu("h100", scenarios / "gpus").value(), 64, 8).value();
+    const Cluster nodes =
+        make_cluster(load_gpu("h100", kScenarios / "gpus").value(), 64, 8).value();
     const auto costs = make_cost_model(with_network(nodes, gbits_per_node).value());
     return predict(program_, *costs).value().run.time;
   }

@@ -1,25 +1,29 @@
 #include "sim/predict/predict.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 
 #include "core/model/hf_config.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
+#include "core/plan/rates.hpp"
 #include "core/schedule/build.hpp"
+#include "sim/hardware/catalogue.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace mfsdp {
 namespace {
 
-const std::filesystem::path scenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+using test::kScenarios;
 
 Result<Program> program_of(Strategy strategy, Mesh mesh, std::int64_t microbatches) {
-  MFSDP_LET(model, load_model("llama_nano", scenarios / "models"));
+  MFSDP_LET(model, load_model("llama_nano", kScenarios / "models"));
   PlanConfig config;
   config.model = model.shape;
   config.mesh = mesh;
@@ -31,7 +35,7 @@ Result<Program> program_of(Strategy strategy, Mesh mesh, std::int64_t microbatch
 }
 
 Result<CostModel> costs_of(std::int64_t gpus) {
-  MFSDP_LET(gpu, load_gpu("h200", scenarios / "gpus"));
+  MFSDP_LET(gpu, load_gpu("h200", kScenarios / "gpus"));
   MFSDP_LET(cluster, make_cluster(gpu, gpus, 8));
   return make_cost_model(cluster);
 }
@@ -98,6 +102,109 @@ TEST(Predict, CommunicatorsLieWhereTheMeshPutsThem) {
   EXPECT_EQ(shape({Axis::dp_outer}, 4).spacing, 8);
   EXPECT_EQ(shape({Axis::dp_outer, Axis::dp_shard}, 32).spacing, 1);
   EXPECT_EQ(shape({Axis::dp_outer, Axis::dp_shard}, 32).ranks, 32);
+}
+
+Program built_8b(std::vector<std::string> frozen, Recompute recompute = Recompute::selective) {
+  PlanConfig config;
+  config.model = load_model("llama3_8b", kScenarios / "models")->shape;
+  config.frozen = std::move(frozen);
+  config.recompute.kind = recompute;
+  EXPECT_TRUE(validate(config));
+  return build_program(config, {}).value();
+}
+
+double flops_of(const Program& program) { return model_flops(*program.find_plan("train")); }
+
+/// Per block: matrices (6144 + 4096 + 28672 + 14336) * 4096 = 218,103,808; attention, causal, a
+/// forward: 2 * 32 heads * 128 * 8192 = 67,108,864 a token. Head: 128256 * 4096 = 525,336,576.
+constexpr double kTokens = 8192;
+constexpr double kBlock = 218'103'808;
+constexpr double kAttention = 67'108'864;
+constexpr double kHead = 525'336'576;
+
+TEST(ModelFlops, SixForEveryTrainedParameterWhateverIsRecomputed) {
+  const double all = kTokens * (6 * (32 * kBlock + kHead) + 3 * 32 * kAttention);
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    EXPECT_EQ(flops_of(built_8b({}, recompute)), all);
+}
+
+TEST(ModelFlops, FourForFrozenOnesThatAGradientPassesThrough) {
+  // Norms and the embedding stay trainable: the gradient goes all the way down.
+  const Program program = built_8b({"proj", "lm_head"});
+  EXPECT_EQ(flops_of(program), kTokens * (4 * (32 * kBlock + kHead) + 3 * 32 * kAttention));
+}
+
+TEST(ModelFlops, TwoForFrozenOnesWithNothingTrainedBeforeThem) {
+  // The head alone is trained: blocks run forward only.
+  const Program head = built_8b({"model."});
+  EXPECT_EQ(flops_of(head), kTokens * (32 * (2 * kBlock + kAttention) + 6 * kHead));
+  // Block 31 alone: the gradient passes through the head, which is frozen.
+  std::vector<std::string> others{"embed_tokens", "lm_head", "model.norm"};
+  for (int layer = 0; layer < 31; ++layer) others.push_back(fmt::format("layers.{}.", layer));
+  EXPECT_EQ(flops_of(built_8b(others)),
+            kTokens * (31 * (2 * kBlock + kAttention) + 6 * kBlock + 3 * kAttention + 4 * kHead));
+}
+
+TEST(Predict, FrozenParametersRaiseNoMfuAboveThePeak) {
+  const auto costs = costs_of(1);
+  ASSERT_TRUE(costs);
+  const auto all = predict(built_8b({}), *costs);
+  const auto head = predict(built_8b({"model."}), *costs);
+  ASSERT_TRUE(all && head);
+  EXPECT_GT(head->run.time.mfu, 0.4);
+  EXPECT_LT(head->run.time.mfu, 0.85);  // it was 1.4 when every parameter counted six
+  EXPECT_EQ(head->run.time.tflops_per_gpu, rates_of(head->run, head->run.time.step).tflops);
+}
+
+TEST(Predict, PricesAboveTheGpusPeakAreAnError) {
+  const auto costs = costs_of(1);
+  ASSERT_TRUE(costs);
+  const auto wrong = predict(built_8b({}), costs->scaled(0.3, 1));
+  ASSERT_FALSE(wrong);
+  EXPECT_THAT(wrong.error().message(),
+              testing::MatchesRegex("h200: gemm of m .* would run at [0-9]+ TFLOP/s, above the "
+                                    "GPU's peak of 989 .compute.bf16_tflops.: .*"));
+}
+
+TEST(Predict, NoGpuOfTheCatalogueIsAboveItsPeak) {
+  const Catalogue catalogue{kScenarios / "gpus", "GPU", "--gpu", "--list-gpus"};
+  const Program program = built_8b({});
+  const auto names = list_catalogue(catalogue);
+  ASSERT_TRUE(names);
+  for (const std::string& name : *names) {
+    const auto gpu = load_gpu(name, kScenarios / "gpus");
+    ASSERT_TRUE(gpu) << name;
+    const auto costs = make_cost_model(make_cluster(*gpu, 1, 8).value());
+    const auto prediction = predict(program, costs.value());
+    EXPECT_TRUE(prediction) << prediction.error().message();
+  }
+}
+
+TEST(Predict, ThePeaksOpIsWhereTheTimelineIsHighest) {
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {
+    const Mesh mesh{.dp_outer = 1, .dp_shard = 8};
+    const auto program = program_of(strategy, mesh, 2);
+    ASSERT_TRUE(program);
+    const auto prediction = predict(*program, costs_of(8).value());
+    ASSERT_TRUE(prediction);
+    const RunResult& run = prediction->run;
+    Bytes most;
+    Nanos when;
+    for (const MemoryPoint& point : run.memory_timeline)
+      if (sum_of(point.categories) > most) {
+        most = sum_of(point.categories);
+        when = point.at;
+      }
+    EXPECT_EQ(run.memory.live_peak, most);
+    EXPECT_LE(most, run.memory.peak);
+    const auto op = std::ranges::find(run.timeline, run.memory.peak_op, &OpTime::name);
+    ASSERT_NE(op, run.timeline.end());
+    EXPECT_EQ(op->stream, "compute");
+    const bool running = std::ranges::any_of(run.timeline, [&](const OpTime& other) {
+      return other.name == run.memory.peak_op && other.end > when;
+    });
+    EXPECT_TRUE(running);
+  }
 }
 
 TEST(Predict, APlanWithoutTrainIsAnError) {

@@ -12,6 +12,8 @@
 
 namespace mfsdp::test {
 
+inline constexpr std::int64_t kMicro = 1'000;  ///< a microsecond in nanoseconds
+
 /// Times in nanoseconds; Kineto writes microseconds with three digits.
 struct FakeActivity {
   std::string name = "void gemm_kernel()";

@@ -5,7 +5,7 @@ namespace mfsdp::test {
 
 /// Sanitizers make code ten to forty times slower, and look for faults that every case of a sample
 /// can show: there it is so many times smaller. Release builds look at all of it.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MFSDP_SANITIZED
 inline constexpr int kThinner = 8;
 #else
 inline constexpr int kThinner = 1;

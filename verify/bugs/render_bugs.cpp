@@ -28,7 +28,7 @@ std::string link_to(const std::string& thread) {
 
 }  // namespace
 
-std::string render_bugs_text(std::span<const BugVerdict> verdicts) {
+std::string render_bugs_text(std::span<const BugVerdict> verdicts, const TextStyle& style) {
   Table table{.columns = {{"row", Align::right}, {"thread"}, {"bug"}, {"rules"}, {"verdict"}},
               .rows = {}};
   std::string wrong;
@@ -41,7 +41,7 @@ std::string render_bugs_text(std::span<const BugVerdict> verdicts) {
     if (!v.fixed.empty())
       wrong += fmt::format("row {}: its fixed plan has {}\n", v.row, list_of(v.fixed));
   }
-  return render_table(table) + "\n" + wrong +
+  return render_table(table, style) + "\n" + wrong +
          fmt::format("{} of {} bugs fire exactly their rules; their fixed plans are clean\n",
                      count_good(verdicts), verdicts.size());
 }

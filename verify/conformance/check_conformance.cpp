@@ -100,9 +100,9 @@ Result<Conformance> check_conformance(const Program& program, const Plan& plan,
 }
 
 std::string render_summary(const Conformance& conformance) {
-  std::string text =
-      fmt::format("{} launches of {} ranks in {} steps; {} orderings held against their times\n",
-                  conformance.launches, conformance.ranks, conformance.steps, conformance.edges);
+  std::string text = fmt::format(
+      "{} launches of {} ranks in {} steps; {} orderings compared with the measured times\n",
+      conformance.launches, conformance.ranks, conformance.steps, conformance.edges);
   if (const auto& closest = conformance.closest)
     text += fmt::format("closest: rank {}, step {}: {} ns from {} to {}\n", closest->rank,
                         closest->then.step, closest->slack.value, to_text(closest->first),

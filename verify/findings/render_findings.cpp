@@ -75,10 +75,11 @@ std::string fingerprint(const Finding& finding) {
   return fmt::format("{:016x}", hash);
 }
 
-std::string render_findings_text(std::span<const Finding> findings) {
+std::string render_findings_text(std::span<const Finding> findings,
+                                 std::optional<std::size_t> width) {
   if (findings.empty()) return "No findings.\n";
   std::string text;
-  for (const Finding& finding : findings) text += to_text(printable_finding(finding)) + "\n";
+  for (const Finding& finding : findings) text += to_text(printable_finding(finding), width) + "\n";
   return text + counted(findings) + "\n";
 }
 

@@ -26,7 +26,8 @@ struct FindingsOf {
 };
 
 /// Findings under each other, each with its timeline, and their number; "No findings." without any.
-[[nodiscard]] std::string render_findings_text(std::span<const Finding> findings);
+[[nodiscard]] std::string render_findings_text(std::span<const Finding> findings,
+                                               std::optional<std::size_t> width = std::nullopt);
 /// A table of the findings, then their timelines.
 [[nodiscard]] std::string render_findings_markdown(std::span<const Finding> findings,
                                                    const FindingsOf& of);

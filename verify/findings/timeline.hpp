@@ -11,6 +11,8 @@
 //     2  gather  all_gather  train, step 0, only, op 1
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 #include "verify/findings/finding.hpp"
@@ -18,10 +20,13 @@
 namespace mfsdp {
 
 /// Rows and columns of the finding's interleaving and what its numbers stand for; the ops that the
-/// finding is about have a star. Time runs right. Empty without an interleaving; ends with a line.
-[[nodiscard]] std::string draw_timeline(const Finding& finding);
+/// finding is about have a star. Time runs right; where `width` columns do not hold all ops, it
+/// goes on in further rows. Empty without an interleaving; ends with a line.
+[[nodiscard]] std::string draw_timeline(const Finding& finding,
+                                        std::optional<std::size_t> width = std::nullopt);
 
 /// Rule, message, missing edge and timeline.
-[[nodiscard]] std::string to_text(const Finding& finding);
+[[nodiscard]] std::string to_text(const Finding& finding,
+                                  std::optional<std::size_t> width = std::nullopt);
 
 }  // namespace mfsdp

@@ -10,7 +10,7 @@ namespace {
 constexpr Int128 kMostCombinations = 1 << 20;
 
 /// `count` multiples of `step`, from `first` on.
-struct Term {
+struct Multiples {
   Int128 step = 0;
   Int128 first = 0;
   Int128 count = 1;
@@ -22,7 +22,7 @@ Int128 floor_div(Int128 a, Int128 b) {
 }
 
 /// Whether low < base + n * step < high for a multiplier n of the term.
-bool reaches(const Term& term, Int128 base, Int128 low, Int128 high) {
+bool reaches(const Multiples& term, Int128 base, Int128 low, Int128 high) {
   const Int128 last = term.first + term.count - 1;
   if (term.step == 0) return low < base && base < high;
   const Int128 step = term.step < 0 ? -term.step : term.step;
@@ -86,15 +86,15 @@ bool overlap(const Rows& a, const Rows& b, const Mesh& mesh) {
       rows->run += rows->stride * (rows->count - 1);
       rows->count = 1;
     }
-  std::array<Term, 3> terms{
-      Term{.step = x.count > 1 ? x.stride : y.stride,
-           .first = -(Int128{x.count} - 1),
-           .count = Int128{x.count} + y.count - 1},
-      Term{.step = b.shard_step - a.shard_step, .first = 0, .count = mesh.dp_shard},
-      Term{.step = b.outer_step - a.outer_step, .first = 0, .count = mesh.dp_outer}};
-  for (Term& term : terms)
+  std::array<Multiples, 3> terms{
+      Multiples{.step = x.count > 1 ? x.stride : y.stride,
+                .first = -(Int128{x.count} - 1),
+                .count = Int128{x.count} + y.count - 1},
+      Multiples{.step = b.shard_step - a.shard_step, .first = 0, .count = mesh.dp_shard},
+      Multiples{.step = b.outer_step - a.outer_step, .first = 0, .count = mesh.dp_outer}};
+  for (Multiples& term : terms)
     if (term.step == 0) term = {};
-  std::ranges::sort(terms, {}, &Term::count);
+  std::ranges::sort(terms, {}, &Multiples::count);
   if (terms[0].count * terms[1].count > kMostCombinations) return true;
   for (Int128 i = 0; i < terms[0].count; ++i)
     for (Int128 j = 0; j < terms[1].count; ++j) {

@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kNothing = -1;  ///< nothing was gathered
+constexpr std::int64_t kNotGathered = -1;
 constexpr std::int64_t kCoarser = -2;  ///< what the next coarser level has
 constexpr std::int64_t kMixed = -3;    ///< slices of several versions
 
@@ -34,7 +34,7 @@ class WeightCheck {
       first_[b] = versions_.size();
       versions_.resize(versions_.size() + layouts.homes[b].groups.size());
       const Buffer& buffer = unrolled.program->buffers[b];
-      fill(b, buffer.persistent ? 0 : kNothing);
+      fill(b, buffer.persistent ? 0 : kNotGathered);
       if (buffer.category == Category::unsharded_weight)
         for (const std::uint32_t g : layouts.homes[b].groups) gathered_[g].push_back(b);
     }
@@ -79,7 +79,7 @@ class WeightCheck {
   void change_life(std::uint32_t buffer, bool live) {
     if (layouts_.homes[buffer].holds != Holds::weight) return;
     live_[buffer] = live ? 1 : 0;
-    fill(buffer, kNothing);
+    fill(buffer, kNotGathered);
   }
 
   [[nodiscard]] Versions& versions(std::uint32_t buffer, std::uint32_t group) {
@@ -133,7 +133,7 @@ class WeightCheck {
     if (operand == nullptr) return;
     const Located& located = operand->located;
     if (located.region.count == 0) return;
-    set_version(located.buffer, located.group, layouts_.homes[located.buffer].level, kNothing);
+    set_version(located.buffer, located.group, layouts_.homes[located.buffer].level, kNotGathered);
   }
 
   void check_read(const FollowedOperand& operand) {
@@ -152,7 +152,7 @@ class WeightCheck {
     const std::int64_t expected = trains_ && layout.group->requires_grad ? step : 0;
     const std::int64_t version = version_at(located.buffer, located.group, 0);
     if (version == expected) return;
-    const char* rule = version == kNothing ? "MF402" : "MF401";
+    const char* rule = version == kNotGathered ? "MF402" : "MF401";
     report(rule, located.group, now_,
            fmt::format("reads '{}' of '{}' {}; expected the weights after {} updates",
                        layout.atoms[atoms->first].parameter->name, layout.name, in_words(version),
@@ -160,7 +160,7 @@ class WeightCheck {
   }
 
   static std::string in_words(std::int64_t version) {
-    if (version == kNothing) return "before anything put weights there";
+    if (version == kNotGathered) return "before anything put weights there";
     if (version == kMixed) return "of which slices have seen other updates than the rest";
     return fmt::format("after {} updates", version);
   }

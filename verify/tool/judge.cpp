@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "core/base/read_file.hpp"
+#include "core/base/text.hpp"
 #include "core/cli/table.hpp"
+#include "core/cli/wrap.hpp"
 #include "verify/bugs/check_bugs.hpp"
 #include "verify/bugs/render_bugs.hpp"
 #include "verify/tool/conform.hpp"
@@ -30,7 +32,8 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
   switch (options.output) {
     case FindingsFormat::json: session.out << traces::render_trace_json(reports); break;
     case FindingsFormat::md: session.out << traces::render_trace_markdown(reports); break;
-    default: session.out << traces::render_trace_text(reports);
+    default:
+      session.out << wrap_text(traces::render_trace_text(reports, session.style), session.style);
   }
   return ExitCode::good;
 }
@@ -56,8 +59,9 @@ Result<ExitCode> judge_run(const VerifyOptions& options, const Session& session)
   MFSDP_LET(run, conform(options, session));
   const Conformance& conformance = run.conformance;
   if (options.output == FindingsFormat::text)
-    session.out << run.subject << ", plan " << run.plan_hash << "\n"
-                << render_summary(conformance) << "\n";
+    session.out << wrap_text(printable(run.subject) + ", plan " + run.plan_hash + "\n" +
+                                 render_summary(conformance) + "\n",
+                             session.style);
   std::vector<Figure> figures{{"ranks", conformance.ranks},
                               {"steps", conformance.steps},
                               {"launches", conformance.launches},
@@ -74,25 +78,26 @@ Result<ExitCode> judge_bugs(const VerifyOptions& options, const Session& session
   switch (options.output) {
     case FindingsFormat::json: session.out << bugs::render_bugs_json(verdicts); break;
     case FindingsFormat::md: session.out << bugs::render_bugs_markdown(verdicts); break;
-    default: session.out << bugs::render_bugs_text(verdicts);
+    default:
+      session.out << wrap_text(bugs::render_bugs_text(verdicts, session.style), session.style);
   }
   return std::ranges::all_of(verdicts, &bugs::BugVerdict::good) ? ExitCode::good
                                                                 : ExitCode::negative;
 }
 
-std::string rules_table(FindingsFormat format) {
+std::string rules_table(FindingsFormat format, const TextStyle& style) {
   Table table{.columns = {{"id"}, {"rule"}, {"severity"}, {"what it finds"}}, .rows = {}};
   for (const RuleInfo& rule : rules())
     table.rows.push_back({std::string(rule.id), std::string(rule.name),
                           std::string(to_string(rule.severity)), std::string(rule.text)});
-  return format == FindingsFormat::md ? render_markdown_table(table) : render_table(table);
+  return format == FindingsFormat::md ? render_markdown_table(table) : render_table(table, style);
 }
 
 }  // namespace
 
 Result<ExitCode> judge(const VerifyOptions& options, const Session& session) {
   if (options.list_rules) {
-    session.out << rules_table(options.output);
+    session.out << rules_table(options.output, session.style);
     return ExitCode::good;
   }
   if (!options.kineto.empty()) return judge_traces(options, session);

@@ -15,6 +15,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/progress.hpp"
+#include "core/cli/wrap.hpp"
 #include "core/plan/plan_json.hpp"
 #include "reports/tool/plan_file.hpp"
 #include "sim/tool/asker.hpp"
@@ -45,8 +46,8 @@ std::string proof_text(const Program& program, const Proof& proof,
   const Bounds& bounds = proof.bounds;
   std::string text = fmt::format(
       "{}plan {}\n{} ops, {} waits; unrolled to {} ops; proved in {}\n"
-      "most at one time, over all interleavings: {} gathered weights, {} full gradients, {} "
-      "collectives; {} GiB of pools' contents\n",
+      "at most, over all interleavings: {} gathered weights, {} full gradients and {} collectives "
+      "at one time, and {} GiB live in the pools\n",
       program.meta.model_name.empty() ? "" : printable(program.meta.model_name) + ", ",
       plan_hash(program), format_count(proof.ops), format_count(proof.waits),
       format_count(proof.instances),
@@ -59,7 +60,7 @@ std::string proof_text(const Program& program, const Proof& proof,
                     format_count(proof.expansion.ranks), format_count(proof.expansion.collectives),
                     format_count(proof.expansion.parameter_intervals));
   if (!bounds.redundant_waits.empty())
-    text += fmt::format("{} waits order nothing that is not ordered without them\n",
+    text += fmt::format("{} waits could be left out: what they order is ordered without them\n",
                         bounds.redundant_waits.size());
   return text;
 }
@@ -102,7 +103,7 @@ Result<ExitCode> prove_plan(const Program& program, const VerifyOptions& options
   if (options.output == FindingsFormat::text) {
     // Waits too many are one line here; other formats list each.
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
-    session.out << proof_text(program, proof, took) << "\n";
+    session.out << wrap_text(proof_text(program, proof, took) + "\n", session.style);
   }
   const ExitCode code =
       print_findings(findings, options.output, options.common.plan.value_or(options.common.model),
@@ -144,7 +145,8 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
         checked->hash, format_count(checked->instances), format_count(checked->orderings),
         format_count(checked->accesses), format_count(checked->gradients));
   } else {
-    session.out << "certificate " << printable(checked.error().message()) << "\n";
+    session.out << wrap_text("certificate " + printable(checked.error().message()) + "\n",
+                             session.style);
   }
   return checked ? ExitCode::good : ExitCode::negative;
 }
@@ -167,7 +169,7 @@ Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& option
   switch (options.output) {
     case FindingsFormat::json: session.out << render_mutation_json(program, report); break;
     case FindingsFormat::md: session.out << render_mutation_markdown(program, report); break;
-    default: session.out << render_mutation_text(program, report);
+    default: session.out << wrap_text(render_mutation_text(program, report), session.style);
   }
   if (session.interrupted) return ExitCode::interrupted;
   return report.total.uncertified == 0 ? ExitCode::good : ExitCode::negative;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/cli/help.hpp"
+#include "core/cli/wrap.hpp"
 
 namespace mfsdp {
 
@@ -14,7 +15,9 @@ ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format
                       .version = std::string(version()),
                       .figures = std::move(figures)};
   switch (format) {
-    case FindingsFormat::text: session.out << render_findings_text(findings); break;
+    case FindingsFormat::text:
+      session.out << wrap_text(render_findings_text(findings, session.style.width), session.style);
+      break;
     case FindingsFormat::json: session.out << render_findings_json(findings, of); break;
     case FindingsFormat::md: session.out << render_findings_markdown(findings, of); break;
     case FindingsFormat::sarif: session.out << render_findings_sarif(findings, of); break;

@@ -9,7 +9,7 @@
 namespace mfsdp::traces {
 namespace {
 
-constexpr std::size_t kQuoted = 200;  ///< bytes of settings in one message
+constexpr std::size_t kQuotedSettingBytes = 200;  ///< in one message
 
 void check(std::span<const ConfigurationRule> rules, const Configuration& configuration,
            std::vector<Finding>& findings) {
@@ -18,8 +18,9 @@ void check(std::span<const ConfigurationRule> rules, const Configuration& config
     if (!found) continue;
     Finding finding;
     finding.rule = rule.id;
-    finding.message = fmt::format("{}: {}: {}; {}", configuration.where,
-                                  printable(found->substr(0, kQuoted)), rule.reason, rule.action);
+    finding.message =
+        fmt::format("{}: {}: {}; {}", configuration.where,
+                    printable(found->substr(0, kQuotedSettingBytes)), rule.reason, rule.action);
     findings.push_back(std::move(finding));
   }
 }

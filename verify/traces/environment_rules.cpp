@@ -83,7 +83,7 @@ Broken deterministic_algorithm(const Configuration& c) {
   return shown(c, "deterministic_mode") + ", " + shown_variable(c, "NCCL_ALGO");
 }
 
-constexpr std::array kRules{
+constexpr std::array kEnvironmentRules{
     ConfigurationRule{"MF731",
                       "all streams share one hardware queue: gathers cannot run beside compute",
                       "leave it unset, or set it to 8 or more",
@@ -122,6 +122,6 @@ constexpr std::array kRules{
 
 }  // namespace
 
-std::span<const ConfigurationRule> environment_rules() { return kRules; }
+std::span<const ConfigurationRule> environment_rules() { return kEnvironmentRules; }
 
 }  // namespace mfsdp::traces

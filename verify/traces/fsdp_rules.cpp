@@ -111,7 +111,7 @@ Broken mxfp8_buffer(const Configuration& c) {
   return shown(c, "reuse_grad_buf_for_mxfp8_param_ag");
 }
 
-Broken optimizer(const Configuration& c) {
+Broken unsupported_optimizer(const Configuration& c) {
   const auto name = c.find("optimizer");
   if (!is_megatron_fsdp(c) || !name || name->value == "adam" || name->value == "sgd")
     return std::nullopt;
@@ -188,7 +188,7 @@ Broken unsharded(const Configuration& c) {
   return std::nullopt;
 }
 
-constexpr std::array kRules{
+constexpr std::array kConfigurationRules{
     ConfigurationRule{"MF701", "there is no such sharding strategy",
                       "use no_shard, optim, optim_grads or optim_grads_params (outer: no_shard or "
                       "optim)",
@@ -225,7 +225,7 @@ constexpr std::array kRules{
     ConfigurationRule{"MF713", "Megatron-FSDP has no such buffer: the setting is switched off",
                       "leave it out", kBridge, mxfp8_buffer},
     ConfigurationRule{"MF714", "Megatron-FSDP supports adam and sgd alone",
-                      "use adam, or no Megatron-FSDP", kArguments, optimizer},
+                      "use adam, or no Megatron-FSDP", kArguments, unsupported_optimizer},
     ConfigurationRule{"MF715", "Megatron-FSDP cannot remap weights that experts share",
                       "leave it out", kArguments, grouped_weight},
     ConfigurationRule{"MF716", "hybrid context parallelism does not support Megatron-FSDP",
@@ -252,6 +252,6 @@ constexpr std::array kRules{
 
 }  // namespace
 
-std::span<const ConfigurationRule> configuration_rules() { return kRules; }
+std::span<const ConfigurationRule> configuration_rules() { return kConfigurationRules; }
 
 }  // namespace mfsdp::traces

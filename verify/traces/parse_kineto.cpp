@@ -14,7 +14,8 @@ namespace mfsdp::traces {
 namespace {
 
 constexpr std::size_t kMostDepth = 64;
-constexpr std::size_t kQuoted = 60;  ///< of a name in a message
+constexpr std::size_t kQuotedNameBytes = 60;  ///< in one message
+
 /// Takes the parser's events and keeps what the Trace holds.
 class Reader {
  public:
@@ -86,8 +87,9 @@ class Reader {
   bool refuse_event(const std::string& what) {
     complaint_ = fmt::format(
         "event {}{}: {}", builder_.trace().events - 1,
-        event_.name.empty() ? ""
-                            : fmt::format(" (\"{}\")", printable(event_.name.substr(0, kQuoted))),
+        event_.name.empty()
+            ? ""
+            : fmt::format(" (\"{}\")", printable(event_.name.substr(0, kQuotedNameBytes))),
         what);
     return false;
   }

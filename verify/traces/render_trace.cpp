@@ -206,9 +206,9 @@ std::string render(std::span<const TraceReport> reports, const Style& style) {
 
 }  // namespace
 
-std::string render_trace_text(std::span<const TraceReport> reports) {
+std::string render_trace_text(std::span<const TraceReport> reports, const TextStyle& style) {
   return render(reports, {.heading = [](const std::string& title) { return "\n" + title + "\n"; },
-                          .table = render_table,
+                          .table = [&](const Table& table) { return render_table(table, style); },
                           .bullet = "- "});
 }
 

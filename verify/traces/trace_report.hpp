@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cli/text_style.hpp"
 #include "verify/traces/kineto.hpp"
 
 namespace mfsdp::traces {
@@ -125,7 +126,8 @@ struct ReportSettings {
                                                 const ReportSettings& settings = {});
 
 /// Reports of one run, a rank each. Every text ends in a newline.
-[[nodiscard]] std::string render_trace_text(std::span<const TraceReport> reports);
+[[nodiscard]] std::string render_trace_text(std::span<const TraceReport> reports,
+                                            const TextStyle& style = {});
 [[nodiscard]] std::string render_trace_markdown(std::span<const TraceReport> reports);
 [[nodiscard]] std::string render_trace_json(std::span<const TraceReport> reports);
 

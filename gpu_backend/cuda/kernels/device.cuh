@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "core/base/quantity.hpp"
 #include "core/runtime/scalar.hpp"
 #include "gpu_backend/cuda/check.hpp"
 
@@ -143,10 +144,6 @@ __device__ R block_sum(R value, R* shared) {
   return std::ranges::all_of(pointers, [bytes](const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
   });
-}
-
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
 }
 
 [[nodiscard]] inline dim3 grid_of(std::int64_t x, std::int64_t y = 1) {

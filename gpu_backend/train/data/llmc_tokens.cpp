@@ -10,7 +10,7 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 256 * sizeof(std::int32_t);
+constexpr std::size_t kLlmcHeaderBytes = 256 * sizeof(std::int32_t);
 
 struct Version {
   std::int32_t magic;
@@ -45,20 +45,20 @@ Result<TokenRun> parse_llmc_tokens(std::span<const std::byte> file, const std::s
     return fail(name,
                 "expected a token file of llm.c (magic 20240520 or 20240801) or, with its "
                 ".idx beside it, of Megatron");
-  if (file.size() < kHeaderBytes)
-    return fail(name, fmt::format("expected a header of {} bytes, got a file of {}", kHeaderBytes,
-                                  file.size()));
+  if (file.size() < kLlmcHeaderBytes)
+    return fail(name, fmt::format("expected a header of {} bytes, got a file of {}",
+                                  kLlmcHeaderBytes, file.size()));
   if (field(file, 1) != version->version)
     return fail(name, fmt::format("expected version {} with magic {}, got version {}",
                                   version->version, version->magic, field(file, 1)));
   const std::int64_t count = field(file, 2);
   if (count < 1)
     return fail(name, fmt::format("expected a number of tokens in the header, got {}", count));
-  const auto expected = kHeaderBytes + static_cast<std::size_t>(count * size_of(version->type));
+  const auto expected = kLlmcHeaderBytes + static_cast<std::size_t>(count * size_of(version->type));
   if (file.size() != expected)
     return fail(name, fmt::format("expected {} bytes for the {} tokens of its header, got {}",
                                   expected, count, file.size()));
-  return TokenRun{.name = name, .bytes = file.subspan(kHeaderBytes), .type = version->type};
+  return TokenRun{.name = name, .bytes = file.subspan(kLlmcHeaderBytes), .type = version->type};
 }
 
 Result<std::unique_ptr<Dataset>> open_llmc_tokens(const std::vector<std::filesystem::path>& files,

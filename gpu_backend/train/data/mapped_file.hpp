@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -33,9 +34,11 @@ class MappedFile {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
 
-  /// An error if the file has been written to or cut since it was opened: reading beyond the new
-  /// end would kill the process (SIGBUS). Ask before each read; what happens between asking and
-  /// reading is not caught. A file that was deleted or replaced is still read as it was.
+  /// An error if the file has other content or another size than when it was opened: reading beyond
+  /// a new end would kill the process (SIGBUS). Ask before each read; what happens between asking
+  /// and reading is not caught, and of a file above 1 MiB that was written to in place, some pieces
+  /// are looked at. A file that has a new date only is the same; one that was deleted or replaced
+  /// is still read as it was.
   [[nodiscard]] Result<void> check_unchanged() const;
 
  private:
@@ -46,6 +49,7 @@ class MappedFile {
   dev_t device_ = 0;
   ino_t inode_ = 0;
   timespec modified_{};
+  std::uint64_t digest_ = 0;  ///< of some pieces
 };
 
 }  // namespace mfsdp

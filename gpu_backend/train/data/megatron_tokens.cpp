@@ -13,13 +13,13 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kMagic = "MMIDIDX\0\0"sv;
+constexpr std::string_view kIndexMagic = "MMIDIDX\0\0"sv;
 constexpr std::size_t kVersionAt = 9;
 constexpr std::size_t kTypeAt = 17;
 constexpr std::size_t kSequencesAt = 18;
 constexpr std::size_t kEndsAt = 26;
-constexpr std::size_t kHeaderBytes = 34;
-constexpr std::size_t kLengthBytes = sizeof(std::int32_t);
+constexpr std::size_t kIndexHeaderBytes = 34;
+constexpr std::size_t kSequenceLengthBytes = sizeof(std::int32_t);
 constexpr std::size_t kOffsetBytes = sizeof(std::int64_t);
 
 template <class T>
@@ -47,11 +47,11 @@ Result<std::int64_t> check_sequences(std::span<const std::byte> lengths,
                                      std::span<const std::byte> offsets, std::int64_t token_bytes,
                                      std::int64_t bin_bytes, const std::string& name) {
   std::int64_t tokens = 0;
-  for (std::size_t i = 0; i * kLengthBytes < lengths.size(); ++i) {
+  for (std::size_t i = 0; i * kSequenceLengthBytes < lengths.size(); ++i) {
     const auto wrong = [&](std::string what) {
       return fail(fmt::format("{}, sequence {}", name, i), std::move(what));
     };
-    const auto length = value_at<std::int32_t>(lengths, i * kLengthBytes);
+    const auto length = value_at<std::int32_t>(lengths, i * kSequenceLengthBytes);
     const auto offset = value_at<std::int64_t>(offsets, i * kOffsetBytes);
     if (offset != tokens * token_bytes)
       return wrong(fmt::format("expected it at byte {} of the .bin, after the one before, got {}",
@@ -82,9 +82,9 @@ Result<void> check_ends(std::span<const std::byte> ends, std::int64_t sequences,
 
 Result<void> check_header(std::span<const std::byte> index, const std::string& name) {
   if (!is_megatron_index(index)) return fail(name, "expected an index of Megatron (MMIDIDX)");
-  if (index.size() < kHeaderBytes)
-    return fail(name, fmt::format("expected a header of {} bytes, got a file of {}", kHeaderBytes,
-                                  index.size()));
+  if (index.size() < kIndexHeaderBytes)
+    return fail(name, fmt::format("expected a header of {} bytes, got a file of {}",
+                                  kIndexHeaderBytes, index.size()));
   if (const auto version = value_at<std::uint64_t>(index, kVersionAt); version != 1)
     return fail(name, fmt::format("expected version 1, got {}", version));
   if (const auto code = value_at<std::uint8_t>(index, kTypeAt); !type_of(code))
@@ -96,8 +96,8 @@ Result<void> check_header(std::span<const std::byte> index, const std::string& n
 }  // namespace
 
 bool is_megatron_index(std::span<const std::byte> file) {
-  return file.size() >= kMagic.size() &&
-         std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
+  return file.size() >= kIndexMagic.size() &&
+         std::memcmp(file.data(), kIndexMagic.data(), kIndexMagic.size()) == 0;
 }
 
 Result<MegatronIndex> parse_megatron_index(std::span<const std::byte> index, std::size_t bin_bytes,
@@ -106,24 +106,25 @@ Result<MegatronIndex> parse_megatron_index(std::span<const std::byte> index, std
   const TokenType type = *type_of(value_at<std::uint8_t>(index, kTypeAt));
   const auto sequences = value_at<std::uint64_t>(index, kSequencesAt);
   const auto ends = value_at<std::uint64_t>(index, kEndsAt);
-  const std::uint64_t rest = index.size() - kHeaderBytes;
+  const std::uint64_t rest = index.size() - kIndexHeaderBytes;
   // Neither number can exceed what the file has bytes for, so the products below do not overflow.
   if (sequences < 1 || sequences > rest || ends < 1 || ends > rest)
     return fail(name, fmt::format("its header tells of {} sequences and {} document ends; {} bytes "
                                   "follow it",
                                   sequences, ends, rest));
   const std::uint64_t without_modes =
-      sequences * (kLengthBytes + kOffsetBytes) + ends * kOffsetBytes;
+      sequences * (kSequenceLengthBytes + kOffsetBytes) + ends * kOffsetBytes;
   if (rest != without_modes && rest != without_modes + sequences)
-    return fail(name, fmt::format("expected {} bytes for {} sequences and {} document ends, got {}",
-                                  kHeaderBytes + without_modes, sequences, ends, index.size()));
-  const auto lengths = index.subspan(kHeaderBytes, sequences * kLengthBytes);
-  const auto offsets = index.subspan(kHeaderBytes + lengths.size(), sequences * kOffsetBytes);
+    return fail(name,
+                fmt::format("expected {} bytes for {} sequences and {} document ends, got {}",
+                            kIndexHeaderBytes + without_modes, sequences, ends, index.size()));
+  const auto lengths = index.subspan(kIndexHeaderBytes, sequences * kSequenceLengthBytes);
+  const auto offsets = index.subspan(kIndexHeaderBytes + lengths.size(), sequences * kOffsetBytes);
   MFSDP_LET(tokens, check_sequences(lengths, offsets, size_of(type),
                                     static_cast<std::int64_t>(bin_bytes), name));
-  MFSDP_TRY(
-      check_ends(index.subspan(kHeaderBytes + lengths.size() + offsets.size(), ends * kOffsetBytes),
-                 static_cast<std::int64_t>(sequences), name));
+  MFSDP_TRY(check_ends(
+      index.subspan(kIndexHeaderBytes + lengths.size() + offsets.size(), ends * kOffsetBytes),
+      static_cast<std::int64_t>(sequences), name));
   if (const auto expected = static_cast<std::uint64_t>(tokens * size_of(type));
       expected != bin_bytes)
     return fail(name, fmt::format("expected a .bin of {} bytes for its {} tokens, got {}", expected,

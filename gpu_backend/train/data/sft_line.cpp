@@ -11,7 +11,7 @@
 namespace mfsdp {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 void append(SftSequence& sequence, std::int32_t token, bool learned) {
   sequence.tokens.push_back(token);
@@ -23,7 +23,7 @@ void append(SftSequence& sequence, std::string_view text, bool learned) {
 }
 
 /// The text under `key` of an object.
-Result<std::string> text_of(const json& object, const char* key, const std::string& where) {
+Result<std::string> text_of(const Json& object, const char* key, const std::string& where) {
   const auto found = object.find(key);
   if (found == object.end()) return fail(where, fmt::format("expected a key \"{}\"", key));
   if (!found->is_string())
@@ -32,7 +32,7 @@ Result<std::string> text_of(const json& object, const char* key, const std::stri
   return found->get<std::string>();
 }
 
-Result<SftSequence> from_messages(const json& messages, const std::string& where) {
+Result<SftSequence> from_messages(const Json& messages, const std::string& where) {
   if (!messages.is_array())
     return fail(where, "expected a list under \"messages\", got " + json_excerpt(messages));
   SftSequence sequence;

@@ -87,6 +87,32 @@ TEST(FlagSurface, EveryFlagIsExplainedInAHundredColumns) {
   expect_explained_in_a_hundred_columns(verify_help(), verify_flags(verify));
 }
 
+/// The lines of the examples, which people copy into a terminal of 80 columns.
+void expect_examples_in_eighty_columns(const HelpText& text) {
+  const std::string help = render_help(text, {});
+  const std::size_t begin = help.find("Examples:");
+  for (const std::string& line : split(help.substr(begin, help.find("\n\n", begin) - begin), '\n'))
+    EXPECT_LE(line.size(), 80u) << line;
+}
+
+TEST(FlagSurface, ExamplesFitEightyColumns) {
+  expect_examples_in_eighty_columns(sim_help());
+  expect_examples_in_eighty_columns(verify_help());
+}
+
+TEST(FlagSurface, HelpNamesTheFlagsThatTakeLists) {
+  const std::string help = render_help(sim_help(), {});
+  const std::size_t begin = help.find("\nLists:\n");
+  ASSERT_NE(begin, std::string::npos) << help;
+  const std::string lists = help.substr(begin, help.find("Exit status:") - begin);
+  for (const std::string& flag : swept_flags()) {
+    EXPECT_TRUE(lists.find(flag + ",") != std::string::npos ||
+                lists.find(flag + " take") != std::string::npos)
+        << flag << " in " << lists;
+  }
+  EXPECT_EQ(render_help(verify_help(), {}).find("Lists:"), std::string::npos);
+}
+
 TEST(FlagSurface, VersionNamesBuildAndGpuLibraries) {
   const std::string text = render_version("mfsdp-sim");
   EXPECT_TRUE(text.starts_with("mfsdp-sim " + std::string(version()) + "\n"));

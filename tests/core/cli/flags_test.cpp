@@ -56,10 +56,45 @@ TEST(Flags, FormErrors) {
   EXPECT_EQ(error_of({"--model", "--nope"}), "--model: needs a value: --model NAME");
   EXPECT_EQ(error_of({"--model", ""}), "--model: the value is empty");
   EXPECT_EQ(error_of({"--quick=1"}), "--quick: takes no value");
-  EXPECT_EQ(error_of({"--gpus", "8", "--gpus", "8"}), "--gpus: is given twice");
   EXPECT_EQ(error_of({"llama"}),
             "unexpected argument 'llama'; everything is given by flags, see --help");
   EXPECT_EQ(error_of({"--", "--gpus"}), "unknown flag '--gpus'; did you mean '--gpus'?");
+}
+
+TEST(Flags, TheLastOfSeveralCounts) {
+  Parsed parsed;
+  const auto groups = groups_of(parsed);
+  const auto given = parse_flags(groups, {"--gpus", "8,16", "--model", "a", "--gpus=32"});
+  ASSERT_TRUE(given) << given.error().message();  // what is overridden is not read
+  EXPECT_EQ(parsed.gpus, 32);
+  EXPECT_EQ(notes_on(groups, *given),
+            std::vector<std::string>{"--gpus is given 2 times; the last one counts"});
+}
+
+TEST(Flags, WhatIsNotModelledSaysSo) {
+  EXPECT_EQ(error_of({"--tp", "8"}), "--tp: tensor parallelism is not modelled (docs/limits.md)");
+  EXPECT_EQ(error_of({"--tensor-model-parallel-size=8"}),
+            "--tensor-model-parallel-size: tensor parallelism is not modelled (docs/limits.md)");
+  EXPECT_EQ(error_of({"--pipeline_parallel", "8"}),
+            "--pipeline_parallel: pipeline parallelism is not modelled (docs/limits.md)");
+  for (const char* flag :
+       {"--pp", "--ep", "--cp", "--expert-parallel", "--context-parallel", "--sequence-parallel",
+        "--lora", "--fp8", "--cpu-offload", "-tp", "--optimizer-offload", "--quantization"})
+    EXPECT_TRUE(error_of({flag, "2"}).ends_with(" not modelled (docs/limits.md)"))
+        << error_of({flag, "2"});
+  EXPECT_EQ(error_of({"--zero-stage", "3"}),
+            "--zero-stage: ask by --strategy, such as --strategy zero3");
+  EXPECT_EQ(error_of({"--dp", "8"}),
+            "--dp: every GPU is data-parallel: --gpus says how many there are, --outer-dp how many "
+            "groups");
+}
+
+TEST(Flags, ShortHelp) {
+  bool help = false;
+  const std::vector<FlagGroup> groups{{.title = "All", .flags = {switch_flag("--help", "", help)}}};
+  EXPECT_TRUE(parse_flags(groups, {"-h"}));
+  EXPECT_TRUE(help);
+  EXPECT_EQ(error_of({"-x"}).find("unknown flag '-x'"), 0u);
 }
 
 TEST(Flags, NumbersNameFlagAndRange) {

@@ -60,7 +60,9 @@ TEST(Format, DurationsTakeTheUnitThatFits) {
 }
 
 TEST(Format, QuotedTextIsCut) {
-  EXPECT_EQ(in_quotes(std::string(100, 'x')), "'" + std::string(57, 'x') + "...'");
+  EXPECT_EQ(in_quotes(std::string(200, 'x')), "'" + std::string(200, 'x') + "'");
+  EXPECT_EQ(in_quotes(std::string(1000, 'x')),
+            "'" + std::string(197, 'x') + "...' (1,000 characters)");
 }
 
 TEST(Format, CuttingKeepsWholeCharacters) {

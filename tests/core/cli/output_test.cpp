@@ -13,13 +13,38 @@ std::string rendered(const std::vector<RunResult>& runs, OutputFormat format) {
   return render_runs(runs, format, TextStyle{}, "not stored");
 }
 
-TEST(Output, JsonIsOneObjectOrAnArray) {
+TEST(Output, JsonOfOneRunIsTheResult) {
   const RunResult run = sample_run();
   EXPECT_EQ(rendered({run}, OutputFormat::json), to_json(run));
-  const auto both = nlohmann::json::parse(rendered({run, run}, OutputFormat::json));
-  ASSERT_EQ(both.size(), 2u);
-  EXPECT_EQ(both[1], nlohmann::json::parse(to_json(run)));
-  EXPECT_EQ(rendered({}, OutputFormat::json), "[]\n");
+}
+
+TEST(Output, JsonOfASweepIsOneShapeWhateverTheNumberOfRuns) {
+  const nlohmann::json run = nlohmann::json::parse(to_json(sample_run()));
+  for (const std::size_t count : {0u, 1u, 2u}) {
+    const std::vector<RunResult> runs(count, sample_run());
+    const auto sweep =
+        nlohmann::json::parse(render_sweep(runs, OutputFormat::json, TextStyle{}, "not stored"));
+    EXPECT_EQ(sweep["schema"], "mfsdp.sweep/1");
+    EXPECT_EQ(sweep["results"], nlohmann::json(std::vector<nlohmann::json>(count, run)));
+    EXPECT_EQ(sweep.size(), 2u);
+  }
+}
+
+TEST(Output, MarkdownSaysHowTheModelIsShardedAndRecomputed) {
+  RunResult run = sample_run();
+  run.config.mesh = {.dp_outer = 4, .dp_shard = 2};
+  run.config.recompute = {.kind = Recompute::full, .full_blocks = 20};
+  const std::string text = rendered({run}, OutputFormat::md);
+  EXPECT_THAT(text, testing::HasSubstr("| outer-dp |"));
+  EXPECT_THAT(text, testing::HasSubstr("| 4 |"));
+  EXPECT_THAT(text, testing::HasSubstr("| full:20 |"));
+}
+
+TEST(Output, RankedCsvEndsWithTheRank) {
+  const std::string text = render_ranked_csv(std::vector<RunResult>(2, sample_run()));
+  EXPECT_THAT(text, testing::HasSubstr(",rank\n"));
+  EXPECT_THAT(text, testing::HasSubstr(",1\n"));
+  EXPECT_TRUE(text.ends_with(",2\n"));
 }
 
 TEST(Output, JsonlIsOneLineARun) {
@@ -105,7 +130,8 @@ TEST(Output, MarkdownHasOneRowARun) {
   const std::string text = rendered({sample_run(), sample_run()}, OutputFormat::md);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
   EXPECT_THAT(text, testing::StartsWith("| model |"));
-  EXPECT_THAT(text, testing::HasSubstr("| llama3_8b | h100 | 64 | optim_grads_params | 8,192 |"));
+  EXPECT_THAT(text,
+              testing::HasSubstr("| llama3_8b | h100 | 64 | optim_grads_params | 1 | 8,192 |"));
 }
 
 TEST(Output, TextOfSeveralRunsIsSeparated) {

@@ -113,6 +113,30 @@ TEST_F(CheckPaths, LinksAreFollowed) {
             "no error");
 }
 
+/// Root may write to folders whose mode forbids it, but not to /proc.
+TEST_F(CheckPaths, OutputsThatCannotBeWrittenAreToldByTheirFlags) {
+  EXPECT_EQ(error_of({.no_save = true, .trace = at("none/t.json")}),
+            "--trace: " + at("none") + " is no folder");
+  EXPECT_EQ(error_of({.no_save = true, .plan_out = "/proc/p.json"}),
+            "--plan-out: /proc/p.json: cannot write: No such file or directory");
+  fs::create_directory(at("folder"));
+  EXPECT_EQ(error_of({.no_save = true, .memory_trace = at("folder")}),
+            "--memory-trace: " + at("folder") + ": is a directory, expected a file to write");
+  const ToolFiles tool{.read = {}, .written = {{"--out", at("none/o")}}};
+  const auto checked = check_paths({.no_save = true}, kScenarios, tool);
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().message(), "--out: " + at("none") + " is no folder");
+  EXPECT_EQ(checked.error().fault, Fault::environment);
+}
+
+TEST_F(CheckPaths, LeavesTheFolderAsItIs) {
+  const std::string file = made("t.json");
+  EXPECT_EQ(error_of({.no_save = true, .plan_out = at("new.json"), .trace = file}), "no error");
+  EXPECT_FALSE(fs::exists(at("new.json")));
+  EXPECT_EQ(test::read_file(file), "x");
+  EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(file).parent_path()), {}), 1);
+}
+
 TEST_F(CheckPaths, DevicesMayRepeat) {
   for (const char* device : {"/dev/null", "/dev/stdout", "/dev/full"})
     EXPECT_EQ(

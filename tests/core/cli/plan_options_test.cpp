@@ -17,7 +17,7 @@ ModelShape small_model() {
           .rope_scaling = {}};
 }
 
-std::string error_of(const CommonOptions& options) {
+std::string plan_error_of(const CommonOptions& options) {
   const auto config = make_plan_config(options, small_model());
   return config ? "no error" : config.error().message();
 }
@@ -37,36 +37,36 @@ TEST(PlanOptions, MeshFromGpusAndGroups) {
   CommonOptions options{.gpus = 64, .outer_dp = 8};
   EXPECT_EQ(make_plan_config(options, small_model())->mesh, (Mesh{.dp_outer = 8, .dp_shard = 8}));
   options.outer_dp = 6;
-  EXPECT_EQ(error_of(options), "--outer-dp: 6 does not divide --gpus 64");
+  EXPECT_EQ(plan_error_of(options), "--outer-dp: 6 does not divide --gpus 64");
 }
 
 TEST(PlanOptions, NodesAreWholeOrOne) {
   EXPECT_EQ(count_nodes(3, 8, "--gpus"), 1);
   EXPECT_EQ(count_nodes(8, 8, "--gpus"), 1);
   EXPECT_EQ(count_nodes(64, 8, "--gpus"), 8);
-  EXPECT_EQ(error_of({.gpus = 12}),
+  EXPECT_EQ(plan_error_of({.gpus = 12}),
             "--gpus: 12 GPUs do not fill nodes of 8 (--gpus-per-node); expected at most 8 or a "
             "multiple of it: the nearest are 8 and 16");
-  EXPECT_EQ(error_of({.gpus = 12, .gpus_per_node = 4}), "no error");
+  EXPECT_EQ(plan_error_of({.gpus = 12, .gpus_per_node = 4}), "no error");
   // The file says how large its nodes are; whoever reads it checks.
-  EXPECT_EQ(error_of({.gpus = 12, .cluster = "c.toml"}), "no error");
+  EXPECT_EQ(plan_error_of({.gpus = 12, .cluster = "c.toml"}), "no error");
 }
 
 TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {
   CommonOptions options{.gpus = 8, .micro_batch = 2, .global_batch = 80};
   EXPECT_EQ(make_plan_config(options, small_model())->microbatches, 5);  // 80 / (2 * 8)
   options.global_batch = 85;
-  EXPECT_EQ(error_of(options),
+  EXPECT_EQ(plan_error_of(options),
             "--global-batch: 85 is not a multiple of --micro-batch 2 times --gpus 8; the nearest "
             "are 80 and 96");
   options.global_batch = 15;
-  EXPECT_EQ(error_of(options),
+  EXPECT_EQ(plan_error_of(options),
             "--global-batch: 15 is not a multiple of --micro-batch 2 times --gpus 8; the smallest "
             "is 16");
 }
 
 TEST(PlanOptions, HfsdpNeedsGroupsToShardOver) {
-  EXPECT_EQ(error_of({.outer_strategy = Strategy::optim}),
+  EXPECT_EQ(plan_error_of({.outer_strategy = Strategy::optim}),
             "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "
             "groups");
 }
@@ -123,17 +123,17 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
 
 TEST(PlanOptions, ExactSumsReachTheConfigurationAndNeedFp32) {
   EXPECT_TRUE(make_plan_config({.exact_sums = true}, small_model())->exact_sums);
-  EXPECT_EQ(error_of({.reduce_dtype = DType::bf16, .exact_sums = true}),
+  EXPECT_EQ(plan_error_of({.reduce_dtype = DType::bf16, .exact_sums = true}),
             "--reduce-dtype: expected fp32 with --exact-sums, got bf16");
 }
 
 TEST(PlanOptions, LogitsAreCutIntoFiniteParts) {
   // 512 * 64 = 32768 tokens: 16384 parts of 2, 32768 of 1.
   CommonOptions options{.micro_batch = 64, .logits_chunk = 2};
-  EXPECT_EQ(error_of(options), "no error");
+  EXPECT_EQ(plan_error_of(options), "no error");
   options.logits_chunk = 1;
   EXPECT_EQ(
-      error_of(options),
+      plan_error_of(options),
       "--logits-chunk: 1 cuts the 32768 tokens of a microbatch into more than 16384 parts; use "
       "at least 2");
 }

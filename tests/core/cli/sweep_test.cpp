@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "core/cli/sim_options.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
@@ -50,6 +51,17 @@ TEST(Sweep, AFileWithACommaIsNoList) {
   EXPECT_EQ(sweep->arguments.size(), 1U);
 }
 
+TEST(Sweep, TheLastOfARepeatedFlagIsTheList) {
+  const auto lists = expand_lists({"--gpus", "8,16,32", "--gpus=1,2"});
+  ASSERT_TRUE(lists);
+  ASSERT_EQ(lists->axes.size(), 1U);
+  EXPECT_EQ(lists->axes[0].values, (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(lists->arguments.size(), 2U);
+  const auto none = expand_lists({"--gpus", "8,16", "--gpus", "32"});
+  ASSERT_TRUE(none);
+  EXPECT_TRUE(none->axes.empty());
+}
+
 TEST(Sweep, RefusesWhatMakesNoList) {
   const auto error = [](const std::vector<std::string>& args) {
     const auto sweep = expand_lists(args);
@@ -58,11 +70,41 @@ TEST(Sweep, RefusesWhatMakesNoList) {
   EXPECT_THAT(error({"--gpus", "8,,16"}), HasSubstr("--gpus: '8,,16' has an empty value"));
   EXPECT_THAT(error({"--gpus", "8,"}), HasSubstr("empty value"));
   EXPECT_THAT(error({"--gpus", "8,16,8"}), HasSubstr("lists '8' twice"));
-  EXPECT_THAT(error({"--gpus", "8,16", "--gpus", "1,2"}), HasSubstr("is given twice"));
   std::string many = "1";
   for (int i = 2; i <= 400; ++i) many += "," + std::to_string(i);
   EXPECT_THAT(error({"--gpus", many, "--micro-batch", many}),
               HasSubstr("more than 20,000 combinations"));
+}
+
+TEST(SweptOptions, AreThoseOfEachCombinationReadAlone) {
+  const auto sweep = expand_lists({"--model", "a,b", "--gpus", "16", "--world-size=16",
+                                   "--strategy", "0,optim_grads_params", "--recompute",
+                                   "none,full:3", "--outer-dp=1,2", "--find", "fastest"});
+  ASSERT_TRUE(sweep);
+  auto swept = SweptOptions::parse(*sweep);
+  ASSERT_TRUE(swept);
+  ASSERT_EQ(sweep->arguments.size(), 16U);
+  for (std::size_t i = 0; i < sweep->arguments.size(); ++i) {
+    const auto one = swept->combination(i);
+    const auto alone = parse_sim_options(sweep->arguments[i]);
+    ASSERT_TRUE(one && alone);
+    EXPECT_EQ(one->common.model, alone->common.model);
+    EXPECT_EQ(one->common.gpus, 16);
+    EXPECT_EQ(one->common.strategy, alone->common.strategy);
+    EXPECT_EQ(one->common.recompute, alone->common.recompute);
+    EXPECT_EQ(one->common.outer_dp, alone->common.outer_dp);
+    EXPECT_EQ(one->given, alone->given);
+  }
+}
+
+TEST(SweptOptions, AWrongCombinationIsAnError) {
+  const auto sweep = expand_lists({"--model", "a", "--gpus", "8,16", "--world-size", "8"});
+  auto swept = SweptOptions::parse(*sweep);
+  ASSERT_TRUE(swept);
+  EXPECT_TRUE(swept->combination(0));
+  const auto wrong = swept->combination(1);
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().message(), "--gpus: 16 contradicts --world-size 8; they mean the same");
 }
 
 }  // namespace

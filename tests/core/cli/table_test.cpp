@@ -22,6 +22,47 @@ TEST(Table, LinesHaveNoTrailingBlanksAndCellsNoLineBreaks) {
             "longer word  z\n");
 }
 
+/// Text, number, text: 4 + 2 + 10 + 2 + 44 = 62 columns.
+Table texts_and_a_number() {
+  return {.columns = {{"rule"}, {"free bytes", Align::right}, {"what it finds"}},
+          .rows = {{"r101", "1,234,567", "two ops that touch the same bytes, unordered"},
+                   {"r2", "8", "nothing"}}};
+}
+
+TEST(Table, TitlesAndTextsTakeSeveralLinesWhereThereIsNoRoom) {
+  EXPECT_EQ(render_table(texts_and_a_number(), {.width = 62}), render_table(texts_and_a_number()));
+  // The number keeps its 9 columns, the text has 40 - 4 - 9 - 2 * 2 = 23.
+  EXPECT_EQ(render_table(texts_and_a_number(), {.width = 40}),
+            "           free\n"
+            "rule      bytes  what it finds\n"
+            "r101  1,234,567  two ops that touch the\n"
+            "                 same bytes, unordered\n"
+            "r2            8  nothing\n");
+}
+
+TEST(Table, ANarrowTerminalGetsRecords) {
+  Table table = texts_and_a_number();
+  table.rows[1][1] = "";
+  // 4 + 2 + 9 + 2 + 16, the least of a text, is 33.
+  EXPECT_EQ(render_table(table, {.width = 32}),
+            "rule           r101\n"
+            "free bytes     1,234,567\n"
+            "what it finds  two ops that\n"
+            "               touch the same\n"
+            "               bytes, unordered\n"
+            "\n"
+            "rule           r2\n"
+            "what it finds  nothing\n");
+}
+
+TEST(Table, NoWidthBreaksANumber) {
+  Table table{.columns = {{"n", Align::right}, {"step", Align::right}},
+              .rows = {{"123,456,789,012,345", "1,234.567 s"}}};
+  EXPECT_EQ(render_table(table, {.width = 20}),
+            "n     123,456,789,012,345\n"
+            "step  1,234.567 s\n");
+}
+
 TEST(Table, MarkdownEscapesBars) {
   const Table table{.columns = {{"a"}, {"n", Align::right}}, .rows = {{"x|y", "1"}}};
   EXPECT_EQ(render_markdown_table(table),

@@ -22,7 +22,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(TextReport, TheWholeScreen) {
   EXPECT_EQ(render_text(sample_run(), TextStyle{}, "stored in mfsdp.sqlite"),
-            R"(llama3_8b, 8.03 B parameters, on 64 h100 in 8 nodes, optim_grads_params
+            R"(llama3_8b, 8.03 B parameters, on 64 h100 in 8 nodes, optim_grads_params (ZeRO-3)
 sequence 8192, micro-batch 1, 1 microbatch: 524,288 tokens a step; recompute selective, adamw
 
 Fits: 56.00 of 80.00 GiB allocated, 24.00 GiB free
@@ -40,8 +40,8 @@ Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 bytes)
 
 Time   1.000 s a step = 900.00 ms compute + 60.00 ms exposed communication + 40.00 ms idle
        8,192 tokens/s per GPU, 524,288 in all; 421.5 TFLOP/s per GPU, MFU 42.6 %
-Comm   400.00 ms a step, 85.0 % hidden, 60.00 ms exposed; most by embedding (50.00 ms)
-       60.00 GiB sent per GPU; kernels slowed by 9.00 ms beside it
+Comm   400.00 ms a step, 85.0 % hidden, 60.00 ms exposed; the largest part by embedding (50.00 ms)
+       60.00 GiB sent per GPU; kernels take 9.00 ms longer while communication runs
 
 simulated 0.1.0: engine mfsdp; calibration datasheet (never measured); cost model 1
 NVLink 450 GB/s inside a node, 50 GB/s per GPU between nodes
@@ -69,15 +69,28 @@ TEST(TextReport, EmptyCategoriesAndMissingCommunicationAreLeftOut) {
 
 TEST(TextReport, MeshNameAndMicrobatches) {
   RunResult run = sample_run();
-  run.name = "try 1";
+  run.name = "try";
   run.config.mesh = {.dp_outer = 4, .dp_shard = 16};
   run.config.microbatches = 4;
   run.config.recompute = {.kind = Recompute::full, .full_blocks = 3};
   const std::string text = render_text(run, TextStyle{}, "");
-  EXPECT_THAT(text, HasSubstr("llama3_8b (try 1), "));
-  EXPECT_THAT(text, HasSubstr("optim_grads_params, HSDP 4 x 16\n"));
+  EXPECT_THAT(text, HasSubstr("llama3_8b (try), "));
+  EXPECT_THAT(text, HasSubstr("optim_grads_params (ZeRO-3), HSDP 4 x 16\n"));
   // 8192 * 1 * 4 * 64 = 2097152
   EXPECT_THAT(text, HasSubstr("4 microbatches: 2,097,152 tokens a step; recompute full:3"));
+}
+
+TEST(TextReport, AMomentWithLessThanThePeakIsNamedAsSuch) {
+  RunResult run = sample_run();
+  run.memory.live_peak = run.memory.peak;
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 "
+                        "bytes)\n"));
+  run.memory.live_peak = run.memory.peak - (Bytes(1) * (std::int64_t{1} << 30));
+  run.memory.peak_op = "head.swiglu";
+  EXPECT_THAT(render_text(run, TextStyle{}, ""),
+              HasSubstr("Memory peak 55.00 GiB, each pool at its fullest; 54.00 GiB at one time, "
+                        "at head.swiglu\n"));
 }
 
 /// A model of which the report counts tensors: an embedding, a block, a norm and a head.
@@ -145,6 +158,24 @@ TEST(TextReport, ColourAndUnicodeOnlyWhereWanted) {
   EXPECT_THAT(rich, HasSubstr("█"));
 }
 
+TEST(TextReport, NothingIsCut) {
+  RunResult run = sample_run();
+  run.cluster.network = std::string(150, 'n');
+  run.model_name = std::string(60, 'm');
+  const std::string stored = "stored in " + std::string(120, 's');
+  const std::string text = render_text(run, TextStyle{}, stored);
+  EXPECT_THAT(text, HasSubstr(run.cluster.network + "\n"));
+  EXPECT_THAT(text, HasSubstr(run.model_name + ", 8.03 B parameters"));
+  EXPECT_THAT(text, HasSubstr(stored + "\n"));
+}
+
+TEST(TextReport, ANarrowTerminalWraps) {
+  const std::string text = render_text(sample_run(), {.width = 60}, "stored in mfsdp.sqlite");
+  EXPECT_THAT(text, HasSubstr("Time   1.000 s a step = 900.00 ms compute + 60.00 ms exposed\n"
+                              "       communication + 40.00 ms idle\n"));
+  for (const std::string& line : lines_of(text)) EXPECT_LE(display_width(line), 60U) << line;
+}
+
 RC_GTEST_PROP(TextReport, AlwaysOneScreen, (std::string name, std::string model, std::string op)) {
   RunResult run = sample_run();
   run.name = name;
@@ -157,7 +188,6 @@ RC_GTEST_PROP(TextReport, AlwaysOneScreen, (std::string name, std::string model,
   run.plan.padding = Bytes(run.parameters);
   const auto lines = lines_of(render_text(run, {.unicode = true}, "stored in " + name));
   RC_ASSERT(lines.size() <= 24u);
-  for (const std::string& line : lines) RC_ASSERT(display_width(line) <= 100u);
 }
 
 }  // namespace

@@ -33,6 +33,31 @@ TEST(TextStyle, UnicodeNeedsAUtf8Locale) {
   }
 }
 
+TEST(TextStyle, OnlyATerminalHasAWidth) {
+  Terminal terminal{.is_tty = true,
+                    .no_colour = false,
+                    .term = "xterm",
+                    .locale = "C",
+                    .columns = "",
+                    .window = 132};
+  EXPECT_EQ(style_of(terminal).width, 132U);
+  terminal.columns = "90";
+  EXPECT_EQ(style_of(terminal).width, 90U);
+  for (const char* no_number : {"0", "-5", "90x", "99999999999999999999999"}) {
+    terminal.columns = no_number;
+    EXPECT_EQ(style_of(terminal).width, 132U) << no_number;
+  }
+  terminal.columns = "3";
+  EXPECT_EQ(style_of(terminal).width, 20U);
+  terminal.columns = "";
+  terminal.window = 0;
+  EXPECT_EQ(style_of(terminal).width, 80U);
+  Terminal piped = terminal;
+  piped.is_tty = false;
+  piped.columns = "90";
+  EXPECT_EQ(style_of(piped).width, std::nullopt);
+}
+
 TEST(TextStyle, BarsAreProportional) {
   const TextStyle ascii{};
   const TextStyle unicode{.unicode = true};

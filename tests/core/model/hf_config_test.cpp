@@ -1,5 +1,6 @@
 #include "core/model/hf_config.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -196,8 +197,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{"model_type", "",
                  "model_type: expected llama, mistral, qwen2 or qwen3, got nothing"},
-        BadField{"model_type", "\"mixtral\"",
-                 "model_type: expected llama, mistral, qwen2 or qwen3, got \"mixtral\""},
+        BadField{
+            "model_type", "\"mixtral\"",
+            "model_type: expected llama, mistral, qwen2 or qwen3, got \"mixtral\", which has a "
+            "mixture of experts: not modelled (docs/limits.md)"},
         BadField{"model_type", "7", "model_type: expected llama, mistral, qwen2 or qwen3, got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
                  "model_type: expected llama, mistral, qwen2 or qwen3, got "
@@ -213,9 +216,30 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"quantization_config", R"({"quant_method": "fp8"})",
                  "quantization_config: expected none (quantized checkpoints are not supported; "
                  "name the unquantized one), got {\"quant_method\":\"fp8\"}"},
-        BadField{"layer_types", R"(["full_attention", "sliding_attention"])",
-                 "layer_types: expected \"full_attention\" for every layer, got "
-                 "[\"full_attention\",\"sliding_attention\"]"},
+        BadField{
+            "layer_types", R"(["full_attention", "linear_attention"])",
+            "layer_types: expected \"full_attention\" or \"sliding_attention\" for every layer, "
+            "got [\"full_attention\",\"linear_attention\"]"},
+        BadField{"num_local_experts", "8",
+                 "num_local_experts: expected none (not modelled: a mixture of experts; "
+                 "docs/limits.md), got 8"},
+        BadField{"num_experts", "128",
+                 "num_experts: expected none (not modelled: a mixture of experts; docs/limits.md), "
+                 "got 128"},
+        BadField{"attention_dropout", "0.1",
+                 "attention_dropout: expected none (not modelled: dropout; docs/limits.md), got "
+                 "0.1"},
+        BadField{"qk_norm", "true",
+                 "qk_norm: expected none (not modelled: norms of queries and keys; "
+                 "docs/limits.md), got true"},
+        BadField{"residual_multiplier", "0.22",
+                 "residual_multiplier: expected none (not modelled: scaled activations; "
+                 "docs/limits.md), got 0.22"},
+        BadField{"is_causal", "false",
+                 "is_causal: expected true (attention to later tokens is not modelled), got false"},
+        BadField{"architectures", R"(["LlamaForSequenceClassification"])",
+                 "architectures: expected a class ...ForCausalLM (other heads are not modelled), "
+                 "got [\"LlamaForSequenceClassification\"]"},
         BadField{"partial_rotary_factor", "0.5",
                  "partial_rotary_factor: expected 1 (RoPE turns whole heads), got 0.5"}));
 
@@ -236,12 +260,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "18446744073709551615"},
         BadField{"rope_theta", "0.5", "rope_theta: expected a number of at least 1, got 0.5"},
         BadField{"rope_scaling", "8.0", "rope_scaling: expected an object or null, got 8.0"},
-        BadField{"rope_scaling", R"({"type": "linear", "factor": 2.0})",
-                 "rope_scaling.type: expected \"llama3\" or \"default\", got \"linear\""},
-        BadField{"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})",
-                 "rope_scaling.rope_type: expected \"llama3\" or \"default\", got \"yarn\""},
+        BadField{"rope_scaling", R"({"rope_type": "mrope"})",
+                 "rope_scaling.rope_type: expected \"llama3\", \"default\", \"yarn\", \"linear\", "
+                 "\"dynamic\" or \"longrope\", got \"mrope\""},
         BadField{"rope_scaling", R"({"factor": 4.0})",
-                 "rope_scaling.rope_type: expected \"llama3\" or \"default\", got nothing"},
+                 "rope_scaling.rope_type: expected \"llama3\", \"default\", \"yarn\", \"linear\", "
+                 "\"dynamic\" or \"longrope\", got nothing"},
         BadField{"rope_scaling", R"({"rope_type": "llama3", "factor": 8})",
                  "rope_scaling.low_freq_factor: expected a number, got nothing"},
         BadField{"rope_scaling",
@@ -290,18 +314,61 @@ TEST(HfConfig, CountsThatTheFamilyDoesNotImplyAreAskedFor) {
             "config.json: num_key_value_heads: expected an integer from 1 to 32, got nothing");
 }
 
-TEST(HfConfig, SlidingWindowsAreRefused) {
+ModelGaps gaps_of(const std::string& text) {
+  const auto model = read_hf_config(text, "config.json");
+  EXPECT_TRUE(model) << model.error().message();
+  return model ? model->gaps : ModelGaps{};
+}
+
+TEST(HfConfig, WindowsThatCutAreGaps) {
   const std::string mistral = with("model_type", "\"mistral\"");
-  EXPECT_EQ(error_of(with("sliding_window", "4096", mistral)),
-            "config.json: sliding_window: expected null or at least max_position_embeddings "
-            "(8192), got 4096");
-  EXPECT_EQ(error_of(mistral),
-            "config.json: sliding_window: expected null or at least max_position_embeddings "
-            "(8192), as absent means 4096, got nothing");
-  const std::string qwen2 = with("model_type", "\"qwen2\"", with("sliding_window", "4096"));
-  EXPECT_EQ(error_of(with("use_sliding_window", "true", qwen2)),
-            "config.json: sliding_window: expected null or at least max_position_embeddings "
-            "(8192), got 4096");
+  const ModelGaps all{.sliding_window = 4096, .sliding_layers = 32};
+  EXPECT_EQ(gaps_of(with("sliding_window", "4096", mistral)), all);
+  EXPECT_EQ(gaps_of(mistral), all);  // absent means 4096
+  const std::string qwen2 =
+      with("model_type", "\"qwen2\"",
+           with("sliding_window", "4096", with("use_sliding_window", "true")));
+  EXPECT_EQ(gaps_of(qwen2), all);
+  EXPECT_EQ(gaps_of(with("max_window_layers", "28", qwen2)),
+            (ModelGaps{.sliding_window = 4096, .sliding_layers = 4}));
+  EXPECT_EQ(gaps_of(with("max_window_layers", "32", qwen2)), ModelGaps{});
+  EXPECT_EQ(gaps_of(with("layer_types", R"(["full_attention", "sliding_attention"])", qwen2)),
+            (ModelGaps{.sliding_window = 4096, .sliding_layers = 1}));
+}
+
+TEST(HfConfig, ScalingsOfRopeThatNobodyComputesAreGaps) {
+  for (const char* type : {"yarn", "linear", "dynamic", "longrope"}) {
+    const std::string scaling = fmt::format(R"({{"rope_type": "{}", "factor": 4.0}})", type);
+    EXPECT_EQ(gaps_of(with("rope_scaling", scaling)), ModelGaps{.rope_type = type});
+  }
+}
+
+TEST(HfConfig, GapsAreErrorsForWhoeverComputes) {
+  EXPECT_EQ(error_of(with("model_type", "\"mistral\"")),
+            "config.json: the sliding window of 4096 tokens is not modelled (docs/limits.md): "
+            "attention sees all 8192 tokens, 1.33 times the work; memory is the same");
+  EXPECT_EQ(error_of(with("rope_scaling", R"({"type": "yarn", "factor": 4.0})")),
+            "config.json: RoPE scaling 'yarn' is not computed (docs/limits.md): other values, the "
+            "same memory and time");
+}
+
+TEST(ModelGaps, AWindowThatNoSequenceReachesIsNone) {
+  const ModelGaps gaps{.sliding_window = 4096, .sliding_layers = 2};
+  ModelShape shape;
+  shape.layers = 4;
+  EXPECT_TRUE(gap_lines(gaps, shape, 4096).empty());
+  // All pairs 16384^2 / 2 = 134.2e6, inside the window 4096 * 16384 - 4096^2 / 2 = 58.7e6: 2.29.
+  EXPECT_EQ(gap_lines(gaps, shape, 16384),
+            std::vector<std::string>{
+                "the sliding window of 4096 tokens is not modelled (docs/limits.md): attention "
+                "sees all 16384 tokens, 2.29 times the work in 2 of 4 layers; memory is the same"});
+}
+
+TEST(HfConfig, SwitchesThatAreOffAreNothing) {
+  for (const char* off : {"null", "false", "0", "0.0"})
+    EXPECT_EQ(error_of(with("attention_dropout", off)), "no error") << off;
+  EXPECT_EQ(error_of(with("num_local_experts", "1")), "no error");
+  EXPECT_EQ(error_of(with("architectures", R"(["LlamaModel"])")), "no error");
 }
 
 TEST(HfConfig, BrokenJsonNamesItsPlace) {

@@ -118,13 +118,46 @@ TEST_F(ModelFiles, PathsNameTheModel) {
 TEST_F(ModelFiles, UnknownNamesGetTheClosest) {
   EXPECT_THAT(error_of("lama3_8b"), StartsWith("--model: unknown model 'lama3_8b'; closest: "
                                                "llama3_8b, "));
-  EXPECT_THAT(error_of("Llama3-70B"),
-              StartsWith("--model: unknown model 'Llama3-70B'; closest: llama3_70b, "));
+  EXPECT_THAT(error_of("Llama3-700B"),
+              StartsWith("--model: unknown model 'Llama3-700B'; closest: llama3_70b, "));
   EXPECT_EQ(error_of("qwen3"),
             "--model: unknown model 'qwen3'; closest: qwen3_8b, qwen3_32b, qwen3_0.6b; or give "
             "the path of a config.json or of its directory");
   EXPECT_THAT(error_of(""), StartsWith("--model: unknown model ''; closest: "));
   EXPECT_THAT(error_of(std::string(100'000, 'x')), StartsWith("--model: unknown model 'xxx"));
+}
+
+TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
+  const std::map<std::string, std::string> names{
+      {"Qwen/Qwen2.5-72B", "qwen2.5_72b"},
+      {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5_7b"},
+      {"Qwen3-8B-Base", "qwen3_8b"},
+      {"meta-llama/Llama-3.1-8B", "llama3_8b"},
+      {"meta-llama/Meta-Llama-3-70B-Instruct", "llama3_70b"},
+      {"Llama-3-8B", "llama3_8b"},
+      {"LLAMA3-405B", "llama3_405b"},
+      {"meta-llama/Llama-3.2-1B", "llama3_1b"},
+      {"meta-llama/Llama-2-7b-chat-hf", "llama2_7b"},
+      {"mistralai/Mistral-7B-Instruct-v0.3", "mistral_7b"}};
+  for (const auto& [asked, built_in] : names) {
+    const auto model = load_model(asked, kModels);
+    ASSERT_TRUE(model) << model.error().message();
+    EXPECT_EQ(model->name, built_in) << asked;
+  }
+  // Another vocabulary and a window: not mistral_7b.
+  EXPECT_EQ(error_of("mistralai/Mistral-7B-v0.1"),
+            "mistralai/Mistral-7B-v0.1: expected a config.json or its directory, found nothing "
+            "there");
+}
+
+TEST_F(ModelFiles, WhatIsNotModelledSaysSo) {
+  EXPECT_EQ(error_of("mixtral"),
+            "--model: 'mixtral' is not modelled: it has a mixture of experts (docs/limits.md)");
+  for (const char* name : {"mistralai/Mixtral-8x7B-v0.1", "deepseek", "deepseek-ai/DeepSeek-V3",
+                           "gpt-oss-20b", "openai/gpt_oss_120b", "gemma", "google/gemma-3-27b-it",
+                           "Qwen3-30B-A3B", "qwen3_moe", "microsoft/Phi-4", "llama-4-scout"})
+    EXPECT_THAT(error_of(name), testing::EndsWith("(docs/limits.md)")) << name;
+  EXPECT_THAT(error_of("dolphin"), StartsWith("--model: unknown model 'dolphin'; closest: "));
 }
 
 TEST_F(ModelFiles, WrongPathsAreNamed) {

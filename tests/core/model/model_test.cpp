@@ -131,22 +131,11 @@ TEST(Model, BlockCountsAgreeWithTheParameters) {
   }
 }
 
-TEST(Model, FlopsPerToken) {
-  // Matrices: 32 * (6144 + 4096 + 28672 + 14336) * 4096 = 6,979,321,856, and the head
-  // 128256 * 4096 = 525,336,576: 7,504,658,432. Attention: 32 * 32 * 128 * 8192 = 1,073,741,824.
-  // 6 * (7,504,658,432 + 1,073,741,824) = 51,470,401,536, that is 51.47 GFLOP.
-  EXPECT_EQ(flops_per_token(shape_of("llama3_8b"), 8192), 51'470'401'536);
-  // Tied: 16 * (3072*2048 + 2048*2048 + 3*2048*8192) = 973,078,528, head 262,668,288; attention
-  // 16 * 32 * 64 * 4096 = 134,217,728. 6 * 1,369,964,544 = 8,219,787,264.
-  EXPECT_EQ(flops_per_token(shape_of("llama3_1b"), 4096), 8'219'787'264);
-}
-
 TEST(Model, OverflowIsAnException) {
   ModelShape shape = shape_of("llama_nano");
   shape.heads = std::int64_t{1} << 40;
   shape.head_dim = std::int64_t{1} << 40;
   EXPECT_THROW((void)make_model(shape, DType::bf16), OverflowError);
-  EXPECT_THROW((void)flops_per_token(shape, 1), OverflowError);
   shape = shape_of("llama_nano");
   shape.vocab = std::int64_t{1} << 60;
   EXPECT_THROW((void)make_model(shape, DType::bf16).parameter_count(), OverflowError);

@@ -9,22 +9,20 @@ namespace {
 
 using test::tiny_program;
 
-PeakMemory peak_of(const Program& program) {
-  const Plan& plan = program.plans[0];
-  return peak_memory(program, plan, buffer_lifetimes(program, plan).value());
+CategoryBytes peak_of(const Program& program) {
+  return peak_memory(program, buffer_lifetimes(program, program.plans[0]).value());
 }
 
-Bytes of(const PeakMemory& peak, Category category) {
-  return peak.categories.at(static_cast<std::size_t>(category));
+Bytes of(const CategoryBytes& peak, Category category) {
+  return peak.at(static_cast<std::size_t>(category));
 }
 
 TEST(PeakMemory, IsWhatPersistsAndTheFullestMomentOfEachPool) {
-  const PeakMemory peak = peak_of(tiny_program());
+  const CategoryBytes peak = peak_of(tiny_program());
   EXPECT_EQ(of(peak, Category::model_weight), Bytes(128));      // 64 of bf16
   EXPECT_EQ(of(peak, Category::unsharded_weight), Bytes(256));  // 128 of bf16
   EXPECT_EQ(of(peak, Category::activation), Bytes(256));
-  EXPECT_EQ(sum_of(peak.categories), Bytes(640));
-  EXPECT_EQ(peak.op, "gather");  // the first of two pools that are equally full
+  EXPECT_EQ(sum_of(peak), Bytes(640));
 }
 
 TEST(PeakMemory, BuffersThatMeetAddUpAndOthersDoNot) {
@@ -52,10 +50,9 @@ TEST(PeakMemory, BuffersThatMeetAddUpAndOthersDoNot) {
   // Before it.
   ops.insert(ops.begin() + 5, acquire);
   ops.insert(ops.begin() + 8, release);
-  const PeakMemory peak = peak_of(program);
+  const CategoryBytes peak = peak_of(program);
   EXPECT_EQ(of(peak, Category::activation), Bytes(256));
   EXPECT_EQ(of(peak, Category::workspace), Bytes(100));
-  EXPECT_EQ(peak.op, "gemm");
 }
 
 TEST(PeakMemory, TheHostsMemoryDoesNotCount) {

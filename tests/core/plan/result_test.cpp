@@ -42,9 +42,10 @@ TEST(ResultJson, HasTheKeysOfTheSchemaInItsOrder) {
                           "allocator", "pools", "padding_bytes"));
   EXPECT_THAT(keys(json["plan"]["pools"][0]),
               ElementsAre("name", "height_bytes", "lower_bound_bytes"));
-  EXPECT_THAT(keys(json["memory"]),
-              ElementsAre("capacity_bytes", "allocated_bytes", "peak_bytes", "peak_op", "fits",
-                          "reserve_bytes", "headroom_bytes", "categories", "runtime_source"));
+  EXPECT_THAT(
+      keys(json["memory"]),
+      ElementsAre("capacity_bytes", "allocated_bytes", "peak_bytes", "live_peak_bytes", "peak_op",
+                  "fits", "reserve_bytes", "headroom_bytes", "categories", "runtime_source"));
   EXPECT_THAT(
       keys(json["memory"]["categories"]),
       ElementsAre("model_weight", "main_weight", "main_grad", "optimizer_state", "unsharded_weight",

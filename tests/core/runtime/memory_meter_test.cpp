@@ -25,7 +25,7 @@ MeasuredMemory measure(const Program& program, const Itinerary& itinerary) {
 
 CategoryBytes predicted(const Program& program) {
   const Plan& plan = *program.find_plan("train");
-  return peak_memory(program, plan, buffer_lifetimes(program, plan).value()).categories;
+  return peak_memory(program, buffer_lifetimes(program, plan).value());
 }
 
 TEST(MemoryMeter, CountsWhatIsAllocatedAndWhatIsLive) {

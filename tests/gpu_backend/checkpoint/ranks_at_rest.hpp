@@ -27,6 +27,12 @@ inline RunIdentity identity(const PlanConfig& config) {
           .run_id = "4567"};
 }
 
+/// Where a run of this configuration is after `steps` steps.
+inline TrainPosition position(const PlanConfig& config, std::int64_t steps) {
+  const std::int64_t samples = steps * config.global_batch();
+  return {.step = steps, .samples = samples, .tokens = samples * config.seq_len};
+}
+
 /// All ranks of a program, each with its own state.
 class Ranks {
  public:

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <span>
 
 #include "core/runtime/scalar.hpp"
 #include "tests/gpu_backend/checkpoint/ranks_at_rest.hpp"
@@ -102,7 +103,7 @@ RC_GTEST_PROP(SavedState, AnyLayoutReadsWhatAnyOtherSaved, ()) {
   test::Ranks writers(from);
   fill(writers);
   Saver saver({.folder = folder / "saves"}, test::identity(from));
-  const TrainPosition position{.step = 3, .samples = 24, .tokens = 384};
+  const TrainPosition position = test::position(from, 3);
   const auto saved = writers.save(saver, position);
   if (!saved) RC_FAIL(saved.error().message());
 
@@ -124,7 +125,7 @@ class SpoiltSave : public ::testing::Test {
   SpoiltSave() : ranks(test::nano(2)) {
     fill(ranks);
     Saver saver({.folder = folder / "saves"}, test::identity(ranks.program.config));
-    const auto saved = ranks.save(saver, {.step = 3, .samples = 24, .tokens = 384});
+    const auto saved = ranks.save(saver, test::position(ranks.program.config, 3));
     EXPECT_TRUE(saved) << saved.error().message();
   }
 
@@ -148,11 +149,21 @@ class SpoiltSave : public ::testing::Test {
     stream.seekp(-from_end, std::ios::end);
     stream.put(static_cast<char>(before ^ 1));
   }
+  /// The manifest without its checksum, which is what stands behind the comma.
+  [[nodiscard]] std::string manifest_body() const {
+    const std::string text = test::read_file(file("manifest.json"));
+    return text.substr(0, text.rfind(','));
+  }
+  /// With the checksum that belongs to it.
+  void write_manifest(const std::string& body) const {
+    const std::string checksum = checksum_text(checksum_of(std::as_bytes(std::span(body))));
+    test::write_file(file("manifest.json"), body + ",\n \"checksum\": \"" + checksum + "\"\n}\n");
+  }
   void replace_in_manifest(const std::string& from, const std::string& to) const {
-    std::string text = test::read_file(file("manifest.json"));
-    const std::size_t at = text.find(from);
-    ASSERT_NE(at, std::string::npos) << text;
-    test::write_file(file("manifest.json"), text.replace(at, from.size(), to));
+    std::string body = manifest_body();
+    const std::size_t at = body.find(from);
+    ASSERT_NE(at, std::string::npos) << body;
+    write_manifest(body.replace(at, from.size(), to));
   }
 
   test::ScratchFolder folder;
@@ -195,32 +206,114 @@ TEST_F(SpoiltSave, AChangedByteOfTheHeaderIsPlaced) {
   EXPECT_THAT(complaint(), HasSubstr("rank-00000.state: header: expected checksum "));
 }
 
-TEST_F(SpoiltSave, AFileThatTheManifestDoesNotNameIsMissed) {
+/// One bit in each byte: of the fields, of the checksum, of what stands around them.
+TEST_F(SpoiltSave, AnyChangedBitOfTheManifestIsNoticed) {
+  const std::string good = test::read_file(file("manifest.json"));
+  ASSERT_TRUE(manifest_from_json(good, "manifest.json"));
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string text = good;
+    text[i] = static_cast<char>(static_cast<unsigned char>(text[i]) ^ (1U << i % 8));
+    EXPECT_FALSE(manifest_from_json(text, "manifest.json")) << i << " in " << text;
+  }
+}
+
+TEST_F(SpoiltSave, TheChecksumOfTheManifestTellsOfAnotherPosition) {
+  std::string text = test::read_file(file("manifest.json"));
+  const std::string samples = "\"samples\": 6";
+  ASSERT_NE(text.find(samples), std::string::npos) << text;
+  test::write_file(file("manifest.json"),
+                   text.replace(text.find(samples), samples.size(), "\"samples\": 7"));
+  EXPECT_THAT(complaint(),
+              AllOf(HasSubstr("manifest.json: expected checksum \""),
+                    HasSubstr("as its end says, got "), HasSubstr("not as it was written")));
+}
+
+TEST_F(SpoiltSave, BytesAfterTheManifestOrNoneAtItsEndAreNoticed) {
   const std::string text = test::read_file(file("manifest.json"));
+  for (const std::string& other : {text + " ", text + "\n", manifest_body() + "\n}\n"}) {
+    test::write_file(file("manifest.json"), other);
+    EXPECT_THAT(complaint(), HasSubstr("manifest.json: expected its checksum and nothing else at "
+                                       "the end"));
+  }
+}
+
+/// 3 steps of 2 sequences of 16 tokens.
+TEST_F(SpoiltSave, APositionThatTheStepsDoNotLeadToIsNotBelieved) {
+  replace_in_manifest("\"samples\": 6", "\"samples\": 7");
+  EXPECT_THAT(complaint(),
+              HasSubstr("manifest.json.samples: expected 0 and 3 steps of 2 samples, got 7"));
+  replace_in_manifest("\"samples\": 7", "\"samples\": 6");
+  replace_in_manifest("\"tokens\": 96", "\"tokens\": 97");
+  EXPECT_THAT(complaint(),
+              HasSubstr("manifest.json.tokens: expected 0 and 3 steps of 2 x 16 tokens, got 97"));
+  replace_in_manifest("\"tokens\": 97", "\"tokens\": 5");
+  EXPECT_THAT(complaint(), HasSubstr("3 steps cannot have read 6 samples of 5 tokens"));
+}
+
+/// Their samples may be those of runs with other batches, so that no field contradicts another.
+TEST_F(SpoiltSave, AManifestOfTheOldSchemaIsReadWithoutAChecksum) {
+  std::string body = manifest_body();
+  const std::string schema = "mfsdp.checkpoint/2";
+  body.replace(body.find(schema), schema.size(), "mfsdp.checkpoint/1");
+  const std::size_t began = body.find(" \"began\"");
+  body.erase(began, body.find("},\n", began) + 3 - began);
+  test::write_file(file("manifest.json"), body + "\n}\n");
+  EXPECT_EQ(complaint(), "good");
+  const auto state = SavedState::open(folder / "saves");
+  EXPECT_FALSE(state->manifest().has_checksum);
+  EXPECT_EQ(state->manifest().position.samples, 6);
+}
+
+TEST_F(SpoiltSave, TheSaveBeforeItIsNamed) {
+  Saver saver({.folder = folder / "saves"}, test::identity(ranks.program.config));
+  for (const std::int64_t step : {1, 2, 4})
+    ASSERT_TRUE(ranks.save(saver, test::position(ranks.program.config, step)));
+  const auto newest = folder / "saves" / "step-00000004";
+  const auto hint = [&](int step) {
+    return fmt::format("; the save before it can be read: --resume {}",
+                       (folder / "saves" / step_folder_name(step)).string());
+  };
+  ASSERT_EQ(complaint(), "good");
+  // A piece of the data, which nothing looks at before it is needed.
+  const std::string state = test::read_file(newest / "rank-00000.state");
+  std::string changed = state;
+  changed.back() = static_cast<char>(changed.back() ^ 1);
+  test::write_file(newest / "rank-00000.state", changed);
+  EXPECT_THAT(complaint(), ::testing::EndsWith(hint(3)));
+  test::write_file(newest / "rank-00000.state", state);
+  std::filesystem::remove(newest / "manifest.json");
+  EXPECT_THAT(complaint(),
+              AllOf(HasSubstr("step-00000004/manifest.json"), ::testing::EndsWith(hint(3))));
+  replace_in_manifest("\"step\": 3", "\"step\": 5");  // step 3 is spoilt too
+  EXPECT_THAT(complaint(), ::testing::EndsWith(hint(2)));
+  EXPECT_EQ(SavedState::open(folder / "saves" / "step-00000002")->manifest().position.step, 2);
+}
+
+TEST_F(SpoiltSave, AFileThatTheManifestDoesNotNameIsMissed) {
+  const std::string text = manifest_body();
   const std::size_t begin = text.find("  {\n   \"name\": \"rank-00001.state\"");
   ASSERT_NE(begin, std::string::npos) << text;
   const std::size_t comma = text.rfind(',', begin);
   const std::size_t end = text.find('}', begin) + 1;
-  test::write_file(file("manifest.json"), text.substr(0, comma) + text.substr(end));
+  write_manifest(text.substr(0, comma) + text.substr(end));
   EXPECT_THAT(complaint(), AllOf(HasSubstr("step-00000003: "), HasSubstr(" are in no file")));
 }
 
 TEST_F(SpoiltSave, AFileThatIsNamedTwiceOverlapsItself) {
-  const std::string text = test::read_file(file("manifest.json"));
+  const std::string text = manifest_body();
   const std::size_t begin = text.find("  {\n   \"name\": \"rank-00000.state\"");
   ASSERT_NE(begin, std::string::npos) << text;
   const std::size_t end = text.find('}', begin) + 1;
   const std::string entry = text.substr(begin, end - begin);
-  test::write_file(file("manifest.json"),
-                   text.substr(0, begin) + entry + ",\n" + text.substr(begin));
+  write_manifest(text.substr(0, begin) + entry + ",\n" + text.substr(begin));
   EXPECT_THAT(complaint(), AllOf(HasSubstr("rank-00000.state: "), HasSubstr("elements 0 to "),
                                  HasSubstr(" are in rank-00000.state too")));
 }
 
 TEST_F(SpoiltSave, AnotherSchemaIsNotRead) {
-  replace_in_manifest("mfsdp.checkpoint/1", "mfsdp.checkpoint/2");
-  EXPECT_THAT(complaint(), HasSubstr("manifest.json.schema: expected \"mfsdp.checkpoint/1\", got "
-                                     "\"mfsdp.checkpoint/2\""));
+  replace_in_manifest("mfsdp.checkpoint/2", "mfsdp.checkpoint/3");
+  EXPECT_THAT(complaint(), HasSubstr("manifest.json.schema: expected \"mfsdp.checkpoint/2\", got "
+                                     "\"mfsdp.checkpoint/3\""));
 }
 
 TEST_F(SpoiltSave, AFileOfAnotherFolderIsNotRead) {

@@ -140,6 +140,11 @@ TEST_P(SupervisorSignal, ReachesAllRanks) {
   ranks.await("met");
   ranks.signal(GetParam());
   EXPECT_EQ(ranks.end(), 130);
+  // Said once, by the supervisor: rank 0's word, whichever ranks the signal reaches too.
+  const std::string err = ranks.err();
+  const auto said = err.find("stopping\n");
+  EXPECT_NE(said, std::string::npos) << err;
+  EXPECT_EQ(err.find("stopping\n", said + 1), std::string::npos) << err;
   EXPECT_THAT(ranks.left(), testing::IsEmpty());
 }
 

@@ -35,6 +35,27 @@ TEST(ProcessHostGather, GivesEveryRanksNumbersToAll) {
   });
 }
 
+TEST(AgreeOnStart, IsAnErrorOnEveryRankWhereOneSeesAnOlderSave) {
+  for (const bool differs : {false, true}) {
+    const test::Meeting meeting;
+    run_threads(3, [&](std::int64_t rank) {
+      const auto met = meet(meeting, rank, 3);
+      ASSERT_TRUE(met) << met.error().message();
+      ProcessHostGather gather(**met);
+      TrainPosition start{.step = 4, .samples = 24, .tokens = 384};
+      if (differs && rank == 2) start = {.step = 2, .samples = 12, .tokens = 192};
+      const auto agreed = agree_on_start(gather, rank, start, [] { return Result<void>(); });
+      EXPECT_EQ(agreed.has_value(), !differs);
+      if (!agreed) {
+        EXPECT_EQ(agreed.error().message(),
+                  "--resume: rank 0 goes on after step 4, rank 2 after step 2: expected the same "
+                  "saves on all hosts");
+      }
+      EXPECT_TRUE((*met)->barrier());
+    });
+  }
+}
+
 /// Turns that each rank ran when rank `asks` asked to stop before its turn `at`, of `turns` at
 /// most.
 std::vector<std::int64_t> turns_run(std::int64_t world, std::int64_t asks, std::int64_t at,

@@ -71,5 +71,15 @@ TEST(HostGather, ARankThatGaveUpIsNotWaitedFor) {
   EXPECT_EQ(alone.error().message(), "rank 1: gave up");
 }
 
+TEST(HostGather, TellsOfEachWaitAndOfItsEnd) {
+  std::vector<std::pair<std::int64_t, bool>> told;
+  SharedHostGather gather(2,
+                          [&](std::int64_t rank, bool waits) { told.emplace_back(rank, waits); });
+  ASSERT_FALSE(gather.all_gather(0, {1}, [] { return Result<void>(fail("rank 1", "gave up")); }));
+  ASSERT_TRUE(gather.all_gather(1, {2}, [] { return Result<void>(); }));
+  EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, bool>>{
+                      {0, true}, {0, false}, {1, true}, {1, false}}));
+}
+
 }  // namespace
 }  // namespace mfsdp

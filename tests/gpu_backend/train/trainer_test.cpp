@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <thread>
 
 #include "tests/gpu_backend/train/training.hpp"
@@ -20,6 +19,7 @@ using test::nano;
 using test::Told;
 using test::train;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Every strategy, HSDP and HFSDP, with uneven shards (3 ranks) among them.
@@ -216,19 +216,11 @@ TEST(Trainer, AStepWithoutAnyLabelHasNoGradient) {
   for (const float weight : told.weights.at("model.norm.weight")) EXPECT_EQ(weight, 1);
 }
 
-/// Makes the first weight of a parameter NaN before the run.
-void spoil(std::string_view name, Trainer& trainer) {
-  for (const ParameterPlaces& places : trainer.parameters())
-    for (const HeldElements* held : {&places.own, &places.weight})
-      if (places.parameter->name == name && held->elements.begin == 0 && !held->elements.empty())
-        std::memset(held->data, 0xff, static_cast<std::size_t>(size_of(held->dtype)));
-}
-
 TEST(Trainer, ANonFiniteNormSkipsTheUpdateAndIsReported) {
   const Counting data;
   const auto spoilt = [&](std::int64_t steps) {
     return train(nano(2), steps, data, {.before = [](std::int64_t, Trainer& trainer) {
-                   spoil("model.layers.1.mlp.down_proj.weight", trainer);
+                   test::spoil("model.layers.1.mlp.down_proj.weight", trainer);
                  }});
   };
   const Told once = spoilt(0);
@@ -242,49 +234,23 @@ TEST(Trainer, ANonFiniteNormSkipsTheUpdateAndIsReported) {
             once.weights.at("model.embed_tokens.weight"));
 }
 
-TEST(Trainer, CheckNanNamesStepParameterElementAndRank) {
+TEST(Trainer, TheLastStepIsEvaluatedToo) {
   const Counting data;
-  for (const std::int64_t rank : {0, 1}) {
-    // A gradient that becomes NaN in step 3, on the rank that sums it.
-    const auto kernel_of = [&](MachineSettings& settings) {
-      const KernelFunction honest = settings.kernel;
-      settings.kernel = [honest, rank](const KernelCall& call) -> Result<void> {
-        MFSDP_TRY(honest(call));
-        if (call.kernel->kind == KernelKind::accumulate && call.step == 2 && call.rank == rank &&
-            call.operands[1].role == "output")
-          std::memset(call.operands[1].data, 0xff,
-                      static_cast<std::size_t>(size_of(call.operands[1].dtype)));
-        return {};
-      };
-    };
-    const Told told = train(
-        nano(2), 6, data,
-        {.inputs = [](TrainInputs& in) { in.settings.check_nan = true; }, .machine = kernel_of});
-    ASSERT_FALSE(told.end);
-    EXPECT_EQ(told.end.error().fault, Fault::environment);
-    EXPECT_THAT(told.end.error().message(),
-                AllOf(HasSubstr(fmt::format("rank {}, step 3, model.", rank)),
-                      HasSubstr("its gradient is "), HasSubstr("nan at element ")));
-    ASSERT_EQ(told.steps.size(), 3U);  // all that were done are known
-    EXPECT_TRUE(told.steps[2].non_finite);
-  }
-}
-
-TEST(Trainer, CheckNanFindsAWeight) {
-  const Counting data;
-  const Told told = train(nano(2, Strategy::no_shard), 2, data,
-                          {.inputs = [](TrainInputs& in) { in.settings.check_nan = true; },
-                           .before =
-                               [](std::int64_t, Trainer& trainer) {
-                                 // Of a token that no sample holds: no gradient meets it.
-                                 for (const ParameterPlaces& p : trainer.parameters())
-                                   if (p.parameter->name == "model.embed_tokens.weight")
-                                     std::memset(p.own.data + 4 * 263 * 32, 0xff, 4);
-                               }});
-  ASSERT_FALSE(told.end);
-  EXPECT_THAT(told.end.error().message(),
-              HasSubstr("step 1, model.embed_tokens.weight: its weight is "));
-  EXPECT_THAT(told.end.error().message(), HasSubstr("nan at element 8416"));  // 263 * 32
+  Counting held_out;
+  held_out.size = 3;
+  const auto evaluated = [&](std::int64_t every) {
+    const Told told = train(nano(2), 3, data, {.inputs = [&](TrainInputs& inputs) {
+                              inputs.eval_data = &held_out;
+                              inputs.settings.eval_every = every;
+                            }});
+    std::vector<std::int64_t> after;
+    for (const EvalReport& report : told.evaluations) after.push_back(report.after_step);
+    return after;
+  };
+  EXPECT_THAT(evaluated(10), ElementsAre(3));
+  EXPECT_THAT(evaluated(2), ElementsAre(2, 3));
+  EXPECT_THAT(evaluated(3), ElementsAre(3));
+  EXPECT_THAT(evaluated(0), ElementsAre(3));
 }
 
 TEST(Trainer, NormsOfParametersAreThoseOfOneRank) {

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <bit>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -138,6 +141,14 @@ inline void put_all(Told& told, const Trainer& trainer, Backend& backend) {
   }
 }
 
+/// Makes the first weight of a parameter NaN before the run.
+inline void spoil(std::string_view name, Trainer& trainer) {
+  for (const ParameterPlaces& places : trainer.parameters())
+    for (const HeldElements* held : {&places.own, &places.weight})
+      if (places.parameter->name == name && held->elements.begin == 0 && !held->elements.empty())
+        std::memset(held->data, 0xff, static_cast<std::size_t>(size_of(held->dtype)));
+}
+
 /// What a test changes of a run.
 struct Twist {
   std::function<void(TrainInputs&)> inputs = [](TrainInputs&) {};
@@ -151,7 +162,9 @@ struct Twist {
 inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& data,
                   const Twist& twist = {}) {
   const Program program = build_program(config, {}).value();
-  SharedHostGather gather(config.mesh.world_size());
+  std::optional<Machine> machine;
+  SharedHostGather gather(config.mesh.world_size(),
+                          [&](std::int64_t rank, bool waits) { machine->host_waits(rank, waits); });
   TrainInputs inputs{.data = &data, .gather = &gather};
   inputs.settings.steps = steps;
   inputs.settings.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup = 2};
@@ -162,13 +175,13 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
   MachineSettings settings;
   settings.kernel = [&](const KernelCall& call) { return run_kernel(call, kernels); };
   twist.machine(settings);
-  Machine machine(program, settings);
+  machine.emplace(program, settings);
 
   Told told;
   told.steps_done.resize(static_cast<std::size_t>(config.mesh.world_size()));
   Listener listener(told);
   std::mutex putting;
-  told.end = machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+  told.end = machine->run([&](std::int64_t rank, Backend& backend) -> Result<void> {
     const std::unique_ptr<Backend> between = twist.backend(backend);
     MFSDP_LET(trainer, Trainer::create(program, between ? *between : backend, rank, inputs,
                                        rank == 0 ? &listener : nullptr));
@@ -182,7 +195,7 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
   std::vector<Bytes> heights;
   for (const Pool& pool : program.pools) heights.push_back(pool.height);
   for (std::int64_t rank = 0; rank < config.mesh.world_size(); ++rank)
-    told.allocated_as_planned = told.allocated_as_planned && machine.allocated(rank) == heights;
+    told.allocated_as_planned = told.allocated_as_planned && machine->allocated(rank) == heights;
   return told;
 }
 

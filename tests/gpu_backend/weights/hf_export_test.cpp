@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "gpu_backend/weights/hf_weights.hpp"
+#include "gpu_backend/weights/temporary_folder.hpp"
 #include "tests/gpu_backend/train/rank_memory.hpp"
 #include "tests/gpu_backend/weights/hf_files.hpp"
 #include "tests/support/idle_backend.hpp"
@@ -225,11 +227,63 @@ TEST(HfExport, ReplacesNothingButAnEarlierExport) {
 TEST(HfExport, AFolderThatCannotBeMadeIsTheEnvironmentsFault) {
   const Program program = build_program(test::small_model(1), {}).value();
   const test::ScratchFolder folder;
-  const auto missing = HfExport::prepare(program, folder / "none" / "out");
-  ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().fault, Fault::environment);
-  EXPECT_EQ(missing.error().message(),
-            (folder / "none" / "out").string() + ": cannot be made: No such file or directory");
+  test::write_file(folder / "file", "");
+  const auto impossible = HfExport::prepare(program, folder / "file" / "out");
+  ASSERT_FALSE(impossible);
+  EXPECT_EQ(impossible.error().fault, Fault::environment);
+  EXPECT_EQ(impossible.error().message(),
+            (folder / "file" / "out").string() + ": cannot be made: Not a directory");
+}
+
+TEST(HfExport, MakesTheFoldersAboveIt) {
+  const test::ScratchFolder folder;
+  export_to(folder / "a" / "b" / "out", test::small_model(1), RandomWeights(2, 5));
+  EXPECT_TRUE(std::filesystem::exists(folder / "a" / "b" / "out" / "model.safetensors"));
+}
+
+/// A process is killed between its first file and its last, which another one then sees.
+TEST(HfExport, WhatAKilledOneLeftIsRemovedByTheNextAndByNoOther) {
+  const Program program = build_program(test::small_model(1), {}).value();
+  const test::ScratchFolder folder;
+  const auto left_behind = [&] {
+    const auto child = test::start_child([&] {
+      auto left = TemporaryFolder::beside(folder / "out", "out").value();
+      test::write_file(left.path() / "model.safetensors", "half of it");
+      ::kill(::getpid(), SIGKILL);
+      return 0;
+    });
+    EXPECT_EQ(test::wait_for(child), 1000 + SIGKILL);
+    return TemporaryFolder::name(folder / "out", child, 0);
+  };
+  const auto stale = left_behind();
+  ASSERT_TRUE(std::filesystem::exists(stale));
+  EXPECT_TRUE(HfExport::prepare(program, folder / "other")->leftovers().removed.empty());
+  ASSERT_TRUE(std::filesystem::exists(stale));
+  const auto next = HfExport::prepare(program, folder / "out");
+  EXPECT_EQ(next->leftovers().removed, std::vector{stale});
+  EXPECT_EQ(folder.file_count(), 0U);
+  // One that is being written stays, and is not spoken of.
+  const auto running = TemporaryFolder::beside(folder / "out", "out").value();
+  const auto beside = HfExport::prepare(program, folder / "out");
+  EXPECT_TRUE(beside->leftovers().removed.empty());
+  EXPECT_TRUE(beside->leftovers().left.empty());
+  EXPECT_TRUE(std::filesystem::exists(running.path()));
+}
+
+TEST(HfExport, WhatMayNotBeALeftoverIsNamedAndStays) {
+  const Program program = build_program(test::small_model(1), {}).value();
+  const test::ScratchFolder folder;
+  for (const char* name : {"out.tmp.1.0", "out.tmp.1.1.old", "out.tmp.notes"})
+    std::filesystem::create_directory(folder / name);
+  test::write_file(folder / "out.tmp.1.0" / "notes.txt", "mine");
+  // The earlier export, of a process that was killed between two renames.
+  test::write_file(folder / "out.tmp.1.1.old" / "config.json", "{}");
+  const auto exported = HfExport::prepare(program, folder / "out");
+  ASSERT_TRUE(exported);
+  EXPECT_TRUE(exported->leftovers().removed.empty());
+  EXPECT_EQ(exported->leftovers().left,
+            (std::vector{folder / "out.tmp.1.0", folder / "out.tmp.1.1.old"}));
+  EXPECT_EQ(folder.file_count(), 3U);
 }
 
 TEST(HfExport, AnExportLargerThanItsDiskIsRefused) {

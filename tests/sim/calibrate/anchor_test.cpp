@@ -38,7 +38,7 @@ RunResult measured(double kernels, double collectives, std::int64_t gpus = 8) {
   return run;
 }
 
-std::string error(const std::string& json) {
+std::string anchor_error(const std::string& json) {
   const auto anchor = anchor_from(json, "r.json", h200);
   return anchor ? "no error" : anchor.error().message();
 }
@@ -89,24 +89,26 @@ TEST(Anchor, OneGpuHasNoCollectivesToScale) {
 TEST(Anchor, RefusesOtherRuns) {
   RunResult run = measured(1, 1);
   run.source = "simulated";
-  EXPECT_EQ(error(to_json(run)),
+  EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: source is \"simulated\"; expected \"measured\": a prediction anchors nothing");
   run.source = "measured";
   run.cluster.gpu = "h100";
-  EXPECT_EQ(error(to_json(run)), "r.json: was measured on h100; expected a run on h200 (--gpu)");
+  EXPECT_EQ(anchor_error(to_json(run)),
+            "r.json: was measured on h100; expected a run on h200 (--gpu)");
   run.cluster.gpu = "h200";
   run.time.step = run.time.compute = Nanos(run.time.step.value * 10);
   run.time.tokens_per_second_per_gpu /= 10;
-  EXPECT_THAT(error(to_json(run)), HasSubstr("times as long as predicted; expected 0.25 to 4"));
+  EXPECT_THAT(anchor_error(to_json(run)),
+              HasSubstr("times as long as predicted; expected 0.25 to 4"));
   run.time.step = Nanos(0);
-  EXPECT_THAT(error(to_json(run)), HasSubstr("time/step_ns is 0"));
+  EXPECT_THAT(anchor_error(to_json(run)), HasSubstr("time/step_ns is 0"));
   const std::string json = to_json(measured(1, 1));
-  EXPECT_THAT(error(replaced(json, "mfsdp.result/1", "mfsdp.result/9")),
+  EXPECT_THAT(anchor_error(replaced(json, "mfsdp.result/1", "mfsdp.result/9")),
               HasSubstr("schema is \"mfsdp.result/9\"; expected \"mfsdp.result/1\""));
-  EXPECT_THAT(error(replaced(json, "\"compute_ns\"", "\"compute\"")),
+  EXPECT_THAT(anchor_error(replaced(json, "\"compute_ns\"", "\"compute\"")),
               HasSubstr("r.json: time/compute_ns is missing"));
-  EXPECT_THAT(error(json.substr(0, json.size() / 2)), HasSubstr("r.json:"));
-  EXPECT_THAT(error("[]"), HasSubstr("schema is missing"));
+  EXPECT_THAT(anchor_error(json.substr(0, json.size() / 2)), HasSubstr("r.json:"));
+  EXPECT_THAT(anchor_error("[]"), HasSubstr("schema is missing"));
 }
 
 TEST(Anchor, CountsTheDomainsOfItsRun) {
@@ -118,16 +120,16 @@ TEST(Anchor, CountsTheDomainsOfItsRun) {
 TEST(Anchor, RefusesARunThatContradictsItself) {
   RunResult run = measured(1, 1);
   run.cluster.gpus = 16;
-  EXPECT_EQ(error(to_json(run)),
+  EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: cluster/gpus is 16; expected 8, dp_outer 1 x dp_shard 8 of its config");
   run = measured(1, 1);
   run.cluster.gpus_per_node = 0;
-  EXPECT_EQ(error(to_json(run)),
+  EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: cluster/gpus_per_node: expected an integer from 1 to 1e15");
   // 8192 tokens a micro-batch, measured with one; the step and its rate stay.
   run = measured(1, 1);
   run.config.micro_batch *= 2;
-  EXPECT_EQ(error(to_json(run)),
+  EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: time/tokens_per_second_per_gpu makes 8192 tokens a step and GPU; expected "
             "16384, as its config has");
 }

@@ -1,5 +1,6 @@
 #include "sim/calibrate/calibrate.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@ namespace mfsdp {
 namespace {
 
 using testing::Contains;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Pair;
 using testing::StartsWith;
@@ -92,10 +94,15 @@ TEST_F(Calibrate, ReproducesARealRunInsideANode) {
 }
 
 TEST_F(Calibrate, ReproducesItsTableOnGpusOfOtherLinks) {
-  const auto files = request({kGpus / "tables/h200_nccl.csv"}).files;
-  const auto data = read_measurements(files).value();
-  for (const char* gpu : {"b200", "l40s"}) {
-    const std::vector<double> errors = round_trip(request(files, gpu));
+  const auto data = read_measurements(request({kGpus / "tables/h200_nccl.csv"}).files).value();
+  // NVLink of twice the bandwidth; PCIe, which cannot carry what the table has, 20 times as slow.
+  for (const auto& [gpu, slower] : {std::pair{"b200", 1.0}, std::pair{"l40s", 20.0}}) {
+    std::string csv = "collective,gpus,bytes,us\n";
+    for (const CollectiveSample& sample : data.collectives)
+      csv += fmt::format("{},{},{},{}\n", to_string(sample.kind), sample.ranks, sample.bytes.value,
+                         sample.ns * slower / 1e3);
+    test::write_file(folder_ / "table.csv", csv);
+    const std::vector<double> errors = round_trip(request({folder_ / "table.csv"}, gpu));
     // Above 16 MiB; below, the table holds noise that prices smooth.
     std::vector<double> large;
     for (std::size_t i = 0; i < errors.size(); ++i)
@@ -221,6 +228,74 @@ TEST_F(Calibrate, RefusesCopiesFasterThanTheMemory) {
   // The H200's copies reach 4.24 TB/s; an H100's memory has 3.35.
   EXPECT_THAT(error(request({kGpus / "tables/h200_copy.csv"}, "h100")),
               HasSubstr("h200_copy.csv:6: copies run at 4273 GB/s, but h100 has 3350 GB/s"));
+}
+
+TEST_F(Calibrate, TheGpuFileAloneCarriesTheNetwork) {
+  const std::filesystem::path file = kData / "all_reduce_16_h100.txt";
+  ASSERT_TRUE(write_calibration(calibrate(request({file})).value()));
+  const Gpu gpu = load_gpu((folder_ / "mine.toml").string(), kGpus).value();
+  const Cluster two_nodes = make_cluster(gpu, 16, 8).value();
+  const Cluster by_file =
+      load_cluster((folder_ / "mine_cluster.toml").string(), kGpus, 16, {}).value();
+  EXPECT_DOUBLE_EQ(two_nodes.network_bandwidth(), by_file.network_bandwidth());
+  EXPECT_EQ(two_nodes.nic_latency, by_file.nic_latency);
+  EXPECT_NE(two_nodes.network_bandwidth(), 50);  // the H100's data sheet
+  EXPECT_THAT(two_nodes.network, HasSubstr("network as measured"));
+  const CostModel costs = make_cost_model(two_nodes).value();
+  const auto data = read_measurements(std::vector{file}).value();
+  for (const CollectiveSample& sample : data.collectives) {
+    const CollectiveCost cost =
+        costs.collective(sample.kind, sample.bytes, {.ranks = sample.ranks});
+    EXPECT_NEAR(static_cast<double>(cost.duration.value) / sample.ns, 1, 0.001) << sample.place;
+  }
+}
+
+TEST_F(Calibrate, AGpuFileOfSmallDomainsCarriesTheNetworkToo) {
+  CalibrationRequest four = request({kData / "all_gather_8_gb300.txt"}, "gb200");
+  four.domain = 4;
+  ASSERT_TRUE(write_calibration(calibrate(four).value()));
+  const Gpu gpu = load_gpu((folder_ / "mine.toml").string(), kGpus).value();
+  const Cluster by_flag = make_cluster(gpu, 8, 4).value();
+  const Cluster by_file =
+      load_cluster((folder_ / "mine_cluster.toml").string(), kGpus, 8, {}).value();
+  EXPECT_EQ(by_flag.domain, 4);
+  EXPECT_DOUBLE_EQ(by_flag.network_bandwidth(), by_file.network_bandwidth());
+}
+
+TEST_F(Calibrate, AClusterOfOtherNicsIsNotMeasured) {
+  ASSERT_TRUE(write_calibration(calibrate(request({kData / "all_reduce_16_h100.txt"})).value()));
+  const auto network_of = [&](const std::string& text) {
+    test::write_file(folder_ / "other.toml", text);
+    return load_cluster((folder_ / "other.toml").string(), kGpus, 16, 8).value();
+  };
+  const Cluster same = network_of("gpu = \"mine.toml\"\n");
+  EXPECT_THAT(same.network, HasSubstr("network as measured"));
+  const Cluster other = network_of("gpu = \"mine.toml\"\nnic_gbits_per_s = 100\n");
+  EXPECT_THAT(other.network, HasSubstr("network modelled, not measured: 8 x 12.5 GB/s a node"));
+  EXPECT_TRUE(other.gpu.tables.network.empty());
+}
+
+TEST_F(Calibrate, RefusesWhatNoGpuOfTheKindCanReach) {
+  const auto refused = [&](const std::string& text) {
+    test::write_file(folder_ / "data.csv", text);
+    return error(request({folder_ / "data.csv"}));
+  };
+  // 2 * 8192 * 4096 * 4096 FLOPs; an H100's peak is 989 TFLOP/s.
+  EXPECT_THAT(refused("kind,M,N,K,tflops\nfwd,8192,4096,4096,600\n"
+                      "dgrad,8192,4096,4096,1700\nwgrad,8192,4096,4096,600\n"),
+              EndsWith("data.csv:3: a GEMM of 8192 x 4096 x 4096 runs at 1700 TFLOP/s, above the "
+                       "peak of h100, 989 TFLOP/s; expected times of h100 (--gpu), in the units of "
+                       "the columns"));
+  // 2 * 8192^2 * 32 * 128 = 5.5e11 FLOPs in 0.3 ms.
+  EXPECT_THAT(refused("direction,B,S,heads,head_dim,ms\nfwd,1,8192,32,128,0.3\n"
+                      "bwd,1,8192,32,128,3\n"),
+              HasSubstr("data.csv:2: attention forward over 8192 tokens runs at 1833 TFLOP/s"));
+  // 7/8 GiB in 1 ms and NVLink's 450 GB/s; an all-reduce sends twice that, which switches halve.
+  const std::string head = "collective,gpus,bytes,us\n";
+  EXPECT_THAT(refused(head + "all_gather,8,1048576,50\nall_gather,8,1073741824,1000\n"),
+              HasSubstr("data.csv:3: all_gather on 8 GPUs has a bus bandwidth of 939.5 GB/s, above "
+                        "the 450 GB/s that the link of h100 can carry"));
+  EXPECT_EQ(refused(head + "all_reduce,8,1048576,50\nall_reduce,8,1073741824,2200\n"), "no error");
 }
 
 TEST_F(Calibrate, RefusesRunsThatDoNotBelongTogether) {

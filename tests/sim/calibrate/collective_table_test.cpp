@@ -7,8 +7,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kMebibyte = 1048576;
-
 CollectiveSample gather(std::int64_t ranks, std::int64_t mebibytes, double ns) {
   return {.kind = CollectiveKind::all_gather,
           .ranks = ranks,

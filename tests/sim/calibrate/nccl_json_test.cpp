@@ -15,7 +15,7 @@ using testing_calibrate::sample;
 
 const std::string kName = "all_gather_8_gb300.json";
 
-std::string error(const std::string& text) {
+std::string json_error(const std::string& text) {
   const auto run = read_nccl_json(text, "f.json");
   if (!run) return run.error().message();
   const auto samples = samples_of(*run);
@@ -44,31 +44,32 @@ TEST(NcclJson, HoldsWhatTheTextHolds) {
 TEST(NcclJson, CountsRanksOfProcessesWithSeveralGpus) {
   // The file lists one device of each process: eight of them with two GPUs each are 16 ranks, for
   // which 4096 bytes are not 8 x 128 floats.
-  EXPECT_THAT(error(replaced(sample(kName), "\"ngpus\":1", "\"ngpus\":2")),
+  EXPECT_THAT(json_error(replaced(sample(kName), "\"ngpus\":1", "\"ngpus\":2")),
               HasSubstr("4096 bytes are not 128 elements of 4 bytes on 16 ranks"));
 }
 
 TEST(NcclJson, RefusesWhatIsCutOrWrong) {
   const std::string text = sample(kName);
-  EXPECT_THAT(error(text.substr(0, text.size() / 2)), HasSubstr("f.json:1:"));
-  EXPECT_EQ(error("{\"a\": 1}"),
+  EXPECT_THAT(json_error(text.substr(0, text.size() / 2)), HasSubstr("f.json:1:"));
+  EXPECT_EQ(json_error("{\"a\": 1}"),
             "f.json: is JSON without config and results; expected what nccl-tests -J writes");
-  EXPECT_THAT(error(replaced(text, "\"average_bus_bandwidth\"", "\"average\"")),
+  EXPECT_THAT(json_error(replaced(text, "\"average_bus_bandwidth\"", "\"average\"")),
               HasSubstr("the run was cut short"));
-  EXPECT_THAT(error(replaced(text, "\"time\":28.51", "\"cpu_time\":28.51")),
+  EXPECT_THAT(json_error(replaced(text, "\"time\":28.51", "\"cpu_time\":28.51")),
               HasSubstr("f.json: results[0].out_of_place: has CPU times"));
-  EXPECT_THAT(error(replaced(text, "\"nwrong\":0.0", "\"nwrong\":3.0")),
+  EXPECT_THAT(json_error(replaced(text, "\"nwrong\":0.0", "\"nwrong\":3.0")),
               HasSubstr("f.json: results[0]: has 3 wrong values"));
-  EXPECT_EQ(error(replaced(text, "\"nwrong\":0.0", "\"nwrong\":null")), "no error");
-  EXPECT_THAT(error(replaced(text, "\"time\":28.51", "\"time\":\"nan\"")),
+  EXPECT_EQ(json_error(replaced(text, "\"nwrong\":0.0", "\"nwrong\":null")), "no error");
+  EXPECT_THAT(json_error(replaced(text, "\"time\":28.51", "\"time\":\"nan\"")),
               HasSubstr("time: expected a number"));
-  EXPECT_THAT(error(replaced(text, "\"size\":4096", "\"size\":-4096")),
+  EXPECT_THAT(json_error(replaced(text, "\"size\":4096", "\"size\":-4096")),
               HasSubstr("f.json: results[0]: size: expected an integer from 0 to 1e15"));
-  EXPECT_THAT(error(replaced(text, "\"count\":0", "\"count\":2")), HasSubstr("out of bounds"));
-  EXPECT_THAT(error(replaced(text, "\"group\":0", "\"group\":1")), HasSubstr("split into groups"));
-  EXPECT_THAT(error(replaced(text, "all_gather_perf", "sendrecv_perf")),
+  EXPECT_THAT(json_error(replaced(text, "\"count\":0", "\"count\":2")), HasSubstr("out of bounds"));
+  EXPECT_THAT(json_error(replaced(text, "\"group\":0", "\"group\":1")),
+              HasSubstr("split into groups"));
+  EXPECT_THAT(json_error(replaced(text, "all_gather_perf", "sendrecv_perf")),
               HasSubstr("measures sendrecv"));
-  EXPECT_THAT(error(replaced(text, "\"bandwidth\":146.046957", "\"bandwidth\":99.0")),
+  EXPECT_THAT(json_error(replaced(text, "\"bandwidth\":146.046957", "\"bandwidth\":99.0")),
               HasSubstr("rows are missing or changed"));
 }
 

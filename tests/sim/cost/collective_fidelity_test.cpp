@@ -11,8 +11,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr double kMebibyte = 1048576;
-
 /// Errors of all-gather and reduce-scatter relative to the measured times.
 struct Errors {
   double sum = 0;

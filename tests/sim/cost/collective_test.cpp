@@ -11,9 +11,7 @@ namespace mfsdp {
 namespace {
 
 using testing_cost::cluster_of;
-
-constexpr std::array kKinds{CollectiveKind::all_gather, CollectiveKind::all_reduce,
-                            CollectiveKind::reduce_scatter};
+using testing_cost::kKinds;
 
 CollectiveModel collectives(const std::string& gpu, std::int64_t gpus,
                             std::int64_t gpus_per_node = 8) {
@@ -21,7 +19,7 @@ CollectiveModel collectives(const std::string& gpu, std::int64_t gpus,
                          cluster_of(gpu, gpus, gpus_per_node));
 }
 
-Bytes mebibytes(double count) { return Bytes(static_cast<std::int64_t>(count * 1048576)); }
+Bytes mebibytes(double count) { return Bytes(static_cast<std::int64_t>(count * kMebibyte)); }
 
 /// NCCL's bus bandwidth in GB/s.
 double bus(const CollectiveModel& model, CollectiveKind kind, Bytes bytes, std::int64_t ranks) {

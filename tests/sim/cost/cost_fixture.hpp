@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ namespace mfsdp::testing_cost {
 
 inline const std::filesystem::path kGpus =
     std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
+
+inline constexpr std::array kKinds{CollectiveKind::all_gather, CollectiveKind::all_reduce,
+                                   CollectiveKind::reduce_scatter};
 
 inline Cluster cluster_of(const std::string& gpu, std::int64_t gpus,
                           std::int64_t gpus_per_node = 8) {

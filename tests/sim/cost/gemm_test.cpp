@@ -11,13 +11,6 @@
 namespace mfsdp {
 namespace {
 
-GemmShape shape_of(const GemmRow& row) {
-  return {.kind = row.kind,
-          .m = static_cast<std::int64_t>(row.m),
-          .n = static_cast<std::int64_t>(row.n),
-          .k = static_cast<std::int64_t>(row.k)};
-}
-
 double measured_ns(const GemmRow& row) { return 2 * row.m * row.n * row.k / row.flops_per_ns; }
 
 class GemmCostTest : public testing::Test {

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/tables.hpp"
+
 namespace mfsdp {
 namespace {
 
 using testing::DoubleEq;
 using testing::ElementsAre;
-
-constexpr double kMebibyte = 1048576;
 
 TimeGrid ordered(TimeGrid times, const std::vector<double>& mebibytes) {
   std::vector<double> bytes;

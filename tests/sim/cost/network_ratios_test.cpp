@@ -8,8 +8,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t kMebibyte = 1048576;
-
 class NetworkRatiosTest : public testing::Test {
  protected:
   /// A sample that takes `ratio` times as long as the model says.

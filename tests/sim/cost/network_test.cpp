@@ -10,9 +10,7 @@ namespace mfsdp {
 namespace {
 
 using testing_cost::cluster_of;
-
-constexpr std::array kKinds{CollectiveKind::all_gather, CollectiveKind::all_reduce,
-                            CollectiveKind::reduce_scatter};
+using testing_cost::kKinds;
 
 CollectiveModel model_of(const Cluster& cluster) {
   return CollectiveModel(testing_cost::h200_tables().collective, cluster);

@@ -9,16 +9,16 @@
 
 #include "core/base/read_file.hpp"
 #include "sim/hardware/cluster_file.hpp"
+#include "tests/support/scenarios.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
 
+using test::kClusters;
+using test::kGpus;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const std::filesystem::path kGpus = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
-const std::filesystem::path kClusters = kGpus.parent_path() / "clusters";
 
 Gpu gpu(const std::string& name) { return *load_gpu(name, kGpus); }
 
@@ -244,6 +244,9 @@ TEST(Clusters, NamesAreAnsweredWithTheClosest) {
   EXPECT_EQ(misspelt.error().message(),
             "--cluster: unknown cluster \"dgx_h10\"; the closest is \"dgx_h100\" (--list-clusters "
             "shows all; a TOML file works too)");
+  const auto capitals = load_cluster("DGX-H100", kGpus, 64, std::nullopt);
+  ASSERT_TRUE(capitals) << capitals.error().message();
+  EXPECT_EQ(capitals->gpu.name, "h100");
   EXPECT_EQ(list_clusters("/nowhere").error().fault, Fault::environment);
 }
 

@@ -6,16 +6,16 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/scenarios.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
 
+using test::kGpus;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
-
-const std::filesystem::path kGpus = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
 
 const std::string kGood = R"(title = "Test"
 calibration = "datasheet"
@@ -190,6 +190,23 @@ TEST(LoadGpu, EveryCatalogueEntryIsReadableAndNamesItsSources) {
       EXPECT_THAT(gpu->sources, Contains(testing::Pair(key, Not("")))) << name;
     EXPECT_TRUE(std::filesystem::exists(gpu->tables.collective)) << gpu->tables.collective;
   }
+}
+
+TEST(LoadGpu, NamesAsPeopleWriteThem) {
+  for (const auto& [asked, name] :
+       {std::pair{"H100", "h100"}, std::pair{"A100-80GB", "a100_80"},
+        std::pair{"a100_40gb", "a100_40"}, std::pair{"MI300X", "mi300x"}})
+    EXPECT_EQ(load_gpu(asked, kGpus)->name, name);
+  const auto several = load_gpu("A100", kGpus);
+  ASSERT_FALSE(several);
+  EXPECT_EQ(several.error().message(), "--gpu: \"A100\" is a100_40 or a100_80: name one of them");
+}
+
+TEST(LoadGpu, OnlyCudaDevicesHaveCudaLibraries) {
+  for (const char* name : {"mi300x", "mi325x"})
+    EXPECT_THAT(
+        load_gpu(name, kGpus)->runtime_source,
+        testing::AllOf(HasSubstr("RCCL"), Not(HasSubstr("cuBLAS")), Not(HasSubstr("cuDNN"))));
 }
 
 TEST(LoadGpu, KnowsTheH200) {

@@ -5,13 +5,14 @@
 
 #include <filesystem>
 
+#include "tests/support/scenarios.hpp"
+
 namespace mfsdp {
 namespace {
 
+using test::kGpus;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-const std::filesystem::path kGpus = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios/gpus";
 
 Cluster cluster_of(const std::string& gpu, std::int64_t gpus) {
   return *make_cluster(*load_gpu(gpu, kGpus), gpus, 8);

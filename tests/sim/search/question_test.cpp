@@ -9,11 +9,12 @@
 
 #include "core/model/hf_config.hpp"
 #include "sim/search/parallel.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace mfsdp {
 namespace {
 
-const std::filesystem::path kScenarios = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios";
+using test::kScenarios;
 
 /// Llama-nano on 8 H100, by micro-batch.
 std::vector<Question> questions(std::int64_t count) {
@@ -71,6 +72,27 @@ TEST(Question, FitsIsDecidedByPoolsRuntimeAndReserve) {
   EXPECT_EQ(answer(question)->run.memory.headroom, Bytes(0));
   question.reserve += Bytes(1);
   EXPECT_FALSE(answer(question)->run.memory.fits);
+}
+
+TEST(Question, WhatCannotFitDoesNotFitWhenItIsBuilt) {
+  const auto least = std::make_shared<LeastMemoryTable>();
+  for (Question question : questions(1)) {
+    question.least = least;
+    const Bytes capacity = question.costs->cluster().gpu.capacity;
+    for (const std::int64_t micro_batch : {1, 3, 8, 100}) {
+      question.config.micro_batch = micro_batch;
+      question.reserve = {};
+      const auto program = program_of(question);
+      ASSERT_TRUE(program) << program.error().message();
+      const Bytes needed = footprint(**program, question.costs->cluster().gpu).least;
+      EXPECT_LE(least_allocated(question), needed);
+      EXPECT_FALSE(cannot_fit(question));
+      question.reserve = capacity - needed;  // it fits to the byte
+      EXPECT_FALSE(cannot_fit(question));
+      question.reserve = capacity - least_allocated(question) + Bytes(1);
+      EXPECT_TRUE(cannot_fit(question));
+    }
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tests/support/scratch_folder.hpp"
+#include "tests/verify/bugs/shipped_bugs.hpp"
 #include "verify/bugs/render_bugs.hpp"
 #include "verify/bugs/renew_row.hpp"
 
@@ -19,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using test::kBugFolders;
 using test::read_file;
 using test::ScratchFolder;
 using test::write_file;
@@ -27,14 +29,12 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const fs::path kScenarios = fs::path(MFSDP_SOURCE_DIR) / "scenarios";
-const fs::path kReadme = kScenarios / "bugs" / "README.md";
-const BugFolders kFolders{.rows = kScenarios / "bugs", .models = kScenarios / "models"};
+const fs::path kReadme = kBugFolders.rows / "README.md";
 
 void renew_rows() {
-  for (const auto& entry : fs::directory_iterator(kFolders.rows)) {
+  for (const auto& entry : fs::directory_iterator(kBugFolders.rows)) {
     if (entry.path().extension() != ".json") continue;
-    const auto renewed = renew_row(read_file(entry.path()), entry.path().string(), kFolders);
+    const auto renewed = renew_row(read_file(entry.path()), entry.path().string(), kBugFolders);
     ASSERT_TRUE(renewed) << renewed.error().message();
     write_file(entry.path(), *renewed);
   }
@@ -53,7 +53,7 @@ class BugCorpus : public testing::Test {
   static void SetUpTestSuite() {
     const bool update = std::getenv("MFSDP_UPDATE_GOLDEN") != nullptr;
     if (update) renew_rows();
-    auto judged = check_bugs(kFolders);
+    auto judged = check_bugs(kBugFolders);
     ASSERT_TRUE(judged) << judged.error().message();
     verdicts = std::move(*judged);
     if (update) write_file(kReadme, with_table(read_file(kReadme), render_bugs_markdown(verdicts)));
@@ -98,7 +98,7 @@ TEST_F(BugCorpus, TheReadmeHasItsTable) {
 TEST_F(BugCorpus, RowsAreUpToDate) {
   for (const BugVerdict& v : verdicts) {
     const std::string text = read_file(v.file);
-    const auto renewed = renew_row(text, v.file, kFolders);
+    const auto renewed = renew_row(text, v.file, kBugFolders);
     ASSERT_TRUE(renewed) << renewed.error().message();
     EXPECT_EQ(*renewed, text);
   }
@@ -115,7 +115,7 @@ std::string row_text(std::int64_t number, const std::string& rules) {
       {{"op": 0, "name": "only: wait fresh.layers.0 (all_gather)"}}}}]}},
     "rules": [{}]}})row",
                   number, rules);
-  return renew_row(text, fmt::format("{:02}-row.json", number), kFolders).value();
+  return renew_row(text, fmt::format("{:02}-row.json", number), kBugFolders).value();
 }
 
 std::string replaced(std::string text, const std::string& old, const std::string& now) {
@@ -125,7 +125,7 @@ std::string replaced(std::string text, const std::string& old, const std::string
 }
 
 BugFolders folders_of(const ScratchFolder& folder) {
-  return {.rows = folder.path(), .models = kFolders.models};
+  return {.rows = folder.path(), .models = kBugFolders.models};
 }
 
 TEST(CheckBugs, TellsWhatIsFoundFromWhatIsExpected) {
@@ -173,7 +173,7 @@ TEST(CheckBugs, FoldersNeedRowsOfDifferentNumbers) {
   ASSERT_FALSE(verdicts);
   EXPECT_THAT(verdicts.error().message(),
               AllOf(HasSubstr("01-b.json: row: 1 is the row of '"), HasSubstr("01-a.json' too")));
-  verdicts = check_bugs({.rows = folder / "missing", .models = kFolders.models});
+  verdicts = check_bugs({.rows = folder / "missing", .models = kBugFolders.models});
   ASSERT_FALSE(verdicts);
   EXPECT_EQ(verdicts.error().fault, Fault::input);
   EXPECT_THAT(verdicts.error().message(), HasSubstr("missing: cannot be listed: "));

@@ -93,7 +93,7 @@ Shown without(const Program& program, OpId wait) {
 
 /// Each wait is left out in turn.
 TEST(MachineRun, WithoutAWaitDoesNotConform) {
-#ifdef __SANITIZE_THREAD__
+#ifdef MFSDP_THREAD_SANITIZED
   GTEST_SKIP() << "races on purpose";
 #endif
   PlanConfig config = test::small_config(2, 2);

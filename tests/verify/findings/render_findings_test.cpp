@@ -61,6 +61,24 @@ TEST(RenderFindings, TextKeepsALineALine) {
   EXPECT_THAT(render_findings_text(std::vector{finding}), HasSubstr("two\\nlines\\x1b[31m"));
 }
 
+TEST(RenderFindings, ALongTimelineGoesOnInFurtherRows) {
+  // Labels take 2 + 10 + 2 columns, each op 4: two of three ops fit 24 columns.
+  Finding finding = race();
+  finding.interleaving.push_back(place("norm", "compute", 6));
+  EXPECT_THAT(render_findings_text(std::vector{finding}, 24), HasSubstr("\n\n"
+                                                                        "  compute     1*  .\n"
+                                                                        "  all_gather  .   2*\n"
+                                                                        "\n"
+                                                                        "  compute     3\n"
+                                                                        "  all_gather  .\n"
+                                                                        "\n"
+                                                                        "  1  gemm"));
+  EXPECT_THAT(render_findings_text(std::vector{finding}), HasSubstr("  compute     1*  .   3\n"
+                                                                    "  all_gather  .   2*  .\n"
+                                                                    "\n"
+                                                                    "  1  gemm"));
+}
+
 TEST(RenderFindings, Markdown) {
   const std::string text = render_findings_markdown(std::vector{race(), note()}, kOf);
   EXPECT_TRUE(text.starts_with("### plans/my plan.json: 1 error, 1 note\n\n| rule |")) << text;

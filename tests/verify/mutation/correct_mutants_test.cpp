@@ -46,7 +46,7 @@ int run(const Altered& mutant, const test::Tensors& weights, const test::States&
 
 /// In a full run 200 of them with 50 seeds each, and thousands more with two.
 TEST(CorrectMutants, ChangeNoBit) {
-#ifdef __SANITIZE_THREAD__
+#ifdef MFSDP_THREAD_SANITIZED
   GTEST_SKIP() << "minutes under ThreadSanitizer, which the machine has its own tests for";
 #endif
   const std::vector<Program> plans = test::llama_plans();

@@ -23,7 +23,7 @@ namespace {
 
 using test::Altered;
 
-enum Outcome : int { unseen, other_bits, refused };
+enum Sighting : int { unseen, wrong_bits, refused };
 
 /// Runs a mutant with one chaos seed after the other until something shows. Calm runs come first.
 int look_for(const Altered& mutant, const test::Tensors& weights, const test::States& right,
@@ -35,7 +35,7 @@ int look_for(const Altered& mutant, const test::Tensors& weights, const test::St
     const auto chaos = seed == 0 ? std::nullopt : std::optional(seed);
     const auto states = test::run_llama(program, *mutant.plan, weights, chaos);
     if (!states) return refused;
-    if (*states != right) return other_bits;
+    if (*states != right) return wrong_bits;
   }
   return unseen;
 }
@@ -69,7 +69,7 @@ struct Shown {
 };
 
 TEST(KilledMutants, ShowOnTheMachine) {
-#ifdef __SANITIZE_THREAD__
+#ifdef MFSDP_THREAD_SANITIZED
   GTEST_SKIP() << "races on purpose";
 #endif
   const std::vector<Program> all = test::llama_plans();
@@ -88,7 +88,7 @@ TEST(KilledMutants, ShowOnTheMachine) {
       Shown& kind = kinds[mutants[i].verdict.mutant.kind];
       for (Shown* counts : {&kind, &sum})
         ++(outcomes[i] == unseen       ? counts->unseen
-           : outcomes[i] == other_bits ? counts->bits
+           : outcomes[i] == wrong_bits ? counts->bits
                                        : counts->errors);
       if (outcomes[i] == unseen && full)
         std::cout << "not seen: " << mutants[i].name() << ": "

@@ -43,8 +43,7 @@ std::optional<std::string> complaint(const Program& program) {
     return "another number of live weights";
   if (bounds.live_full_gradients != max_live_buffers(program, *lifetimes, Category::unsharded_grad))
     return "another number of live gradients";
-  if (bounds.peak != sum_of(peak_memory(program, train, *lifetimes).categories))
-    return "another peak";
+  if (bounds.peak != sum_of(peak_memory(program, *lifetimes))) return "another peak";
   return std::nullopt;
 }
 
@@ -59,7 +58,7 @@ RC_GTEST_PROP(CleanPlans, ShrinkWhereTheyAreNot, ()) {
 class CleanPlans : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(CleanPlans, OfRandomConfigurations) {
-  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 10'000);
+  const std::int64_t runs = setting("MFSDP_PROPERTY_RUNS", 4'000);
   const std::int64_t seed = setting("MFSDP_PROPERTY_SEED", 1);
   const auto any = test::any_planner_config();
   test::AxisCounts counts;

@@ -95,9 +95,9 @@ RC_GTEST_PROP(Prove, InterleavingsAreAllowed, ()) {
 
 /// A number that a careless or hostile edit leaves behind.
 std::int64_t any_number(std::mt19937& random) {
-  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kMaximum = std::numeric_limits<std::int64_t>::max();
   const std::array<std::int64_t, 9> numbers{0,         1,        -1,           7, 256, -8,
-                                            1LL << 31, kLargest, -kLargest - 1};
+                                            1LL << 31, kMaximum, -kMaximum - 1};
   return numbers[random() % numbers.size()];
 }
 

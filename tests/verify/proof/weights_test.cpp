@@ -17,21 +17,21 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-PlanConfig config_of(Strategy strategy) {
+PlanConfig sharded_by(Strategy strategy) {
   PlanConfig config = test::small_config(4);
   config.strategy = strategy;
   return config;
 }
 
 TEST(Weights, RefreshIsLeftOut) {
-  EditedPlan plan(config_of(Strategy::optim));
+  EditedPlan plan(sharded_by(Strategy::optim));
   plan.drop("optimizer", "layers.0.refresh");
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF401"));
   const Finding finding = finding_of(plan.program, "MF401");
   EXPECT_EQ(finding.places[0].step, 1);
   EXPECT_THAT(finding.message, HasSubstr("slices have seen other updates than the rest"));
 
-  PlanConfig outer = config_of(Strategy::optim_grads_params);
+  PlanConfig outer = sharded_by(Strategy::optim_grads_params);
   outer.mesh.dp_outer = 2;
   outer.outer_strategy = Strategy::optim;
   EditedPlan hybrid(outer);
@@ -42,12 +42,12 @@ TEST(Weights, RefreshIsLeftOut) {
 
 TEST(Weights, UpdateIsLeftOutOrRunsTwice) {
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {
-    EditedPlan none(config_of(strategy));
+    EditedPlan none(sharded_by(strategy));
     none.drop("optimizer", "layers.0.adamw");
     EXPECT_THAT(rules_of(none.program), ElementsAre("MF401"));
     EXPECT_THAT(finding_of(none.program, "MF401").message,
                 HasSubstr("after 0 updates; expected the weights after 1 updates"));
-    EditedPlan twice(config_of(strategy));
+    EditedPlan twice(sharded_by(strategy));
     twice.repeat("optimizer", "layers.0.adamw");
     EXPECT_THAT(rules_of(twice.program), ElementsAre("MF401"));
     EXPECT_THAT(finding_of(twice.program, "MF401").message, HasSubstr("after 2 updates"));
@@ -55,14 +55,14 @@ TEST(Weights, UpdateIsLeftOutOrRunsTwice) {
 }
 
 TEST(Weights, AreNotGathered) {
-  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  EditedPlan plan(sharded_by(Strategy::optim_grads_params));
   plan.drop("only", "layers.0.all_gather");
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF402"));
   EXPECT_THAT(finding_of(plan.program, "MF402").message, HasSubstr("of 'layers.0'"));
 }
 
 TEST(Weights, AreGatheredFromAnotherUnit) {
-  PlanConfig config = config_of(Strategy::optim_grads_params);
+  PlanConfig config = sharded_by(Strategy::optim_grads_params);
   config.microbatches = 2;
   EditedPlan plan(config);
   plan.collective("last", "layers.0.all_gather").input.buffer =
@@ -73,18 +73,18 @@ TEST(Weights, AreGatheredFromAnotherUnit) {
 }
 
 TEST(Weights, KernelReadsAnotherPlace) {
-  EditedPlan beside(config_of(Strategy::no_shard));
+  EditedPlan beside(sharded_by(Strategy::no_shard));
   beside.operand("only", "layers.0.qkv", "weight").offset += 2;
   // A parameter that is used elsewhere lacks a use, so that its gradient is one too many.
   EXPECT_TRUE(rules_of(beside.program).contains("MF403"));
-  EditedPlan unit(config_of(Strategy::no_shard));
+  EditedPlan unit(sharded_by(Strategy::no_shard));
   unit.operand("only", "layers.0.down.dgrad", "weight").buffer =
       unit.buffer("layers.1.model_weight").id;
   EXPECT_THAT(rules_of(unit.program), ElementsAre("MF403"));
 }
 
 TEST(Weights, WritingNothingSpoilsNothing) {
-  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  EditedPlan plan(sharded_by(Strategy::optim_grads_params));
   plan.repeat("optimizer", "layers.0.adamw");
   for (Operand& operand : plan.kernel("optimizer", "layers.0.adamw").operands)
     if (operand.role != "step_block" && operand.role != "loss" && operand.role != "norm")
@@ -95,7 +95,7 @@ TEST(Weights, WritingNothingSpoilsNothing) {
 }
 
 TEST(Weights, SecondGatherIsANote) {
-  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  EditedPlan plan(sharded_by(Strategy::optim_grads_params));
   plan.repeat("only", "layers.0.all_gather");
   EXPECT_THAT(rules_of(plan.program), IsEmpty());
   EXPECT_THAT(finding_of(plan.program, "MF404").message,
@@ -103,7 +103,7 @@ TEST(Weights, SecondGatherIsANote) {
 }
 
 TEST(Weights, FrozenOnesStayAsTheyAre) {
-  PlanConfig config = config_of(Strategy::optim);
+  PlanConfig config = sharded_by(Strategy::optim);
   config.frozen = {"layers.0."};
   EXPECT_THAT(rules_of(EditedPlan(config).program), IsEmpty());
 }

@@ -14,6 +14,7 @@ namespace {
 using test::FakeActivity;
 using test::kineto_text;
 using test::KinetoText;
+using test::kMicro;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -155,8 +156,6 @@ RC_GTEST_PROP(AnalyseTrace, TimeIsSpentOnce, ()) {
 }
 
 // ---- by hand ------------------------------------------------------------------------------------
-
-constexpr std::int64_t kMicro = 1'000;
 
 TEST(AnalyseTrace, SplitsAStep) {
   // compute  |0      100|            |150    250|

@@ -10,10 +10,9 @@ namespace mfsdp::traces {
 namespace {
 
 using test::KinetoText;
+using test::kMicro;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr std::int64_t kMicro = 1'000;
 
 TraceReport report_of(const std::string& where, int gather) {
   std::string text;

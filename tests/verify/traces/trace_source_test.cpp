@@ -58,7 +58,7 @@ std::string drained(std::string_view bytes) {
   return text;
 }
 
-std::string error_of(std::string_view bytes) {
+std::string source_error_of(std::string_view bytes) {
   const auto source = TraceSource::of(bytes, "t");
   (void)drained(*source);
   return source->error() ? source->error()->message() : "";
@@ -89,12 +89,12 @@ TEST(TraceSource, ReadsFiles) {
 TEST(TraceSource, SaysWhereGzipEndsOrBreaks) {
   const std::string good = gzip(long_text());
   for (const std::size_t size : {std::size_t{3}, std::size_t{18}, good.size() / 2, good.size() - 1})
-    EXPECT_EQ(error_of(good.substr(0, size)),
+    EXPECT_EQ(source_error_of(good.substr(0, size)),
               "t: the gzip data ends too early, after byte " + std::to_string(size));
   std::string damaged = good;
   for (std::size_t i = 0; i < 40; ++i) damaged[damaged.size() / 2 + i] = '\xff';
-  EXPECT_THAT(error_of(damaged), HasSubstr("t: the gzip data is damaged near byte "));
-  EXPECT_THAT(error_of(gzip("x") + "rubbish"), HasSubstr("damaged"));
+  EXPECT_THAT(source_error_of(damaged), HasSubstr("t: the gzip data is damaged near byte "));
+  EXPECT_THAT(source_error_of(gzip("x") + "rubbish"), HasSubstr("damaged"));
 }
 
 TEST(TraceSource, BoundsOneValue) {

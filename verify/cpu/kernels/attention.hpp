@@ -13,9 +13,9 @@
 
 #include "core/runtime/calls/attention.hpp"
 #include "core/runtime/scalar.hpp"
-#include "verify/cpu/kernels/blas.hpp"
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/product.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
@@ -63,7 +63,7 @@ MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t visible, std::int64_t 
   const R sum = sum_lanes<R>(visible, score);
   for (std::int64_t j = 0; j < visible; ++j) scores[j] *= 1 / sum;
   std::fill(scores + visible, scores + cols, R(0));
-  return largest + std::log(sum);
+  return largest + logarithm(sum);
 }
 
 template <class T>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -35,7 +34,7 @@ template <class T>
   row.sum = sum_lanes<Real<T>>(vocab, [logits, largest = row.largest](std::int64_t j) {
     return exponential(widen(logits[j]) - largest);
   });
-  row.loss = std::log(row.sum) + row.largest - widen(logits[label]);
+  row.loss = logarithm(row.sum) + row.largest - widen(logits[label]);
   return row;
 }
 

@@ -10,7 +10,7 @@
 
 #include "core/runtime/calls/gemm.hpp"
 #include "core/runtime/scalar.hpp"
-#include "verify/cpu/kernels/blas.hpp"
+#include "verify/cpu/kernels/product.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
@@ -53,17 +53,6 @@ template <class T, class C>
   return gemm_in_place<T, C> ? 0 : tile_workspace(rows, cols, inner);
 }
 
-/// As multiply(), rows of one piece after another; `a` is not transposed where these are not all.
-template <class R>
-void multiply_pieces(Matrix<const R> a, const Matrix<const R>& b, Matrix<R> c, std::int64_t rows,
-                     std::int64_t cols, std::int64_t inner, bool adds, std::int64_t piece) {
-  for (std::int64_t row = 0; row < rows; row += piece) {
-    multiply(a, b, c, std::min(piece, rows), cols, inner, adds);
-    a.data += piece * a.row;
-    c.data += piece * c.row;
-  }
-}
-
 /// Widens the part of op(matrix) that begins at (row, col) and has these sides, kept in the order
 /// in which it is stored.
 template <class T>
@@ -83,18 +72,14 @@ Matrix<const Real<T>> widen_tile(const Matrix<const T>& matrix, std::int64_t row
 template <class T, class C>
 MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
   const auto [a, b, c] = Tiles<T>(g.workspace, g.rows, g.cols, g.inner);
-  const std::int64_t piece = g.piece_rows == 0 ? std::max<std::int64_t>(g.rows, 1) : g.piece_rows;
-  for (std::int64_t row = 0, rows = 0; row < g.rows; row += rows) {
-    // A tile holds whole pieces, or part of one.
-    rows = piece <= kTileRows ? kTileRows / piece * piece : piece - row % piece;
-    rows = std::min({rows, kTileRows, g.rows - row});
+  for (std::int64_t row = 0; row < g.rows; row += kTileRows) {
+    const std::int64_t rows = std::min(kTileRows, g.rows - row);
     for (std::int64_t col = 0; col < g.cols; col += kTileCols) {
       const std::int64_t cols = std::min(kTileCols, g.cols - col);
       for (std::int64_t k = 0; k < g.inner; k += kTileInner) {
         const std::int64_t inner = std::min(kTileInner, g.inner - k);
-        multiply_pieces<Real<T>>(widen_tile(g.a, row, k, rows, inner, a),
-                                 widen_tile(g.b, k, col, inner, cols, b), {.data = c, .row = cols},
-                                 rows, cols, inner, k > 0, piece);
+        multiply(widen_tile(g.a, row, k, rows, inner, a), widen_tile(g.b, k, col, inner, cols, b),
+                 {.data = c, .row = cols}, rows, cols, inner, k > 0);
       }
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
@@ -108,12 +93,12 @@ MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
   }
 }
 
+/// A row's bits are its own, as multiply() has it: Gemm::piece_rows, for libraries that do not
+/// promise that, says nothing here.
 template <class T, class C>
 void gemm(const Gemm<T, C>& g) {
   if constexpr (gemm_in_place<T, C>) {
-    multiply_pieces<Real<T>>(g.a, g.b, {.data = g.c, .row = g.cols}, g.rows, g.cols, g.inner,
-                             g.adds,
-                             g.piece_rows == 0 ? std::max<std::int64_t>(g.rows, 1) : g.piece_rows);
+    multiply(g.a, g.b, {.data = g.c, .row = g.cols}, g.rows, g.cols, g.inner, g.adds);
     if (g.bias == nullptr) return;
     for (std::int64_t i = 0; i < g.rows; ++i)
       for (std::int64_t j = 0; j < g.cols; ++j) g.c[i * g.cols + j] += g.bias[j];

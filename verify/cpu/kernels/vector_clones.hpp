@@ -5,7 +5,7 @@
 
 // Sanitizers are not ready yet when the loader chooses.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    !defined(MFSDP_SANITIZED)
 #define MFSDP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define MFSDP_VECTOR_CLONES

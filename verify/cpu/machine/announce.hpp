@@ -7,14 +7,14 @@
 #include "core/runtime/bound_plan.hpp"
 #include "verify/cpu/machine/view_runs.hpp"
 
-#ifdef __SANITIZE_THREAD__  // as g++ says it; the sanitizer has no header for these
+#ifdef MFSDP_THREAD_SANITIZED  // the sanitizer has no header for these
 extern "C" void __tsan_read_range(void* address, unsigned long size);
 extern "C" void __tsan_write_range(void* address, unsigned long size);
 #endif
 
 namespace mfsdp {
 
-#ifdef __SANITIZE_THREAD__
+#ifdef MFSDP_THREAD_SANITIZED
 
 /// Operands as they are declared; of an acquire or release, the whole buffer; of a collective, the
 /// own rank's part. Scratch counts as written, and of a long one the beginning, where all that

@@ -103,6 +103,11 @@ Result<void> Machine::run(const Host& host) {
   return share_->run.outcome();
 }
 
+void Machine::host_waits(std::int64_t rank, bool waits) {
+  HostWaits& of_host = ranks_[static_cast<std::size_t>(rank)]->host_waits();
+  waits ? of_host.begin() : of_host.end();
+}
+
 std::vector<Bytes> Machine::allocated(std::int64_t rank) const {
   return ranks_[static_cast<std::size_t>(rank)]->allocated();
 }

@@ -40,6 +40,10 @@ class Machine {
   /// passed, with an error that says which ranks wait at which ops. A machine that failed stays so.
   [[nodiscard]] Result<void> run(const Host& host);
 
+  /// To be called by the rank's host, before and after it waits for hosts of other ranks: such a
+  /// wait is none of its own work, so that the deadline runs on.
+  void host_waits(std::int64_t rank, bool waits);
+
   /// Bytes of each of the rank's allocations, in the order in which they were made.
   [[nodiscard]] std::vector<Bytes> allocated(std::int64_t rank) const;
 

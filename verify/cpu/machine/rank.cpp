@@ -32,7 +32,10 @@ Result<void> copy(const OperandView& from, const OperandView& to) {
 }  // namespace
 
 CpuRank::CpuRank(MachineShare& share, std::int64_t rank)
-    : share_(share), rank_(rank), tickets_(share.program.communicators.size(), 0) {
+    : share_(share),
+      rank_(rank),
+      host_waits_(share.run),
+      tickets_(share.program.communicators.size(), 0) {
   for (std::size_t i = 0; i < share.program.events.size(); ++i) {
     events_.push_back(std::make_unique<Event>());
     share.run.add(events_.back()->gate);
@@ -164,7 +167,7 @@ Result<void> CpuRank::wait(const BoundOp& op, std::int64_t step, std::int64_t nu
 
 Result<Nanos> CpuRank::host_wait(const BoundOp& op, std::int64_t step, std::size_t event,
                                  std::int64_t number) {
-  const HostPause pause(share_.run);
+  const HostPause pause(host_waits_);
   // The host also waits for the end of copies, which are no launches.
   const auto issue = op.op->kind() == OpKind::host_wait ? issue_of(op, step) : std::nullopt;
   const bool waits = share_.settings.faults.dropped_wait != op.op->id;
@@ -191,7 +194,7 @@ Result<void> CpuRank::synchronise() {
   looked_in_.reset();
   for (std::size_t s = 0; s < streams_.size(); ++s)
     MFSDP_TRY(push(s, {.op = nullptr, .step = 0, .number = drains_}));
-  const HostPause pause(share_.run);
+  const HostPause pause(host_waits_);
   for (const auto& stream : streams_) {
     std::unique_lock lock(stream->gate.mutex);
     stream->gate.changed.wait(lock, [&] { return stream->drained == drains_; });

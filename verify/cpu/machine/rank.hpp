@@ -61,6 +61,9 @@ class CpuRank final : public Backend {
   [[nodiscard]] Nanos now() const override;
   [[nodiscard]] std::vector<OpTiming> take_timings() override;
 
+  /// The host's, which it tells of where it waits for something that this rank does not know.
+  [[nodiscard]] HostWaits& host_waits() { return host_waits_; }
+
   /// Bytes of each allocation, in the order in which they were made.
   [[nodiscard]] std::vector<Bytes> allocated() const;
   /// What each of its busy streams is at. The caller holds MachineShare::reporting.
@@ -129,6 +132,7 @@ class CpuRank final : public Backend {
 
   MachineShare& share_;
   std::int64_t rank_;
+  HostWaits host_waits_;
   std::int64_t drains_ = 0;
   std::vector<std::span<const Op>> timed_ops_;  ///< those of the timed plan, by segment
   std::int64_t issued_ = 0;                     ///< of them

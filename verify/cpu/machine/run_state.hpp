@@ -77,16 +77,34 @@ class RunState {
   std::atomic<std::int64_t> ended_{0};
 };
 
+/// The waits of one host, told by that host alone. They nest: a host that waits for others' hosts
+/// looks at its streams meanwhile. The outermost counts.
+class HostWaits {
+ public:
+  explicit HostWaits(RunState& run) : run_(run) {}
+
+  void begin() {
+    if (depth_++ == 0) run_.host_pauses();
+  }
+  void end() {
+    if (--depth_ == 0) run_.host_begins();
+  }
+
+ private:
+  RunState& run_;
+  int depth_ = 0;
+};
+
 /// While it lives, the calling host waits for the machine.
 class HostPause {
  public:
-  explicit HostPause(RunState& run) : run_(run) { run_.host_pauses(); }
-  ~HostPause() { run_.host_begins(); }
+  explicit HostPause(HostWaits& waits) : waits_(waits) { waits_.begin(); }
+  ~HostPause() { waits_.end(); }
   HostPause(const HostPause&) = delete;
   HostPause& operator=(const HostPause&) = delete;
 
  private:
-  RunState& run_;
+  HostWaits& waits_;
 };
 
 }  // namespace mfsdp

@@ -163,6 +163,7 @@ int main(int argc, char** argv) {
                 .start_deadline = std::chrono::seconds(what.harm == "never report" ? 1 : 60),
                 .own_end = milliseconds(1000),
                 .term_end = milliseconds(500),
+                .stopping = "stopping",
                 .err = &std::cerr});
   if (code) return *code;
   std::cerr << code.error().message() << std::endl;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <fstream>
 
 #include "tests/gpu_backend/train/data/token_files.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -174,6 +176,29 @@ TEST(TokenStream, AFileThatShrinksOrGrowsIsAnErrorAndNoCrash) {
   EXPECT_EQ(
       after.error().message(),
       (folder / "a.txt").string() + ": changed while it was read: it had 100000 bytes, now 10");
+}
+
+TEST(TokenStream, ANewDateIsNoChangeAndOtherBytesAre) {
+  const ScratchFolder folder;
+  for (const std::size_t bytes : {std::size_t{100'000}, std::size_t{3} << 20}) {
+    const std::string text(bytes, 'x');
+    write_file(folder / "a.txt", text);
+    const auto data = open_dataset(folder / "a.txt", {.vocab = 264, .seq_len = 1000});
+    ASSERT_TRUE(data) << data.error().message();
+    const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::hours(1);
+    std::filesystem::last_write_time(folder / "a.txt", later);
+    EXPECT_TRUE(read_sample(**data, 7, 1000)) << bytes;
+
+    std::fstream file(folder / "a.txt", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file << 'y' << std::flush;
+    std::filesystem::last_write_time(folder / "a.txt", later + std::chrono::hours(1));
+    const auto after = read_sample(**data, 7, 1000);
+    ASSERT_FALSE(after) << bytes;
+    EXPECT_EQ(after.error().message(),
+              (folder / "a.txt").string() +
+                  ": changed while it was read: other bytes of the same number");
+  }
 }
 
 TEST(TokenStream, AFileThatIsReplacedIsReadAsItWas) {

@@ -14,12 +14,12 @@ using test::relative_error;
 using test::Values;
 
 /// Fused rows of query, key and value heads, as the plan has them.
-struct Case {
+struct AttentionCase {
   AttentionShape s;
   RandomValues random;
   Values qkv, output, log_sum_exp;
 
-  Case(AttentionShape shape, std::uint32_t seed) : s(shape), random(seed) {
+  AttentionCase(AttentionShape shape, std::uint32_t seed) : s(shape), random(seed) {
     qkv = random(s.batch * s.seq_len * row());
     output.resize(static_cast<std::size_t>(s.batch * s.seq_len * width()));
     log_sum_exp.resize(static_cast<std::size_t>(s.batch * s.seq_len * s.heads));
@@ -101,7 +101,7 @@ struct Case {
   }
 };
 
-Case any_case() {
+AttentionCase any_case() {
   AttentionShape s;
   s.batch = *rc::gen::inRange(1, 3);
   s.kv_heads = *rc::gen::inRange(1, 3);
@@ -112,13 +112,13 @@ Case any_case() {
 }
 
 RC_GTEST_PROP(Attention, ForwardIsTheFormula, ()) {
-  Case c = any_case();
+  AttentionCase c = any_case();
   c.forward();
   RC_ASSERT(relative_error(c.output, c.naive()) < 1e-13);
 }
 
 RC_GTEST_PROP(Attention, BackwardIsTheForwardsDerivative, ()) {
-  Case c = any_case();
+  AttentionCase c = any_case();
   c.forward();
   const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
   const Values d_qkv = c.backward(d_output);
@@ -129,7 +129,7 @@ RC_GTEST_PROP(Attention, BackwardIsTheForwardsDerivative, ()) {
 /// Several blocks of query rows with an uneven last one: 150 = 64 + 64 + 22. The derivative along
 /// one direction stands for all of them.
 TEST(Attention, LongSequencesGoBlockByBlock) {
-  Case c({.batch = 1, .heads = 4, .kv_heads = 2, .seq_len = 150, .head_dim = 6}, 11);
+  AttentionCase c({.batch = 1, .heads = 4, .kv_heads = 2, .seq_len = 150, .head_dim = 6}, 11);
   c.forward();
   EXPECT_LT(relative_error(c.output, c.naive()), 1e-13);
   const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
@@ -145,7 +145,7 @@ TEST(Attention, LongSequencesGoBlockByBlock) {
 }
 
 TEST(Attention, LogSumExpOfTheFirstPositionIsItsOnlyScore) {
-  Case c({.batch = 1, .heads = 1, .kv_heads = 1, .seq_len = 2, .head_dim = 2}, 3);
+  AttentionCase c({.batch = 1, .heads = 1, .kv_heads = 1, .seq_len = 2, .head_dim = 2}, 3);
   c.qkv = {1, 2, 3, 4, 5, 6, 1, 1, 1, 1, 1, 1};
   c.forward();
   EXPECT_DOUBLE_EQ(c.log_sum_exp[0], (1 * 3 + 2 * 4) / std::sqrt(2.0));

@@ -51,6 +51,24 @@ TEST(Exponential, EndsInZeroAndInfinity) {
   EXPECT_TRUE(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(Logarithm, IsWithinOneUnitInTheLastPlace) {
+  double worst = 0;
+  for (std::uint32_t bits = 0x00800000; bits < 0x7f800000; bits += 997) {
+    const auto x = std::bit_cast<float>(bits);
+    const double expected = std::log(static_cast<double>(x));
+    if (expected != 0)
+      worst = std::max(worst, std::fabs(logarithm(x) - expected) / last_place(expected));
+  }
+  EXPECT_LT(worst, 0.501);  // worked out in double, rounded once
+}
+
+TEST(Logarithm, KeepsZeroInfinityAndNan) {
+  EXPECT_EQ(logarithm(1.0F), 0);
+  EXPECT_EQ(logarithm(2.0F), static_cast<float>(std::log(2.0)));
+  EXPECT_EQ(logarithm(kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(logarithm(std::numeric_limits<float>::quiet_NaN())));
+}
+
 MFSDP_VECTOR_CLONES void exponentials(std::span<float> values) {
   for (float& value : values) value = exponential(value);
 }

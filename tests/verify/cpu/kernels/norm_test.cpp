@@ -9,15 +9,13 @@ namespace mfsdp::kernels {
 namespace {
 
 using test::finite_differences;
+using test::kEpsilon;
 using test::RandomValues;
 using test::relative_error;
 using test::Values;
 
-// Large, so that rows near 0 stay smooth over the steps of finite differences.
-constexpr double kEpsilon = 0.1;
-
 /// y = x / sqrt(mean(x^2) + epsilon) * w, row by row.
-Values naive(const Values& x, const Values& w) {
+Values naive_norm(const Values& x, const Values& w) {
   Values y(x.size());
   for (std::size_t begin = 0; begin < x.size(); begin += w.size()) {
     double squares = 0;
@@ -28,7 +26,7 @@ Values naive(const Values& x, const Values& w) {
   return y;
 }
 
-struct Case {
+struct NormCase {
   std::int64_t rows = *rc::gen::inRange(1, 8);
   std::int64_t cols = *rc::gen::inRange(1, 10);
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
@@ -53,14 +51,14 @@ struct Case {
 };
 
 RC_GTEST_PROP(RmsNorm, ForwardIsTheFormula, ()) {
-  Case c;
+  NormCase c;
   c.forward();
   for (std::size_t i = 0; i < c.x.size(); ++i) RC_ASSERT(c.sum[i] == c.x[i] + c.delta[i]);
-  RC_ASSERT(relative_error(c.normed, naive(c.sum, c.weight)) < 1e-14);
+  RC_ASSERT(relative_error(c.normed, naive_norm(c.sum, c.weight)) < 1e-14);
 }
 
 RC_GTEST_PROP(RmsNorm, BackwardIsTheForwardsDerivative, ()) {
-  Case c;
+  NormCase c;
   c.forward();
   const Values d_normed = c.random(c.rows * c.cols);
   const Values before = c.random(c.rows * c.cols);
@@ -84,7 +82,7 @@ RC_GTEST_PROP(RmsNorm, BackwardIsTheForwardsDerivative, ()) {
   Values d_weight(static_cast<std::size_t>(c.cols));
   Values row(d_weight.size());
   column_sums(partial_rows, c.cols, partials.data(), row.data(), false, d_weight.data());
-  const auto loss = [&] { return test::dot(naive(c.sum, c.weight), d_normed); };
+  const auto loss = [&] { return test::dot(naive_norm(c.sum, c.weight), d_normed); };
   Values expected = finite_differences(c.sum, loss);
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += adds ? before[i] : 0;
   // With one column and a small weight the gradient all but vanishes: compare beside 1.

@@ -13,21 +13,19 @@ namespace mfsdp::kernels {
 namespace {
 
 using test::finite_differences;
+using test::kEpsilon;
 using test::RandomValues;
 using test::relative_error;
 using test::Values;
 
-// Large, so that rows near 0 stay smooth over the steps of finite differences.
-constexpr double kEpsilon = 0.1;
-
-struct Case {
+struct RopeCase {
   RopeShape shape;
   std::int64_t query_heads = *rc::gen::inRange(1, 4);
   std::int64_t row = 0;  ///< elements of a token's qkv
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
   Values angles, table, qkv, query_weight, key_weight;
 
-  Case() {
+  RopeCase() {
     shape.seq_len = *rc::gen::inRange(1, 5);
     shape.tokens = shape.seq_len * *rc::gen::inRange(1, 3);
     shape.heads = query_heads + *rc::gen::inRange(1, 3);
@@ -89,7 +87,7 @@ struct Case {
 };
 
 RC_GTEST_PROP(Rope, TurnsEveryPairAndBack, ()) {
-  Case c;
+  RopeCase c;
   Values rows = c.qkv;
   rope<double>(c.shape, {.data = rows.data(), .row = c.row, .head = c.shape.head_dim},
                c.table.data(), false);
@@ -101,7 +99,7 @@ RC_GTEST_PROP(Rope, TurnsEveryPairAndBack, ()) {
 }
 
 RC_GTEST_PROP(Rope, BackwardIsTheForwardsDerivative, ()) {
-  Case c;
+  RopeCase c;
   const Values d_out = c.random(c.shape.tokens * c.columns());
   Values gradient = c.spread(d_out);
   rope<double>(c.shape, {.data = gradient.data(), .row = c.row, .head = c.shape.head_dim},
@@ -112,7 +110,7 @@ RC_GTEST_PROP(Rope, BackwardIsTheForwardsDerivative, ()) {
 }
 
 RC_GTEST_PROP(QkNormRope, ForwardAndBackward, ()) {
-  Case c;
+  RopeCase c;
   const std::int64_t head = c.shape.head_dim;
   Values out(static_cast<std::size_t>(c.shape.tokens * c.columns()));
   Values rstd(static_cast<std::size_t>(c.shape.tokens * c.shape.heads));

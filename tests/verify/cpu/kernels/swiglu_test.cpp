@@ -11,7 +11,7 @@ namespace {
 using test::RandomValues;
 using test::Values;
 
-Values naive(std::int64_t rows, std::int64_t cols, const Values& gate_up) {
+Values naive_swiglu(std::int64_t rows, std::int64_t cols, const Values& gate_up) {
   Values product;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < cols; ++j) {
@@ -29,7 +29,7 @@ RC_GTEST_PROP(Swiglu, ForwardAndBackward, (std::uint32_t seed, bool again)) {
   Values gate_up = random(rows * 2 * cols, 2);
   Values product(static_cast<std::size_t>(rows * cols));
   swiglu_forward(rows, cols, gate_up.data(), product.data());
-  RC_ASSERT(test::relative_error(product, naive(rows, cols, gate_up)) < 1e-14);
+  RC_ASSERT(test::relative_error(product, naive_swiglu(rows, cols, gate_up)) < 1e-14);
 
   const Values d_product = random(rows * cols);
   Values gradient = gate_up;
@@ -40,7 +40,7 @@ RC_GTEST_PROP(Swiglu, ForwardAndBackward, (std::uint32_t seed, bool again)) {
     swiglu_backward(rows, cols, gradient.data(), d_product.data());
   RC_ASSERT(in_place == (again ? product : d_product));
   const Values expected = test::finite_differences(
-      gate_up, [&] { return test::dot(naive(rows, cols, gate_up), d_product); });
+      gate_up, [&] { return test::dot(naive_swiglu(rows, cols, gate_up), d_product); });
   RC_ASSERT(test::relative_error(gradient, expected) < 1e-6);
 }
 

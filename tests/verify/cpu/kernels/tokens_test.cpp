@@ -45,14 +45,14 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
 }
 
 /// Logits, labels and some that are ignored.
-struct Case {
+struct CrossEntropyCase {
   std::int64_t rows = *rc::gen::inRange(1, 8);
   std::int64_t vocab = *rc::gen::inRange(1, 10);
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
   Values logits = random(rows * vocab, 3);
   std::vector<std::int32_t> labels = any_tokens(random, rows, vocab);
 
-  Case() {
+  CrossEntropyCase() {
     for (std::int32_t& label : labels)
       if (random.below(3) == 0) label = kIgnored;
   }
@@ -71,7 +71,7 @@ struct Case {
 };
 
 RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
-  Case c;
+  CrossEntropyCase c;
   const auto counted = static_cast<double>(
       std::ranges::count_if(c.labels, [](std::int32_t label) { return label != kIgnored; }));
   const double expected = c.naive();

@@ -10,7 +10,7 @@
 #include "tests/support/races.hpp"
 #include "tests/support/scratch_folder.hpp"
 
-#ifdef __SANITIZE_THREAD__
+#ifdef MFSDP_THREAD_SANITIZED
 /// The first race ends the process with this status. Here alone, as races are meant here; nobody
 /// reads the reports, so they name no lines.
 extern "C" const char* __tsan_default_options() {
@@ -25,6 +25,13 @@ using test::States;
 
 /// The hash kernel needs none of the 32 MiB, which take ThreadSanitizer long.
 constexpr std::int64_t kWorkspaceBytes = std::int64_t{1} << 15U;
+
+/// Which of the waits are left out. ThreadSanitizer, which is what sees them, looks at all.
+#ifdef MFSDP_THREAD_SANITIZED
+constexpr std::size_t kEvery = 1;
+#else
+constexpr std::size_t kEvery = 3;
+#endif
 
 struct DroppedWait {
   const Program* program = nullptr;
@@ -121,9 +128,11 @@ class DroppedWaitTest : public ::testing::Test {
       programs_.push_back(test::built(config));
       test::shrink_gemm_workspace(programs_.back(), kWorkspaceBytes);
     }
+    std::size_t number = 0;
     for (const Program& program : programs_)
       for (DroppedWait& wait : dropped_waits(program))
-        (wait.race.empty() ? idle_ : mattering_).push_back(std::move(wait));
+        if (number++ % kEvery == 0)
+          (wait.race.empty() ? idle_ : mattering_).push_back(std::move(wait));
   }
 
   std::vector<Program> programs_;
@@ -144,8 +153,8 @@ TEST_F(DroppedWaitTest, IsSeenWhereItMatters) {
     if (seen[i] == Seen::no)
       std::cout << "  " << mattering_[i].name << ": " << mattering_[i].race << '\n';
   }
-  EXPECT_GT(mattering_.size(), 100);
-#ifdef __SANITIZE_THREAD__
+  EXPECT_GT(mattering_.size(), 100 / kEvery);
+#ifdef MFSDP_THREAD_SANITIZED
   EXPECT_LE(count(Seen::no) * 10, std::ssize(seen));
 #else
   // Which races change bits depends on the machine's timing: 83 to 97 % did. Far fewer is a fault.
@@ -154,7 +163,7 @@ TEST_F(DroppedWaitTest, IsSeenWhereItMatters) {
 }
 
 TEST_F(DroppedWaitTest, IsNotSeenWhereOtherWaitsDoItsWork) {
-  EXPECT_GT(idle_.size(), programs_.size());
+  EXPECT_GT(idle_.size(), programs_.size() / kEvery);
   const std::vector<Seen> seen = look_for_all(idle_);
   for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], Seen::no) << idle_[i].name;
   std::cout << idle_.size() << " runs with all waits, or without one that does not matter\n";

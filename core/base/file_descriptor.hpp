@@ -21,8 +21,10 @@ class FileDescriptor {
   ~FileDescriptor() { close(); }
 
   void close() {
-    if (number_ >= 0) ::close(std::exchange(number_, kNone));
+    if (number_ >= 0) ::close(release());
   }
+  /// The caller closes it.
+  [[nodiscard]] int release() { return std::exchange(number_, kNone); }
   [[nodiscard]] int number() const { return number_; }
   explicit operator bool() const { return number_ >= 0; }
 

@@ -1,0 +1,103 @@
+#include "core/cli/not_modelled.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace mfsdp {
+namespace {
+
+struct Foreign {
+  std::string_view what;
+  std::span<const std::string_view> flags;  ///< without dashes before, with dashes within
+};
+
+constexpr std::array<std::string_view, 6> kTensor{"tp",
+                                                  "tp-size",
+                                                  "tensor-parallel",
+                                                  "tensor-parallel-size",
+                                                  "tensor-model-parallel-size",
+                                                  "tensor-parallel-degree"};
+constexpr std::array<std::string_view, 9> kPipeline{"pp",
+                                                    "pp-size",
+                                                    "pipeline-parallel",
+                                                    "pipeline-parallel-size",
+                                                    "pipeline-model-parallel-size",
+                                                    "pipeline-parallel-degree",
+                                                    "num-stages",
+                                                    "pipeline-stages",
+                                                    "virtual-pipeline-model-parallel-size"};
+constexpr std::array<std::string_view, 9> kExpert{"ep",
+                                                  "ep-size",
+                                                  "expert-parallel",
+                                                  "expert-parallel-size",
+                                                  "expert-model-parallel-size",
+                                                  "expert-tensor-parallel-size",
+                                                  "enable-expert-parallel",
+                                                  "num-experts",
+                                                  "moe"};
+constexpr std::array<std::string_view, 8> kContext{"cp",
+                                                   "cp-size",
+                                                   "context-parallel",
+                                                   "context-parallel-size",
+                                                   "context-parallel-degree",
+                                                   "ulysses",
+                                                   "ulysses-size",
+                                                   "ring-attention"};
+constexpr std::array<std::string_view, 3> kSequence{"sp", "sequence-parallel",
+                                                    "sequence-parallel-size"};
+constexpr std::array<std::string_view, 6> kLora{"lora",       "lora-rank", "lora-r",
+                                                "lora-alpha", "qlora",     "peft"};
+constexpr std::array<std::string_view, 12> kNarrow{
+    "fp8",   "fp8-format", "fp8-recipe", "mxfp8",        "fp4",      "nvfp4",
+    "mxfp4", "int8",       "int4",       "load-in-8bit", "quantize", "quantization"};
+constexpr std::array<std::string_view, 10> kOffload{"cpu-offload",           "offload",
+                                                    "optimizer-offload",     "offload-optimizer",
+                                                    "optimizer-cpu-offload", "activation-offload",
+                                                    "cpu-offloading",        "offload-params",
+                                                    "param-offload",         "nvme-offload"};
+constexpr std::array kForeign{Foreign{.what = "tensor parallelism", .flags = kTensor},
+                              Foreign{.what = "pipeline parallelism", .flags = kPipeline},
+                              Foreign{.what = "expert parallelism", .flags = kExpert},
+                              Foreign{.what = "context parallelism", .flags = kContext},
+                              Foreign{.what = "sequence parallelism", .flags = kSequence},
+                              Foreign{.what = "LoRA", .flags = kLora},
+                              Foreign{.what = "FP8, FP4 and integers", .flags = kNarrow},
+                              Foreign{.what = "offloading", .flags = kOffload}};
+
+constexpr std::array<std::string_view, 5> kDataParallel{
+    "dp", "dp-size", "data-parallel", "data-parallel-size", "data-parallel-degree"};
+constexpr std::array<std::string_view, 4> kZero{"zero", "zero-stage", "zero-optimization",
+                                                "sharding-strategy"};
+
+bool holds(std::span<const std::string_view> flags, std::string_view word) {
+  return std::ranges::find(flags, word) != flags.end();
+}
+
+/// "--Tensor_Parallel" -> "tensor-parallel"
+std::string word_of(std::string_view flag) {
+  std::string word(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
+  for (char& c : word) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '_') c = '-';
+  }
+  return word;
+}
+
+}  // namespace
+
+std::optional<std::string> about_foreign_flag(std::string_view flag) {
+  const std::string word = word_of(flag);
+  for (const Foreign& foreign : kForeign)
+    if (holds(foreign.flags, word))
+      return fmt::format("{} {} not modelled (docs/limits.md)", foreign.what,
+                         foreign.what.find(" and ") == std::string_view::npos ? "is" : "are");
+  if (holds(kDataParallel, word))
+    return "every GPU is data-parallel: --gpus says how many there are, --outer-dp how many groups";
+  if (holds(kZero, word)) return "ask by --strategy, such as --strategy zero3";
+  return std::nullopt;
+}
+
+}  // namespace mfsdp

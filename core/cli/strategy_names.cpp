@@ -1,0 +1,81 @@
+#include "core/cli/strategy_names.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace mfsdp {
+namespace {
+
+struct StrategyAlias {
+  std::string_view name;  ///< small letters, nothing between words
+  NamedStrategy meaning;
+};
+
+constexpr NamedStrategy kHsdp{.strategy = Strategy::optim_grads_params,
+                              .outer = Strategy::no_shard};
+
+constexpr std::array kAliases{
+    StrategyAlias{.name = "0", .meaning = {.strategy = Strategy::no_shard}},
+    StrategyAlias{.name = "zero0", .meaning = {.strategy = Strategy::no_shard}},
+    StrategyAlias{.name = "ddp", .meaning = {.strategy = Strategy::no_shard}},
+    StrategyAlias{.name = "1", .meaning = {.strategy = Strategy::optim}},
+    StrategyAlias{.name = "zero1", .meaning = {.strategy = Strategy::optim}},
+    StrategyAlias{.name = "2", .meaning = {.strategy = Strategy::optim_grads}},
+    StrategyAlias{.name = "zero2", .meaning = {.strategy = Strategy::optim_grads}},
+    StrategyAlias{.name = "shardgradop", .meaning = {.strategy = Strategy::optim_grads}},
+    StrategyAlias{.name = "3", .meaning = {}},
+    StrategyAlias{.name = "zero3", .meaning = {}},
+    StrategyAlias{.name = "fsdp", .meaning = {}},
+    StrategyAlias{.name = "fsdp2", .meaning = {}},
+    StrategyAlias{.name = "fullshard", .meaning = {}},
+    StrategyAlias{.name = "hsdp", .meaning = kHsdp},
+    StrategyAlias{.name = "hybridshard", .meaning = kHsdp},
+    StrategyAlias{.name = "hybridshardzero2",
+                  .meaning = {.strategy = Strategy::optim_grads, .outer = Strategy::no_shard}},
+    StrategyAlias{.name = "hfsdp",
+                  .meaning = {.strategy = Strategy::optim_grads_params, .outer = Strategy::optim}}};
+
+/// "ZeRO-3" -> "zero3"
+std::string joined_letters(std::string_view text) {
+  std::string letters;
+  for (const char c : text)
+    if (c != '-' && c != '_')
+      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return letters;
+}
+
+}  // namespace
+
+std::optional<NamedStrategy> parse_strategy(std::string_view text) {
+  const std::string letters = joined_letters(text);
+  for (std::size_t i = 0; i < Names<Strategy>::values.size(); ++i)
+    if (joined_letters(Names<Strategy>::values.at(i)) == letters)
+      return NamedStrategy{.strategy = static_cast<Strategy>(i)};
+  const auto found = std::ranges::find(kAliases, letters, &StrategyAlias::name);
+  return found == kAliases.end() ? std::nullopt : std::optional(found->meaning);
+}
+
+std::string_view field_name(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::no_shard: return "DDP";
+    case Strategy::optim: return "ZeRO-1";
+    case Strategy::optim_grads: return "ZeRO-2";
+    case Strategy::optim_grads_params: return "ZeRO-3";
+  }
+  return "";
+}
+
+std::string strategy_text(const PlanConfig& config) {
+  const Mesh& mesh = config.mesh;
+  const std::string name =
+      fmt::format("{} ({})", to_string(config.strategy), field_name(config.strategy));
+  if (mesh.dp_outer == 1) return name;
+  const std::string groups = fmt::format("{} x {}", mesh.dp_outer, mesh.dp_shard);
+  if (config.outer_strategy == Strategy::optim) return name + ", HFSDP " + groups;
+  const bool shards = config.strategy != Strategy::no_shard && mesh.dp_shard > 1;
+  return shards ? name + ", HSDP " + groups : name + ", " + groups + ", nothing sharded";
+}
+
+}  // namespace mfsdp

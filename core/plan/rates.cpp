@@ -1,0 +1,37 @@
+#include "core/plan/rates.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What one run of a kernel counts for.
+double counted_flops(const Kernel& kernel) {
+  const auto flops = static_cast<double>(kernel.flops);
+  switch (kernel.kind) {
+    case KernelKind::gemm:
+    case KernelKind::attention_forward: return flops;
+    case KernelKind::attention_backward: return flops * 4 / 5;  // 2 of the 2.5 forwards
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+double model_flops(const Plan& plan) {
+  double sum = 0;
+  for (const Segment& segment : plan.segments)
+    for (const Op& op : segment.ops) {
+      if (op.phase != Phase::forward && op.phase != Phase::backward) continue;
+      if (const auto* kernel = std::get_if<Kernel>(&op.body))
+        sum += counted_flops(*kernel) * static_cast<double>(segment.repeat);
+    }
+  return sum;
+}
+
+Rates rates_of(const RunResult& run, Nanos step) {
+  if (step <= Nanos(0)) return {};
+  const auto tokens = static_cast<double>(run.config.tokens_per_step());
+  const double seconds = static_cast<double>(step.value) / 1e9;
+  return {.tokens_per_second = tokens / seconds, .tflops = run.plan.model_flops / seconds / 1e12};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,98 @@
+#include "core/schedule/least_memory.hpp"
+
+#include <algorithm>
+
+#include "core/model/model.hpp"
+#include "core/schedule/microbatch.hpp"
+
+namespace mfsdp {
+namespace {
+
+using schedule::Emitter;
+using schedule::MicrobatchSchedule;
+using schedule::State;
+
+/// What a configuration's buffers are made from, before any op is emitted.
+struct Buffers {
+  explicit Buffers(const PlanConfig& config)
+      : emitter(with_config(program, config)),
+        state(emitter, make_model(config.model, config.param_dtype)),
+        microbatch(emitter, state, true) {}
+
+  static Program& with_config(Program& program, const PlanConfig& config) {
+    program.config = config;
+    return program;
+  }
+
+  Program program;
+  Emitter emitter;
+  State state;
+  MicrobatchSchedule microbatch;
+};
+
+Bytes persistent_bytes(const Program& program) {
+  std::int64_t sum = 0;
+  for (const Buffer& buffer : program.buffers) {
+    const Pool& pool = program.pools[buffer.pool.value];
+    if (buffer.persistent && pool.space == MemorySpace::device)
+      sum = checked_add(sum, round_up(buffer.size.value, pool.alignment));
+  }
+  return Bytes(sum);
+}
+
+/// Persistent state, gathered weights and full gradients.
+LeastMemory sharded_part(const PlanConfig& config) {
+  const Buffers made(config);
+  const Bytes least = persistent_bytes(made.program) + made.microbatch.most_gathered_weights() +
+                      made.microbatch.most_full_gradients();
+  return {.pools = least, .communicators = std::ssize(made.program.communicators)};
+}
+
+LeastMemory activation_part(const PlanConfig& config) {
+  return {.pools = Buffers(config).microbatch.most_live_activations()};
+}
+
+/// Of all configurations with the same sharded part the one of the smallest buffers: those of the
+/// tokens grow with the micro-batch.
+PlanConfig sharded_key(PlanConfig config) {
+  config.micro_batch = 1;
+  config.microbatches = 1;
+  config.recompute = {.kind = Recompute::none};
+  return config;
+}
+
+/// Of all configurations with the same activations one that shards nothing. The head's depend on
+/// the dtype that weight gradients are written in.
+PlanConfig activation_key(PlanConfig config) {
+  const bool sharded =
+      placements_of(config.strategy, config.mesh.dp_shard).gradient == Placement::shard;
+  const DType written = sharded ? config.reduce_dtype : config.grad_dtype;
+  config.grad_dtype = config.reduce_dtype = written;
+  config.mesh = {};
+  config.strategy = config.outer_strategy = Strategy::no_shard;
+  config.microbatches = 1;
+  return config;
+}
+
+}  // namespace
+
+LeastMemory LeastMemoryTable::remembered(std::vector<Part>& parts, const PlanConfig& key,
+                                         LeastMemory (*work_out)(const PlanConfig&)) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(parts, key, &Part::first);
+    if (found != parts.end()) return found->second;
+  }
+  const LeastMemory part = work_out(key);
+  const std::lock_guard lock(mutex_);
+  parts.emplace_back(key, part);
+  return part;
+}
+
+LeastMemory LeastMemoryTable::of(const PlanConfig& config) {
+  LeastMemory least = remembered(sharded_, sharded_key(config), sharded_part);
+  least.pools += remembered(activations_, activation_key(config), activation_part).pools;
+  return least;
+}
+
+}  // namespace mfsdp

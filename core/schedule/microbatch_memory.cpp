@@ -1,0 +1,81 @@
+// What a microbatch surely has live at one time in each pool, from its tables alone.
+#include <algorithm>
+
+#include "core/schedule/microbatch.hpp"
+#include "core/schedule/residency.hpp"
+
+namespace mfsdp::schedule {
+namespace {
+
+/// The planner's pools place buffers at multiples of it.
+const std::int64_t kAlignment = Pool{}.alignment;
+
+}  // namespace
+
+/// Acquires and releases stand in the compute stream, around the kernels.
+Bytes MicrobatchSchedule::most_live_activations() const {
+  std::int64_t live = 0;
+  std::int64_t most = 0;
+  const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };
+  for (const Step& step : steps_) {
+    for (const BufferId id : step.acquires) live = checked_add(live, size(id));
+    most = std::max(most, live);
+    for (const BufferId id : step.releases) live -= size(id);
+  }
+  return Bytes(most);
+}
+
+/// All that a use wants is gathered before it, and what the one before wanted alone is gone.
+Bytes MicrobatchSchedule::most_gathered_weights() const {
+  if (!state_.layout.gather) return {};
+  std::int64_t most = 0;
+  for (const auto& units :
+       resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), false)) {
+    std::int64_t live = 0;
+    for (const std::size_t unit : units)
+      live = checked_add(live, round_up(state_.units[unit].weight_bytes, kAlignment));
+    most = std::max(most, live);
+  }
+  return Bytes(most);
+}
+
+Bytes MicrobatchSchedule::most_full_gradients() const {
+  const Layout& layout = state_.layout;
+  const bool cast = config_.reduce_dtype != config_.grad_dtype;
+  const bool through_wire = !layout.shard_gradient && layout.reduce && cast;
+  if (!layout.shard_gradient && !through_wire) return {};
+  std::vector<std::size_t> order;  // units with gradients, as they begin them
+  for (std::size_t unit = 0; unit < gradients_.size(); ++unit)
+    if (gradients_[unit].first) order.push_back(unit);
+  std::ranges::sort(order, {}, [&](std::size_t unit) { return gradients_[unit].first; });
+  const auto size = [&](std::size_t unit) {
+    const Group& group = *state_.groups[*state_.units[unit].trainable].group;
+    return round_up(bytes_of(group.elements, config_.reduce_dtype).value, kAlignment);
+  };
+  // A slot is waited for only where all are taken, and then for the oldest. A unit keeps its own
+  // until its last weight gradient: tied weights from the head to the embedding. Of whole gradients
+  // one is on the wire at a time.
+  const auto slots = static_cast<std::size_t>(through_wire ? 1 : config_.grad_slots);
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::int64_t live = size(order[i]);
+    std::size_t taken = 1;
+    const auto is_held = [&](std::size_t unit) {
+      return !through_wire && gradients_[unit].last > *gradients_[order[i]].first;
+    };
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!is_held(order[j])) continue;
+      live = checked_add(live, size(order[j]));
+      ++taken;
+    }
+    for (std::size_t j = i; j-- > 0 && taken < slots;) {
+      if (is_held(order[j])) continue;
+      live = checked_add(live, size(order[j]));
+      ++taken;
+    }
+    most = std::max(most, live);
+  }
+  return Bytes(most);
+}
+
+}  // namespace mfsdp::schedule

@@ -1,0 +1,56 @@
+#include "gpu_backend/train/gradient_order.hpp"
+
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+/// A unit, and the first element in the flat layout of what it trains.
+using GradientPlace = std::pair<UnitId, std::int64_t>;
+
+/// What these write is no gradient yet, or one that others have written.
+bool computes_gradient(KernelKind kind) {
+  return kind != KernelKind::accumulate && kind != KernelKind::zero_padding &&
+         kind != KernelKind::cast;
+}
+
+}  // namespace
+
+std::vector<GradientWriter> gradient_writers(const Program& program) {
+  std::map<BufferId, const Buffer*> gradients;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.unit &&
+        (buffer.category == Category::unsharded_grad || buffer.category == Category::main_grad))
+      gradients.emplace(buffer.id, &buffer);
+
+  std::map<GradientPlace, GradientWriter> writers;
+  std::int64_t position = 0;
+  for (const Segment& segment : program.find_plan("train")->segments)
+    for (const Op& op : segment.ops) {
+      ++position;
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      if (kernel == nullptr || !computes_gradient(kernel->kind)) continue;
+      for (const Operand& operand : kernel->operands) {
+        const auto gradient = gradients.find(operand.buffer);
+        const bool writes = operand.access == Access::write || operand.access == Access::read_write;
+        if (writes && gradient != gradients.end())
+          writers[{*gradient->second->unit, operand.offset / size_of(operand.dtype)}] = {
+              .position = position, .op = op.name};
+      }
+    }
+
+  std::vector<GradientWriter> all;
+  for (const Group& group : program.groups)
+    for (const PlacedParameter& parameter : group.parameters) {
+      const auto writer = writers.find({group.unit, parameter.offset});
+      if (group.requires_grad && writer != writers.end())
+        all.push_back(writer->second);
+      else
+        all.push_back({.position = std::numeric_limits<std::int64_t>::max(), .op = ""});
+    }
+  return all;
+}
+
+}  // namespace mfsdp

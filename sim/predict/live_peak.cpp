@@ -1,0 +1,27 @@
+#include "sim/predict/live_peak.hpp"
+
+#include <algorithm>
+
+#include "core/plan/peak_memory.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// The timeline is in the order of starts; a stream's ops end in that order too.
+std::string computing_at(const std::vector<OpTime>& timeline, Nanos time) {
+  const auto found = std::ranges::find_if(timeline, [&](const OpTime& op) {
+    return op.stream == to_string(StreamRole::compute) && op.end > time;
+  });
+  return found == timeline.end() ? std::string() : found->name;
+}
+
+}  // namespace
+
+LivePeak live_peak(const RunResult& run) {
+  const auto total = [](const MemoryPoint& point) { return sum_of(point.categories); };
+  const auto most = std::ranges::max_element(run.memory_timeline, {}, total);
+  if (most == run.memory_timeline.end()) return {};
+  return {.live = total(*most), .op = computing_at(run.timeline, most->at)};
+}
+
+}  // namespace mfsdp

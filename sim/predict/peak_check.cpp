@@ -1,0 +1,42 @@
+#include "sim/predict/peak_check.hpp"
+
+#include <fmt/format.h>
+
+namespace mfsdp {
+namespace {
+
+/// "gemm of m 8192, n 6144, k 4096": what a row of a table is found by.
+std::string shape_text(const Kernel& kernel) {
+  std::string text(to_string(kernel.kind));
+  const char* separator = " of ";
+  for (const char* name : {"m", "n", "k", "batch", "seq", "heads", "head_dim"}) {
+    const std::int64_t value = kernel.attribute(name);
+    if (value == 0) continue;
+    text += fmt::format("{}{} {}", separator, name, value);
+    separator = ", ";
+  }
+  return text;
+}
+
+}  // namespace
+
+void PeakCheck::note(const Kernel& kernel, Nanos price) {
+  if (kernel.flops <= 0) return;
+  // 10^12 a second are 1,000 a nanosecond.
+  const double tflops =
+      static_cast<double>(kernel.flops) / static_cast<double>(price.value + 1) / 1e3;
+  if (tflops <= gpu_.bf16 || tflops <= fastest_) return;
+  fastest_ = tflops;
+  name_ = shape_text(kernel);
+}
+
+Result<void> PeakCheck::judge(const TimeSummary& time) const {
+  const double tflops = fastest_ > 0 ? fastest_ : time.tflops_per_gpu;
+  if (tflops <= gpu_.bf16) return {};
+  return fail(gpu_.name,
+              fmt::format("{} would run at {:.0f} TFLOP/s, above the GPU's peak of {:.0f} "
+                          "(compute.bf16_tflops): its tables, or the anchor, are not of this GPU",
+                          fastest_ > 0 ? name_ : std::string("a step"), tflops, gpu_.bf16));
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,66 @@
+#include "core/cli/strategy_names.hpp"
+
+#include <gtest/gtest.h>
+
+namespace mfsdp {
+namespace {
+
+Strategy strategy_of(std::string_view text) {
+  const auto named = parse_strategy(text);
+  EXPECT_TRUE(named) << text;
+  return named ? named->strategy : Strategy::optim;
+}
+
+TEST(StrategyNames, OfStagesPyTorchAndDeepSpeed) {
+  for (const char* name : {"no_shard", "NO_SHARD", "0", "zero0", "ZeRO-0", "ddp", "DDP"})
+    EXPECT_EQ(strategy_of(name), Strategy::no_shard) << name;
+  for (const char* name : {"optim", "1", "zero1", "zero-1", "zero_1"})
+    EXPECT_EQ(strategy_of(name), Strategy::optim) << name;
+  for (const char* name : {"optim_grads", "2", "zero2", "shard_grad_op", "SHARD_GRAD_OP"})
+    EXPECT_EQ(strategy_of(name), Strategy::optim_grads) << name;
+  for (const char* name :
+       {"optim_grads_params", "3", "zero3", "ZeRO-3", "fsdp", "fsdp2", "full_shard", "full-shard"})
+    EXPECT_EQ(strategy_of(name), Strategy::optim_grads_params) << name;
+  for (const char* name : {"", "4", "zero", "zero4", "zero3+", "shard"})
+    EXPECT_FALSE(parse_strategy(name)) << name;
+}
+
+TEST(StrategyNames, HybridOnesHaveGroups) {
+  for (const char* name : {"hsdp", "HYBRID_SHARD"}) {
+    EXPECT_EQ(strategy_of(name), Strategy::optim_grads_params);
+    EXPECT_EQ(parse_strategy(name)->outer, Strategy::no_shard);
+  }
+  EXPECT_EQ(strategy_of("_hybrid_shard_zero2"), Strategy::optim_grads);
+  EXPECT_EQ(parse_strategy("hfsdp")->outer, Strategy::optim);
+  EXPECT_FALSE(parse_strategy("fsdp")->outer);
+}
+
+std::string text_of(Strategy strategy, Mesh mesh, Strategy outer = Strategy::no_shard) {
+  PlanConfig config;
+  config.strategy = strategy;
+  config.mesh = mesh;
+  config.outer_strategy = outer;
+  return strategy_text(config);
+}
+
+TEST(StrategyNames, TextSaysWhatTheFieldCallsIt) {
+  using enum Strategy;
+  EXPECT_EQ(text_of(optim_grads_params, {.dp_outer = 1, .dp_shard = 8}),
+            "optim_grads_params (ZeRO-3)");
+  EXPECT_EQ(text_of(optim_grads, {.dp_outer = 2, .dp_shard = 4}),
+            "optim_grads (ZeRO-2), HSDP 2 x 4");
+  EXPECT_EQ(text_of(optim_grads_params, {.dp_outer = 2, .dp_shard = 4}, optim),
+            "optim_grads_params (ZeRO-3), HFSDP 2 x 4");
+}
+
+TEST(StrategyNames, WhatShardsNothingIsNotHsdp) {
+  using enum Strategy;
+  EXPECT_EQ(text_of(no_shard, {.dp_outer = 1, .dp_shard = 8}), "no_shard (DDP)");
+  EXPECT_EQ(text_of(no_shard, {.dp_outer = 2, .dp_shard = 4}),
+            "no_shard (DDP), 2 x 4, nothing sharded");
+  EXPECT_EQ(text_of(optim_grads_params, {.dp_outer = 8, .dp_shard = 1}),
+            "optim_grads_params (ZeRO-3), 8 x 1, nothing sharded");
+}
+
+}  // namespace
+}  // namespace mfsdp

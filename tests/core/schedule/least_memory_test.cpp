@@ -1,0 +1,53 @@
+#include "core/schedule/least_memory.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "core/schedule/build.hpp"
+#include "tests/support/configurations.hpp"
+#include "tests/support/planner_axes.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// What the built program's pools take at least.
+Bytes lower_bounds(const Program& program) {
+  Bytes sum;
+  for (const Pool& pool : program.pools)
+    if (pool.space == MemorySpace::device) sum += pool.lower_bound;
+  return sum;
+}
+
+RC_GTEST_PROP(LeastMemory, IsNeverAboveTheBuiltProgram, ()) {
+  LeastMemoryTable table;  // shared: parts that are taken for equal must be
+  for (int built = 0; built < 8;) {
+    const PlanConfig config = *test::any_planner_config();
+    if (!validate(config)) continue;
+    ++built;
+    const auto program = build_program(config, {});
+    if (!program) RC_FAIL(program.error().message());
+    const LeastMemory least = table.of(config);
+    RC_ASSERT(least.pools <= lower_bounds(*program));
+    RC_ASSERT(least.communicators == std::ssize(program->communicators));
+  }
+}
+
+TEST(LeastMemory, IsWhatOneMicrobatchTakes) {
+  LeastMemoryTable table;
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const bool tied : {false, true}) {
+        PlanConfig config = test::small_config(4, 4);
+        config.model.tied_embeddings = tied;
+        config.strategy = strategy;
+        config.recompute.kind = recompute;
+        const auto program = build_program(config, {});
+        ASSERT_TRUE(program) << program.error().message();
+        EXPECT_EQ(table.of(config).pools, lower_bounds(*program))
+            << to_string(strategy) << " " << to_string(recompute) << " tied " << tied;
+      }
+}
+
+}  // namespace
+}  // namespace mfsdp
