@@ -84,7 +84,7 @@ TEST(MfsdpExec, MemoryIsWhatMfsdpSimPredicts) {
 test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::path& db) {
   const std::string out = db.string() + ".out";
   return test::run_shell(
-      fmt::format("exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -q '^step:' {} || ! kill "
+      fmt::format("exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -sq '^step:' {} || ! kill "
                   "-0 $pid; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
                   test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
 }
@@ -107,7 +107,7 @@ TEST(MfsdpExec, APreemptedRunSaysSoAtOnceAndSavesThoughToldTwice) {
   const std::string base = folder.path().string();
   const test::ToolRun ran = test::run_shell(fmt::format(
       "exec 2>&1; '{}' {} --steps 1000000 --no-save --save {}/saves >{}/out & pid=$!; "
-      "until grep -q '^step:' {}/out || ! kill -0 $pid; do sleep 0.05; done; "
+      "until grep -sq '^step:' {}/out || ! kill -0 $pid; do sleep 0.05; done; "
       "kill -TERM $pid; kill -TERM $pid; sleep 0.05; kill -INT $pid; wait $pid; echo status $?",
       test::kExec.string(), kTwoRanks, base, base, base));
   EXPECT_THAT(ran.out, ::testing::StartsWith("mfsdp-exec: stopping after this step (a second "
@@ -122,7 +122,7 @@ TEST(MfsdpExec, ASecondSignalAfterASecondEndsIt) {
   const std::string out = (folder / "out").string();
   const test::ToolRun ran = test::run_shell(fmt::format(
       "'{}' {} --steps 1000000 --no-save --fault stop:0:layers.0.adamw:2 --deadline 60 "
-      ">{} 2>&1 & pid=$!; until grep -q '^step:' {} || ! kill -0 $pid; do sleep 0.05; done; "
+      ">{} 2>&1 & pid=$!; until grep -sq '^step:' {} || ! kill -0 $pid; do sleep 0.05; done; "
       "kill -TERM $pid; sleep 1.2; kill -TERM $pid; wait $pid",
       test::kExec.string(), kTwoRanks, out, out));
   EXPECT_EQ(ran.status, 128 + SIGTERM);

@@ -5,16 +5,17 @@
 #include <thread>  // starts threads, so that the build lists it for ThreadSanitizer
 
 #include "tests/support/machine_run.hpp"
+#include "tests/support/samples.hpp"
 
 namespace mfsdp {
 namespace {
 
 using test::States;
 
-/// MFSDP_CHAOS_SEEDS, a multiple of 4; 8 by default.
+/// MFSDP_CHAOS_SEEDS, a multiple of 4; 8 by default, 4 under sanitizers.
 std::uint64_t seeds() {
   const char* text = std::getenv("MFSDP_CHAOS_SEEDS");
-  return text == nullptr ? 8 : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? (test::kThinner > 1 ? 4 : 8) : std::strtoull(text, nullptr, 10);
 }
 
 TEST(Chaos, ChangesNoBitOfAnyStrategy) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>  // the machine starts threads
 
+#include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/verify/mutation/plans.hpp"
 
@@ -44,6 +45,10 @@ int run(const Altered& mutant, const test::Tensors& weights, const test::States&
   return same;
 }
 
+/// Mutants judged of each plan, and correct ones run.
+constexpr std::size_t kMost = test::kThinner > 1 ? 20 : 60;
+constexpr std::size_t kRun = test::kThinner > 1 ? 6 : 24;
+
 /// In a full run 200 of them with 50 seeds each, and thousands more with two.
 TEST(CorrectMutants, ChangeNoBit) {
 #ifdef MFSDP_THREAD_SANITIZED
@@ -51,10 +56,10 @@ TEST(CorrectMutants, ChangeNoBit) {
 #endif
   const std::vector<Program> plans = test::llama_plans();
   const bool full = test::is_full_run();
-  std::vector<Altered> mutants = correct_mutants(plans, full ? 3000 : 60);
+  std::vector<Altered> mutants = correct_mutants(plans, full ? 3000 : kMost);
   std::mt19937_64 random(2026);
   std::ranges::shuffle(mutants, random);
-  if (!full) mutants.resize(std::min<std::size_t>(mutants.size(), 24));
+  if (!full) mutants.resize(std::min(mutants.size(), kRun));
   std::map<const Program*, test::Tensors> weights;
   std::map<const Program*, test::States> right;
   for (const Program& plan : plans) {
@@ -68,7 +73,7 @@ TEST(CorrectMutants, ChangeNoBit) {
   for (std::size_t i = 0; i < mutants.size(); ++i)
     EXPECT_EQ(outcomes[i], same) << mutants[i].name();
   std::cout << mutants.size() << " correct mutants\n";
-  EXPECT_GE(mutants.size(), 24);
+  EXPECT_GE(mutants.size(), kRun);
 }
 
 }  // namespace

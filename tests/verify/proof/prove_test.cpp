@@ -13,6 +13,7 @@
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/races.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/samples.hpp"
 #include "tests/support/tiny_program.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
@@ -186,15 +187,15 @@ TEST(Prove, HostilePlansAreFindingsOrErrors) {
   PlanConfig config = test::small_config(4);
   config.microbatches = 3;
   const auto built = build_program(config, {});
-  std::size_t judged = 0;
-  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
-    std::mt19937 random(seed);
+  int judged = 0;
+  for (int seed = 0; seed < test::thinned(3000); ++seed) {
+    std::mt19937 random(static_cast<std::uint32_t>(seed));
     Program program = *built;
     for (auto edits = 1 + random() % 3; edits > 0; --edits) spoil(program, random);
     const auto proof = prove(program);
     if (proof && !proof->findings.empty() && proof->findings.front().rule > "MF006") ++judged;
   }
-  EXPECT_GT(judged, 200U);  // not all of them end at the first gate
+  EXPECT_GT(judged, test::thinned(200));  // not all of them end at the first gate
 }
 
 TEST(Prove, TooLargeToUnroll) {

@@ -198,7 +198,8 @@ std::vector<PlanConfig> configurations() {
 }
 
 TEST(Values, NeighboursThatDependCannotBeSwapped) {
-  std::size_t swapped = 0;
+  test::Sample sample;
+  int swapped = 0;
   for (const PlanConfig& config : configurations()) {
     const Program program = build_program(config, {}).value();
     for (std::size_t p = 0; p < program.plans.size(); ++p)
@@ -208,7 +209,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
           if (!touches_memory(ops[a])) continue;
           std::size_t b = a + 1;
           while (b < ops.size() && !(touches_memory(ops[b]) && ops[b].stream == ops[a].stream)) ++b;
-          if (b == ops.size()) continue;
+          if (b == ops.size() || !sample.takes_next()) continue;
           Program edited = program;
           std::swap(edited.plans[p].segments[s].ops[a], edited.plans[p].segments[s].ops[b]);
           const auto rules = rules_of(edited);
@@ -221,7 +222,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
         }
       }
   }
-  EXPECT_GT(swapped, 1000U);
+  EXPECT_GT(swapped, test::thinned(1000));
 }
 
 /// Some of them, for tests that try much.
@@ -250,9 +251,11 @@ void for_each_op(Program& program, Visit visit) {
 }
 
 TEST(Values, NoOpCanBeLeftOut) {
+  test::Sample sample;
   for (const PlanConfig& config : configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {
+      if (!sample.takes_next()) return;
       const Op op = segment.ops[i];
       segment.ops.erase(segment.ops.begin() + static_cast<std::ptrdiff_t>(i));
       EXPECT_FALSE(rules_of(program).empty()) << op.name << " in " << segment.name;
@@ -262,6 +265,7 @@ TEST(Values, NoOpCanBeLeftOut) {
 }
 
 TEST(Values, KernelsInPlaceRunOnce) {
+  test::Sample sample;
   for (const PlanConfig& config : configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {
@@ -272,6 +276,7 @@ TEST(Values, KernelsInPlaceRunOnce) {
             return operand.access == Access::read_write;
           }))
         return;
+      if (!sample.takes_next()) return;
       segment.ops.insert(segment.ops.begin() + static_cast<std::ptrdiff_t>(i), again);
       EXPECT_FALSE(rules_of(program).empty()) << again.name << " in " << segment.name;
       segment.ops.erase(segment.ops.begin() + static_cast<std::ptrdiff_t>(i));
@@ -289,11 +294,12 @@ std::vector<Operand*> operands_of(Op& op) {
 }
 
 TEST(Values, OperandsLieWhereTheirValueDoes) {
+  test::Sample sample;
   for (const PlanConfig& config : few_configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {
       for (Operand* operand : operands_of(segment.ops[i])) {
-        if (operand->access == Access::scratch) continue;
+        if (operand->access == Access::scratch || !sample.takes_next()) continue;
         const std::int64_t offset = operand->offset;
         for (const std::int64_t shift : {-1, 1}) {
           operand->offset = offset + shift * size_of(operand->dtype);
@@ -307,7 +313,7 @@ TEST(Values, OperandsLieWhereTheirValueDoes) {
 }
 
 TEST(Values, OperandsLieInTheirBuffer) {
-  int number = 0;
+  test::Sample sample(4);
   for (const PlanConfig& config : few_configurations()) {
     Program program = build_program(config, {}).value();
     for_each_op(program, [&](Segment& segment, std::size_t i) {
@@ -319,7 +325,7 @@ TEST(Values, OperandsLieInTheirBuffer) {
           if (other.id == own || other.size != buffer.size) continue;
           if (other.name == buffer.name + ".again" || other.name + ".again" == buffer.name)
             continue;  // the same value
-          if (number++ % (4 * test::kThinner) != 0) continue;
+          if (!sample.takes_next()) continue;
           operand->buffer = other.id;
           EXPECT_FALSE(rules_of(program).empty())
               << segment.ops[i].name << " in " << segment.name << ", " << operand->role << " in "
