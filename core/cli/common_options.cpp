@@ -30,7 +30,7 @@ Flag shaping(Flag flag) {
 std::pair<Flag, Flag> world_flags(std::int64_t& gpus) {
   // What each of the two said last: the same flag again is another combination of a list.
   const auto said = std::make_shared<std::map<std::string, std::int64_t>>();
-  const auto make = [&](std::string name, std::string help) {
+  const auto make = [&](const std::string& name, std::string help) {
     const auto apply = [name, said, &gpus](const std::string& text) -> Result<void> {
       MFSDP_LET(value, parse_integer(text, name, gpu_counts));
       for (const auto& [other, count] : *said)
@@ -87,7 +87,7 @@ Result<void> check_groups(const CommonOptions& o, const std::vector<std::string>
 /// A number of tokens, in thousands (1,024) too: "8k", as lengths of sequences are named.
 template <class Target>
 Flag length_flag(std::string name, std::string help, Target& target) {
-  return bound_flag(std::move(name), "N", std::move(help), target,
+  return bound_flag(name, "N", std::move(help), target,
                     [](const std::string& text, const std::string& flag) -> Result<std::int64_t> {
                       const auto words = parse_amount(text, kLengthWords);
                       if (words)
@@ -97,7 +97,7 @@ Flag length_flag(std::string name, std::string help, Target& target) {
 }
 
 /// A floating-point dtype; the integers of DType are not for weights and gradients.
-Flag dtype_flag(std::string name, std::string help, DType& target) {
+Flag dtype_flag(const std::string& name, std::string help, DType& target) {
   const auto apply = [name, &target](const std::string& text) -> Result<void> {
     const auto dtype = parse<DType>(text);
     if (!dtype || (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32 &&

@@ -28,7 +28,7 @@ std::int64_t empty_shards(const Group& group, std::int64_t ranks) {
     const std::int64_t elements = parameter.elements();
     if (elements > 0) ranges.emplace_back(parameter.offset, parameter.offset + elements - 1);
   }
-  std::sort(ranges.begin(), ranges.end());
+  std::ranges::sort(ranges);
   for (const auto& [first, last] : ranges) {
     if (shard == 0) break;
     empty += std::max<std::int64_t>(0, first / shard - reached);

@@ -132,7 +132,7 @@ namespace {
 /// A whole number for a variable of either type.
 template <class Target>
 Flag whole(std::string name, std::string help, Target& target, Range range) {
-  return bound_flag(std::move(name), "N", std::move(help), target,
+  return bound_flag(name, "N", std::move(help), target,
                     [range](const std::string& text, const std::string& flag) {
                       return parse_integer(text, flag, range);
                     });
@@ -140,7 +140,7 @@ Flag whole(std::string name, std::string help, Target& target, Range range) {
 
 template <class Target>
 Flag real(std::string name, std::string help, Target& target, RealRange range) {
-  return bound_flag(std::move(name), "X", std::move(help), target,
+  return bound_flag(name, "X", std::move(help), target,
                     [range](const std::string& text, const std::string& flag) {
                       return parse_real(text, flag, range);
                     });
@@ -166,11 +166,11 @@ Flag real_flag(std::string name, std::string help, std::optional<double>& target
 }
 
 Flag text_flag(std::string name, std::string value, std::string help, std::string& target) {
-  return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_text);
+  return bound_flag(name, std::move(value), std::move(help), target, parse_text);
 }
 
 Flag path_flag(std::string name, std::string help, std::optional<std::string>& target) {
-  return bound_flag(std::move(name), "FILE", std::move(help), target, parse_path);
+  return bound_flag(name, "FILE", std::move(help), target, parse_path);
 }
 
 Flag switch_flag(std::string name, std::string help, bool& target) {
@@ -239,7 +239,7 @@ std::vector<std::string> flag_names(const std::vector<FlagGroup>& groups) {
 }
 
 bool contains(std::span<const std::string> names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 }  // namespace mfsdp

@@ -78,8 +78,8 @@ template <class Enum>
 
 /// `read(text, name)` gives the value, or says what is wrong with it.
 template <class Target, class Read>
-[[nodiscard]] Flag bound_flag(std::string name, std::string value, std::string help, Target& target,
-                              Read read) {
+[[nodiscard]] Flag bound_flag(const std::string& name, std::string value, std::string help,
+                              Target& target, Read read) {
   const auto apply = [name, &target, read](const std::string& text) -> Result<void> {
     MFSDP_LET(parsed, read(text, name));
     target = parsed;
@@ -104,14 +104,14 @@ template <class Target, class Read>
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                Enum& target) {
-  return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_choice<Enum>);
+  return bound_flag(name, std::move(value), std::move(help), target, parse_choice<Enum>);
 }
 
 /// The same where there is no choice unless the flag is given.
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                std::optional<Enum>& target) {
-  return bound_flag(std::move(name), std::move(value), std::move(help), target, parse_choice<Enum>);
+  return bound_flag(name, std::move(value), std::move(help), target, parse_choice<Enum>);
 }
 
 /// Applies the arguments (without the program's name) in order; of a flag that is given repeatedly

@@ -58,7 +58,7 @@ std::string format_parameters(std::int64_t count) {
 
 std::string format_gib(Bytes bytes) {
   constexpr double gib = 1024.0 * 1024.0 * 1024.0;
-  const double value = static_cast<double>(bytes.value) / gib;
+  const auto value = static_cast<double>(bytes.value) / gib;
   if (value > 0 && value < 0.005) return "<0.01";
   return format_real(value, 2);
 }

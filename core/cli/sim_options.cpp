@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/base/amount.hpp"
@@ -177,11 +178,12 @@ FlagGroup trust_group(SimOptions& o) {
 /// What is asked instead of a prediction, by the names of its flags.
 std::vector<std::string> other_questions(const SimOptions& o) {
   std::vector<std::string> asked;
-  const std::pair<bool, const char*> questions[] = {{o.list_models, "--list-models"},
-                                                    {o.list_gpus, "--list-gpus"},
-                                                    {o.list_clusters, "--list-clusters"},
-                                                    {o.fidelity, "--fidelity"},
-                                                    {!o.calibrate.empty(), "--calibrate"}};
+  const std::array<std::pair<bool, const char*>, 5> questions{
+      {{o.list_models, "--list-models"},
+       {o.list_gpus, "--list-gpus"},
+       {o.list_clusters, "--list-clusters"},
+       {o.fidelity, "--fidelity"},
+       {!o.calibrate.empty(), "--calibrate"}}};
   for (const auto& [is_asked, name] : questions)
     if (is_asked) asked.emplace_back(name);
   return asked;

@@ -69,7 +69,7 @@ std::string_view field_name(Strategy strategy) {
 
 std::string strategy_text(const PlanConfig& config) {
   const Mesh& mesh = config.mesh;
-  const std::string name =
+  std::string name =
       fmt::format("{} ({})", to_string(config.strategy), field_name(config.strategy));
   if (mesh.dp_outer == 1) return name;
   const std::string groups = fmt::format("{} x {}", mesh.dp_outer, mesh.dp_shard);

@@ -97,7 +97,7 @@ void add_notes(Screen& screen, const RunResult& run) {
   constexpr double worth_a_line = 0.02;
   const double weights = static_cast<double>(run.parameters) *
                          static_cast<double>(bytes_of(1, config.param_dtype).value);
-  const double padding = static_cast<double>(run.plan.padding.value);
+  const auto padding = static_cast<double>(run.plan.padding.value);
   if (padding > worth_a_line * weights)
     screen.line(
         fmt::format("padding adds {} to the weights at {} shards: see --explain layout, --outer-dp",

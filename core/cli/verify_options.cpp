@@ -9,7 +9,7 @@ namespace mfsdp {
 namespace {
 
 /// A flag whose values are collected.
-Flag list_flag(std::string name, std::string help, std::vector<std::string>& target) {
+Flag list_flag(const std::string& name, std::string help, std::vector<std::string>& target) {
   const auto apply = [name, &target](const std::string& text) -> Result<void> {
     MFSDP_LET(path, parse_path(text, name));
     target.push_back(path);

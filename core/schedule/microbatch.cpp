@@ -8,7 +8,7 @@ namespace mfsdp::schedule {
 namespace {
 
 bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
-  return std::find(units.begin(), units.end(), unit) != units.end();
+  return std::ranges::find(units, unit) != units.end();
 }
 
 /// Buffers of the gathered units, ascending.
@@ -16,7 +16,7 @@ std::vector<BufferId> live_buffers(const MicrobatchSchedule::Carry& carry) {
   std::vector<BufferId> live;
   for (const auto& buffer : carry.weights)
     if (buffer) live.push_back(*buffer);
-  std::sort(live.begin(), live.end());
+  std::ranges::sort(live);
   return live;
 }
 
@@ -105,7 +105,7 @@ void MicrobatchSchedule::emit_kernel(const Step& step, Position position) {
   // Sums that live longer than a microbatch are begun by the first one and added to by the others.
   const bool whole_gradient =
       recipe.gradient_of && !state_.layout.shard_gradient &&
-      std::any_of(recipe.operands.begin(), recipe.operands.end(), [](const RecipeOperand& operand) {
+      std::ranges::any_of(recipe.operands, [](const RecipeOperand& operand) {
         return operand.source == Source::weight_grad;
       });
   const bool loss =

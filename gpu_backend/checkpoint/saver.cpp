@@ -83,7 +83,7 @@ Result<std::optional<SavedFile>> Saver::write_share(const RestingRank& rank,
   return file;
 }
 
-Result<Bytes> Saver::complete(const SaveFolder& folder, Manifest manifest) const {
+Result<Bytes> Saver::complete(const SaveFolder& folder, const Manifest& manifest) const {
   const std::int64_t step = manifest.position.step;
   MFSDP_TRY(write_manifest(partial_folder(settings_.folder, step), manifest, settings_.probe));
   MFSDP_TRY(folder.finish(step));

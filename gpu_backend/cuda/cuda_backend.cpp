@@ -122,7 +122,7 @@ Result<void> CudaBackend::make_events() {
       MFSDP_LET(event, make_event(has_time));
       events_.push_back(std::move(event));
     }
-  latest_ = std::make_unique<LatestRecord[]>(events_.size());
+  latest_ = std::vector<LatestRecord>(events_.size());
   ran_whole_.resize(events_.size(), 0);
   return {};
 }

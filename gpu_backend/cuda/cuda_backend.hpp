@@ -159,7 +159,7 @@ class CudaBackend final : public Backend {
   bool first_prepared_ = false;
   std::vector<GemmAlgorithm> cached_algorithms_;
   std::vector<PreparedSegment> prepared_;
-  std::unique_ptr<LatestRecord[]> latest_;  ///< as events_
+  std::vector<LatestRecord> latest_;     ///< as events_
   std::vector<std::int64_t> ran_whole_;  ///< as events_, at a failure: number of the record, or 0
   std::int64_t sequence_ = 0;            ///< of records
   std::int64_t drains_ = 0;

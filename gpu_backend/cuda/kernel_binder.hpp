@@ -50,6 +50,9 @@ class KernelBinder {
       : settings_(settings), gemm_settings_(gemm) {}
   KernelBinder(const KernelBinder&) = delete;
   KernelBinder& operator=(const KernelBinder&) = delete;
+  KernelBinder(KernelBinder&&) = delete;
+  KernelBinder& operator=(KernelBinder&&) = delete;
+  ~KernelBinder() = default;
 
   /// For the current device. Choosing a GEMM's algorithm may overwrite its operands. The launch
   /// uses the memory of this object. Errors name the kernel, the operand and what was expected; or

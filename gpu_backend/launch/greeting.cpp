@@ -94,9 +94,9 @@ struct Guest {
 
 class Door {
  public:
-  Door(const FileDescriptor& listener, const Hello& own, const RendezvousSettings& settings)
+  Door(const FileDescriptor& listener, Hello own, const RendezvousSettings& settings)
       : listener_(listener),
-        own_(own),
+        own_(std::move(own)),
         deadline_(Clock::now() + settings.meet_deadline),
         patience_(settings.meet_deadline) {}
 

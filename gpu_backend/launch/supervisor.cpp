@@ -127,7 +127,7 @@ class Supervisor {
     }
     if (!failure_) return was_interrupted_ ? kInterrupted : 0;
     if (!failure_->line.empty())
-      *settings_.err << "supervisor: " << printable(failure_->line) << std::endl;
+      *settings_.err << "supervisor: " << printable(failure_->line) << '\n' << std::flush;
     return failure_->code;
   }
 
@@ -191,7 +191,7 @@ class Supervisor {
 
   void pass_on(int signal) {
     if (passed_on_.empty() && !settings_.stopping.empty())
-      *settings_.err << settings_.stopping << std::endl;
+      *settings_.err << settings_.stopping << '\n' << std::flush;
     passed_on_.insert(signal);
     send(signal, false);
   }

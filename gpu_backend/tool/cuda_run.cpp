@@ -104,6 +104,10 @@ class CudaRun final : public RankMachine {
  public:
   explicit CudaRun(const CudaRunInputs& inputs)
       : inputs_(inputs), place_(inputs.launch.place), patience_(deadline_of(inputs) + kStart) {}
+  CudaRun(const CudaRun&) = delete;
+  CudaRun& operator=(const CudaRun&) = delete;
+  CudaRun(CudaRun&&) = delete;
+  CudaRun& operator=(CudaRun&&) = delete;
   ~CudaRun() override { watchdog_.end_within(failed_ ? kFailedEnd : kTeardown); }
 
   [[nodiscard]] Result<void> open();

@@ -100,7 +100,7 @@ struct ReadyRun {
   const RunInputs& inputs;
   RankMachine& machine;
   Saves& saves;
-  bool on_gpus;  ///< their times are compared with those predicted for --gpu
+  bool on_gpus = false;  ///< their times are compared with those predicted for --gpu
   /// Of --gpu in bf16, out of what was predicted for it; nobody states a CPU's.
   std::optional<double> peak_tflops;
 };
@@ -144,7 +144,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
   run.resumed = saves.origin();
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(
-      options, session, run, [&machine = machine] { return machine.allocated(); }, peak);
+      options, session, run, [&allocator = machine] { return allocator.allocated(); }, peak);
   MFSDP_TRY(record.begin());
   if (options.common.output == OutputFormat::text)
     session.out << run_title(run, machine.facts(), from, saves, options) << std::flush;

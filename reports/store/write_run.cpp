@@ -224,7 +224,7 @@ struct RunWriter::Statements {
       evaluations(run, position++, evaluation.step, evaluation.loss, evaluation.tokens);
   }
 
-  [[nodiscard]] std::int64_t next_position(std::int64_t run, std::string_view table) {
+  [[nodiscard]] std::int64_t next_position(std::int64_t run, std::string_view table) const {
     SQLite::Statement next(
         database,
         fmt::format("SELECT coalesce(max(position) + 1, 0) FROM {} WHERE run = ?", table));

@@ -153,7 +153,7 @@ void RunStore::postpone(const Error& error, std::string_view what) {
 /// Where there is no room for all of it, without the times of ops, which are most of it.
 Result<void> RunStore::write_end(const RunResult& run) {
   MFSDP_TRY(write_waiting(usual_patience()));
-  const auto whole = store_->finish(*row_, run);
+  auto whole = store_->finish(*row_, run);
   if (whole) {
     end_waits_ = false;
     return {};

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
@@ -26,8 +27,8 @@ void sign(RunResult& run, const CommonOptions& options, const Session& session);
 /// before the work, and so is a mistake in --db.
 class RunStore {
  public:
-  RunStore(const CommonOptions& options, const Session& session)
-      : options_(options), session_(session) {}
+  RunStore(const CommonOptions& options, Session session)
+      : options_(options), session_(std::move(session)) {}
 
   /// Stores them all or none. Where --db cannot take them, outcome() is an error from then on and
   /// nothing more is stored; the results are to be printed first.

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
@@ -18,7 +19,7 @@ namespace mfsdp {
 
 class Asker {
  public:
-  explicit Asker(const Session& session) : session_(session) {}
+  explicit Asker(Session session) : session_(std::move(session)) {}
 
   /// The question that the options ask: of the configuration that they describe, or of --plan.
   [[nodiscard]] Result<Question> question(const SimOptions& options);

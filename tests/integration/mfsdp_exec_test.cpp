@@ -83,10 +83,10 @@ TEST(MfsdpExec, MemoryIsWhatMfsdpSimPredicts) {
 /// A run that is interrupted when the first line of a step has come, stored in `db`.
 test::ToolRun interrupted_run(const std::string& flags, const std::filesystem::path& db) {
   const std::string out = db.string() + ".out";
-  return test::run_shell(
-      fmt::format("exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -sq '^step:' {} || ! kill "
-                  "-0 $pid; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
-                  test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
+  return test::run_shell(fmt::format(
+      "exec 2>&1; '{}' {} {} --db {} >{} & pid=$!; until grep -sq '^step:' {} || ! kill "
+      "-0 $pid; do sleep 0.05; done; kill -INT $pid; wait $pid; echo status $?",
+      test::kExec.string(), kTwoRanks, flags, db.string(), out, out));
 }
 
 TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {

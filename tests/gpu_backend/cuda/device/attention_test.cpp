@@ -14,7 +14,7 @@
 namespace mfsdp::cuda {
 namespace {
 
-struct Sizes {
+struct AttentionSizes {
   std::int64_t batch = 1;
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;
@@ -31,7 +31,7 @@ struct Reference {
 };
 
 /// In double, one query row at a time, from packed rows [query heads, key heads, value heads].
-Reference reference(const Sizes& s, const std::vector<double>& qkv,
+Reference reference(const AttentionSizes& s, const std::vector<double>& qkv,
                     const std::vector<double>& d_output) {
   Reference r;
   r.output.assign(static_cast<std::size_t>(s.tokens() * s.width()), 0);
@@ -106,8 +106,8 @@ std::vector<V> columns(const std::vector<V>& rows, std::int64_t row, std::int64_
 
 /// A call's memory, with as much workspace as a plan of this layout should have.
 template <class T>
-struct Call {
-  Call(const Sizes& sizes, bool deterministic)
+struct AttentionCall {
+  AttentionCall(const AttentionSizes& sizes, bool deterministic)
       : s(sizes),
         qkv_values(random_values<T>(s.tokens() * s.row(), 1)),
         d_output_values(random_values<T>(s.tokens() * s.width(), 2)),
@@ -186,7 +186,7 @@ struct Call {
       EXPECT_TRUE(whole);
   }
 
-  Sizes s;
+  AttentionSizes s;
   std::vector<T> qkv_values, d_output_values;
   DeviceArray<T> qkv, d_output, output;
   DeviceArray<float> log_sum_exp;
@@ -199,13 +199,13 @@ struct Call {
 };
 
 template <class T>
-void expect_right(const Sizes& s, bool deterministic) {
+void expect_right(const AttentionSizes& s, bool deterministic) {
   SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
                                   << " S " << s.seq_len << " D " << s.head_dim
                                   << (deterministic ? " deterministic" : ""));
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner) << planner.error().message();
-  Call<T> call(s, deterministic);
+  AttentionCall<T> call(s, deterministic);
   ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
   ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
   ASSERT_NO_FATAL_FAILURE(call.run_backward(*planner));
@@ -225,27 +225,27 @@ void expect_right(const Sizes& s, bool deterministic) {
   call.expect_margins();
 }
 
-const std::vector<Sizes> kSizes{{1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 4, 200, 128},
-                                {1, 4, 1, 1024, 64}, {3, 6, 3, 33, 40},  {2, 4, 2, 32, 16},
-                                {1, 2, 2, 7, 8}};
+const std::vector<AttentionSizes> kAttentionSizes{
+    {1, 8, 2, 256, 128}, {2, 8, 2, 200, 64}, {2, 4, 4, 200, 128}, {1, 4, 1, 1024, 64},
+    {3, 6, 3, 33, 40},   {2, 4, 2, 32, 16},  {1, 2, 2, 7, 8}};
 
 TEST(Attention, AgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, false);
+  for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Bf16>(sizes, false);
 }
 
 TEST(Attention, DeterministicAgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes) expect_right<Bf16>(sizes, true);
+  for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Bf16>(sizes, true);
 }
 
 TEST(Attention, InSinglePrecisionAgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes) expect_right<float>(sizes, false);
+  for (const AttentionSizes& sizes : kAttentionSizes) expect_right<float>(sizes, false);
   expect_right<float>({2, 3, 1, 65, 20}, false);  // no multiple of anything
 }
 
 TEST(Attention, DeterministicGradientsHaveEqualBits) {
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner);
-  Call<Bf16> call({2, 8, 2, 1000, 128}, true);
+  AttentionCall<Bf16> call({2, 8, 2, 1000, 128}, true);
   ASSERT_NO_FATAL_FAILURE(call.prepare(*planner));
   ASSERT_NO_FATAL_FAILURE(call.run_forward(*planner));
   std::vector<double> first;
@@ -260,7 +260,7 @@ TEST(Attention, DeterministicGradientsHaveEqualBits) {
 TEST(Attention, TooLittleWorkspaceNamesBothNumbers) {
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner);
-  const Call<Bf16> call({1, 8, 2, 256, 128}, false);
+  const AttentionCall<Bf16> call({1, 8, 2, 256, 128}, false);
   kernels::AttentionBackward<Bf16> backward = call.backward();
   backward.workspace = call.qkv.as_bytes().first(1000);
   const auto prepared = planner->prepare(backward);
@@ -274,7 +274,7 @@ TEST(Attention, TooLittleWorkspaceNamesBothNumbers) {
 TEST(Attention, ALayoutThatWasNotPreparedIsAnError) {
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner);
-  const auto ran = planner->run(Call<Bf16>({1, 8, 2, 256, 128}, false).forward(), nullptr);
+  const auto ran = planner->run(AttentionCall<Bf16>({1, 8, 2, 256, 128}, false).forward(), nullptr);
   ASSERT_FALSE(ran);
   EXPECT_THAT(ran.error().message(), testing::HasSubstr("heads 8 / 2, seq 256"));
 }

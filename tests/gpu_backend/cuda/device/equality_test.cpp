@@ -22,7 +22,7 @@ namespace {
 
 using test::Row;
 
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kEqualitySteps = 3;
 
 std::vector<PlanConfig> that_fit_here(std::vector<PlanConfig> configs) {
   const std::int64_t gpus = count_devices().value_or(0);
@@ -42,9 +42,9 @@ std::string class_of(const PlanConfig& config) {
 std::map<std::string, Row> run_all(const std::vector<PlanConfig>& configs) {
   std::map<std::string, Row> rows;
   for (const PlanConfig& config : configs) {
-    const test::Skewed data(config.model.vocab, test::kGlobalBatch * kSteps);
+    const test::Skewed data(config.model.vocab, test::kGlobalBatch * kEqualitySteps);
     const auto begin = std::chrono::steady_clock::now();
-    CudaTold told = train_on_gpus(config, kSteps, data);
+    CudaTold told = train_on_gpus(config, kEqualitySteps, data);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(test::fault_of(told), "") << test::describe(config);
     if (!test::fault_of(told).empty()) continue;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kWorkspaceBytes = 32 << 20;
 
-struct Sizes {
+struct ProductSizes {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t inner = 0;
@@ -43,7 +43,7 @@ double element(const std::vector<double>& m, std::int64_t stored_cols, bool tran
 /// Operands on the device, and what should come out.
 template <class T, class C>
 struct Product {
-  Product(const Sizes& s, const Form& form)
+  Product(const ProductSizes& s, const Form& form)
       : shape{.rows = s.rows,
               .cols = s.cols,
               .inner = s.inner,
@@ -110,7 +110,8 @@ struct Product {
 };
 
 template <class T, class C>
-void expect_product(const Sizes& sizes, const Form& form, const GemmSettings& settings = {}) {
+void expect_product(const ProductSizes& sizes, const Form& form,
+                    const GemmSettings& settings = {}) {
   Product<T, C> product(sizes, form);
   SCOPED_TRACE(to_string(product.shape));
   auto planner = GemmPlanner::create(settings);
@@ -125,10 +126,11 @@ void expect_product(const Sizes& sizes, const Form& form, const GemmSettings& se
 }
 
 /// Whole tiles; parts of tiles; rows of no even length.
-const std::vector<Sizes> kSizes{{128, 256, 64}, {200, 72, 136}, {37, 53, 29}, {1, 8, 8}};
+const std::vector<ProductSizes> kProductSizes{
+    {128, 256, 64}, {200, 72, 136}, {37, 53, 29}, {1, 8, 8}};
 
 TEST(Gemm, ForwardAgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes)
+  for (const ProductSizes& sizes : kProductSizes)
     for (const Form& form : {kForward, kForwardWithBias}) {
       expect_product<Bf16, Bf16>(sizes, form);
       expect_product<float, float>(sizes, form);
@@ -136,14 +138,14 @@ TEST(Gemm, ForwardAgreesWithDoubles) {
 }
 
 TEST(Gemm, InputGradientAgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes) {
+  for (const ProductSizes& sizes : kProductSizes) {
     expect_product<Bf16, Bf16>(sizes, kInputGradient);
     expect_product<float, float>(sizes, kInputGradient);
   }
 }
 
 TEST(Gemm, WeightGradientAgreesWithDoubles) {
-  for (const Sizes& sizes : kSizes)
+  for (const ProductSizes& sizes : kProductSizes)
     for (const Form& form : {kWeightGradient, kAddedWeightGradient}) {
       expect_product<Bf16, Bf16>(sizes, form);
       expect_product<Bf16, float>(sizes, form);
@@ -159,7 +161,7 @@ TEST(Gemm, TimedChoicesAreRight) {
 }
 
 /// A long sum over a small result: what cuBLASLt likes to split.
-constexpr Sizes kSplit{64, 64, 8192};
+constexpr ProductSizes kSplit{64, 64, 8192};
 
 TEST(Gemm, DeterministicSumsHaveEqualBits) {
   Product<Bf16, float> product(kSplit, kWeightGradient);
