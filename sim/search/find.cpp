@@ -23,6 +23,45 @@ Tried look_at(std::int64_t value, const Result<Question>& question) {
   return tried;
 }
 
+/// As look_at, but for memory where the least that the plan could allocate does not fit: then it is
+/// not built.
+Tried look_quickly_at(std::int64_t value, const Result<Question>& question) {
+  if (question && cannot_fit(*question)) return {.value = value, .impossible = {}, .memory = {}};
+  return look_at(value, question);
+}
+
+/// Looks at candidates at once, asked for here: whoever answers serves one thread.
+template <class Look>
+std::vector<Tried> look_at_each(const std::vector<std::int64_t>& candidates, unsigned threads,
+                                const AskFor& ask, Look look) {
+  std::vector<Tried> looked(candidates.size());
+  std::vector<Result<Question>> questions;
+  questions.reserve(candidates.size());
+  for (const std::int64_t value : candidates) questions.push_back(ask(value));
+  run_in_parallel(
+      candidates.size(), threads, [&](std::size_t i) { return look(candidates[i], questions[i]); },
+      [&](std::size_t i, Tried&& tried) {
+        looked[i] = std::move(tried);
+        return true;
+      });
+  return looked;
+}
+
+/// Builds the last plans that were not, so that one sees by how much they do not fit.
+void build_closest(unsigned threads, const AskFor& ask, Found& found) {
+  constexpr std::size_t kMost = 12;
+  std::vector<std::size_t> places;
+  std::vector<std::int64_t> values;
+  for (std::size_t i = found.tried.size(); i > 0 && places.size() < kMost; --i) {
+    const Tried& tried = found.tried[i - 1];
+    if (tried.memory || tried.impossible) continue;
+    places.push_back(i - 1);
+    values.push_back(tried.value);
+  }
+  std::vector<Tried> looked = look_at_each(values, threads, ask, look_at);
+  for (std::size_t i = 0; i < places.size(); ++i) found.tried[places[i]] = std::move(looked[i]);
+}
+
 /// One search for the largest value; remembers what it has looked at.
 class Largest {
  public:
@@ -99,12 +138,14 @@ Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
   for (std::size_t begin = 0; begin < order.size() && !found.value; begin += batch) {
     const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto size = static_cast<std::ptrdiff_t>(std::min(batch, order.size() - begin));
-    const std::size_t before = found.tried.size();
-    look_at_all({first, first + size}, threads, ask, watch, found);
-    for (std::size_t i = before; i < found.tried.size(); ++i)
-      if (found.tried[i].fits && !found.value) found.value = found.tried[i].value;
-    if (found.tried.size() < begin + static_cast<std::size_t>(size)) return found;  // stopped
+    for (Tried& tried : look_at_each({first, first + size}, threads, ask, look_quickly_at)) {
+      found.tried.push_back(std::move(tried));
+      const Tried& last = found.tried.back();
+      if (!watch(last)) return found;
+      if (last.fits && !found.value) found.value = last.value;
+    }
   }
+  build_closest(threads, ask, found);
   const bool none_possible =
       std::ranges::all_of(found.tried, [](const Tried& t) { return t.impossible.has_value(); });
   if (none_possible && !found.tried.empty())
@@ -114,18 +155,7 @@ Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
 
 void look_at_all(const std::vector<std::int64_t>& candidates, unsigned threads, const AskFor& ask,
                  const Watch& watch, Found& found) {
-  std::vector<Tried> looked(candidates.size());
-  std::vector<Result<Question>> questions;  // asked here: whoever answers serves one thread
-  questions.reserve(candidates.size());
-  for (const std::int64_t value : candidates) questions.push_back(ask(value));
-  run_in_parallel(
-      candidates.size(), threads,
-      [&](std::size_t i) { return look_at(candidates[i], questions[i]); },
-      [&](std::size_t i, Tried&& tried) {
-        looked[i] = std::move(tried);
-        return true;
-      });
-  for (Tried& tried : looked) {
+  for (Tried& tried : look_at_each(candidates, threads, ask, look_at)) {
     found.tried.push_back(std::move(tried));
     if (!watch(found.tried.back())) return;
   }

@@ -18,7 +18,7 @@ namespace mfsdp {
 struct Tried {
   std::int64_t value = 0;           ///< micro-batch, sequence length or GPUs
   std::optional<Error> impossible;  ///< why there is no such configuration
-  std::optional<Footprint> memory;  ///< where it is possible
+  std::optional<Footprint> memory;  ///< where it is possible and the plan was built
   bool can_fit = false;             ///< its lower bound does
   bool fits = false;
 };
@@ -43,7 +43,8 @@ struct Found {
                                          const AskFor& ask, const Watch& watch);
 
 /// The first candidate that fits, in the order given, or the last one. Impossible ones are passed
-/// over; an error where all are. Looks at `threads` candidates at a time.
+/// over; an error where all are. Looks at `threads` candidates at a time. Of those that surely do
+/// not fit only the closest to the answer are built and have `memory`.
 enum class Pick { first, last };
 [[nodiscard]] Result<Found> find_among(const std::vector<std::int64_t>& candidates, Pick pick,
                                        unsigned threads, const AskFor& ask, const Watch& watch);

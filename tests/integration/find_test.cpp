@@ -184,6 +184,20 @@ TEST(Find, FewestGpusAreThoseOfBruteForce) {
   }
 }
 
+/// Thousands of plans are not built to say that none fits, but for those that are shown.
+TEST(Find, WhereNothingFitsFewPlansAreBuilt) {
+  const auto run = test::run_sim("--model llama3_70b --find min-gpus --no-save --output json");
+  EXPECT_EQ(run.status, 1);
+  const json answer = json::parse(run.out);
+  EXPECT_FALSE(value_of(answer));
+  const json& tried = answer["tried"];
+  EXPECT_EQ(tried.size(), 3U + 16'384U / 8U);  // 1, 2 and 4 GPUs; 8 to 16,384
+  const auto built =
+      std::ranges::count_if(tried, [](const json& one) { return one.contains("allocated_bytes"); });
+  EXPECT_EQ(built, 12);
+  EXPECT_GT(tried.back()["allocated_bytes"].get<std::int64_t>(), 80'000'000'000);
+}
+
 TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
   Problems problems(4);
   constexpr std::array kStrategies{Strategy::optim_grads_params, Strategy::optim_grads,
