@@ -6,10 +6,6 @@ set(MFSDP_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread
 set(MFSDP_CUDA AUTO CACHE STRING "Compile gpu_backend/cuda: AUTO (if nvcc is found), ON or OFF")
 set_property(CACHE MFSDP_CUDA PROPERTY STRINGS AUTO ON OFF)
 
-# Three times the compiling of -O1 and a few per cent of speed are not worth it outside of kernels,
-# which ask for -O3 themselves.
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-
 # Warnings are errors where they are known: with the pinned compiler (g++ 12), outside sanitizer
 # builds, whose instrumentation makes g++ warn of uninitialised values that are none.
 set(pinned_compiler OFF)
