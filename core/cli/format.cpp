@@ -65,7 +65,7 @@ std::string format_gib(Bytes bytes) {
 
 std::string format_bytes(Bytes bytes) {
   constexpr std::array<std::string_view, 7> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes.value);
+  auto value = static_cast<double>(bytes.value);
   std::size_t unit = 0;
   while (std::fabs(value) >= 1024 && unit + 1 < units.size()) {
     value /= 1024;

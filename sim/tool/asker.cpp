@@ -83,12 +83,12 @@ Result<ModelShape> Asker::shape(const SimOptions& options) {
   return named->shape;
 }
 
-Result<Gpu> Asker::gpu(const SimOptions& options) {
+Result<Gpu> Asker::gpu(const SimOptions& options) const {
   MFSDP_LET(cluster, cluster_of(options, 1, session_.scenarios / "gpus"));
   return std::move(cluster.gpu);
 }
 
-Result<std::int64_t> Asker::gpus_per_node(const SimOptions& options) {
+Result<std::int64_t> Asker::gpus_per_node(const SimOptions& options) const {
   const CommonOptions& common = options.common;
   if (!common.cluster) return common.node_size();
   MFSDP_LET(file, read_cluster_file(*common.cluster, session_.scenarios / "clusters"));
@@ -96,7 +96,7 @@ Result<std::int64_t> Asker::gpus_per_node(const SimOptions& options) {
   return file.gpus_per_node.value_or(common.gpus_per_node.value_or(kind.gpus_per_node));
 }
 
-Result<std::optional<std::int64_t>> Asker::limit_of_gpus(const SimOptions& options) {
+Result<std::optional<std::int64_t>> Asker::limit_of_gpus(const SimOptions& options) const {
   const CommonOptions& common = options.common;
   if (contains(options.given, "--gpus") || contains(options.given, "--world-size"))
     return common.gpus;

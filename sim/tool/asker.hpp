@@ -29,10 +29,10 @@ class Asker {
   /// The model that the options name.
   [[nodiscard]] Result<ModelShape> shape(const SimOptions& options);
   /// The GPU that the options name, and how many of them make a node.
-  [[nodiscard]] Result<Gpu> gpu(const SimOptions& options);
-  [[nodiscard]] Result<std::int64_t> gpus_per_node(const SimOptions& options);
+  [[nodiscard]] Result<Gpu> gpu(const SimOptions& options) const;
+  [[nodiscard]] Result<std::int64_t> gpus_per_node(const SimOptions& options) const;
   /// GPUs that --gpus or the cluster file says there are.
-  [[nodiscard]] Result<std::optional<std::int64_t>> limit_of_gpus(const SimOptions& options);
+  [[nodiscard]] Result<std::optional<std::int64_t>> limit_of_gpus(const SimOptions& options) const;
 
  private:
   /// What a cost model depends on.
