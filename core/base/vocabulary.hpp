@@ -29,8 +29,9 @@ namespace mfsdp {
 /// fp64 is for runs that others are compared with: GPUs and their prices know nothing of it.
 enum class DType { bf16, fp16, fp32, fp64, int32, int64, uint8 };
 
-/// Axis of the device mesh. dp_outer strides over groups of ranks, dp_shard runs inside one.
-enum class Axis { dp_outer, dp_shard };
+/// Axis of the device mesh (core/plan/mesh.hpp). The first five are those of the dense grid, the
+/// last four, with pp, those of the experts' grid over the same ranks.
+enum class Axis { pp, dp_outer, dp_shard, cp, tp, expt_dp_outer, expt_dp, ep, etp };
 
 /// Sharding strategy, = ZeRO stage 0..3.
 enum class Strategy { no_shard, optim, optim_grads, optim_grads_params };
@@ -73,7 +74,8 @@ struct Names<DType> {
 };
 template <>
 struct Names<Axis> {
-  static constexpr std::array<std::string_view, 2> values{"dp_outer", "dp_shard"};
+  static constexpr std::array<std::string_view, 9> values{
+      "pp", "dp_outer", "dp_shard", "cp", "tp", "expt_dp_outer", "expt_dp", "ep", "etp"};
 };
 template <>
 struct Names<Strategy> {

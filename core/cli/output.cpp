@@ -31,7 +31,7 @@ void add_configuration(std::vector<Field>& fields, const RunResult& run) {
   integer("nodes", run.cluster.nodes);
   integer("gpus_per_node", run.cluster.gpus_per_node);
   word("strategy", to_string(c.strategy));
-  integer("outer_dp", c.mesh.dp_outer);
+  integer("outer_dp", c.mesh.size(Axis::dp_outer));
   word("outer_strategy", to_string(c.outer_strategy));
   integer("seq_len", c.seq_len);
   integer("micro_batch", c.micro_batch);
@@ -188,7 +188,7 @@ std::string render_markdown(std::span<const RunResult> runs) {
     table.rows.push_back(
         {run.name.empty() ? run.model_name : run.model_name + ": " + run.name, run.cluster.gpu,
          format_count(run.cluster.gpus), std::string(to_string(c.strategy)),
-         format_count(c.mesh.dp_outer), format_count(c.seq_len),
+         format_count(c.mesh.size(Axis::dp_outer)), format_count(c.seq_len),
          fmt::format("{} x {}", c.microbatches, c.micro_batch), recompute_cell(c.recompute),
          run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
          format_gib(run.memory.peak), format_duration(run.time.step),

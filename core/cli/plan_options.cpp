@@ -31,7 +31,7 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
   if (options.outer_strategy == Strategy::optim && options.outer_dp == 1)
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
-  return Mesh{.dp_outer = options.outer_dp, .dp_shard = options.gpus / options.outer_dp};
+  return data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
 }
 
 /// full:<every block> is full.
@@ -72,7 +72,7 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
       .mesh = mesh,
       .strategy = options.strategy,
       // With one group nothing is placed on the outer axis.
-      .outer_strategy = mesh.dp_outer > 1 ? options.outer_strategy : Strategy::no_shard,
+      .outer_strategy = mesh.size(Axis::dp_outer) > 1 ? options.outer_strategy : Strategy::no_shard,
       .seq_len = options.seq_len.value_or(std::min(default_seq_len, model.max_seq_len)),
       .micro_batch = options.micro_batch,
       .microbatches = microbatches,

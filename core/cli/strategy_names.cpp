@@ -71,10 +71,12 @@ std::string strategy_text(const PlanConfig& config) {
   const Mesh& mesh = config.mesh;
   std::string name =
       fmt::format("{} ({})", to_string(config.strategy), field_name(config.strategy));
-  if (mesh.dp_outer == 1) return name;
-  const std::string groups = fmt::format("{} x {}", mesh.dp_outer, mesh.dp_shard);
+  const std::int64_t replicas = mesh.size(Axis::dp_outer);
+  const std::int64_t shards_of_one = mesh.size(Axis::dp_shard);
+  if (replicas == 1) return name;
+  const std::string groups = fmt::format("{} x {}", replicas, shards_of_one);
   if (config.outer_strategy == Strategy::optim) return name + ", HFSDP " + groups;
-  const bool shards = config.strategy != Strategy::no_shard && mesh.dp_shard > 1;
+  const bool shards = config.strategy != Strategy::no_shard && shards_of_one > 1;
   return shards ? name + ", HSDP " + groups : name + ", " + groups + ", nothing sharded";
 }
 

@@ -39,20 +39,6 @@ Result<std::map<PoolId, PoolTimeline>> timelines(const Program& program) {
   return all;
 }
 
-/// Interchangeable buffers: gathered units and full gradients of blocks, tensors of one name.
-std::int64_t slot_class(const Buffer& buffer, std::map<std::string, std::int64_t>& classes) {
-  const std::size_t dot = buffer.name.rfind('.');
-  const std::string kind =
-      buffer.unit && dot != std::string::npos ? buffer.name.substr(dot) : buffer.name;
-  // Gathers of one unit for forward and backward differ in a trailing number only.
-  const std::string key =
-      std::string(to_string(buffer.category)) +
-      (buffer.category == Category::unsharded_weight || buffer.category == Category::unsharded_grad
-           ? ""
-           : kind);
-  return classes.try_emplace(key, static_cast<std::int64_t>(classes.size())).first->second;
-}
-
 /// Persistent buffers from offset 0 on; returns where they end.
 std::int64_t place_persistent(Program& program, const Pool& pool) {
   std::int64_t end = 0;
@@ -67,12 +53,15 @@ std::int64_t place_persistent(Program& program, const Pool& pool) {
 void place_transient(Program& program, Pool& pool, const PoolTimeline& timeline,
                      AllocationCache* cache) {
   AllocationProblem problem{.items = {}, .alignment = pool.alignment};
-  std::map<std::string, std::int64_t> classes;
-  for (const BufferLifetimes& buffer : timeline.buffers)
+  // Numbered as they first come: slots of the class that comes first lie first.
+  std::map<std::optional<std::int64_t>, std::int64_t> classes;
+  for (const BufferLifetimes& lives : timeline.buffers) {
+    const Buffer& buffer = program.buffers[lives.buffer.value];
+    const std::int64_t number =
+        classes.try_emplace(buffer.slot_class, std::ssize(classes)).first->second;
     problem.items.push_back(
-        {.size = program.buffers[buffer.buffer.value].size,
-         .lifetimes = buffer.lifetimes,
-         .slot_class = slot_class(program.buffers[buffer.buffer.value], classes)});
+        {.size = buffer.size, .lifetimes = lives.lifetimes, .slot_class = number});
+  }
   const AllocatorPolicy policy = program.config.allocator;
   const Allocation allocation =
       cache == nullptr ? allocate(problem, policy) : cache->allocate(problem, policy);

@@ -51,8 +51,7 @@ class StructureCheck {
     MFSDP_TRY(index(units_, program_.units, "units"));
     MFSDP_TRY(index(pools_, program_.pools, "pools"));
     MFSDP_TRY(index(buffers_, program_.buffers, "buffers"));
-    IdIndex<GroupId> groups;
-    return index(groups, program_.groups, "groups");
+    return index(groups_, program_.groups, "groups");
   }
 
   template <class Key>
@@ -61,6 +60,8 @@ class StructureCheck {
     if (ids.find(id)) return {};
     return fail(where, fmt::format("there is no {} with id {}", what, id.value));
   }
+
+  [[nodiscard]] std::int64_t size(Axis axis) const { return program_.config.mesh.size(axis); }
 
   /// Ranks and communicators are those of the configured mesh.
   Result<void> check_mesh() {
@@ -74,7 +75,7 @@ class StructureCheck {
     for (std::size_t i = 0; i < program_.communicators.size(); ++i) {
       std::int64_t size = 1;
       for (const Axis axis : program_.communicators[i].axes)
-        size = checked_mul(size, axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer);
+        size = checked_mul(size, mesh.size(axis));
       if (program_.communicators[i].size != size)
         return fail(fmt::format("communicators[{}].size", i),
                     fmt::format("expected {} as config.mesh has on its axes, got {}", size,
@@ -97,7 +98,7 @@ class StructureCheck {
     if (train == nullptr) return fail("plans", "expected a plan \"train\"");
     std::int64_t microbatches = 0;
     for (const Segment& segment : train->segments)
-      if (segment.name != "optimizer") microbatches = checked_add(microbatches, segment.repeat);
+      microbatches = checked_add(microbatches, checked_mul(segment.microbatches, segment.repeat));
     if (microbatches != program_.config.microbatches)
       return fail("config.microbatches",
                   fmt::format("expected {} as the segments of plan \"train\" have, got {}",
@@ -125,6 +126,46 @@ class StructureCheck {
         return fail(where,
                     fmt::format("ends at {} in pool '{}' of {} bytes",
                                 (buffer.offset + buffer.size).value, pool.name, pool.height.value));
+      if (buffer.holds) MFSDP_TRY(check_contents(buffer, where + ".holds"));
+    }
+    return {};
+  }
+
+  /// What a buffer holds fits into it.
+  Result<void> check_contents(const Buffer& buffer, const std::string& where) {
+    const Contents& holds = *buffer.holds;
+    const bool is_port = holds.kind == ContentKind::port;
+    if (holds.port.has_value() != is_port)
+      return fail(where + ".port", is_port ? "missing" : "expected only of kind port");
+    if (holds.groups.empty() != is_port)
+      return fail(where + ".groups", is_port ? "expected none of kind port" : "expected a group");
+    if (holds.state.empty() != (holds.kind != ContentKind::optimizer_state))
+      return fail(where + ".state",
+                  holds.state.empty() ? "missing" : "expected only of kind optimizer_state");
+    MFSDP_TRY(check_placement(holds.placement, where + ".placement"));
+    for (std::size_t i = 0; i < holds.groups.size(); ++i) {
+      const HeldGroup& held = holds.groups[i];
+      const std::string place = fmt::format("{}.groups[{}]", where, i);
+      MFSDP_TRY(resolve(groups_, held.group, place + ".group", "group"));
+      const Group& group = program_.groups[groups_[held.group]];
+      std::int64_t elements = group.elements;
+      for (const Axis axis : flat_axes(holds.placement)) elements /= size(axis);
+      const std::int64_t end = checked_add(held.offset, bytes_of(elements, buffer.dtype).value);
+      if (end > buffer.size.value)
+        return fail(place, fmt::format("ends at byte {} of buffer '{}', which has {}", end,
+                                       buffer.name, buffer.size.value));
+    }
+    return {};
+  }
+
+  static Result<void> check_placement(const Placement& placement, const std::string& where) {
+    for (std::size_t i = 0; i < placement.size(); ++i) {
+      const AxisPlacement& on = placement[i];
+      const std::string place = fmt::format("{}[{}]", where, i);
+      if (std::ranges::count(placement, on.axis, &AxisPlacement::axis) > 1)
+        return fail(place + ".axis", fmt::format("{} stands here twice", to_string(on.axis)));
+      if (on.dim.has_value() != (on.kind == PlacementKind::shard))
+        return fail(place + ".dim", on.dim ? "expected only of kind shard" : "missing");
     }
     return {};
   }
@@ -134,8 +175,15 @@ class StructureCheck {
       const Group& group = program_.groups[i];
       const std::string where = fmt::format("groups[{}]", i);
       MFSDP_TRY(resolve(units_, group.unit, where + ".unit", "unit"));
-      if (group.elements % program_.config.mesh.dp_shard != 0)
-        return fail(where + ".elements", "expected a multiple of config.mesh.dp_shard");
+      std::int64_t parts = 1;
+      for (const Axis axis : group.cut) parts = checked_mul(parts, size(axis));
+      if (group.elements % parts != 0)
+        return fail(where + ".elements",
+                    fmt::format("expected a multiple of the {} parts that `cut` makes", parts));
+      for (const auto& [placement, name] :
+           {std::pair{&group.weight, ".weight"}, std::pair{&group.gradient, ".gradient"},
+            std::pair{&group.state, ".state"}})
+        MFSDP_TRY(check_placement(*placement, where + name));
       for (std::size_t p = 0; p < group.parameters.size(); ++p) {
         const PlacedParameter& parameter = group.parameters[p];
         if (checked_add(parameter.offset, parameter.elements()) > group.elements)
@@ -190,6 +238,7 @@ class StructureCheck {
       const std::string place = fmt::format("{}.ops[{}]", where, i);
       MFSDP_TRY(resolve(streams_, op.stream, place + ".stream", "stream"));
       if (op.unit) MFSDP_TRY(resolve(units_, *op.unit, place + ".unit", "unit"));
+      if (op.group) MFSDP_TRY(resolve(groups_, *op.group, place + ".group", "group"));
       MFSDP_TRY(
           std::visit([&](const auto& body) { return check_body(body, place + ".body"); }, op.body));
       if (op.kind() == OpKind::group_begin) open_groups.push_back(&op);
@@ -212,11 +261,8 @@ class StructureCheck {
       return fail(where + ".strides", "expected as many entries as in shape");
     const Buffer& buffer = program_.buffers[buffers_[operand.buffer]];
     std::int64_t end = checked_add(operand.offset, operand.span_bytes());
-    for (const RankStride& stride : operand.rank_strides) {
-      const Mesh& mesh = program_.config.mesh;
-      const std::int64_t ranks = stride.axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer;
-      end = checked_add(end, checked_mul(stride.bytes, ranks - 1));
-    }
+    for (const RankStride& stride : operand.rank_strides)
+      end = checked_add(end, checked_mul(stride.bytes, size(stride.axis) - 1));
     if (end > buffer.size.value)
       return fail(where, fmt::format("ends at byte {} of buffer '{}', which has {}", end,
                                      buffer.name, buffer.size.value));
@@ -294,6 +340,7 @@ class StructureCheck {
   IdIndex<EventId> events_;
   IdIndex<UnitId> units_;
   IdIndex<PoolId> pools_;
+  IdIndex<GroupId> groups_;
   IdIndex<BufferId> buffers_;
   IdIndex<OpId> ops_;
   std::vector<const Op*> op_list_;

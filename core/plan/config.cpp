@@ -35,8 +35,9 @@ struct Counted {
 
 Result<void> check_counts(const PlanConfig& config) {
   const std::array counts{
-      Counted{"--outer-dp", "a number of groups", config.mesh.dp_outer, 1, kMostGpus},
-      Counted{"--gpus", "GPUs that share the shards", config.mesh.dp_shard, 1, kMostGpus},
+      Counted{"--outer-dp", "a number of groups", config.mesh.size(Axis::dp_outer), 1, kMostGpus},
+      Counted{"--gpus", "GPUs that share the shards", config.mesh.size(Axis::dp_shard), 1,
+              kMostGpus},
       Counted{"--seq-len", "tokens", config.seq_len, 1, kMostTokens},
       Counted{"--micro-batch", "sequences", config.micro_batch, 1, kMostSequences},
       Counted{"--global-batch", "microbatches per rank", config.microbatches, 1, kMostSequences},
@@ -178,14 +179,11 @@ Result<void> check_frozen(const PlanConfig& config) {
 
 }  // namespace
 
-Placements placements_of(Strategy strategy, std::int64_t axis_size) {
+Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
   if (axis_size <= 1) return {};
-  const auto sharded_from = [strategy](Strategy first) {
-    return strategy >= first ? Placement::shard : Placement::replicate;
-  };
-  return Placements{.parameter = sharded_from(Strategy::optim_grads_params),
-                    .gradient = sharded_from(Strategy::optim_grads),
-                    .optimizer = sharded_from(Strategy::optim)};
+  return Sharded{.parameter = strategy >= Strategy::optim_grads_params,
+                 .gradient = strategy >= Strategy::optim_grads,
+                 .state = strategy >= Strategy::optim};
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
@@ -196,6 +194,7 @@ bool PlanConfig::is_frozen(const std::string& parameter_name) const {
 Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_shape(config.model, "--model"));
   MFSDP_TRY(check_counts(config));
+  MFSDP_TRY(check_mesh(config.mesh));
   MFSDP_TRY(check_sizes(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));

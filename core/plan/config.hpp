@@ -8,32 +8,21 @@
 #include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
 #include "core/model/model.hpp"
+#include "core/plan/mesh.hpp"
 
 namespace mfsdp {
 
-/// The data-parallel mesh: dp_outer groups of dp_shard ranks. Rank = outer * dp_shard + shard.
-struct Mesh {
-  std::int64_t dp_outer = 1;
-  std::int64_t dp_shard = 1;
+/// What is cut along one mesh axis. A preset of these is a strategy.
+struct Sharded {
+  bool parameter = false;
+  bool gradient = false;
+  bool state = false;  ///< main weights and the optimizer's states
 
-  [[nodiscard]] std::int64_t world_size() const { return checked_mul(dp_outer, dp_shard); }
-  friend bool operator==(const Mesh&, const Mesh&) = default;
+  friend bool operator==(const Sharded&, const Sharded&) = default;
 };
 
-/// How each kind of state lies on one mesh axis.
-enum class Placement { replicate, shard };
-
-/// Per kind of state, its placement on an axis. A preset of these is a strategy.
-struct Placements {
-  Placement parameter = Placement::replicate;
-  Placement gradient = Placement::replicate;
-  Placement optimizer = Placement::replicate;
-
-  friend bool operator==(const Placements&, const Placements&) = default;
-};
-
-/// The placements that a strategy stands for. On an axis of size 1 nothing is sharded.
-[[nodiscard]] Placements placements_of(Strategy strategy, std::int64_t axis_size);
+/// What a strategy cuts along an axis. On an axis of size 1 nothing is cut.
+[[nodiscard]] Sharded sharded_by(Strategy strategy, std::int64_t axis_size);
 
 struct RecomputePolicy {
   Recompute kind = Recompute::selective;

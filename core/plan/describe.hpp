@@ -9,9 +9,10 @@
 
 namespace mfsdp::describe {
 
-/// An integer that may be negative; all others of a plan are not.
-struct AnySign {
-  std::int64_t& value;
+/// A fraction that is written as an integer where it is one. It may be negative; all others are
+/// not.
+struct Number {
+  Rational& value;
 };
 
 template <class Io>
@@ -47,9 +48,15 @@ void fields(Io& io, ModelShape& v) {
 }
 
 template <class Io>
+void fields(Io& io, MeshAxis& v) {
+  io("axis", v.axis);
+  io("size", v.size);
+}
+
+template <class Io>
 void fields(Io& io, Mesh& v) {
-  io("dp_outer", v.dp_outer);
-  io("dp_shard", v.dp_shard);
+  io("dense", v.dense);
+  io.sparse("experts", v.experts);
 }
 
 template <class Io>
@@ -84,12 +91,6 @@ void fields(Io& io, PlanConfig& v) {
 }
 
 template <class Io>
-void fields(Io& io, ScalarRef& v) {
-  io("buffer", v.buffer);
-  io("offset", v.offset);
-}
-
-template <class Io>
 void fields(Io& io, RankStride& v) {
   io("axis", v.axis);
   io("bytes", v.bytes);
@@ -100,18 +101,16 @@ void fields(Io& io, Operand& v) {
   io("access", v.access);
   io("buffer", v.buffer);
   io("dtype", v.dtype);
-  io.sparse("extent", v.extent);
   io("offset", v.offset);
   io.sparse("rank_strides", v.rank_strides);
   io("role", v.role);
-  io.sparse("scale", v.scale);
   io("shape", v.shape);
   io.sparse("strides", v.strides);
 }
 
 template <class Io>
 void fields(Io& io, Attribute& v) {
-  AnySign value{v.value};
+  Number value{v.value};
   io("name", v.name);
   io("value", value);
 }
@@ -188,6 +187,7 @@ void fields(Io& io, GroupEnd& v) {
 template <class Io>
 void fields(Io& io, Op& v) {
   io("body", v.body);
+  io.sparse("group", v.group);
   io("id", v.id);
   io("name", v.name);
   io("phase", v.phase);
@@ -227,15 +227,39 @@ void fields(Io& io, Pool& v) {
 }
 
 template <class Io>
+void fields(Io& io, AxisPlacement& v) {
+  io("axis", v.axis);
+  io.sparse("dim", v.dim);
+  io("kind", v.kind);
+}
+
+template <class Io>
+void fields(Io& io, HeldGroup& v) {
+  io("group", v.group);
+  io("offset", v.offset);
+}
+
+template <class Io>
+void fields(Io& io, Contents& v) {
+  io.sparse("groups", v.groups);
+  io("kind", v.kind);
+  io.sparse("placement", v.placement);
+  io.sparse("port", v.port);
+  io.sparse("state", v.state);
+}
+
+template <class Io>
 void fields(Io& io, Buffer& v) {
   io("category", v.category);
   io("dtype", v.dtype);
+  io.sparse("holds", v.holds);
   io("id", v.id);
   io("name", v.name);
   io("offset", v.offset);
   io.sparse("persistent", v.persistent);
   io("pool", v.pool);
   io("size", v.size);
+  io.sparse("slot_class", v.slot_class);
   io.sparse("unit", v.unit);
 }
 
@@ -251,13 +275,17 @@ void fields(Io& io, PlacedParameter& v) {
 template <class Io>
 void fields(Io& io, Group& v) {
   io("chunk", v.chunk);
+  io.sparse("cut", v.cut);
   io("dtype", v.dtype);
   io("elements", v.elements);
-  io("full_offset", v.full_offset);
+  io.sparse("gradient", v.gradient);
   io("id", v.id);
   io("parameters", v.parameters);
+  io.sparse("reduce", v.reduce);
   io.sparse("requires_grad", v.requires_grad);
+  io.sparse("state", v.state);
   io("unit", v.unit);
+  io.sparse("weight", v.weight);
 }
 
 template <class Io>
@@ -265,12 +293,14 @@ void fields(Io& io, PlanUnit& v) {
   io("id", v.id);
   io("kind", v.kind);
   io("name", v.name);
+  io("position", v.position);
 }
 
 template <class Io>
 void fields(Io& io, Segment& v) {
   io.sparse("live_in", v.live_in);
   io.sparse("live_out", v.live_out);
+  io("microbatches", v.microbatches);
   io("name", v.name);
   io("ops", v.ops);
   io("repeat", v.repeat);

@@ -31,7 +31,7 @@ ExactSums exact_sums(const PlanConfig& config) {
   const std::int64_t tokens = checked_mul(config.tokens_per_step(), config.mesh.world_size());
   return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits,
           .rank_limit = limit_among(config.mesh.world_size()),
-          .outer_limit = limit_among(config.mesh.dp_outer),
+          .outer_limit = limit_among(config.mesh.size(Axis::dp_outer)),
           .piece_rows = config.seq_len};
 }
 

@@ -74,12 +74,18 @@ class JsonWriter {
     return !value.has_value();
   }
   static bool is_absent(bool value) { return !value; }
+  static bool is_absent(const std::string& value) { return value.empty(); }
 
   void put(std::int64_t value) {
     char* at = out_.room(most_digits);
     out_.advance(std::to_chars(at, at + most_digits, value).ptr);
   }
-  void put(const describe::AnySign& value) { put(value.value); }
+  void put(const describe::Number& value) {
+    if (value.value.den == 1)
+      put(value.value.num);
+    else
+      put_object(value.value);
+  }
   void put(bool value) { out_.put(value ? std::string_view("true") : "false"); }
   void put(const std::string& value);
   template <class Dimension>

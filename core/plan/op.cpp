@@ -1,5 +1,7 @@
 #include "core/plan/op.hpp"
 
+#include <algorithm>
+
 namespace mfsdp {
 
 std::int64_t Operand::elements() const { return product_of(shape); }
@@ -15,9 +17,13 @@ std::int64_t Operand::span_bytes() const {
 }
 
 std::int64_t Kernel::attribute(std::string_view name, std::int64_t otherwise) const {
-  for (const Attribute& attribute : attributes)
-    if (attribute.name == name) return attribute.value;
-  return otherwise;
+  const Attribute* found = find_attribute(name);
+  return found == nullptr || found->value.den != 1 ? otherwise : found->value.num;
+}
+
+const Attribute* Kernel::find_attribute(std::string_view name) const {
+  const auto found = std::ranges::find(attributes, name, &Attribute::name);
+  return found == attributes.end() ? nullptr : &*found;
 }
 
 std::int64_t Kernel::bytes() const {

@@ -4,20 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
 
 namespace mfsdp {
-
-/// A device scalar: 4 bytes at an offset of a buffer.
-struct ScalarRef {
-  BufferId buffer;
-  std::int64_t offset = 0;  ///< bytes
-
-  friend bool operator==(const ScalarRef&, const ScalarRef&) = default;
-};
 
 /// What an operand adds to its offset for each step along a mesh axis: one plan serves all ranks.
 struct RankStride {
@@ -47,8 +42,6 @@ struct Operand {
   std::vector<std::int64_t> shape;    ///< dims, outermost first
   std::vector<std::int64_t> strides;  ///< elements; empty means contiguous
   std::vector<RankStride> rank_strides;
-  std::optional<ScalarRef> scale;   ///< multiplies every element (FP8)
-  std::optional<ScalarRef> extent;  ///< true length of dim 0 where `shape` is an upper bound
 
   friend bool operator==(const Operand&, const Operand&) = default;
 
@@ -119,10 +112,16 @@ struct Names<KernelKind> {
                                                            "zero_padding"};
 };
 
-/// An integer that a kernel needs beside its operands: "m", "beta", "heads", ...
+/// A number that a kernel needs beside its operands: "m", "beta", "heads", "epsilon", ... Most are
+/// integers.
 struct Attribute {
   std::string name;
-  std::int64_t value = 0;
+  Rational value{};
+
+  Attribute() = default;
+  Attribute(std::string its_name, Rational number) : name(std::move(its_name)), value(number) {}
+  Attribute(std::string its_name, std::int64_t number)
+      : name(std::move(its_name)), value{.num = number} {}
 
   friend bool operator==(const Attribute&, const Attribute&) = default;
 };
@@ -135,8 +134,10 @@ struct Kernel {
 
   friend bool operator==(const Kernel&, const Kernel&) = default;
 
-  /// The attribute's value, or `otherwise` where the kernel has none of that name.
+  /// The attribute's value, or `otherwise` where the kernel has no integer of that name.
   [[nodiscard]] std::int64_t attribute(std::string_view name, std::int64_t otherwise = 0) const;
+  /// The attribute of that name, or null.
+  [[nodiscard]] const Attribute* find_attribute(std::string_view name) const;
   /// Bytes read and written, each operand once per direction, scratch not counted. A kernel that
   /// touches only part of an operand (rows of an embedding) states the attribute "bytes" instead.
   [[nodiscard]] std::int64_t bytes() const;
@@ -272,8 +273,9 @@ struct Op {
   OpId id;
   StreamId stream;
   Phase phase = Phase::forward;
-  std::optional<UnitId> unit;  ///< whose work it is
-  std::string name;            ///< unit and action, also the profiler's range: "layers.3.qkv"
+  std::optional<UnitId> unit;      ///< whose work it is
+  std::optional<GroupId> group{};  ///< whose parameters it gathers, reduces or updates as one
+  std::string name;                ///< unit and action, also the profiler's range: "layers.3.qkv"
   OpBody body;
 
   friend bool operator==(const Op&, const Op&) = default;

@@ -23,6 +23,7 @@
 #include "core/model/model.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/op.hpp"
+#include "core/plan/placement.hpp"
 
 namespace mfsdp {
 
@@ -33,11 +34,11 @@ struct Stream {
   friend bool operator==(const Stream&, const Stream&) = default;
 };
 
-/// Ranks that differ only in their index on `axes` share one communicator of that purpose.
+/// Ranks that differ only in their index on `axes` share one communicator.
 struct Communicator {
   CommunicatorId id;
   std::vector<Axis> axes;
-  std::string purpose;  ///< "all_gather", "reduce_scatter", "outer", "world"
+  std::string purpose;  ///< a name for people: "all_gather", "reduce_scatter", "outer", "world"
   std::int64_t size = 1;
 
   friend bool operator==(const Communicator&, const Communicator&) = default;
@@ -71,6 +72,55 @@ struct Pool {
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 
+/// What the elements of a buffer are.
+enum class ContentKind {
+  parameter,        ///< compute weights
+  main_parameter,   ///< the weights that the optimizer updates, where they are not the compute ones
+  gradient,         ///< sums of gradients, whoever has been added so far
+  optimizer_state,  ///< one value for each parameter's element, named by the optimizer
+  port              ///< what the host writes for the device, or reads from it
+};
+
+template <>
+struct Names<ContentKind> {
+  static constexpr std::array<std::string_view, 5> values{"parameter", "main_parameter", "gradient",
+                                                          "optimizer_state", "port"};
+};
+
+/// Where host and device meet.
+enum class Port {
+  tokens,      ///< int32 [2, T]: ids and labels of a microbatch, written by the host
+  step_block,  ///< core/runtime/step_block.hpp, written by the host
+  report,      ///< core/runtime/step_report.hpp, read by the host
+  rope_table   ///< core/runtime/rope_table.hpp, written by the host before the first step
+};
+
+template <>
+struct Names<Port> {
+  static constexpr std::array<std::string_view, 4> values{"tokens", "step_block", "report",
+                                                          "rope_table"};
+};
+
+/// A group's elements in a buffer.
+struct HeldGroup {
+  GroupId group;
+  std::int64_t offset = 0;  ///< bytes from the buffer's start to the group's first element there
+
+  friend bool operator==(const HeldGroup&, const HeldGroup&) = default;
+};
+
+/// What a buffer holds, for those who are to find it: parameters with what belongs to them, and
+/// ports. Activations and scratch are told by the ops that touch them.
+struct Contents {
+  ContentKind kind = ContentKind::parameter;
+  std::vector<HeldGroup> groups{};  ///< several where a unit is gathered as one; none of a port
+  Placement placement{};            ///< of the groups' elements
+  std::string state{};              ///< of an optimizer_state: its name, such as "exp_avg"
+  std::optional<Port> port{};       ///< of a port: which
+
+  friend bool operator==(const Contents&, const Contents&) = default;
+};
+
 struct Buffer {
   BufferId id;
   std::string name;
@@ -81,6 +131,9 @@ struct Buffer {
   Bytes offset;             ///< from the pool's start
   bool persistent = false;  ///< lives for the whole run: never acquired or released
   std::optional<UnitId> unit;
+  std::optional<Contents> holds{};
+  /// Buffers of one class serve one purpose and take turns in the slots of `double_buffer`.
+  std::optional<std::int64_t> slot_class{};
 
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
@@ -98,16 +151,22 @@ struct PlacedParameter {
   [[nodiscard]] std::int64_t elements() const;
 };
 
-/// A unit's parameters of equal dtype and requires_grad in one flat layout. Rank r of the
-/// dp_shard axis owns elements [r * elements / dp_shard, (r + 1) * elements / dp_shard).
+/// A unit's parameters of equal dtype and requires_grad in one flat layout, which may be cut into
+/// equal parts along `cut`, first along the first of these axes. Parameters, gradients and states
+/// are cut along none, some or all of them, each in that order (core/plan/placement.hpp). Gradients
+/// are sums over the ranks of `reduce`.
 struct Group {
   GroupId id;
   UnitId unit;
   DType dtype = DType::bf16;
   bool requires_grad = true;
   std::int64_t chunk = 1;
-  std::int64_t elements = 0;     ///< padded, B
-  std::int64_t full_offset = 0;  ///< of this group in its unit's full weight buffer, bytes
+  std::int64_t elements = 0;  ///< padded, B
+  std::vector<Axis> cut{};
+  std::vector<Axis> reduce{};
+  Placement weight{};    ///< of compute weights between their uses
+  Placement gradient{};  ///< between microbatches, and where the norm and the optimizer read it
+  Placement state{};     ///< of main weights and optimizer states: what a rank updates
   std::vector<PlacedParameter> parameters;
 
   friend bool operator==(const Group&, const Group&) = default;
@@ -120,6 +179,7 @@ struct PlanUnit {
   UnitId id;
   std::string name;
   UnitKind kind = UnitKind::block;
+  std::int64_t position = 0;  ///< in forward order, from 0
 
   friend bool operator==(const PlanUnit&, const PlanUnit&) = default;
 };
@@ -127,6 +187,7 @@ struct PlanUnit {
 struct Segment {
   std::string name;  ///< "only", "first", "middle", "last", "optimizer", "eval"
   std::int64_t repeat = 1;
+  std::int64_t microbatches = 0;  ///< that begin in each of its repetitions
   std::vector<Op> ops;
   std::vector<BufferId> live_in;   ///< transient buffers live at entry, ascending
   std::vector<BufferId> live_out;  ///< and at exit; equals the next segment's live_in

@@ -9,7 +9,9 @@
 
 namespace mfsdp {
 
-inline constexpr std::string_view kPlanSchema = "mfsdp.plan/1";
+inline constexpr std::string_view kPlanSchema = "mfsdp.plan/2";
+/// What earlier versions wrote: plans that leave out what their readers then inferred.
+inline constexpr std::string_view kFirstPlanSchema = "mfsdp.plan/1";
 
 /// Canonical JSON: one line, sorted keys, integers and exact rationals only; fields that are null,
 /// false or empty are left out. `meta.hash` is the program's hash at the time of writing.

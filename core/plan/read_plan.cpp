@@ -110,15 +110,20 @@ class JsonReader {
   std::int64_t integer(std::int64_t low, std::int64_t high);
 
   void get(std::int64_t& value) { value = integer(0, std::numeric_limits<std::int64_t>::max()); }
-  void get(describe::AnySign& value) {
+  void get(describe::Number& value) {
     using Limits = std::numeric_limits<std::int64_t>;
-    value.value = integer(Limits::min(), Limits::max());
+    if (node_->is_object()) {
+      get_object(value.value);
+      if (!error_ && value.value.den < 2) refuse("den", "expected at least 2, or an integer");
+    } else {
+      value.value = {.num = integer(Limits::min(), Limits::max())};
+    }
   }
   /// Of what kernels state, the exponent of a grid alone may be negative.
   void get(Attribute& value) {
     get_object(value);
-    if (value.value < 0 && value.name != exact_attribute::grid_exponent)
-      refuse("value", fmt::format("expected an integer from 0, got {}", value.value));
+    if (value.value.num < 0 && value.name != exact_attribute::grid_exponent)
+      refuse("value", fmt::format("expected an integer from 0, got {}", value.value.num));
   }
   void get(bool& value);
   void get(std::string& value);
@@ -215,8 +220,11 @@ void JsonReader::get(std::string& value) {
 void JsonReader::schema(std::string_view key) {
   std::string schema;
   (*this)(key, schema);
-  if (!error_ && schema != kPlanSchema)
-    refuse(key, fmt::format("expected \"{}\", got \"{}\"", kPlanSchema, schema));
+  if (error_ || schema == kPlanSchema) return;
+  refuse(key, fmt::format("expected \"{}\", got \"{}\"{}", kPlanSchema, schema,
+                          schema == kFirstPlanSchema
+                              ? ", which older versions wrote: build the plan again from its flags"
+                              : ""));
 }
 
 template <std::size_t Index>

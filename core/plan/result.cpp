@@ -66,8 +66,8 @@ std::string recompute_flag(const RecomputePolicy& policy) {
 Json config_object(const PlanConfig& config) {
   return {{"strategy", name_of(config.strategy)},
           {"outer_strategy", name_of(config.outer_strategy)},
-          {"dp_outer", config.mesh.dp_outer},
-          {"dp_shard", config.mesh.dp_shard},
+          {"dp_outer", config.mesh.size(Axis::dp_outer)},
+          {"dp_shard", config.mesh.size(Axis::dp_shard)},
           {"seq_len", config.seq_len},
           {"micro_batch", config.micro_batch},
           {"microbatches", config.microbatches},

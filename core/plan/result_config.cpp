@@ -165,8 +165,11 @@ Result<void> read_config(const ParsedJson& json, const std::string& where, PlanC
   FieldReader field(json, where);
   field("strategy", config.strategy);
   field("outer_strategy", config.outer_strategy);
-  field("dp_outer", config.mesh.dp_outer);
-  field("dp_shard", config.mesh.dp_shard);
+  std::int64_t dp_outer = 1;
+  std::int64_t dp_shard = 1;
+  field("dp_outer", dp_outer);
+  field("dp_shard", dp_shard);
+  config.mesh = data_parallel_mesh(dp_outer, dp_shard);
   field("seq_len", config.seq_len);
   field("micro_batch", config.micro_batch);
   field("microbatches", config.microbatches);

@@ -81,19 +81,23 @@ class BlockRecipe {
   }
 
   void declare() {
+    const auto declare_as = [&](const std::string& name, DType dtype, std::int64_t elements) {
+      b_.tensor(at(name), dtype, elements, Category::activation, Source::tensor,
+                again() ? "again" : name);
+    };
     const auto tensor = [&](const std::string& name, std::int64_t columns) {
-      b_.tensor(at(name), s_.compute, s_.tokens * columns);
+      declare_as(name, s_.compute, s_.tokens * columns);
     };
     if (!first_ && !again()) tensor("x", s_.hidden);
     tensor("normed1", s_.hidden);
-    b_.tensor(at("rstd1"), s_.statistic, s_.tokens);
+    declare_as("rstd1", s_.statistic, s_.tokens);
     tensor("qkv", s_.qkv);
     tensor("attention", s_.attention);
-    b_.tensor(at("log_sum_exp"), s_.statistic, s_.tokens * model_.heads);
+    declare_as("log_sum_exp", s_.statistic, s_.tokens * model_.heads);
     tensor("attention_out", s_.hidden);
     tensor("mid", s_.hidden);
     tensor("normed2", s_.hidden);
-    b_.tensor(at("rstd2"), s_.statistic, s_.tokens);
+    declare_as("rstd2", s_.statistic, s_.tokens);
     tensor("gate_up", 2 * s_.intermediate);
   }
 
@@ -153,9 +157,13 @@ class BlockRecipe {
               .gradient_of = {}});
       return;
     }
-    b_.tensor(qk, s_.compute, s_.tokens * heads * model_.head_dim);
+    const auto declare_as = [&](const std::string& name, DType dtype, std::int64_t elements,
+                                const char* slots) {
+      b_.tensor(name, dtype, elements, Category::activation, Source::tensor, slots);
+    };
+    declare_as(qk, s_.compute, s_.tokens * heads * model_.head_dim, qk == "qk" ? "qk" : "again");
     if (b_.phase == Phase::forward || again())
-      b_.tensor(at("qk_rstd"), s_.statistic, s_.tokens * heads);
+      declare_as(at("qk_rstd"), s_.statistic, s_.tokens * heads, again() ? "again" : "qk_rstd");
     RecipeOperand columns = read("query_key", qkv, s_.compute, shape);
     columns.strides = strides;
     b_.add({.name = qk,
@@ -166,7 +174,10 @@ class BlockRecipe {
                          weight(ParameterRole::k_norm, s_.compute, {model_.head_dim}),
                          write("output", qk, s_.compute, shape),
                          write("rstd", at("qk_rstd"), s_.statistic, {s_.tokens, heads})},
-            .attributes = attributes,
+            .attributes = {{"cols", heads * model_.head_dim},
+                           {"epsilon", model_.rms_norm_eps},
+                           {"query_heads", model_.heads},
+                           {"rows", s_.tokens}},
             .flops = 0,
             .gradient_of = {}});
   }
@@ -335,7 +346,7 @@ class BlockRecipe {
     }
     const Shape partial_shape{2 * s_.norm_rows, model_.head_dim};
     b_.tensor("qk_norm.partials", s_.statistic, 2 * s_.norm_rows * model_.head_dim,
-              Category::workspace);
+              Category::workspace, Source::tensor, "partials");
     RecipeOperand columns = read("query_key", at("qkv"), s_.compute, shape);
     columns.strides = gradient.strides;
     b_.add({.name = "qk_norm.backward",
@@ -346,7 +357,9 @@ class BlockRecipe {
                          weight(ParameterRole::q_norm, s_.compute, {model_.head_dim}),
                          weight(ParameterRole::k_norm, s_.compute, {model_.head_dim}),
                          write("partials", "qk_norm.partials", s_.statistic, partial_shape)},
-            .attributes = attributes,
+            .attributes = {{"cols", heads * model_.head_dim},
+                           {"query_heads", model_.heads},
+                           {"rows", s_.tokens}},
             .flops = 0,
             .gradient_of = {}});
     for (const auto& [name, role, half] :
@@ -366,7 +379,8 @@ class BlockRecipe {
   }
 
   void bias_backward() {
-    b_.tensor("bias.partials", s_.statistic, s_.norm_rows * s_.qkv, Category::workspace);
+    b_.tensor("bias.partials", s_.statistic, s_.norm_rows * s_.qkv, Category::workspace,
+              Source::tensor, "partials");
     b_.add({.name = "qkv_bias.grad",
             .phase = b_.phase,
             .kind = KernelKind::bias_grad,

@@ -65,8 +65,7 @@ class HeadRecipe {
  private:
   /// The dtype that weight gradients are written in.
   static DType wire(const PlanConfig& config) {
-    const bool sharded =
-        placements_of(config.strategy, config.mesh.dp_shard).gradient == Placement::shard;
+    const bool sharded = sharded_by(config.strategy, config.mesh.size(Axis::dp_shard)).gradient;
     return sharded ? config.reduce_dtype : config.grad_dtype;
   }
 

@@ -76,12 +76,14 @@ RecipeOperand from(Source source, RecipeOperand operand) {
 }
 
 void Builder::tensor(std::string name, DType dtype, std::int64_t elements, Category category,
-                     Source source) {
+                     Source source, std::string slot_class) {
+  if (slot_class.empty()) slot_class = name;
   recipe.tensors.push_back({.name = std::move(name),
                             .source = source,
                             .dtype = dtype,
                             .elements = elements,
-                            .category = category});
+                            .category = category,
+                            .slot_class = std::move(slot_class)});
 }
 
 void Builder::gemm_forward(const std::string& name, ParameterRole role, std::int64_t n,
@@ -134,7 +136,9 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
        .phase = phase,
        .kind = KernelKind::rms_norm_forward,
        .operands = std::move(operands),
-       .attributes = {{"cols", sizes.hidden}, {"rows", sizes.tokens}},
+       .attributes = {{"cols", sizes.hidden},
+                      {"epsilon", config.model.rms_norm_eps},
+                      {"rows", sizes.tokens}},
        .flops = 0,
        .gradient_of = {}});
 }
@@ -142,7 +146,8 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
 void Builder::norm_backward(NormBackward norm) {
   const std::string partials = norm.name + ".partials";
   const Shape partial_shape{sizes.norm_rows, sizes.hidden};
-  tensor(partials, sizes.statistic, sizes.norm_rows * sizes.hidden, Category::workspace);
+  tensor(partials, sizes.statistic, sizes.norm_rows * sizes.hidden, Category::workspace,
+         Source::tensor, "partials");
   const bool adds = norm.d_residual.access == Access::read_write;
   add({.name = norm.name,
        .phase = phase,

@@ -41,8 +41,10 @@ class Builder {
  public:
   explicit Builder(const PlanConfig& plan_config) : config(plan_config), sizes(plan_config) {}
 
+  /// `slot_class`: RecipeTensor's; the name where it is empty.
   void tensor(std::string name, DType dtype, std::int64_t elements,
-              Category category = Category::activation, Source source = Source::tensor);
+              Category category = Category::activation, Source source = Source::tensor,
+              std::string slot_class = "");
   void add(RecipeKernel kernel) { target->push_back(std::move(kernel)); }
   /// The kernel added last.
   RecipeKernel& last() { return target->back(); }

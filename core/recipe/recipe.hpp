@@ -59,6 +59,8 @@ struct RecipeTensor {
   DType dtype = DType::bf16;
   std::int64_t elements = 0;
   Category category = Category::activation;
+  /// Tensors of one class and category take turns in the slots of `double_buffer`.
+  std::string slot_class;
 };
 
 struct UnitRecipe {

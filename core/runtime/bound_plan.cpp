@@ -42,11 +42,6 @@ PlanBinder::PlanBinder(const Program& program, PoolBases bases, std::int64_t ran
       pools_(program.pools),
       buffers_(program.buffers) {}
 
-std::int64_t PlanBinder::index_on(Axis axis) const {
-  const std::int64_t shards = program_.config.mesh.dp_shard;
-  return axis == Axis::dp_shard ? rank_ % shards : rank_ / shards;
-}
-
 std::span<std::byte> PlanBinder::buffer_bytes(BufferId id) const {
   const auto found = buffers_.find(id);
   if (!found) return {};
@@ -58,28 +53,21 @@ std::span<std::byte> PlanBinder::buffer_bytes(BufferId id) const {
 
 Result<OperandView> PlanBinder::view(const Operand& operand) {
   MFSDP_TRY(look_up(buffers_, operand.buffer, operand.role + ": buffer"));
-  if (operand.extent) return fail("", operand.role + " has a bounded extent, which nothing runs");
   std::int64_t offset = operand.offset;
   for (const RankStride& stride : operand.rank_strides)
-    offset += stride.bytes * index_on(stride.axis);
+    offset += stride.bytes * program_.config.mesh.index(rank_, stride.axis);
   OperandView view{.role = operand.role,
                    .access = operand.access,
                    .data = buffer_bytes(operand.buffer).data() + offset,
                    .dtype = operand.dtype,
                    .shape = operand.shape,
-                   .strides = operand.strides,
-                   .scale = nullptr};
+                   .strides = operand.strides};
   if (operand.strides.empty()) {
     std::vector<std::int64_t>& strides = strides_.emplace_back(operand.shape.size());
     std::int64_t stride = 1;
     for (std::size_t dim = operand.shape.size(); dim-- > 0; stride *= operand.shape[dim])
       strides[dim] = stride;
     view.strides = strides;
-  }
-  if (operand.scale) {
-    MFSDP_TRY(look_up(buffers_, operand.scale->buffer, operand.role + ".scale: buffer"));
-    view.scale = reinterpret_cast<const float*>(buffer_bytes(operand.scale->buffer).data() +
-                                                operand.scale->offset);
   }
   return view;
 }

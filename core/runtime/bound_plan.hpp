@@ -41,11 +41,11 @@ using PoolBases = std::vector<std::byte*>;
 /// Resolves ids to positions and operands to addresses.
 class PlanBinder {
  public:
-  /// `rank` of the world; its indices on the mesh follow from rank = outer * dp_shard + shard.
+  /// `rank` of the world.
   PlanBinder(const Program& program, PoolBases bases, std::int64_t rank);
 
-  /// Errors name the op and the operand: an id that the program lacks, a bounded extent (nothing
-  /// runs those yet), a collective whose operands do not hold what its count says.
+  /// Errors name the op and the operand: an id that the program lacks, a collective whose operands
+  /// do not hold what its count says.
   [[nodiscard]] Result<BoundPlan> bind(const Plan& plan);
 
   /// A buffer's bytes; null and empty for an id that the program lacks.
@@ -54,7 +54,6 @@ class PlanBinder {
  private:
   [[nodiscard]] Result<BoundOp> bind(const Op& op);
   [[nodiscard]] Result<OperandView> view(const Operand& operand);
-  [[nodiscard]] std::int64_t index_on(Axis axis) const;
 
   const Program& program_;
   PoolBases bases_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,15 +20,15 @@ struct OperandView {
   DType dtype = DType::bf16;
   std::span<const std::int64_t> shape;    ///< as the plan's Operand
   std::span<const std::int64_t> strides;  ///< elements; never empty (contiguous ones filled in)
-  const float* scale = nullptr;           ///< null where the operand has none
 };
 
 /// One kernel op with its operands resolved, in the plan's order.
 struct KernelCall {
   const Kernel* kernel = nullptr;
   std::span<const OperandView> operands;
-  std::int64_t rank = 0;  ///< of the world
-  std::int64_t step = 0;  ///< of the run, from 0
+  std::optional<GroupId> group{};  ///< the op's
+  std::int64_t rank = 0;           ///< of the world
+  std::int64_t step = 0;           ///< of the run, from 0
 };
 
 }  // namespace mfsdp

@@ -49,10 +49,20 @@ void build_eval(Emitter& emitter, const State& state) {
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
+/// The schedule knows two axes. Plans over others can be stated, proved and run, not built.
+Result<void> check_axes(const Mesh& mesh) {
+  if (!mesh.experts.empty()) return fail("mesh.experts", "no schedule is built over these axes");
+  for (const MeshAxis& on : mesh.dense)
+    if (on.axis != Axis::dp_outer && on.axis != Axis::dp_shard)
+      return fail("mesh.dense", fmt::format("no schedule is built over {}", to_string(on.axis)));
+  return {};
+}
+
 }  // namespace
 
 Result<Program> build_program(const PlanConfig& config, const Meta& meta, AllocationCache* cache) {
   MFSDP_TRY(validate(config));
+  MFSDP_TRY(check_axes(config.mesh));
   try {
     Program program;
     program.meta = meta;

@@ -21,17 +21,20 @@ Emitter::Emitter(Program& program) : program_(program) {
   for (std::size_t i = 0; i < Names<StreamRole>::values.size(); ++i)
     program_.streams.push_back({.id = StreamId(i), .role = static_cast<StreamRole>(i)});
   const Mesh& mesh = program_.config.mesh;
-  const auto add = [&](std::vector<Axis> axes, std::string purpose, std::int64_t size) {
+  const auto add = [&](std::vector<Axis> axes, std::string purpose) {
+    std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
+    std::int64_t size = 1;
+    for (const Axis axis : axes) size = checked_mul(size, mesh.size(axis));
     if (size > 1)
       program_.communicators.push_back({.id = CommunicatorId(program_.communicators.size()),
                                         .axes = std::move(axes),
                                         .purpose = std::move(purpose),
                                         .size = size});
   };
-  add({Axis::dp_shard}, "all_gather", mesh.dp_shard);
-  add({Axis::dp_shard}, "reduce_scatter", mesh.dp_shard);
-  add({Axis::dp_outer}, "outer", mesh.dp_outer);
-  add({Axis::dp_outer, Axis::dp_shard}, "world", mesh.world_size());
+  add({Axis::dp_shard}, "all_gather");
+  add({Axis::dp_shard}, "reduce_scatter");
+  add({Axis::dp_outer}, "outer");
+  add({Axis::dp_outer, Axis::dp_shard}, "world");
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
                            "activations", "workspace", "pinned"}) {
     Pool pool;
@@ -42,19 +45,21 @@ Emitter::Emitter(Program& program) : program_(program) {
   program_.pools.back().space = MemorySpace::host;
 }
 
-void Emitter::begin_segment(std::string name, std::int64_t repeat) {
+void Emitter::begin_segment(std::string name, std::int64_t repeat, std::int64_t microbatches) {
   Segment segment;
   segment.name = std::move(name);
   segment.repeat = repeat;
+  segment.microbatches = microbatches;
   program_.plans.back().segments.push_back(std::move(segment));
 }
 
 void Emitter::emit(StreamRole stream, Phase phase, std::optional<UnitId> unit, std::string name,
-                   OpBody body) {
+                   OpBody body, std::optional<GroupId> group) {
   segment().ops.push_back({.id = OpId(ops_++),
                            .stream = StreamId(static_cast<std::size_t>(stream)),
                            .phase = phase,
                            .unit = unit,
+                           .group = group,
                            .name = std::move(name),
                            .body = std::move(body)});
 }
@@ -75,26 +80,29 @@ void Emitter::release(StreamRole stream, Phase phase, BufferId id) {
   emit(stream, phase, at(id).unit, at(id).name, Release{.buffer = id});
 }
 
-BufferId Emitter::buffer(const std::string& name, Category category, DType dtype,
-                         std::int64_t elements, PoolRole pool, std::optional<UnitId> unit) {
+BufferId Emitter::buffer(const std::string& name, const BufferForm& form) {
   const auto [found, fresh] = buffers_.try_emplace(name, BufferId(program_.buffers.size()));
-  if (fresh) {
-    Buffer made;
-    made.id = found->second;
-    made.name = name;
-    made.category = category;
-    made.dtype = dtype;
-    made.pool = PoolId(static_cast<std::size_t>(pool));
-    made.size = bytes_of(elements, dtype);
-    made.unit = unit;
-    program_.buffers.push_back(std::move(made));
-  }
+  if (!fresh) return found->second;
+  Buffer made;
+  made.id = found->second;
+  made.name = name;
+  made.category = form.category;
+  made.dtype = form.dtype;
+  made.pool = PoolId(static_cast<std::size_t>(form.pool));
+  made.size = bytes_of(form.elements, form.dtype);
+  made.unit = form.unit;
+  made.holds = form.holds;
+  if (!form.slot_class.empty())
+    made.slot_class = slot_classes_
+                          .try_emplace({form.category, std::string(form.slot_class)},
+                                       static_cast<std::int64_t>(slot_classes_.size()))
+                          .first->second;
+  program_.buffers.push_back(std::move(made));
   return found->second;
 }
 
-BufferId Emitter::persistent(const std::string& name, Category category, DType dtype,
-                             std::int64_t elements, PoolRole pool, std::optional<UnitId> unit) {
-  const BufferId id = buffer(name, category, dtype, elements, pool, unit);
+BufferId Emitter::persistent(const std::string& name, const BufferForm& form) {
+  const BufferId id = buffer(name, form);
   program_.buffers[id.value].persistent = true;
   return id;
 }

@@ -1,10 +1,12 @@
 // Ids, names and the segment under construction: what every part of the schedule writes through.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -31,29 +33,40 @@ struct Region {
   std::vector<RankStride> rank_strides;
 };
 
+/// What a buffer is made with.
+struct BufferForm {
+  Category category = Category::activation;
+  DType dtype = DType::bf16;
+  std::int64_t elements = 0;
+  PoolRole pool = PoolRole::activations;
+  std::optional<UnitId> unit{};
+  std::optional<Contents> holds{};
+  std::string_view slot_class{};  ///< of the pool's transient buffers; a name, made a number
+};
+
 [[nodiscard]] Operand operand(std::string role, Access access, const Region& region);
 
 class Emitter {
  public:
   explicit Emitter(Program& program);
 
-  /// Starts a segment of the plan that `plans.back()` is; ops go there from now on.
-  void begin_segment(std::string name, std::int64_t repeat);
+  /// Starts a segment of the plan that `plans.back()` is; ops go there from now on. `microbatches`
+  /// begin in each of its repetitions.
+  void begin_segment(std::string name, std::int64_t repeat, std::int64_t microbatches);
 
+  /// `group`: what the op works on as one, where that is a group.
   void emit(StreamRole stream, Phase phase, std::optional<UnitId> unit, std::string name,
-            OpBody body);
+            OpBody body, std::optional<GroupId> group = std::nullopt);
   void record(StreamRole stream, Phase phase, const std::string& event);
   /// A wait whose bindings resolve_bindings() fills in.
   void wait(StreamRole stream, Phase phase, const std::string& event);
   void acquire(StreamRole stream, Phase phase, BufferId buffer);
   void release(StreamRole stream, Phase phase, BufferId buffer);
 
-  /// The buffer of that name, made on first use with this size.
-  BufferId buffer(const std::string& name, Category category, DType dtype, std::int64_t elements,
-                  PoolRole pool, std::optional<UnitId> unit);
+  /// The buffer of that name, made on first use.
+  BufferId buffer(const std::string& name, const BufferForm& form);
   /// The same, for the whole run.
-  BufferId persistent(const std::string& name, Category category, DType dtype,
-                      std::int64_t elements, PoolRole pool, std::optional<UnitId> unit);
+  BufferId persistent(const std::string& name, const BufferForm& form);
   EventId event(const std::string& name);
   CommunicatorId communicator(const std::string& purpose) const;
 
@@ -66,6 +79,7 @@ class Emitter {
   Program& program_;
   std::unordered_map<std::string, BufferId> buffers_;
   std::unordered_map<std::string, EventId> events_;
+  std::map<std::pair<Category, std::string>, std::int64_t> slot_classes_;
   std::size_t ops_ = 0;
 };
 

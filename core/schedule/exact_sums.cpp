@@ -13,7 +13,7 @@ void set(Kernel& kernel, std::string_view name, std::int64_t value) {
   const auto behind = std::ranges::lower_bound(
       kernel.attributes, name, {},
       [](const Attribute& attribute) { return std::string_view(attribute.name); });
-  kernel.attributes.insert(behind, {.name = std::string(name), .value = value});
+  kernel.attributes.insert(behind, {std::string(name), value});
 }
 
 /// Its bits would depend on how many rows it is given: it takes them piece by piece.

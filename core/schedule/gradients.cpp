@@ -6,11 +6,26 @@
 
 namespace mfsdp::schedule {
 
+namespace {
+
+/// A buffer for the gradient of all of a group.
+BufferForm full_gradient(const UnitState& unit, const Group& group, DType dtype) {
+  return {.category = Category::unsharded_grad,
+          .dtype = dtype,
+          .elements = group.elements,
+          .pool = PoolRole::gradients,
+          .unit = unit.id,
+          .holds =
+              Contents{.kind = ContentKind::gradient, .groups = {{.group = group.id, .offset = 0}}},
+          .slot_class = "gradients"};
+}
+
+}  // namespace
+
 BufferId MicrobatchSchedule::gradient_slot(std::size_t unit) const {
   const UnitState& state = state_.units[unit];
   const Group& group = *state_.groups[*state.trainable].group;
-  return e_.buffer(state.name + ".grad", Category::unsharded_grad, config_.reduce_dtype,
-                   group.elements, PoolRole::gradients, state.id);
+  return e_.buffer(state.name + ".grad", full_gradient(state, group, config_.reduce_dtype));
 }
 
 /// A slot is taken before the unit's first weight gradient: compute waits until fewer than
@@ -52,7 +67,7 @@ void MicrobatchSchedule::zero_padding(std::size_t unit) {
   const bool slot = state_.layout.shard_gradient;
   const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
   Kernel kernel{.kind = KernelKind::zero_padding, .operands = {}, .attributes = {}, .flops = 0};
-  for (const Interval& gap : padding_intervals(layout_of(*group.group, config_)))
+  for (const Interval& gap : padding_intervals(layout_of(*group.group, config_.mesh)))
     kernel.operands.push_back(operand("padding", Access::write,
                                       {.buffer = slot ? gradient_slot(unit) : *group.main_grad,
                                        .offset = gap.begin * size_of(dtype),
@@ -61,7 +76,7 @@ void MicrobatchSchedule::zero_padding(std::size_t unit) {
                                        .rank_strides = {}}));
   if (!kernel.operands.empty())
     e_.emit(StreamRole::compute, Phase::backward, state.id, state.name + ".zero_padding",
-            std::move(kernel));
+            std::move(kernel), group.group->id);
 }
 
 void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
@@ -86,7 +101,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
                                          Position position) {
   const BufferId slot = gradient_slot(unit.id.value);
   const std::int64_t elements = group.group->elements;
-  const std::int64_t shard = elements / config_.mesh.dp_shard;
+  const std::int64_t shard = elements / config_.mesh.size(Axis::dp_shard);
   const DType wire = config_.reduce_dtype;
   const Region whole{
       .buffer = slot, .offset = 0, .dtype = wire, .shape = {elements}, .rank_strides = {}};
@@ -107,7 +122,8 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
                      .count = shard,
                      .dtype = wire,
                      .input = operand("input", Access::read, whole),
-                     .output = operand("output", Access::write, own)});
+                     .output = operand("output", Access::write, own)},
+          group.group->id);
   Kernel accumulate{
       .kind = KernelKind::accumulate,
       .operands = {operand("input", Access::read, own),
@@ -115,7 +131,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
       .attributes = {{"beta", position.first ? 0 : 1}},
       .flops = 0};
   e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + ".accumulate",
-          std::move(accumulate));
+          std::move(accumulate), group.group->id);
   e_.release(StreamRole::reduce_scatter, Phase::reduce, slot);
   e_.record(StreamRole::reduce_scatter, Phase::reduce, "reduced." + unit.name);
 }
@@ -125,7 +141,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
 void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& group) {
   const bool scatter = state_.layout.shard_optimizer;
   const std::int64_t elements = group.group->elements;
-  const std::int64_t shard = elements / config_.mesh.dp_shard;
+  const std::int64_t shard = elements / config_.mesh.size(Axis::dp_shard);
   const Region main{.buffer = *group.main_grad,
                     .offset = 0,
                     .dtype = config_.grad_dtype,
@@ -139,12 +155,13 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
                    .operands = {operand("input", Access::read, from),
                                 operand("output", Access::write, to)},
                    .attributes = {{"beta", 0}},
-                   .flops = 0});
+                   .flops = 0},
+            group.group->id);
   };
   if (cast) {
     wire.dtype = config_.reduce_dtype;
-    wire.buffer = e_.buffer(unit.name + ".grad_wire", Category::unsharded_grad, wire.dtype,
-                            elements, PoolRole::gradients, unit.id);
+    wire.buffer =
+        e_.buffer(unit.name + ".grad_wire", full_gradient(unit, *group.group, wire.dtype));
     e_.acquire(StreamRole::reduce_scatter, Phase::reduce, wire.buffer);
     emit_cast(main, wire, ".grad.to_wire");
   }
@@ -162,7 +179,8 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
                      .count = scatter ? shard : elements,
                      .dtype = wire.dtype,
                      .input = operand("input", Access::read, wire),
-                     .output = operand("output", Access::write, own(wire))});
+                     .output = operand("output", Access::write, own(wire))},
+          group.group->id);
   if (cast) {
     emit_cast(own(wire), own(main), ".grad.from_wire");
     e_.release(StreamRole::reduce_scatter, Phase::reduce, wire.buffer);
@@ -181,7 +199,7 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
     if (state_.layout.outer_shard) {
       std::erase_if(whole.rank_strides,
                     [](const RankStride& stride) { return stride.axis == Axis::dp_outer; });
-      whole.shape[0] *= config_.mesh.dp_outer;
+      whole.shape[0] *= config_.mesh.size(Axis::dp_outer);
     }
     e_.emit(stream, Phase::reduce, unit.id,
             unit.name + (state_.layout.outer_shard ? ".outer_reduce_scatter" : ".outer_all_reduce"),
@@ -192,12 +210,13 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
                        .count = own.shape[0],
                        .dtype = config_.grad_dtype,
                        .input = operand("input", Access::read, whole),
-                       .output = operand("output", Access::write, own)});
+                       .output = operand("output", Access::write, own)},
+            group.group->id);
   }
   // Every strategy sums the same slices in the same order: one partial per group and rank.
   Region slice = state_.gradient_slice(group);
-  if (!state_.layout.shard_optimizer && config_.mesh.dp_shard > 1) {
-    const std::int64_t shard = slice.shape[0] / config_.mesh.dp_shard;
+  if (!state_.layout.shard_optimizer && config_.mesh.size(Axis::dp_shard) > 1) {
+    const std::int64_t shard = slice.shape[0] / config_.mesh.size(Axis::dp_shard);
     slice.shape = {shard};
     slice.rank_strides.push_back(
         {.axis = Axis::dp_shard, .bytes = shard * size_of(config_.grad_dtype)});
@@ -220,7 +239,8 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
                               operand("output", Access::write, partial),
                               operand("workspace", Access::scratch, workspace)},
                  .attributes = {},
-                 .flops = 0});
+                 .flops = 0},
+          group.group->id);
   // With clipping the update waits for the norm, which waits for every gradient.
   if (config_.clip.num == 0) e_.record(stream, Phase::reduce, "synced." + unit.name);
 }

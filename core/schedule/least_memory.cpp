@@ -64,8 +64,7 @@ PlanConfig sharded_key(PlanConfig config) {
 /// Of all configurations with the same activations one that shards nothing. The head's depend on
 /// the dtype that weight gradients are written in.
 PlanConfig activation_key(PlanConfig config) {
-  const bool sharded =
-      placements_of(config.strategy, config.mesh.dp_shard).gradient == Placement::shard;
+  const bool sharded = sharded_by(config.strategy, config.mesh.size(Axis::dp_shard)).gradient;
   const DType written = sharded ? config.reduce_dtype : config.grad_dtype;
   config.grad_dtype = config.reduce_dtype = written;
   config.mesh = {};

@@ -31,7 +31,7 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
       resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), !position.last);
   fresh_waited_.clear();
   gradient_begun_ = false;
-  e_.begin_segment(segment, repeat);
+  e_.begin_segment(segment, repeat, 1);
   e_.segment().live_in = live_buffers(carry_);
   emit_input();
   std::size_t weight_use = 0;
@@ -112,7 +112,7 @@ void MicrobatchSchedule::emit_kernel(const Step& step, Position position) {
       recipe.kind == KernelKind::cross_entropy || recipe.kind == KernelKind::cross_entropy_loss;
   for (Attribute& attribute : kernel.attributes)
     if (attribute.name == "beta" && !position.first && (whole_gradient || loss))
-      attribute.value = 1;
+      attribute.value = {.num = 1};
   const bool adds = kernel.attribute("beta") != 0;
   for (const RecipeOperand& operand : recipe.operands)
     kernel.operands.push_back(resolve(step, operand, adds));
@@ -161,7 +161,7 @@ Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) c
   const std::int64_t offset = parameter->offset * size_of(config_.param_dtype);
   const bool gathered = state_.layout.gather;
   return {.buffer = gathered ? *carry_.weights[unit] : group->model_weight,
-          .offset = gathered ? group->group->full_offset + offset : offset,
+          .offset = gathered ? group->full_offset + offset : offset,
           .dtype = config_.param_dtype,
           .shape = {},
           .rank_strides = {}};
@@ -186,9 +186,17 @@ BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weigh
   const auto ordinal = std::count(weight_uses_.begin(),
                                   weight_uses_.begin() + static_cast<std::ptrdiff_t>(needed), unit);
   const UnitState& state = state_.units[unit];
-  return e_.buffer(state.name + ".weights." + std::to_string(ordinal), Category::unsharded_weight,
-                   config_.param_dtype, state.weight_bytes / size_of(config_.param_dtype),
-                   PoolRole::unsharded_weights, state.id);
+  BufferForm form{.category = Category::unsharded_weight,
+                  .dtype = config_.param_dtype,
+                  .elements = state.weight_bytes / size_of(config_.param_dtype),
+                  .pool = PoolRole::unsharded_weights,
+                  .unit = state.id,
+                  .holds = Contents{.kind = ContentKind::parameter},
+                  .slot_class = "weights"};
+  for (const std::size_t g : state.groups)
+    form.holds->groups.push_back(
+        {.group = state_.groups[g].group->id, .offset = state_.groups[g].full_offset});
+  return e_.buffer(state.name + ".weights." + std::to_string(ordinal), form);
 }
 
 /// Brings the gathered units to what use `weight_use` (or the end of the microbatch) wants.
@@ -224,14 +232,14 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   bracket(GroupBegin{.communicator = communicator}, ".all_gather.begin");
   for (const std::size_t g : state.groups) {
     const Group& group = *state_.groups[g].group;
-    const std::int64_t shard = group.elements / config_.mesh.dp_shard;
+    const std::int64_t shard = group.elements / config_.mesh.size(Axis::dp_shard);
     const Region input{.buffer = state_.groups[g].model_weight,
                        .offset = 0,
                        .dtype = config_.param_dtype,
                        .shape = {shard},
                        .rank_strides = {}};
     const Region output{.buffer = buffer,
-                        .offset = group.full_offset,
+                        .offset = state_.groups[g].full_offset,
                         .dtype = config_.param_dtype,
                         .shape = {group.elements},
                         .rank_strides = {}};
@@ -242,7 +250,8 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
                        .count = shard,
                        .dtype = config_.param_dtype,
                        .input = operand("input", Access::read, input),
-                       .output = operand("output", Access::write, output)});
+                       .output = operand("output", Access::write, output)},
+            group.id);
   }
   bracket(GroupEnd{.communicator = communicator}, ".all_gather.end");
   e_.record(StreamRole::all_gather, phase_, event("gathered." + e_.at(buffer).name));

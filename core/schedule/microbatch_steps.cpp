@@ -147,8 +147,13 @@ void MicrobatchSchedule::make_tensors() {
         const auto& [tensor, owner] = declared.at(key);
         std::optional<UnitId> unit;
         if (tensor->source != Source::microbatch) unit = state_.units[unit_of(owner)].id;
-        const BufferId id = e_.buffer(key, tensor->category, tensor->dtype, tensor->elements,
-                                      PoolRole::activations, unit);
+        const BufferId id = e_.buffer(key, {.category = tensor->category,
+                                            .dtype = tensor->dtype,
+                                            .elements = tensor->elements,
+                                            .pool = PoolRole::activations,
+                                            .unit = unit,
+                                            .holds = {},
+                                            .slot_class = tensor->slot_class});
         found = tensors_.emplace(key, id).first;
         steps_[i].acquires.push_back(id);
       }

@@ -40,7 +40,7 @@ class OptimizerSegment {
   OptimizerSegment(Emitter& e, const State& state) : e_(e), state_(state), config_(e.config()) {}
 
   void emit() {
-    e_.begin_segment("optimizer", 1);
+    e_.begin_segment("optimizer", 1, 0);
     const bool clips = config_.clip.num != 0;
     norm();
     step_block();
@@ -83,13 +83,13 @@ class OptimizerSegment {
     // Without HFSDP every outer replica has the same slices: the norm is that of the first one,
     // whose ranks come first in the world's order.
     if (state_.layout.outer && !state_.layout.outer_shard)
-      parts.shape = {groups * config_.mesh.dp_shard};
+      parts.shape = {groups * config_.mesh.size(Axis::dp_shard)};
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish",
             Kernel{.kind = KernelKind::norm_finish,
                    .operands = {operand("input", Access::read, parts),
                                 operand("loss", Access::read, report_loss(state_)),
                                 operand("norm", Access::write, report_norm(state_))},
-                   .attributes = {{"groups", groups}},
+                   .attributes = {{"groups", groups}, {"limit", config_.clip}},
                    .flops = 0});
     e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
   }
@@ -130,7 +130,8 @@ class OptimizerSegment {
     if (config_.clip.num != 0)
       kernel.operands.push_back(operand("norm", Access::read, report_norm(state_)));
     const std::string name = config_.optimizer == Optimizer::adamw ? ".adamw" : ".sgd";
-    e_.emit(StreamRole::compute, Phase::optimizer, unit.id, unit.name + name, std::move(kernel));
+    e_.emit(StreamRole::compute, Phase::optimizer, unit.id, unit.name + name, std::move(kernel),
+            group.group->id);
   }
 
   /// Makes the updated slice known to the ranks that hold more of the weights than they update.
@@ -143,7 +144,7 @@ class OptimizerSegment {
     }
     const StreamRole stream = layout.outer_shard ? StreamRole::outer : StreamRole::all_gather;
     const Axis axis = layout.outer_shard ? Axis::dp_outer : Axis::dp_shard;
-    const std::int64_t ranks = layout.outer_shard ? config_.mesh.dp_outer : config_.mesh.dp_shard;
+    const std::int64_t ranks = config_.mesh.size(axis);
     const Region own = state_.weight_slice(group);
     Region whole = own;
     std::erase_if(whole.rank_strides, [&](const RankStride& s) { return s.axis == axis; });
@@ -157,7 +158,8 @@ class OptimizerSegment {
                        .count = own.shape[0],
                        .dtype = config_.param_dtype,
                        .input = operand("input", Access::read, own),
-                       .output = operand("output", Access::write, whole)});
+                       .output = operand("output", Access::write, whole)},
+            group.group->id);
     e_.record(stream, Phase::refresh, fresh);
   }
 

@@ -8,23 +8,27 @@
 namespace mfsdp::schedule {
 
 Layout::Layout(const PlanConfig& config) {
-  const Placements inner = placements_of(config.strategy, config.mesh.dp_shard);
-  gather = inner.parameter == Placement::shard;
-  shard_optimizer = inner.optimizer == Placement::shard;
+  const std::int64_t shards = config.mesh.size(Axis::dp_shard);
+  const std::int64_t replicas = config.mesh.size(Axis::dp_outer);
+  const Sharded inner = sharded_by(config.strategy, shards);
+  gather = inner.parameter;
+  shard_optimizer = inner.state;
   refresh = shard_optimizer && !gather;
-  shard_gradient = inner.gradient == Placement::shard;
-  reduce = config.mesh.dp_shard > 1;
-  outer = config.mesh.dp_outer > 1;
-  outer_shard =
-      placements_of(config.outer_strategy, config.mesh.dp_outer).optimizer == Placement::shard;
+  shard_gradient = inner.gradient;
+  reduce = shards > 1;
+  outer = replicas > 1;
+  outer_shard = sharded_by(config.outer_strategy, replicas).state;
 }
 
 State::State(Emitter& emitter, const Model& model)
-    : layout(emitter.config()), config_(emitter.config()) {
+    : layout(emitter.config()), emitter_(emitter), config_(emitter.config()) {
   Program& program = emitter.program();
   program.groups = make_groups(model, config_);
   for (const Unit& unit : model.units) {
-    program.units.push_back({.id = unit.id, .name = unit.name, .kind = unit.kind});
+    program.units.push_back({.id = unit.id,
+                             .name = unit.name,
+                             .kind = unit.kind,
+                             .position = std::ssize(program.units)});
     UnitState state;
     state.id = unit.id;
     state.name = unit.name;
@@ -40,30 +44,41 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
   const ResidentElements resident = resident_elements(group, config_);
   GroupState state;
   state.group = &group;
-  state.model_weight =
-      emitter.persistent(prefix + "model_weight", Category::model_weight, config_.param_dtype,
-                         resident.model_weight, PoolRole::model_weights, unit.id);
   const auto make = [&](const std::string& name, Category category, DType dtype,
-                        std::int64_t elements) {
-    return emitter.persistent(prefix + name, category, dtype, elements, PoolRole::state, unit.id);
+                        std::int64_t elements, PoolRole pool, Contents holds) {
+    holds.groups = {{.group = group.id, .offset = 0}};
+    return emitter.persistent(prefix + name, {.category = category,
+                                              .dtype = dtype,
+                                              .elements = elements,
+                                              .pool = pool,
+                                              .unit = unit.id,
+                                              .holds = std::move(holds)});
   };
+  state.model_weight =
+      make("model_weight", Category::model_weight, config_.param_dtype, resident.model_weight,
+           PoolRole::model_weights, {.kind = ContentKind::parameter, .placement = group.weight});
   if (resident.main_weight > 0)
     state.main_weight =
-        make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight);
+        make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
+             PoolRole::state, {.kind = ContentKind::main_parameter, .placement = group.state});
   if (resident.main_grad > 0)
     state.main_grad =
-        make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad);
+        make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
+             PoolRole::state, {.kind = ContentKind::gradient, .placement = group.gradient});
   if (resident.optimizer_state > 0)
     for (const char* name : {"exp_avg", "exp_avg_sq"})
-      state.moments.push_back(make(name, Category::optimizer_state, config_.statistic_dtype(),
-                                   resident.optimizer_state / 2));
+      state.moments.push_back(
+          make(name, Category::optimizer_state, config_.statistic_dtype(),
+               resident.optimizer_state / 2, PoolRole::state,
+               {.kind = ContentKind::optimizer_state, .placement = group.state, .state = name}));
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
     unit.trainable = groups.size();
   }
   unit.groups.push_back(groups.size());
+  state.full_offset = unit.weight_bytes;
   unit.weight_bytes =
-      group.full_offset + round_up(bytes_of(group.elements, group.dtype).value, 256);
+      checked_add(unit.weight_bytes, round_up(bytes_of(group.elements, group.dtype).value, 256));
   groups.push_back(std::move(state));
 }
 
@@ -72,17 +87,22 @@ void State::make_globals(Emitter& emitter) {
   const std::int64_t token_count = 2 * config_.tokens_per_microbatch();
   const auto trainable = static_cast<std::int64_t>(trainable_groups);
   const auto make = [&](const std::string& name, DType dtype, std::int64_t elements,
-                        PoolRole pool = PoolRole::workspace) {
-    return emitter.persistent(name, Category::workspace, dtype, elements, pool, std::nullopt);
+                        PoolRole pool = PoolRole::workspace, std::optional<Port> port = {}) {
+    BufferForm form{
+        .category = Category::workspace, .dtype = dtype, .elements = elements, .pool = pool};
+    if (port) form.holds = Contents{.kind = ContentKind::port, .port = port};
+    return emitter.persistent(name, form);
   };
   tokens = make(std::string(global::tokens), DType::int32, token_count);
   staged_tokens = make("staged_tokens", DType::int32, token_count);
-  pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned);
+  pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
   rope_table_ = make(std::string(global::rope_table), DType::fp32,
-                     checked_mul(config_.seq_len, config_.model.head_dim));
+                     checked_mul(config_.seq_len, config_.model.head_dim), PoolRole::workspace,
+                     Port::rope_table);
   gemm_workspace_ = make(std::string(global::gemm_workspace), DType::uint8, kGemmWorkspaceBytes);
   step_block = make("step_block", DType::uint8, 64);
-  pinned_step_block = make("pinned_step_block", DType::uint8, 64, PoolRole::pinned);
+  pinned_step_block =
+      make("pinned_step_block", DType::uint8, 64, PoolRole::pinned, Port::step_block);
   loss_sums = make(std::string(global::loss_sums), config_.statistic_dtype(), 2);
   gathered_sums = make("gathered_sums", config_.statistic_dtype(), checked_mul(2, world));
   norm_dtype = config_.exact_sums ? DType::int64 : DType::fp32;
@@ -90,7 +110,7 @@ void State::make_globals(Emitter& emitter) {
   norm_workspace = make("norm_workspace", DType::uint8, kSumWorkspaceBytes);
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
   report = make("report", DType::fp32, 8);
-  pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned);
+  pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
 }
 
 BufferId State::global(const std::string& name) const {
@@ -110,47 +130,30 @@ State::Place State::find(std::size_t unit, ParameterRole role) const {
 }
 
 std::int64_t State::slice_elements(const GroupState& group) const {
+  return updated_interval(*group.group, config_.mesh, 0).size();
+}
+
+/// Where the optimizer's slice begins in a buffer: one that is not cut along an axis is entered at
+/// the rank's index on it.
+Region State::slice(BufferId buffer, DType dtype, const GroupState& group) const {
+  const Placement& held = emitter_.at(buffer).holds->placement;
   std::int64_t elements = group.group->elements;
-  if (layout.shard_optimizer) elements /= config_.mesh.dp_shard;
-  if (layout.outer_shard) elements /= config_.mesh.dp_outer;
-  return elements;
-}
-
-/// Where the optimizer's slice begins in a buffer that holds `resident` elements of the group:
-/// a buffer that is not cut along an axis is entered at the rank's index on it.
-Region State::slice(BufferId buffer, std::int64_t resident, const GroupState& group) const {
-  const std::int64_t elements = slice_elements(group);
-  Region region{
-      .buffer = buffer, .offset = 0, .dtype = DType::bf16, .shape = {elements}, .rank_strides = {}};
-  const std::int64_t shard = group.group->elements / config_.mesh.dp_shard;
-  if (layout.shard_optimizer && resident == group.group->elements)
-    region.rank_strides.push_back({.axis = Axis::dp_shard, .bytes = shard});
-  if (layout.outer_shard)
-    region.rank_strides.push_back({.axis = Axis::dp_outer, .bytes = elements});
+  Region region{.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {}, .rank_strides = {}};
+  for (const Axis axis : flat_axes(group.group->state)) {
+    elements /= config_.mesh.size(axis);
+    if (std::ranges::find(held, axis, &AxisPlacement::axis) == held.end())
+      region.rank_strides.push_back({.axis = axis, .bytes = checked_mul(elements, size_of(dtype))});
+  }
+  region.shape = {elements};
   return region;
 }
-
-namespace {
-
-Region in_dtype(Region region, DType dtype) {
-  region.dtype = dtype;
-  for (RankStride& stride : region.rank_strides)
-    stride.bytes = checked_mul(stride.bytes, size_of(dtype));
-  return region;
-}
-
-}  // namespace
 
 Region State::gradient_slice(const GroupState& group) const {
-  return in_dtype(
-      slice(*group.main_grad, resident_elements(*group.group, config_).main_grad, group),
-      config_.grad_dtype);
+  return slice(*group.main_grad, config_.grad_dtype, group);
 }
 
 Region State::weight_slice(const GroupState& group) const {
-  return in_dtype(
-      slice(group.model_weight, resident_elements(*group.group, config_).model_weight, group),
-      config_.param_dtype);
+  return slice(group.model_weight, config_.param_dtype, group);
 }
 
 }  // namespace mfsdp::schedule

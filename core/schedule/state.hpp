@@ -30,6 +30,7 @@ struct GroupState {
   std::optional<BufferId> main_grad;
   std::vector<BufferId> moments;  ///< AdamW's two
   std::size_t norm_index = 0;     ///< among trainable groups
+  std::int64_t full_offset = 0;   ///< bytes, in its unit's gathered weights
 };
 
 struct UnitState {
@@ -84,8 +85,9 @@ class State {
  private:
   void make_group_buffers(Emitter& emitter, const Group& group);
   void make_globals(Emitter& emitter);
-  [[nodiscard]] Region slice(BufferId buffer, std::int64_t resident, const GroupState& group) const;
+  [[nodiscard]] Region slice(BufferId buffer, DType dtype, const GroupState& group) const;
 
+  const Emitter& emitter_;
   const PlanConfig& config_;
   BufferId rope_table_;
   BufferId gemm_workspace_;

@@ -14,17 +14,9 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/placement.hpp"
+
 namespace mfsdp {
-
-/// Elements [begin, end) of a flat buffer; empty when begin == end.
-struct Interval {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-
-  [[nodiscard]] std::int64_t size() const { return end - begin; }
-  [[nodiscard]] bool empty() const { return begin == end; }
-  friend bool operator==(const Interval&, const Interval&) = default;
-};
 
 /// What the layout needs of a parameter: elements in all and in one row (1 for a vector).
 struct LayoutItem {

@@ -1,5 +1,6 @@
 #include "core/shard/groups.hpp"
 
+#include <algorithm>
 #include <map>
 
 namespace mfsdp {
@@ -24,25 +25,58 @@ class LayoutCache {
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
 
-bool shards(Placement placement) { return placement == Placement::shard; }
+/// What the strategies cut along which axes.
+struct Cuts {
+  std::vector<Axis> layout;
+  Placement weight;
+  Placement gradient;
+  Placement state;
+};
 
-/// Part `index` of `parts` equal ones.
-Interval nth_part(const Interval& whole, std::int64_t index, std::int64_t parts) {
-  const std::int64_t size = whole.size() / parts;
-  return {.begin = whole.begin + index * size, .end = whole.begin + (index + 1) * size};
+Cuts cuts_of(const PlanConfig& config) {
+  Cuts cuts;
+  const auto cut = [&](Axis axis, Strategy strategy) {
+    const Sharded sharded = sharded_by(strategy, config.mesh.size(axis));
+    const AxisPlacement flat{.axis = axis, .kind = PlacementKind::flat, .dim = {}};
+    if (sharded.parameter) cuts.weight.push_back(flat);
+    if (sharded.gradient) cuts.gradient.push_back(flat);
+    if (sharded.state) cuts.state.push_back(flat);
+    return sharded.state;
+  };
+  cut(Axis::dp_shard, config.strategy);
+  // All strategies have one layout: it is cut where any of them would cut.
+  if (config.mesh.size(Axis::dp_shard) > 1) cuts.layout.push_back(Axis::dp_shard);
+  if (cut(Axis::dp_outer, config.outer_strategy)) cuts.layout.push_back(Axis::dp_outer);
+  return cuts;
+}
+
+/// Axes whose ranks work on other tokens: gradients are sums over them.
+std::vector<Axis> data_axes(const Mesh& mesh) {
+  std::vector<Axis> axes;
+  for (const MeshAxis& on : mesh.dense)
+    if (on.axis == Axis::dp_outer || on.axis == Axis::dp_shard || on.axis == Axis::cp)
+      axes.push_back(on.axis);
+  return axes;
+}
+
+std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
+  std::int64_t ranks = 1;
+  for (const Axis axis : axes) ranks = checked_mul(ranks, mesh.size(axis));
+  return ranks;
 }
 
 }  // namespace
 
 std::int64_t layout_ranks(const PlanConfig& config) {
-  return config.outer_strategy == Strategy::optim ? config.mesh.world_size() : config.mesh.dp_shard;
+  return ranks_on(cuts_of(config).layout, config.mesh);
 }
 
 std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
-  LayoutCache layouts(layout_ranks(config));
+  const Cuts cuts = cuts_of(config);
+  const std::vector<Axis> reduce = data_axes(config.mesh);
+  LayoutCache layouts(ranks_on(cuts.layout, config.mesh));
   std::vector<Group> groups;
-  for (const Unit& unit : model.units) {
-    std::int64_t full_offset = 0;
+  for (const Unit& unit : model.units)
     for (const bool requires_grad : {true, false}) {
       std::vector<LayoutItem> items;
       Group group;
@@ -50,6 +84,11 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
       group.unit = unit.id;
       group.dtype = config.param_dtype;
       group.requires_grad = requires_grad;
+      group.cut = cuts.layout;
+      group.weight = cuts.weight;
+      group.gradient = cuts.gradient;
+      group.state = cuts.state;
+      group.reduce = reduce;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
         if (config.is_frozen(parameter.name) == requires_grad) continue;
@@ -64,20 +103,16 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
       const FlatLayout& layout = layouts.get(items);
       group.chunk = layout.chunk;
       group.elements = layout.elements;
-      group.full_offset = full_offset;
       for (std::size_t i = 0; i < items.size(); ++i) group.parameters[i].offset = layout.offsets[i];
-      full_offset =
-          checked_add(full_offset, round_up(bytes_of(group.elements, group.dtype).value, 256));
       groups.push_back(std::move(group));
     }
-  }
   return groups;
 }
 
-FlatLayout layout_of(const Group& group, const PlanConfig& config) {
+FlatLayout layout_of(const Group& group, const Mesh& mesh) {
   FlatLayout layout{.chunk = group.chunk,
                     .elements = group.elements,
-                    .ranks = layout_ranks(config),
+                    .ranks = ranks_on(group.cut, mesh),
                     .offsets = {},
                     .sizes = {}};
   for (const PlacedParameter& parameter : group.parameters) {
@@ -87,36 +122,23 @@ FlatLayout layout_of(const Group& group, const PlanConfig& config) {
   return layout;
 }
 
-ResidentIntervals resident_intervals(const Group& group, const PlanConfig& config,
-                                     std::int64_t rank) {
-  const Placements inner = placements_of(config.strategy, config.mesh.dp_shard);
-  const Placements outer = placements_of(config.outer_strategy, config.mesh.dp_outer);
-  const Interval all{.begin = 0, .end = group.elements};
-  const Interval shard = nth_part(all, rank % config.mesh.dp_shard, config.mesh.dp_shard);
-  ResidentIntervals resident{.weight = shards(inner.parameter) ? shard : all,
-                             .gradient = shards(inner.gradient) ? shard : all,
-                             .update = shards(inner.optimizer) ? shard : all};
-  if (shards(outer.optimizer))
-    resident.update = nth_part(resident.update, rank / config.mesh.dp_shard, config.mesh.dp_outer);
-  return resident;
-}
-
-bool is_first_replica(const PlanConfig& config, std::int64_t rank) {
-  const auto first = [](Strategy strategy, std::int64_t axis_size, std::int64_t index) {
-    return shards(placements_of(strategy, axis_size).optimizer) || index == 0;
-  };
-  return first(config.strategy, config.mesh.dp_shard, rank % config.mesh.dp_shard) &&
-         first(config.outer_strategy, config.mesh.dp_outer, rank / config.mesh.dp_shard);
+bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank) {
+  const std::vector<Axis> cut = flat_axes(group.state);
+  return std::ranges::all_of(mesh.dense, [&](const MeshAxis& on) {
+    return std::ranges::find(cut, on.axis) != cut.end() || mesh.index(rank, on.axis) == 0;
+  });
 }
 
 ResidentElements resident_elements(const Group& group, const PlanConfig& config) {
-  const ResidentIntervals intervals = resident_intervals(group, config, 0);
-  ResidentElements resident{.model_weight = intervals.weight.size()};
+  const auto held = [&](const Placement& placement) {
+    return interval_of(group.elements, placement, config.mesh, 0).size();
+  };
+  ResidentElements resident{.model_weight = held(group.weight)};
   if (!group.requires_grad) return resident;
-  if (config.main_dtype != config.param_dtype) resident.main_weight = intervals.update.size();
-  resident.main_grad = intervals.gradient.size();
+  if (config.main_dtype != config.param_dtype) resident.main_weight = held(group.state);
+  resident.main_grad = held(group.gradient);
   if (config.optimizer == Optimizer::adamw)
-    resident.optimizer_state = checked_mul(intervals.update.size(), 2);
+    resident.optimizer_state = checked_mul(held(group.state), 2);
   return resident;
 }
 

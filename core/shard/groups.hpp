@@ -11,32 +11,26 @@
 namespace mfsdp {
 
 /// Groups of all units in unit order; trainable before frozen within a unit. The flat layout is
-/// made for the ranks that own parts of it: dp_shard, times dp_outer under HFSDP.
+/// cut along dp_shard, and under HFSDP along dp_outer too. What each kind of state is cut along is
+/// the strategy's and the outer strategy's preset.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 
 /// The layout a group was made with.
-[[nodiscard]] FlatLayout layout_of(const Group& group, const PlanConfig& config);
+[[nodiscard]] FlatLayout layout_of(const Group& group, const Mesh& mesh);
 
-/// Ranks among which a group's flat buffer is laid out.
+/// Ranks among which flat buffers are laid out: the product of the axes that they are cut along.
 [[nodiscard]] std::int64_t layout_ranks(const PlanConfig& config);
 
-/// Which elements of a group lie in a rank's buffers. With B the padded group, I = dp_shard,
-/// O = dp_outer, the rank's shard is B/I elements at its index on dp_shard.
-struct ResidentIntervals {
-  Interval weight;    ///< of the compute weights: the shard under optim_grads_params, else all
-  Interval gradient;  ///< of the main gradient's buffer: the shard from optim_grads on, else all
-  /// What the rank updates, and so has main weights and moments of: all, the shard from optim on,
-  /// or B/(I O) of the shard at its index on dp_outer under HFSDP. Part of both others; of the
-  /// gradient's buffer only this part ends up summed over all ranks.
-  Interval update;
-};
-
-[[nodiscard]] ResidentIntervals resident_intervals(const Group& group, const PlanConfig& config,
-                                                   std::int64_t rank);
+/// What of a group a rank updates, and so has main weights and optimizer states of. Of the
+/// gradient's buffer only this part ends up summed over all ranks.
+[[nodiscard]] inline Interval updated_interval(const Group& group, const Mesh& mesh,
+                                               std::int64_t rank) {
+  return interval_of(group.elements, group.state, mesh, rank);
+}
 
 /// Whether no lower rank updates the same elements: those of all such ranks are the whole group,
 /// each element once.
-[[nodiscard]] bool is_first_replica(const PlanConfig& config, std::int64_t rank);
+[[nodiscard]] bool is_first_replica(const Group& group, const Mesh& mesh, std::int64_t rank);
 
 /// Elements that one rank keeps of each kind of state for the whole run; 0 where it has no such
 /// buffer. With B the padded group, I = dp_shard, O = dp_outer:

@@ -73,7 +73,7 @@ RankShare share_of(const RestingRank& rank, std::int64_t step) {
 
 Result<std::optional<SavedFile>> Saver::write_share(const RestingRank& rank,
                                                     std::int64_t step) const {
-  if (!is_first_replica(rank.program.config, rank.rank)) return std::nullopt;
+  if (std::ranges::none_of(rank.parameters, &ParameterPlaces::first_replica)) return std::nullopt;
   RankShare share = share_of(rank, step);
   const auto fetch = [&](std::size_t entry, const Interval& elements, std::span<std::byte> bytes) {
     return download_elements(rank.backend, *share.held[entry], elements, bytes);

@@ -61,9 +61,9 @@ Result<Launch> bind_norm_partial(const KernelCall& call, ExactOutlier* outlier,
   });
 }
 
-Result<Launch> bind_norm_finish(const KernelCall& call, const KernelSettings& settings,
-                                ExactOutlier* outlier, cudaStream_t stream) {
-  MFSDP_LET(k, kernels::take_norm_finish(call, settings));
+Result<Launch> bind_norm_finish(const KernelCall& call, ExactOutlier* outlier,
+                                cudaStream_t stream) {
+  MFSDP_LET(k, kernels::take_norm_finish(call));
   return [k, outlier, stream] { return norm_finish(k, stream, outlier); };
 }
 

@@ -9,10 +9,9 @@
 
 namespace mfsdp::cuda {
 
-Result<Launch> bind_rms_norm_forward(const KernelCall& call, const KernelSettings& settings,
-                                     cudaStream_t stream) {
+Result<Launch> bind_rms_norm_forward(const KernelCall& call, cudaStream_t stream) {
   return bind_by_type(call, "residual", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_rms_norm_forward<T>(call, settings));
+    MFSDP_LET(k, kernels::take_rms_norm_forward<T>(call));
     return [k, stream] { return rms_norm_forward(k, stream); };
   });
 }
@@ -50,18 +49,17 @@ Result<Launch> bind_rope(const KernelCall& call, cudaStream_t stream) {
                       });
 }
 
-Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call, const KernelSettings& settings,
-                                         cudaStream_t stream) {
+Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call, cudaStream_t stream) {
   return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_qk_norm_rope_forward<T>(call, settings));
+    MFSDP_LET(k, kernels::take_qk_norm_rope_forward<T>(call));
     return [k, stream] { return qk_norm_rope_forward(k, stream); };
   });
 }
 
-Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call, const KernelSettings& settings,
-                                          ExactOutlier* outlier, cudaStream_t stream) {
+Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call, ExactOutlier* outlier,
+                                          cudaStream_t stream) {
   return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_qk_norm_rope_backward<T>(call, settings));
+    MFSDP_LET(k, kernels::take_qk_norm_rope_backward<T>(call));
     return [k, outlier, stream] { return qk_norm_rope_backward(k, stream, outlier); };
   });
 }

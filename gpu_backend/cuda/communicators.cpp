@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/plan/membership.hpp"
+#include "core/plan/mesh.hpp"
 #include "gpu_backend/cuda/check.hpp"
 #include "gpu_backend/cuda/handles.hpp"
 
@@ -84,7 +84,7 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
   std::vector<Membership> memberships;
   for (const Communicator& communicator : program.communicators) {
     memberships.emplace_back(communicator.axes, mesh);
-    members_.push_back(memberships.back().member(coordinates_of(settings.rank, mesh)));
+    members_.push_back(memberships.back().member(settings.rank));
   }
   MFSDP_LET(own, make_ids(members_));
   MFSDP_LET(ids, settings.peers.all_gather(own));
@@ -93,8 +93,7 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
   for (std::size_t i = 0; i < memberships.size(); ++i) {
     const std::string place =
         fmt::format("rank {}, communicator {}", settings.rank, program.communicators[i].purpose);
-    const std::int64_t first =
-        memberships[i].rank(memberships[i].of(coordinates_of(settings.rank, mesh)), 0);
+    const std::int64_t first = memberships[i].rank(memberships[i].of(settings.rank), 0);
     const Peers::Bytes& of_first = ids.at(static_cast<std::size_t>(first));
     if (of_first.size() != own.size())
       return fail(place,

@@ -14,7 +14,7 @@
 namespace mfsdp::cuda {
 
 Result<Launch> KernelBinder::bind(const KernelCall& call, cudaStream_t stream) {
-  MFSDP_LET(outlier, this->outlier());
+  MFSDP_LET(outlier, this->outlier(*call.kernel));
   switch (call.kernel->kind) {  // one line a kind
     case KernelKind::accumulate:
     case KernelKind::cast: return bind_accumulate(call, outlier, stream);
@@ -29,15 +29,14 @@ Result<Launch> KernelBinder::bind(const KernelCall& call, cudaStream_t stream) {
     case KernelKind::embedding_forward: return bind_embedding_forward(call, stream);
     case KernelKind::gemm: return bind_gemm(call, outlier, stream);
     case KernelKind::loss_finish: return bind_loss_finish(call, stream);
-    case KernelKind::norm_finish: return bind_norm_finish(call, settings_, outlier, stream);
+    case KernelKind::norm_finish: return bind_norm_finish(call, outlier, stream);
     case KernelKind::norm_partial: return bind_norm_partial(call, outlier, stream);
     case KernelKind::norm_weight_grad: return bind_norm_weight_grad(call, outlier, stream);
     case KernelKind::qk_norm_rope_backward:
-      return bind_qk_norm_rope_backward(call, settings_, outlier, stream);
-    case KernelKind::qk_norm_rope_forward:
-      return bind_qk_norm_rope_forward(call, settings_, stream);
+      return bind_qk_norm_rope_backward(call, outlier, stream);
+    case KernelKind::qk_norm_rope_forward: return bind_qk_norm_rope_forward(call, stream);
     case KernelKind::rms_norm_backward: return bind_rms_norm_backward(call, outlier, stream);
-    case KernelKind::rms_norm_forward: return bind_rms_norm_forward(call, settings_, stream);
+    case KernelKind::rms_norm_forward: return bind_rms_norm_forward(call, stream);
     case KernelKind::rope_backward:
     case KernelKind::rope_forward: return bind_rope(call, stream);
     case KernelKind::swiglu_backward: return bind_swiglu_backward(call, stream);
@@ -109,8 +108,8 @@ Result<Launch> KernelBinder::bind_attention_backward(const KernelCall& call, cud
 
 // ---- sums --------------------------------------------------------------------------------------
 
-Result<ExactOutlier*> KernelBinder::outlier() {
-  if (!settings_.program->config.exact_sums) return nullptr;
+Result<ExactOutlier*> KernelBinder::outlier(const Kernel& kernel) {
+  if (kernel.find_attribute(exact_attribute::grid_exponent) == nullptr) return nullptr;
   if (outlier_ == nullptr) {
     MFSDP_LET(made, allocate_device(sizeof(ExactOutlier), "faults of exact sums"));
     MFSDP_TRY(check(cudaMemset(made.get(), 0, sizeof(ExactOutlier)), "cudaMemset"));

@@ -80,8 +80,8 @@ class KernelBinder {
   [[nodiscard]] Result<std::span<const kernels::DecayRun>> on_device(
       std::span<const kernels::DecayRun> runs);
 
-  /// Null without --exact-sums.
-  [[nodiscard]] Result<ExactOutlier*> outlier();
+  /// Null for a kernel without the attributes of --exact-sums.
+  [[nodiscard]] Result<ExactOutlier*> outlier(const Kernel& kernel);
 
   KernelSettings settings_;
   GemmSettings gemm_settings_;
@@ -93,9 +93,7 @@ class KernelBinder {
 
 // Kinds that need nothing but their operands and what is the same for all kernels of a run.
 // `outlier`: null without --exact-sums.
-[[nodiscard]] Result<Launch> bind_rms_norm_forward(const KernelCall& call,
-                                                   const KernelSettings& settings,
-                                                   cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_rms_norm_forward(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_rms_norm_backward(const KernelCall& call, ExactOutlier* outlier,
                                                     cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_norm_weight_grad(const KernelCall& call, ExactOutlier* outlier,
@@ -103,11 +101,8 @@ class KernelBinder {
 [[nodiscard]] Result<Launch> bind_bias_grad(const KernelCall& call, ExactOutlier* outlier,
                                             cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_rope(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call,
-                                                       const KernelSettings& settings,
-                                                       cudaStream_t stream);
+[[nodiscard]] Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call,
-                                                        const KernelSettings& settings,
                                                         ExactOutlier* outlier, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_swiglu_forward(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_swiglu_backward(const KernelCall& call, cudaStream_t stream);
@@ -121,8 +116,7 @@ class KernelBinder {
 [[nodiscard]] Result<Launch> bind_loss_finish(const KernelCall& call, cudaStream_t stream);
 [[nodiscard]] Result<Launch> bind_norm_partial(const KernelCall& call, ExactOutlier* outlier,
                                                cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_norm_finish(const KernelCall& call,
-                                              const KernelSettings& settings, ExactOutlier* outlier,
+[[nodiscard]] Result<Launch> bind_norm_finish(const KernelCall& call, ExactOutlier* outlier,
                                               cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

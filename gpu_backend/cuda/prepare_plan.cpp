@@ -160,6 +160,7 @@ Result<CudaBackend::PreparedOp> CudaBackend::prepare_op(const BoundOp& op) {
       case OpKind::kernel:
         return binder_.bind({.kernel = &std::get<Kernel>(op.op->body),
                              .operands = op.operands,
+                             .group = op.op->group,
                              .rank = settings_.rank,
                              .step = 0},
                             stream_of(op));

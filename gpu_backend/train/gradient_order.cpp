@@ -7,8 +7,8 @@
 namespace mfsdp {
 namespace {
 
-/// A unit, and the first element in the flat layout of what it trains.
-using GradientPlace = std::pair<UnitId, std::int64_t>;
+/// A group, and an element of its flat layout.
+using GradientPlace = std::pair<GroupId, std::int64_t>;
 
 /// What these write is no gradient yet, or one that others have written.
 bool computes_gradient(KernelKind kind) {
@@ -21,8 +21,7 @@ bool computes_gradient(KernelKind kind) {
 std::vector<GradientWriter> gradient_writers(const Program& program) {
   std::map<BufferId, const Buffer*> gradients;
   for (const Buffer& buffer : program.buffers)
-    if (buffer.unit &&
-        (buffer.category == Category::unsharded_grad || buffer.category == Category::main_grad))
+    if (buffer.holds && buffer.holds->kind == ContentKind::gradient)
       gradients.emplace(buffer.id, &buffer);
 
   std::map<GradientPlace, GradientWriter> writers;
@@ -36,15 +35,16 @@ std::vector<GradientWriter> gradient_writers(const Program& program) {
         const auto gradient = gradients.find(operand.buffer);
         const bool writes = operand.access == Access::write || operand.access == Access::read_write;
         if (writes && gradient != gradients.end())
-          writers[{*gradient->second->unit, operand.offset / size_of(operand.dtype)}] = {
-              .position = position, .op = op.name};
+          writers[{gradient->second->holds->groups.front().group,
+                   operand.offset / size_of(operand.dtype)}] = {.position = position,
+                                                                .op = op.name};
       }
     }
 
   std::vector<GradientWriter> all;
   for (const Group& group : program.groups)
     for (const PlacedParameter& parameter : group.parameters) {
-      const auto writer = writers.find({group.unit, parameter.offset});
+      const auto writer = writers.find({group.id, parameter.offset});
       if (group.requires_grad && writer != writers.end())
         all.push_back(writer->second);
       else

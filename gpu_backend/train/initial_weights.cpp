@@ -153,9 +153,8 @@ Result<void> RandomWeights::read(const PlacedParameter& parameter, std::int64_t 
 Result<void> clear_state(Backend& backend, const Program& program, const BufferBytes& bytes) {
   for (const Group& group : program.groups) {
     MFSDP_LET(buffers, find_group_buffers(program, group));
-    for (const Buffer* buffer : {buffers.weight, buffers.main_weight, buffers.gradient,
-                                 buffers.moments[0], buffers.moments[1]})
-      if (buffer != nullptr) MFSDP_TRY(clear(backend, bytes(buffer->id)));
+    for (const GroupBuffer* found : buffers.all())
+      if (found->buffer != nullptr) MFSDP_TRY(clear(backend, bytes(found->buffer->id)));
   }
   return {};
 }

@@ -3,96 +3,121 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
 
-/// The unit's nth persistent buffer of a category, or null.
-const Buffer* find_buffer(const Program& program, UnitId unit, Category category, std::size_t nth) {
-  for (const Buffer& buffer : program.buffers)
-    if (buffer.persistent && buffer.unit == unit && buffer.category == category && nth-- == 0)
-      return &buffer;
-  return nullptr;
-}
+/// AdamW's states, in the order of ParameterPlaces::moments.
+constexpr std::array<std::string_view, 2> kMoments{"exp_avg", "exp_avg_sq"};
 
-Result<void> check_size(const Program& program, const Group& group, const Buffer* buffer,
-                        Category category, std::int64_t elements) {
-  const auto where = [&] {
-    return fmt::format("plan, unit {}, {} of group {}", program.units[group.unit.value].name,
-                       to_string(category), group.id.value);
-  };
-  if (elements == 0) return {};
-  if (buffer == nullptr) return fail(where(), "there is no such buffer");
-  if (const Bytes expected = bytes_of(elements, buffer->dtype); buffer->size != expected)
-    return fail(where(), fmt::format("expected a buffer of {} bytes, got {}", expected.value,
-                                     buffer->size.value));
+GroupBuffer find_buffer(const Program& program, const Group& group, ContentKind kind,
+                        std::string_view state = {}) {
+  for (const Buffer& buffer : program.buffers) {
+    if (!buffer.persistent || !buffer.holds) continue;
+    const Contents& holds = *buffer.holds;
+    if (holds.kind != kind || holds.state != state) continue;
+    const auto held = std::ranges::find(holds.groups, group.id, &HeldGroup::group);
+    if (held != holds.groups.end())
+      return {.buffer = &buffer, .placement = holds.placement, .offset = held->offset};
+  }
   return {};
 }
 
-/// What of [offset, offset + count) lies in `held`, which a buffer holds from its first byte on;
-/// of that only what is in `wanted`. All in elements of the group.
-HeldElements hold(const PlacedParameter& parameter, const Buffer* buffer, const Interval& held,
-                  const Interval& wanted, const BufferBytes& bytes) {
-  if (buffer == nullptr) return {};
-  const std::int64_t begin = std::max(parameter.offset, wanted.begin);
-  const std::int64_t end = std::min(parameter.offset + parameter.elements(), wanted.end);
-  if (begin >= end) return {.elements = {}, .dtype = buffer->dtype, .data = nullptr};
-  return {.elements = {.begin = begin - parameter.offset, .end = end - parameter.offset},
-          .dtype = buffer->dtype,
-          .data = bytes(buffer->id).data() + (begin - held.begin) * size_of(buffer->dtype)};
+Result<void> check(const Program& program, const Group& group, const GroupBuffer& found,
+                   std::string_view what, bool needed) {
+  const auto where = [&] { return fmt::format("plan, group {}, {}", group.id.value, what); };
+  if (found.buffer == nullptr) {
+    if (needed) return fail(where(), "there is no such buffer");
+    return {};
+  }
+  const std::int64_t elements =
+      interval_of(group.elements, found.placement, program.config.mesh, 0).size();
+  const Bytes expected = Bytes(found.offset) + bytes_of(elements, found.buffer->dtype);
+  if (found.buffer->size != expected)
+    return fail(where(), fmt::format("expected a buffer of {} bytes, got {}", expected.value,
+                                     found.buffer->size.value));
+  return {};
 }
+
+/// Where a parameter's elements lie on one rank.
+class PlacesOnRank {
+ public:
+  PlacesOnRank(const Mesh& mesh, const BufferBytes& bytes, std::int64_t rank)
+      : mesh_(mesh), bytes_(bytes), rank_(rank) {}
+
+  [[nodiscard]] Interval held_by(const Group& group, const Placement& placement) const {
+    return interval_of(group.elements, placement, mesh_, rank_);
+  }
+
+  /// What of a parameter lies in a buffer; of that only what is in `wanted`, in elements of the
+  /// group.
+  [[nodiscard]] HeldElements of(const PlacedParameter& parameter, const Group& group,
+                                const GroupBuffer& found, const Interval& wanted) const {
+    if (found.buffer == nullptr) return {};
+    const std::int64_t begin = std::max(parameter.offset, wanted.begin);
+    const std::int64_t end = std::min(parameter.offset + parameter.elements(), wanted.end);
+    const DType dtype = found.buffer->dtype;
+    if (begin >= end) return {.elements = {}, .dtype = dtype, .data = nullptr};
+    const std::int64_t first = held_by(group, found.placement).begin;
+    return {
+        .elements = {.begin = begin - parameter.offset, .end = end - parameter.offset},
+        .dtype = dtype,
+        .data = bytes_(found.buffer->id).data() + found.offset + (begin - first) * size_of(dtype)};
+  }
+
+ private:
+  const Mesh& mesh_;
+  const BufferBytes& bytes_;
+  std::int64_t rank_;
+};
 
 }  // namespace
 
 Result<GroupBuffers> find_group_buffers(const Program& program, const Group& group) {
-  std::size_t before = 0;  // groups of the same unit
-  for (const Group& other : program.groups) {
-    if (other.id == group.id) break;
-    if (other.unit == group.unit) ++before;
-  }
-  const ResidentElements resident = resident_elements(group, program.config);
-  const auto find = [&](Category category, std::size_t nth) {
-    return find_buffer(program, group.unit, category, nth);
+  const auto find = [&](ContentKind kind, std::string_view state = {}) {
+    return find_buffer(program, group, kind, state);
   };
-  GroupBuffers buffers{.weight = find(Category::model_weight, before)};
-  MFSDP_TRY(
-      check_size(program, group, buffers.weight, Category::model_weight, resident.model_weight));
-  if (!group.requires_grad) return buffers;  // a unit has one group with state beside weights
-  const auto take = [&](const Buffer*& into, Category category, std::size_t nth,
-                        std::int64_t elements) -> Result<void> {
-    if (elements > 0) into = find(category, nth);
-    return check_size(program, group, into, category, elements);
-  };
-  MFSDP_TRY(take(buffers.main_weight, Category::main_weight, 0, resident.main_weight));
-  MFSDP_TRY(take(buffers.gradient, Category::main_grad, 0, resident.main_grad));
-  for (std::size_t i = 0; i < buffers.moments.size(); ++i)
-    MFSDP_TRY(take(buffers.moments[i], Category::optimizer_state, i, resident.optimizer_state / 2));
+  GroupBuffers buffers{.weight = find(ContentKind::parameter),
+                       .main_weight = find(ContentKind::main_parameter),
+                       .gradient = find(ContentKind::gradient),
+                       .moments = {find(ContentKind::optimizer_state, kMoments[0]),
+                                   find(ContentKind::optimizer_state, kMoments[1])}};
+  const PlanConfig& config = program.config;
+  const bool trains = group.requires_grad;
+  MFSDP_TRY(check(program, group, buffers.weight, "weights", true));
+  MFSDP_TRY(check(program, group, buffers.main_weight, "main weights",
+                  trains && config.main_dtype != config.param_dtype));
+  MFSDP_TRY(check(program, group, buffers.gradient, "gradient", trains));
+  for (std::size_t i = 0; i < kMoments.size(); ++i)
+    MFSDP_TRY(check(program, group, buffers.moments.at(i), kMoments.at(i),
+                    trains && config.optimizer == Optimizer::adamw));
   return buffers;
 }
 
 Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
                                                      const BufferBytes& bytes, std::int64_t rank) {
+  const Mesh& mesh = program.config.mesh;
+  const PlacesOnRank places(mesh, bytes, rank);
   std::vector<ParameterPlaces> all;
   for (const Group& group : program.groups) {
     MFSDP_LET(buffers, find_group_buffers(program, group));
-    const ResidentIntervals resident = resident_intervals(group, program.config, rank);
-    const Interval& own = resident.update;
+    const Interval own = places.held_by(group, group.state);
+    const Interval weights = places.held_by(group, buffers.weight.placement);
+    const bool has_main = buffers.main_weight.buffer != nullptr;
     for (const PlacedParameter& parameter : group.parameters) {
-      const auto held = [&](const Buffer* buffer, const Interval& in_buffer,
-                            const Interval& wanted) {
-        return hold(parameter, buffer, in_buffer, wanted, bytes);
+      const auto held = [&](const GroupBuffer& buffer, const Interval& wanted) {
+        return places.of(parameter, group, buffer, wanted);
       };
-      all.push_back(
-          {.group = &group,
-           .parameter = &parameter,
-           .first_replica = is_first_replica(program.config, rank),
-           .weight = held(buffers.weight, resident.weight, resident.weight),
-           .own = buffers.main_weight != nullptr ? held(buffers.main_weight, own, own)
-                                                 : held(buffers.weight, resident.weight, own),
-           .gradient = held(buffers.gradient, resident.gradient, own),
-           .moments = {held(buffers.moments[0], own, own), held(buffers.moments[1], own, own)}});
+      all.push_back({.group = &group,
+                     .parameter = &parameter,
+                     .first_replica = is_first_replica(group, mesh, rank),
+                     .weight = held(buffers.weight, weights),
+                     .own = held(has_main ? buffers.main_weight : buffers.weight, own),
+                     .gradient = held(buffers.gradient, own),
+                     .moments = {held(buffers.moments[0], own), held(buffers.moments[1], own)}});
     }
   }
   return all;

@@ -34,16 +34,27 @@ struct ParameterPlaces {
   std::array<HeldElements, 2> moments;  ///< own elements; of AdamW, first and second
 };
 
-/// The buffers of one group's state.
-struct GroupBuffers {
-  const Buffer* weight = nullptr;
-  const Buffer* main_weight = nullptr;  ///< null where the plan has none, as what follows
-  const Buffer* gradient = nullptr;
-  std::array<const Buffer*, 2> moments = {};
+/// A persistent buffer that holds elements of a group.
+struct GroupBuffer {
+  const Buffer* buffer = nullptr;  ///< null where the plan has none
+  Placement placement;
+  std::int64_t offset = 0;  ///< bytes from its start to the first element that it holds
 };
 
-/// Found by unit and category, in the order in which a unit's groups have theirs. Errors: a buffer
-/// that is missing or has another size than the strategy says.
+/// The buffers of one group's state.
+struct GroupBuffers {
+  GroupBuffer weight;
+  GroupBuffer main_weight;
+  GroupBuffer gradient;
+  std::array<GroupBuffer, 2> moments;
+
+  [[nodiscard]] std::array<const GroupBuffer*, 5> all() const {
+    return {&weight, &main_weight, &gradient, &moments[0], &moments[1]};
+  }
+};
+
+/// Found by what the plan says that its buffers hold. Errors: a state that training needs and the
+/// plan has no buffer for; a buffer of another size than its placement says.
 [[nodiscard]] Result<GroupBuffers> find_group_buffers(const Program& program, const Group& group);
 
 /// Where a buffer's bytes lie on the rank.

@@ -18,14 +18,14 @@ namespace mfsdp {
 namespace {
 
 /// A persistent buffer without a unit, by the name that the schedule gives it.
-Result<BufferId> find_global(const Program& program, std::string_view name, std::int64_t bytes) {
+Result<BufferId> find_port(const Program& program, Port port, std::int64_t bytes) {
   for (const Buffer& buffer : program.buffers) {
-    if (!buffer.persistent || buffer.unit || buffer.name != name) continue;
+    if (!buffer.holds || buffer.holds->port != port) continue;
     if (buffer.size.value == bytes) return buffer.id;
-    return fail(fmt::format("plan, buffer {}", name),
+    return fail(fmt::format("plan, port {}, buffer {}", to_string(port), buffer.name),
                 fmt::format("expected {} bytes, got {}", bytes, buffer.size.value));
   }
-  return fail("plan", fmt::format("expected a persistent buffer {}", name));
+  return fail("plan", fmt::format("expected a buffer that is the port {}", to_string(port)));
 }
 
 /// NaN without a sign, which means nothing.
@@ -67,14 +67,13 @@ Result<void> Trainer::prepare(Backend& backend) {
   backend_ = &backend;
   const PlanConfig& config = program_.config;
   const std::int64_t tokens = 2 * config.tokens_per_microbatch() * size_of(DType::int32);
-  MFSDP_LET(pinned_tokens, find_global(program_, "pinned_tokens", tokens));
-  MFSDP_LET(step_block, find_global(program_, "pinned_step_block", sizeof(StepBlock)));
-  MFSDP_LET(report,
-            find_global(program_, "pinned_report", sizeof(LossReport) + sizeof(NormReport)));
+  MFSDP_LET(token_port, find_port(program_, Port::tokens, tokens));
+  MFSDP_LET(step_block, find_port(program_, Port::step_block, sizeof(StepBlock)));
+  MFSDP_LET(report, find_port(program_, Port::report, sizeof(LossReport) + sizeof(NormReport)));
   const std::vector<float> angles = make_rope_table(config.model, config.seq_len);
   MFSDP_LET(rope_table,
-            find_global(program_, "rope_table", std::ssize(angles) * size_of(DType::fp32)));
-  tokens_ = pinned_tokens;
+            find_port(program_, Port::rope_table, std::ssize(angles) * size_of(DType::fp32)));
+  tokens_ = token_port;
   step_block_ = step_block;
   report_ = report;
 

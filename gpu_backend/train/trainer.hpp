@@ -177,9 +177,9 @@ class Trainer {
   TrainInputs inputs_;
   TrainSink* sink_;
   Backend* backend_ = nullptr;
-  BufferId tokens_;      ///< pinned_tokens
-  BufferId step_block_;  ///< pinned_step_block
-  BufferId report_;      ///< pinned_report
+  BufferId tokens_;  ///< the ports of these names
+  BufferId step_block_;
+  BufferId report_;
   std::vector<ParameterPlaces> parameters_;
   std::vector<GradientWriter> writers_;  ///< of their gradients; empty without check_nan
 

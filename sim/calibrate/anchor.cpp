@@ -45,8 +45,8 @@ Result<PlanConfig> read_config(const Json& document, const std::string& where) {
   if (gpus != config.mesh.world_size())
     return fail(where, fmt::format("cluster/gpus is {}; expected {}, dp_outer {} x dp_shard {} of "
                                    "its config",
-                                   gpus, config.mesh.world_size(), config.mesh.dp_outer,
-                                   config.mesh.dp_shard));
+                                   gpus, config.mesh.world_size(), config.mesh.size(Axis::dp_outer),
+                                   config.mesh.size(Axis::dp_shard)));
   return config;
 }
 

@@ -79,7 +79,7 @@ Result<PlanConfig> peer_config(const CsvTable& table, std::size_t row, const Mod
                             recompute, reduce_dtype, name_list<Recompute>(), name_list<DType>()));
   PlanConfig config;
   config.model = model;
-  config.mesh = {.dp_outer = 1, .dp_shard = gpus};
+  config.mesh = data_parallel_mesh(1, gpus);
   config.seq_len = seq_len;
   config.micro_batch = micro_batch;
   config.recompute = {.kind = *policy};

@@ -13,20 +13,15 @@ namespace {
 
 using Colours = std::vector<std::uint32_t>;  // by rank
 
-/// A number that the ranks share which differ from `rank` only on these axes; below the world size.
-std::size_t group_number(std::int64_t rank, const std::vector<Axis>& axes, const Mesh& mesh) {
-  std::int64_t outer = rank / mesh.dp_shard;
-  std::int64_t shard = rank % mesh.dp_shard;
-  for (const Axis axis : axes) (axis == Axis::dp_outer ? outer : shard) = 0;
-  return static_cast<std::size_t>(outer * mesh.dp_shard + shard);
+std::size_t group_number(std::size_t rank, const Membership& membership) {
+  return static_cast<std::size_t>(membership.of(static_cast<std::int64_t>(rank)));
 }
 
-/// By group number: the colours in that group, ascending.
-std::vector<Colours> colours_of_groups(const Colours& colours, const std::vector<Axis>& axes,
-                                       const Mesh& mesh) {
-  std::vector<Colours> groups(colours.size());
+/// By communicator over some axes: the colours in it, ascending.
+std::vector<Colours> colours_of_groups(const Colours& colours, const Membership& membership) {
+  std::vector<Colours> groups(static_cast<std::size_t>(membership.count()));
   for (std::size_t rank = 0; rank < colours.size(); ++rank)
-    groups[group_number(static_cast<std::int64_t>(rank), axes, mesh)].push_back(colours[rank]);
+    groups[group_number(rank, membership)].push_back(colours[rank]);
   for (Colours& group : groups) {
     std::ranges::sort(group);
     const auto repeated = std::ranges::unique(group);
@@ -41,15 +36,15 @@ std::uint32_t number_of(std::map<Key, std::uint32_t>& numbers, const Key& key) {
   return numbers.try_emplace(key, static_cast<std::uint32_t>(numbers.size())).first->second;
 }
 
-/// Parts the colours by those that they meet on `axes`; returns their number.
-std::size_t refine(Colours& colours, const std::vector<Axis>& axes, const Mesh& mesh) {
+/// Parts the colours by those that they meet; returns their number.
+std::size_t refine(Colours& colours, const Membership& membership) {
   std::map<Colours, std::uint32_t> sets;
   Colours set_of;  // by group number
-  for (const Colours& group : colours_of_groups(colours, axes, mesh))
+  for (const Colours& group : colours_of_groups(colours, membership))
     set_of.push_back(number_of(sets, group));
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> refined;
   for (std::size_t rank = 0; rank < colours.size(); ++rank) {
-    const std::size_t group = group_number(static_cast<std::int64_t>(rank), axes, mesh);
+    const std::size_t group = group_number(rank, membership);
     colours[rank] = number_of(refined, {colours[rank], set_of[group]});
   }
   return refined.size();
@@ -57,11 +52,13 @@ std::size_t refine(Colours& colours, const std::vector<Axis>& axes, const Mesh& 
 
 /// Parts the colours until ranks of one colour meet the same colours in all communicators.
 void refine(Colours& colours, const Program& program) {
+  std::vector<Membership> memberships;
+  for (const Communicator& communicator : program.communicators)
+    memberships.emplace_back(communicator.axes, program.config.mesh);
   std::size_t before = 0;
   for (std::size_t count = 1; count != before;) {
     before = count;
-    for (const Communicator& communicator : program.communicators)
-      count = refine(colours, communicator.axes, program.config.mesh);
+    for (const Membership& membership : memberships) count = refine(colours, membership);
   }
 }
 
@@ -100,13 +97,13 @@ RankPartition one_class(const Program& program) {
 }
 
 /// The communicator's groups, of the ranks that are simulated.
-void add_groups(RankPartition& partition, const std::vector<Axis>& axes, const Mesh& mesh,
-                const Colours& colours) {
-  const std::vector<Colours> by_number = colours_of_groups(colours, axes, mesh);
+void add_groups(RankPartition& partition, const Membership& membership, const Colours& colours) {
+  const std::vector<Colours> by_number = colours_of_groups(colours, membership);
   // Colours that meet at all meet the same colours: the first of them tells the group.
   std::map<std::uint32_t, std::uint32_t> position;
   for (std::size_t i = 0; i < partition.representatives.size(); ++i) {
-    const Colours& group = by_number[group_number(partition.representatives[i].rank, axes, mesh)];
+    const auto rank = static_cast<std::size_t>(partition.representatives[i].rank);
+    const Colours& group = by_number[group_number(rank, membership)];
     const auto [entry, is_new] =
         position.try_emplace(group.front(), static_cast<std::uint32_t>(partition.groups.size()));
     if (is_new) partition.groups.push_back(group);
@@ -150,9 +147,7 @@ Result<RankPartition> partition_ranks(const Program& program, const RankVariatio
   const bool by_rank = variation.by_rank || variation.jitter.num > 0;
   const Mesh& mesh = program.config.mesh;
   const std::int64_t ranks = mesh.world_size();
-  if (mesh.dp_shard < 1 || ranks < 1)
-    return fail("mesh",
-                fmt::format("expected at least 1 rank, got {} x {}", mesh.dp_outer, mesh.dp_shard));
+  if (ranks < 1) return fail("mesh", fmt::format("expected at least 1 rank, got {}", ranks));
   if (!by_rank && variation.slow.empty()) return one_class(program);
 
   if (ranks > kMostDistinctRanks)
@@ -171,7 +166,7 @@ Result<RankPartition> partition_ranks(const Program& program, const RankVariatio
                                      kMostSimulatedRanks, simulated));
   partition.group_of.resize(partition.representatives.size());
   for (const Communicator& communicator : program.communicators)
-    add_groups(partition, communicator.axes, mesh, colours);
+    add_groups(partition, Membership(communicator.axes, mesh), colours);
   return partition;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -17,9 +18,9 @@
 namespace mfsdp {
 
 CommunicatorShape shape_of(const Communicator& communicator, const Mesh& mesh) {
-  const bool outer_alone =
-      communicator.axes.size() == 1 && communicator.axes.front() == Axis::dp_outer;
-  return {.ranks = communicator.size, .spacing = outer_alone ? mesh.dp_shard : 1};
+  std::int64_t spacing = mesh.world_size();
+  for (const Axis axis : communicator.axes) spacing = std::min(spacing, mesh.stride(axis));
+  return {.ranks = communicator.size, .spacing = spacing};
 }
 
 namespace {

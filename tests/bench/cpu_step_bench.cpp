@@ -27,7 +27,7 @@ PlanConfig llama_tiny(DType param_dtype, std::int64_t ranks) {
   PlanConfig config;
   const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
   config.model = load_model("llama_tiny", models)->shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.mesh = data_parallel_mesh(1, ranks);
   config.seq_len = 512;
   config.param_dtype = param_dtype;
   return config;

@@ -77,7 +77,7 @@ void predict_llama(benchmark::State& state, const RankVariation& variation) {
   const std::filesystem::path scenarios = MFSDP_SOURCE_DIR "/scenarios";
   PlanConfig config;
   config.model = load_model("llama3_8b", scenarios / "models")->shape;
-  config.mesh = {.dp_outer = state.range(0), .dp_shard = state.range(1)};
+  config.mesh = data_parallel_mesh(state.range(0), state.range(1));
   const auto program = build_program(config, {});
   const auto gpu = load_gpu("h100", scenarios / "gpus");
   const auto costs = make_cost_model(*make_cluster(*gpu, config.mesh.world_size(), 8));

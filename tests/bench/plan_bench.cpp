@@ -15,7 +15,7 @@ PlanConfig config_of(const char* model, std::int64_t gpus, std::int64_t microbat
   PlanConfig config;
   config.model =
       load_model(model, std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models")->shape;
-  config.mesh.dp_shard = gpus;
+  config.mesh.resize(Axis::dp_shard, gpus);
   config.microbatches = microbatches;
   return config;
 }

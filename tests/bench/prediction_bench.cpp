@@ -26,7 +26,7 @@ struct Setting {
 Setting setting_of(const char* model) {
   PlanConfig config;
   config.model = load_model(model, kScenarios / "models")->shape;
-  config.mesh.dp_shard = 64;
+  config.mesh.resize(Axis::dp_shard, 64);
   const auto gpu = load_gpu("h100", kScenarios / "gpus");
   return {.config = config, .costs = *make_cost_model(*make_cluster(*gpu, 64, 8))};
 }

@@ -37,13 +37,13 @@ void report(benchmark::State& state, const Program& program, const ProofSettings
 void verify(benchmark::State& state, const char* model, Mesh mesh, std::int64_t microbatches) {
   report(state, program_of(model, mesh, microbatches));
 }
-BENCHMARK_CAPTURE(verify, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+BENCHMARK_CAPTURE(verify, llama3_8b_on_64, "llama3_8b", (data_parallel_mesh(1, 64)), 1)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
-BENCHMARK_CAPTURE(verify, llama3_8b_8_microbatches, "llama3_8b", (Mesh{1, 64}), 8)
+BENCHMARK_CAPTURE(verify, llama3_8b_8_microbatches, "llama3_8b", (data_parallel_mesh(1, 64)), 8)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
-BENCHMARK_CAPTURE(verify, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+BENCHMARK_CAPTURE(verify, llama3_405b_on_16384, "llama3_405b", (data_parallel_mesh(128, 128)), 8)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
@@ -52,9 +52,10 @@ void verify_expanded(benchmark::State& state, const char* model, Mesh mesh,
                      std::int64_t microbatches) {
   report(state, program_of(model, mesh, microbatches), {.expand_ranks = true});
 }
-BENCHMARK_CAPTURE(verify_expanded, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+BENCHMARK_CAPTURE(verify_expanded, llama3_8b_on_64, "llama3_8b", (data_parallel_mesh(1, 64)), 1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(verify_expanded, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+BENCHMARK_CAPTURE(verify_expanded, llama3_405b_on_16384, "llama3_405b",
+                  (data_parallel_mesh(128, 128)), 8)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()
     ->Iterations(2);
@@ -66,9 +67,9 @@ void certify(benchmark::State& state, const char* model, Mesh mesh, std::int64_t
   for (auto _ : state) certificate = *certificate_of(program);
   state.counters["bytes"] = static_cast<double>(certificate.size());
 }
-BENCHMARK_CAPTURE(certify, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+BENCHMARK_CAPTURE(certify, llama3_8b_on_64, "llama3_8b", (data_parallel_mesh(1, 64)), 1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(certify, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+BENCHMARK_CAPTURE(certify, llama3_405b_on_16384, "llama3_405b", (data_parallel_mesh(128, 128)), 8)
     ->Unit(benchmark::kMillisecond);
 
 /// From text to verdict: reading the plan's JSON is most of it.
@@ -82,9 +83,9 @@ void check(benchmark::State& state, const char* model, Mesh mesh, std::int64_t m
   }
   state.SetBytesProcessed(state.iterations() * std::ssize(plan));
 }
-BENCHMARK_CAPTURE(check, llama3_8b_on_64, "llama3_8b", (Mesh{1, 64}), 1)
+BENCHMARK_CAPTURE(check, llama3_8b_on_64, "llama3_8b", (data_parallel_mesh(1, 64)), 1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(check, llama3_405b_on_16384, "llama3_405b", (Mesh{128, 128}), 8)
+BENCHMARK_CAPTURE(check, llama3_405b_on_16384, "llama3_405b", (data_parallel_mesh(128, 128)), 8)
     ->Unit(benchmark::kMillisecond);
 
 /// A plan of a million ops: a model of that many layers, with three segments of microbatches.
@@ -94,7 +95,7 @@ void verify_million(benchmark::State& state) {
       load_model("llama_nano", std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models")
           ->shape;
   config.model.layers = state.range(0);
-  config.mesh.dp_shard = 8;
+  config.mesh.resize(Axis::dp_shard, 8);
   config.microbatches = 3;
   config.seq_len = 64;
   report(state, *build_program(config, {}));

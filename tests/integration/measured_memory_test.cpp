@@ -44,11 +44,10 @@ std::vector<PlanConfig> configurations() {
     for (const auto strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
                                 Strategy::optim_grads_params}) {
       for (const std::int64_t ranks : {1, 2, 3})
-        add(strategy, {.dp_outer = 1, .dp_shard = ranks}, Strategy::no_shard, microbatches);
-      add(strategy, {.dp_outer = 2, .dp_shard = 2}, Strategy::no_shard, microbatches);
+        add(strategy, data_parallel_mesh(1, ranks), Strategy::no_shard, microbatches);
+      add(strategy, data_parallel_mesh(2, 2), Strategy::no_shard, microbatches);
     }
-    add(Strategy::optim_grads_params, {.dp_outer = 2, .dp_shard = 2}, Strategy::optim,
-        microbatches);
+    add(Strategy::optim_grads_params, data_parallel_mesh(2, 2), Strategy::optim, microbatches);
   }
   return all;
 }
@@ -77,9 +76,9 @@ TEST(MeasuredMemory, IsWhatWasPredictedButForTheRuntime) {
       MFSDP_TRY(interpreter->run("train", 2));
       MFSDP_TRY(interpreter->finish());
       const MeasuredMemory memory = meter.measured();
-      const std::string where =
-          fmt::format("{} on {} x {}, {} microbatches", to_string(config.strategy),
-                      config.mesh.dp_outer, config.mesh.dp_shard, config.microbatches);
+      const std::string where = fmt::format(
+          "{} on {} x {}, {} microbatches", to_string(config.strategy),
+          config.mesh.size(Axis::dp_outer), config.mesh.size(Axis::dp_shard), config.microbatches);
       EXPECT_EQ(memory.pools, heights) << where;
       EXPECT_EQ(sum_of(memory.categories), expected.peak - runtime) << where;
       auto categories = expected.categories;

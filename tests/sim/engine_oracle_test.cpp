@@ -84,7 +84,7 @@ std::vector<Node> unroll(const Plan& plan, std::int64_t steps) {
 }
 
 bool meet(std::size_t a, std::size_t b, const Communicator& communicator, const Mesh& mesh) {
-  const auto shards = static_cast<std::size_t>(mesh.dp_shard);
+  const auto shards = static_cast<std::size_t>(mesh.size(Axis::dp_shard));
   const bool across_outer = std::ranges::count(communicator.axes, Axis::dp_outer) > 0;
   const bool across_shard = std::ranges::count(communicator.axes, Axis::dp_shard) > 0;
   return (across_outer || a / shards == b / shards) && (across_shard || a % shards == b % shards);

@@ -119,7 +119,7 @@ TEST(Ranks, WrongVariationsAreErrors) {
   EXPECT_EQ(error({.by_rank = true}, 4097),
             "ranks: at most 4096 that differ are simulated, got 4097");
   EXPECT_THAT(error({.slow = {{.rank = 3}}}, 2'000'000), HasSubstr("ranks: at most 1048576 can"));
-  EXPECT_THAT(error({}, 0), HasSubstr("mesh: expected at least 1 rank, got 1 x 0"));
+  EXPECT_THAT(error({}, 0), HasSubstr("mesh: expected at least 1 rank, got 0"));
 }
 
 }  // namespace

@@ -196,26 +196,26 @@ TEST_P(SixtyFourRanks, AreTheSameByRankAndByClass) {
 }
 
 std::string mesh_name(const testing::TestParamInfo<SixtyFourRanks::ParamType>& info) {
-  return fmt::format("{}x{}_{}", info.param.first.dp_outer, info.param.first.dp_shard,
-                     to_string(info.param.second));
+  return fmt::format("{}x{}_{}", info.param.first.size(Axis::dp_outer),
+                     info.param.first.size(Axis::dp_shard), to_string(info.param.second));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Meshes, SixtyFourRanks,
-    testing::Values(std::pair(Mesh{.dp_outer = 1, .dp_shard = 64}, Strategy::no_shard),
-                    std::pair(Mesh{.dp_outer = 8, .dp_shard = 8}, Strategy::no_shard),
-                    std::pair(Mesh{.dp_outer = 16, .dp_shard = 4}, Strategy::no_shard),
-                    std::pair(Mesh{.dp_outer = 8, .dp_shard = 8}, Strategy::optim)),
-    mesh_name);
+INSTANTIATE_TEST_SUITE_P(Meshes, SixtyFourRanks,
+                         testing::Values(std::pair(data_parallel_mesh(1, 64), Strategy::no_shard),
+                                         std::pair(data_parallel_mesh(8, 8), Strategy::no_shard),
+                                         std::pair(data_parallel_mesh(16, 4), Strategy::no_shard),
+                                         std::pair(data_parallel_mesh(8, 8), Strategy::optim)),
+                         mesh_name);
 
 RC_GTEST_PROP(Variation, ByRankAndByClassAgree, ()) {
   PlanConfig config = *test::any_config();
-  config.mesh.dp_shard = *rc::gen::element<std::int64_t>(1, 2, 4, 6);
+  config.mesh.resize(Axis::dp_shard, *rc::gen::element<std::int64_t>(1, 2, 4, 6));
   RC_PRE(validate(config).has_value());
   const std::int64_t ranks = config.mesh.world_size();
   const auto gpu = load_gpu("h200", kScenarios / "gpus");
-  const Case example{*build_program(config, {}),
-                     *make_cost_model(*make_cluster(*gpu, ranks, config.mesh.dp_shard))};
+  const Case example{
+      *build_program(config, {}),
+      *make_cost_model(*make_cluster(*gpu, ranks, config.mesh.size(Axis::dp_shard)))};
   RankVariation variation;
   for (std::int64_t rank = 0; rank < ranks; ++rank)
     if (*rc::gen::inRange(0, 4) == 0)
@@ -228,7 +228,7 @@ RC_GTEST_PROP(Variation, ByRankAndByClassAgree, ()) {
 }
 
 TEST(Variation, JitterDependsOnItsSeedAlone) {
-  const Case example = case_of("llama_nano", {.dp_outer = 4, .dp_shard = 4});
+  const Case example = case_of("llama_nano", data_parallel_mesh(4, 4));
   const Simulation once = example.simulate({.jitter = {5, 100}, .seed = 7});
   EXPECT_EQ(describe(once), describe(example.simulate({.jitter = {5, 100}, .seed = 7})));
   EXPECT_NE(describe(once), describe(example.simulate({.jitter = {5, 100}, .seed = 8})));
@@ -243,7 +243,7 @@ TEST(Variation, ASlowRankOfLlamaIsPaidOnceAStep) {
   // Llama-3-8B, 64 ranks, one 10 % slower. Alone its kernels take compute - contention; a tenth of
   // that is what the step has to grow by. What may differ is communication: the slow rank's longer
   // kernels hide what the others show, and may be slowed by more of it.
-  const Case example = case_of("llama3_8b", {.dp_outer = 1, .dp_shard = 64});
+  const Case example = case_of("llama3_8b", data_parallel_mesh(1, 64));
   const Simulation alike = example.simulate();
   const Simulation slow = example.simulate(one_slow(9, {11, 10}));
   const Nanos alone = alike.time.compute - alike.time.contention;

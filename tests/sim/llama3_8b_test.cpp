@@ -19,7 +19,7 @@ using test::kScenarios;
 PlanConfig llama(Recompute recompute = Recompute::selective) {
   PlanConfig config;
   config.model = load_model("llama3_8b", kScenarios / "models")->shape;
-  config.mesh.dp_shard = 8;
+  config.mesh.resize(Axis::dp_shard, 8);
   config.recompute.kind = recompute;
   return config;
 }

@@ -21,7 +21,7 @@ class EightNodes {
   explicit EightNodes(std::int64_t dp_shard) {
     PlanConfig config;
     config.model = load_model("llama3_8b", kScenarios / "models").value().shape;
-    config.mesh = {.dp_outer = 64 / dp_shard, .dp_shard = dp_shard};
+    config.mesh = data_parallel_mesh(64 / dp_shard, dp_shard);
     config.seq_len = 8192;
     config.microbatches = 2;
     EXPECT_TRUE(validate(config).has_value());

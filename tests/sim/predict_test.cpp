@@ -78,22 +78,21 @@ TEST_P(PredictOf, EverySumHolds) {
 
 std::string shape_name(const testing::TestParamInfo<PredictOf::ParamType>& test) {
   const auto& [strategy, mesh, microbatches] = test.param;
-  return fmt::format("{}_{}x{}_{}", to_string(strategy), mesh.dp_outer, mesh.dp_shard,
-                     microbatches);
+  return fmt::format("{}_{}x{}_{}", to_string(strategy), mesh.size(Axis::dp_outer),
+                     mesh.size(Axis::dp_shard), microbatches);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PredictOf,
-                         testing::Combine(testing::Values(Strategy::no_shard, Strategy::optim,
-                                                          Strategy::optim_grads,
-                                                          Strategy::optim_grads_params),
-                                          testing::Values(Mesh{.dp_outer = 1, .dp_shard = 1},
-                                                          Mesh{.dp_outer = 1, .dp_shard = 7},
-                                                          Mesh{.dp_outer = 2, .dp_shard = 8}),
-                                          testing::Values(1, 3)),
-                         shape_name);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PredictOf,
+    testing::Combine(testing::Values(Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
+                                     Strategy::optim_grads_params),
+                     testing::Values(data_parallel_mesh(1, 1), data_parallel_mesh(1, 7),
+                                     data_parallel_mesh(2, 8)),
+                     testing::Values(1, 3)),
+    shape_name);
 
 TEST(Predict, CommunicatorsLieWhereTheMeshPutsThem) {
-  const Mesh mesh{.dp_outer = 4, .dp_shard = 8};
+  const Mesh mesh = data_parallel_mesh(4, 8);
   const auto shape = [&](std::vector<Axis> axes, std::int64_t size) {
     return shape_of(Communicator{.id = {}, .axes = std::move(axes), .purpose = "", .size = size},
                     mesh);
@@ -182,7 +181,7 @@ TEST(Predict, NoGpuOfTheCatalogueIsAboveItsPeak) {
 
 TEST(Predict, ThePeaksOpIsWhereTheTimelineIsHighest) {
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {
-    const Mesh mesh{.dp_outer = 1, .dp_shard = 8};
+    const Mesh mesh = data_parallel_mesh(1, 8);
     const auto program = program_of(strategy, mesh, 2);
     ASSERT_TRUE(program);
     const auto prediction = predict(*program, costs_of(8).value());
@@ -208,7 +207,7 @@ TEST(Predict, ThePeaksOpIsWhereTheTimelineIsHighest) {
 }
 
 TEST(Predict, APlanWithoutTrainIsAnError) {
-  auto program = program_of(Strategy::optim_grads_params, {.dp_outer = 1, .dp_shard = 8}, 1);
+  auto program = program_of(Strategy::optim_grads_params, data_parallel_mesh(1, 8), 1);
   ASSERT_TRUE(program) << program.error().message();
   std::erase_if(program->plans, [](const Plan& plan) { return plan.name == "train"; });
   const auto costs = costs_of(8);

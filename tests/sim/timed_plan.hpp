@@ -68,7 +68,7 @@ class Tiny {
 
   /// Puts the plan on a mesh of that shape: communicators 0 and 1 span dp_shard, 2 dp_outer.
   Tiny& mesh(std::int64_t dp_outer, std::int64_t dp_shard) {
-    program.config.mesh = {.dp_outer = dp_outer, .dp_shard = dp_shard};
+    program.config.mesh = data_parallel_mesh(dp_outer, dp_shard);
     for (Communicator& communicator : program.communicators) {
       const bool outer = communicator.purpose == "outer";
       communicator.axes = {outer ? Axis::dp_outer : Axis::dp_shard};

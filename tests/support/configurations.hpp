@@ -22,7 +22,7 @@ inline ModelShape small_model(std::int64_t layers = 2) {
 inline PlanConfig small_config(std::int64_t ranks = 4, std::int64_t layers = 2) {
   PlanConfig config;
   config.model = small_model(layers);
-  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.mesh = data_parallel_mesh(1, ranks);
   config.seq_len = 16;
   config.logits_chunk = 8;
   return config;

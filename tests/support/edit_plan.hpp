@@ -33,7 +33,7 @@ struct EditedPlan {
   void set(const std::string& segment, const std::string& name, const std::string& attribute,
            std::int64_t value) {
     for (Attribute& a : kernel(segment, name).attributes)
-      if (a.name == attribute) a.value = value;
+      if (a.name == attribute) a.value = {.num = value};
   }
   void drop(const std::string& segment, const std::string& name) {
     const auto [ops, place] = at(segment, name);

@@ -47,7 +47,7 @@ inline void put_value(std::byte* to, DType dtype, std::uint64_t bits) {
 inline std::uint64_t hash_of_reads(const KernelCall& call) {
   std::uint64_t hash = static_cast<std::uint64_t>(call.kernel->kind);
   for (const Attribute& attribute : call.kernel->attributes)
-    hash = mix(hash, static_cast<std::uint64_t>(attribute.value));
+    hash = mix(hash, static_cast<std::uint64_t>(attribute.value.num));
   for (const OperandView& operand : call.operands) {
     if (operand.access == Access::write || operand.access == Access::scratch) continue;
     for_each_element(operand, [&](const std::byte* element) {

@@ -109,8 +109,7 @@ class Interleavings {
     for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank) {
       std::int64_t begin = buffer.offset.value + operand.offset;
       for (const RankStride& stride : operand.rank_strides)
-        begin += stride.bytes *
-                 (stride.axis == Axis::dp_shard ? rank % mesh.dp_shard : rank / mesh.dp_shard);
+        begin += stride.bytes * mesh.index(rank, stride.axis);
       task.ranges[static_cast<std::size_t>(rank)].push_back(
           {buffer.pool.value, begin, begin + operand.span_bytes(), writes});
     }

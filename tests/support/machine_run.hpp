@@ -181,17 +181,18 @@ inline std::vector<PlanConfig> machine_configs() {
     };
     for (const Strategy strategy :
          {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
-      for (const std::int64_t ranks : {1, 2, 4}) add(strategy, {.dp_outer = 1, .dp_shard = ranks});
-    add(Strategy::optim_grads_params, {.dp_outer = 2, .dp_shard = 2});
-    add(Strategy::optim_grads_params, {.dp_outer = 2, .dp_shard = 2}, Strategy::optim);
+      for (const std::int64_t ranks : {1, 2, 4}) add(strategy, data_parallel_mesh(1, ranks));
+    add(Strategy::optim_grads_params, data_parallel_mesh(2, 2));
+    add(Strategy::optim_grads_params, data_parallel_mesh(2, 2), Strategy::optim);
   }
   return configs;
 }
 
 inline std::string name_of(const PlanConfig& config) {
-  return std::string(to_string(config.strategy)) + " on " + std::to_string(config.mesh.dp_outer) +
-         " x " + std::to_string(config.mesh.dp_shard) + ", " + std::to_string(config.microbatches) +
-         " microbatches";
+  return std::string(to_string(config.strategy)) + " on " +
+         std::to_string(config.mesh.size(Axis::dp_outer)) + " x " +
+         std::to_string(config.mesh.size(Axis::dp_shard)) + ", " +
+         std::to_string(config.microbatches) + " microbatches";
 }
 
 }  // namespace mfsdp::test

@@ -59,6 +59,7 @@ struct PlanBuilder {
     Segment made;
     made.name = name;
     made.repeat = repeat;
+    made.microbatches = name == "optimizer" ? 0 : 1;
     program.plans[0].segments.push_back(std::move(made));
   }
 

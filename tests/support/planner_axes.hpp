@@ -80,8 +80,8 @@ PlannerAxis choice(std::string name, std::function<Enum(const PlanConfig&)> of,
 
 inline bool has_empty_shard(const Program& program) {
   return std::ranges::any_of(program.groups, [&](const Group& group) {
-    const std::int64_t part = group.elements / program.config.mesh.dp_shard;
-    for (std::int64_t rank = 0; rank < program.config.mesh.dp_shard; ++rank)
+    const std::int64_t part = group.elements / program.config.mesh.size(Axis::dp_shard);
+    for (std::int64_t rank = 0; rank < program.config.mesh.size(Axis::dp_shard); ++rank)
       if (std::ranges::none_of(group.parameters, [&](const PlacedParameter& p) {
             return p.offset < (rank + 1) * part && p.offset + p.elements() > rank * part;
           }))
@@ -112,7 +112,7 @@ inline std::string frozen_part(const Program& program) {
 }
 
 inline std::string outer_axis(const Program& program) {
-  if (program.config.mesh.dp_outer == 1) return "one";
+  if (program.config.mesh.size(Axis::dp_outer) == 1) return "one";
   return program.config.outer_strategy == Strategy::optim ? "HFSDP" : "HSDP";
 }
 
@@ -159,7 +159,8 @@ inline std::vector<PlannerAxis> planner_axes() {
       {.name = "outer axis", .values = {"one", "HSDP", "HFSDP"}, .value_of = outer_axis},
       {.name = "ranks of dp_shard",
        .values = {"1", "2", "3", "7", "8", "64"},
-       .value_of = [](const Program& p) { return std::to_string(p.config.mesh.dp_shard); }},
+       .value_of =
+           [](const Program& p) { return std::to_string(p.config.mesh.size(Axis::dp_shard)); }},
       flag("empty shard", has_empty_shard),
       flag("padding", has_padding),
       flag("tied weights", [](const Program& p) { return p.config.model.tied_embeddings; }),

@@ -28,9 +28,7 @@ inline std::optional<std::string> find_race(const Program& program, const Plan& 
     const Buffer& buffer = program.buffers[operand.buffer.value];
     std::int64_t begin = buffer.offset.value + operand.offset;
     for (const RankStride& stride : operand.rank_strides)
-      begin += stride.bytes * ((stride.axis == Axis::dp_shard ? program.config.mesh.dp_shard
-                                                              : program.config.mesh.dp_outer) -
-                               1);
+      begin += stride.bytes * (program.config.mesh.size(stride.axis) - 1);
     pools[buffer.pool].push_back({.instance = i,
                                   .begin = begin,
                                   .end = begin + operand.span_bytes(),

@@ -25,10 +25,10 @@ inline rc::Gen<PlanConfig> any_config() {
     model.tied_embeddings = *rc::gen::arbitrary<bool>();
     model.qkv_bias = *rc::gen::arbitrary<bool>();
     model.qk_norm = *rc::gen::arbitrary<bool>();
-    config.mesh.dp_shard = *rc::gen::element<std::int64_t>(1, 2, 3, 7, 8, 64);
-    config.mesh.dp_outer = *rc::gen::element<std::int64_t>(1, 1, 2, 3);
+    config.mesh.resize(Axis::dp_shard, *rc::gen::element<std::int64_t>(1, 2, 3, 7, 8, 64));
+    config.mesh.resize(Axis::dp_outer, *rc::gen::element<std::int64_t>(1, 1, 2, 3));
     config.strategy = static_cast<Strategy>(pick(0, 3));
-    if (config.strategy == Strategy::optim_grads_params && config.mesh.dp_outer > 1)
+    if (config.strategy == Strategy::optim_grads_params && config.mesh.size(Axis::dp_outer) > 1)
       config.outer_strategy = *rc::gen::element(Strategy::no_shard, Strategy::optim);
     config.seq_len = pick(1, 20);
     config.micro_batch = pick(1, 3);

@@ -27,7 +27,7 @@ inline PlanConfig sample_config() {
                                    .low_freq_factor = {1, 1},
                                    .high_freq_factor = {1, 3},  // no decimal stands for it
                                    .original_max_seq_len = 8192}};
-  config.mesh = {.dp_outer = 2, .dp_shard = 32};
+  config.mesh = data_parallel_mesh(2, 32);
   config.strategy = Strategy::optim_grads;
   config.outer_strategy = Strategy::optim;
   config.microbatches = 3;

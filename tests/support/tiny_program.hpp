@@ -35,7 +35,10 @@ inline Program tiny_program() {
   program.events = {{.id = gathered, .name = "gathered"}, {.id = used, .name = "used"}};
   const Model model = make_model(program.config.model, DType::bf16);
   for (const Unit& unit : model.units)
-    program.units.push_back({.id = unit.id, .name = unit.name, .kind = unit.kind});
+    program.units.push_back({.id = unit.id,
+                             .name = unit.name,
+                             .kind = unit.kind,
+                             .position = std::ssize(program.units)});
   program.groups = make_groups(model, program.config);
   Pool pool;
   pool.name = "memory";
@@ -62,6 +65,7 @@ inline Program tiny_program() {
 
   Segment segment;
   segment.name = "only";
+  segment.microbatches = 1;
   std::size_t next = 0;
   const auto add = [&](StreamId stream, std::string name, OpBody body) {
     segment.ops.push_back({.id = OpId(next++),

@@ -18,7 +18,7 @@ std::string hash_of(const Json& document) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-/// JSON of which all numbers are integers from 0 to below kMost; an attribute's may be negative.
+/// JSON of which all numbers are integers from 0 to below kMost; an attribute may be negative.
 Json parse(std::string_view json, const char* what) {
   std::string key;
   return Json::parse(json, [&](int depth, Json::parse_event_t event, const Json& value) {
@@ -47,7 +47,7 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
   }
   span = times(span, size_of(made.dtype));
   for (const Json& stride : json.value("rank_strides", Json::array())) {
-    const Int ranks = view.mesh.at(stride.at("axis"));
+    const Int ranks = view.ranks_on(stride.at("axis"));
     if (ranks == 1 || stride.at("bytes") == 0) continue;
     Int& bytes = made.strides[stride.at("axis")];
     bytes = plus(bytes, stride.at("bytes"));
@@ -55,8 +55,7 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
   }
   made.begin = made.end = of.begin + made.offset;
   if (made.elements > 0) made.end += span;
-  if (made.end > std::max(of.end, made.begin) || json.count("scale") + json.count("extent"))
-    refuse("operand '{}' leaves its buffer, or names a device scalar", role);
+  if (made.end > std::max(of.end, made.begin)) refuse("operand '{}' leaves its buffer", role);
   return made;
 }
 
@@ -78,16 +77,18 @@ void read_op(PlanView& view, const Json& json) try {
 }
 
 PlanView read_plan(const Json& document) {
-  PlanView view{.json = document, .mesh = document.at("config").at("mesh")};
-  for (const char* key : {"streams", "communicators", "events", "units", "pools", "buffers"})
+  PlanView view{.json = document};
+  for (const char* key :
+       {"streams", "communicators", "events", "units", "groups", "pools", "buffers"})
     for (const Json& entry : document.at(key))
       if (!view.ids[key].emplace(entry.at("id"), view.ids[key].size()).second)
         refuse("{}: an id appears twice", key);
-  for (const auto& [axis, ranks] : view.mesh) {
-    if (ranks > 1) view.split[axis] = 1;
-    if (ranks < 1 || view.ids["streams"].size() > 63)
-      refuse("plan: expected ranks on axis {}, and at most 63 streams", axis);
-  }
+  const Json& mesh = document.at("config").at("mesh");
+  if (mesh.size() != 1 || view.ids["streams"].size() > 63)
+    refuse("plan: expected a dense mesh alone, and at most 63 streams");
+  for (const Json& on : mesh.at("dense"))
+    if (on.at("size") < 2 || !view.mesh.emplace(on.at("axis"), on.at("size")).second)
+      refuse("plan: expected several ranks on each axis of the mesh, and each axis once");
   for (const Json& json : document.at("buffers")) {
     const int pool = view.at("pools", json, "pool");
     const Json& memory = document.at("pools")[pool];
@@ -138,7 +139,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     Int elements = part.elements;
     if (op.does != "all_reduce")
       for (const Json& axis : view.communicator_of(op).at("axes"))
-        elements = times(elements, view.mesh.at(axis));
+        elements = times(elements, view.ranks_on(axis));
     if ((!gathers && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != op.body->at("count") || whole.elements != elements ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
@@ -152,7 +153,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
 
 CheckedPlan check(std::string_view plan_json, std::string_view certificate_json) {
   Json plan = parse(plan_json, "plan");
-  expect(plan, "schema", "mfsdp.plan/1");
+  expect(plan, "schema", "mfsdp.plan/2");
   plan.erase("meta");  // says nothing about the plan, and is not hashed
   CheckedPlan figures{.hash = hash_of(plan)};
   const Json certificate = parse(certificate_json, "certificate");

@@ -1,9 +1,10 @@
 // The gradient ledger of one plan, in symbols: what each element of a group holds, as a sum of
-// contributions. Ranks of pure data parallelism run one plan, so an element is looked at on three
-// kinds of ranks: 0 may own it or not, 1 owns its slice of dp_shard, 2 also its part of that along
-// dp_outer. An operand that is a slice touches its elements on the ranks that own it. What is known
-// of an element holds on ranks of some kind and above; a sum over an axis is followed only where
-// that is all who take part, so that it is the sum of every rank.
+// contributions. Ranks of pure data parallelism run one plan, so an element is looked at on several
+// kinds of ranks: 0 may own it or not, 1 owns its slice along the first axis of the group's cut, 2
+// also its part of that along the second, and so on. An operand that is a slice touches its
+// elements on the ranks that own it. What is known of an element holds on ranks of some kind and
+// above; a sum over an axis is followed only where that is all who take part, so that it is the sum
+// of every rank.
 //
 // What to expect is counted on the way forward: each use of an element by a kernel that is to give
 // a gradient. Where the norm or an update reads an element it holds each use of this step once,
@@ -20,7 +21,8 @@ const Names kUses{"embedding_forward", "gemm 0", "qk_norm_rope_forward", "rms_no
 const Names kMakes{"bias_grad", "embedding_backward", "gemm 2", "norm_weight_grad"};
 const Names kMoves{"accumulate", "all_reduce", "cast", "d2d", "reduce_scatter"};
 
-constexpr std::array<const char*, 3> kAxes{"", "dp_shard", "dp_outer"};  ///< what a kind is cut on
+/// Axes whose ranks work on other tokens.
+const Names kDataAxes{"cp", "dp_outer", "dp_shard"};
 
 /// A sum of contributions, by pass, op and unit that made them, with their coefficients.
 struct Held {
@@ -31,15 +33,16 @@ struct Held {
 using Contents = std::map<Int, Held>;  ///< of a buffer, by first element
 
 struct Group {
-  Int unit, elements, offset;
+  Int unit, elements;
   bool trains;
+  std::vector<std::string> cut;              ///< what kind 1, 2, ... is cut on
+  PerAxis reduce;                            ///< 1 for each axis to sum over once
   std::map<Int, std::map<Int, Int>> uses{};  ///< by first element and pass, of this step
 };
 /// Which elements a buffer holds.
 struct Home {
-  std::vector<int> groups{};
-  int kind = 0;
-  bool gathered = false;  ///< the groups at their offsets
+  std::vector<std::pair<int, Int>> groups{};  ///< with the byte where each begins
+  Int kind = 0;
 };
 /// Elements of a group on ranks of a kind and above.
 struct Spot {
@@ -57,9 +60,7 @@ class Ledger {
  public:
   Ledger(const PlanView& view, const Plan& plan, CheckedPlan& figures)
       : view_(view), figures_(figures) {
-    for (const Json& json : view.json.at("groups"))
-      groups_.push_back({view.at("units", json, "unit"), json.at("elements"),
-                         json.at("full_offset"), json.value("requires_grad", false)});
+    for (const Json& json : view.json.at("groups")) read_group(json);
     for (const Json& buffer : view.json.at("buffers")) find_home(buffer, homes_.emplace_back());
     Int step = -1;
     for (const Instance& instance : plan) {
@@ -73,30 +74,60 @@ class Ledger {
   }
 
  private:
-  /// The n-th buffer of a category in a unit is that of its n-th group, or of its n-th trainable
-  /// one; full gradients and moments are of the first, gathered weights of all.
-  void find_home(const Json& json, Home& home) {
-    const std::string category = json.at("category");
-    const bool gradients = category == "main_grad" || category == "unsharded_grad";
-    const bool state = category == "main_weight" || category == "optimizer_state";
-    home.gathered = category == "unsharded_weight";
-    const bool weights = home.gathered || category == "model_weight";
-    if (!(gradients || state || weights) || !json.contains("unit")) return;
-    const int unit = view_.at("units", json, "unit");
-    for (int g = 0; g < std::ssize(groups_); ++g)
-      if (groups_[g].unit == unit && (groups_[g].trains || weights)) home.groups.push_back(g);
-    const bool each = category == "model_weight" || category.starts_with("main_");
-    const std::size_t n = each ? seen_[{unit, category}]++ : 0;
-    if (n >= home.groups.size()) refuse("buffer {}: holds no group", json.at("name").dump());
-    if (!home.gathered) home.groups = {home.groups[n]};
-    const Int elements = groups_[home.groups[0]].elements;
-    const Int bytes = times(elements, size_of(json.at("dtype")));
-    while (!home.gathered && times(ranks(home.kind), json.at("size")) != bytes)
-      if (++home.kind == 3) refuse("buffer {}: holds no slice", json.at("name").dump());
-    if (gradients) held_[static_cast<int>(homes_.size()) - 1] = {{0, {}}, {elements, {}}};
+  void read_group(const Json& json) {
+    Group& group = groups_.emplace_back(Group{.unit = view_.at("units", json, "unit"),
+                                              .elements = json.at("elements"),
+                                              .trains = json.value("requires_grad", false),
+                                              .cut = {},
+                                              .reduce = {}});
+    for (const Json& axis : json.value("cut", Json::array()))
+      if (view_.mesh.contains(axis)) group.cut.push_back(axis);
+    for (const Json& axis : json.value("reduce", Json::array()))
+      if (view_.mesh.contains(axis)) group.reduce[axis] = 1;
+    if (group.elements % ranks(group, std::ssize(group.cut)) != 0)
+      refuse("group {}: is not cut into equal parts", groups_.size() - 1);
+    for (const auto& [axis, ranks] : view_.mesh)
+      if (kDataAxes.contains(axis) != group.reduce.contains(axis))
+        refuse("group {}: is to be summed over other axes", groups_.size() - 1);
   }
-  [[nodiscard]] Int ranks(int kind) const {
-    return kind == 0 ? 1 : times(ranks(kind - 1), view_.mesh.at(kAxes[kind]));
+
+  /// What the buffer says that it holds, where its size bears that out.
+  void find_home(const Json& json, Home& home) {
+    if (!json.contains("holds") || json.at("holds").at("kind") == "port") return;
+    const Json& holds = json.at("holds");
+    for (const Json& held : holds.at("groups"))
+      home.groups.emplace_back(view_.at("groups", held, "group"), held.at("offset"));
+    std::vector<std::string> cut;
+    for (const Json& on : holds.value("placement", Json::array()))
+      if (on.at("kind") != "flat")
+        refuse("buffer {}: is placed in a way not known here", json.at("name").dump());
+      else if (view_.mesh.contains(on.at("axis")))
+        cut.push_back(on.at("axis"));
+    home.kind = std::ssize(cut);
+    const bool gradients = holds.at("kind") == "gradient";
+    for (const auto& [g, offset] : home.groups) {
+      const Group& group = groups_.at(g);
+      const Int bytes = times(group.elements / ranks(group, home.kind), size_of(json.at("dtype")));
+      const bool gathered = !json.value("persistent", false) && !gradients;
+      const bool fits = gathered ? plus(offset, bytes) <= json.at("size")
+                                 : plus(offset, bytes) == json.at("size");
+      if (!fits || home.kind > std::ssize(group.cut) ||
+          !std::equal(cut.begin(), cut.end(), group.cut.begin()) ||
+          (holds.at("kind") != "parameter" && !group.trains))
+        refuse("buffer {}: holds no slice", json.at("name").dump());
+    }
+    if (gradients && home.groups.size() != 1)
+      refuse("buffer {}: holds gradients of several groups", json.at("name").dump());
+    if (gradients)
+      held_[static_cast<int>(homes_.size()) - 1] = {{0, {}},
+                                                    {groups_[home.groups[0].first].elements, {}}};
+  }
+  /// Parts that the first `kind` cuts of a group make.
+  [[nodiscard]] Int ranks(const Group& group, Int kind) const {
+    Int parts = 1;
+    for (Int i = 0; i < std::min<Int>(kind, std::ssize(group.cut)); ++i)
+      parts = times(parts, view_.mesh.at(group.cut[static_cast<std::size_t>(i)]));
+    return parts;
   }
 
   /// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
@@ -105,21 +136,22 @@ class Ledger {
     if (home.groups.empty() || !operand.dense ||
         view_.json.at("buffers")[operand.buffer].at("dtype") != Json(operand.dtype))
       return {};
-    int g = home.groups[0];
-    for (const int other : home.groups)
-      if (groups_[other].offset <= operand.offset && groups_[other].offset >= groups_[g].offset)
-        g = other;
+    auto [g, start] = home.groups[0];
+    for (const auto& [other, at] : home.groups)
+      if (at <= operand.offset && at >= start) std::tie(g, start) = std::pair(other, at);
+    const Group& group = groups_[g];
     const Int size = size_of(operand.dtype);
-    const Int byte = operand.offset - (home.gathered ? groups_[g].offset : 0);
+    const Int byte = operand.offset - start;
     const Int end = byte / size + operand.elements;
     PerAxis strides;
-    for (int kind = home.kind; kind < 3; ++kind) {
-      if (kind > home.kind && view_.split.contains(kAxes[kind]))
-        strides[kAxes[kind]] = groups_[g].elements / ranks(kind) * size;
-      if (byte == 0 && times(end, ranks(kind)) == groups_[g].elements && operand.strides == strides)
-        return {g, kind, 0, groups_[g].elements};
+    for (Int kind = home.kind; kind <= std::ssize(group.cut); ++kind) {
+      const Int elements = group.elements / ranks(group, kind);
+      if (kind > home.kind)
+        strides[group.cut[static_cast<std::size_t>(kind - 1)]] = elements * size;
+      if (byte == 0 && end == elements && operand.strides == strides)
+        return {g, kind, 0, group.elements};
     }
-    const bool inside = home.kind == 0 && operand.strides.empty() && end <= groups_[g].elements;
+    const bool inside = home.kind == 0 && operand.strides.empty() && end <= group.elements;
     return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
   }
 
@@ -172,14 +204,17 @@ class Ledger {
   void move(const Op& op, Contents& into, const Spot& to) {
     const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
     const bool home = !homes_[input.buffer].groups.empty();
+    const std::vector<std::string> cuts =
+        to.group < 0 ? std::vector<std::string>{} : groups_[to.group].cut;
     const Spot loose{to.group, 0, input.offset, input.offset + input.elements};
     const Spot from = home ? locate(input) : loose;
     Names axes, cut;
     if (op.kind == "collective") axes = view_.communicator_of(op).at("axes");
-    std::erase_if(axes, [&](const std::string& axis) { return !view_.split.contains(axis); });
-    for (int kind = 1; kind <= to.kind; ++kind)
-      if (kind > from.kind ? view_.split.contains(kAxes[kind]) : axes.contains(kAxes[kind]))
-        cut.insert(kAxes[kind]);
+    std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
+    for (Int kind = 1; kind <= to.kind; ++kind)
+      if (const auto& axis = cuts[static_cast<std::size_t>(kind - 1)];
+          kind > from.kind || axes.contains(axis))
+        cut.insert(axis);
     const Int shift = home ? 0 : to.begin - from.begin;
     if (from.begin >= from.end || from.group != to.group || from.kind > to.kind ||
         from.begin + shift != to.begin || from.end + shift != to.end ||
@@ -198,14 +233,14 @@ class Ledger {
 
   void judge(const Op& op, Contents& held, const Spot& spot) {
     if (spot.group < 0) refuse("{}: reads no slice of a gradient", op.place());
-    const auto& [unit, elements, offset, trains, uses] = groups_[spot.group];
+    const auto& [unit, elements, trains, group_cut, reduce, uses] = groups_[spot.group];
     for (const auto& [at, used] : uses) cut_out(held, std::max(at, spot.begin), spot.end);
     for (auto i = held.find(spot.begin); i->first < spot.end; ++i, ++figures_.gradients) {
       std::map<Int, Int> found;
       for (const auto& [term, sum] : i->second.terms)
         found[term[0]] = sum == 1 && (term[2] < 0 || term[2] == unit) ? found[term[0]] + 1 : -kMost;
       if (found != std::prev(uses.upper_bound(i->first))->second ||
-          (!found.empty() && i->second.sums != view_.split) || i->second.kind > spot.kind)
+          (!found.empty() && i->second.sums != reduce) || i->second.kind > spot.kind)
         refuse("{}: element {} of {} is not as it should be", op.place(), i->first, spot.group);
     }
   }
@@ -213,10 +248,9 @@ class Ledger {
   const PlanView& view_;
   CheckedPlan& figures_;
   std::vector<Group> groups_{};
-  std::map<std::pair<int, std::string>, std::size_t> seen_{};  ///< buffers, by unit and category
-  std::vector<Home> homes_{};                                  ///< by buffer
-  std::map<int, Contents> held_{};                             ///< by buffer
-  std::map<Int, Int> updates_{};                               ///< by group
+  std::vector<Home> homes_{};       ///< by buffer
+  std::map<int, Contents> held_{};  ///< by buffer
+  std::map<Int, Int> updates_{};    ///< by group
 };
 
 }  // namespace

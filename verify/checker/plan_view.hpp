@@ -19,7 +19,7 @@ namespace mfsdp::checker {
 
 using Json = nlohmann::json;
 using Int = std::int64_t;
-using PerAxis = std::map<std::string, Int>;  ///< by "dp_outer", "dp_shard"
+using PerAxis = std::map<std::string, Int>;  ///< by the axis' name
 
 /// Nearly every line here may refuse, and all of them refuse for good: "place: what is claimed,
 /// what is so".
@@ -45,7 +45,7 @@ struct Operand {
   std::string role{}, dtype{};
   int buffer = 0, pool = 0;
   bool writes = true, dense = true;  ///< dense: without gaps
-  Int offset = 0;                    ///< in the buffer, on the rank with index 0 on both axes
+  Int offset = 0;                    ///< in the buffer, on the rank with index 0 on each axis
   Int begin = 0, end = 0;            ///< in the pool, of all that it spans on all ranks together
   Int elements = 1;                  ///< of one rank
   PerAxis strides{};                 ///< bytes that it moves for each index on an axis; not 0
@@ -74,12 +74,16 @@ using Plan = std::vector<Instance>;  ///< in host order
 
 struct PlanView {
   const Json& json;
-  PerAxis mesh{}, split{};  ///< ranks; 1 for each axis of more than one rank
+  PerAxis mesh{};                                   ///< ranks of each axis that has several
   std::map<std::string, std::map<Int, int>> ids{};  ///< positions by list and id
   std::vector<Operand> buffers{};                   ///< all bytes of each
   std::deque<Op> ops{};
   std::vector<Plan> plans{};
 
+  [[nodiscard]] Int ranks_on(const std::string& axis) const {
+    const auto found = mesh.find(axis);
+    return found == mesh.end() ? 1 : found->second;
+  }
   /// The position in a list of what an object's field names.
   [[nodiscard]] int at(const char* list, const Json& object, const char* key) const {
     return ids.at(list).at(object.at(key));

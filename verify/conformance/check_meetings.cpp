@@ -9,16 +9,6 @@
 namespace mfsdp {
 namespace {
 
-/// Ranks of one communicator of that purpose have the same number: its lowest rank.
-std::int64_t group_of(const Communicator& communicator, const Mesh& mesh, std::int64_t rank) {
-  const auto spans = [&](Axis axis) {
-    return std::ranges::find(communicator.axes, axis) != communicator.axes.end();
-  };
-  const std::int64_t outer = spans(Axis::dp_outer) ? 0 : rank / mesh.dp_shard;
-  const std::int64_t shard = spans(Axis::dp_shard) ? 0 : rank % mesh.dp_shard;
-  return outer * mesh.dp_shard + shard;
-}
-
 /// The ranks of one collective that came last and that left first.
 struct Meeting {
   const RankRecord* last_come = nullptr;
@@ -54,10 +44,11 @@ void check_meetings(CheckedRun& run, std::span<const RankRecord> records) {
     if (collective == nullptr) continue;
     const Communicator& communicator =
         run.program.communicators[run.communicators[collective->communicator]];
+    const Membership membership(communicator.axes, run.program.config.mesh);
     std::map<std::int64_t, Meeting> meetings;
     for (const RankRecord& record : records) {
       if (!record.timed[i]) continue;
-      Meeting& meeting = meetings[group_of(communicator, run.program.config.mesh, record.rank)];
+      Meeting& meeting = meetings[membership.of(record.rank)];
       if (meeting.last_come == nullptr) meeting = {.last_come = &record, .first_gone = &record};
       if (record.launches[i]->begin > meeting.last_come->launches[i]->begin)
         meeting.last_come = &record;

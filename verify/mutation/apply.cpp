@@ -18,8 +18,10 @@ class Change {
   [[nodiscard]] bool run() {
     switch (mutant_.kind) {
       case shift_buffer:
-      case change_buffer_dtype: return change_buffer();
       case shift_group:
+      case change_contents:
+      case change_buffer_dtype: return change_buffer();
+      case change_placement:
       case change_group_dtype:
       case shift_parameter: return change_group();
       default: break;
@@ -29,6 +31,7 @@ class Change {
     if (mutant_.segment >= plan.segments.size()) return false;
     segment_ = &plan.segments[mutant_.segment];
     if (mutant_.kind == change_repeat) return add(segment_->repeat);
+    if (mutant_.kind == change_microbatches) return add(segment_->microbatches);
     if (mutant_.index >= segment_->ops.size()) return false;
     op_ = &segment_->ops[mutant_.index];
     return change_order(plan) || change_op();
@@ -49,15 +52,68 @@ class Change {
   bool change_buffer() {
     if (mutant_.index >= program_.buffers.size()) return false;
     Buffer& buffer = program_.buffers[mutant_.index];
-    return mutant_.kind == shift_buffer ? add(buffer.offset.value) : set(buffer.dtype);
+    if (mutant_.kind == shift_buffer) return add(buffer.offset.value);
+    if (mutant_.kind == change_buffer_dtype) return set(buffer.dtype);
+    if (!buffer.holds) return false;
+    if (mutant_.kind == change_contents) return change(*buffer.holds);
+    return mutant_.part < buffer.holds->groups.size() &&
+           add(buffer.holds->groups[mutant_.part].offset);
+  }
+
+  bool change(Contents& holds) {
+    switch (static_cast<ContentsPart>(mutant_.part)) {
+      case ContentsPart::group:
+        return !holds.groups.empty() && to_next_group(holds.groups.front().group);
+      case ContentsPart::placement:
+        return !holds.groups.empty() && cut_otherwise(holds.placement, holds.groups.front().group);
+      case ContentsPart::kind: return to_next(holds.kind);
+      case ContentsPart::port: return holds.port && to_next(*holds.port);
+    }
+    return false;
+  }
+  template <class Enum>
+  static bool to_next(Enum& value) {
+    const auto next = static_cast<std::size_t>(value) + 1;
+    value = static_cast<Enum>(next % Names<Enum>::values.size());
+    return true;
+  }
+  bool to_next_group(GroupId& id) {
+    const std::vector<Group>& all = program_.groups;
+    const auto now = std::ranges::find(all, id, &Group::id);
+    if (now == all.end() || all.size() < 2) return false;
+    id = (std::next(now) == all.end() ? all.begin() : std::next(now))->id;
+    return true;
+  }
+  /// Whole where it was cut, and cut once where it was whole.
+  bool cut_otherwise(Placement& placement, GroupId id) {
+    const auto group = std::ranges::find(program_.groups, id, &Group::id);
+    if (group == program_.groups.end() || group->cut.empty()) return false;
+    if (placement.empty())
+      placement.push_back({.axis = group->cut.front(), .kind = PlacementKind::flat, .dim = {}});
+    else
+      placement.clear();
+    return true;
   }
 
   bool change_group() {
     if (mutant_.index >= program_.groups.size()) return false;
     Group& group = program_.groups[mutant_.index];
-    if (mutant_.kind == shift_group) return add(group.full_offset);
+    if (mutant_.kind == change_placement) return change_placement_of(group);
     if (mutant_.kind == change_group_dtype) return set(group.dtype);
     return mutant_.part < group.parameters.size() && add(group.parameters[mutant_.part].offset);
+  }
+
+  bool change_placement_of(Group& group) {
+    switch (static_cast<PlacementPart>(mutant_.part)) {
+      case PlacementPart::weight: return cut_otherwise(group.weight, group.id);
+      case PlacementPart::gradient: return cut_otherwise(group.gradient, group.id);
+      case PlacementPart::state: return cut_otherwise(group.state, group.id);
+      case PlacementPart::reduce:
+        if (group.reduce.empty()) return false;
+        group.reduce.pop_back();
+        return true;
+    }
+    return false;
   }
 
   // ---- the order of ops -------------------------------------------------------------------------
@@ -139,10 +195,8 @@ class Change {
 
   [[nodiscard]] static bool touches(const Op& op, BufferId buffer) {
     bool found = false;
-    for_each_operand(op, [&](const Operand& operand) {
-      found =
-          found || operand.buffer == buffer || (operand.scale && operand.scale->buffer == buffer);
-    });
+    for_each_operand(op,
+                     [&](const Operand& operand) { found = found || operand.buffer == buffer; });
     return found;
   }
 
@@ -174,13 +228,14 @@ class Change {
 
   bool change_op() {
     if (mutant_.kind == change_stream) return move_to_next_stream();
-    if (mutant_.kind == change_scale) return change_scaling();
+    if (mutant_.kind == change_op_group) return op_->group && to_next_group(*op_->group);
+    if (mutant_.kind == change_scale) return drop_scaling();
     if (auto* collective = std::get_if<Collective>(&op_->body))
       if (change(*collective)) return true;
     if (auto* kernel = std::get_if<Kernel>(&op_->body))
       if (mutant_.kind == change_attribute)
         return mutant_.part < kernel->attributes.size() &&
-               add(kernel->attributes[mutant_.part].value);
+               add(kernel->attributes[mutant_.part].value.num);
     if (auto* copy = std::get_if<Copy>(&op_->body); copy != nullptr && mutant_.kind == change_shape)
       return change_shape_of(copy->input) && change_shape_of(copy->output);
     Operand* operand = operand_at(*op_, mutant_.part);
@@ -260,31 +315,14 @@ class Change {
     return true;
   }
 
-  /// An update without 1/T or clip factor; a scale less; or one more, the first 4 bytes of what
-  /// some kernel has as its loss.
-  bool change_scaling() {
+  /// An update or a norm without 1/T or clip factor.
+  bool drop_scaling() {
     auto* kernel = std::get_if<Kernel>(&op_->body);
-    Operand* operand = operand_at(*op_, mutant_.part);
-    if (operand == nullptr) return false;
-    if (kernel != nullptr && (operand->role == "loss" || operand->role == "norm")) {
-      kernel->operands.erase(kernel->operands.begin() + mutant_.part);
-      return true;
-    }
-    if (operand->scale) {
-      operand->scale.reset();
-      return true;
-    }
-    if (operand->access != Access::read) return false;
-    for (const Plan& plan : program_.plans)
-      for (const Segment& segment : plan.segments)
-        for (const Op& op : segment.ops)
-          if (const auto* other = std::get_if<Kernel>(&op.body))
-            for (const Operand& scalar : other->operands)
-              if (scalar.role == "loss") {
-                operand->scale = ScalarRef{.buffer = scalar.buffer, .offset = scalar.offset};
-                return true;
-              }
-    return false;
+    if (kernel == nullptr || mutant_.part >= kernel->operands.size()) return false;
+    const std::string& role = kernel->operands[mutant_.part].role;
+    if (role != "loss" && role != "norm") return false;
+    kernel->operands.erase(kernel->operands.begin() + mutant_.part);
+    return true;
   }
 
   Program& program_;

@@ -53,10 +53,12 @@ std::string amount_of(const Mutant& mutant) {
 std::string place_of(const Program& program, const Mutant& mutant) {
   switch (mutant.kind) {
     case shift_buffer:
+    case shift_group:
+    case change_contents:
     case change_buffer_dtype:
       return "buffer " +
              name_at(program.buffers, mutant.index, [](const auto& b) { return b.name; });
-    case shift_group:
+    case change_placement:
     case change_group_dtype: return fmt::format("group {}", mutant.index);
     case shift_parameter: return fmt::format("group {}, parameter {}", mutant.index, mutant.part);
     default: break;
@@ -66,7 +68,7 @@ std::string place_of(const Program& program, const Mutant& mutant) {
   if (mutant.segment >= plan.segments.size()) return "no such segment";
   const Segment& segment = plan.segments[mutant.segment];
   const std::string where = plan.name + "/" + segment.name;
-  if (mutant.kind == change_repeat) return where;
+  if (mutant.kind == change_repeat || mutant.kind == change_microbatches) return where;
   if (mutant.index >= segment.ops.size()) return "no such op";
   const Op& op = segment.ops[mutant.index];
   const auto stream = std::ranges::find(program.streams, op.stream, &Stream::id);

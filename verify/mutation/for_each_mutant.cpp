@@ -33,6 +33,7 @@ class Enumeration {
         const Segment& segment = program_.plans[p].segments[s];
         at_ = {.plan = static_cast<std::uint32_t>(p), .segment = static_cast<std::uint32_t>(s)};
         by(change_repeat, 0, 0, 1);
+        by(change_microbatches, 0, 0, 1);
         for (std::size_t i = 0; i < segment.ops.size() && !ended_; ++i) {
           at_.index = static_cast<std::uint32_t>(i);
           mutate_order();
@@ -66,6 +67,7 @@ class Enumeration {
     add(swap_neighbours);
     add(swap_on_stream);
     add(change_stream);
+    add(change_op_group);
   }
 
   void mutate(const Wait&) { add(drop_wait); }
@@ -90,7 +92,7 @@ class Enumeration {
       const Operand& operand = kernel.operands[i];
       mutate_operand(operand, i);
       dtypes(change_dtype, i, operand.dtype);
-      add(change_scale, i);
+      if (operand.role == "loss" || operand.role == "norm") add(change_scale, i);
       for (std::size_t dim = 0; dim < operand.shape.size(); ++dim) by(change_shape, i, dim, 1);
     }
   }
@@ -114,8 +116,6 @@ class Enumeration {
     for (const std::size_t with_operands : {0, 1}) by(change_count, with_operands, 0, 1);
     for (const std::size_t part : {kCollectiveAlone, kWholeCollective})
       dtypes(change_dtype, part, collective.dtype);
-    add(change_scale, 0);
-    add(change_scale, 1);
     add(change_reduction);
     add(change_collective, 0, 0, 1);
     add(change_collective, 0, 0, 2);
@@ -135,14 +135,29 @@ class Enumeration {
       const auto pool = std::ranges::find(program_.pools, buffer.pool, &Pool::id);
       by(shift_buffer, 0, 0, pool == program_.pools.end() ? 1 : pool->alignment);
       dtypes(change_buffer_dtype, 0, buffer.dtype);
+      if (buffer.holds) mutate_contents(*buffer.holds, buffer.dtype);
     }
+  }
+
+  void mutate_contents(const Contents& holds, DType dtype) {
+    if (holds.port) return add_part(change_contents, ContentsPart::port);
+    for (std::size_t g = 0; g < holds.groups.size(); ++g) by(shift_group, g, 0, size_of(dtype));
+    add_part(change_contents, ContentsPart::group);
+    add_part(change_contents, ContentsPart::placement);
+    add_part(change_contents, ContentsPart::kind);
+  }
+  template <class Part>
+  void add_part(MutantKind kind, Part part) {
+    add(kind, static_cast<std::size_t>(part));
   }
 
   void mutate_groups() {
     for (std::size_t i = 0; i < program_.groups.size(); ++i) {
       const Group& group = program_.groups[i];
       at_.index = static_cast<std::uint32_t>(i);
-      by(shift_group, 0, 0, size_of(group.dtype));
+      for (const PlacementPart part : {PlacementPart::weight, PlacementPart::gradient,
+                                       PlacementPart::state, PlacementPart::reduce})
+        add_part(change_placement, part);
       dtypes(change_group_dtype, 0, group.dtype);
       for (std::size_t p = 0; p < group.parameters.size(); ++p) by(shift_parameter, p, 0, 1);
     }

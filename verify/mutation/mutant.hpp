@@ -32,25 +32,29 @@ enum class MutantKind {
   shift_operand,        ///< offset in its buffer, by one element
   shift_rank,           ///< an operand's distance between two ranks, by one element
   shift_parameter,      ///< offset in its group, by one element
-  shift_group,          ///< offset in the unit's gathered weights, by one element
+  shift_group,          ///< offset in a buffer that holds it (part: which), by one element
   release_early,        ///< before the last op that touches the buffer
   acquire_late,         ///< after the first op that touches the buffer
   change_count,         ///< of a collective alone (part 0), or with its operands (1)
   change_shape,         ///< one dim of an operand; of a copy, of both
   change_attribute,     ///< an integer of a kernel: rows, beta, ...
   change_repeat,        ///< of a segment
-  change_scale,         ///< an operand gets a scale, or loses it; an update loses 1/T or clipping
+  change_scale,         ///< an update, or the norm, loses 1/T or the clip factor
   change_dtype,         ///< of an operand; of a collective alone (part 2) or all of it (3)
   change_buffer_dtype,
   change_group_dtype,
-  change_reduction,    ///< none to sum and back
-  change_collective,   ///< all_gather to all_reduce to reduce_scatter
-  change_communicator  ///< to the next one of the same size
+  change_reduction,     ///< none to sum and back
+  change_collective,    ///< all_gather to all_reduce to reduce_scatter
+  change_communicator,  ///< to the next one of the same size
+  change_contents,      ///< what a buffer holds: see ContentsPart
+  change_placement,     ///< of a group: see PlacementPart
+  change_op_group,      ///< an op names the next group
+  change_microbatches   ///< that a segment begins
 };
 
 template <>
 struct Names<MutantKind> {
-  static constexpr std::array<std::string_view, 31> values{
+  static constexpr std::array<std::string_view, 35> values{
       "drop_wait",        "drop_record",       "drop_collective",     "drop_copy",
       "drop_kernel",      "drop_acquire",      "drop_release",        "double_collective",
       "double_kernel",    "swap_neighbours",   "swap_on_stream",      "reorder_collectives",
@@ -58,8 +62,14 @@ struct Names<MutantKind> {
       "shift_parameter",  "shift_group",       "release_early",       "acquire_late",
       "change_count",     "change_shape",      "change_attribute",    "change_repeat",
       "change_scale",     "change_dtype",      "change_buffer_dtype", "change_group_dtype",
-      "change_reduction", "change_collective", "change_communicator"};
+      "change_reduction", "change_collective", "change_communicator", "change_contents",
+      "change_placement", "change_op_group",   "change_microbatches"};
 };
+
+/// What of a buffer's contents is another.
+enum class ContentsPart : std::uint32_t { group, placement, kind, port };
+/// What of a group is cut in another way, or summed over one axis less.
+enum class PlacementPart : std::uint32_t { weight, gradient, state, reduce };
 
 /// Positions, not ids. Mutants of buffers and groups count in the program's lists.
 struct Mutant {
@@ -67,7 +77,7 @@ struct Mutant {
   std::uint32_t plan = 0;
   std::uint32_t segment = 0;
   std::uint32_t index = 0;  ///< of the op in its segment, or of the buffer or group
-  std::uint32_t part = 0;   ///< operand, attribute or parameter; see the kinds
+  std::uint32_t part = 0;   ///< operand, attribute, parameter, ...; see the kinds
   std::uint32_t dim = 0;    ///< of the operand, or rank stride
   std::int64_t by = 0;      ///< what is added, or the new value of an enumeration
 

@@ -202,10 +202,9 @@ Result<void> check_class_of(std::span<const Program> classes,
     if (classes[c].config.mesh != first.config.mesh ||
         classes[c].communicators != first.communicators)
       return fail(fmt::format("class {}", c), "expected the mesh and communicators of class 0");
-  const Mesh& mesh = first.config.mesh;
-  if (Int128{mesh.dp_outer} * mesh.dp_shard != std::ssize(class_of))
-    return fail("classes", fmt::format("expected {} x {} ranks as the mesh has, got {}",
-                                       mesh.dp_outer, mesh.dp_shard, class_of.size()));
+  if (const std::int64_t ranks = first.config.mesh.world_size(); ranks != std::ssize(class_of))
+    return fail("classes",
+                fmt::format("expected {} ranks as the mesh has, got {}", ranks, class_of.size()));
   for (const std::uint32_t c : class_of)
     if (c >= classes.size())
       return fail("classes", fmt::format("expected {} classes at most, got one of number {}",

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace mfsdp {
 namespace {
 
@@ -18,7 +20,6 @@ Held& Held::operator+=(const Held& other) {
     terms.push_back(Term(other.terms[i]));
   garbage = garbage || other.garbage;
   uneven = uneven || other.uneven;
-  scaled = scaled || other.scaled;
   return *this;
 }
 
@@ -41,13 +42,15 @@ GradientMemory::GradientMemory(const Layouts& layouts) : buffers_(layouts.homes.
     const Home& home = layouts.homes[b];
     if (home.holds != Holds::gradient) continue;
     buffers_[b].base = home.level;
-    buffers_[b].atoms = static_cast<std::uint32_t>(layouts.groups[home.groups[0]].atoms.size());
+    const GroupLayout& layout = layouts.groups[home.groups[0]];
+    buffers_[b].atoms = static_cast<std::uint32_t>(layout.atoms.size());
+    buffers_[b].layers.resize(layout.slices.size());
     forget(b);
   }
 }
 
 void GradientMemory::forget(std::uint32_t buffer) {
-  Contents& contents = buffers_[buffer];
+  Layers& contents = buffers_[buffer];
   const auto base = static_cast<std::size_t>(contents.base);
   contents.kept = {};
   contents.kept[base] = true;
@@ -55,7 +58,7 @@ void GradientMemory::forget(std::uint32_t buffer) {
   for (Held& held : contents.layers[base]) {
     held.terms.clear();
     held.garbage = true;
-    held.uneven = held.scaled = false;
+    held.uneven = false;
   }
 }
 
@@ -77,8 +80,8 @@ Held& GradientMemory::edit(std::uint32_t buffer, int level, std::uint32_t atom) 
 }
 
 void GradientMemory::drop_finer(std::uint32_t buffer, int level) {
-  for (int finer = level + 1; finer < kLevels; ++finer)
-    buffers_[buffer].kept[static_cast<std::size_t>(finer)] = false;
+  auto& kept = buffers_[buffer].kept;
+  std::fill(kept.begin() + level + 1, kept.end(), false);
 }
 
 }  // namespace mfsdp

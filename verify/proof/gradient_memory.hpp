@@ -10,12 +10,29 @@
 
 namespace mfsdp {
 
+/// How often something was summed over each axis, up to 7 times.
+class AxisSums {
+ public:
+  [[nodiscard]] unsigned on(Axis axis) const { return bits_ >> shift(axis) & kMost; }
+  void add(Axis axis) {
+    if (on(axis) < kMost) bits_ += 1U << shift(axis);
+  }
+  friend bool operator==(const AxisSums&, const AxisSums&) = default;
+
+ private:
+  static constexpr unsigned kMost = 7;
+  static constexpr unsigned kBits = 3;  ///< for each axis
+  static_assert(kBits * Names<Axis>::values.size() <= 32);
+  static constexpr unsigned shift(Axis axis) { return kBits * static_cast<unsigned>(axis); }
+
+  std::uint32_t bits_ = 0;
+};
+
 /// What one run of a kernel contributed, with coefficient 1: of this rank alone, or of every rank
 /// of an axis. Summed over an axis n times, it counts (size of the axis)^(n - 1) times.
 struct Term {
   std::uint32_t instance = 0;
-  std::uint8_t shard_sums = 0;
-  std::uint8_t outer_sums = 0;
+  AxisSums sums{};
 
   friend bool operator==(const Term&, const Term&) = default;
 };
@@ -26,7 +43,6 @@ struct Held {
   std::vector<Term> terms;
   bool garbage = false;  ///< what was there before anything wrote it
   bool uneven = false;   ///< summed over ranks that did not hold the same kind of thing
-  bool scaled = false;   ///< multiplied by a device scalar on its way
 
   friend bool operator==(const Held&, const Held&) = default;
   /// Throws OverflowError where there are too many terms to keep.
@@ -67,13 +83,13 @@ class GradientMemory {
   }
 
  private:
-  struct Contents {
+  struct Layers {
     int base = 0;  ///< the level of the whole buffer
     std::uint32_t atoms = 0;
-    std::array<std::vector<Held>, kLevels> layers;  ///< where not kept, memory for the next time
-    std::array<bool, kLevels> kept{};
+    std::vector<std::vector<Held>> layers;  ///< where not kept, memory for the next time
+    std::array<bool, kMostLevels> kept{};
   };
-  std::vector<Contents> buffers_;
+  std::vector<Layers> buffers_;
 };
 
 }  // namespace mfsdp

@@ -73,7 +73,7 @@ void GradientVerdict::judge(std::uint32_t instance, const GradientMemory& memory
 void GradientVerdict::judge_atoms(std::uint32_t instance, const GradientMemory& memory,
                                   const Spot& spot, bool parameters) {
   const GroupLayout& layout = layouts_.groups[spot.group];
-  for (int level = spot.level; level < kLevels; ++level) {
+  for (int level = spot.level; level < kMostLevels; ++level) {
     if (level != spot.level && !memory.differs(spot.buffer, level)) continue;
     for (std::uint32_t a = spot.atoms.first; a < spot.atoms.last; ++a) {
       const Held& held = memory.at(spot.buffer, level, a);
@@ -110,14 +110,12 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
                                                                std::uint32_t atom,
                                                                const Held& held) {
   std::vector<Fault> faults;
-  const Mesh& mesh = unrolled_.program->config.mesh;
   const std::int64_t step = step_of(instance);
-  const UnitId unit = layouts_.groups[group].group->unit;
+  const Group& its_group = *layouts_.groups[group].group;
   bool stale = held.garbage;
   if (held.garbage) faults.push_back({kStale, "which holds what nothing wrote", kNone});
   if (held.uneven)
     faults.push_back({"MF304", "which sums over ranks what some of them had summed", kNone});
-  if (held.scaled) faults.push_back({"MF308", "which was scaled on its way", kNone});
   for (const Term& term : held.terms) {
     if (step_of(term.instance) != step) {
       stale = true;
@@ -125,18 +123,9 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
       continue;
     }
     const std::uint32_t of_unit = unrolled_.facts(term.instance).unit;
-    if (of_unit != kNone && unrolled_.program->units[of_unit].id != unit)
+    if (of_unit != kNone && unrolled_.program->units[of_unit].id != its_group.unit)
       faults.push_back({"MF306", "which holds a gradient of another unit", term.instance});
-    for (const auto& [sums, size, axis] :
-         {std::tuple{term.shard_sums, mesh.dp_shard, "dp_shard"},
-          std::tuple{term.outer_sums, mesh.dp_outer, "dp_outer"}}) {
-      if (sums == 0 && size > 1)
-        faults.push_back(
-            {"MF303", fmt::format("which is not summed over {}", axis), term.instance});
-      if (sums > 1)
-        faults.push_back(
-            {"MF304", fmt::format("which is summed over {} {} times", axis, sums), term.instance});
-    }
+    add_sum_faults(term, its_group, faults);
   }
   // What an earlier step left is wrong in other ways too, for that reason alone.
   if (stale)
@@ -144,6 +133,24 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
   else
     count_contributions(uses_of(group, atom, step), held, faults);
   return faults;
+}
+
+/// Each contribution is summed once over each axis that its group names, and over no other.
+void GradientVerdict::add_sum_faults(const Term& term, const Group& group,
+                                     std::vector<Fault>& faults) const {
+  for (std::size_t i = 0; i < Names<Axis>::values.size(); ++i) {
+    const auto axis = static_cast<Axis>(i);
+    const unsigned sums = term.sums.on(axis);
+    const bool wanted = unrolled_.program->config.mesh.size(axis) > 1 &&
+                        std::ranges::find(group.reduce, axis) != group.reduce.end();
+    if (sums == 0 && wanted)
+      faults.push_back(
+          {"MF303", fmt::format("which is not summed over {}", to_string(axis)), term.instance});
+    if (sums > (wanted ? 1U : 0U))
+      faults.push_back({"MF304",
+                        fmt::format("which is summed over {} {} times", to_string(axis), sums),
+                        term.instance});
+  }
 }
 
 void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const Held& held,

@@ -47,6 +47,7 @@ class GradientVerdict {
                        const Held& held);
   [[nodiscard]] std::vector<Fault> faults_of(std::uint32_t instance, std::uint32_t group,
                                              std::uint32_t atom, const Held& held);
+  void add_sum_faults(const Term& term, const Group& group, std::vector<Fault>& faults) const;
   void count_contributions(const std::vector<Uses>& uses, const Held& held,
                            std::vector<Fault>& faults);
   [[nodiscard]] const std::vector<Uses>& uses_of(std::uint32_t group, std::uint32_t atom,

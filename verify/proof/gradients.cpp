@@ -120,7 +120,6 @@ class GradientLedger {
     if (followed == operands_.end() || !followed->gradient) return make_loose(adds);
     Held& held = made_;
     held.terms.assign(1, {.instance = now_});
-    held.scaled = followed->operand->scale.has_value();
     const auto& at = followed->spot;
     if (!at || at->level != 0 || at->atoms.last != at->atoms.first + 1 ||
         layouts_.groups[at->group].atoms[at->atoms.first].parameter == nullptr)
@@ -134,7 +133,7 @@ class GradientLedger {
     const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
     const Operand* output = operand_of(kernel, "weight_grad");
     if (output == nullptr) return;
-    set_loose(*output, {.terms = {{.instance = now_}}, .scaled = output->scale.has_value()}, adds);
+    set_loose(*output, {.terms = {{.instance = now_}}}, adds);
   }
 
   void set_loose(const Operand& output, const Held& held, bool adds) {
@@ -148,7 +147,7 @@ class GradientLedger {
 
   /// Writes or adds one value to all atoms of a spot, at its level and all finer ones.
   static void put(const Spot& at, GradientMemory& memory, const Held& held, bool adds) {
-    for (int level = at.level; level < kLevels; ++level) {
+    for (int level = at.level; level < kMostLevels; ++level) {
       if (level != at.level && !memory.differs(at.buffer, level)) continue;
       for (std::uint32_t a = at.atoms.first; a < at.atoms.last; ++a) {
         Held& edited = memory.edit(at.buffer, level, a);
@@ -195,15 +194,15 @@ class GradientLedger {
             "MF306", *target,
             fmt::format("which other elements go to: {} of '{}'", to_text(source->located.region),
                         layouts_.groups[from->group].name));
-      move_spot(*from, *to, adds, input.scale || output.scale);
+      move_spot(*from, *to, adds);
     }
     check_width(output, *to, adds);
   }
 
   /// Finest level first: a coarser one's value stands for the finer ones until they are kept.
-  void move_spot(const Spot& from, const Spot& to, bool adds, bool scales) {
+  void move_spot(const Spot& from, const Spot& to, bool adds) {
     const bool whole = to.atoms.first == 0 && to.atoms.last == memory_.all(to.buffer).last;
-    for (int level = kLevels - 1; level >= to.level; --level) {
+    for (int level = kMostLevels - 1; level >= to.level; --level) {
       const bool own = level == to.level || memory_.differs(from.buffer, level) ||
                        memory_.differs(to.buffer, level);
       if (!own) continue;
@@ -214,14 +213,13 @@ class GradientLedger {
           held += moved;
         else
           held = moved;
-        held.scaled = held.scaled || scales;
       }
     }
     if (whole && !adds && !differs_below(from)) memory_.drop_finer(to.buffer, to.level);
   }
 
   [[nodiscard]] bool differs_below(const Spot& at) const {
-    for (int level = at.level + 1; level < kLevels; ++level)
+    for (int level = at.level + 1; level < kMostLevels; ++level)
       if (memory_.differs(at.buffer, level)) return true;
     return false;
   }
@@ -245,10 +243,7 @@ class GradientLedger {
     if (!at && update) return verdict_.give_up(operand.located.group);  // updates.hpp reports it
     if (!at) return go_astray("MF306", operand, "which is no slice of it");
     if (!update && !operand.own_unit) return go_astray("MF306", operand, "which is another unit's");
-    if (!operand.operand->scale) return verdict_.judge(now_, memory_, *at);
-    verdict_.report("MF308", at->group, now_,
-                    fmt::format("scales the gradient of '{}' by a scalar of its own beside 1/T",
-                                layouts_.groups[at->group].name));
+    verdict_.judge(now_, memory_, *at);
   }
 
   void run_collective(const Collective& collective) {
@@ -281,12 +276,7 @@ class GradientLedger {
     if (!output.exact || input.group != output.group) return false;
     const auto& communicator =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
-    const auto cut = [&](Axis axis) {
-      const bool shard = axis == Axis::dp_shard;
-      const Region& region = input.region;
-      return (shard ? region.shard_stride : region.outer_stride) != 0 &&
-             (shard ? config_.mesh.dp_shard : config_.mesh.dp_outer) > 1;
-    };
+    const auto cut = [&](Axis axis) { return input.region.strides[axis] != 0; };
     if (collective.kind == CollectiveKind::all_reduce)
       return input.region == output.region && std::ranges::none_of(communicator.axes, cut);
     const bool gathers = collective.kind == CollectiveKind::all_gather;
@@ -296,6 +286,7 @@ class GradientLedger {
   }
 
   void check_wire(const Collective& collective, const Spot& from, Axis axis) {
+    // Within a group of shards the wire is configured; what crosses groups is a main gradient.
     const DType wide = axis == Axis::dp_shard ? config_.reduce_dtype : config_.grad_dtype;
     if (size_of(collective.dtype) < size_of(wide))
       report_width(from.group, collective.dtype, wide, "sums ranks");
@@ -304,33 +295,27 @@ class GradientLedger {
   void reduce(const Collective& collective, const Spot& from, const Spot& to,
               const std::vector<Axis>& axes) {
     const bool sums = collective.kind != CollectiveKind::all_gather;
-    const bool scales = collective.input.scale || collective.output.scale;
     for (std::uint32_t a = from.atoms.first; a < from.atoms.last; ++a) {
       Held& held = reduced_;
       held = finest(from, a);
       held.uneven = held.uneven || is_uneven(from, a);
-      held.scaled = held.scaled || scales;
       for (Term& term : held.terms)
-        for (const Axis axis : axes) {
-          std::uint8_t& count = axis == Axis::dp_shard ? term.shard_sums : term.outer_sums;
-          const std::int64_t size =
-              axis == Axis::dp_shard ? config_.mesh.dp_shard : config_.mesh.dp_outer;
-          if (sums && size > 1 && count < UINT8_MAX) ++count;
-        }
-      for (int level = to.level; level < kLevels; ++level)
+        for (const Axis axis : axes)
+          if (sums && config_.mesh.size(axis) > 1) term.sums.add(axis);
+      for (int level = to.level; level < kMostLevels; ++level)
         if (level == to.level || memory_.differs(to.buffer, level))
           memory_.edit(to.buffer, level, a) = held;
     }
   }
 
   [[nodiscard]] const Held& finest(const Spot& from, std::uint32_t atom) const {
-    int level = kLevels - 1;
+    int level = kMostLevels - 1;
     while (level > from.level && !memory_.differs(from.buffer, level)) --level;
     return memory_.at(from.buffer, level, atom);
   }
   /// Ranks add what lies in their own slice to what others have outside of theirs.
   [[nodiscard]] bool is_uneven(const Spot& from, std::uint32_t atom) const {
-    for (int level = from.level + 1; level < kLevels; ++level)
+    for (int level = from.level + 1; level < kMostLevels; ++level)
       if (memory_.differs(from.buffer, level) &&
           memory_.at(from.buffer, level, atom) != memory_.at(from.buffer, from.level, atom))
         return true;

@@ -44,7 +44,7 @@ class FormCheck {
  public:
   FormCheck(const Kernel& kernel, const PlanConfig& config) : kernel_(kernel), config_(config) {
     for (const Attribute& attribute : kernel.attributes)
-      names_.emplace_back(attribute.name, attribute.value);
+      if (attribute.value.den == 1) names_.emplace_back(attribute.name, attribute.value.num);
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("world", config.mesh.world_size());
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
@@ -176,9 +176,29 @@ class FormCheck {
     if (const auto chosen = value("deterministic");
         chosen && *chosen != (config_.deterministic ? 1 : 0))
       return "attribute 'deterministic' is not as configured";
+    if (auto wrong = check_configured()) return wrong;
     if (auto wrong = check_workspace()) return wrong;
     if (auto wrong = check_sum()) return wrong;
     return check_columns();
+  }
+
+  /// What the model and the optimizer's settings say of a kernel.
+  [[nodiscard]] std::optional<std::string> check_configured() const {
+    const auto differs = [&](std::string_view name, const Rational& configured) {
+      const Attribute* stated = kernel_.find_attribute(name);
+      return stated == nullptr || stated->value != configured;
+    };
+    const ModelShape& model = config_.model;
+    const bool norms = kernel_.kind == rms_norm_forward || kernel_.kind == qk_norm_rope_forward;
+    if (norms && differs("epsilon", model.rms_norm_eps))
+      return "attribute 'epsilon' is not the model's";
+    const bool turns =
+        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_norm_rope_backward;
+    if (turns && differs("query_heads", {.num = model.heads}))
+      return "attribute 'query_heads' is not the model's";
+    if (kernel_.kind == norm_finish && differs("limit", config_.clip))
+      return "attribute 'limit' is not as configured";
+    return std::nullopt;
   }
 
   [[nodiscard]] std::optional<std::string> check_workspace() const {
@@ -282,7 +302,8 @@ class FittingForms {
     };
     mix(kernel.operands.size());
     for (const Attribute& attribute : kernel.attributes)
-      mix(static_cast<std::uint64_t>(attribute.value));
+      mix(static_cast<std::uint64_t>(attribute.value.num) ^
+          static_cast<std::uint64_t>(attribute.value.den - 1) << 32U);
     if (!kernel.operands.empty())
       for (const std::int64_t dim : kernel.operands.front().shape)
         mix(static_cast<std::uint64_t>(dim));
@@ -295,7 +316,7 @@ class FittingForms {
     std::vector<ColumnOf> columns;
   };
 
-  /// Buffers and offsets may differ, and what says nothing of the form: flops, scale, extent.
+  /// Buffers and offsets may differ, and what says nothing of the form: flops.
   static bool alike(const Kernel& a, const Kernel& b) {
     return a.kind == b.kind && a.attributes == b.attributes &&
            std::ranges::equal(a.operands, b.operands, [](const Operand& x, const Operand& y) {
@@ -326,18 +347,13 @@ class ProgramForms {
  private:
   void check(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      for (const Operand& operand : kernel->operands) {
-        check(operand);
-        if (operand.scale && !is_followed(*kernel, operand)) check_scale(operand);
-      }
+      for (const Operand& operand : kernel->operands) check(operand);
       check_form(*kernel);
     }
     const auto both = [&](const auto* body) {
       if (body == nullptr) return;
-      for (const Operand* operand : {&body->input, &body->output}) {
-        check(*operand);
-        check_scale(*operand);
-      }
+      check(body->input);
+      check(body->output);
     };
     both(std::get_if<Collective>(&op.body));
     both(std::get_if<Copy>(&op.body));
@@ -359,18 +375,6 @@ class ProgramForms {
     if (operand.dtype != buffer.dtype && !is_bytes(operand.dtype) && !is_bytes(buffer.dtype))
       report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
-  }
-
-  /// What is scaled on the way from a gradient to its update is followed by scales.hpp.
-  static bool is_followed(const Kernel& kernel, const Operand& operand) {
-    if (is_update(kernel)) return operand.role == "grad";
-    return operand.role == "input" &&
-           (kernel.kind == accumulate || kernel.kind == cast || kernel.kind == norm_partial);
-  }
-  void check_scale(const Operand& operand) {
-    if (operand.scale)
-      report(
-          fmt::format("operand '{}' has a scale, which is for 8-bit floating types", operand.role));
   }
 
   void report(const std::string& what) {

@@ -17,7 +17,8 @@ namespace mfsdp {
 
 /// Finds MF007: a kernel whose operands, dtypes and attributes do not fit each other, an operand of
 /// another dtype than its buffer (bytes, uint8, may be anything), rows that begin within a row,
-/// heads that are not at their columns, and a scale where there are no 8-bit floating types.
+/// heads that are not at their columns, attributes that are not as the model or the configuration
+/// has them.
 /// Operands that a kernel of that kind does not take are not looked at. The program is one
 /// (structure.hpp).
 void check_kernel_forms(const Program& program, const ProgramIndex& index, FindingList& findings);

@@ -49,28 +49,72 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
   return all;
 }
 
-std::int64_t stride_of(const Operand& operand, Axis axis) {
-  std::int64_t bytes = 0;
-  for (const RankStride& stride : operand.rank_strides)
-    if (stride.axis == axis) bytes = checked_add(bytes, stride.bytes);
-  return bytes;
+/// Gradients are sums over the ranks that work on other tokens: of either grid.
+bool sums_all_tokens(const Group& group, const Mesh& mesh) {
+  std::vector<Axis> sorted = group.reduce;
+  std::ranges::sort(sorted);
+  const auto are = [&](const std::vector<MeshAxis>& grid, std::initializer_list<Axis> data) {
+    std::vector<Axis> wanted;
+    for (const Axis axis : data)
+      if (std::ranges::find(grid, axis, &MeshAxis::axis) != grid.end()) wanted.push_back(axis);
+    return sorted == wanted;
+  };
+  using enum Axis;
+  return are(mesh.dense, {dp_outer, dp_shard, cp}) ||
+         (!mesh.experts.empty() && are(mesh.experts, {expt_dp_outer, expt_dp}));
+}
+
+/// Axes of one rank cut nothing.
+std::vector<Axis> cutting_axes(std::vector<Axis> axes, const Mesh& mesh) {
+  std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
+  return axes;
+}
+
+/// How many of the group's cuts a placement makes; nothing where it is not the first ones of them.
+std::optional<int> level_of(const Placement& placement, const Group& group, const Mesh& mesh) {
+  if (std::ranges::any_of(placement, [](const AxisPlacement& on) {
+        return on.kind != PlacementKind::flat && on.kind != PlacementKind::replicate;
+      }))
+    return std::nullopt;
+  const std::vector<Axis> cut = cutting_axes(group.cut, mesh);
+  const std::vector<Axis> flat = cutting_axes(flat_axes(placement), mesh);
+  if (flat.size() > cut.size() || !std::ranges::equal(flat, std::span(cut).first(flat.size())))
+    return std::nullopt;
+  return static_cast<int>(flat.size());
+}
+
+Holds holds_of(const Buffer& buffer) {
+  if (!buffer.holds) return Holds::other;
+  switch (buffer.holds->kind) {
+    case ContentKind::parameter: return Holds::weight;
+    case ContentKind::gradient: return Holds::gradient;
+    case ContentKind::main_parameter:
+    case ContentKind::optimizer_state: return Holds::state;
+    case ContentKind::port: break;
+  }
+  return Holds::other;
+}
+
+/// The placement that the group states for what the buffer keeps of it.
+const Placement& placement_of(const Group& group, Holds holds) {
+  if (holds == Holds::weight) return group.weight;
+  return holds == Holds::gradient ? group.gradient : group.state;
 }
 
 }  // namespace
 
 Region part_of(const Region& whole, Axis axis, const Mesh& mesh) {
-  const std::int64_t ranks = axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer;
+  const std::int64_t ranks = mesh.size(axis);
   Region part = whole;
   part.count = whole.count / ranks;
-  std::int64_t& stride = axis == Axis::dp_shard ? part.shard_stride : part.outer_stride;
-  if (ranks > 1) stride = checked_add(stride, part.count);
+  if (ranks > 1) part.strides[axis] = checked_add(part.strides[axis], part.count);
   return part;
 }
 
 std::optional<int> GroupLayout::level_of(const Region& region) const {
-  for (int level = 0; level < kLevels; ++level)
-    if (slices[static_cast<std::size_t>(level)] == region) return level;
-  return std::nullopt;
+  const auto found = std::ranges::find(slices, region);
+  if (found == slices.end()) return std::nullopt;
+  return static_cast<int>(found - slices.begin());
 }
 
 Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList& findings)
@@ -82,12 +126,8 @@ Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList&
       of_unit[*unit].push_back(static_cast<std::uint32_t>(groups.size() - 1));
   }
   for (const auto& list : of_unit) check_unit(list, findings);
-  // Per unit, how many buffers of a kind went by.
-  std::vector<std::array<std::uint32_t, 3>> seen(program.units.size());
-  for (std::size_t b = 0; b < program.buffers.size(); ++b)
-    if (const auto& unit = program.buffers[b].unit)
-      if (const auto position = index.units.find(*unit))
-        find_home(b, of_unit[*position], seen, findings);
+  const IdIndex<GroupId> positions(program.groups);
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) find_home(b, positions, findings);
 }
 
 void Layouts::lay_out(const Group& group, FindingList& findings) {
@@ -97,104 +137,99 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   layout.name = unit ? program_->units[*unit].name : "?";
   if (!group.requires_grad) layout.name += " (frozen)";
   const Mesh& mesh = program_->config.mesh;
-  const std::int64_t shard = group.elements / mesh.dp_shard;
-  const std::int64_t part = shard / mesh.dp_outer;
-  if (group.elements < 1 || group.elements % mesh.dp_shard != 0) {
+  Int128 parts = 1;
+  for (const Axis axis : cutting_axes(group.cut, mesh)) parts *= mesh.size(axis);
+  layout.slices = {Region{.count = group.elements}};
+  if (group.elements < 1 || group.elements % parts != 0) {
     report(findings, "MF501",
            fmt::format("group '{}': {} elements are not {} equal slices of at least one",
-                       layout.name, group.elements, mesh.dp_shard));
+                       layout.name, group.elements, static_cast<std::int64_t>(parts)));
   } else {
     layout.atoms = atoms_of_group(group, layout.name, findings);
     layout.sound = !layout.atoms.empty();
-    const std::int64_t shard_stride = mesh.dp_shard > 1 ? shard : 0;
-    layout.slices = {Region{.count = group.elements},
-                     Region{.shard_stride = shard_stride, .count = shard},
-                     Region{.shard_stride = shard_stride,
-                            .outer_stride = mesh.dp_outer > 1 ? part : 0,
-                            .count = part}};
-    // Parts that do not make up the slice are no slice at all.
-    if (part * mesh.dp_outer != shard) layout.slices[2] = layout.slices[1];
+    for (const Axis axis : cutting_axes(group.cut, mesh))
+      layout.slices.push_back(part_of(layout.slices.back(), axis, mesh));
   }
+  if (!sums_all_tokens(group, mesh))
+    report(findings, "MF303",
+           fmt::format("group '{}' names other axes to sum its gradient over than those whose "
+                       "ranks work on other tokens",
+                       layout.name));
   groups.push_back(std::move(layout));
 }
 
 void Layouts::check_unit(std::span<const std::uint32_t> of_unit, FindingList& findings) const {
   std::vector<std::string_view> names;
-  std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
-  for (const std::uint32_t g : of_unit) {
-    const Group& group = *groups[g].group;
-    if (!groups[g].sound) continue;
-    for (const PlacedParameter& parameter : group.parameters) names.push_back(parameter.name);
-    bytes.emplace_back(group.full_offset,
-                       checked_add(group.full_offset, bytes_of(group.elements, group.dtype).value));
-  }
+  for (const std::uint32_t g : of_unit)
+    if (groups[g].sound)
+      for (const PlacedParameter& parameter : groups[g].group->parameters)
+        names.push_back(parameter.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
   if (twice != names.end())
     report(findings, "MF502",
            fmt::format("unit '{}': parameter '{}' is in its groups twice", groups[of_unit[0]].name,
                        *twice));
+}
+
+void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, FindingList& findings) {
+  const Buffer& buffer = program_->buffers[b];
+  Home home{.holds = holds_of(buffer)};
+  if (home.holds == Holds::other) return;
+  for (const auto& [group, offset] : buffer.holds->groups) {
+    const auto position = positions.find(group);
+    if (!position || !groups[*position].sound) return;
+    home.groups.push_back(static_cast<std::uint32_t>(*position));
+    home.offsets.push_back(offset);
+  }
+  if (home.groups.empty()) return;
+  const auto level =
+      level_of(buffer.holds->placement, *groups[home.groups[0]].group, program_->config.mesh);
+  home.level = level.value_or(0);
+  if (std::string fault = level ? fault_of(buffer, home)
+                                : fmt::format("is placed in a way that is no slice of group '{}'",
+                                              groups[home.groups[0]].name);
+      !fault.empty())
+    return report(findings, "MF503", fmt::format("buffer '{}' {}", buffer.name, fault), buffer.id);
+  std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
+  for (std::size_t i = 0; i < home.groups.size(); ++i)
+    bytes.emplace_back(
+        home.offsets[i],
+        checked_add(home.offsets[i],
+                    bytes_of(groups[home.groups[i]].group->elements, buffer.dtype).value));
   std::ranges::sort(bytes);
   for (std::size_t i = 1; i < bytes.size(); ++i)
     if (bytes[i].first < bytes[i - 1].second)
-      report(findings, "MF502",
-             fmt::format("unit '{}': a group begins at byte {} of the gathered weights, where "
-                         "another one reaches to {}",
-                         groups[of_unit[0]].name, bytes[i].first, bytes[i - 1].second));
+      return report(findings, "MF502",
+                    fmt::format("buffer '{}': a group begins at byte {}, where another one reaches "
+                                "to {}",
+                                buffer.name, bytes[i].first, bytes[i - 1].second),
+                    buffer.id);
+  homes[b] = std::move(home);
 }
 
-void Layouts::find_home(std::size_t b, std::span<const std::uint32_t> of_unit,
-                        std::vector<std::array<std::uint32_t, 3>>& seen, FindingList& findings) {
-  const Buffer& buffer = program_->buffers[b];
-  Home home;
-  bool trainable = true;
-  std::optional<std::size_t> kind;  // of which the unit has one for each group
-  switch (buffer.category) {
-    case Category::model_weight:
-      home.holds = Holds::weight;
-      trainable = false;
-      kind = 0;
-      break;
-    case Category::unsharded_weight:
-      home = {.holds = Holds::weight, .groups = {of_unit.begin(), of_unit.end()}, .level = 0};
-      break;
-    case Category::main_grad:
-      home.holds = Holds::gradient;
-      kind = 1;
-      break;
-    case Category::unsharded_grad: home.holds = Holds::gradient; break;
-    case Category::main_weight:
-      home.holds = Holds::state;
-      kind = 2;
-      break;
-    case Category::optimizer_state: home.holds = Holds::state; break;
-    default: return;
+/// What is wrong with a buffer of slices at the home's level, or nothing.
+std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
+  const Mesh& mesh = program_->config.mesh;
+  for (std::size_t i = 0; i < home.groups.size(); ++i) {
+    const GroupLayout& layout = groups[home.groups[i]];
+    if (level_of(buffer.holds->placement, *layout.group, mesh) != home.level)
+      return fmt::format("holds groups that are cut along other axes, such as '{}'", layout.name);
+    if (buffer.persistent &&
+        level_of(placement_of(*layout.group, home.holds), *layout.group, mesh) != home.level)
+      return fmt::format("keeps another slice of group '{}' than the group says", layout.name);
+    const std::int64_t count = layout.slices[static_cast<std::size_t>(home.level)].count;
+    const Int128 end = Int128{count} * size_of(buffer.dtype) + home.offsets[i];
+    // Gathered weights may be aligned to more than they have.
+    const bool gathered = home.holds == Holds::weight && !buffer.persistent;
+    if (gathered ? end > buffer.size.value : end != buffer.size.value)
+      return fmt::format("has {} bytes, where {} elements of group '{}' from byte {} are expected",
+                         buffer.size.value, count, layout.name, home.offsets[i]);
+    if (home.holds != Holds::weight && !layout.group->requires_grad)
+      return fmt::format("holds a gradient or a state of group '{}', which is not trained",
+                         layout.name);
   }
-  if (buffer.category != Category::unsharded_weight) {
-    std::uint32_t skip = kind ? seen[index_->units[*buffer.unit]][*kind]++ : 0;
-    for (const std::uint32_t g : of_unit)
-      if ((!trainable || groups[g].group->requires_grad) && skip-- == 0) {
-        home.groups = {g};
-        break;
-      }
-  }
-  if (home.groups.empty() ||
-      std::ranges::any_of(home.groups, [&](std::uint32_t g) { return !groups[g].sound; }))
-    return;
-  if (buffer.category != Category::unsharded_weight) {
-    const GroupLayout& layout = groups[home.groups[0]];
-    const std::int64_t count = buffer.size.value / size_of(buffer.dtype);
-    const auto* slice = std::ranges::find(layout.slices, count, &Region::count);
-    if (slice == layout.slices.end()) {
-      report(findings, "MF503",
-             fmt::format("buffer '{}' holds {} elements, which is no slice of the {} of group '{}'",
-                         buffer.name, count, layout.group->elements, layout.name),
-             buffer.id);
-      return;
-    }
-    home.level = static_cast<int>(slice - layout.slices.begin());
-  }
-  homes[b] = std::move(home);
+  return {};
 }
 
 std::optional<Located> Layouts::locate(const Operand& operand) const {
@@ -202,33 +237,35 @@ std::optional<Located> Layouts::locate(const Operand& operand) const {
   const Home& home = homes[b];
   if (home.holds == Holds::other) return std::nullopt;
   const Buffer& buffer = program_->buffers[b];
-  std::int64_t offset = operand.offset;
-  std::uint32_t g = home.groups[0];
-  if (buffer.category == Category::unsharded_weight) {
-    for (const std::uint32_t other : home.groups)
-      if (groups[other].group->full_offset <= operand.offset &&
-          groups[other].group->full_offset >= groups[g].group->full_offset)
-        g = other;
-    offset = checked_sub(offset, groups[g].group->full_offset);
+  std::size_t held = 0;  // the last group that begins at or before the operand
+  for (std::size_t i = 1; i < home.groups.size(); ++i) {
+    const bool holds_begin = home.offsets[i] <= operand.offset;
+    if (holds_begin &&
+        (home.offsets[held] > operand.offset || home.offsets[i] >= home.offsets[held]))
+      held = i;
   }
-  const Mesh& mesh = program_->config.mesh;
+  const std::uint32_t g = home.groups[held];
+  const std::int64_t offset = checked_sub(operand.offset, home.offsets[held]);
   const std::int64_t size = size_of(buffer.dtype);
-  const Region& origin = groups[g].slices[static_cast<std::size_t>(home.level)];
-  const std::int64_t shard = mesh.dp_shard > 1 ? stride_of(operand, Axis::dp_shard) : 0;
-  const std::int64_t outer = mesh.dp_outer > 1 ? stride_of(operand, Axis::dp_outer) : 0;
-  return Located{.buffer = b,
-                 .group = g,
-                 .region = {.begin = offset / size,
-                            .shard_stride = checked_add(origin.shard_stride, shard / size),
-                            .outer_stride = checked_add(origin.outer_stride, outer / size),
-                            .count = operand.elements()},
-                 .exact = operand.dtype == buffer.dtype && is_contiguous(operand) &&
-                          offset % size == 0 && shard % size == 0 && outer % size == 0};
+  Located located{
+      .buffer = b,
+      .group = g,
+      .region = groups[g].slices[static_cast<std::size_t>(home.level)],
+      .exact = operand.dtype == buffer.dtype && is_contiguous(operand) && offset % size == 0};
+  located.region.begin = offset / size;
+  located.region.count = operand.elements();
+  for (const RankStride& stride : operand.rank_strides) {
+    if (program_->config.mesh.size(stride.axis) == 1) continue;
+    std::int64_t& elements = located.region.strides[stride.axis];
+    elements = checked_add(elements, stride.bytes / size);
+    located.exact = located.exact && stride.bytes % size == 0;
+  }
+  return located;
 }
 
 std::optional<AtomRange> Layouts::atoms_of(std::uint32_t group, const Region& region) const {
   const std::vector<Atom>& atoms = groups[group].atoms;
-  if (region.shard_stride != 0 || region.outer_stride != 0) return std::nullopt;
+  if (!region.is_on_all_ranks()) return std::nullopt;
   const auto first = std::ranges::lower_bound(atoms, region.begin, {}, &Atom::begin);
   if (first == atoms.end() || first->begin != region.begin) return std::nullopt;
   const std::int64_t end = checked_add(region.begin, region.count);
@@ -241,8 +278,9 @@ std::optional<AtomRange> Layouts::atoms_of(std::uint32_t group, const Region& re
 
 std::string to_text(const Region& region) {
   std::string text = fmt::format("{} elements from {}", region.count, region.begin);
-  if (region.shard_stride != 0) text += fmt::format(" + {} per dp_shard", region.shard_stride);
-  if (region.outer_stride != 0) text += fmt::format(" + {} per dp_outer", region.outer_stride);
+  for (std::size_t i = 0; i < region.strides.values.size(); ++i)
+    if (const std::int64_t stride = region.strides.values[i]; stride != 0)
+      text += fmt::format(" + {} per {}", stride, to_string(static_cast<Axis>(i)));
   return text;
 }
 

@@ -1,21 +1,16 @@
 // Which elements of which group an operand touches, and whether groups are laid out as they must.
 //
 // Elements of a group are counted from its start, the same on every rank. A buffer holds all of
-// them, the rank's slice of dp_shard, or its part of that slice along dp_outer (HFSDP):
+// them, or the rank's slice along the first axes of the group's `cut`; of dp_shard and dp_outer:
 //
 //   level 0   |----------------------- B -----------------------|   on every rank
-//   level 1               |--- B/I ---|                             begins at shard * B/I
-//   level 2                    |B/IO|                               ... + outer * B/(I O)
+//   level 1               |--- B/I ---|                             begins at dp_shard * B/I
+//   level 2                    |B/IO|                               ... + dp_outer * B/(I O)
 //
-// A level that is no smaller than the one above, as on an axis of one rank, is that one.
-//
-// Whose elements a buffer holds follows from its category and unit: the n-th buffer of compute
-// weights of a unit is that of its n-th group; main gradients, main weights and full gradients
-// likewise, of its n-th trainable group; a gathered unit holds all its groups at their full_offset.
-// Buffers of no unit, and all others, are not followed.
+// Which elements of which group a buffer holds is what the plan says (Buffer::holds), held against
+// the buffer's size and the group's own placements. Buffers that hold no group are not followed.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -27,15 +22,18 @@
 
 namespace mfsdp {
 
-inline constexpr int kLevels = 3;
+/// A group's slices nest at most this deep.
+inline constexpr int kMostLevels = static_cast<int>(Names<Axis>::values.size()) + 1;
 
-/// Elements [begin + shard * shard_stride + outer * outer_stride, ... + count) of a group. Strides
+/// Elements [begin + sum over axes of the rank's index * stride, ... + count) of a group. Strides
 /// along an axis of one rank are 0.
 struct Region {
   std::int64_t begin = 0;
-  std::int64_t shard_stride = 0;
-  std::int64_t outer_stride = 0;
+  PerAxis<std::int64_t> strides{};
   std::int64_t count = 0;
+
+  /// The same elements on every rank.
+  [[nodiscard]] bool is_on_all_ranks() const { return strides == PerAxis<std::int64_t>{}; }
 
   friend bool operator==(const Region&, const Region&) = default;
 };
@@ -54,9 +52,10 @@ struct GroupLayout {
   const Group* group = nullptr;
   std::string name;  ///< "layers.0", or "layers.0 (frozen)"
   bool sound = false;
-  std::vector<Atom> atoms;  ///< all elements, ascending
-  std::array<Region, kLevels> slices;
+  std::vector<Atom> atoms;     ///< all elements, ascending
+  std::vector<Region> slices;  ///< by level; at least the whole
 
+  [[nodiscard]] int levels() const { return static_cast<int>(slices.size()); }
   /// The level whose slice that region is.
   [[nodiscard]] std::optional<int> level_of(const Region& region) const;
 };
@@ -66,7 +65,8 @@ enum class Holds { other, weight, gradient, state };
 /// What a buffer holds; groups are positions in Layouts::groups.
 struct Home {
   Holds holds = Holds::other;
-  std::vector<std::uint32_t> groups;
+  std::vector<std::uint32_t> groups{};
+  std::vector<std::int64_t> offsets{};  ///< of each group, bytes from the buffer's start
   int level = 0;
 };
 
@@ -87,9 +87,10 @@ struct AtomRange {
 
 class Layouts {
  public:
-  /// Finds parameters that overlap or leave their group (MF501), groups that overlap in their
-  /// unit's weights or share a parameter (MF502), and buffers that hold no slice of their group
-  /// (MF503). What has a finding is not followed.
+  /// Finds parameters that overlap or leave their group (MF501), groups that overlap in a buffer
+  /// or share a parameter (MF502), buffers that hold no slice of their group, or another one than
+  /// the group says (MF503), and groups whose gradients are not summed over all ranks that work on
+  /// other tokens (MF303). What has a finding is not followed.
   Layouts(const Program& program, const ProgramIndex& index, FindingList& findings);
 
   std::vector<GroupLayout> groups;
@@ -106,8 +107,8 @@ class Layouts {
  private:
   void lay_out(const Group& group, FindingList& findings);
   void check_unit(std::span<const std::uint32_t> of_unit, FindingList& findings) const;
-  void find_home(std::size_t buffer, std::span<const std::uint32_t> of_unit,
-                 std::vector<std::array<std::uint32_t, 3>>& seen, FindingList& findings);
+  void find_home(std::size_t buffer, const IdIndex<GroupId>& positions, FindingList& findings);
+  [[nodiscard]] std::string fault_of(const Buffer& buffer, const Home& home) const;
 
   const Program* program_;
   const ProgramIndex* index_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "verify/proof/roles.hpp"
 
@@ -30,19 +31,34 @@ Roles roles_of(UnitKind kind, const ModelShape& model) {
   return roles;
 }
 
+/// Units by position; nothing where the positions are not 0, 1, 2, ...
+std::optional<std::vector<const PlanUnit*>> in_forward_order(const Program& program) {
+  std::vector<const PlanUnit*> units(program.units.size(), nullptr);
+  for (const PlanUnit& unit : program.units) {
+    if (unit.position < 0 || std::cmp_greater_equal(unit.position, units.size()) ||
+        units[static_cast<std::size_t>(unit.position)] != nullptr)
+      return std::nullopt;
+    units[static_cast<std::size_t>(unit.position)] = &unit;
+  }
+  return units;
+}
+
 /// Whether the units are those of the model, in forward order and with its parameters.
 bool is_of_model(const Program& program, const ProgramIndex& index) {
   const ModelShape& model = program.config.model;
   const std::size_t ends = model.tied_embeddings ? 1 : 2;
   if (model.layers < 0 || program.units.size() != static_cast<std::uint64_t>(model.layers) + ends)
     return false;
-  std::vector<Roles> roles(program.units.size(), 0);
+  const auto units = in_forward_order(program);
+  if (!units) return false;
+  std::vector<Roles> roles(program.units.size(), 0);  // by position
   for (const Group& group : program.groups) {
     const auto unit = index.units.find(group.unit);
     if (!unit) return false;
+    Roles& of_unit = roles[static_cast<std::size_t>(program.units[*unit].position)];
     for (const PlacedParameter& parameter : group.parameters) {
-      if ((roles[*unit] & bit(parameter.role)) != 0) return false;
-      roles[*unit] |= bit(parameter.role);
+      if ((of_unit & bit(parameter.role)) != 0) return false;
+      of_unit |= bit(parameter.role);
     }
   }
   for (std::size_t u = 0; u < program.units.size(); ++u) {
@@ -51,7 +67,7 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
       wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
     else if (u > static_cast<std::uint64_t>(model.layers))
       wanted = UnitKind::head;
-    if (program.units[u].kind != wanted || roles[u] != roles_of(wanted, model)) return false;
+    if ((*units)[u]->kind != wanted || roles[u] != roles_of(wanted, model)) return false;
   }
   return true;
 }
@@ -277,7 +293,8 @@ class Binder {
       if (found.count < found.roles.size())
         found.roles[found.count] = group.atoms[atoms->first].parameter->role;
       ++found.count;
-      found.unit = static_cast<std::uint32_t>(index_.units[group.group->unit]);
+      found.unit =
+          static_cast<std::uint32_t>(program_.units[index_.units[group.group->unit]].position);
     }
     return found;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace mfsdp {
 namespace {
@@ -33,6 +34,33 @@ bool reaches(const Multiples& term, Int128 base, Int128 low, Int128 high) {
   return from <= to;
 }
 
+/// Sums of one multiple of each term.
+struct Combinations {
+  std::span<const Multiples> terms;
+  Multiples last;
+  Int128 low = 0;
+  Int128 high = 0;
+
+  /// Whether one of them lies between low and high when added to `base`.
+  [[nodiscard]] bool meet(Int128 base) const {
+    Int128 count = 1;
+    for (const Multiples& term : terms) {
+      if (term.count > kMostCombinations / count) return true;
+      count *= term.count;
+    }
+    return meet_from(0, base);
+  }
+
+ private:
+  [[nodiscard]] bool meet_from(std::size_t term, Int128 at) const {
+    if (term == terms.size()) return reaches(last, at, low, high);
+    const auto& [step, first, count] = terms[term];
+    for (Int128 i = 0; i < count; ++i)
+      if (meet_from(term + 1, at + (first + i) * step)) return true;
+    return false;
+  }
+};
+
 }  // namespace
 
 bool is_contiguous(const Operand& operand) {
@@ -52,8 +80,7 @@ Rows rows_of(const ByteAccess& access) {
   const Operand& operand = *access.operand;
   rows.begin = operand.offset;
   rows.run = operand.span_bytes();
-  for (const RankStride& stride : operand.rank_strides)
-    (stride.axis == Axis::dp_shard ? rows.shard_step : rows.outer_step) += stride.bytes;
+  for (const RankStride& stride : operand.rank_strides) rows.steps[stride.axis] += stride.bytes;
   if (is_contiguous(operand)) return rows;
   // Contiguous inner dims make a row; rows of one stride are left where all other dims are 1 or
   // continue the rows' stride.
@@ -86,23 +113,25 @@ bool overlap(const Rows& a, const Rows& b, const Mesh& mesh) {
       rows->run += rows->stride * (rows->count - 1);
       rows->count = 1;
     }
-  std::array<Multiples, 3> terms{
-      Multiples{.step = x.count > 1 ? x.stride : y.stride,
-                .first = -(Int128{x.count} - 1),
-                .count = Int128{x.count} + y.count - 1},
-      Multiples{.step = b.shard_step - a.shard_step, .first = 0, .count = mesh.dp_shard},
-      Multiples{.step = b.outer_step - a.outer_step, .first = 0, .count = mesh.dp_outer}};
-  for (Multiples& term : terms)
-    if (term.step == 0) term = {};
+  std::array<Multiples, Names<Axis>::values.size() + 1> room;
+  std::size_t used = 0;
+  const auto add = [&](const Multiples& term) {
+    if (term.step != 0) room.at(used++) = term;
+  };
+  add({.step = x.count > 1 ? x.stride : y.stride,
+       .first = -(Int128{x.count} - 1),
+       .count = Int128{x.count} + y.count - 1});
+  for (const auto* grid : {&mesh.dense, &mesh.experts})
+    for (const auto& [axis, size] : *grid)
+      add({.step = b.steps[axis] - a.steps[axis], .first = 0, .count = size});
+  // The longest term is solved for, the others are gone through.
+  const auto terms = std::span(room).first(std::max<std::size_t>(used, 1));
   std::ranges::sort(terms, {}, &Multiples::count);
-  if (terms[0].count * terms[1].count > kMostCombinations) return true;
-  for (Int128 i = 0; i < terms[0].count; ++i)
-    for (Int128 j = 0; j < terms[1].count; ++j) {
-      const Int128 at =
-          base + (terms[0].first + i) * terms[0].step + (terms[1].first + j) * terms[1].step;
-      if (reaches(terms[2], at, -Int128{y.run}, Int128{x.run})) return true;
-    }
-  return false;
+  const Combinations combinations{.terms = terms.first(terms.size() - 1),
+                                  .last = terms.back(),
+                                  .low = -Int128{y.run},
+                                  .high = x.run};
+  return combinations.meet(base);
 }
 
 }  // namespace mfsdp

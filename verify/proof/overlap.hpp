@@ -1,13 +1,13 @@
 // Whether two operands meet in a byte on any rank.
 //
 // An operand is rows of `run` bytes, `count` of them, `stride` bytes apart, and the whole moves by
-// its rank strides. For two of them, row k of a and row l of b on rank (i, j) meet where
+// its rank strides. For two of them, row k of a and row l of b on rank (i, j, ...) meet where
 //
-//   -run_b  <  begin_b - begin_a  +  (l - k) stride  +  i step_shard  +  j step_outer  <  run_a
+//   -run_b  <  begin_b - begin_a  +  (l - k) stride  +  i step_0  +  j step_1  + ...  <  run_a
 //
-// with the differences of their steps. That is exact for contiguous operands and for rows of one
-// stride, which is what kernels touch; operands with more dims that are not contiguous, and pairs
-// of rows of different strides, count as all bytes that they span.
+// with the differences of their steps along each axis of the mesh. That is exact for contiguous
+// operands and for rows of one stride, which is what kernels touch; operands with more dims that
+// are not contiguous, and pairs of rows of different strides, count as all bytes that they span.
 #pragma once
 
 #include "core/plan/config.hpp"
@@ -21,8 +21,7 @@ struct Rows {
   std::int64_t run = 0;
   std::int64_t count = 1;
   std::int64_t stride = 0;  ///< bytes; 0 where count is 1
-  Int128 shard_step = 0;    ///< bytes that the whole moves per index on dp_shard
-  Int128 outer_step = 0;    ///< and on dp_outer
+  PerAxis<Int128> steps{};  ///< bytes that the whole moves for each index on an axis
 };
 
 /// The rows of an access whose operand was checked. With more dims, one row of all that it spans.

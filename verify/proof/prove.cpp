@@ -46,7 +46,8 @@ Result<void> check_size(const Plan& plan, const ProofSettings& settings) {
 constexpr Int128 kMostRanks = 1 << 17;
 
 Result<void> check_world(const Mesh& mesh) {
-  const Int128 ranks = Int128{mesh.dp_outer} * mesh.dp_shard;
+  Int128 ranks = 1;
+  for (const MeshAxis& on : mesh.dense) ranks = std::min(ranks * on.size, kMostRanks + 1);
   if (ranks > kMostRanks)
     return fail("config.mesh", fmt::format("expected at most {} ranks to look at one by one",
                                            static_cast<std::int64_t>(kMostRanks)));

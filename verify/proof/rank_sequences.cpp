@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "core/plan/membership.hpp"
+#include "core/plan/mesh.hpp"
 #include "verify/proof/meetings.hpp"
 
 namespace mfsdp {
@@ -218,8 +218,7 @@ class Execution {
   void try_to_arrive(std::size_t rank, std::size_t k) {
     if (arrived_[rank * kinds_ + k] != 0 || is_done(rank, k) || obstacle(rank, k) < kinds_) return;
     arrived_[rank * kinds_ + k] = 1;
-    const std::int64_t communicator =
-        ranks_.memberships[k].of(coordinates_of(static_cast<std::int64_t>(rank), ranks_.mesh));
+    const std::int64_t communicator = ranks_.memberships[k].of(static_cast<std::int64_t>(rank));
     if (--missing_[first_[k] + static_cast<std::size_t>(communicator)] == 0)
       complete_.emplace_back(k, communicator);
   }
@@ -255,8 +254,7 @@ class Execution {
     if (arrived_[next.rank * kinds_ + next.k] == 0)
       return {.rank = next.rank, .k = obstacle(next.rank, next.k)};
     const Membership& membership = ranks_.memberships[next.k];
-    const std::int64_t communicator =
-        membership.of(coordinates_of(static_cast<std::int64_t>(next.rank), ranks_.mesh));
+    const std::int64_t communicator = membership.of(static_cast<std::int64_t>(next.rank));
     for (std::int64_t m = 0; m < membership.size(); ++m) {
       const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
       if (!is_done(rank, next.k) && arrived_[rank * kinds_ + next.k] == 0)

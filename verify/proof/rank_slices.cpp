@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/membership.hpp"
+#include "core/plan/mesh.hpp"
 
 namespace mfsdp {
 namespace {
@@ -20,9 +20,12 @@ struct Interval {
   friend auto operator<=>(const Interval&, const Interval&) = default;
 };
 
-Interval interval_of(const Region& region, const Coordinates& rank) {
-  const Int128 begin = Int128{region.begin} + Int128{region.shard_stride} * rank.shard +
-                       Int128{region.outer_stride} * rank.outer;
+Interval interval_of(const Region& region, const Mesh& mesh, std::int64_t rank) {
+  Int128 begin = region.begin;
+  for (const auto* grid : {&mesh.dense, &mesh.experts})
+    for (const MeshAxis& on : *grid)
+      if (const std::int64_t stride = region.strides[on.axis]; stride != 0)
+        begin += Int128{stride} * mesh.index(rank, on.axis);
   return {.begin = begin, .end = begin + region.count};
 }
 
@@ -73,13 +76,12 @@ class RankSlices {
     const Region& whole = (gathers ? output : input)->located.region;
     const Region& part = (gathers ? input : output)->located.region;
     for (std::int64_t c = 0; c < membership.count(); ++c) {
-      const Interval all = interval_of(whole, coordinates_of(membership.rank(c, 0), mesh_));
+      const Interval all = interval_of(whole, mesh_, membership.rank(c, 0));
       Int128 covered = all.begin;
       for (std::int64_t m = 0; m < membership.size(); ++m) {
         const std::int64_t rank = membership.rank(c, m);
-        const Coordinates at = coordinates_of(rank, mesh_);
-        const Interval own = interval_of(part, at);
-        const Interval others = interval_of(whole, at);
+        const Interval own = interval_of(part, mesh_, rank);
+        const Interval others = interval_of(whole, mesh_, rank);
         if (others != all)
           return report(input->located.group, rank, others,
                         fmt::format("where rank {} has {}", membership.rank(c, 0), to_text(all)));
@@ -108,7 +110,7 @@ class RankSlices {
     // By atom: elements that some rank updates, each as often as there are such ranks.
     std::vector<Int128> updated(layout.atoms.size(), 0);
     for (std::int64_t rank = 0; rank < world; ++rank) {
-      slices.push_back(interval_of(gradient->located.region, coordinates_of(rank, mesh_)));
+      slices.push_back(interval_of(gradient->located.region, mesh_, rank));
       add_parameters(layout, slices.back(), updated);
     }
     std::ranges::sort(slices);

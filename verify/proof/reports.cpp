@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "verify/proof/roles.hpp"
@@ -22,6 +23,7 @@ class ReportCheck {
     bool sums = false;
     bool finishes = false;
     for (std::size_t i = 0; i < ops_.size(); ++i) {
+      if (const auto* copy = std::get_if<Copy>(&ops_[i]->body)) check_source(*ops_[i], *copy);
       const auto* kernel = std::get_if<Kernel>(&ops_[i]->body);
       if (kernel == nullptr) continue;
       switch (kernel->kind) {
@@ -55,9 +57,32 @@ class ReportCheck {
     const Buffer& host = program_.buffers[*index_.buffers.find(copy.output.buffer)];
     const std::int64_t begin = copy.input.offset;
     const std::int64_t bytes = copy.input.span_bytes();
-    return copy.input.buffer == made.buffer && copy.output.offset == 0 &&
-           copy.output.span_bytes() == host.size.value && begin <= made.offset &&
-           made.offset + made.span_bytes() <= begin + bytes && (!is_first || made.offset == begin);
+    return host.holds && host.holds->port == Port::report && copy.input.buffer == made.buffer &&
+           copy.output.offset == 0 && copy.output.span_bytes() == host.size.value &&
+           begin <= made.offset && made.offset + made.span_bytes() <= begin + bytes &&
+           (!is_first || made.offset == begin);
+  }
+
+  /// What kernels take for tokens and for the step block comes from the host's ports of that name.
+  void check_source(const Op& op, const Copy& copy) {
+    if (copy.kind != CopyKind::h2d) return;
+    const Buffer& host = program_.buffers[*index_.buffers.find(copy.input.buffer)];
+    const auto check_for = [&](Port port, bool taken) {
+      if (taken && (!host.holds || host.holds->port != port))
+        report(fmt::format("op {} ({}) of plan '{}' brings buffer '{}', which is not the port {}",
+                           op.id.value, op.name, plan_.name, host.name, to_string(port)));
+    };
+    check_for(Port::tokens, is_taken_as(copy.output.buffer, "input", true));
+    check_for(Port::step_block, is_taken_as(copy.output.buffer, "step_block", false));
+  }
+  [[nodiscard]] bool is_taken_as(BufferId buffer, std::string_view role, bool by_token_copy) const {
+    return std::ranges::any_of(ops_, [&](const Op* op) {
+      const auto* kernel = std::get_if<Kernel>(&op->body);
+      if (kernel == nullptr || (kernel->kind == KernelKind::token_copy) != by_token_copy)
+        return false;
+      const Operand* operand = operand_of(*kernel, role);
+      return operand != nullptr && operand->buffer == buffer;
+    });
   }
 
   void report(std::string what) {

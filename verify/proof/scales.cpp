@@ -192,11 +192,19 @@ class ScaleCheck {
 /// A microbatch begins where tokens are taken.
 void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
   Int128 count = 0;
-  for (const Segment& segment : unrolled.plan->segments)
-    count += Int128{segment.repeat} * std::ranges::count_if(segment.ops, [](const Op& op) {
-               const auto* kernel = std::get_if<Kernel>(&op.body);
-               return kernel != nullptr && kernel->kind == KernelKind::token_copy;
-             });
+  for (const Segment& segment : unrolled.plan->segments) {
+    const auto begun = std::ranges::count_if(segment.ops, [](const Op& op) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      return kernel != nullptr && kernel->kind == KernelKind::token_copy;
+    });
+    count += Int128{segment.repeat} * begun;
+    if (begun > 0 && begun != segment.microbatches)
+      findings.add(
+          {.rule = "MF312",
+           .message = fmt::format("segment '{}' of plan '{}' begins {} microbatches where "
+                                  "it states {}",
+                                  segment.name, unrolled.plan->name, begun, segment.microbatches)});
+  }
   if (unrolled.plan->name != "train" || count == 0 ||
       count == unrolled.program->config.microbatches)
     return;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "verify/proof/overlap.hpp"
@@ -13,7 +14,7 @@ namespace {
 class ProgramCheck {
  public:
   ProgramCheck(const Program& program, const ProgramIndex& index, FindingList& findings)
-      : program_(program), index_(index), findings_(findings) {}
+      : program_(program), index_(index), findings_(findings), groups_(program.groups) {}
 
   void check_lists() {
     unique(program_.streams, "streams");
@@ -26,12 +27,8 @@ class ProgramCheck {
     if (program_.streams.size() > kMostStreams)
       add("MF004", "streams",
           fmt::format("expected at most {}, got {}", kMostStreams, program_.streams.size()));
-    const Mesh& mesh = program_.config.mesh;
-    if (mesh.dp_outer < 1 || mesh.dp_shard < 1)
-      add("MF004", "config.mesh", "expected at least one rank on each axis");
-    for (std::size_t g = 0; g < program_.groups.size(); ++g)
-      if (program_.groups[g].full_offset < 0)
-        add("MF004", fmt::format("groups[{}].full_offset", g), "expected at least 0");
+    check_mesh();
+    for (std::size_t g = 0; g < program_.groups.size(); ++g) check_group(g);
     check_memory();
     check_op_ids();
   }
@@ -88,6 +85,35 @@ class ProgramCheck {
       add("MF002", name, fmt::format("id {} appears twice", *at));
   }
 
+  /// Bounded, so that what follows may multiply sizes.
+  void check_mesh() {
+    constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
+    const Mesh& mesh = program_.config.mesh;
+    for (const auto* grid : {&mesh.dense, &mesh.experts}) {
+      Int128 ranks = 1;
+      for (const MeshAxis& on : *grid) {
+        if (on.size < 1)
+          return add("MF004", "config.mesh", "expected at least one rank on each axis");
+        if (std::ranges::count(*grid, on.axis, &MeshAxis::axis) > 1)
+          return add("MF004", "config.mesh", fmt::format("{} stands twice", to_string(on.axis)));
+        ranks *= on.size;
+        if (ranks > kMostRanks)
+          return add("MF004", "config.mesh", fmt::format("expected at most {} ranks", kMostRanks));
+      }
+    }
+  }
+
+  void check_group(std::size_t g) {
+    const Group& group = program_.groups[g];
+    const auto distinct = [&](std::vector<Axis> axes, const char* name) {
+      std::ranges::sort(axes);
+      if (std::ranges::adjacent_find(axes) != axes.end())
+        add("MF004", fmt::format("groups[{}].{}", g, name), "an axis stands twice");
+    };
+    distinct(group.cut, "cut");
+    distinct(group.reduce, "reduce");
+  }
+
   void check_op_ids() {
     std::vector<std::uint32_t> ids;
     for (const Plan& plan : program_.plans)
@@ -131,6 +157,21 @@ class ProgramCheck {
     if (pool.alignment > 0 && buffer.offset.value % pool.alignment != 0)
       add("MF004", where(),
           fmt::format("expected an offset that is a multiple of {}", pool.alignment), buffer.id);
+    if (buffer.holds) check_contents(buffer, where());
+  }
+
+  void check_contents(const Buffer& buffer, const std::string& where) {
+    const Contents& holds = *buffer.holds;
+    if ((holds.kind == ContentKind::port) != holds.port.has_value() ||
+        (holds.kind == ContentKind::port) != holds.groups.empty())
+      add("MF004", where, "expected a port of kind port, else groups", buffer.id);
+    if (holds.port && (!buffer.persistent || !ports_.insert(*holds.port).second))
+      add("MF004", where, "expected one persistent buffer for each port", buffer.id);
+    for (const HeldGroup& held : holds.groups) {
+      if (!groups_.find(held.group))
+        add("MF001", where, fmt::format("there is no group with id {}", held.group.value));
+      if (held.offset < 0) add("MF004", where, "expected no negative offset of a group", buffer.id);
+    }
   }
 
   void find_records(const Plan& plan) {
@@ -161,12 +202,14 @@ class ProgramCheck {
       add_here("MF001", ".stream", fmt::format("there is no stream with id {}", op.stream.value));
     if (op.unit && !index_.units.find(*op.unit))
       add_here("MF001", ".unit", fmt::format("there is no unit with id {}", op.unit->value));
-    check_group(op);
+    if (op.group && !groups_.find(*op.group))
+      add_here("MF001", ".group", fmt::format("there is no group with id {}", op.group->value));
+    check_launch(op);
     std::visit([this](const auto& body) { check(body); }, op.body);
   }
 
   /// The ops from a group's begin to its end are one launch on one stream.
-  void check_group(const Op& op) {
+  void check_launch(const Op& op) {
     if (op.kind() == OpKind::group_begin) {
       group_stream_.push_back(op.stream);
     } else if (op.kind() == OpKind::group_end) {
@@ -264,8 +307,6 @@ class ProgramCheck {
                fmt::format("operand '{}' has a size or offset beyond 63 bits", operand.role),
                found->id);
     }
-    if (operand.scale) check_scalar(*operand.scale);
-    if (operand.extent) check_scalar(*operand.extent);
   }
 
   /// Bytes of an operand's elements; nothing where they leave 63 bits, which is reported elsewhere.
@@ -299,8 +340,7 @@ class ProgramCheck {
     std::int64_t end = checked_add(operand.offset, span);
     bool exact = is_contiguous(operand);
     for (const RankStride& stride : operand.rank_strides) {
-      const Mesh& mesh = program_.config.mesh;
-      const std::int64_t ranks = stride.axis == Axis::dp_shard ? mesh.dp_shard : mesh.dp_outer;
+      const std::int64_t ranks = program_.config.mesh.size(stride.axis);
       const std::int64_t reach = checked_mul(stride.bytes, checked_sub(ranks, 1));
       (reach < 0 ? begin : end) = checked_add(reach < 0 ? begin : end, reach);
       exact = exact && reach == 0;
@@ -315,24 +355,11 @@ class ProgramCheck {
     keep(&buffer, operand.access != Access::read, exact, begin, end, &operand);
   }
 
-  void check_scalar(const ScalarRef& scalar) {
-    constexpr std::int64_t kBytes = 4;
-    const Buffer* found = buffer(scalar.buffer, "");
-    if (found == nullptr) return;
-    if (scalar.offset < 0 || found->size.value < kBytes ||
-        scalar.offset > found->size.value - kBytes) {
-      add_here("MF003", "",
-               fmt::format("a scalar at byte {} leaves buffer '{}', which has {}", scalar.offset,
-                           found->name, found->size.value),
-               found->id);
-      return;
-    }
-    keep(found, false, true, scalar.offset, scalar.offset + kBytes, nullptr);
-  }
-
   const Program& program_;
   const ProgramIndex& index_;
   FindingList& findings_;
+  IdIndex<GroupId> groups_;
+  std::set<Port> ports_;  // that a buffer is
   AccessTable* table_ = nullptr;
   std::vector<std::pair<OpId, EventId>> records_;  // of the plan, ascending
   std::vector<StreamId> group_stream_;             // of the open groups

@@ -19,11 +19,11 @@ struct ByteAccess {
   bool exact = true;  ///< touches all of [begin, end) on every rank
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  const Operand* operand = nullptr;  ///< null for an acquire, a release and a scalar
+  const Operand* operand = nullptr;  ///< null for an acquire and a release
 };
 
-/// What the ops of a plan touch, in the order of the plan's ops: operands in their order, each
-/// followed by its scale and extent. Empty ranges are left out.
+/// What the ops of a plan touch, in the order of the plan's ops: operands in their order. Empty
+/// ranges are left out.
 struct AccessTable {
   std::vector<ByteAccess> accesses;
   std::vector<std::uint32_t> first{0};  ///< by op, and one past the last

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "verify/proof/roles.hpp"
@@ -19,6 +20,7 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
   const GroupLayout& layout = layouts.groups[slice->group];
   if (op.unit && *op.unit != layout.group->unit)
     return fmt::format("has a gradient of '{}', another unit", layout.name);
+  if (!op.group) return fmt::format("names no group, but updates '{}'", layout.name);
   if (slice->region.count == 0) return "has an empty gradient";
   if (!slice->exact || !layout.level_of(slice->region))
     return fmt::format("has a gradient at {} of '{}', which is no slice of it",
@@ -43,15 +45,39 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
   return {};
 }
 
+std::span<const Operand> operands_of(const Op& op) {
+  if (const auto* kernel = std::get_if<Kernel>(&op.body)) return kernel->operands;
+  return {};
+}
+
+/// An operand of another group than the op names, or nothing.
+std::string fault_of_group(const Op& op, const Layouts& layouts) {
+  if (!op.group) return {};
+  const auto fault = [&](const Operand& operand) -> std::string {
+    if (layouts.holds(operand) == Holds::other) return {};
+    const GroupLayout& layout = layouts.groups[layouts.locate(operand)->group];
+    if (layout.group->id == *op.group) return {};
+    return fmt::format("names group {}, but has '{}' of '{}'", op.group->value, operand.role,
+                       layout.name);
+  };
+  for (const Operand& operand : operands_of(op))
+    if (std::string found = fault(operand); !found.empty()) return found;
+  if (const auto* collective = std::get_if<Collective>(&op.body))
+    for (const Operand* operand : {&collective->input, &collective->output})
+      if (std::string found = fault(*operand); !found.empty()) return found;
+  return {};
+}
+
 }  // namespace
 
 void check_updates(const Program& program, const Layouts& layouts, FindingList& findings) {
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
+        std::string fault = fault_of_group(op, layouts);
         const auto* kernel = std::get_if<Kernel>(&op.body);
-        if (kernel == nullptr || !is_update(*kernel)) continue;
-        const std::string fault = fault_of(op, *kernel, layouts);
+        if (fault.empty() && kernel != nullptr && is_update(*kernel))
+          fault = fault_of(op, *kernel, layouts);
         if (fault.empty() || !findings.wants("MF504")) continue;
         findings.add({.rule = "MF504",
                       .message = fmt::format("op {} ({}) {}", op.id.value, op.name, fault),

@@ -48,8 +48,7 @@ class BlockOf {
     block = {.begin = operand.offset, .run = operand.span_bytes()};
     if (!is_contiguous(operand)) find_rows(operand, block);
     for (const RankStride& stride : operand.rank_strides)
-      block.begin +=
-          stride.bytes * ((stride.axis == Axis::dp_shard ? mesh_.dp_shard : mesh_.dp_outer) - 1);
+      block.begin += stride.bytes * (mesh_.size(stride.axis) - 1);
     return block;
   }
 
@@ -108,15 +107,14 @@ class CellMaker {
   }
 
  private:
-  /// Weights and optimizer state come from outside, whether layouts.hpp follows them or not.
+  /// Weights and optimizer state come from outside, as does what the host writes.
   [[nodiscard]] bool is_followed(const UnrolledPlan& unrolled, const Layouts& layouts,
                                  std::size_t b) const {
     const Buffer& buffer = program_.buffers[b];
     if (layouts.homes[b].holds != Holds::other) return false;
     if (program_.pools[unrolled.index->pools[buffer.pool]].space == MemorySpace::host) return false;
-    return !buffer.persistent ||
-           (buffer.category != Category::model_weight && buffer.category != Category::main_weight &&
-            buffer.category != Category::optimizer_state);
+    if (!buffer.persistent || !buffer.holds) return true;
+    return buffer.holds->kind == ContentKind::gradient || buffer.holds->kind == ContentKind::port;
   }
 
   void find_uses() {

@@ -15,7 +15,7 @@ constexpr std::int64_t kCoarser = -2;  ///< what the next coarser level has
 constexpr std::int64_t kMixed = -3;    ///< slices of several versions
 
 /// The version of a group in a buffer, by level.
-using Versions = std::array<std::int64_t, kLevels>;
+using Versions = std::array<std::int64_t, kMostLevels>;
 
 class WeightCheck {
  public:
@@ -35,7 +35,7 @@ class WeightCheck {
       versions_.resize(versions_.size() + layouts.homes[b].groups.size());
       const Buffer& buffer = unrolled.program->buffers[b];
       fill(b, buffer.persistent ? 0 : kNotGathered);
-      if (buffer.category == Category::unsharded_weight)
+      if (!buffer.persistent)
         for (const std::uint32_t g : layouts.homes[b].groups) gathered_[g].push_back(b);
     }
   }
@@ -71,7 +71,8 @@ class WeightCheck {
 
   void fill(std::uint32_t buffer, std::int64_t version) {
     const Home& home = layouts_.homes[buffer];
-    Versions versions{kCoarser, kCoarser, kCoarser};
+    Versions versions;
+    versions.fill(kCoarser);
     versions[static_cast<std::size_t>(home.level)] = version;
     std::fill_n(versions_.begin() + static_cast<std::ptrdiff_t>(first_[buffer]), home.groups.size(),
                 versions);
@@ -93,7 +94,7 @@ class WeightCheck {
     int coarsest = level;
     while (coarsest > 0 && all[static_cast<std::size_t>(coarsest)] == kCoarser) --coarsest;
     const std::int64_t version = all[static_cast<std::size_t>(coarsest)];
-    for (int finer = level + 1; finer < kLevels; ++finer)
+    for (int finer = level + 1; finer < kMostLevels; ++finer)
       if (const std::int64_t own = all[static_cast<std::size_t>(finer)];
           own != kCoarser && own != version)
         return kMixed;
@@ -101,7 +102,7 @@ class WeightCheck {
   }
   void set_version(std::uint32_t buffer, std::uint32_t group, int level, std::int64_t version) {
     Versions& all = versions(buffer, group);
-    for (int finer = level; finer < kLevels; ++finer)
+    for (int finer = level; finer < kMostLevels; ++finer)
       all[static_cast<std::size_t>(finer)] = kCoarser;
     all[static_cast<std::size_t>(level)] = version;
   }

@@ -36,6 +36,17 @@ std::int64_t OperandReader::attribute(std::string_view name) {
   return 0;
 }
 
+double OperandReader::number(std::string_view name) {
+  const Attribute* found = call_.kernel->find_attribute(name);
+  if (found != nullptr && found->value.num >= 0) return found->value.value();
+  if (!error_)
+    error_ =
+        Error{.where = fmt::format("kernel {}", to_string(call_.kernel->kind)),
+              .what = found == nullptr ? fmt::format("expected an attribute {}", name)
+                                       : fmt::format("attribute {}: expected 0 or more", name)};
+  return 0;
+}
+
 const OperandView* OperandReader::find(std::string_view role, std::size_t nth) const {
   for (const OperandView& view : call_.operands)
     if (view.role == role && nth-- == 0) return &view;
@@ -89,8 +100,6 @@ const OperandView* OperandReader::check(std::string_view role, std::size_t nth, 
                                describe(view->dtype, view->shape)));
   } else if (wanted.writes && view->access == Access::read) {
     complain(role, "expected an operand that may be written, got one that is read");
-  } else if (view->scale != nullptr) {
-    complain(role, "expected no scale: this kernel has no scaled form");
   } else if (view->strides.size() != view->shape.size() ||
              (!view->shape.empty() && view->shape.back() > 1 && view->strides.back() != 1)) {
     complain(role, "expected strides whose last one is 1");

@@ -23,8 +23,10 @@ class OperandReader {
 
   using Shape = std::initializer_list<std::int64_t>;
 
-  /// An attribute that must be there, at least 0.
+  /// An attribute that must be there, an integer of at least 0.
   [[nodiscard]] std::int64_t attribute(std::string_view name);
+  /// An attribute that must be there and may be a fraction, at least 0.
+  [[nodiscard]] double number(std::string_view name);
 
   /// A contiguous operand of exactly this type and shape; T is const where it is only read.
   /// `nth`: which of several operands of one role. Null where something is wrong.

@@ -1,28 +1,25 @@
 // From a call to the structs of norm.hpp. Errors name the operand and what was expected.
 #pragma once
 
-#include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/norm.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
 
 namespace mfsdp::kernels {
 
 template <class T>
-[[nodiscard]] Result<RmsNormForward<T>> take_rms_norm_forward(const KernelCall& call,
-                                                              const KernelSettings& settings) {
+[[nodiscard]] Result<RmsNormForward<T>> take_rms_norm_forward(const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t rows = in.attribute("rows");
   const std::int64_t cols = in.attribute("cols");
-  const RmsNormForward<T> k{
-      .rows = rows,
-      .cols = cols,
-      .epsilon = static_cast<Real<T>>(settings.program->config.model.rms_norm_eps.value()),
-      .residual = in.take<const T>("residual", {rows, cols}),
-      .delta = in.take_if_any<const T>("delta", {rows, cols}),
-      .weight = in.take<const T>("weight", {cols}),
-      .residual_out = in.take_if_any<T>("residual_out", {rows, cols}),
-      .normed = in.take<T>("normed", {rows, cols}),
-      .rstd = in.take<Real<T>>("rstd", {rows})};
+  const RmsNormForward<T> k{.rows = rows,
+                            .cols = cols,
+                            .epsilon = static_cast<Real<T>>(in.number("epsilon")),
+                            .residual = in.take<const T>("residual", {rows, cols}),
+                            .delta = in.take_if_any<const T>("delta", {rows, cols}),
+                            .weight = in.take<const T>("weight", {cols}),
+                            .residual_out = in.take_if_any<T>("residual_out", {rows, cols}),
+                            .normed = in.take<T>("normed", {rows, cols}),
+                            .rstd = in.take<Real<T>>("rstd", {rows})};
   if ((k.delta == nullptr) != (k.residual_out == nullptr))
     in.complain("residual_out", "expected together with delta, or neither");
   MFSDP_TRY(in.result());

@@ -1,7 +1,6 @@
 // From a call to the structs of rope.hpp. Errors name the operand and what was expected.
 #pragma once
 
-#include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/rope.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
 
@@ -49,13 +48,12 @@ template <class T>
 
 template <class T>
 [[nodiscard]] Result<QkNormRopeForward<T, float>> take_qk_norm_rope_forward(
-    const KernelCall& call, const KernelSettings& settings) {
+    const KernelCall& call) {
   OperandReader in(call);
-  const ModelShape& model = settings.program->config.model;
   const RopeShape s = take_rope_shape(in, "query_key");
   const QkNormRopeForward<T, float> k{.shape = s,
-                                      .query_heads = model.heads,
-                                      .epsilon = static_cast<Real<T>>(model.rms_norm_eps.value()),
+                                      .query_heads = in.attribute("query_heads"),
+                                      .epsilon = static_cast<Real<T>>(in.number("epsilon")),
                                       .in = take_head_rows<const T>(in, "query_key", s),
                                       .table = take_rope_table(in, s),
                                       .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
@@ -68,13 +66,13 @@ template <class T>
 
 template <class T>
 [[nodiscard]] Result<QkNormRopeBackward<T, float>> take_qk_norm_rope_backward(
-    const KernelCall& call, const KernelSettings& settings) {
+    const KernelCall& call) {
   OperandReader in(call);
   const RopeShape s = take_rope_shape(in, "query_key");
   const std::int64_t partial_rows = in.dim("partials", 0) / 2;
   const QkNormRopeBackward<T, float> k{
       .shape = s,
-      .query_heads = settings.program->config.model.heads,
+      .query_heads = in.attribute("query_heads"),
       .partial_rows = partial_rows,
       .gradient = take_head_rows<T>(in, "d_query_key", s),
       .in = take_head_rows<const T>(in, "query_key", s),

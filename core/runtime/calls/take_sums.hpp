@@ -1,7 +1,6 @@
 // From a call to the structs of sums.hpp. Errors name the operand and what was expected.
 #pragma once
 
-#include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/sums.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
 #include "core/runtime/calls/take_workspace.hpp"
@@ -82,8 +81,7 @@ template <class T>
                           .workspace = workspace};
 }
 
-[[nodiscard]] inline Result<NormFinish> take_norm_finish(const KernelCall& call,
-                                                         const KernelSettings& settings) {
+[[nodiscard]] inline Result<NormFinish> take_norm_finish(const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t count = in.dim("input", 0);
   const auto size = static_cast<std::size_t>(count);
@@ -95,7 +93,7 @@ template <class T>
     k.partials = {in.take<const float>("input", {count}), size};
   }
   k.loss = in.take<const float>("loss", {4});
-  k.limit = settings.program->config.clip.value();
+  k.limit = in.number("limit");
   k.report = in.take<float>("norm", {4});
   MFSDP_TRY(in.result());
   return k;

@@ -26,7 +26,11 @@ Group group_of(std::size_t unit, std::int64_t rows) {
           .requires_grad = true,
           .chunk = 4,
           .elements = 64,
-          .full_offset = 0,
+          .cut = {Axis::dp_shard},
+          .reduce = {Axis::dp_shard},
+          .weight = {},
+          .gradient = {},
+          .state = {},
           .parameters = {{.name = "w",
                           .role = ParameterRole::embedding,
                           .shape = {rows, 4},
@@ -36,7 +40,7 @@ Group group_of(std::size_t unit, std::int64_t rows) {
 
 TEST(Explain, LayoutGroupsEqualRowsAndCountsEmptyRanks) {
   Program program;
-  program.config.mesh = {.dp_outer = 1, .dp_shard = 4};  // shards of 64 / 4 = 16 elements
+  program.config.mesh = data_parallel_mesh(1, 4);  // shards of 64 / 4 = 16 elements
   for (std::size_t i = 0; i < 3; ++i)
     program.units.push_back({.id = UnitId(i), .name = "layers." + std::to_string(i)});
   // 5 rows of 4: 20 elements reach into shards 0 and 1; 16 rows fill all four.

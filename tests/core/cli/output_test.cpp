@@ -32,7 +32,7 @@ TEST(Output, JsonOfASweepIsOneShapeWhateverTheNumberOfRuns) {
 
 TEST(Output, MarkdownSaysHowTheModelIsShardedAndRecomputed) {
   RunResult run = sample_run();
-  run.config.mesh = {.dp_outer = 4, .dp_shard = 2};
+  run.config.mesh = data_parallel_mesh(4, 2);
   run.config.recompute = {.kind = Recompute::full, .full_blocks = 20};
   const std::string text = rendered({run}, OutputFormat::md);
   EXPECT_THAT(text, testing::HasSubstr("| outer-dp |"));

@@ -26,7 +26,7 @@ TEST(PlanOptions, DefaultsComeFromTheModel) {
   const auto config = make_plan_config(CommonOptions{}, small_model());
   ASSERT_TRUE(config) << config.error().message();
   EXPECT_EQ(config->seq_len, 512);  // min(8192, 512)
-  EXPECT_EQ(config->mesh, (Mesh{.dp_outer = 1, .dp_shard = 8}));
+  EXPECT_EQ(config->mesh, (data_parallel_mesh(1, 8)));
   EXPECT_EQ(config->microbatches, 1);
   ModelShape longer = small_model();
   longer.max_seq_len = 131'072;
@@ -35,7 +35,7 @@ TEST(PlanOptions, DefaultsComeFromTheModel) {
 
 TEST(PlanOptions, MeshFromGpusAndGroups) {
   CommonOptions options{.gpus = 64, .outer_dp = 8};
-  EXPECT_EQ(make_plan_config(options, small_model())->mesh, (Mesh{.dp_outer = 8, .dp_shard = 8}));
+  EXPECT_EQ(make_plan_config(options, small_model())->mesh, (data_parallel_mesh(8, 8)));
   options.outer_dp = 6;
   EXPECT_EQ(plan_error_of(options), "--outer-dp: 6 does not divide --gpus 64");
 }
@@ -99,7 +99,7 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
   const auto config = make_plan_config(options, small_model());
   ASSERT_TRUE(config) << config.error().message();
   EXPECT_EQ(*config, (PlanConfig{.model = small_model(),
-                                 .mesh = {.dp_outer = 1, .dp_shard = 8},
+                                 .mesh = data_parallel_mesh(1, 8),
                                  .strategy = Strategy::optim,
                                  .outer_strategy = Strategy::no_shard,
                                  .seq_len = 128,

@@ -16,7 +16,7 @@ inline RunResult sample_run() {
   run.plan_hash = "0123456789abcdef0123456789abcdef";
   run.model_name = "llama3_8b";
   run.parameters = 8'030'261'248;
-  run.config.mesh = {.dp_outer = 1, .dp_shard = 64};
+  run.config.mesh = data_parallel_mesh(1, 64);
   run.cluster = {.gpu = "h100",
                  .gpus = 64,
                  .nodes = 8,

@@ -45,20 +45,17 @@ std::string text_of(Strategy strategy, Mesh mesh, Strategy outer = Strategy::no_
 
 TEST(StrategyNames, TextSaysWhatTheFieldCallsIt) {
   using enum Strategy;
-  EXPECT_EQ(text_of(optim_grads_params, {.dp_outer = 1, .dp_shard = 8}),
-            "optim_grads_params (ZeRO-3)");
-  EXPECT_EQ(text_of(optim_grads, {.dp_outer = 2, .dp_shard = 4}),
-            "optim_grads (ZeRO-2), HSDP 2 x 4");
-  EXPECT_EQ(text_of(optim_grads_params, {.dp_outer = 2, .dp_shard = 4}, optim),
+  EXPECT_EQ(text_of(optim_grads_params, data_parallel_mesh(1, 8)), "optim_grads_params (ZeRO-3)");
+  EXPECT_EQ(text_of(optim_grads, data_parallel_mesh(2, 4)), "optim_grads (ZeRO-2), HSDP 2 x 4");
+  EXPECT_EQ(text_of(optim_grads_params, data_parallel_mesh(2, 4), optim),
             "optim_grads_params (ZeRO-3), HFSDP 2 x 4");
 }
 
 TEST(StrategyNames, WhatShardsNothingIsNotHsdp) {
   using enum Strategy;
-  EXPECT_EQ(text_of(no_shard, {.dp_outer = 1, .dp_shard = 8}), "no_shard (DDP)");
-  EXPECT_EQ(text_of(no_shard, {.dp_outer = 2, .dp_shard = 4}),
-            "no_shard (DDP), 2 x 4, nothing sharded");
-  EXPECT_EQ(text_of(optim_grads_params, {.dp_outer = 8, .dp_shard = 1}),
+  EXPECT_EQ(text_of(no_shard, data_parallel_mesh(1, 8)), "no_shard (DDP)");
+  EXPECT_EQ(text_of(no_shard, data_parallel_mesh(2, 4)), "no_shard (DDP), 2 x 4, nothing sharded");
+  EXPECT_EQ(text_of(optim_grads_params, data_parallel_mesh(8, 1)),
             "optim_grads_params (ZeRO-3), 8 x 1, nothing sharded");
 }
 

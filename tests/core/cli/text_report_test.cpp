@@ -70,7 +70,7 @@ TEST(TextReport, EmptyCategoriesAndMissingCommunicationAreLeftOut) {
 TEST(TextReport, MeshNameAndMicrobatches) {
   RunResult run = sample_run();
   run.name = "try";
-  run.config.mesh = {.dp_outer = 4, .dp_shard = 16};
+  run.config.mesh = data_parallel_mesh(4, 16);
   run.config.microbatches = 4;
   run.config.recompute = {.kind = Recompute::full, .full_blocks = 3};
   const std::string text = render_text(run, TextStyle{}, "");

@@ -16,7 +16,7 @@ const std::filesystem::path kModels =
 PlanConfig config_of(const std::string& model, Strategy strategy) {
   PlanConfig config;
   config.model = load_model(model, kModels)->shape;
-  config.mesh.dp_shard = 8;
+  config.mesh.resize(Axis::dp_shard, 8);
   config.strategy = strategy;
   config.seq_len = std::min<std::int64_t>(8192, config.model.max_seq_len);
   return config;

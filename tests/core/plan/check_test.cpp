@@ -149,6 +149,7 @@ TEST(CheckStructure, RefusesHordesOfStreamsAndSegments) {
     return complaint([count](Program& p) {
       Segment empty;
       empty.name = "empty";
+      empty.microbatches = 1;
       p.plans[0].segments.resize(count, empty);
       p.config.microbatches = static_cast<std::int64_t>(count);
     });

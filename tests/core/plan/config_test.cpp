@@ -18,7 +18,7 @@ PlanConfig good() {
   config.model.head_dim = 128;
   config.model.intermediate = 14336;
   config.model.max_seq_len = 8192;
-  config.mesh.dp_shard = 8;
+  config.mesh.resize(Axis::dp_shard, 8);
   return config;
 }
 
@@ -27,18 +27,17 @@ std::string error_of(const PlanConfig& config) {
   return outcome ? "no error" : outcome.error().message();
 }
 
-TEST(PlacementsOf, StrategiesShardMoreAndMore) {
-  using enum Placement;
-  EXPECT_EQ(placements_of(Strategy::no_shard, 8), (Placements{replicate, replicate, replicate}));
-  EXPECT_EQ(placements_of(Strategy::optim, 8), (Placements{replicate, replicate, shard}));
-  EXPECT_EQ(placements_of(Strategy::optim_grads, 8), (Placements{replicate, shard, shard}));
-  EXPECT_EQ(placements_of(Strategy::optim_grads_params, 8), (Placements{shard, shard, shard}));
+TEST(ShardedBy, StrategiesShardMoreAndMore) {
+  EXPECT_EQ(sharded_by(Strategy::no_shard, 8), Sharded{});
+  EXPECT_EQ(sharded_by(Strategy::optim, 8), (Sharded{.state = true}));
+  EXPECT_EQ(sharded_by(Strategy::optim_grads, 8), (Sharded{.gradient = true, .state = true}));
+  EXPECT_EQ(sharded_by(Strategy::optim_grads_params, 8), (Sharded{true, true, true}));
 }
 
-TEST(PlacementsOf, NothingIsShardedOnAnAxisOfOne) {
+TEST(ShardedBy, NothingIsShardedOnAnAxisOfOne) {
   for (const auto strategy :
        {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
-    EXPECT_EQ(placements_of(strategy, 1), Placements{});
+    EXPECT_EQ(sharded_by(strategy, 1), Sharded{});
 }
 
 TEST(IsFrozen, MatchesPartsOfNames) {
@@ -79,8 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"full_recompute_of_all",
              [](PlanConfig& c) { c.recompute = {.kind = Recompute::full, .full_blocks = 32}; },
              kGood},
-        Case{"largest_mesh", [](PlanConfig& c) { c.mesh = {.dp_outer = 1024, .dp_shard = 1024}; },
-             kGood},
+        Case{"largest_mesh", [](PlanConfig& c) { c.mesh = data_parallel_mesh(1024, 1024); }, kGood},
         Case{"bf16_throughout",
              [](PlanConfig& c) { c.main_dtype = c.grad_dtype = c.reduce_dtype = DType::bf16; },
              kGood},
@@ -94,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
              kGood},
         Case{"hfsdp",
              [](PlanConfig& c) {
-               c.mesh.dp_outer = 2;
+               c.mesh.resize(Axis::dp_outer, 2);
                c.outer_strategy = Strategy::optim;
              },
              kGood},
@@ -105,11 +103,11 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     RefusesCounts, Validate,
     testing::Values(
-        Case{"no_gpus", [](PlanConfig& c) { c.mesh.dp_shard = 0; },
+        Case{"no_gpus", [](PlanConfig& c) { c.mesh.resize(Axis::dp_shard, 0); },
              "--gpus: expected GPUs that share the shards from 1 to 1048576, got 0"},
-        Case{"negative_outer", [](PlanConfig& c) { c.mesh.dp_outer = -2; },
+        Case{"negative_outer", [](PlanConfig& c) { c.mesh.resize(Axis::dp_outer, -2); },
              "--outer-dp: expected a number of groups from 1 to 1048576, got -2"},
-        Case{"too_many_gpus", [](PlanConfig& c) { c.mesh = {.dp_outer = 1025, .dp_shard = 1024}; },
+        Case{"too_many_gpus", [](PlanConfig& c) { c.mesh = data_parallel_mesh(1025, 1024); },
              "--gpus: expected at most 1048576 GPUs, got 1049600"},
         Case{"no_tokens", [](PlanConfig& c) { c.seq_len = 0; },
              "--seq-len: expected tokens from 1 to 16777216, got 0"},
@@ -124,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"too_many_tokens",  // 2^13 * 2^20 * 2^20 * 2^20 = 2^73
              [](PlanConfig& c) {
                c.micro_batch = c.microbatches = 1 << 20;
-               c.mesh.dp_shard = 1 << 20;
+               c.mesh.resize(Axis::dp_shard, 1 << 20);
              },
              "--global-batch: expected fewer than 2^63 tokens in a step, got 8192 x 1048576 x "
              "1048576 tokens on each of 1048576 GPUs"},

@@ -96,7 +96,10 @@ TEST(PlanJson, NamesThePlaceOfEveryError) {
   EXPECT_THAT(error_of(edited([](auto& d) { d["buffers"][0]["size"] = 1.5; })),
               HasSubstr("buffers[0].size: expected an integer"));
   EXPECT_THAT(error_of(edited([](auto& d) { d["schema"] = "mfsdp.plan/99"; })),
-              HasSubstr("schema: expected \"mfsdp.plan/1\", got \"mfsdp.plan/99\""));
+              HasSubstr("schema: expected \"mfsdp.plan/2\", got \"mfsdp.plan/99\""));
+  EXPECT_EQ(error_of(edited([](auto& d) { d["schema"] = "mfsdp.plan/1"; })),
+            "plan.json: schema: expected \"mfsdp.plan/2\", got \"mfsdp.plan/1\", which older "
+            "versions wrote: build the plan again from its flags");
   EXPECT_THAT(error_of(edited([](auto& d) { d["plans"] = 3; })),
               HasSubstr("plan.json: plans: expected an array, got 3"));
   EXPECT_EQ(error_of("[]"), "plan.json: expected an object, got []");

@@ -159,7 +159,7 @@ TEST(HeadRecipe, AnUnevenLastChunkIsShorter) {
 
 TEST(HeadRecipe, WeightGradientAccumulatesOverChunksInFp32) {
   PlanConfig config = llama3_8b();
-  config.mesh.dp_shard = 8;
+  config.mesh.resize(Axis::dp_shard, 8);
   config.reduce_dtype = DType::bf16;
   const UnitRecipe recipe = head_recipe(config);
   std::map<std::string, int> writes;

@@ -150,7 +150,7 @@ TEST(Interpreter, TheHostWorksBeforeACopyWhenTheLastOneHasEnded) {
 
 TEST(PlanBinder, OperandsLieWhereTheRanksIndicesSay) {
   Program program = test::tiny_program();
-  program.config.mesh = {.dp_outer = 2, .dp_shard = 3};
+  program.config.mesh = data_parallel_mesh(2, 3);
   Operand operand = test::tiny_operand("input", Access::read, BufferId(1), 6);
   operand.offset = 8;
   operand.shape = {2, 3};

@@ -32,13 +32,13 @@ std::int64_t resident(const Program& program, Category category) {
 /// The formulas of Megatron-FSDP's buffers, written from the strategy's number and B alone.
 void check_resident_formulas(const Program& program) {
   const PlanConfig& config = program.config;
-  const int zero = config.mesh.dp_shard > 1 ? static_cast<int>(config.strategy) : 0;
+  const int zero = config.mesh.size(Axis::dp_shard) > 1 ? static_cast<int>(config.strategy) : 0;
   const std::int64_t outer_parts =
-      config.outer_strategy == Strategy::optim ? config.mesh.dp_outer : 1;
+      config.outer_strategy == Strategy::optim ? config.mesh.size(Axis::dp_outer) : 1;
   std::map<Category, std::int64_t> expected;
   for (const Group& group : program.groups) {
     const std::int64_t b = group.elements;
-    const std::int64_t s = b / config.mesh.dp_shard;
+    const std::int64_t s = b / config.mesh.size(Axis::dp_shard);
     expected[Category::model_weight] += (zero >= 3 ? s : b) * 2;
     if (!group.requires_grad) continue;
     const std::int64_t updated = (zero >= 1 ? s : b) / outer_parts;

@@ -62,7 +62,7 @@ TEST(Schedule, CollectivesOfEveryStrategy) {
 
 TEST(Schedule, OuterAxisIsReducedOnceAStep) {
   PlanConfig config = small_config(4);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   config.microbatches = 3;
   EXPECT_EQ(collectives(build(config))["all_reduce outer"], 4);  // HSDP
   config.outer_strategy = Strategy::optim;                       // HFSDP
@@ -87,7 +87,7 @@ TEST(Schedule, TheNormCountsEverySliceOnce) {
   // only one counts. HFSDP 2 x 4: 8 slices again.
   EXPECT_EQ(norm_parts(small_config(8)), (std::vector<std::int64_t>{8 * 4}));
   PlanConfig config = small_config(4);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   EXPECT_EQ(norm_parts(config), (std::vector<std::int64_t>{4 * 4}));
   config.outer_strategy = Strategy::optim;
   EXPECT_EQ(norm_parts(config), (std::vector<std::int64_t>{8 * 4}));
@@ -251,7 +251,7 @@ TEST(Schedule, HoldsGradientSlotsAndPrefetchedWeightsToTheirBounds) {
           config.model =
               load_model(name, std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models")
                   ->shape;
-          config.mesh.dp_shard = 8;
+          config.mesh.resize(Axis::dp_shard, 8);
           config.seq_len = 512;
           config.grad_slots = slots;
           config.prefetch = prefetch;

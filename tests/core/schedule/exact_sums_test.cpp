@@ -25,7 +25,7 @@ TEST(ExactSums, GridOfTheGlobalBatch) {
   PlanConfig config = exact_config();
   EXPECT_EQ(exact_sums(config).exponent, -13);
   EXPECT_EQ(exact_sums(config).piece_rows, 16);
-  config.mesh = {.dp_outer = 3, .dp_shard = 4};
+  config.mesh = data_parallel_mesh(3, 4);
   config.micro_batch = config.microbatches = 1;
   EXPECT_EQ(exact_sums(config).exponent, -13);  // the same global batch
 }
@@ -33,7 +33,7 @@ TEST(ExactSums, GridOfTheGlobalBatch) {
 TEST(ExactSums, LimitsLeaveRoomForWhatIsStillToBeAdded) {
   PlanConfig config = exact_config();
   EXPECT_EQ(exact_sums(config).rank_limit, 1 << 22);  // 2^23, but rounding takes another bit
-  config.mesh = {.dp_outer = 8, .dp_shard = 4};
+  config.mesh = data_parallel_mesh(8, 4);
   EXPECT_EQ(exact_sums(config).rank_limit, 1 << 19);
   EXPECT_EQ(exact_sums(config).outer_limit, 1 << 21);
 }
@@ -56,7 +56,7 @@ TEST(ExactSums, NamesTheFlagThatDoesNotFit) {
   config.exact_sums = false;
   EXPECT_EQ(error_of(config), "");
   config = exact_config();
-  config.mesh.dp_shard = 65'537;
+  config.mesh.resize(Axis::dp_shard, 65'537);
   EXPECT_EQ(error_of(config), "--exact-sums: expected at most 65536 GPUs, got 65537");
 }
 

@@ -15,7 +15,7 @@ PlanConfig llama3_8b(std::int64_t ranks, Strategy strategy) {
       load_model("llama3_8b", std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models");
   PlanConfig config;
   config.model = model->shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.mesh = data_parallel_mesh(1, ranks);
   config.strategy = strategy;
   return config;
 }
@@ -75,7 +75,7 @@ TEST(Groups, MainWeightsOfTheComputeDtypeAreNotKeptTwice) {
 
 TEST(Groups, HfsdpCutsTheOptimizerAlongBothAxes) {
   PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
-  config.mesh = {.dp_outer = 4, .dp_shard = 8};
+  config.mesh = data_parallel_mesh(4, 8);
   config.outer_strategy = Strategy::optim;
   std::int64_t b = 0;
   for (const Group& group : groups_of(config)) {
@@ -99,7 +99,6 @@ TEST(Groups, FrozenParametersKeepTheirWeightsOnly) {
   const Group& frozen = groups[2];
   EXPECT_FALSE(frozen.requires_grad);
   EXPECT_EQ(frozen.unit, groups[1].unit);
-  EXPECT_GT(frozen.full_offset, 0);
   const ResidentElements resident = resident_elements(frozen, config);
   EXPECT_EQ(resident.model_weight, frozen.elements / 2);
   EXPECT_EQ(resident.main_weight + resident.main_grad + resident.optimizer_state, 0);
@@ -117,7 +116,7 @@ TEST(Groups, TiedWeightsAreOneParameter) {
 TEST(Groups, LayoutReadsBackAndOwnsEveryElementOnce) {
   const PlanConfig config = test::small_config(7);
   for (const Group& group : groups_of(config)) {
-    const FlatLayout layout = layout_of(group, config);
+    const FlatLayout layout = layout_of(group, config.mesh);
     for (std::size_t p = 0; p < group.parameters.size(); ++p) {
       std::int64_t owned = 0;
       for (std::int64_t rank = 0; rank < layout.ranks; ++rank)
@@ -127,51 +126,50 @@ TEST(Groups, LayoutReadsBackAndOwnsEveryElementOnce) {
   }
 }
 
-/// A group of 24 elements on 3 x 2 ranks; rank 5 is the last of both axes, rank 2 shard 0 of
-/// outer 1.
-TEST(Groups, RanksHoldTheirIntervals) {
-  Group group;
-  group.elements = 24;
-  PlanConfig config;
-  config.mesh = {.dp_outer = 3, .dp_shard = 2};
-  const Interval all{0, 24};
-  const Interval last{12, 24};
-  const auto expect = [&](std::int64_t rank, Interval weight, Interval gradient, Interval update) {
-    const ResidentIntervals resident = resident_intervals(group, config, rank);
-    EXPECT_EQ(resident.weight, weight) << to_string(config.strategy) << ", rank " << rank;
-    EXPECT_EQ(resident.gradient, gradient) << to_string(config.strategy) << ", rank " << rank;
-    EXPECT_EQ(resident.update, update) << to_string(config.strategy) << ", rank " << rank;
+TEST(Groups, StrategiesArePresetsOfPlacements) {
+  PlanConfig config = test::small_config(2);
+  config.mesh = data_parallel_mesh(3, 2);
+  const AxisPlacement shard{.axis = Axis::dp_shard};
+  const AxisPlacement outer{.axis = Axis::dp_outer};
+  const auto expect = [&](const Placement& weight, const Placement& gradient,
+                          const Placement& state) {
+    for (const Group& group : groups_of(config)) {
+      EXPECT_EQ(group.weight, weight) << to_string(config.strategy);
+      EXPECT_EQ(group.gradient, gradient) << to_string(config.strategy);
+      EXPECT_EQ(group.state, state) << to_string(config.strategy);
+      EXPECT_EQ(group.reduce, (std::vector{Axis::dp_outer, Axis::dp_shard}));
+      EXPECT_EQ(group.cut, flat_axes(state.empty() ? Placement{shard} : state));
+    }
   };
   config.strategy = Strategy::no_shard;
-  expect(5, all, all, all);
+  expect({}, {}, {});
   config.strategy = Strategy::optim;
-  expect(5, all, all, last);
+  expect({}, {}, {shard});
   config.strategy = Strategy::optim_grads;
-  expect(5, all, last, last);
+  expect({}, {shard}, {shard});
   config.strategy = Strategy::optim_grads_params;
-  expect(5, last, last, last);
-  expect(2, {0, 12}, {0, 12}, {0, 12});
-  config.outer_strategy = Strategy::optim;  // thirds of 12
-  expect(5, last, last, {20, 24});
-  expect(2, {0, 12}, {0, 12}, {4, 8});
+  expect({shard}, {shard}, {shard});
+  config.outer_strategy = Strategy::optim;
+  expect({shard}, {shard}, {shard, outer});
 }
 
 TEST(Groups, ReplicasCountOnce) {
-  PlanConfig config;
-  config.mesh = {.dp_outer = 3, .dp_shard = 2};
+  PlanConfig config = test::small_config(2);
+  config.mesh = data_parallel_mesh(3, 2);
   const auto first = [&](Strategy strategy, Strategy outer = Strategy::no_shard) {
     config.strategy = strategy;
     config.outer_strategy = outer;
+    const Group group = groups_of(config).front();
     std::string ranks;
     for (std::int64_t rank = 0; rank < 6; ++rank)
-      if (is_first_replica(config, rank)) ranks += std::to_string(rank);
+      if (is_first_replica(group, config.mesh, rank)) ranks += std::to_string(rank);
     return ranks;
   };
   EXPECT_EQ(first(Strategy::no_shard), "0");
   EXPECT_EQ(first(Strategy::optim), "01");
   EXPECT_EQ(first(Strategy::optim_grads_params), "01");
   EXPECT_EQ(first(Strategy::optim_grads_params, Strategy::optim), "012345");
-  config.mesh = {.dp_outer = 1, .dp_shard = 6};
+  config.mesh = data_parallel_mesh(1, 6);
   EXPECT_EQ(first(Strategy::optim), "012345");
 }
 

@@ -79,7 +79,7 @@ void expect_same(const Told& told, const Told& whole, std::size_t first, bool sa
 
 PlanConfig layout(std::int64_t outer, std::int64_t shard, Strategy strategy) {
   PlanConfig config = nano(shard, strategy);
-  config.mesh.dp_outer = outer;
+  config.mesh.resize(Axis::dp_outer, outer);
   return config;
 }
 
@@ -336,7 +336,7 @@ TEST(Agreement, IsAskedForInWhatTheStateDependsOn) {
 
 TEST(Agreement, IsNotAskedForInTheRest) {
   EXPECT_EQ(disagreement([](RunIdentity& run) {
-              run.config.mesh = {.dp_outer = 2, .dp_shard = 1};
+              run.config.mesh = data_parallel_mesh(2, 1);
               run.config.strategy = Strategy::no_shard;
               run.config.clip = {1, 2};
               run.config.recompute.kind = Recompute::full;

@@ -74,14 +74,14 @@ std::int64_t wrong_elements(const test::Ranks& ranks) {
 PlanConfig with_mesh(PlanConfig config, Mesh mesh, Strategy strategy, Strategy outer) {
   config.mesh = mesh;
   config.strategy = strategy;
-  config.outer_strategy = mesh.dp_outer > 1 ? outer : Strategy::no_shard;
+  config.outer_strategy = mesh.size(Axis::dp_outer) > 1 ? outer : Strategy::no_shard;
   return config;
 }
 
 PlanConfig random_layout(const PlanConfig& config) {
   using rc::gen::element;
-  const Mesh mesh{.dp_outer = *element<std::int64_t>(1, 1, 2, 3),
-                  .dp_shard = *element<std::int64_t>(1, 2, 3, 5)};
+  const Mesh mesh =
+      data_parallel_mesh(*element<std::int64_t>(1, 1, 2, 3), *element<std::int64_t>(1, 2, 3, 5));
   const auto strategy = *element(Strategy::no_shard, Strategy::optim, Strategy::optim_grads,
                                  Strategy::optim_grads_params);
   const auto outer = *element(Strategy::no_shard, Strategy::optim);

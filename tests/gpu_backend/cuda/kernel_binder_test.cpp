@@ -20,7 +20,7 @@ PlanConfig configuration(const std::string& model) {
   const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
   PlanConfig config;
   config.model = load_model(model, models).value().shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = 2};
+  config.mesh = data_parallel_mesh(1, 2);
   config.seq_len = 128;
   config.microbatches = 2;
   return config;

@@ -67,7 +67,7 @@ TEST(CheckNan, NamesStepParameterElementAndRank) {
 TEST(CheckNan, NamesAWeightBeforeAnyStep) {
   const Counting data;
   PlanConfig hfsdp = nano(4);
-  hfsdp.mesh = {.dp_outer = 2, .dp_shard = 2};
+  hfsdp.mesh = data_parallel_mesh(2, 2);
   hfsdp.outer_strategy = Strategy::optim;
   for (const PlanConfig& config : {nano(2, Strategy::no_shard), nano(3), hfsdp}) {
     const Told told =

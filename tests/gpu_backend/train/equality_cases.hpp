@@ -45,9 +45,9 @@ inline std::vector<PlanConfig> layouts(const ModelShape& model) {
     }
   };
   for (const std::int64_t ranks : {1, 2, 3, 4, 5, 8})
-    for (const Strategy strategy : strategies) add({.dp_outer = 1, .dp_shard = ranks}, strategy);
+    for (const Strategy strategy : strategies) add(data_parallel_mesh(1, ranks), strategy);
   for (const std::int64_t shards : {2, 4}) {
-    const Mesh mesh{.dp_outer = 2, .dp_shard = shards};
+    const Mesh mesh = data_parallel_mesh(2, shards);
     for (const Strategy strategy : strategies) add(mesh, strategy);
     add(mesh, Strategy::optim_grads_params, Strategy::optim);
   }
@@ -111,14 +111,15 @@ class Skewed final : public Dataset {
 /// Those that share one add gradients in one order, without --exact-sums.
 inline std::string class_of(const PlanConfig& config) {
   const bool each_microbatch = config.strategy >= Strategy::optim_grads;
-  std::string name = fmt::format("{} x {}", config.mesh.dp_outer, config.mesh.dp_shard);
+  std::string name =
+      fmt::format("{} x {}", config.mesh.size(Axis::dp_outer), config.mesh.size(Axis::dp_shard));
   if (config.outer_strategy == Strategy::optim)
     name += " HFSDP";
-  else if (config.mesh.dp_outer > 1)
+  else if (config.mesh.size(Axis::dp_outer) > 1)
     name += " HSDP";
   name +=
       fmt::format(", {} microbatch{}", config.microbatches, config.microbatches > 1 ? "es" : "");
-  if (config.microbatches > 1 && config.mesh.dp_shard > 1)
+  if (config.microbatches > 1 && config.mesh.size(Axis::dp_shard) > 1)
     name += each_microbatch ? ", reduced in each" : ", reduced in the last";
   return name;
 }
@@ -127,9 +128,9 @@ inline std::string describe(const PlanConfig& c) {
   return fmt::format(
       "{} x {}, {}, outer {}, {} microbatches of {}, recompute {}:{}, allocator {}, "
       "prefetch {}, slots {}",
-      c.mesh.dp_outer, c.mesh.dp_shard, to_string(c.strategy), to_string(c.outer_strategy),
-      c.microbatches, c.micro_batch, to_string(c.recompute.kind), c.recompute.full_blocks,
-      to_string(c.allocator), c.prefetch, c.grad_slots);
+      c.mesh.size(Axis::dp_outer), c.mesh.size(Axis::dp_shard), to_string(c.strategy),
+      to_string(c.outer_strategy), c.microbatches, c.micro_batch, to_string(c.recompute.kind),
+      c.recompute.full_blocks, to_string(c.allocator), c.prefetch, c.grad_slots);
 }
 
 }  // namespace mfsdp::test

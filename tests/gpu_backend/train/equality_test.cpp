@@ -115,7 +115,7 @@ TEST(Equality, ExactSumsGiveOneResult) {
 // The numbers came from one CPU and hold on all, x86-64 and Arm: docs/determinism.md.
 TEST(Equality, HasTheSameBitsOnEveryMachine) {
   PlanConfig config = test::nano();
-  config.mesh = {.dp_outer = 1, .dp_shard = 2};
+  config.mesh = data_parallel_mesh(1, 2);
   config.strategy = Strategy::optim_grads_params;
   config.exact_sums = true;
   constexpr std::int64_t kSteps = 2;
@@ -138,12 +138,12 @@ std::vector<PlanConfig> spread(const PlanConfig& shape) {
     config.micro_batch = 36 / (mesh.world_size() * microbatches);
     config.exact_sums = true;
   };
-  add({.dp_outer = 1, .dp_shard = 1}, 1, Strategy::no_shard);
-  add({.dp_outer = 1, .dp_shard = 1}, 12, Strategy::no_shard);
-  add({.dp_outer = 1, .dp_shard = 2}, 3, Strategy::optim);
-  add({.dp_outer = 1, .dp_shard = 4}, 9, Strategy::optim_grads);
-  add({.dp_outer = 2, .dp_shard = 3}, 2, Strategy::optim_grads_params);
-  add({.dp_outer = 3, .dp_shard = 2}, 2, Strategy::optim_grads_params, Strategy::optim);
+  add(data_parallel_mesh(1, 1), 1, Strategy::no_shard);
+  add(data_parallel_mesh(1, 1), 12, Strategy::no_shard);
+  add(data_parallel_mesh(1, 2), 3, Strategy::optim);
+  add(data_parallel_mesh(1, 4), 9, Strategy::optim_grads);
+  add(data_parallel_mesh(2, 3), 2, Strategy::optim_grads_params);
+  add(data_parallel_mesh(3, 2), 2, Strategy::optim_grads_params, Strategy::optim);
   return all;
 }
 

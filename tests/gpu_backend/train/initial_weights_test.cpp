@@ -128,7 +128,7 @@ TEST(InitialWeights, AreTheSameForEveryStrategyAndMesh) {
     for (const std::int64_t ranks : {2, 3, 8}) configs.push_back(test::nano(ranks, strategy));
   for (const auto outer : {Strategy::no_shard, Strategy::optim}) {
     configs.push_back(test::nano());
-    configs.back().mesh = {.dp_outer = 3, .dp_shard = 2};
+    configs.back().mesh = data_parallel_mesh(3, 2);
     configs.back().outer_strategy = outer;
   }
   configs.push_back(test::nano(3));

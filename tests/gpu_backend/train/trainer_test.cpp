@@ -30,15 +30,16 @@ std::vector<PlanConfig> all_strategies() {
     for (const std::int64_t ranks : {2, 3}) configs.push_back(nano(ranks, strategy));
   for (const Strategy outer : {Strategy::no_shard, Strategy::optim}) {
     configs.push_back(nano(4));
-    configs.back().mesh = {.dp_outer = 2, .dp_shard = 2};
+    configs.back().mesh = data_parallel_mesh(2, 2);
     configs.back().outer_strategy = outer;
   }
   return configs;
 }
 
 std::string name_of(const PlanConfig& config) {
-  return fmt::format("{} on {} x {}, outer {}", to_string(config.strategy), config.mesh.dp_outer,
-                     config.mesh.dp_shard, to_string(config.outer_strategy));
+  return fmt::format("{} on {} x {}, outer {}", to_string(config.strategy),
+                     config.mesh.size(Axis::dp_outer), config.mesh.size(Axis::dp_shard),
+                     to_string(config.outer_strategy));
 }
 
 TEST(Trainer, EveryStrategyLearnsToCount) {

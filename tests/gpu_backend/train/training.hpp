@@ -54,7 +54,7 @@ inline PlanConfig nano(std::int64_t ranks = 2, Strategy strategy = Strategy::opt
   const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
   PlanConfig config;
   config.model = load_model("llama_nano", models).value().shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.mesh = data_parallel_mesh(1, ranks);
   config.strategy = strategy;
   config.seq_len = 16;
   config.logits_chunk = 16;

@@ -98,7 +98,7 @@ std::vector<PlanConfig> various() {
     for (const std::int64_t ranks : {1, 3}) configs.push_back(test::small_model(ranks, strategy));
   for (const auto outer : {Strategy::no_shard, Strategy::optim}) {
     configs.push_back(test::small_model());
-    configs.back().mesh = {.dp_outer = 2, .dp_shard = 2};
+    configs.back().mesh = data_parallel_mesh(2, 2);
     configs.back().outer_strategy = outer;
   }
   configs.push_back(test::small_model(2));

@@ -29,7 +29,7 @@ inline PlanConfig small_model(std::int64_t ranks = 2,
                   .intermediate = 20,
                   .max_seq_len = 64,
                   .rope_scaling = {}};
-  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.mesh = data_parallel_mesh(1, ranks);
   config.strategy = strategy;
   config.seq_len = 16;
   config.logits_chunk = 16;

@@ -26,7 +26,7 @@ RunResult measured(double kernels, double collectives, std::int64_t gpus = 8) {
   const auto model = load_model("llama3_1b", kSource / "scenarios/models").value();
   PlanConfig config;
   config.model = model.shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = gpus};
+  config.mesh = data_parallel_mesh(1, gpus);
   const Program program =
       build_program(config, {.model_name = "llama3_1b", .tool_version = "", .stored_hash = ""})
           .value();

@@ -75,7 +75,7 @@ TEST_F(CostModelTest, AttentionIsTheTables) {
   EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 1'016'600, 2);
   kernel.kind = KernelKind::attention_backward;
   EXPECT_NEAR(static_cast<double>(model_.kernel(kernel).value), 2'964'900, 2);
-  kernel.attributes[1].value = 1;
+  kernel.attributes[1].value = {.num = 1};
   EXPECT_GT(model_.kernel(kernel).value, 4'000'000);
 }
 

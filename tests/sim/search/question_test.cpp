@@ -26,7 +26,7 @@ std::vector<Question> questions(std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     Question question;
     question.config.model = load_model("llama_nano", kScenarios / "models")->shape;
-    question.config.mesh.dp_shard = 8;
+    question.config.mesh.resize(Axis::dp_shard, 8);
     question.config.seq_len = 64;
     question.config.micro_batch = 1 + i % 5;
     question.costs = costs;

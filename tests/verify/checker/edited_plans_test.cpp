@@ -60,7 +60,7 @@ void edit_operand(const Program& program, Op& op) {
 void edit_body(const Program& program, Op& op) {
   if (auto* kernel = std::get_if<Kernel>(&op.body); kernel && *rc::gen::inRange(0, 3) == 0) {
     for (Attribute& attribute : kernel->attributes)
-      if (attribute.name == "beta" || attribute.name == "kind") attribute.value ^= 1;
+      if (attribute.name == "beta" || attribute.name == "kind") attribute.value.num ^= 1;
   } else if (auto* collective = std::get_if<Collective>(&op.body);
              collective && *rc::gen::inRange(0, 2) == 0) {
     const Communicator& other =

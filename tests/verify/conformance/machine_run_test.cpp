@@ -61,7 +61,7 @@ TEST(MachineRun, ConformsUnderEveryStrategy) {
 
 TEST(MachineRun, ConformsWhateverIsDelayed) {
   PlanConfig config = test::small_config(1, 2);
-  config.mesh = {.dp_outer = 2, .dp_shard = 2};
+  config.mesh = data_parallel_mesh(2, 2);
   config.microbatches = 3;
   const Program program = test::built(config);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {

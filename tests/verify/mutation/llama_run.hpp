@@ -18,7 +18,7 @@ inline PlanConfig llama_nano(std::int64_t ranks, std::int64_t microbatches = 2) 
   PlanConfig config;
   config.model =
       load_model("llama_nano", std::string(MFSDP_SOURCE_DIR) + "/scenarios/models").value().shape;
-  config.mesh = {.dp_outer = 1, .dp_shard = ranks};
+  config.mesh = data_parallel_mesh(1, ranks);
   config.microbatches = microbatches;
   config.seq_len = 16;
   config.logits_chunk = 8;

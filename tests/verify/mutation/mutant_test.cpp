@@ -27,7 +27,7 @@ std::vector<Mutant> all_mutants(const Program& program) {
 
 Program hybrid() {
   PlanConfig config = test::small_config(2, 1);
-  config.mesh = {.dp_outer = 2, .dp_shard = 2};
+  config.mesh = data_parallel_mesh(2, 2);
   config.microbatches = 3;
   return *build_program(config, {});
 }

@@ -33,11 +33,10 @@ inline std::vector<Program> llama_plans() {
   for (const Strategy strategy :
        {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-      add(strategy, recompute, 1 + static_cast<std::int64_t>(recompute),
-          {.dp_outer = 1, .dp_shard = 2}, Strategy::no_shard);
+      add(strategy, recompute, 1 + static_cast<std::int64_t>(recompute), data_parallel_mesh(1, 2),
+          Strategy::no_shard);
   for (const Strategy outer : {Strategy::no_shard, Strategy::optim})
-    add(Strategy::optim_grads_params, Recompute::selective, 2, {.dp_outer = 2, .dp_shard = 2},
-        outer);
+    add(Strategy::optim_grads_params, Recompute::selective, 2, data_parallel_mesh(2, 2), outer);
   return plans;
 }
 

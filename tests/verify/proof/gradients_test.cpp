@@ -28,7 +28,7 @@ PlanConfig config_of(Strategy strategy) {
 
 PlanConfig hybrid(Strategy outer) {
   PlanConfig config = config_of(Strategy::optim_grads_params);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   config.outer_strategy = outer;
   return config;
 }
@@ -199,7 +199,7 @@ TEST(Gradients, GoesBesideItsParameter) {
 
 TEST(Gradients, PaddingIsLeftAsItWas) {
   PlanConfig config = config_of(Strategy::optim_grads_params);
-  config.mesh.dp_shard = 7;  // sizes that leave a rest
+  config.mesh.resize(Axis::dp_shard, 7);  // sizes that leave a rest
   for (const char* segment : {"first", "middle", "last"}) {
     EditedPlan plan(config);
     plan.drop(segment, "layers.0.zero_padding");

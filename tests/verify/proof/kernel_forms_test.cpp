@@ -67,15 +67,19 @@ TEST(KernelForms, HeadsAtOtherColumns) {
               HasSubstr("'key' begins at byte 18 of a row of 32, where 16 is expected"));
 }
 
-TEST(KernelForms, ScaleOfWideElements) {
-  EditedPlan plan(config());
-  plan.operand("only", "layers.0.down", "weight").scale =
-      ScalarRef{.buffer = plan.buffer("report").id, .offset = 0};
-  EXPECT_THAT(misfit(plan), HasSubstr("operand 'weight' has a scale"));
-  EditedPlan update(config());
-  update.operand("optimizer", "layers.0.adamw", "step_block").scale =
-      ScalarRef{.buffer = update.buffer("report").id, .offset = 0};
-  EXPECT_THAT(misfit(update), HasSubstr("operand 'step_block' has a scale"));
+TEST(KernelForms, AttributesOfTheModelAndTheConfiguration) {
+  EditedPlan epsilon(config());
+  for (Attribute& a : epsilon.kernel("only", "layers.0.post_norm").attributes)
+    if (a.name == "epsilon") ++a.value.den;
+  EXPECT_THAT(misfit(epsilon), HasSubstr("attribute 'epsilon' is not the model's"));
+  EditedPlan limit(config());
+  limit.set("optimizer", "norm.finish", "limit", 2);
+  EXPECT_THAT(misfit(limit), HasSubstr("attribute 'limit' is not as configured"));
+  PlanConfig qk_norm = config();
+  qk_norm.model.qk_norm = true;
+  EditedPlan heads(qk_norm);
+  heads.set("only", "layers.0.qk_norm.backward", "query_heads", 1);
+  EXPECT_THAT(misfit(heads), HasSubstr("attribute 'query_heads' is not the model's"));
 }
 
 TEST(KernelForms, CastOfMoreThanThereIs) {

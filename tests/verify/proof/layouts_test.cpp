@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
@@ -19,7 +21,7 @@ using testing::HasSubstr;
 
 TEST(Layouts, LevelsAndAtoms) {
   PlanConfig config = test::small_config(4);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   config.outer_strategy = Strategy::optim;
   const EditedPlan plan(config);
   FindingList findings(10);
@@ -30,10 +32,14 @@ TEST(Layouts, LevelsAndAtoms) {
     const GroupLayout& layout = layouts.groups[g];
     const std::int64_t all = layout.group->elements;
     EXPECT_EQ(layout.slices[0], (Region{.count = all}));
-    EXPECT_EQ(layout.slices[1], (Region{.shard_stride = all / 4, .count = all / 4}));
-    EXPECT_EQ(layout.slices[2],
-              (Region{.shard_stride = all / 4, .outer_stride = all / 8, .count = all / 8}));
-    for (int level = 0; level < kLevels; ++level)
+    Region shard{.count = all / 4};
+    shard.strides[Axis::dp_shard] = all / 4;
+    EXPECT_EQ(layout.slices[1], shard);
+    Region part = shard;
+    part.strides[Axis::dp_outer] = part.count = all / 8;
+    EXPECT_EQ(layout.slices[2], part);
+    ASSERT_EQ(layout.levels(), 3);
+    for (int level = 0; level < layout.levels(); ++level)
       EXPECT_EQ(layout.level_of(layout.slices[static_cast<std::size_t>(level)]), level);
     EXPECT_EQ(part_of(layout.slices[0], Axis::dp_shard, config.mesh), layout.slices[1]);
     EXPECT_EQ(part_of(layout.slices[1], Axis::dp_outer, config.mesh), layout.slices[2]);
@@ -78,8 +84,7 @@ TEST(Layouts, GroupsOfAUnitOverlap) {
   PlanConfig config = test::small_config(4);
   config.frozen = {"layernorm", "mlp"};
   EditedPlan plan(config);
-  const auto frozen = std::ranges::find(plan.program.groups, false, &Group::requires_grad);
-  frozen->full_offset -= 256;
+  plan.buffer("layers.0.weights.0").holds->groups[1].offset -= 256;
   EXPECT_THAT(rules_of(plan.program), Contains("MF502"));
   EditedPlan shared(config);
   const auto second = std::ranges::find(shared.program.groups, false, &Group::requires_grad);
@@ -92,6 +97,29 @@ TEST(Layouts, BufferHoldsNoSlice) {
   Buffer& buffer = plan.buffer("layers.0.exp_avg");
   buffer.size = Bytes(buffer.size.value + 4);
   EXPECT_THAT(rules_of(plan.program), Contains("MF503"));
+}
+
+TEST(Layouts, BufferSaysAnotherThanItHolds) {
+  const auto rules_after = [](const std::function<void(EditedPlan&)>& edit) {
+    EditedPlan plan(test::small_config(4));
+    edit(plan);
+    return rules_of(plan.program);
+  };
+  EXPECT_THAT(
+      rules_after([](EditedPlan& p) { p.buffer("layers.0.main_grad").holds->placement.clear(); }),
+      Contains("MF503"));
+  EXPECT_THAT(rules_after([](EditedPlan& p) { p.program.groups[1].state.clear(); }),
+              Contains("MF503"));
+  EXPECT_THAT(rules_after([](EditedPlan& p) {
+                p.buffer("layers.0.main_grad").holds->placement[0].kind = PlacementKind::partial;
+              }),
+              Contains("MF503"));
+}
+
+TEST(Layouts, GroupSumsOverOtherAxes) {
+  EditedPlan plan(test::small_config(4));
+  plan.program.groups[1].reduce.clear();
+  EXPECT_THAT(rules_of(plan.program), Contains("MF303"));
 }
 
 }  // namespace

@@ -14,13 +14,14 @@ std::set<std::int64_t> bytes_on(const Rows& rows, std::int64_t outer, std::int64
   for (std::int64_t row = 0; row < rows.count; ++row)
     for (std::int64_t i = 0; i < rows.run; ++i)
       bytes.insert(static_cast<std::int64_t>(rows.begin + row * rows.stride + i +
-                                             shard * rows.shard_step + outer * rows.outer_step));
+                                             shard * rows.steps[Axis::dp_shard] +
+                                             outer * rows.steps[Axis::dp_outer]));
   return bytes;
 }
 
 bool meet(const Rows& a, const Rows& b, const Mesh& mesh) {
-  for (std::int64_t outer = 0; outer < mesh.dp_outer; ++outer)
-    for (std::int64_t shard = 0; shard < mesh.dp_shard; ++shard) {
+  for (std::int64_t outer = 0; outer < mesh.size(Axis::dp_outer); ++outer)
+    for (std::int64_t shard = 0; shard < mesh.size(Axis::dp_shard); ++shard) {
       const auto of_b = bytes_on(b, outer, shard);
       for (const std::int64_t byte : bytes_on(a, outer, shard))
         if (of_b.contains(byte)) return true;
@@ -32,7 +33,7 @@ RC_GTEST_PROP(Overlap, EqualsByteSets, ()) {
   const auto pick = [](std::int64_t low, std::int64_t high) {
     return *rc::gen::inRange<std::int64_t>(low, high + 1);
   };
-  const Mesh mesh{.dp_outer = pick(1, 3), .dp_shard = pick(1, 4)};
+  const Mesh mesh = data_parallel_mesh(pick(1, 3), pick(1, 4));
   const std::int64_t stride = pick(1, 12);
   const auto rows = [&] {
     Rows made{.begin = pick(0, 40), .run = pick(1, std::min<std::int64_t>(stride, 5))};
@@ -40,8 +41,8 @@ RC_GTEST_PROP(Overlap, EqualsByteSets, ()) {
       made.count = pick(1, 5);
       made.stride = stride;
     }
-    made.shard_step = pick(-6, 12);
-    made.outer_step = pick(-6, 12);
+    made.steps[Axis::dp_shard] = pick(-6, 12);
+    made.steps[Axis::dp_outer] = pick(-6, 12);
     return made;
   };
   const Rows a = rows();
@@ -96,14 +97,16 @@ TEST(RowsOf, DimsThatMakeRows) {
 TEST(Overlap, RowsOfTwoStridesCountAsTheirSpans) {
   const Rows a{.begin = 0, .run = 1, .count = 3, .stride = 4};
   const Rows b{.begin = 1, .run = 1, .count = 3, .stride = 3};
-  EXPECT_TRUE(overlap(a, b, {.dp_outer = 1, .dp_shard = 1}));  // in truth they meet in 4
+  EXPECT_TRUE(overlap(a, b, data_parallel_mesh(1, 1)));  // in truth they meet in 4
   const Rows c{.begin = 1, .run = 1, .count = 1};
-  EXPECT_FALSE(overlap(a, c, {.dp_outer = 1, .dp_shard = 1}));
+  EXPECT_FALSE(overlap(a, c, data_parallel_mesh(1, 1)));
 }
 
 TEST(Overlap, ManyRanks) {
-  const Mesh mesh{.dp_outer = 128, .dp_shard = 128};
-  const Rows slice{.begin = 0, .run = 64, .shard_step = 64, .outer_step = 128 * 64};
+  const Mesh mesh = data_parallel_mesh(128, 128);
+  Rows slice{.begin = 0, .run = 64};
+  slice.steps[Axis::dp_shard] = 64;
+  slice.steps[Axis::dp_outer] = 128 * 64;
   const Rows last{.begin = 128 * 128 * 64 - 1, .run = 1};
   const Rows behind{.begin = 128 * 128 * 64, .run = 1};
   EXPECT_TRUE(overlap(slice, last, mesh));

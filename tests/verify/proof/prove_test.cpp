@@ -116,7 +116,7 @@ void spoil(Operand& operand, std::mt19937& random) {
       operand.rank_strides = {{.axis = Axis::dp_shard, .bytes = any_number(random)},
                               {.axis = Axis::dp_outer, .bytes = any_number(random)}};
       break;
-    case 4: operand.scale = ScalarRef{.buffer = BufferId(3), .offset = any_number(random)}; break;
+    case 4: operand.access = static_cast<Access>(random() % 4); break;
     default: spoil(operand.buffer, random);
   }
 }
@@ -153,11 +153,30 @@ void spoil(Group& group, std::mt19937& random) {
   PlacedParameter& parameter = group.parameters[random() % group.parameters.size()];
   switch (random() % 6) {
     case 0: group.elements = any_number(random); break;
-    case 1: group.full_offset = any_number(random); break;
+    case 1: group.cut.push_back(static_cast<Axis>(random() % 9)); break;
     case 2: group.requires_grad = !group.requires_grad; break;
     case 3: parameter.offset = any_number(random); break;
     case 4: parameter.shape = {any_number(random), any_number(random)}; break;
     default: spoil(group.unit, random);
+  }
+}
+
+void spoil(std::optional<Contents>& holds, std::mt19937& random) {
+  if (!holds) return;
+  switch (random() % 5) {
+    case 0: holds->kind = static_cast<ContentKind>(random() % 5); break;
+    case 1:
+      holds->groups.push_back({.group = GroupId(random() % 8), .offset = any_number(random)});
+      break;
+    case 2:
+      holds->placement.push_back({.axis = static_cast<Axis>(random() % 9),
+                                  .kind = static_cast<PlacementKind>(random() % 4),
+                                  .dim = {}});
+      break;
+    case 3:
+      if (!holds->groups.empty()) holds->groups[0].offset = any_number(random);
+      break;
+    default: holds->groups.clear();
   }
 }
 
@@ -166,7 +185,7 @@ void spoil(Program& program, std::mt19937& random) {
   Segment& segment = segments[random() % segments.size()];
   Buffer& buffer = program.buffers[random() % program.buffers.size()];
   Pool& pool = program.pools[random() % program.pools.size()];
-  switch (random() % 14) {
+  switch (random() % 15) {
     case 0: buffer.offset = Bytes(any_number(random)); break;
     case 1: buffer.size = Bytes(any_number(random)); break;
     case 2: buffer.persistent = !buffer.persistent; break;
@@ -176,9 +195,10 @@ void spoil(Program& program, std::mt19937& random) {
     case 6: segment.repeat = any_number(random); break;
     case 7: std::shuffle(segment.ops.begin(), segment.ops.end(), random); break;
     case 8: segment.live_in.push_back(BufferId(random() % 40)); break;
-    case 9: program.config.mesh.dp_shard = any_number(random); break;
+    case 9: program.config.mesh.resize(Axis::dp_shard, any_number(random)); break;
     case 10: spoil(program.groups[random() % program.groups.size()], random); break;
     case 11: buffer.category = static_cast<Category>(random() % 9); break;
+    case 12: spoil(buffer.holds, random); break;
     default: spoil(segment.ops[random() % segment.ops.size()], random);
   }
 }

@@ -27,10 +27,10 @@ struct Step {
 
 /// A program of such steps on a mesh.
 Program program_of(const std::vector<Step>& steps, Mesh mesh) {
-  PlanBuilder plan(mesh.dp_shard);
+  PlanBuilder plan(mesh.size(Axis::dp_shard));
   plan.program.config.mesh = mesh;
   plan.program.communicators[1].axes = {Axis::dp_outer};
-  plan.program.communicators[1].size = mesh.dp_outer;
+  plan.program.communicators[1].size = mesh.size(Axis::dp_outer);
   plan.program.communicators.push_back({.id = CommunicatorId(2),
                                         .axes = {Axis::dp_outer, Axis::dp_shard},
                                         .purpose = "tests",
@@ -61,7 +61,7 @@ const std::vector<Step> kGatherThenReduce{{.communicator = 0, .stream = 1},
                                           {.communicator = 1, .stream = 2}};
 const std::vector<Step> kReduceThenGather{{.communicator = 1, .stream = 2},
                                           {.communicator = 0, .stream = 1}};
-constexpr Mesh kSquare{.dp_outer = 2, .dp_shard = 2};
+const Mesh kSquare = data_parallel_mesh(2, 2);
 
 /// Ranks 0 and 1 gather together, and 2 and 3; ranks 0 and 2 reduce together, and 1 and 3.
 TEST(RankSequences, ADeadlockGoesAroundFourRanks) {
@@ -132,7 +132,7 @@ TEST(RankSequences, AGroupIsOneLaunch) {
 
 TEST(RankSequences, WhatDoesNotFit) {
   const std::vector<Program> classes{program_of(kGatherThenReduce, kSquare),
-                                     program_of(kGatherThenReduce, {.dp_outer = 4, .dp_shard = 1})};
+                                     program_of(kGatherThenReduce, data_parallel_mesh(4, 1))};
   const auto message = [&](const std::vector<Program>& programs,
                            const std::vector<std::uint32_t>& class_of) {
     return compare_ranks(programs, class_of).error().message();
@@ -174,16 +174,16 @@ std::vector<Step> edited(std::vector<Step> steps) {
 /// Where every communicator has ranks of every class, both proofs see the same; elsewhere the
 /// proof by class finds all that there is, and may find more.
 RC_GTEST_PROP(RankSequences, AgreesWithTheProofByClass, ()) {
-  const Mesh mesh{.dp_outer = *rc::gen::inRange<std::int64_t>(2, 5),
-                  .dp_shard = *rc::gen::inRange<std::int64_t>(2, 5)};
+  const Mesh mesh = data_parallel_mesh(*rc::gen::inRange<std::int64_t>(2, 5),
+                                       *rc::gen::inRange<std::int64_t>(2, 5));
   const std::vector<Step> steps = *any_steps();
   const std::vector<Program> classes{program_of(steps, mesh), program_of(edited(steps), mesh)};
   const auto by_class = rules_in(compare_classes(classes).value());
   std::vector<std::uint32_t> mixed;
   for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank)
-    mixed.push_back(static_cast<std::uint32_t>((rank / mesh.dp_shard + rank) % 2));
+    mixed.push_back(static_cast<std::uint32_t>((rank / mesh.size(Axis::dp_shard) + rank) % 2));
   // With an even dp_shard, rank + outer alternates along both axes; with an odd one, rank does.
-  if (mesh.dp_shard % 2 != 0)
+  if (mesh.size(Axis::dp_shard) % 2 != 0)
     for (std::size_t rank = 0; rank < mixed.size(); ++rank) mixed[rank] = rank % 2;
   for (const std::string& rule : by_class) RC_TAG(rule);
   RC_ASSERT(rules_in(findings_of(classes, mixed)) == by_class);

@@ -39,7 +39,7 @@ std::int64_t pieces(const Group& group, std::int64_t ranks) {
 
 TEST(RankSlices, CountsWhatRanksUpdate) {
   PlanConfig config = test::small_config(3);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   config.outer_strategy = Strategy::no_shard;
   const Program program = EditedPlan(config).program;
   std::int64_t expected = 0;
@@ -70,7 +70,7 @@ TEST(RankSlices, ReductionsOverlapWhereTheStrideIsTooShort) {
 
 TEST(RankSlices, UpdatesLeaveAGapOnTheOuterAxis) {
   PlanConfig config = test::small_config(2);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   config.outer_strategy = Strategy::optim;
   EditedPlan plan(config);
   Operand& gradient = plan.operand("optimizer", "layers.1.adamw", "grad");

@@ -87,10 +87,6 @@ TEST(Structure, OutOfBounds) {
               ElementsAre("MF003"));
   EXPECT_THAT(rules_after([](Program& p, Sound&) { p.pools[0].height = Bytes(511); }),
               ElementsAre("MF003"));
-  EXPECT_THAT(rules_after([](Program& p, Sound& s) {
-                output_of_work(p, s).scale = ScalarRef{.buffer = s.state, .offset = 253};
-              }),
-              ElementsAre("MF003"));
   // The second rank's part leaves the buffer at one end or the other.
   for (const std::int64_t step : {1, -1})
     EXPECT_THAT(rules_after([&](Program& p, Sound& s) {
@@ -113,8 +109,9 @@ TEST(Structure, NumbersThatNoPlanHas) {
       [](Program& p, Sound&) { p.buffers[0].offset = Bytes(13); },
       [](Program& p, Sound&) { p.pools[0].alignment = 0; },
       [](Program& p, Sound&) { p.plans[0].segments[0].repeat = 0; },
-      [](Program& p, Sound&) { p.config.mesh.dp_shard = 0; },
-      [](Program& p, Sound&) { p.groups.emplace_back().full_offset = -2; },
+      [](Program& p, Sound&) { p.config.mesh.resize(Axis::dp_shard, 0); },
+      [](Program& p, Sound&) { p.groups.emplace_back().cut = {Axis::dp_shard, Axis::dp_shard}; },
+      [](Program& p, Sound&) { p.buffers[0].holds = Contents{.kind = ContentKind::gradient}; },
       [](Program& p, Sound& s) { op_at(p, s.acquired).body = Acquire{.buffer = s.state}; },
       [](Program& p, Sound& s) {
         std::get<Wait>(op_at(p, s.waited).body).bindings.front().distance = 2;

@@ -32,7 +32,7 @@ TEST(Weights, RefreshIsLeftOut) {
   EXPECT_THAT(finding.message, HasSubstr("slices have seen other updates than the rest"));
 
   PlanConfig outer = sharded_by(Strategy::optim_grads_params);
-  outer.mesh.dp_outer = 2;
+  outer.mesh.resize(Axis::dp_outer, 2);
   outer.outer_strategy = Strategy::optim;
   EditedPlan hybrid(outer);
   EXPECT_THAT(rules_of(hybrid.program), IsEmpty());

@@ -151,7 +151,7 @@ TEST(ConfigurationRules, MessagesSayWhereWhyAndWhatToDo) {
 
 PlanConfig plan_on(std::int64_t gpus) {
   PlanConfig config;
-  config.mesh.dp_shard = gpus;
+  config.mesh.resize(Axis::dp_shard, gpus);
   return config;
 }
 
@@ -177,7 +177,7 @@ TEST(CheckPlanConfig, KnowsItsEnvironment) {
 
 TEST(CheckPlanConfig, KnowsTheOuterAxis) {
   PlanConfig config = plan_on(8);
-  config.mesh.dp_outer = 2;
+  config.mesh.resize(Axis::dp_outer, 2);
   config.outer_strategy = Strategy::optim;
   EXPECT_THAT(check_configuration(config), IsEmpty());
   config.strategy = Strategy::optim_grads;

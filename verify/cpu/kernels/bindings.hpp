@@ -8,17 +8,14 @@ namespace mfsdp::kernels {
 
 [[nodiscard]] Result<void> run_gemm(const KernelCall& call);
 
-[[nodiscard]] Result<void> run_rms_norm_forward(const KernelCall& call,
-                                                const KernelSettings& settings);
+[[nodiscard]] Result<void> run_rms_norm_forward(const KernelCall& call);
 [[nodiscard]] Result<void> run_rms_norm_backward(const KernelCall& call);
 [[nodiscard]] Result<void> run_norm_weight_grad(const KernelCall& call);
 [[nodiscard]] Result<void> run_bias_grad(const KernelCall& call);
 
 [[nodiscard]] Result<void> run_rope(const KernelCall& call);
-[[nodiscard]] Result<void> run_qk_norm_rope_forward(const KernelCall& call,
-                                                    const KernelSettings& settings);
-[[nodiscard]] Result<void> run_qk_norm_rope_backward(const KernelCall& call,
-                                                     const KernelSettings& settings);
+[[nodiscard]] Result<void> run_qk_norm_rope_forward(const KernelCall& call);
+[[nodiscard]] Result<void> run_qk_norm_rope_backward(const KernelCall& call);
 
 [[nodiscard]] Result<void> run_attention_forward(const KernelCall& call);
 [[nodiscard]] Result<void> run_attention_backward(const KernelCall& call);
@@ -38,7 +35,7 @@ namespace mfsdp::kernels {
 [[nodiscard]] Result<void> run_zero_padding(const KernelCall& call);
 [[nodiscard]] Result<void> run_loss_finish(const KernelCall& call);
 [[nodiscard]] Result<void> run_norm_partial(const KernelCall& call);
-[[nodiscard]] Result<void> run_norm_finish(const KernelCall& call, const KernelSettings& settings);
+[[nodiscard]] Result<void> run_norm_finish(const KernelCall& call);
 
 [[nodiscard]] Result<void> run_update(const KernelCall& call, const KernelSettings& settings);
 

@@ -20,13 +20,13 @@ Result<void> run_kernel(const KernelCall& call, const KernelSettings& settings) 
     case KernelKind::embedding_forward: return run_embedding_forward(call);
     case KernelKind::gemm: return run_gemm(call);
     case KernelKind::loss_finish: return run_loss_finish(call);
-    case KernelKind::norm_finish: return run_norm_finish(call, settings);
+    case KernelKind::norm_finish: return run_norm_finish(call);
     case KernelKind::norm_partial: return run_norm_partial(call);
     case KernelKind::norm_weight_grad: return run_norm_weight_grad(call);
-    case KernelKind::qk_norm_rope_backward: return run_qk_norm_rope_backward(call, settings);
-    case KernelKind::qk_norm_rope_forward: return run_qk_norm_rope_forward(call, settings);
+    case KernelKind::qk_norm_rope_backward: return run_qk_norm_rope_backward(call);
+    case KernelKind::qk_norm_rope_forward: return run_qk_norm_rope_forward(call);
     case KernelKind::rms_norm_backward: return run_rms_norm_backward(call);
-    case KernelKind::rms_norm_forward: return run_rms_norm_forward(call, settings);
+    case KernelKind::rms_norm_forward: return run_rms_norm_forward(call);
     case KernelKind::rope_backward:
     case KernelKind::rope_forward: return run_rope(call);
     case KernelKind::swiglu_backward: return run_swiglu_backward(call);

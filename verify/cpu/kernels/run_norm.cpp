@@ -22,9 +22,9 @@ Result<void> sum_columns(const Kernel& kernel, const ColumnSums<T, G>& k, Real<T
 
 }  // namespace
 
-Result<void> run_rms_norm_forward(const KernelCall& call, const KernelSettings& settings) {
+Result<void> run_rms_norm_forward(const KernelCall& call) {
   return with_type_of(call, "residual", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_rms_norm_forward<T>(call, settings));
+    MFSDP_LET(k, take_rms_norm_forward<T>(call));
     rms_norm_forward(k);
     return {};
   });

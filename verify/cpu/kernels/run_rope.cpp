@@ -13,17 +13,17 @@ Result<void> run_rope(const KernelCall& call) {
   });
 }
 
-Result<void> run_qk_norm_rope_forward(const KernelCall& call, const KernelSettings& settings) {
+Result<void> run_qk_norm_rope_forward(const KernelCall& call) {
   return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_qk_norm_rope_forward<T>(call, settings));
+    MFSDP_LET(k, take_qk_norm_rope_forward<T>(call));
     qk_norm_rope_forward(k);
     return {};
   });
 }
 
-Result<void> run_qk_norm_rope_backward(const KernelCall& call, const KernelSettings& settings) {
+Result<void> run_qk_norm_rope_backward(const KernelCall& call) {
   return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
-    MFSDP_LET(k, take_qk_norm_rope_backward<T>(call, settings));
+    MFSDP_LET(k, take_qk_norm_rope_backward<T>(call));
     if (k.pieces.grid) {
       GridSums<Real<T>> sums(*k.pieces.grid);
       exact_qk_norm_rope_backward(k, sums);

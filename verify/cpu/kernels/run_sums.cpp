@@ -66,8 +66,8 @@ Result<void> run_norm_partial(const KernelCall& call) {
   });
 }
 
-Result<void> run_norm_finish(const KernelCall& call, const KernelSettings& settings) {
-  MFSDP_LET(k, take_norm_finish(call, settings));
+Result<void> run_norm_finish(const KernelCall& call) {
+  MFSDP_LET(k, take_norm_finish(call));
   const double inverse_tokens = read_report<LossReport>(k.loss).inverse_tokens;
   write_report(k.exact_partials.empty()
                    ? finish_norm(k.partials, inverse_tokens, k.limit)

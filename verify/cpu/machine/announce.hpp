@@ -28,7 +28,6 @@ inline void announce_ranges(const BoundOp& op) {
       if (view.access == Access::scratch) bytes = std::min(bytes, kMostScratch);
       __tsan_write_range(first, bytes);
     });
-    if (view.scale != nullptr) __tsan_read_range(const_cast<float*>(view.scale), sizeof(float));
   }
   if (!op.buffer.empty()) __tsan_write_range(op.buffer.data(), op.buffer.size());
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "verify/cpu/machine/run_collective.hpp"
@@ -89,19 +88,12 @@ MeetingPlaces make_meetings(const Program& program, RunState& run) {
   const Mesh& mesh = program.config.mesh;
   MeetingPlaces meetings;
   for (const Communicator& communicator : program.communicators) {
-    const auto spans = [&](Axis axis) {
-      return std::find(communicator.axes.begin(), communicator.axes.end(), axis) !=
-             communicator.axes.end();
-    };
-    // Members agree on their indices on all other axes.
-    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> members;
-    for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank)
-      members[{spans(Axis::dp_outer) ? 0 : rank / mesh.dp_shard,
-               spans(Axis::dp_shard) ? 0 : rank % mesh.dp_shard}]
-          .push_back(rank);
+    const Membership membership(communicator.axes, mesh);
     std::vector<Meeting*>& by_rank =
         meetings.of.emplace_back(static_cast<std::size_t>(mesh.world_size()));
-    for (const auto& [others, ranks] : members) {
+    for (std::int64_t c = 0; c < membership.count(); ++c) {
+      std::vector<std::int64_t> ranks;
+      for (std::int64_t m = 0; m < membership.size(); ++m) ranks.push_back(membership.rank(c, m));
       meetings.all.push_back(std::make_unique<Meeting>(run, communicator.purpose, ranks));
       for (const std::int64_t rank : ranks)
         by_rank[static_cast<std::size_t>(rank)] = meetings.all.back().get();

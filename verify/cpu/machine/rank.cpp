@@ -297,6 +297,7 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
     case OpKind::kernel:
       return share_.settings.kernel({.kernel = &std::get<Kernel>(op.op->body),
                                      .operands = op.operands,
+                                     .group = op.op->group,
                                      .rank = rank_,
                                      .step = item.step});
     case OpKind::collective: return join(item.number, op, timing);

@@ -33,9 +33,9 @@ std::vector<PlanConfig> that_fit_here(std::vector<PlanConfig> configs) {
 
 std::string class_of(const PlanConfig& config) {
   const bool scatters = config.strategy >= Strategy::optim_grads;
-  return test::class_of(config) + (config.mesh.dp_shard == 1 ? ""
-                                   : scatters                ? ", reduce-scatter"
-                                                             : ", all-reduce");
+  return test::class_of(config) + (config.mesh.size(Axis::dp_shard) == 1 ? ""
+                                   : scatters                            ? ", reduce-scatter"
+                                                                         : ", all-reduce");
 }
 
 /// Runs the combinations and puts them together by class.

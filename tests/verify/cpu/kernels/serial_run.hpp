@@ -72,13 +72,13 @@ class SerialRun {
       std::memcpy(resolve(copy->output), resolve(copy->input),
                   static_cast<std::size_t>(copy->input.touched_bytes()));
     } else if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      run(op.name, *kernel, step);
+      run(op, *kernel, step);
     } else {
       ASSERT_NE(op.kind(), OpKind::collective) << "one rank alone has no collectives";
     }
   }
 
-  void run(const std::string& name, const Kernel& kernel, std::int64_t step) {
+  void run(const Op& op, const Kernel& kernel, std::int64_t step) {
     std::vector<std::vector<std::int64_t>> strides;
     for (const Operand& operand : kernel.operands) strides.push_back(strides_of(operand));
     std::vector<OperandView> views;
@@ -91,9 +91,10 @@ class SerialRun {
                        .shape = operand.shape,
                        .strides = strides[i]});
     }
-    const auto ran =
-        run_kernel({.kernel = &kernel, .operands = views, .rank = 0, .step = step}, settings_);
-    ASSERT_TRUE(ran) << name << ": " << ran.error().message();
+    const auto ran = run_kernel(
+        {.kernel = &kernel, .operands = views, .group = op.group, .rank = 0, .step = step},
+        settings_);
+    ASSERT_TRUE(ran) << op.name << ": " << ran.error().message();
   }
 
   std::byte* resolve(const Operand& operand) {

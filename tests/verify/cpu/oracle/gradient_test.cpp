@@ -152,7 +152,7 @@ PlanConfig random_config(std::uint32_t seed) {
   config.logits_chunk = pick(1, 6);  // of 2 to 14 tokens
   config.recompute.kind = static_cast<Recompute>(pick(0, 2));
   config.strategy = static_cast<Strategy>(pick(0, 3));
-  config.mesh = {.dp_outer = pick(0, 2) == 2 ? 2 : 1, .dp_shard = pick(1, 3)};
+  config.mesh = data_parallel_mesh(pick(0, 2) == 2 ? 2 : 1, pick(1, 3));
   if (config.strategy == Strategy::optim_grads_params && pick(0, 1) == 1)
     config.outer_strategy = Strategy::optim;
   config.allocator = static_cast<AllocatorPolicy>(pick(0, 3));
@@ -165,9 +165,10 @@ PlanConfig random_config(std::uint32_t seed) {
 std::string describe(const PlanConfig& config) {
   return fmt::format(
       "{} on {} x {} ranks, recompute {}, tied {}, bias {}, q/k norm {}, {} of {} heads",
-      to_string(config.strategy), config.mesh.dp_outer, config.mesh.dp_shard,
-      to_string(config.recompute.kind), config.model.tied_embeddings, config.model.qkv_bias,
-      config.model.qk_norm, config.model.kv_heads, config.model.heads);
+      to_string(config.strategy), config.mesh.size(Axis::dp_outer),
+      config.mesh.size(Axis::dp_shard), to_string(config.recompute.kind),
+      config.model.tied_embeddings, config.model.qkv_bias, config.model.qk_norm,
+      config.model.kv_heads, config.model.heads);
 }
 
 constexpr std::uint32_t kConfigs = 64;
@@ -202,13 +203,14 @@ TEST(GradientConfigs, ReachEveryAxis) {
   for (const Strategy strategy :
        {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
     at_least("strategy", 8,
-             [&](Config c) { return c.strategy == strategy && c.mesh.dp_shard > 1; });
+             [&](Config c) { return c.strategy == strategy && c.mesh.size(Axis::dp_shard) > 1; });
   at_least("HSDP", 2, [](Config c) {
-    return c.strategy == Strategy::optim_grads_params && c.mesh.dp_outer > 1 &&
+    return c.strategy == Strategy::optim_grads_params && c.mesh.size(Axis::dp_outer) > 1 &&
            c.outer_strategy == Strategy::no_shard;
   });
-  at_least("HFSDP", 2,
-           [](Config c) { return c.mesh.dp_outer > 1 && c.outer_strategy == Strategy::optim; });
+  at_least("HFSDP", 2, [](Config c) {
+    return c.mesh.size(Axis::dp_outer) > 1 && c.outer_strategy == Strategy::optim;
+  });
 }
 
 class Gradients : public testing::TestWithParam<std::uint32_t> {};

@@ -26,7 +26,7 @@ PlanConfig config_in(DType dtype, bool qk_norm) {
   model.max_seq_len = 64;
   model.qkv_bias = !qk_norm;
   model.qk_norm = qk_norm;
-  config.mesh.dp_shard = 2;
+  config.mesh.resize(Axis::dp_shard, 2);
   config.seq_len = 32;
   config.microbatches = 2;
   config.logits_chunk = 20;

@@ -100,8 +100,9 @@ class RankState {
   template <class Visit>
   void for_each(const Group& group, std::int64_t resident, const Visit& visit) const {
     std::int64_t begin = 0;
-    if (resident < group.elements) begin += shard() * (group.elements / mesh().dp_shard);
-    if (resident < group.elements / mesh().dp_shard) begin += outer() * resident;
+    if (resident < group.elements)
+      begin += shard() * (group.elements / mesh().size(Axis::dp_shard));
+    if (resident < group.elements / mesh().size(Axis::dp_shard)) begin += outer() * resident;
     for (const PlacedParameter& parameter : group.parameters)
       for (std::int64_t i = 0; i < parameter.elements(); ++i)
         if (const std::int64_t at = parameter.offset + i - begin; at >= 0 && at < resident)
@@ -136,9 +137,9 @@ class RankState {
       if (!group.requires_grad) continue;
       const Buffer& buffer = *find(group, "main_grad");
       const std::int64_t whole = resident_elements(group, program_.config).main_grad;
-      const std::int64_t shard_size = group.elements / mesh().dp_shard;
+      const std::int64_t shard_size = group.elements / mesh().size(Axis::dp_shard);
       const bool outer_cut = program_.config.outer_strategy == Strategy::optim;
-      const std::int64_t size = outer_cut ? shard_size / mesh().dp_outer : shard_size;
+      const std::int64_t size = outer_cut ? shard_size / mesh().size(Axis::dp_outer) : shard_size;
       const std::int64_t begin = shard() * shard_size + (outer_cut ? outer() * size : 0);
       for_each(group, whole, [&](const PlacedParameter& parameter, auto i, auto at) {
         const std::int64_t place = parameter.offset + i;
@@ -151,8 +152,8 @@ class RankState {
 
  private:
   [[nodiscard]] const Mesh& mesh() const { return program_.config.mesh; }
-  [[nodiscard]] std::int64_t shard() const { return rank_ % mesh().dp_shard; }
-  [[nodiscard]] std::int64_t outer() const { return rank_ / mesh().dp_shard; }
+  [[nodiscard]] std::int64_t shard() const { return rank_ % mesh().size(Axis::dp_shard); }
+  [[nodiscard]] std::int64_t outer() const { return rank_ / mesh().size(Axis::dp_shard); }
 
   const Program& program_;
   const Interpreter& interpreter_;

@@ -61,8 +61,8 @@ std::vector<PlanConfig> configs() {
     config.allocator = allocator;
     list.push_back(config);
   };
-  const Mesh two{.dp_outer = 1, .dp_shard = 2};
-  const Mesh two_by_two{.dp_outer = 2, .dp_shard = 2};
+  const Mesh two = data_parallel_mesh(1, 2);
+  const Mesh two_by_two = data_parallel_mesh(2, 2);
   add(Strategy::no_shard, two, Strategy::no_shard, AllocatorPolicy::best_fit);
   add(Strategy::optim, two, Strategy::no_shard, AllocatorPolicy::best_fit);
   add(Strategy::optim_grads, two, Strategy::no_shard, AllocatorPolicy::temporary);

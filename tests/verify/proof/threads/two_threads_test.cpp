@@ -21,7 +21,7 @@ void edit(Program& program) {
   const auto at = ops.begin() + *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(ops));
   if (auto* kernel = std::get_if<Kernel>(&at->body);
       kernel != nullptr && !kernel->attributes.empty() && *rc::gen::arbitrary<bool>()) {
-    kernel->attributes[0].value = 1 - kernel->attributes[0].value;
+    kernel->attributes[0].value.num = 1 - kernel->attributes[0].value.num;
   } else if (*rc::gen::arbitrary<bool>()) {
     ops.erase(at);
   } else {
@@ -49,7 +49,8 @@ TEST(TwoThreads, AnErrorComesBack) {
     if (auto* kernel = std::get_if<Kernel>(&op.body);
         kernel != nullptr && kernel->kind == KernelKind::cross_entropy)
       for (Attribute& attribute : kernel->attributes)
-        if (attribute.name == "rows") attribute.value = std::numeric_limits<std::int64_t>::max();
+        if (attribute.name == "rows")
+          attribute.value.num = std::numeric_limits<std::int64_t>::max();
   const auto one = prove(*program, {.ops_for_two_threads = kNever});
   const auto two = prove(*program, {.ops_for_two_threads = 0});
   ASSERT_FALSE(one.has_value());

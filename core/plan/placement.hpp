@@ -1,0 +1,69 @@
+// Where the elements of a tensor lie on the mesh, axis by axis.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/plan/mesh.hpp"
+
+namespace mfsdp {
+
+/// How a tensor lies along one axis.
+enum class PlacementKind {
+  replicate,  ///< every rank has all of it
+  shard,      ///< cut along one of its dims
+  flat,       ///< a group's flat buffer in equal intervals, whatever dims its parameters have
+  partial     ///< every rank has a term of the sum
+};
+
+template <>
+struct Names<PlacementKind> {
+  static constexpr std::array<std::string_view, 4> values{"replicate", "shard", "flat", "partial"};
+};
+
+struct AxisPlacement {
+  Axis axis = Axis::dp_shard;
+  PlacementKind kind = PlacementKind::flat;
+  std::optional<std::int64_t> dim{};  ///< of kind shard
+
+  friend bool operator==(const AxisPlacement&, const AxisPlacement&) = default;
+};
+
+/// Axes that are left out replicate. Flat axes cut in the order in which they stand: with dp_shard
+/// before dp_outer, a rank has its interval of dp_shard, and of that its part along dp_outer.
+using Placement = std::vector<AxisPlacement>;
+
+/// The flat axes, in their order.
+[[nodiscard]] inline std::vector<Axis> flat_axes(const Placement& placement) {
+  std::vector<Axis> axes;
+  for (const AxisPlacement& on : placement)
+    if (on.kind == PlacementKind::flat) axes.push_back(on.axis);
+  return axes;
+}
+
+/// Elements [begin, end) of a flat buffer; empty when begin == end.
+struct Interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+  [[nodiscard]] bool empty() const { return begin == end; }
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+/// What of `elements` a rank has under a placement: all, or an equal part of what the axis before
+/// left for each flat axis. The sizes of these divide the elements.
+[[nodiscard]] inline Interval interval_of(std::int64_t elements, const Placement& placement,
+                                          const Mesh& mesh, std::int64_t rank) {
+  Interval held{.begin = 0, .end = elements};
+  for (const AxisPlacement& on : placement) {
+    if (on.kind != PlacementKind::flat) continue;
+    const std::int64_t part = held.size() / mesh.size(on.axis);
+    held.begin += part * mesh.index(rank, on.axis);
+    held.end = held.begin + part;
+  }
+  return held;
+}
+
+}  // namespace mfsdp
