@@ -159,9 +159,9 @@ struct Twist {
 };
 
 /// Trains `steps` steps at a learning rate that shows in few of them.
-inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& data,
+inline Told train(const Program& program, std::int64_t steps, const Dataset& data,
                   const Twist& twist = {}) {
-  const Program program = build_program(config, {}).value();
+  const PlanConfig& config = program.config;
   std::optional<Machine> machine;
   SharedHostGather gather(config.mesh.world_size(),
                           [&](std::int64_t rank, bool waits) { machine->host_waits(rank, waits); });
@@ -197,6 +197,11 @@ inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& d
   for (std::int64_t rank = 0; rank < config.mesh.world_size(); ++rank)
     told.allocated_as_planned = told.allocated_as_planned && machine->allocated(rank) == heights;
   return told;
+}
+
+inline Told train(const PlanConfig& config, std::int64_t steps, const Dataset& data,
+                  const Twist& twist = {}) {
+  return train(build_program(config, {}).value(), steps, data, twist);
 }
 
 }  // namespace mfsdp::test
