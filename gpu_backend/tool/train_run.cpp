@@ -16,7 +16,6 @@
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
-#include "gpu_backend/tool/cuda_run.hpp"
 #include "gpu_backend/tool/measured_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
@@ -67,19 +66,18 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
 
 namespace {
 
-Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const Program& program,
-                                                  const ExecOptions& options,
-                                                  const TrainSettings& settings,
-                                                  const RunResult& predicted,
-                                                  const std::function<bool()>& stop) {
-  if (place.launch)
-    return make_cuda_run({.program = program,
-                          .options = options,
-                          .settings = settings,
-                          .predicted = predicted,
-                          .launch = *place.launch,
-                          .stop = stop});
-  return CpuRun::create(program, options, settings, stop);
+Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const ExecOptions& options,
+                                                  const PlannedRun& planned,
+                                                  const RunInputs& inputs,
+                                                  const std::function<bool()>& stop,
+                                                  MakeCudaRun make_cuda_run) {
+  if (!place.launch) return CpuRun::create(*planned.program, options, inputs.settings, stop);
+  return make_cuda_run({.program = *planned.program,
+                        .options = options,
+                        .settings = inputs.settings,
+                        .predicted = planned.predicted,
+                        .launch = *place.launch,
+                        .stop = stop});
 }
 
 /// A rank that another process speaks for.
@@ -182,8 +180,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
 }  // namespace
 
 Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
-                           const Session& session) {
-  MFSDP_LET(place, find_run_place(asked, command.environment));
+                           const Session& session, MakeCudaRun make_cuda_run) {
+  MFSDP_LET(place, find_run_place(asked, command.environment, make_cuda_run != nullptr));
   ExecOptions options = asked;
   fit_world_size(place, options);
   const CommonOptions& common = options.common;
@@ -199,8 +197,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
   const auto stop = [&] { return session.interrupted.load(); };
-  MFSDP_LET(machine,
-            make_machine(place, program, options, inputs.settings, planned.predicted, stop));
+  MFSDP_LET(machine, make_machine(place, options, planned, inputs, stop, make_cuda_run));
   const bool leads = machine->has_rank_0();
   RunResult run = head_of(planned.predicted, machine->facts());
   sign(run, common, session);
