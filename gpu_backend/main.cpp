@@ -41,7 +41,8 @@ Result<ExitCode> run_tool(const CommandLine& command) {
                         .scenarios = scenarios,
                         .out = std::cout,
                         .err = std::cerr,
-                        .interrupted = interrupted()};
+                        .interrupted = interrupted(),
+                        .style = style_of(describe_stdout())};
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts(is_supervised(command.environment) ? "" : kStopping);
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it

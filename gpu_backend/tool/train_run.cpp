@@ -15,6 +15,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
+#include "core/cli/wrap.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
 #include "gpu_backend/tool/measured_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
@@ -59,8 +60,8 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(write_plan(options.common, *planned.program));
   if (options.common.trace) MFSDP_TRY(write_chrome_trace(planned.predicted, *options.common.trace));
   sign(planned.predicted, options.common, session);
-  session.out << render_runs({&planned.predicted, 1}, options.common.output,
-                             style_of(describe_stdout()), "not stored (--dry-run)");
+  session.out << render_runs({&planned.predicted, 1}, options.common.output, session.style,
+                             "not stored (--dry-run)");
   return ExitCode::good;
 }
 
@@ -126,15 +127,15 @@ bool learned_nothing(const RunResult& run, const Session& session) {
 std::string end_of(const ReadyRun& ready, const RunResult& run, std::chrono::nanoseconds took,
                    const std::string& store_note) {
   const RunResult& predicted = ready.planned.predicted;
+  const TextStyle& style = ready.session.style;
   if (ready.options.common.output != OutputFormat::text)
-    return render_runs({&run, 1}, ready.options.common.output, style_of(describe_stdout()),
-                       store_note);
+    return render_runs({&run, 1}, ready.options.common.output, style, store_note);
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
-    text += memory_table(predicted, run, *ready.planned.program, ready.machine.measured());
-  if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run);
-  return text + ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note +
-         "\n";
+    text += memory_table(predicted, run, *ready.planned.program, ready.machine.measured(), style);
+  if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run, style);
+  text += ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note + "\n";
+  return wrap_text(text, style);
 }
 
 Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const TrainInputs& inputs) {
@@ -145,7 +146,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
       options, session, run, [&allocator = machine] { return allocator.allocated(); }, peak);
   MFSDP_TRY(record.begin());
   if (options.common.output == OutputFormat::text)
-    session.out << run_title(run, machine.facts(), from, saves, options) << std::flush;
+    session.out << wrap_text(run_title(run, machine.facts(), from, saves, options), session.style)
+                << std::flush;
 
   const auto trained = machine.train(inputs, &record, from.export_or_null());
   if (!trained && saves.saver) saves.saver->tidy();
