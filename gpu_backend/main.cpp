@@ -11,6 +11,7 @@
 #include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
+#include "gpu_backend/tool/cuda_run.hpp"
 #include "gpu_backend/tool/run_place.hpp"
 #include "gpu_backend/tool/train_run.hpp"
 #include "reports/tool/interrupt.hpp"
@@ -40,11 +41,12 @@ Result<ExitCode> run_tool(const CommandLine& command) {
                         .scenarios = scenarios,
                         .out = std::cout,
                         .err = std::cerr,
-                        .interrupted = interrupted()};
+                        .interrupted = interrupted(),
+                        .style = style_of(describe_stdout())};
   if (options.dry_run) return dry_run(options, session);
   catch_interrupts(is_supervised(command.environment) ? "" : kStopping);
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads: an error, so that the store hears of it
-  return train_run(options, command, session);
+  return train_run(options, command, session, find_cuda_run());
 }
 
 }  // namespace

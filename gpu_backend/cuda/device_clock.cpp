@@ -42,11 +42,8 @@ Result<void> DeviceClock::follow(cudaStream_t stream) {
     next_recorded_ = true;
     return {};
   }
-  const cudaError_t status = cudaEventQuery(next_.get());
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // it is no error, and must not meet the next launch
-    return {};
-  }
+  const cudaError_t status = query_event(next_.get());
+  if (status == cudaErrorNotReady) return {};
   MFSDP_TRY(check(status, "cudaEventQuery"));
   MFSDP_LET(at, time_of(next_.get()));
   base_at_ = at;

@@ -28,6 +28,12 @@ Result<OwnedEvent> make_event(bool timed) {
   return OwnedEvent(event);
 }
 
+cudaError_t query_event(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) static_cast<void>(cudaGetLastError());
+  return status;
+}
+
 Result<DeviceMemory> allocate_device(std::size_t bytes, std::string_view what) {
   void* memory = nullptr;
   MFSDP_TRY(check(cudaMalloc(&memory, bytes), "cudaMalloc", place(what, bytes)));

@@ -41,6 +41,10 @@ using CommunicationMemory = std::unique_ptr<std::byte, FreeCommunication>;
 /// `timed`: its records have a time, which costs a little.
 [[nodiscard]] Result<OwnedEvent> make_event(bool timed);
 
+/// cudaEventQuery. CUDA keeps "not ready" as its last error, which the next launch would be blamed
+/// for: it is taken away.
+[[nodiscard]] cudaError_t query_event(cudaEvent_t event);
+
 // `what` it is for stands in the error, with the bytes.
 [[nodiscard]] Result<DeviceMemory> allocate_device(std::size_t bytes, std::string_view what);
 [[nodiscard]] Result<PinnedMemory> allocate_pinned(std::size_t bytes, std::string_view what);

@@ -5,7 +5,6 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -21,11 +20,9 @@
 #include "gpu_backend/cuda/gemm.hpp"
 #include "gpu_backend/cuda/handles.hpp"
 #include "gpu_backend/cuda/kernels/exact_outlier.hpp"
+#include "gpu_backend/cuda/launch.hpp"
 
 namespace mfsdp::cuda {
-
-/// Queues an op on its stream; allocates and decides nothing.
-using Launch = std::function<Result<void>()>;
 
 /// Element types that the kernels of this folder are made for.
 using CudaTypes = ElementTypes<Bf16, float>;

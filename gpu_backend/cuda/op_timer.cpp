@@ -1,5 +1,7 @@
 #include "gpu_backend/cuda/op_timer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -13,8 +15,22 @@ bool OpTimer::times(const Op& op) {
          op.kind() == OpKind::copy || op.kind() == OpKind::host_wait;
 }
 
-Result<void> OpTimer::make_room(std::int64_t ops) {
-  room_ += static_cast<std::size_t>(ops);
+/// Two events an op: those of very many would take the time and memory of a small model.
+Result<void> OpTimer::make_room(const BoundPlan& plan, std::vector<std::string>& notes) {
+  constexpr std::int64_t kMost = 200'000;
+  std::int64_t ops = 0;
+  for (const BoundSegment& segment : plan.segments) {
+    const auto timed =
+        std::ranges::count_if(segment.ops, [](const BoundOp& op) { return times(*op.op); });
+    ops = checked_add(ops, checked_mul(timed, segment.repeat));
+  }
+  const std::int64_t all = checked_mul(ops, steps_.count);
+  if (all > kMost) {
+    steps_.from.reset();
+    notes.push_back(fmt::format("ops are not timed: {} launches are more than {}", all, kMost));
+    return {};
+  }
+  room_ += static_cast<std::size_t>(all);
   timed_.reserve(room_);
   open_.reserve(room_);
   events_.reserve(2 * room_);
@@ -25,14 +41,28 @@ Result<void> OpTimer::make_room(std::int64_t ops) {
   return {};
 }
 
-Result<void> OpTimer::begin(const BoundOp& op, std::int64_t step, std::int64_t drains,
-                            cudaStream_t stream) {
+Result<void> OpTimer::run(const BoundOp& op, std::int64_t step, cudaStream_t stream,
+                          const Launch& launch) {
+  const OpKind kind = op.op->kind();
+  if (times(*op.op)) {
+    MFSDP_TRY(begin(op, step, stream));
+    MFSDP_TRY(launch());
+    return grouped_ ? Result<void>() : end(stream);
+  }
+  if (kind == OpKind::group_begin) grouped_ = true;
+  MFSDP_TRY(launch());
+  if (kind != OpKind::group_end) return {};
+  grouped_ = false;
+  return end(stream);
+}
+
+Result<void> OpTimer::begin(const BoundOp& op, std::int64_t step, cudaStream_t stream) {
   if (!has_room()) return {};
   Timed& timed = timed_.emplace_back();
   timed.timing.op = &op;
   timed.timing.step = step;
   timed.timing.stream = op.stream;
-  timed.timing.drains = drains;
+  timed.timing.drains = drains_;
   timed.timing.issued = host_now();
   timed.events = used_;
   used_ += 2;
@@ -40,12 +70,8 @@ Result<void> OpTimer::begin(const BoundOp& op, std::int64_t step, std::int64_t d
   return check(cudaEventRecord(events_[*timed.events].get(), stream), "cudaEventRecord");
 }
 
+/// Of every op that is open.
 Result<void> OpTimer::end(cudaStream_t stream) {
-  return grouped_ ? Result<void>() : end_group(stream);
-}
-
-Result<void> OpTimer::end_group(cudaStream_t stream) {
-  grouped_ = false;
   for (const std::size_t i : open_)
     MFSDP_TRY(
         check(cudaEventRecord(events_[*timed_[i].events + 1].get(), stream), "cudaEventRecord"));
@@ -53,13 +79,12 @@ Result<void> OpTimer::end_group(cudaStream_t stream) {
   return {};
 }
 
-void OpTimer::add_host_wait(const BoundOp& op, std::int64_t step, std::int64_t drains, Nanos begin,
-                            Nanos end) {
+void OpTimer::add_host_wait(const BoundOp& op, std::int64_t step, Nanos begin, Nanos end) {
   if (!has_room()) return;
   OpTiming& timing = timed_.emplace_back().timing;
   timing.op = &op;
   timing.step = step;
-  timing.drains = drains;
+  timing.drains = drains_;
   timing.issued = timing.begin = begin;
   timing.end = end;
 }

@@ -1,4 +1,5 @@
-// A training run on GPUs: this process is one rank of it.
+// A training run on GPUs: this process is one rank of it. No CUDA here: who makes such runs stands
+// in cuda/, and without_cuda/ stands for it in builds without the CUDA toolkit.
 #pragma once
 
 #include <functional>
@@ -14,9 +15,6 @@
 
 namespace mfsdp {
 
-/// Whether this build has gpu_backend/cuda.
-[[nodiscard]] bool has_cuda();
-
 /// What a run on GPUs is made of. All of it outlives the run.
 struct CudaRunInputs {
   const Program& program;
@@ -29,6 +27,10 @@ struct CudaRunInputs {
 
 /// Meets the other ranks, opens the GPU and joins the communicators. Errors: those of Rendezvous
 /// and of CudaBackend; --fault and --delay-op as in fault_of.hpp.
-[[nodiscard]] Result<std::unique_ptr<RankMachine>> make_cuda_run(const CudaRunInputs& inputs);
+using MakeCudaRun = Result<std::unique_ptr<RankMachine>> (*)(const CudaRunInputs& inputs);
+
+/// What makes runs on GPUs in this build; null in a build without the CUDA toolkit. For the main,
+/// which hands it to train_run().
+[[nodiscard]] MakeCudaRun find_cuda_run();
 
 }  // namespace mfsdp

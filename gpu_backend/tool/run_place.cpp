@@ -7,7 +7,6 @@
 #include "core/cli/flags.hpp"
 #include "gpu_backend/launch/launch_sources.hpp"
 #include "gpu_backend/launch/supervisor.hpp"
-#include "gpu_backend/tool/cuda_run.hpp"
 
 namespace mfsdp {
 namespace {
@@ -25,7 +24,8 @@ bool world_size_is_given(const ExecOptions& options) {
 
 }  // namespace
 
-Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& environment) {
+Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& environment,
+                                bool has_cuda) {
   if (options.backend == BackendChoice::cpu) return RunPlace{};
   const bool asked = options.backend == BackendChoice::cuda;
   // Where `auto` comes to the CPU, flags that mean GPUs would mean nothing.
@@ -41,7 +41,7 @@ Result<RunPlace> find_run_place(const ExecOptions& options, const Environment& e
                   Fault::environment);
     return RunPlace{};
   };
-  if (!has_cuda()) {
+  if (!has_cuda) {
     if (!asked) return on_the_cpu("this build has no gpu_backend/cuda");
     return fail("--backend cuda", "this build has no gpu_backend/cuda; use cpu",
                 Fault::environment);

@@ -32,11 +32,12 @@ struct RunPlace {
   [[nodiscard]] bool starts_ranks() const { return launch && !launch->supervised; }
 };
 
-/// Makes no CUDA call. `auto` is CUDA where the build has it and enough GPUs are visible. Where
-/// nobody says how many ranks to start, --world-size does. Errors: CUDA asked for without build or
-/// GPUs, as Fault::environment; a launch that does not resolve.
+/// Makes no CUDA call. `has_cuda`: whether the build can run on GPUs. `auto` is CUDA where it can
+/// and enough GPUs are visible. Where nobody says how many ranks to start, --world-size does.
+/// Errors: CUDA asked for without build or GPUs, as Fault::environment; a launch that does not
+/// resolve.
 [[nodiscard]] Result<RunPlace> find_run_place(const ExecOptions& options,
-                                              const Environment& environment);
+                                              const Environment& environment, bool has_cuda);
 
 /// Without --world-size the run has as many ranks as were started.
 void fit_world_size(const RunPlace& place, ExecOptions& options);

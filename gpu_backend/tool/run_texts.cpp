@@ -60,7 +60,7 @@ std::string run_summary(const RunResult& run, std::chrono::nanoseconds took) {
 }
 
 std::string memory_table(const RunResult& predicted, const RunResult& run, const Program& program,
-                         const RanRun& ran) {
+                         const RanRun& ran, const TextStyle& style) {
   Table table{.columns = {{"memory of a rank"},
                           {"predicted", Align::right},
                           {"measured", Align::right},
@@ -77,7 +77,7 @@ std::string memory_table(const RunResult& predicted, const RunResult& run, const
           run.memory.categories.at(i));
   for (std::size_t i = 0; i < std::min(ran.memory.pools.size(), program.pools.size()); ++i)
     add("pool " + program.pools[i].name, program.pools[i].height, ran.memory.pools[i]);
-  return render_table(table);
+  return render_table(table, style);
 }
 
 std::string export_note(const RunInputs& inputs) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/cli/exec_options.hpp"
+#include "core/cli/text_style.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/result.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
@@ -24,7 +25,8 @@ namespace mfsdp {
 
 /// Predicted against measured, category by category and pool by pool.
 [[nodiscard]] std::string memory_table(const RunResult& predicted, const RunResult& run,
-                                       const Program& program, const RanRun& ran);
+                                       const Program& program, const RanRun& ran,
+                                       const TextStyle& style);
 
 /// Where weights went to; empty where nowhere.
 [[nodiscard]] std::string export_note(const RunInputs& inputs);

@@ -59,7 +59,8 @@ Table table_of(std::string title) {
 
 }  // namespace
 
-std::string render_step_tables(const RunResult& predicted, const RunResult& measured) {
+std::string render_step_tables(const RunResult& predicted, const RunResult& measured,
+                               const TextStyle& style) {
   if (measured.timeline.empty()) return "";
   Table steps = table_of("last step of rank 0");
   const auto add = [&](const char* name, Nanos TimeSummary::* time) {
@@ -81,7 +82,7 @@ std::string render_step_tables(const RunResult& predicted, const RunResult& meas
   for (const auto& [key, pair] : kinds)
     by_kind.rows.push_back(
         row(key.second + " (" + key.first + ")", fmt::format("{}", pair.launches), pair));
-  return render_table(steps) + "\n" + render_table(by_kind);
+  return render_table(steps, style) + "\n" + render_table(by_kind, style);
 }
 
 }  // namespace mfsdp

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "core/cli/text_style.hpp"
 #include "core/plan/result.hpp"
 
 namespace mfsdp {
 
 /// Two tables: compute, exposed communication and idle of the step with each stream's busy time;
 /// and each kind's time, by stream, largest first. Empty where nothing was timed.
-[[nodiscard]] std::string render_step_tables(const RunResult& predicted, const RunResult& measured);
+[[nodiscard]] std::string render_step_tables(const RunResult& predicted, const RunResult& measured,
+                                             const TextStyle& style);
 
 }  // namespace mfsdp

@@ -15,8 +15,8 @@
 #include "core/base/text.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
+#include "core/cli/wrap.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
-#include "gpu_backend/tool/cuda_run.hpp"
 #include "gpu_backend/tool/measured_run.hpp"
 #include "gpu_backend/tool/planned_run.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
@@ -60,26 +60,25 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(write_plan(options.common, *planned.program));
   if (options.common.trace) MFSDP_TRY(write_chrome_trace(planned.predicted, *options.common.trace));
   sign(planned.predicted, options.common, session);
-  session.out << render_runs({&planned.predicted, 1}, options.common.output,
-                             style_of(describe_stdout()), "not stored (--dry-run)");
+  session.out << render_runs({&planned.predicted, 1}, options.common.output, session.style,
+                             "not stored (--dry-run)");
   return ExitCode::good;
 }
 
 namespace {
 
-Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const Program& program,
-                                                  const ExecOptions& options,
-                                                  const TrainSettings& settings,
-                                                  const RunResult& predicted,
-                                                  const std::function<bool()>& stop) {
-  if (place.launch)
-    return make_cuda_run({.program = program,
-                          .options = options,
-                          .settings = settings,
-                          .predicted = predicted,
-                          .launch = *place.launch,
-                          .stop = stop});
-  return CpuRun::create(program, options, settings, stop);
+Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const ExecOptions& options,
+                                                  const PlannedRun& planned,
+                                                  const RunInputs& inputs,
+                                                  const std::function<bool()>& stop,
+                                                  MakeCudaRun make_cuda_run) {
+  if (!place.launch) return CpuRun::create(*planned.program, options, inputs.settings, stop);
+  return make_cuda_run({.program = *planned.program,
+                        .options = options,
+                        .settings = inputs.settings,
+                        .predicted = planned.predicted,
+                        .launch = *place.launch,
+                        .stop = stop});
 }
 
 /// A rank that another process speaks for.
@@ -128,15 +127,15 @@ bool learned_nothing(const RunResult& run, const Session& session) {
 std::string end_of(const ReadyRun& ready, const RunResult& run, std::chrono::nanoseconds took,
                    const std::string& store_note) {
   const RunResult& predicted = ready.planned.predicted;
+  const TextStyle& style = ready.session.style;
   if (ready.options.common.output != OutputFormat::text)
-    return render_runs({&run, 1}, ready.options.common.output, style_of(describe_stdout()),
-                       store_note);
+    return render_runs({&run, 1}, ready.options.common.output, style, store_note);
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
-    text += memory_table(predicted, run, *ready.planned.program, ready.machine.measured());
-  if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run);
-  return text + ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note +
-         "\n";
+    text += memory_table(predicted, run, *ready.planned.program, ready.machine.measured(), style);
+  if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run, style);
+  text += ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note + "\n";
+  return wrap_text(text, style);
 }
 
 Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const TrainInputs& inputs) {
@@ -147,7 +146,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
       options, session, run, [&allocator = machine] { return allocator.allocated(); }, peak);
   MFSDP_TRY(record.begin());
   if (options.common.output == OutputFormat::text)
-    session.out << run_title(run, machine.facts(), from, saves, options) << std::flush;
+    session.out << wrap_text(run_title(run, machine.facts(), from, saves, options), session.style)
+                << std::flush;
 
   const auto trained = machine.train(inputs, &record, from.export_or_null());
   if (!trained && saves.saver) saves.saver->tidy();
@@ -182,8 +182,8 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
 }  // namespace
 
 Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
-                           const Session& session) {
-  MFSDP_LET(place, find_run_place(asked, command.environment));
+                           const Session& session, MakeCudaRun make_cuda_run) {
+  MFSDP_LET(place, find_run_place(asked, command.environment, make_cuda_run != nullptr));
   ExecOptions options = asked;
   fit_world_size(place, options);
   const CommonOptions& common = options.common;
@@ -199,8 +199,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
   const auto stop = [&] { return session.interrupted.load(); };
-  MFSDP_LET(machine,
-            make_machine(place, program, options, inputs.settings, planned.predicted, stop));
+  MFSDP_LET(machine, make_machine(place, options, planned, inputs, stop, make_cuda_run));
   const bool leads = machine->has_rank_0();
   RunResult run = head_of(planned.predicted, machine->facts());
   sign(run, common, session);

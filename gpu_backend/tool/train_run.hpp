@@ -4,6 +4,7 @@
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
+#include "gpu_backend/tool/cuda_run.hpp"
 #include "gpu_backend/tool/run_place.hpp"
 #include "reports/tool/session.hpp"
 
@@ -13,8 +14,8 @@ namespace mfsdp {
 [[nodiscard]] Result<ExitCode> dry_run(const ExecOptions& options, const Session& session);
 
 /// Trains, or starts processes that do. Every step is stored as it ends; `interrupted` where the
-/// session says so.
+/// session says so. `make_cuda_run`: null in a build that has no GPUs to run on.
 [[nodiscard]] Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
-                                         const Session& session);
+                                         const Session& session, MakeCudaRun make_cuda_run);
 
 }  // namespace mfsdp

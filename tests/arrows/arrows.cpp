@@ -1,7 +1,6 @@
 #include "tests/arrows/arrows.hpp"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -10,129 +9,17 @@
 #include <set>
 
 #include "tests/arrows/source_text.hpp"
+#include "tests/arrows/table.hpp"
 
 namespace mfsdp::arrows {
 namespace {
 
 namespace fs = std::filesystem;
 
-// ---- the table -------------------------------------------------------------------------------
-
-/// Programs that compose rooms: parse flags, call libraries, print.
-constexpr std::array<std::string_view, 4> mains{"sim/main.cpp", "verify/main.cpp",
-                                                "reports/main.cpp", "gpu_backend/main.cpp"};
-/// What a main is made of where it would be too long: its actions.
-constexpr std::array<std::string_view, 3> actions{"sim/tool", "verify/tool", "gpu_backend/tool"};
-constexpr std::array<std::string_view, 5> main_targets{
-    "mfsdp-sim", "mfsdp_sim_actions", "mfsdp-verify", "mfsdp-report", "mfsdp-exec"};
-
-/// Where headers of a library may be included. An empty `folders` means everywhere.
-struct Library {
-  std::string_view name;
-  std::regex header;  ///< what stands between < and >
-  std::vector<std::string_view> folders;
-  bool sources_only;  ///< not in headers
-};
-
-const std::vector<Library>& libraries() {
-  static const std::vector<Library> table{
-      {"CUDA",
-       std::regex("(cuda|cublas|cudnn|nccl|nvtx|nvrtc|cupti|cooperative_groups|driver_types).*"),
-       {"gpu_backend/cuda"},
-       false},
-      {"SQLite", std::regex("(SQLiteCpp/.*|sqlite3.*)"), {"reports"}, true},
-      {"zlib", std::regex("zlib\\.h"), {"reports", "verify/traces"}, true},
-      {"Boost.Graph",
-       std::regex("boost/(graph|property_map)/.*"),
-       {"core/recipe", "core/schedule", "core/memory", "sim"},
-       true},
-      {"Boost.Program_options", std::regex("boost/program_options.*"), {"core/cli"}, true},
-      {"Boost", std::regex("boost/.*"), {}, true},
-      // Forward declarations (json_fwd.hpp) are light enough for a header.
-      {"nlohmann-json", std::regex("nlohmann/(?!json_fwd).*"), {}, true},
-      {"toml++", std::regex("(toml\\+\\+|toml).*"), {"core/base", "sim", "reports"}, true},
-  };
-  return table;
-}
-
-/// What only a program may say. Matched on code without comments and strings.
-struct Manner {
-  std::string_view what;
-  std::regex pattern;
-};
-
-const std::vector<Manner>& manners() {
-  static const std::vector<Manner> table = [] {
-    std::vector<Manner> list;
-    list.push_back({"prints: <iostream> belongs to programs",
-                    std::regex(R"(#\s*include\s*<(iostream|print)>)")});
-    list.push_back({"prints", std::regex(R"(\bstd::(cout|cerr|clog)\b)")});
-    list.push_back({"prints", std::regex(R"(\bfmt::(v9::)?(print|println)\s*\()")});
-    list.push_back({"prints", std::regex(R"((^|[^\w.>])(v?f?printf|f?puts|putchar|perror)\s*\()")});
-    list.push_back({"exits", std::regex(R"((^|[^\w.>])(_?exit|_Exit|quick_exit|abort)\s*\()")});
-    return list;
-  }();
-  return table;
-}
-
-// ---- paths and text --------------------------------------------------------------------------
-
-bool is_under(std::string_view path, std::string_view folder) {
-  return path == folder ||
-         (path.starts_with(folder) && path.size() > folder.size() && path[folder.size()] == '/');
-}
-
-bool is_main(std::string_view path) {
-  return std::ranges::find(mains, path) != mains.end() ||
-         std::ranges::any_of(actions, [&](auto folder) { return is_under(path, folder); });
-}
-
-/// A small program beside the CUDA code that measures one fact of a machine.
-bool is_probe(std::string_view path) {
-  return is_under(path, "gpu_backend/cuda") &&
-         (path.ends_with("_probe.cpp") || path.ends_with("_probe.cu"));
-}
-
 bool is_cmake(std::string_view path) { return path.ends_with("CMakeLists.txt"); }
 
 bool is_header(std::string_view path) {
   return path.ends_with(".hpp") || path.ends_with(".h") || path.ends_with(".cuh");
-}
-
-const Room* room_of(std::string_view path) {
-  const Room* best = nullptr;
-  std::size_t longest = 0;
-  for (const Room& room : rooms())
-    for (const std::string_view folder : room.folders)
-      if (is_under(path, folder) && folder.size() > longest) {
-        best = &room;
-        longest = folder.size();
-      }
-  return best;
-}
-
-const Room* room_named(std::string_view name) {
-  const auto found = std::ranges::find(rooms(), name, &Room::name);
-  return found == rooms().end() ? nullptr : &*found;
-}
-
-const Room* room_of_target(std::string_view target) {
-  const auto found = std::ranges::find(rooms(), target, &Room::target);
-  return found == rooms().end() ? nullptr : &*found;
-}
-
-/// The rooms that `room` may include: itself, what it sees, and what those see.
-std::set<std::string_view> visible_from(const Room& room) {
-  std::set<std::string_view> seen{room.name};
-  std::vector<std::string_view> next = room.sees;
-  while (!next.empty()) {
-    const std::string_view name = next.back();
-    next.pop_back();
-    if (!seen.insert(name).second) continue;
-    const Room* other = room_named(name);
-    if (other != nullptr) next.insert(next.end(), other->sees.begin(), other->sees.end());
-  }
-  return seen;
 }
 
 // ---- CMake -----------------------------------------------------------------------------------
@@ -169,7 +56,7 @@ void check_room_call(const File& file, const CMakeCall& call, std::vector<Violat
 void check_link_call(const File& file, const CMakeCall& call, std::vector<Violation>& list) {
   if (call.arguments.empty()) return;
   const std::string& target = call.arguments.front();
-  if (std::ranges::find(main_targets, target) != main_targets.end()) return;
+  if (is_main_target(target)) return;
   const Room* room = room_of_target(target);
   for (std::size_t i = 1; i < call.arguments.size(); ++i) {
     const std::string& word = call.arguments[i];
@@ -183,6 +70,11 @@ void check_link_call(const File& file, const CMakeCall& call, std::vector<Violat
   }
 }
 
+/// Folders that hold what is built, or what tools keep.
+bool is_no_source(std::string_view top) {
+  return top.starts_with('.') || top == "build" || top.starts_with("build-");
+}
+
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -190,43 +82,12 @@ std::string read_text(const fs::path& path) {
 
 }  // namespace
 
-const std::vector<Room>& rooms() {
-  static const std::vector<Room> table{
-      // The one header of core that the checker sees; no target of its own.
-      {"error", "mfsdp_error", {"core/base/error.hpp"}, {}},
-      {"plan", "mfsdp_plan", {"core/base", "core/model", "core/shard", "core/plan"}, {"error"}},
-      {"planner", "mfsdp_planner", {"core/recipe", "core/schedule", "core/memory"}, {"plan"}},
-      {"runtime", "mfsdp_runtime", {"core/runtime"}, {"plan"}},
-      {"cli", "mfsdp_cli", {"core/cli"}, {"plan"}},
-      {"store", "mfsdp_store", {"reports/store", "reports/trace"}, {"plan"}},
-      {"tool", "mfsdp_tool", {"reports/tool"}, {"cli", "store"}},
-      {"reports", "mfsdp_reports", {"reports"}, {"plan", "store"}},
-      {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
-      {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
-      {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
-      {"conformance", "mfsdp_conformance", {"verify/conformance"}, {"findings"}},
-      {"bugs", "mfsdp_bugs", {"verify/bugs"}, {"proof", "planner", "cli"}},
-      {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
-      // The checker reads a plan's JSON and shares nothing with what wrote it.
-      {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
-      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
-      {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
-      {"launch", "mfsdp_launch", {"gpu_backend/launch"}, {"plan"}},
-      {"train",
-       "mfsdp_train",
-       {"gpu_backend/train", "gpu_backend/checkpoint", "gpu_backend/weights"},
-       {"runtime", "store", "launch"}},
-      {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime", "launch"}},
-  };
-  return table;
-}
-
 std::vector<File> read_tree(const fs::path& root) {
   static const std::set<std::string> endings{".cpp", ".hpp", ".h", ".cu", ".cuh", ".inc"};
   std::vector<File> files;
-  for (const char* top : {"core", "sim", "verify", "reports", "gpu_backend"}) {
-    if (!fs::exists(root / top)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
+  for (const auto& top : fs::directory_iterator(root)) {
+    if (!top.is_directory() || is_no_source(top.path().filename().string())) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(top)) {
       const fs::path& path = entry.path();
       if (!entry.is_regular_file()) continue;
       if (!endings.contains(path.extension()) && path.filename() != "CMakeLists.txt") continue;
@@ -240,7 +101,8 @@ std::vector<File> read_tree(const fs::path& root) {
 std::vector<Violation> check_includes(const File& file) {
   std::vector<Violation> list;
   const Room* seer = room_of(file.path);
-  const bool free = is_main(file.path);
+  const bool test = is_test(file.path);
+  const bool free = test || is_main(file.path);
   if (seer == nullptr && !free) {
     list.push_back({file.path, 1, "lies in no room of the table"});
     return list;
@@ -248,9 +110,11 @@ std::vector<Violation> check_includes(const File& file) {
   const std::set<std::string_view> visible =
       free ? std::set<std::string_view>{} : visible_from(*seer);
   for (const Include& include : includes_of(file.text)) {
-    if (!include.quoted || (free && is_main(include.path))) continue;
+    if (!include.quoted || (test && is_test(include.path))) continue;
     const Room* seen = room_of(include.path);
-    if (seen == nullptr) {
+    if (is_test(include.path)) {
+      list.push_back({file.path, include.line, "only tests may see \"" + include.path + "\""});
+    } else if (seen == nullptr) {
       list.push_back(
           {file.path, include.line,
            "\"" + include.path + "\" is not a path from the repository's root to a room"});
@@ -275,6 +139,7 @@ bool is_private_header(const std::string& path, const std::vector<File>& files) 
 
 std::vector<Violation> check_libraries(const File& file, bool is_private) {
   std::vector<Violation> list;
+  if (is_test(file.path)) return list;
   for (const Include& include : includes_of(file.text)) {
     const auto library = std::ranges::find_if(libraries(), [&](const Library& candidate) {
       return std::regex_match(include.path, candidate.header);
@@ -294,8 +159,7 @@ std::vector<Violation> check_libraries(const File& file, bool is_private) {
 std::vector<Violation> check_manners(const File& file) {
   static const std::regex main_function(R"((^|\s)int\s+main\s*\()");
   std::vector<Violation> list;
-  const bool program = is_main(file.path) || is_probe(file.path);
-  if (program) return list;
+  if (is_main(file.path) || is_probe(file.path) || is_test(file.path)) return list;
   std::size_t number = 0;
   for (const std::string& line : split_lines(code_of(file.text))) {
     ++number;
@@ -310,6 +174,7 @@ std::vector<Violation> check_manners(const File& file) {
 
 std::vector<Violation> check_links(const File& file) {
   std::vector<Violation> list;
+  if (is_test(file.path)) return list;
   for (const CMakeCall& call : cmake_calls(file.text)) {
     if (call.name == "mfsdp_room") check_room_call(file, call, list);
     if (call.name == "target_link_libraries") check_link_call(file, call, list);
@@ -324,7 +189,7 @@ std::vector<Violation> check_types(const std::vector<File>& files) {
   std::vector<Violation> list;
   std::map<std::string, std::string> first;  // "mfsdp::Name" -> header
   for (const File& file : files) {
-    if (!is_header(file.path) || is_under(file.path, "tests")) continue;
+    if (!is_header(file.path) || is_test(file.path)) continue;
     std::string scope;
     std::size_t number = 0;
     for (const std::string& line : split_lines(code_of(file.text))) {

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace mfsdp::arrows {
@@ -23,35 +22,26 @@ struct Violation {
   friend bool operator==(const Violation&, const Violation&) = default;
 };
 
-/// One line of the table in core/README.md. A room sees its own folders, `sees` and what those
-/// see. Folders are matched longest first.
-struct Room {
-  std::string_view name;
-  std::string_view target;  ///< CMake target
-  std::vector<std::string_view> folders;
-  std::vector<std::string_view> sees;  ///< names of rooms
-};
-
-[[nodiscard]] const std::vector<Room>& rooms();
-
-/// Every C++ and CUDA source, header and CMakeLists.txt under the rooms' top folders.
+/// Every C++ and CUDA source, header and CMakeLists.txt of the repository, in whatever folder.
 [[nodiscard]] std::vector<File> read_tree(const std::filesystem::path& root);
 
-/// Quoted includes of a source against the table. Mains may see every room.
+/// Quoted includes of a source against the table, in which it must have a room. Mains may see every
+/// room; so may tests, which no room and no main may see.
 [[nodiscard]] std::vector<Violation> check_includes(const File& file);
 
 /// Whether only sources of its own folder include this header, so that what it includes stays
 /// there.
 [[nodiscard]] bool is_private_header(const std::string& path, const std::vector<File>& files);
 
-/// Includes of other libraries: CUDA, SQLite, Boost, JSON, TOML, zlib each in their place, and
-/// none of them but CUDA in a header, unless that is a private one.
+/// Includes of other libraries outside of tests: CUDA, SQLite, Boost, JSON, TOML, zlib each in
+/// their place, and none of them but CUDA in a header, unless that is a private one.
 [[nodiscard]] std::vector<Violation> check_libraries(const File& file, bool is_private = false);
 
-/// Libraries never print and never exit; programs start in the mains alone.
+/// Libraries never print and never exit; programs start in the mains alone. Tests are free.
 [[nodiscard]] std::vector<Violation> check_manners(const File& file);
 
-/// mfsdp_room and target_link_libraries of a CMakeLists.txt against the table.
+/// mfsdp_room and target_link_libraries of a CMakeLists.txt against the table; those of tests link
+/// what they test.
 [[nodiscard]] std::vector<Violation> check_links(const File& file);
 
 /// Types of one name in one namespace of the project, defined in two headers: a program that holds

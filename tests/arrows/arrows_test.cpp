@@ -12,6 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/arrows/table.hpp"
+#include "tests/support/scratch_folder.hpp"
+
 namespace mfsdp::arrows {
 namespace {
 
@@ -101,6 +104,42 @@ TEST(Includes, StartAtTheRoot) {
 TEST(Includes, EverySourceLiesInARoom) {
   EXPECT_THAT(check_includes({"core/helpers/a.cpp", ""}), SizeIs(1));
   EXPECT_THAT(check_includes({"verify/a.cpp", ""}), SizeIs(1));
+  EXPECT_THAT(check_includes({"extra/a.cpp", ""}), SizeIs(1));
+}
+
+TEST(Includes, ATreeIsReadInEveryFolder) {
+  const test::ScratchFolder root;
+  for (const char* path : {"sim/tool/a.cpp", "extra/deep/b.hpp", "docs/c.md", "build/d.cpp",
+                           "build-other/e.cpp", ".cache/f.cpp"}) {
+    std::filesystem::create_directories((root / path).parent_path());
+    test::write_file(root / path, "");
+  }
+  const std::vector<File> files = read_tree(root.path());
+  EXPECT_EQ(listing(check(files)), "extra/deep/b.hpp:1: lies in no room of the table\n");
+  EXPECT_THAT(files, SizeIs(2));
+}
+
+TEST(Includes, AToolHasArrowsAsAnyRoom) {
+  const auto includes = [](const char* path, const std::string& seen) {
+    return check_includes({path, "#include \"" + seen + "\"\n"});
+  };
+  EXPECT_THAT(includes("sim/tool/a.cpp", "reports/budget/budget.hpp"), IsEmpty());
+  EXPECT_THAT(includes("verify/tool/a.cpp", "sim/tool/asker.hpp"), IsEmpty());
+  EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "verify/cpu/machine/machine.hpp"), IsEmpty());
+  EXPECT_THAT(includes("gpu_backend/tool/cuda/a.cpp", "gpu_backend/cuda/b.hpp"), IsEmpty());
+  EXPECT_THAT(includes("sim/tool/a.cpp", "verify/proof/prove.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("sim/calibrate/a.cpp", "sim/tool/asker.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("verify/tool/a.cpp", "gpu_backend/train/trainer.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "gpu_backend/cuda/b.hpp"), SizeIs(1));
+  EXPECT_THAT(includes("gpu_backend/tool/a.cpp", "gpu_backend/tool/cuda/b.hpp"), SizeIs(1));
+}
+
+TEST(Includes, TestsSeeEveryRoomAndNoneSeesThem) {
+  const std::string text = "#include \"sim/cost/a.hpp\"\n#include \"tests/support/samples.hpp\"\n";
+  EXPECT_THAT(check_includes({"tests/verify/a_test.cpp", text}), IsEmpty());
+  EXPECT_THAT(check_includes({"tests/a_test.cpp", "#include \"nowhere/a.hpp\"\n"}), SizeIs(1));
+  for (const char* other : {"sim/cost/b.cpp", "sim/main.cpp", "sim/tool/b.cpp"})
+    EXPECT_THAT(check_includes({other, text}), SizeIs(1)) << other;
 }
 
 TEST(Includes, OnlyMainsCompose) {
@@ -172,6 +211,7 @@ TEST(Manners, LibrariesNeitherPrintNorExit) {
   };
   for (const std::string& text : wrong) {
     EXPECT_THAT(check_manners({"core/plan/a.cpp", text}), SizeIs(1)) << text;
+    EXPECT_THAT(check_manners({"sim/tool/a.cpp", text}), SizeIs(1)) << text;
     EXPECT_THAT(check_manners({"sim/main.cpp", text}), IsEmpty()) << text;
     EXPECT_THAT(check_manners({"gpu_backend/cuda/memory_probe.cpp", text}), IsEmpty()) << text;
   }

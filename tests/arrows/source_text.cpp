@@ -20,6 +20,7 @@ std::vector<Include> includes_of(const std::string& text) {
   std::size_t number = 0;
   for (const std::string& line : split_lines(text)) {
     ++number;
+    if (line.find("include") == std::string::npos) continue;  // most lines; a regex is slow
     std::smatch match;
     if (std::regex_search(line, match, pattern))
       list.push_back({.line = number, .path = match[2], .quoted = match[1] == "\""});

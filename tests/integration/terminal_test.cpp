@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -72,6 +74,22 @@ TEST(Terminal, ANarrowOneGetsRecordsWithEveryValue) {
   EXPECT_LE(widest(shown), 50U) << shown;
   EXPECT_THAT(shown, HasSubstr("micro-batch   1\n"));
   EXPECT_TRUE(std::ranges::includes(numbers(shown), numbers(test::run_shell(command).out)));
+}
+
+/// A line of a step stays whole: it is a log's, and one of many.
+TEST(Terminal, WhatARunSaysBesideItsStepsWrapsToo) {
+  const std::string data = MFSDP_SOURCE_DIR "/scenarios/texts/jargon.txt";
+  const std::string command = "'" + test::kExec.string() + "' --backend cpu --model llama_nano " +
+                              "--seq-len 16 --steps 2 --no-save --data '" + data + "'";
+  for (const std::uint16_t columns : std::array<std::uint16_t, 2>{72, 50}) {
+    const std::string shown = test::run_in_terminal(command, columns);
+    EXPECT_THAT(shown, HasSubstr("memory of a rank"));
+    EXPECT_THAT(shown, HasSubstr("model_weight"));
+    std::string beside;
+    for (const std::string& line : split(shown, '\n'))
+      if (!line.starts_with("step: ")) beside += line + "\n";
+    EXPECT_LE(widest(beside), columns) << beside;
+  }
 }
 
 TEST(Terminal, ColumnsWinsOverTheTerminal) {

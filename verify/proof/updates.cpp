@@ -74,10 +74,10 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
-        std::string fault = fault_of_group(op, layouts);
+        std::string fault;
         const auto* kernel = std::get_if<Kernel>(&op.body);
-        if (fault.empty() && kernel != nullptr && is_update(*kernel))
-          fault = fault_of(op, *kernel, layouts);
+        if (kernel != nullptr && is_update(*kernel)) fault = fault_of(op, *kernel, layouts);
+        if (fault.empty()) fault = fault_of_group(op, layouts);
         if (fault.empty() || !findings.wants("MF504")) continue;
         findings.add({.rule = "MF504",
                       .message = fmt::format("op {} ({}) {}", op.id.value, op.name, fault),

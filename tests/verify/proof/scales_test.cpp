@@ -71,7 +71,7 @@ TEST(Scales, NormIsNotThatOfTheStep) {
   }
   EditedPlan unasked(three_microbatches());
   unasked.program.config.clip = Rational{0, 1};
-  EXPECT_THAT(rules_of(unasked.program), ElementsAre("MF311"));
+  EXPECT_THAT(rules_of(unasked.program), ElementsAre("MF007", "MF311"));
 }
 
 TEST(Scales, NumberOfMicrobatches) {

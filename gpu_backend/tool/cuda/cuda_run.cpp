@@ -280,14 +280,14 @@ MachineFacts CudaRun::facts() const {
           .process = {}};
 }
 
-}  // namespace
-
-bool has_cuda() { return true; }
-
 Result<std::unique_ptr<RankMachine>> make_cuda_run(const CudaRunInputs& inputs) {
   auto made = std::make_unique<CudaRun>(inputs);
   MFSDP_TRY(made->open());
   return made;
 }
+
+}  // namespace
+
+MakeCudaRun find_cuda_run() { return make_cuda_run; }
 
 }  // namespace mfsdp

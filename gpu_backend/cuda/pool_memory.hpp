@@ -1,0 +1,60 @@
+// The memory of a rank's pools: on the device, in pinned memory of the host, or as a window that
+// NCCL maps into other ranks.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/quantity.hpp"
+#include "core/plan/plan.hpp"
+#include "gpu_backend/cuda/communicators.hpp"
+#include "gpu_backend/cuda/handles.hpp"
+
+namespace mfsdp::cuda {
+
+/// What --poison writes into every byte: a NaN in bf16, fp16 and fp32.
+inline constexpr int kPoisonByte = 0xff;
+
+class PoolMemory {
+ public:
+  /// `rank` is named in errors; `poison`: memory begins poisoned. The program outlives this.
+  PoolMemory(const Program& program, std::int64_t rank, bool poison)
+      : program_(program), rank_(rank), poison_(poison) {}
+
+  /// As Backend::allocate. A registered pool becomes a window of its communicator, which must go
+  /// before this does.
+  [[nodiscard]] Result<std::byte*> allocate(const Pool& pool, Communicators& communicators);
+
+  /// Bytes of each pool, in the order of allocation.
+  [[nodiscard]] const std::vector<Bytes>& allocated() const { return allocated_; }
+  /// Bytes of the pools that are not the host's.
+  [[nodiscard]] Bytes on_device() const;
+
+  /// Fills the device's pools with numbers of ordinary size: GPUs multiply zeros faster.
+  [[nodiscard]] Result<void> fill_with_numbers(cudaStream_t stream) const;
+  /// Poisons the device's pools, with --poison.
+  [[nodiscard]] Result<void> poison_device() const;
+
+ private:
+  [[nodiscard]] Result<std::byte*> allocate_on_host(std::size_t bytes, const std::string& what);
+  [[nodiscard]] Result<std::byte*> allocate_on_device(const Pool& pool, std::size_t bytes,
+                                                      const std::string& what,
+                                                      Communicators& communicators);
+
+  const Program& program_;
+  std::int64_t rank_;
+  bool poison_;
+  std::vector<DeviceMemory> device_;
+  std::vector<PinnedMemory> pinned_;
+  std::vector<CommunicationMemory> windows_;
+  std::vector<std::span<std::byte>> device_pools_;  ///< of device_ and windows_
+  std::vector<Bytes> allocated_;
+};
+
+}  // namespace mfsdp::cuda

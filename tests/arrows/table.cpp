@@ -1,0 +1,150 @@
+#include "tests/arrows/table.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace mfsdp::arrows {
+namespace {
+
+constexpr std::array<std::string_view, 4> mains{"sim/main.cpp", "verify/main.cpp",
+                                                "reports/main.cpp", "gpu_backend/main.cpp"};
+constexpr std::array<std::string_view, 4> main_targets{"mfsdp-sim", "mfsdp-verify", "mfsdp-report",
+                                                       "mfsdp-exec"};
+
+const Room* room_named(std::string_view name) {
+  const auto found = std::ranges::find(rooms(), name, &Room::name);
+  return found == rooms().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const std::vector<Room>& rooms() {
+  static const std::vector<Room> table{
+      // The one header of core that the checker sees; no target of its own.
+      {"error", "mfsdp_error", {"core/base/error.hpp"}, {}},
+      {"plan", "mfsdp_plan", {"core/base", "core/model", "core/shard", "core/plan"}, {"error"}},
+      {"planner", "mfsdp_planner", {"core/recipe", "core/schedule", "core/memory"}, {"plan"}},
+      {"runtime", "mfsdp_runtime", {"core/runtime"}, {"plan"}},
+      {"cli", "mfsdp_cli", {"core/cli"}, {"plan"}},
+      {"store", "mfsdp_store", {"reports/store", "reports/trace"}, {"plan"}},
+      {"tool", "mfsdp_tool", {"reports/tool"}, {"cli", "store"}},
+      {"reports", "mfsdp_reports", {"reports"}, {"plan", "store"}},
+      {"sim", "mfsdp_sim", {"sim"}, {"planner"}},
+      {"sim_tool", "mfsdp_sim_tool", {"sim/tool"}, {"sim", "tool", "reports"}},
+      {"findings", "mfsdp_findings", {"verify/findings"}, {"plan"}},
+      {"proof", "mfsdp_proof", {"verify/proof"}, {"findings"}},
+      {"conformance", "mfsdp_conformance", {"verify/conformance"}, {"findings"}},
+      {"bugs", "mfsdp_bugs", {"verify/bugs"}, {"proof", "planner", "cli"}},
+      {"traces", "mfsdp_traces", {"verify/traces"}, {"findings", "cli"}},
+      // The checker reads a plan's JSON and shares nothing with what wrote it.
+      {"checker", "mfsdp_checker", {"verify/checker"}, {"error"}},
+      {"mutation", "mfsdp_mutation", {"verify/mutation"}, {"proof", "checker"}},
+      {"verify_tool",
+       "mfsdp_verify_tool",
+       {"verify/tool"},
+       {"sim_tool", "proof", "conformance", "bugs", "traces", "checker", "mutation"}},
+      {"cpu", "mfsdp_cpu", {"verify/cpu"}, {"runtime"}},
+      {"launch", "mfsdp_launch", {"gpu_backend/launch"}, {"plan"}},
+      {"train",
+       "mfsdp_train",
+       {"gpu_backend/train", "gpu_backend/checkpoint", "gpu_backend/weights"},
+       {"runtime", "store", "launch"}},
+      {"exec_tool", "mfsdp_exec_tool", {"gpu_backend/tool"}, {"train", "cpu", "sim_tool"}},
+      {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},
+      // A build compiles one of the folders.
+      {"cuda_tool",
+       "mfsdp_cuda_tool",
+       {"gpu_backend/tool/cuda", "gpu_backend/tool/without_cuda"},
+       {"exec_tool", "cuda"}},
+  };
+  return table;
+}
+
+// ---- paths -----------------------------------------------------------------------------------
+
+bool is_under(std::string_view path, std::string_view folder) {
+  return path == folder ||
+         (path.starts_with(folder) && path.size() > folder.size() && path[folder.size()] == '/');
+}
+
+bool is_main(std::string_view path) { return std::ranges::find(mains, path) != mains.end(); }
+
+bool is_main_target(std::string_view target) {
+  return std::ranges::find(main_targets, target) != main_targets.end();
+}
+
+bool is_test(std::string_view path) { return is_under(path, "tests"); }
+
+bool is_probe(std::string_view path) {
+  return is_under(path, "gpu_backend/cuda") &&
+         (path.ends_with("_probe.cpp") || path.ends_with("_probe.cu"));
+}
+
+const Room* room_of(std::string_view path) {
+  const Room* best = nullptr;
+  std::size_t longest = 0;
+  for (const Room& room : rooms())
+    for (const std::string_view folder : room.folders)
+      if (is_under(path, folder) && folder.size() > longest) {
+        best = &room;
+        longest = folder.size();
+      }
+  return best;
+}
+
+const Room* room_of_target(std::string_view target) {
+  const auto found = std::ranges::find(rooms(), target, &Room::target);
+  return found == rooms().end() ? nullptr : &*found;
+}
+
+std::set<std::string_view> visible_from(const Room& room) {
+  std::set<std::string_view> seen{room.name};
+  std::vector<std::string_view> next = room.sees;
+  while (!next.empty()) {
+    const std::string_view name = next.back();
+    next.pop_back();
+    if (!seen.insert(name).second) continue;
+    const Room* other = room_named(name);
+    if (other != nullptr) next.insert(next.end(), other->sees.begin(), other->sees.end());
+  }
+  return seen;
+}
+
+// ---- other libraries and manners -------------------------------------------------------------
+
+const std::vector<Library>& libraries() {
+  static const std::vector<Library> table{
+      {"CUDA",
+       std::regex("(cuda|cublas|cudnn|nccl|nvtx|nvrtc|cupti|cooperative_groups|driver_types).*"),
+       {"gpu_backend/cuda"},
+       false},
+      {"SQLite", std::regex("(SQLiteCpp/.*|sqlite3.*)"), {"reports"}, true},
+      {"zlib", std::regex("zlib\\.h"), {"reports", "verify/traces"}, true},
+      {"Boost.Graph",
+       std::regex("boost/(graph|property_map)/.*"),
+       {"core/recipe", "core/schedule", "core/memory", "sim"},
+       true},
+      {"Boost.Program_options", std::regex("boost/program_options.*"), {"core/cli"}, true},
+      {"Boost", std::regex("boost/.*"), {}, true},
+      // Forward declarations (json_fwd.hpp) are light enough for a header.
+      {"nlohmann-json", std::regex("nlohmann/(?!json_fwd).*"), {}, true},
+      {"toml++", std::regex("(toml\\+\\+|toml).*"), {"core/base", "sim", "reports"}, true},
+  };
+  return table;
+}
+
+const std::vector<Manner>& manners() {
+  static const std::vector<Manner> table = [] {
+    std::vector<Manner> list;
+    list.push_back({"prints: <iostream> belongs to programs",
+                    std::regex(R"(#\s*include\s*<(iostream|print)>)")});
+    list.push_back({"prints", std::regex(R"(\bstd::(cout|cerr|clog)\b)")});
+    list.push_back({"prints", std::regex(R"(\bfmt::(v9::)?(print|println)\s*\()")});
+    list.push_back({"prints", std::regex(R"((^|[^\w.>])(v?f?printf|f?puts|putchar|perror)\s*\()")});
+    list.push_back({"exits", std::regex(R"((^|[^\w.>])(_?exit|_Exit|quick_exit|abort)\s*\()")});
+    return list;
+  }();
+  return table;
+}
+
+}  // namespace mfsdp::arrows
