@@ -170,14 +170,14 @@ void compare(const std::string& file, const Compute& compute, std::size_t first,
 
 constexpr std::size_t kPredictions = 2000;
 constexpr std::size_t kTrainings = 24;
-constexpr std::int64_t kModels = 64;
+constexpr std::int64_t kShapes = 64;
 
 std::string drawn_name(std::int64_t number) { return fmt::format("m{}", number); }
 
 void draw_models() {
   Draw draw(kSeed);
   std::vector<Cells> models;
-  for (std::int64_t i = 0; i < kModels; ++i)
+  for (std::int64_t i = 0; i < kShapes; ++i)
     models.push_back(test::draw_model(draw, drawn_name(i)));
   test::write_cells(kRecorded / "models.csv", models);
 }
@@ -193,7 +193,7 @@ std::vector<Cells> draw_predictions() {
         built_in ? draw.one_of<std::string>({"llama_nano", "llama_tiny", "qwen3_0.6b",
                                              "qwen2.5_0.5b", "llama3_1b", "llama2_7b", "llama3_8b",
                                              "mistral_7b", "qwen2.5_7b", "qwen2.5_72b"})
-                 : drawn_name(draw.pick(0, kModels - 1));
+                 : drawn_name(draw.pick(0, kShapes - 1));
     return std::pair(model, test::draw_config(draw, models[model], 512, built_in ? 128 : 20));
   });
 }
@@ -202,7 +202,7 @@ std::vector<Cells> draw_trainings() {
   RecordedModels models;
   Draw draw(kSeed + 2);
   return drawn_lines(kTrainings, trained_cells, [&] {
-    const std::string model = draw.one_in(6) ? "llama_nano" : drawn_name(draw.pick(0, kModels - 1));
+    const std::string model = draw.one_in(6) ? "llama_nano" : drawn_name(draw.pick(0, kShapes - 1));
     return std::pair(model, test::draw_config(draw, models[model], 6, 12));
   });
 }
