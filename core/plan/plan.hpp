@@ -105,7 +105,7 @@ struct Group {
   UnitId unit;
   DType dtype = DType::bf16;
   bool requires_grad = true;
-  std::int64_t chunk = 1;
+  std::int64_t chunk = 1;        ///< shards are multiples of it, elements
   std::int64_t elements = 0;     ///< padded, B
   std::int64_t full_offset = 0;  ///< of this group in its unit's full weight buffer, bytes
   std::vector<PlacedParameter> parameters;

@@ -212,6 +212,7 @@ inline PlanConfig config_of(const Cells& cells, RecordedModels& models) {
   c.exact_sums = number(cells, "exact") != 0;
   if (!cell(cells, "frozen").empty()) c.frozen = split(cell(cells, "frozen"), '+');
   c.logits_chunk = number(cells, "chunk");
+  c.layout = LayoutRule::megatron_fsdp;  // the one there was when the lines were written
   return c;
 }
 
