@@ -269,6 +269,7 @@ exact sums|--exact-sums --strategy 0 --global-batch 12
 exact sums|--exact-sums --strategy 1 --global-batch 12 --micro-batch 3
 exact sums|--exact-sums --strategy 2 --global-batch 12
 exact sums|--exact-sums --strategy 3 --global-batch 12 --micro-batch 3
+exact sums|--exact-sums --strategy 3 --global-batch 12 --layout megatron_fsdp
 exact sums|--exact-sums --outer-dp 2 --strategy 3 --global-batch 12
 exact sums|--exact-sums --outer-dp 2 --outer-strategy optim --strategy 3 --global-batch 12 --micro-batch 3
 RUNS

@@ -36,6 +36,9 @@ enum class Axis { pp, dp_outer, dp_shard, cp, tp, expt_dp_outer, expt_dp, ep, et
 /// Sharding strategy, = ZeRO stage 0..3.
 enum class Strategy { no_shard, optim, optim_grads, optim_grads_params };
 
+/// How a group's parameters lie in its flat buffer: core/shard/flat_layout.hpp.
+enum class LayoutRule { packed, megatron_fsdp };
+
 /// What backward computes again instead of keeping.
 enum class Recompute { none, selective, full };
 
@@ -81,6 +84,10 @@ template <>
 struct Names<Strategy> {
   static constexpr std::array<std::string_view, 4> values{"no_shard", "optim", "optim_grads",
                                                           "optim_grads_params"};
+};
+template <>
+struct Names<LayoutRule> {
+  static constexpr std::array<std::string_view, 2> values{"packed", "megatron_fsdp"};
 };
 template <>
 struct Names<Recompute> {

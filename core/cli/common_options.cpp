@@ -207,6 +207,9 @@ FlagGroup memory_group(CommonOptions& o) {
                                {.lowest = 0, .highest = 64})),
           shaping(
               integer_flag("--grad-slots", "live full gradients (2)", o.grad_slots, slot_counts)),
+          shaping(choice_flag("--layout", "L",
+                              "of shards: packed, or megatron_fsdp with its padding (packed)",
+                              o.layout)),
           shaping(choice_flag("--allocator", "A",
                               "temporary, double_buffer, trace_pool, best_fit (best_fit)",
                               o.allocator)),

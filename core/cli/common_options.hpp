@@ -39,6 +39,7 @@ struct CommonOptions {
   DType main_dtype = DType::fp32;
   DType grad_dtype = DType::fp32;
   DType reduce_dtype = DType::fp32;
+  LayoutRule layout = LayoutRule::packed;
   std::int64_t prefetch = 1;
   std::int64_t grad_slots = 2;
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;

@@ -51,6 +51,24 @@ std::vector<std::string> layout_row(const Program& program, const Group& group) 
           format_count(empty_shards(group, ranks))};
 }
 
+/// What the table shows, for someone who has never seen a flat buffer.
+std::string layout_text(const PlanConfig& config) {
+  const std::string shards = fmt::format(
+      "A group is one flat buffer, cut into {} equal shards, one for each rank. Padding is what no "
+      "parameter fills. A shard is a multiple of the chunk.\n",
+      format_count(layout_ranks(config)));
+  if (config.layout == LayoutRule::megatron_fsdp)
+    return shards +
+           "Layout megatron_fsdp: the chunk is the least common multiple of the lengths of all "
+           "rows, so that no row of a matrix is cut. With many ranks that is much padding; "
+           "--layout packed avoids it.\n";
+  return shards + fmt::format(
+                      "Layout packed: parameters follow one another, each from a multiple of {0} "
+                      "elements on. The chunk is {0} elements where that adds at most 1/64 to the "
+                      "group, else less, down to {1}. A shard may end inside a row of a matrix.\n",
+                      kWidestChunk, kNarrowestChunk);
+}
+
 }  // namespace
 
 std::string explain_memory(const RunResult& run, const TextStyle& style) {
@@ -113,10 +131,7 @@ std::string explain_layout(const Program& program, const TextStyle& style) {
     row.insert(row.begin(), {unit, "1"});
     table.rows.push_back(std::move(row));
   }
-  return fmt::format(
-      "{}\nA group's {} shards are equal; each holds elements of its parameters and "
-      "padding.\n",
-      render_table(table, style), layout_ranks(program.config));
+  return fmt::format("{}\n{}", render_table(table, style), layout_text(program.config));
 }
 
 }  // namespace mfsdp

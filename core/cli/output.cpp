@@ -137,6 +137,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   for (Field& field : later_fields(run)) fields.push_back(std::move(field));
   fields.push_back({"trust", run.trust.tier});
   fields.push_back({"step_error", fmt::format("{}", run.trust.step_error)});
+  fields.push_back({"layout", std::string(to_string(run.config.layout))});
   return fields;
 }
 

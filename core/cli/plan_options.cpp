@@ -73,6 +73,7 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
       .strategy = options.strategy,
       // With one group nothing is placed on the outer axis.
       .outer_strategy = mesh.size(Axis::dp_outer) > 1 ? options.outer_strategy : Strategy::no_shard,
+      .layout = options.layout,
       .seq_len = options.seq_len.value_or(std::min(default_seq_len, model.max_seq_len)),
       .micro_batch = options.micro_batch,
       .microbatches = microbatches,

@@ -63,9 +63,9 @@ Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::s
 
 const std::vector<std::string>& swept_flags() {
   static const std::vector<std::string> flags{
-      "--model",    "--gpus",           "--gpu",          "--cluster",      "--network-gbps",
-      "--strategy", "--seq-len",        "--micro-batch",  "--global-batch", "--recompute",
-      "--outer-dp", "--outer-strategy", "--reduce-dtype", "--prefetch"};
+      "--model",    "--gpus",           "--gpu",         "--cluster",      "--network-gbps",
+      "--strategy", "--seq-len",        "--micro-batch", "--global-batch", "--recompute",
+      "--outer-dp", "--outer-strategy", "--layout",      "--reduce-dtype", "--prefetch"};
   return flags;
 }
 

@@ -98,10 +98,12 @@ void add_notes(Screen& screen, const RunResult& run) {
   const double weights = static_cast<double>(run.parameters) *
                          static_cast<double>(bytes_of(1, config.param_dtype).value);
   const auto padding = static_cast<double>(run.plan.padding.value);
-  if (padding > worth_a_line * weights)
-    screen.line(
-        fmt::format("padding adds {} to the weights at {} shards: see --explain layout, --outer-dp",
-                    format_percent(padding / weights), format_count(layout_ranks(config))));
+  if (padding > worth_a_line * weights) {
+    const bool can_be_packed = config.layout != LayoutRule::packed;
+    screen.line(fmt::format("padding adds {} to the weights at {} shards: see --explain layout, {}",
+                            format_percent(padding / weights), format_count(layout_ranks(config)),
+                            can_be_packed ? "--layout packed" : "--outer-dp"));
+  }
 }
 
 void add_verdict(Screen& screen, const MemorySummary& memory) {

@@ -37,6 +37,7 @@ struct PlanConfig {
   Mesh mesh;
   Strategy strategy = Strategy::optim_grads_params;
   Strategy outer_strategy = Strategy::no_shard;  ///< no_shard (HSDP) or optim (HFSDP)
+  LayoutRule layout = LayoutRule::packed;        ///< of each group's flat buffer
   std::int64_t seq_len = 8192;                   ///< tokens
   std::int64_t micro_batch = 1;                  ///< sequences per rank and microbatch
   std::int64_t microbatches = 1;                 ///< per rank and step

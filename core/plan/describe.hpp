@@ -74,6 +74,7 @@ void fields(Io& io, PlanConfig& v) {
   io.sparse("frozen", v.frozen);
   io("grad_dtype", v.grad_dtype);
   io("grad_slots", v.grad_slots);
+  io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
   io("main_dtype", v.main_dtype);
   io("mesh", v.mesh);

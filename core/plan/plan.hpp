@@ -160,7 +160,7 @@ struct Group {
   UnitId unit;
   DType dtype = DType::bf16;
   bool requires_grad = true;
-  std::int64_t chunk = 1;
+  std::int64_t chunk = 1;     ///< shards are multiples of it, elements
   std::int64_t elements = 0;  ///< padded, B
   std::vector<Axis> cut{};
   std::vector<Axis> reduce{};

@@ -85,7 +85,8 @@ Json config_object(const PlanConfig& config) {
           {"deterministic", config.deterministic},
           {"exact_sums", config.exact_sums},
           {"frozen", config.frozen},
-          {"logits_chunk", config.logits_chunk}};
+          {"logits_chunk", config.logits_chunk},
+          {"layout", name_of(config.layout)}};
 }
 
 Json plan_object(const PlanSummary& plan) {

@@ -56,6 +56,12 @@ class FieldReader {
     else
       expected(key, name_list<Enum>());
   }
+  /// A field that older results do not have.
+  template <class Enum>
+  void added_later(const char* key, Enum& value, Enum before) {
+    value = before;
+    if (object_.contains(key)) (*this)(key, value);
+  }
   void operator()(const char* key, Rational& value) {
     constexpr std::string_view kind = "a number or \"num/den\"";
     const auto any = [](const ParsedJson&) { return true; };
@@ -187,6 +193,7 @@ Result<void> read_config(const ParsedJson& json, const std::string& where, PlanC
   field("exact_sums", config.exact_sums);
   field("frozen", config.frozen);
   field("logits_chunk", config.logits_chunk);
+  field.added_later("layout", config.layout, LayoutRule::megatron_fsdp);
   return field.outcome();
 }
 

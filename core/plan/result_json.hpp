@@ -21,7 +21,8 @@ inline constexpr std::string_view kResultSchema = "mfsdp.result/1";
 /// Requires a valid configuration: throws OverflowError if the global batch leaves 63 bits.
 [[nodiscard]] std::string config_json(const PlanConfig& config);
 
-/// The configuration that `model_json` and `config_json` were written from. `where` names their
+/// The configuration that `model_json` and `config_json` were written from. Results without a
+/// layout are of versions that had megatron_fsdp alone. `where` names their
 /// origin in errors; a missing or mistyped field is named.
 [[nodiscard]] Result<PlanConfig> config_from_json(const std::string& model,
                                                   const std::string& config,

@@ -9,18 +9,19 @@ namespace {
 /// Blocks repeat: layouts are made once per list of sizes.
 class LayoutCache {
  public:
-  explicit LayoutCache(std::int64_t ranks) : ranks_(ranks) {}
+  LayoutCache(LayoutRule rule, std::int64_t ranks) : rule_(rule), ranks_(ranks) {}
 
   const FlatLayout& get(const std::vector<LayoutItem>& items) {
     std::vector<std::int64_t> key;
     for (const LayoutItem& item : items) key.insert(key.end(), {item.elements, item.row});
     auto found = layouts_.find(key);
     if (found == layouts_.end())
-      found = layouts_.emplace(std::move(key), make_flat_layout(items, ranks_)).first;
+      found = layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_)).first;
     return found->second;
   }
 
  private:
+  LayoutRule rule_;
   std::int64_t ranks_;
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
@@ -74,7 +75,7 @@ std::int64_t layout_ranks(const PlanConfig& config) {
 std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
   const Cuts cuts = cuts_of(config);
   const std::vector<Axis> reduce = data_axes(config.mesh);
-  LayoutCache layouts(ranks_on(cuts.layout, config.mesh));
+  LayoutCache layouts(config.layout, ranks_on(cuts.layout, config.mesh));
   std::vector<Group> groups;
   for (const Unit& unit : model.units)
     for (const bool requires_grad : {true, false}) {

@@ -161,6 +161,7 @@ inline std::vector<PlannerAxis> planner_axes() {
        .values = {"1", "2", "3", "7", "8", "64"},
        .value_of =
            [](const Program& p) { return std::to_string(p.config.mesh.size(Axis::dp_shard)); }},
+      choice<LayoutRule>("layout", [](const Config& c) { return c.layout; }),
       flag("empty shard", has_empty_shard),
       flag("padding", has_padding),
       flag("tied weights", [](const Program& p) { return p.config.model.tied_embeddings; }),

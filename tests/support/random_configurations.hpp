@@ -7,8 +7,9 @@
 
 namespace mfsdp::test {
 
-/// Valid configurations with every strategy, mesh, recompute policy and odd shape: group size 1,
-/// empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5 microbatches.
+/// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
+/// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
+/// microbatches.
 inline rc::Gen<PlanConfig> any_config() {
   return rc::gen::exec([] {
     const auto pick = [](std::int64_t low, std::int64_t high) {
@@ -30,6 +31,7 @@ inline rc::Gen<PlanConfig> any_config() {
     config.strategy = static_cast<Strategy>(pick(0, 3));
     if (config.strategy == Strategy::optim_grads_params && config.mesh.size(Axis::dp_outer) > 1)
       config.outer_strategy = *rc::gen::element(Strategy::no_shard, Strategy::optim);
+    config.layout = *rc::gen::element(LayoutRule::packed, LayoutRule::megatron_fsdp);
     config.seq_len = pick(1, 20);
     config.micro_batch = pick(1, 3);
     config.microbatches = pick(1, 5);

@@ -30,6 +30,7 @@ inline PlanConfig sample_config() {
   config.mesh = data_parallel_mesh(2, 32);
   config.strategy = Strategy::optim_grads;
   config.outer_strategy = Strategy::optim;
+  config.layout = LayoutRule::megatron_fsdp;
   config.microbatches = 3;
   config.recompute = {.kind = Recompute::full, .full_blocks = 3};
   config.grad_dtype = DType::bf16;

@@ -36,6 +36,7 @@ TEST(CommonOptions, DefaultsAreThoseOfTheContract) {
   EXPECT_EQ(o.main_dtype, DType::fp32);
   EXPECT_EQ(o.grad_dtype, DType::fp32);
   EXPECT_EQ(o.reduce_dtype, DType::fp32);
+  EXPECT_EQ(o.layout, LayoutRule::packed);
   EXPECT_EQ(o.prefetch, 1);
   EXPECT_EQ(o.grad_slots, 2);
   EXPECT_EQ(o.allocator, AllocatorPolicy::best_fit);

@@ -11,15 +11,16 @@ namespace mfsdp {
 namespace {
 
 const std::vector<std::string> common_names{
-    "--model",          "--gpus",         "--world-size",  "--gpu",
-    "--gpus-per-node",  "--cluster",      "--strategy",    "--outer-dp",
-    "--outer-strategy", "--seq-len",      "--micro-batch", "--global-batch",
-    "--recompute",      "--prefetch",     "--grad-slots",  "--allocator",
-    "--logits-chunk",   "--param-dtype",  "--main-dtype",  "--grad-dtype",
-    "--reduce-dtype",   "--optimizer",    "--clip",        "--freeze",
-    "--deterministic",  "--exact-sums",   "--plan",        "--plan-out",
-    "--output",         "--db",           "--no-save",     "--name",
-    "--trace",          "--memory-trace", "--help",        "--version"};
+    "--model",          "--gpus",          "--world-size",   "--gpu",
+    "--gpus-per-node",  "--cluster",       "--strategy",     "--outer-dp",
+    "--outer-strategy", "--seq-len",       "--micro-batch",  "--global-batch",
+    "--recompute",      "--prefetch",      "--grad-slots",   "--layout",
+    "--allocator",      "--logits-chunk",  "--param-dtype",  "--main-dtype",
+    "--grad-dtype",     "--reduce-dtype",  "--optimizer",    "--clip",
+    "--freeze",         "--deterministic", "--exact-sums",   "--plan",
+    "--plan-out",       "--output",        "--db",           "--no-save",
+    "--name",           "--trace",         "--memory-trace", "--help",
+    "--version"};
 
 TEST(FlagSurface, CommonFlags) {
   CommonOptions options;
@@ -107,7 +108,8 @@ TEST(FlagSurface, HelpNamesTheFlagsThatTakeLists) {
   const std::string lists = help.substr(begin, help.find("Exit status:") - begin);
   for (const std::string& flag : swept_flags()) {
     EXPECT_TRUE(lists.find(flag + ",") != std::string::npos ||
-                lists.find(flag + " take") != std::string::npos)
+                lists.find(flag + " take") != std::string::npos ||
+                lists.find(flag + "\n  take") != std::string::npos)
         << flag << " in " << lists;
   }
   EXPECT_EQ(render_help(verify_help(), {}).find("Lists:"), std::string::npos);

@@ -101,23 +101,24 @@ TEST(Output, CsvHasAHeaderAndQuotesSafely) {
   EXPECT_EQ(cell("fits"), "true");
 }
 
-TEST(Output, NumericsAndTrustAreTheLastColumns) {
+TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   RunResult run = sample_run();
   run.config.clip = {1, 3};
   run.config.deterministic = true;
   run.config.frozen = {"embed", "norm"};
   run.config.logits_chunk = 512;
+  run.config.layout = LayoutRule::megatron_fsdp;
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 14, row.end() - 9);
-    cells.insert(cells.end(), row.end() - 2, row.end());
+    std::vector<std::string> cells(row.end() - 15, row.end() - 10);
+    cells.insert(cells.end(), row.end() - 3, row.end());
     return cells;
   };
   EXPECT_THAT(last(rows[0]), testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen",
-                                                  "logits_chunk", "trust", "step_error"));
+                                                  "logits_chunk", "trust", "step_error", "layout"));
   EXPECT_THAT(last(rows[1]), testing::ElementsAre("1/3", "true", "false", "embed,norm", "512",
-                                                  "datasheet only", "0.25"));
+                                                  "datasheet only", "0.25", "megatron_fsdp"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 |\n"));
   run.config.clip = {1, 10};

@@ -83,7 +83,7 @@ TEST(ResultJson, ConfigNamesEveryFlag) {
       ElementsAre("strategy", "outer_strategy", "dp_outer", "dp_shard", "seq_len", "micro_batch",
                   "microbatches", "global_batch", "recompute", "param_dtype", "main_dtype",
                   "grad_dtype", "reduce_dtype", "prefetch", "grad_slots", "allocator", "optimizer",
-                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk"));
+                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "layout"));
   EXPECT_EQ(config["strategy"], "optim_grads");
   EXPECT_EQ(config["global_batch"], 192);  // 1 sequence * 3 microbatches * 2 * 32 ranks
   EXPECT_EQ(config["recompute"], "full:3");
@@ -141,6 +141,18 @@ TEST(ResultConfig, ReadsBackWhatWasWritten) {
   read = config_from_json(model_json(run), config_json(run.config), "run");
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(*read, run.config);
+}
+
+TEST(ResultConfig, WithoutALayoutIsOfMegatronFsdps) {
+  const RunResult run = sample_run();
+  Json config = Json::parse(config_json(run.config));
+  config.erase("layout");
+  const auto read = config_from_json(model_json(run), config.dump(), "run");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->layout, LayoutRule::megatron_fsdp);
+  config["layout"] = "tight";
+  EXPECT_EQ(config_from_json(model_json(run), config.dump(), "run").error().message(),
+            "run.config.layout: expected packed or megatron_fsdp");
 }
 
 TEST(ResultConfig, ErrorsNameTheField) {

@@ -1,88 +1,32 @@
 #include "core/shard/flat_layout.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <optional>
+#include <bit>
+#include <filesystem>
+#include <set>
+#include <string>
 
 #include "core/base/quantity.hpp"
+#include "core/model/hf_config.hpp"
+#include "core/shard/groups.hpp"
+#include "tests/core/shard/layout_items.hpp"
 
 namespace mfsdp {
 namespace {
 
-using Offsets = std::vector<std::int64_t>;
-using Items = std::vector<LayoutItem>;
-
-LayoutItem matrix(std::int64_t rows, std::int64_t columns) {
-  return LayoutItem{.elements = rows * columns, .row = columns};
-}
-LayoutItem vector_of(std::int64_t elements) { return LayoutItem{.elements = elements, .row = 1}; }
-
-TEST(FlatLayout, GoldenA) {
-  const Items items{matrix(2, 6), matrix(4, 4), matrix(4, 4), matrix(1, 2), matrix(1, 6)};
-  const FlatLayout layout = make_flat_layout(items, 5);
-  // c = lcm(6, 4, 2) = 12. 0 ends on 12. 1 (16) ends at 28 with remainder 4; its conjugate 2 starts
-  // at 36 - 4 = 32. Into the gap [28, 32) goes 3 (2 elements). 4 (6) follows at 48 and ends at 54:
-  // B = ceil(54 / (5*12)) * 60 = 60.
-  EXPECT_EQ(layout.chunk, 12);
-  EXPECT_EQ(layout.elements, 60);
-  EXPECT_EQ(layout.offsets, (Offsets{0, 12, 32, 28, 48}));
-  EXPECT_EQ(layout.padding(), 60 - (12 + 16 + 16 + 2 + 6));
-  EXPECT_EQ(layout.shard(), 12);
-}
-
-TEST(FlatLayout, GoldenB) {
-  const Items items{matrix(3, 4), vector_of(5), vector_of(7), matrix(2, 6)};
-  const FlatLayout layout = make_flat_layout(items, 2);
-  // c = lcm(4, 1, 6) = 12. Both matrices are one chunk. The tail takes 7 before 5: 24, 31, end 36.
-  // B = ceil(36 / 24) * 24 = 48.
-  EXPECT_EQ(layout.chunk, 12);
-  EXPECT_EQ(layout.elements, 48);
-  EXPECT_EQ(layout.offsets, (Offsets{0, 31, 24, 12}));
-}
-
-TEST(FlatLayout, GoldenC) {
-  const Items items{matrix(2, 6), matrix(3, 4), matrix(1, 4),
-                    matrix(1, 4), matrix(1, 6), matrix(1, 2)};
-  const FlatLayout layout = make_flat_layout(items, 4);
-  // c = 12. Tail, largest first: 6 at 24; 4 at 30 -> 32; 4 at 36; 2 at 40; end 42.
-  // B = ceil(42 / 48) * 48 = 48.
-  EXPECT_EQ(layout.chunk, 12);
-  EXPECT_EQ(layout.elements, 48);
-  EXPECT_EQ(layout.offsets, (Offsets{0, 12, 32, 36, 24, 40}));
-}
-
-TEST(FlatLayout, GoldenLlamaBlock) {
-  const Items items{vector_of(4096), matrix(6144, 4096),  matrix(4096, 4096),
-                    vector_of(4096), matrix(28672, 4096), matrix(4096, 14336)};
-  const FlatLayout layout = make_flat_layout(items, 8);
-  // c = lcm(4096, 14336) = lcm(2^12, 2^11 * 7) = 28672.
-  // 25165824 mod c = 20480, 16777216 mod c = 4096, the other two 0: qkv ends at 25165824, its
-  // conjugate ends at 25165824 + 8192 = 25174016 + 585 * 28672 and starts 4096 before 25174016.
-  // The gap of 4096 takes the first norm. Sum of chunks: 878 + 585 + 4096 + 2048 = 7607, the second
-  // norm makes the end 7607 * 28672 + 4096 = 218112000: nothing is lost so far.
-  // B = ceil(218112000 / (8 * 28672)) * 8 * 28672 = 951 * 229376 = 218136576.
-  EXPECT_EQ(layout.chunk, 28672);
-  EXPECT_EQ(layout.elements, 218'136'576);
-  EXPECT_EQ(layout.offsets,
-            (Offsets{25'165'824, 0, 25'169'920, 218'107'904, 41'947'136, 159'387'648}));
-  EXPECT_EQ(layout.padding(), 218'136'576 - 218'112'000);
-  EXPECT_EQ(padding_intervals(layout),
-            (std::vector<Interval>{{.begin = 218'112'000, .end = 218'136'576}}));
-}
-
-TEST(FlatLayout, EmptyGroup) {
-  const FlatLayout layout = make_flat_layout({}, 8);
-  EXPECT_EQ(layout.elements, 0);
-  EXPECT_EQ(layout.chunk, 1);
-  EXPECT_EQ(layout.shard(), 0);
-  EXPECT_EQ(layout.padding(), 0);
-  EXPECT_TRUE(padding_intervals(layout).empty());
-}
+using test::any_items;
+using test::any_ranks;
+using test::Items;
+using test::matrix;
+using test::Offsets;
+using test::vector_of;
 
 TEST(FlatLayout, UnevenAndEmptyShards) {
-  const FlatLayout layout = make_flat_layout(Items{vector_of(3), vector_of(2)}, 4);
+  const FlatLayout layout = megatron_fsdp_layout(Items{vector_of(3), vector_of(2)}, 4);
   // c = 1, so both are "matrices" of whole chunks: offsets 0 and 3, B = ceil(5 / 4) * 4 = 8, S = 2.
   EXPECT_EQ(layout.offsets, (Offsets{0, 3}));
   EXPECT_EQ(owned_interval(layout, 0, 0), (Interval{.begin = 0, .end = 2}));
@@ -94,121 +38,70 @@ TEST(FlatLayout, UnevenAndEmptyShards) {
   EXPECT_TRUE(owned_interval(layout, 1, 3).empty());
 }
 
-TEST(FlatLayout, OverflowIsAnException) {
+TEST(PackedLayout, LaysItemsInTheirOrderOnMultiplesOf64) {
+  const Items items{vector_of(5), matrix(10, 7), matrix(3, 64), vector_of(1)};
+  const FlatLayout layout = packed_layout(items, 4);
+  // 5 ends at 5; 70 begins at 64 and ends at 134; 192 from 192 to 384; 1 from 384 to 385.
+  EXPECT_EQ(layout.offsets, (Offsets{0, 64, 192, 384}));
+  // 385 / 4 needs shards of 97. 1/64 of 385 is 6: shards of 128 (512 in all), 112 (448) and even
+  // 104 (416) add more than 6, so that the chunk is 8 and shards have 104.
+  EXPECT_EQ(layout.chunk, 8);
+  EXPECT_EQ(layout.shard(), 104);
+  EXPECT_EQ(layout.elements, 416);
+  EXPECT_EQ(layout.padding(), 416 - (5 + 70 + 192 + 1));
+  EXPECT_EQ(padding_intervals(layout),
+            (std::vector<Interval>{
+                {.begin = 5, .end = 64}, {.begin = 134, .end = 192}, {.begin = 385, .end = 416}}));
+}
+
+TEST(PackedLayout, TakesTheWidestChunkThatAddsLittle) {
+  // 100,000 elements on 64 ranks: 1,562.5 each. Multiples of 64: 1,600 x 64 = 102,400, which is
+  // 2,400 more than used, and 1/64 of 100,000 is 1,562. Of 32: 1,568 x 64 = 100,352, 352 more.
+  const FlatLayout layout = packed_layout(Items{vector_of(100'000)}, 64);
+  EXPECT_EQ(layout.chunk, 32);
+  EXPECT_EQ(layout.shard(), 1568);
+  // On 8 ranks 12,544 = 196 x 64: 352 more than used.
+  EXPECT_EQ(packed_layout(Items{vector_of(100'000)}, 8).chunk, 64);
+  EXPECT_EQ(packed_layout(Items{vector_of(100'000)}, 8).shard(), 12'544);
+}
+
+TEST(PackedLayout, SplitsRowsAndLeavesRanksEmpty) {
+  const FlatLayout layout = packed_layout(Items{matrix(2, 10)}, 4);
+  EXPECT_EQ(layout.shard(), 8);  // not of whole rows of 10
+  EXPECT_EQ(owned_interval(layout, 0, 0), (Interval{.begin = 0, .end = 8}));
+  EXPECT_EQ(owned_interval(layout, 0, 2), (Interval{.begin = 16, .end = 20}));
+  EXPECT_TRUE(owned_interval(layout, 0, 3).empty());
+}
+
+TEST(PackedLayout, OfNothingIsNothing) {
+  const FlatLayout layout = packed_layout({}, 8);
+  EXPECT_EQ(layout.elements, 0);
+  EXPECT_EQ(layout.shard(), 0);
+  EXPECT_TRUE(padding_intervals(layout).empty());
+}
+
+TEST(PackedLayout, OverflowIsAnException) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
-  EXPECT_THROW((void)make_flat_layout(Items{vector_of(kHuge), vector_of(kHuge)}, 1), OverflowError);
-  // Padding 2^62 + 1 to a multiple of 2^62 makes 2^63.
-  EXPECT_THROW((void)make_flat_layout(Items{vector_of(kHuge + 1)}, kHuge), OverflowError);
-  // The least common multiple of two coprime rows near 2^32 leaves 63 bits.
-  const std::int64_t row = (std::int64_t{1} << 32) + 15;
-  EXPECT_THROW((void)make_flat_layout(Items{matrix(1, row), matrix(1, row + 2)}, 1), OverflowError);
+  EXPECT_THROW((void)packed_layout(Items{vector_of(kHuge), vector_of(kHuge)}, 1), OverflowError);
+  EXPECT_THROW((void)packed_layout(Items{vector_of(kHuge + 1)}, kHuge), OverflowError);
 }
 
-// --- Properties over random groups -----------------------------------------------------------
-
-Items any_items() {
-  const auto item =
-      rc::gen::apply([](std::int64_t rows, std::int64_t row) { return matrix(rows, row); },
-                     rc::gen::inRange<std::int64_t>(1, 40),
-                     rc::gen::elementOf(std::vector<std::int64_t>{1, 1, 2, 3, 4, 6, 8, 12, 16}));
-  const auto count = *rc::gen::inRange<std::size_t>(0, 13);
-  return *rc::gen::container<Items>(count, item);
+TEST(PackedLayout, OfALlamaBlockHasNoPaddingOnEightRanks) {
+  const Items items{vector_of(4096), matrix(6144, 4096),  matrix(4096, 4096),
+                    vector_of(4096), matrix(28672, 4096), matrix(4096, 14336)};
+  const FlatLayout layout = packed_layout(items, 8);
+  EXPECT_EQ(layout.elements, 218'112'000);  // = 8 x 27,264,000 = 8 x 426,000 x 64
+  EXPECT_EQ(layout.padding(), 0);
 }
-std::int64_t any_ranks() { return *rc::gen::inRange<std::int64_t>(1, 20); }
 
-/// The rules again, slowly: the buffer is a string of cells, matrices are put at chunk boundaries
-/// by search over cells, and every decision looks at the cells alone.
-class CellOracle {
- public:
-  CellOracle(const Items& items, std::int64_t ranks) : items_(items), at_(items.size()) {
-    while (!std::ranges::all_of(items, [&](const LayoutItem& i) { return chunk % i.row == 0; }))
-      ++chunk;
-    for (std::size_t i = 0; i < items.size(); ++i)
-      if (items[i].elements >= chunk && !at_[i]) matrix_and_conjugate(i);
-    while (const auto i = largest_fragment([](std::size_t) { return true; }))
-      place(*i, aligned(used(), items[*i].row));
-    while (elements < used() || elements % (ranks * chunk) != 0) ++elements;
-  }
+// --- Properties of both rules over random groups ----------------------------------------------
 
-  [[nodiscard]] Offsets offsets() const {
-    Offsets all;
-    for (const auto& at : at_) all.push_back(at.value());
-    return all;
-  }
-
-  std::int64_t chunk = 1;
-  std::int64_t elements = 0;
-
- private:
-  [[nodiscard]] std::int64_t used() const { return std::ssize(cells_); }
-  static std::int64_t aligned(std::int64_t at, std::int64_t unit) {
-    while (at % unit != 0) ++at;
-    return at;
-  }
-
-  void place(std::size_t i, std::int64_t offset) {
-    at_[i] = offset;
-    const auto end = static_cast<std::size_t>(offset + items_[i].elements);
-    if (cells_.size() < end) cells_.resize(end, false);
-    for (auto cell = static_cast<std::size_t>(offset); cell < end; ++cell) {
-      EXPECT_FALSE(cells_[cell]) << "cell " << cell << " is taken twice";
-      cells_[cell] = true;
-    }
-  }
-
-  template <class Fits>
-  std::optional<std::size_t> largest_fragment(Fits fits) const {
-    std::optional<std::size_t> best;
-    for (std::size_t i = 0; i < items_.size(); ++i)
-      if (items_[i].elements < chunk && !at_[i] && fits(i) &&
-          (!best || items_[i].elements > items_[*best].elements))
-        best = i;
-    return best;
-  }
-
-  void matrix_and_conjugate(std::size_t i) {
-    place(i, aligned(used(), chunk));
-    const std::int64_t gap = used();
-    const std::int64_t boundary = aligned(gap, chunk);
-    std::int64_t gap_end = boundary;
-    for (std::size_t j = i + 1; gap != boundary && j < items_.size(); ++j) {
-      const std::int64_t hangs_over = items_[j].elements % chunk;
-      if (at_[j] || items_[j].elements < chunk || hangs_over == 0) continue;
-      if (boundary - hangs_over < gap) continue;
-      gap_end = boundary - hangs_over;
-      place(j, gap_end);
-      break;
-    }
-    std::int64_t cursor = gap;
-    const auto fits = [&](std::size_t f) {
-      return aligned(cursor, items_[f].row) + items_[f].elements <= gap_end;
-    };
-    while (const auto f = largest_fragment(fits)) {
-      place(*f, aligned(cursor, items_[*f].row));
-      cursor = *at_[*f] + items_[*f].elements;
-    }
-    if (used() < gap_end) cells_.resize(static_cast<std::size_t>(gap_end), false);
-  }
-
-  const Items& items_;
-  std::vector<std::optional<std::int64_t>> at_;
-  std::vector<bool> cells_;
-};
-
-RC_GTEST_PROP(FlatLayoutProperty, EqualsTheSlowOracle, ()) {
-  const Items items = any_items();
-  const std::int64_t ranks = any_ranks();
-  const FlatLayout layout = make_flat_layout(items, ranks);
-  const CellOracle oracle(items, ranks);
-  RC_ASSERT(layout.chunk == oracle.chunk);
-  RC_ASSERT(layout.offsets == oracle.offsets());
-  RC_ASSERT(layout.elements == oracle.elements);
-}
+LayoutRule any_rule() { return *rc::gen::element(LayoutRule::packed, LayoutRule::megatron_fsdp); }
 
 RC_GTEST_PROP(FlatLayoutProperty, ItemsAndPaddingTileTheBuffer, ()) {
   const Items items = any_items();
   const std::int64_t ranks = any_ranks();
-  const FlatLayout layout = make_flat_layout(items, ranks);
+  const FlatLayout layout = make_flat_layout(any_rule(), items, ranks);
   std::vector<Interval> all = padding_intervals(layout);
   RC_ASSERT(std::ranges::is_sorted(all, {}, &Interval::begin));
   std::int64_t padded = 0;
@@ -228,23 +121,9 @@ RC_GTEST_PROP(FlatLayoutProperty, ItemsAndPaddingTileTheBuffer, ()) {
   RC_ASSERT(next == layout.elements);
 }
 
-RC_GTEST_PROP(FlatLayoutProperty, NoRowIsSplit, ()) {
-  const Items items = any_items();
-  const FlatLayout layout = make_flat_layout(items, any_ranks());
-  RC_ASSERT(layout.shard() % layout.chunk == 0);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    RC_ASSERT(layout.offsets[i] % items[i].row == 0);
-    for (std::int64_t rank = 0; rank < layout.ranks; ++rank) {
-      const Interval own = owned_interval(layout, i, rank);
-      RC_ASSERT((own.begin - layout.offsets[i]) % items[i].row == 0);
-      RC_ASSERT(own.size() % items[i].row == 0);
-    }
-  }
-}
-
 RC_GTEST_PROP(FlatLayoutProperty, OwnedIntervalsTileEachItem, ()) {
   const Items items = any_items();
-  const FlatLayout layout = make_flat_layout(items, any_ranks());
+  const FlatLayout layout = make_flat_layout(any_rule(), items, any_ranks());
   for (std::size_t i = 0; i < items.size(); ++i) {
     std::int64_t next = layout.offsets[i];
     for (std::int64_t rank = 0; rank < layout.ranks; ++rank) {
@@ -258,6 +137,76 @@ RC_GTEST_PROP(FlatLayoutProperty, OwnedIntervalsTileEachItem, ()) {
     }
     RC_ASSERT(next == layout.offsets[i] + items[i].elements);
   }
+}
+
+RC_GTEST_PROP(FlatLayoutProperty, ShardsAreMultiplesOfTheChunk, ()) {
+  const FlatLayout layout = make_flat_layout(any_rule(), any_items(), any_ranks());
+  RC_ASSERT(layout.elements == layout.ranks * layout.shard());
+  RC_ASSERT(layout.shard() % layout.chunk == 0);
+}
+
+/// The bound that packed_layout states, and that no wider chunk stays within 1/64.
+RC_GTEST_PROP(PackedLayoutProperty, PaddingIsBounded, ()) {
+  Items items = any_items();
+  if (items.empty()) items.push_back(vector_of(1));
+  for (LayoutItem& item : items) item.elements *= *rc::gen::inRange<std::int64_t>(1, 300);
+  const std::int64_t ranks = *rc::gen::inRange<std::int64_t>(1, 200);
+  const FlatLayout layout = packed_layout(items, ranks);
+  const std::int64_t used = layout.offsets.back() + layout.sizes.back();
+  const std::int64_t tail = layout.elements - used;
+  for (const std::int64_t offset : layout.offsets) RC_ASSERT(offset % kWidestChunk == 0);
+  RC_ASSERT(layout.padding() - tail < kWidestChunk * std::ssize(items));
+  RC_ASSERT(tail <= used / 64 || tail < kNarrowestChunk * ranks);
+  RC_ASSERT(std::has_single_bit(static_cast<std::uint64_t>(layout.chunk)));
+  RC_ASSERT(layout.chunk >= kNarrowestChunk && layout.chunk <= kWidestChunk);
+  for (std::int64_t wider = 2 * layout.chunk; wider <= kWidestChunk; wider *= 2)
+    RC_ASSERT(ranks * round_up(ceil_div(used, ranks), wider) - used > used / 64);
+}
+
+// --- Models that come with the tools ----------------------------------------------------------
+
+std::vector<Group> groups_of(const ModelShape& shape, std::int64_t ranks) {
+  PlanConfig config;
+  config.model = shape;
+  config.mesh.resize(Axis::dp_shard, ranks);
+  return make_groups(make_model(shape, config.param_dtype), config);
+}
+
+/// Padding over parameters, summed over groups.
+double padding_share(const std::vector<Group>& groups) {
+  double padding = 0;
+  double parameters = 0;
+  for (const Group& group : groups) {
+    parameters += static_cast<double>(group.used_elements());
+    padding += static_cast<double>(group.elements - group.used_elements());
+  }
+  return padding / parameters;
+}
+
+/// Powers of two up to 16,384, and numbers with odd factors.
+std::vector<std::int64_t> rank_counts() {
+  std::vector<std::int64_t> counts{3,   5,   7,    9,    12,   24,   36,     72,    100,
+                                   257, 576, 1000, 1023, 1536, 3000, 10'007, 12'288};
+  for (std::int64_t ranks = 1; ranks <= 16'384; ranks *= 2) counts.push_back(ranks);
+  return counts;
+}
+
+TEST(PackedLayout, PadsModelsByLessThanTwoPercentUpTo16384Ranks) {
+  const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
+  std::set<std::string> with_small_groups;  // less than 512 elements a rank: no such bound holds
+  for (const std::string& name : list_models(models).value()) {
+    const ModelShape shape = load_model(name, models)->shape;
+    for (const std::int64_t ranks : rank_counts()) {
+      const std::vector<Group> groups = groups_of(shape, ranks);
+      const bool has_small_group = std::ranges::any_of(
+          groups, [&](const Group& group) { return group.used_elements() < 512 * ranks; });
+      if (has_small_group)
+        with_small_groups.insert(name);
+      else
+        EXPECT_LT(padding_share(groups), 0.02) << name << " on " << ranks;
+    }
+  }
+  EXPECT_THAT(with_small_groups, testing::ElementsAre("llama_nano", "llama_tiny"));
 }
 
 }  // namespace

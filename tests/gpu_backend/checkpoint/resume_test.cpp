@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <set>
 #include <vector>
@@ -126,6 +127,23 @@ TEST(Resume, GoesOnInAnotherLayout) {
       expect_same(train_saving(other, {}, kSteps, folder / "saves"), whole, 4, same_batches);
     }
   }
+}
+
+/// Saves hold intervals of parameters, which both rules of the flat buffer take as they are: those
+/// of older versions, which had megatron_fsdp alone, too.
+TEST(Resume, GoesOnWithTheOtherRuleOfTheFlatBuffer) {
+  constexpr std::array rules{LayoutRule::packed, LayoutRule::megatron_fsdp};
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params})
+    for (const LayoutRule rule : rules) {
+      PlanConfig config = nano(3, strategy);  // shards of other sizes by each rule
+      config.exact_sums = true;
+      config.layout = rule;
+      const ScratchFolder folder;
+      const Told whole = train_saving(config, {});
+      ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 3).end);
+      config.layout = rules[rule == rules[0] ? 1 : 0];
+      expect_same(train_saving(config, {}, kSteps, folder / "saves"), whole, 4);
+    }
 }
 
 TEST(Resume, GoesOnWithTheSamplesThatNobodyRead) {
@@ -338,6 +356,7 @@ TEST(Agreement, IsNotAskedForInTheRest) {
   EXPECT_EQ(disagreement([](RunIdentity& run) {
               run.config.mesh = data_parallel_mesh(2, 1);
               run.config.strategy = Strategy::no_shard;
+              run.config.layout = LayoutRule::megatron_fsdp;
               run.config.clip = {1, 2};
               run.config.recompute.kind = Recompute::full;
               run.plan_hash = run.run_id = "another";

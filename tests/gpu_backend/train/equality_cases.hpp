@@ -126,10 +126,11 @@ inline std::string class_of(const PlanConfig& config) {
 
 inline std::string describe(const PlanConfig& c) {
   return fmt::format(
-      "{} x {}, {}, outer {}, {} microbatches of {}, recompute {}:{}, allocator {}, "
+      "{} x {}, {}, outer {}, {}, {} microbatches of {}, recompute {}:{}, allocator {}, "
       "prefetch {}, slots {}",
       c.mesh.size(Axis::dp_outer), c.mesh.size(Axis::dp_shard), to_string(c.strategy),
-      to_string(c.outer_strategy), c.microbatches, c.micro_batch, to_string(c.recompute.kind),
+      to_string(c.outer_strategy), to_string(c.layout), c.microbatches, c.micro_batch,
+      to_string(c.recompute.kind),
       c.recompute.full_blocks, to_string(c.allocator), c.prefetch, c.grad_slots);
 }
 

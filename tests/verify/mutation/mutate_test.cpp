@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>  // mutate() starts threads
 
+#include "tests/support/recorded_lines.hpp"
 #include "tests/support/samples.hpp"
 #include "tests/verify/mutation/plans.hpp"
 #include "verify/findings/finding.hpp"
@@ -21,6 +22,26 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Program tiny() { return test::built(test::small_config(2, 1)); }
+
+/// Each kind of mutant is killed at least as often as recorded of the sample that every build
+/// judges. MFSDP_UPDATE_RECORDED=1 records what is killed of it now.
+void compare_with_recorded(const std::map<MutantKind, FateCounts>& kinds) {
+  const auto path = std::filesystem::path(MFSDP_SOURCE_DIR) / "tests" / "verify" / "mutation" /
+                    "recorded_kills.csv";
+  if (test::updates_recorded() && !test::is_full_run()) {
+    std::vector<test::Cells> lines;
+    for (const auto& [kind, counts] : kinds)
+      lines.push_back(
+          {{"kind", std::string(to_string(kind))}, {"killed", std::to_string(counts.killed)}});
+    return test::write_cells(path, lines);
+  }
+  if (test::kThinner > 1) return;  // a smaller sample
+  for (const test::Cells& line : test::read_cells(path)) {
+    const auto counts = kinds.find(test::named<MutantKind>(line, "kind"));
+    const std::int64_t killed = counts == kinds.end() ? 0 : counts->second.killed;
+    EXPECT_GE(killed, test::number(line, "killed")) << test::cell(line, "kind");
+  }
+}
 
 TEST(Mutate, LeavesNoMutantOfTwelvePlansUndecided) {
   FateCounts sum;
@@ -53,6 +74,7 @@ TEST(Mutate, LeavesNoMutantOfTwelvePlansUndecided) {
     std::cout << fmt::format("  {:20} {:7} killed {:6} correct\n", to_string(kind), counts.killed,
                              counts.correct);
   std::cout << fmt::format("{} killed, {} correct\n", sum.killed, sum.correct);
+  compare_with_recorded(kinds);
 }
 
 TEST(Mutate, IsAFunctionOfPlanAndSeed) {
