@@ -194,7 +194,9 @@ std::vector<std::int64_t> rank_counts() {
 TEST(PackedLayout, PadsModelsByLessThanTwoPercentUpTo16384Ranks) {
   const auto models = std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models";
   std::set<std::string> with_small_groups;  // less than 512 elements a rank: no such bound holds
-  for (const std::string& name : list_models(models).value()) {
+  const auto names = list_models(models);
+  ASSERT_TRUE(names);
+  for (const std::string& name : *names) {
     const ModelShape shape = load_model(name, models)->shape;
     for (const std::int64_t ranks : rank_counts()) {
       const std::vector<Group> groups = groups_of(shape, ranks);

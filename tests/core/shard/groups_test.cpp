@@ -10,6 +10,7 @@
 namespace mfsdp {
 namespace {
 
+/// By Megatron-FSDP's rule, whose padding the numbers below follow.
 PlanConfig llama3_8b(std::int64_t ranks, Strategy strategy) {
   const auto model =
       load_model("llama3_8b", std::filesystem::path(MFSDP_SOURCE_DIR) / "scenarios" / "models");
@@ -17,6 +18,7 @@ PlanConfig llama3_8b(std::int64_t ranks, Strategy strategy) {
   config.model = model->shape;
   config.mesh = data_parallel_mesh(1, ranks);
   config.strategy = strategy;
+  config.layout = LayoutRule::megatron_fsdp;
   return config;
 }
 
@@ -34,6 +36,16 @@ TEST(Groups, OneForEachUnitOfLlama) {
   EXPECT_EQ(groups[1].parameters.size(), 6U);
   // 128,256 * 4096 = 525,336,576 = 16,032 * (8 * 4096): no padding.
   EXPECT_EQ(groups[0].elements, 525336576);
+}
+
+TEST(Groups, ArePackedByDefault) {
+  PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
+  config.layout = PlanConfig{}.layout;
+  const auto groups = groups_of(config);
+  EXPECT_EQ(groups[1].elements, 218112000);  // = 8 * 27,264,000: no padding
+  EXPECT_EQ(groups[1].chunk, 64);
+  EXPECT_EQ(groups[1].parameters[1].name, "model.layers.0.self_attn.qkv_proj.weight");
+  EXPECT_EQ(groups[1].parameters[1].offset, 4096);  // behind the norm
 }
 
 /// Bytes that stay on a rank, from B of the three kinds of units alone:
