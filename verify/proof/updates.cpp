@@ -45,6 +45,30 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
   return {};
 }
 
+/// What the buffer of an update's operand is to hold; nothing for operands of other roles.
+std::optional<Contents> contents_of(std::string_view role) {
+  if (role == "grad") return Contents{.kind = ContentKind::gradient};
+  if (role == "weight") return Contents{.kind = ContentKind::parameter};
+  if (role == "main_weight") return Contents{.kind = ContentKind::main_parameter};
+  if (role == "exp_avg" || role == "exp_avg_sq")
+    return Contents{.kind = ContentKind::optimizer_state, .state = std::string(role)};
+  return std::nullopt;
+}
+
+/// An operand of an update in a buffer that says it holds something else, or nothing.
+std::string fault_of_contents(const Kernel& kernel, const Program& program,
+                              const IdIndex<BufferId>& buffers) {
+  for (const Operand& operand : kernel.operands) {
+    const auto wanted = contents_of(operand.role);
+    if (!wanted) continue;
+    const Buffer& buffer = program.buffers[buffers[operand.buffer]];
+    if (!buffer.holds || buffer.holds->kind != wanted->kind || buffer.holds->state != wanted->state)
+      return fmt::format("has '{}' in buffer '{}', which does not hold it", operand.role,
+                         buffer.name);
+  }
+  return {};
+}
+
 std::span<const Operand> operands_of(const Op& op) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body)) return kernel->operands;
   return {};
@@ -71,12 +95,16 @@ std::string fault_of_group(const Op& op, const Layouts& layouts) {
 }  // namespace
 
 void check_updates(const Program& program, const Layouts& layouts, FindingList& findings) {
+  const IdIndex<BufferId> buffers(program.buffers);
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
         std::string fault;
         const auto* kernel = std::get_if<Kernel>(&op.body);
-        if (kernel != nullptr && is_update(*kernel)) fault = fault_of(op, *kernel, layouts);
+        if (kernel != nullptr && is_update(*kernel)) {
+          fault = fault_of_contents(*kernel, program, buffers);
+          if (fault.empty()) fault = fault_of(op, *kernel, layouts);
+        }
         if (fault.empty()) fault = fault_of_group(op, layouts);
         if (fault.empty() || !findings.wants("MF504")) continue;
         findings.add({.rule = "MF504",
