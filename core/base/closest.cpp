@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <compare>
 
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
 constexpr std::size_t longest_word = 64;  // the distance takes quadratic time
 
+/// Capitals and underscores are no difference.
 std::string normalised(std::string_view word) {
-  std::string out(word.substr(0, longest_word));
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    if (c == '_') c = '-';
-  }
+  std::string out = lower_case(word.substr(0, longest_word));
+  std::ranges::replace(out, '_', '-');
   return out;
 }
 

@@ -102,4 +102,9 @@ Result<Rational> rational_from_double(double value, std::string_view where) {
   return parse_rational(fmt::format("{}", value), where);
 }
 
+std::optional<double> exact_double(const Rational& value) {
+  const auto back = rational_from_double(value.value(), "");
+  return back && *back == value ? std::optional(value.value()) : std::nullopt;
+}
+
 }  // namespace mfsdp

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,5 +29,8 @@ struct Rational {
 
 /// The rational that the shortest decimal form of `value` stands for (1e-05 becomes 1/100000).
 [[nodiscard]] Result<Rational> rational_from_double(double value, std::string_view where);
+
+/// The double whose shortest decimal form stands for the fraction exactly; none if there is none.
+[[nodiscard]] std::optional<double> exact_double(const Rational& value);
 
 }  // namespace mfsdp

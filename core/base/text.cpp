@@ -63,4 +63,17 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = lower_case(c);
+  return out;
+}
+
+std::string joined_words(std::string_view name, std::string_view separators) {
+  std::string joined;
+  for (const char c : name)
+    if (separators.find(c) == std::string_view::npos) joined += lower_case(c);
+  return joined;
+}
+
 }  // namespace mfsdp

@@ -12,4 +12,14 @@ namespace mfsdp {
 /// become '?'.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// ASCII capitals become small letters; other bytes stay, in every locale.
+[[nodiscard]] constexpr char lower_case(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+[[nodiscard]] std::string lower_case(std::string_view text);
+
+/// Small letters without the characters that separate words, of names that people write in several
+/// ways: "ZeRO-3" and "zero_3" become "zero3".
+[[nodiscard]] std::string joined_words(std::string_view name, std::string_view separators);
+
 }  // namespace mfsdp

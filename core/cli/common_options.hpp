@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
 #include "core/cli/flags.hpp"
 #include "core/plan/config.hpp"
@@ -27,29 +26,14 @@ struct CommonOptions {
   std::string gpu = "h100";                 ///< catalogue name or TOML file
   std::optional<std::string> cluster = {};  ///< TOML file, instead of `gpu`
   std::optional<std::int64_t> gpus_per_node = {};
-  Strategy strategy = Strategy::optim_grads_params;
-  std::int64_t outer_dp = 1;
-  Strategy outer_strategy = Strategy::no_shard;
+  /// The fields as their flags set them. The model, the mesh, the length and the number of
+  /// microbatches are left to make_plan_config, which takes them from the members below.
+  PlanConfig config = {};
+  std::int64_t outer_dp = 1;                      ///< groups of ranks
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens
-  std::int64_t micro_batch = 1;                   ///< sequences per rank
   std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
-  RecomputePolicy recompute = {};
-  DType param_dtype = DType::bf16;
-  DType main_dtype = DType::fp32;
-  DType grad_dtype = DType::fp32;
-  DType reduce_dtype = DType::fp32;
-  LayoutRule layout = LayoutRule::packed;
-  std::int64_t prefetch = 1;
-  std::int64_t grad_slots = 2;
-  AllocatorPolicy allocator = AllocatorPolicy::best_fit;
-  Optimizer optimizer = Optimizer::adamw;
-  Rational clip{1, 1};
-  bool deterministic = false;
-  bool exact_sums = false;
-  std::vector<std::string> freeze = {};  ///< parameters whose name contains one of these
-  std::int64_t logits_chunk = 1024;      ///< tokens
-  std::optional<std::string> plan = {};  ///< take this plan instead of building one
+  std::optional<std::string> plan = {};           ///< take this plan instead of building one
   OutputFormat output = OutputFormat::text;
   std::optional<std::string> db = {};
   bool no_save = false;

@@ -152,7 +152,7 @@ Result<void> check_training(const ExecOptions& o) {
   if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
-  if (o.common.optimizer == Optimizer::sgd)
+  if (o.common.config.optimizer == Optimizer::sgd)
     for (const char* flag : {"--beta1", "--beta2", "--adam-epsilon"})
       if (contains(o.given, flag)) return fail(flag, "contradicts --optimizer sgd");
   for (const char* flag : {"--save-every", "--keep-saves"})

@@ -6,6 +6,8 @@
 #include <array>
 #include <span>
 
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -78,11 +80,8 @@ bool holds(std::span<const std::string_view> flags, std::string_view word) {
 
 /// "--Tensor_Parallel" -> "tensor-parallel"
 std::string word_of(std::string_view flag) {
-  std::string word(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
-  for (char& c : word) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    if (c == '_') c = '-';
-  }
+  std::string word = lower_case(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
+  std::ranges::replace(word, '_', '-');
   return word;
 }
 

@@ -1,13 +1,16 @@
 #include "core/cli/output.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/cli/format.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/text_report.hpp"
+#include "core/plan/config_fields.hpp"
 #include "core/plan/result_json.hpp"
 
 namespace mfsdp {
@@ -18,51 +21,35 @@ struct Field {
   std::string value;
 };
 
-void add_configuration(std::vector<Field>& fields, const RunResult& run) {
-  const PlanConfig& c = run.config;
-  const auto integer = [&](std::string name, std::int64_t value) {
-    fields.push_back({std::move(name), fmt::format("{}", value)});
-  };
-  const auto word = [&](std::string name, std::string_view value) {
-    fields.push_back({std::move(name), std::string(value)});
-  };
-  word("gpu", run.cluster.gpu);
-  integer("gpus", run.cluster.gpus);
-  integer("nodes", run.cluster.nodes);
-  integer("gpus_per_node", run.cluster.gpus_per_node);
-  word("strategy", to_string(c.strategy));
-  integer("outer_dp", c.mesh.size(Axis::dp_outer));
-  word("outer_strategy", to_string(c.outer_strategy));
-  integer("seq_len", c.seq_len);
-  integer("micro_batch", c.micro_batch);
-  integer("microbatches", c.microbatches);
-  word("recompute", to_string(c.recompute.kind));
-  integer("recompute_full_blocks", c.recompute.full_blocks);
-  word("param_dtype", to_string(c.param_dtype));
-  word("main_dtype", to_string(c.main_dtype));
-  word("grad_dtype", to_string(c.grad_dtype));
-  word("reduce_dtype", to_string(c.reduce_dtype));
-  integer("prefetch", c.prefetch);
-  integer("grad_slots", c.grad_slots);
-  word("allocator", to_string(c.allocator));
-  word("optimizer", to_string(c.optimizer));
+void add_cluster(std::vector<Field>& fields, const ClusterSummary& cluster) {
+  fields.push_back({"gpu", cluster.gpu});
+  fields.push_back({"gpus", fmt::format("{}", cluster.gpus)});
+  fields.push_back({"nodes", fmt::format("{}", cluster.nodes)});
+  fields.push_back({"gpus_per_node", fmt::format("{}", cluster.gpus_per_node)});
 }
 
-/// A decimal where one stands for the fraction exactly, else "num/den".
-std::string exact_text(const Rational& value) {
-  if (value.den == 1) return fmt::format("{}", value.num);
-  const auto back = rational_from_double(value.value(), "");
-  if (back && *back == value) return fmt::format("{}", value.value());
-  return fmt::format("{}/{}", value.num, value.den);
-}
+/// Adds a field of the configuration to the CSV: a column for most, two for recomputation.
+struct ConfigColumns {
+  std::vector<Field>& fields;
 
-/// What later versions added to the configuration: columns are only ever appended.
-std::vector<Field> numerics_fields(const PlanConfig& config) {
-  return {{"clip", exact_text(config.clip)},
-          {"deterministic", config.deterministic ? "true" : "false"},
-          {"exact_sums", config.exact_sums ? "true" : "false"},
-          {"frozen", fmt::format("{}", fmt::join(config.frozen, ","))},
-          {"logits_chunk", fmt::format("{}", config.logits_chunk)}};
+  void operator()(const ConfigField& /*field*/, const Mesh& mesh) const {
+    fields.push_back({"outer_dp", flag_text(mesh)});
+  }
+  void operator()(const ConfigField& field, const RecomputePolicy& policy) const {
+    fields.push_back({std::string(field.name), flag_text(policy.kind)});
+    fields.push_back({std::string(field.name) + "_full_blocks", flag_text(policy.full_blocks)});
+  }
+  template <class Value>
+  void operator()(const ConfigField& field, const Value& value) const {
+    fields.push_back({std::string(field.name), flag_text(value)});
+  }
+};
+
+/// The fields of that age. Columns are only ever appended, so those of each age stand together.
+void add_configuration(std::vector<Field>& fields, const PlanConfig& config, FieldAge age) {
+  for_each_field(config, [&](const ConfigField& field, const auto& value) {
+    if (field.age == age) ConfigColumns{fields}(field, value);
+  });
 }
 
 std::vector<Field> later_fields(const RunResult& run) {
@@ -130,14 +117,15 @@ std::vector<Field> csv_fields(const RunResult& run) {
                             {"plan_hash", run.plan_hash},
                             {"model", run.model_name},
                             {"parameters", fmt::format("{}", run.parameters)}};
-  add_configuration(fields, run);
+  add_cluster(fields, run.cluster);
+  add_configuration(fields, run.config, FieldAge::first);
   add_memory(fields, run.memory);
   add_time(fields, run);
-  for (Field& field : numerics_fields(run.config)) fields.push_back(std::move(field));
+  add_configuration(fields, run.config, FieldAge::second);
   for (Field& field : later_fields(run)) fields.push_back(std::move(field));
   fields.push_back({"trust", run.trust.tier});
   fields.push_back({"step_error", fmt::format("{}", run.trust.step_error)});
-  fields.push_back({"layout", std::string(to_string(run.config.layout))});
+  add_configuration(fields, run.config, FieldAge::later);
   return fields;
 }
 
@@ -154,10 +142,22 @@ std::string render_csv(std::span<const RunResult> runs) {
   return out;
 }
 
-/// As --recompute takes it: "full:20" of some blocks.
-std::string recompute_cell(const RecomputePolicy& policy) {
-  const std::string kind(to_string(policy.kind));
-  return policy.full_blocks == 0 ? kind : fmt::format("{}:{}", kind, policy.full_blocks);
+/// The fields that have no column by hand, with blanks between words.
+void add_later_columns(Table& table) {
+  for (const ConfigField& field : kConfigFields) {
+    if (field.age == FieldAge::first) continue;
+    std::string title(field.name);
+    std::ranges::replace(title, '_', ' ');
+    const bool is_number = std::holds_alternative<std::int64_t PlanConfig::*>(field.member) ||
+                           std::holds_alternative<Rational PlanConfig::*>(field.member);
+    table.columns.push_back({std::move(title), is_number ? Align::right : Align::left});
+  }
+}
+
+void add_later_cells(std::vector<std::string>& cells, const PlanConfig& config) {
+  for_each_field(config, [&](const ConfigField& field, const auto& value) {
+    if (field.age != FieldAge::first) cells.push_back(flag_text(value));
+  });
 }
 
 std::string render_markdown(std::span<const RunResult> runs) {
@@ -177,25 +177,21 @@ std::string render_markdown(std::span<const RunResult> runs) {
                           {"TFLOP/s", Align::right},
                           {"MFU", Align::right},
                           {"hidden", Align::right},
-                          {"plan"},
-                          {"clip", Align::right},
-                          {"deterministic"},
-                          {"exact sums"},
-                          {"frozen"},
-                          {"logits chunk", Align::right}},
+                          {"plan"}},
               .rows = {}};
+  add_later_columns(table);
   for (const RunResult& run : runs) {
     const PlanConfig& c = run.config;
     table.rows.push_back(
         {run.name.empty() ? run.model_name : run.model_name + ": " + run.name, run.cluster.gpu,
          format_count(run.cluster.gpus), std::string(to_string(c.strategy)),
          format_count(c.mesh.size(Axis::dp_outer)), format_count(c.seq_len),
-         fmt::format("{} x {}", c.microbatches, c.micro_batch), recompute_cell(c.recompute),
+         fmt::format("{} x {}", c.microbatches, c.micro_batch), flag_text(c.recompute),
          run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
          format_gib(run.memory.peak), format_duration(run.time.step),
          format_rate(run.time.tokens_per_second_per_gpu), format_real(run.time.tflops_per_gpu, 1),
          format_percent(run.time.mfu), format_percent(run.time.overlap_fraction), run.plan_hash});
-    for (const Field& field : numerics_fields(c)) table.rows.back().push_back(field.value);
+    add_later_cells(table.rows.back(), c);
   }
   return render_markdown_table(table);
 }

@@ -7,13 +7,11 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::int64_t default_seq_len = 8192;
-
 /// Microbatches per rank and step: the global batch over all ranks' micro-batches.
 Result<std::int64_t> microbatches_of(const CommonOptions& options) {
   if (!options.global_batch) return 1;
   const std::int64_t batch = *options.global_batch;
-  const std::int64_t unit = checked_mul(options.micro_batch, options.gpus);
+  const std::int64_t unit = checked_mul(options.config.micro_batch, options.gpus);
   if (batch % unit == 0) return batch / unit;
   const std::int64_t below = batch / unit * unit;
   const std::string nearest =
@@ -21,31 +19,27 @@ Result<std::int64_t> microbatches_of(const CommonOptions& options) {
                  : fmt::format("the nearest are {} and {}", below, checked_add(below, unit));
   return fail("--global-batch",
               fmt::format("{} is not a multiple of --micro-batch {} times --gpus {}; {}", batch,
-                          options.micro_batch, options.gpus, nearest));
+                          options.config.micro_batch, options.gpus, nearest));
 }
 
 Result<Mesh> mesh_of(const CommonOptions& options) {
   if (options.gpus % options.outer_dp != 0)
     return fail("--outer-dp",
                 fmt::format("{} does not divide --gpus {}", options.outer_dp, options.gpus));
-  if (options.outer_strategy == Strategy::optim && options.outer_dp == 1)
+  if (options.config.outer_strategy == Strategy::optim && options.outer_dp == 1)
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
   return data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
 }
 
-/// full:<every block> is full.
-RecomputePolicy recompute_of(const CommonOptions& options, const ModelShape& model) {
-  RecomputePolicy policy = options.recompute;
-  if (policy.full_blocks == model.layers) policy.full_blocks = 0;
-  return policy;
-}
-
-std::vector<std::string> frozen_of(const CommonOptions& options) {
-  std::vector<std::string> frozen = options.freeze;
+/// Equal meanings become equal configurations.
+void normalise(PlanConfig& config) {
+  // With one group nothing is placed on the outer axis.
+  if (config.mesh.size(Axis::dp_outer) == 1) config.outer_strategy = Strategy::no_shard;
+  if (config.recompute.full_blocks == config.model.layers) config.recompute.full_blocks = 0;
+  std::vector<std::string>& frozen = config.frozen;
   std::sort(frozen.begin(), frozen.end());
   frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
-  return frozen;
 }
 
 }  // namespace
@@ -67,30 +61,12 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   if (!options.cluster) MFSDP_TRY(count_nodes(options.gpus, options.node_size(), "--gpus"));
   MFSDP_LET(mesh, mesh_of(options));
   MFSDP_LET(microbatches, microbatches_of(options));
-  PlanConfig config{
-      .model = model,
-      .mesh = mesh,
-      .strategy = options.strategy,
-      // With one group nothing is placed on the outer axis.
-      .outer_strategy = mesh.size(Axis::dp_outer) > 1 ? options.outer_strategy : Strategy::no_shard,
-      .layout = options.layout,
-      .seq_len = options.seq_len.value_or(std::min(default_seq_len, model.max_seq_len)),
-      .micro_batch = options.micro_batch,
-      .microbatches = microbatches,
-      .recompute = recompute_of(options, model),
-      .param_dtype = options.param_dtype,
-      .main_dtype = options.main_dtype,
-      .grad_dtype = options.grad_dtype,
-      .reduce_dtype = options.reduce_dtype,
-      .prefetch = options.prefetch,
-      .grad_slots = options.grad_slots,
-      .allocator = options.allocator,
-      .optimizer = options.optimizer,
-      .clip = options.clip,
-      .deterministic = options.deterministic,
-      .exact_sums = options.exact_sums,
-      .frozen = frozen_of(options),
-      .logits_chunk = options.logits_chunk};
+  PlanConfig config = options.config;
+  config.model = model;
+  config.mesh = mesh;
+  config.microbatches = microbatches;
+  config.seq_len = options.seq_len.value_or(std::min(config.seq_len, model.max_seq_len));
+  normalise(config);
   MFSDP_TRY(validate(config));
   return config;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -38,20 +40,14 @@ constexpr std::array kAliases{
                   .meaning = {.strategy = Strategy::optim_grads_params, .outer = Strategy::optim}}};
 
 /// "ZeRO-3" -> "zero3"
-std::string joined_letters(std::string_view text) {
-  std::string letters;
-  for (const char c : text)
-    if (c != '-' && c != '_')
-      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return letters;
-}
+std::string letters_of(std::string_view text) { return joined_words(text, "-_"); }
 
 }  // namespace
 
 std::optional<NamedStrategy> parse_strategy(std::string_view text) {
-  const std::string letters = joined_letters(text);
+  const std::string letters = letters_of(text);
   for (std::size_t i = 0; i < Names<Strategy>::values.size(); ++i)
-    if (joined_letters(Names<Strategy>::values.at(i)) == letters)
+    if (letters_of(Names<Strategy>::values.at(i)) == letters)
       return NamedStrategy{.strategy = static_cast<Strategy>(i)};
   const auto found = std::ranges::find(kAliases, letters, &StrategyAlias::name);
   return found == kAliases.end() ? std::nullopt : std::optional(found->meaning);

@@ -10,6 +10,7 @@
 #include "core/base/quantity.hpp"
 #include "core/cli/flags.hpp"
 #include "core/cli/format.hpp"
+#include "core/plan/config_fields.hpp"
 
 namespace mfsdp {
 namespace {
@@ -62,10 +63,12 @@ Result<std::optional<List>> list_at(const std::vector<std::string>& args, std::s
 }  // namespace
 
 const std::vector<std::string>& swept_flags() {
-  static const std::vector<std::string> flags{
-      "--model",    "--gpus",           "--gpu",         "--cluster",      "--network-gbps",
-      "--strategy", "--seq-len",        "--micro-batch", "--global-batch", "--recompute",
-      "--outer-dp", "--outer-strategy", "--layout",      "--reduce-dtype", "--prefetch"};
+  static const std::vector<std::string> flags = [] {
+    std::vector<std::string> all{"--model", "--gpus", "--gpu", "--cluster", "--network-gbps"};
+    for (const ConfigField& field : kConfigFields)
+      if (field.takes_list) all.emplace_back(field.flag);
+    return all;
+  }();
   return flags;
 }
 

@@ -11,6 +11,7 @@
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
+#include "core/plan/config_fields.hpp"
 #include "core/shard/groups.hpp"
 
 namespace mfsdp {
@@ -56,12 +57,6 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
   return format_count(count) + " " + std::string(count == 1 ? one : many);
 }
 
-std::string recompute_text(const RecomputePolicy& policy) {
-  std::string text(to_string(policy.kind));
-  if (policy.full_blocks > 0) text += fmt::format(":{}", policy.full_blocks);
-  return text;
-}
-
 void add_title(Screen& screen, const RunResult& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
@@ -74,7 +69,7 @@ void add_title(Screen& screen, const RunResult& run) {
   screen.line(fmt::format(
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
       config.micro_batch, counted(config.microbatches, "microbatch", "microbatches"),
-      format_real(tokens, 0), recompute_text(config.recompute), to_string(config.optimizer)));
+      format_real(tokens, 0), flag_text(config.recompute), to_string(config.optimizer)));
 }
 
 /// What the user asked for without seeing its extent: frozen parameters, and padding that weighs.

@@ -9,18 +9,14 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "core/base/text.hpp"
+
 namespace mfsdp {
 namespace {
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
 }
 
 std::size_t columns_of_stdout() {
@@ -56,7 +52,7 @@ Terminal describe_stdout() {
 }
 
 TextStyle style_of(const Terminal& terminal) {
-  const std::string locale = lower(terminal.locale);
+  const std::string locale = lower_case(terminal.locale);
   const bool utf8 =
       locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
   const bool colour = terminal.is_tty && !terminal.no_colour && terminal.term != "dumb";

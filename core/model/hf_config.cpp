@@ -141,17 +141,16 @@ class Fields {
 };
 
 Result<Family> read_family(const Fields& fields) {
-  if (const ParsedJson* type = fields.find("model_type"); type != nullptr && type->is_string())
-    for (const Family& family : kFamilies)
-      if (family.model_type == type->get_ref<const std::string&>()) return family;
-  const auto error = fields.wrong("model_type", kModelTypes);
-  const ParsedJson* type = fields.find("model_type");
-  const auto what = type != nullptr && type->is_string()
-                        ? what_is_not_modelled(type->get_ref<const std::string&>())
-                        : std::nullopt;
-  if (!what) return error;
-  return fail(error.value().where, fmt::format("{}, which has {}: not modelled (docs/limits.md)",
-                                               error.value().what, *what));
+  const auto unknown = fields.wrong("model_type", kModelTypes);
+  const ParsedJson* field = fields.find("model_type");
+  if (field == nullptr || !field->is_string()) return unknown;
+  const auto& type = field->get_ref<const std::string&>();
+  const auto family = std::ranges::find(kFamilies, type, &Family::model_type);
+  if (family != kFamilies.end()) return *family;
+  const auto what = what_is_not_modelled(type);
+  if (!what) return unknown;
+  return fail(unknown.value().where, fmt::format("{}, which has {}: not modelled (docs/limits.md)",
+                                                 unknown.value().what, *what));
 }
 
 /// A field that has to be off: absent, null, false, 0 or empty. `one_is_off`: 1 is off too.

@@ -9,6 +9,7 @@
 
 #include "core/base/closest.hpp"
 #include "core/base/read_file.hpp"
+#include "core/base/text.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/model/not_modelled.hpp"
 
@@ -60,7 +61,7 @@ std::string squashed(std::string_view name) {
     if (c == '-' || c == '_')
       close_word();
     else
-      word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      word += lower_case(c);
   }
   close_word();
   return all;

@@ -55,22 +55,15 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "t5", .what = "an encoder"},
 };
 
-bool separates(char c) { return c == '-' || c == '_' || c == ' ' || c == '/'; }
-
-/// "gemma-3-27B" -> "gemma327b"
-std::string letters_of(std::string_view name) {
-  std::string letters;
-  for (const char c : name)
-    if (!separates(c)) letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return letters;
-}
+constexpr std::string_view kSeparators = "-_ /";
 
 /// Whether one of the name's words, or several after each other, begin with the part: "phi" is in
 /// "microsoft/Phi-4", not in "dolphin".
 bool has_word(std::string_view name, std::string_view part) {
-  for (std::size_t i = 0; i < name.size(); ++i)
-    if ((i == 0 || separates(name[i - 1])) && letters_of(name.substr(i)).starts_with(part))
-      return true;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool begins_word = i == 0 || kSeparators.find(name[i - 1]) != std::string_view::npos;
+    if (begins_word && joined_words(name.substr(i), kSeparators).starts_with(part)) return true;
+  }
   return false;
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "core/model/model_shape.hpp"
+#include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
 
 namespace mfsdp {
@@ -14,10 +14,6 @@ namespace {
 
 /// Each chunk of logits is ops of its own: more of them make plans that nobody waits for.
 constexpr std::int64_t kMostChunks = 16'384;
-constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
-constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
-constexpr std::int64_t kMostSlots = 64;
 /// Patterns of --freeze times layers: each pattern is looked for in every parameter's name.
 constexpr std::int64_t kMostPatternLayers = 1'000'000;
 
@@ -25,36 +21,33 @@ bool contains(std::string_view name, std::string_view pattern) {
   return name.find(pattern) != std::string_view::npos;
 }
 
-struct Counted {
-  std::string_view flag;
-  std::string_view what;
-  std::int64_t value;
-  std::int64_t least;
-  std::int64_t most;
-};
+Result<void> check_count(std::string_view flag, std::string_view what, std::int64_t value,
+                         const CountRange& range) {
+  if (value >= range.least && value <= range.most) return {};
+  return fail(std::string(flag), fmt::format("expected {} from {} to {}, got {}", what, range.least,
+                                             range.most, value));
+}
+
+Result<void> check_axes(const ConfigField& field, const Mesh& mesh) {
+  MFSDP_TRY(check_count(field.flag, field.range.of, mesh.size(Axis::dp_outer), field.range));
+  return check_count("--gpus", "GPUs that share the shards", mesh.size(Axis::dp_shard),
+                     field.range);
+}
 
 Result<void> check_counts(const PlanConfig& config) {
-  const std::array counts{
-      Counted{"--outer-dp", "a number of groups", config.mesh.size(Axis::dp_outer), 1, kMostGpus},
-      Counted{"--gpus", "GPUs that share the shards", config.mesh.size(Axis::dp_shard), 1,
-              kMostGpus},
-      Counted{"--seq-len", "tokens", config.seq_len, 1, kMostTokens},
-      Counted{"--micro-batch", "sequences", config.micro_batch, 1, kMostSequences},
-      Counted{"--global-batch", "microbatches per rank", config.microbatches, 1, kMostSequences},
-      Counted{"--prefetch", "units", config.prefetch, 0, kMostSlots},
-      Counted{"--grad-slots", "gradient slots", config.grad_slots, 1, kMostSlots},
-      Counted{"--logits-chunk", "tokens", config.logits_chunk, 1, kMostTokens},
-  };
-  for (const auto& [flag, what, value, least, most] : counts)
-    if (value < least || value > most)
-      return fail(std::string(flag),
-                  fmt::format("expected {} from {} to {}, got {}", what, least, most, value));
+  for (const ConfigField& field : kConfigFields) {
+    if (std::holds_alternative<Mesh PlanConfig::*>(field.member))
+      MFSDP_TRY(check_axes(field, config.mesh));
+    if (const auto* member = std::get_if<std::int64_t PlanConfig::*>(&field.member))
+      MFSDP_TRY(check_count(field.flag, field.range.of, config.*(*member), field.range));
+  }
   return {};
 }
 
 Result<void> check_sizes(const PlanConfig& config) {
-  if (const std::int64_t gpus = config.mesh.world_size(); gpus > kMostGpus)
-    return fail("--gpus", fmt::format("expected at most {} GPUs, got {}", kMostGpus, gpus));
+  if (const std::int64_t gpus = config.mesh.world_size(); gpus > config_limits::ranks)
+    return fail("--gpus",
+                fmt::format("expected at most {} GPUs, got {}", config_limits::ranks, gpus));
   if (config.seq_len > config.model.max_seq_len)
     return fail("--seq-len",
                 fmt::format("expected at most the model's maximum of {} tokens, got {}",
@@ -83,8 +76,8 @@ Result<void> check_chunks(const PlanConfig& config) {
 Result<void> check_recompute(const PlanConfig& config) {
   const RecomputePolicy& policy = config.recompute;
   if (policy.full_blocks != 0 && policy.kind != Recompute::full)
-    return fail("--recompute", fmt::format("expected a number of blocks only with full, got {}:{}",
-                                           to_string(policy.kind), policy.full_blocks));
+    return fail("--recompute", fmt::format("expected a number of blocks only with full, got {}",
+                                           flag_text(policy)));
   if (policy.full_blocks < 0 || policy.full_blocks > config.model.layers)
     return fail("--recompute",
                 fmt::format("expected full:K with K from 1 to the model's {} blocks, got full:{}",

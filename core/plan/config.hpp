@@ -32,6 +32,8 @@ struct RecomputePolicy {
   friend bool operator==(const RecomputePolicy&, const RecomputePolicy&) = default;
 };
 
+/// Each member is a field with an entry in config_fields.hpp, which says how one is added; only the
+/// model has its own description.
 struct PlanConfig {
   ModelShape model;
   Mesh mesh;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
 
+#include "core/plan/config_fields.hpp"
 #include "core/plan/result_json.hpp"
 
 namespace mfsdp {
@@ -23,9 +25,8 @@ std::string name_of(Enum value) {
 /// A number where a decimal stands for the fraction exactly, else "num/den".
 Json exact(const Rational& rational) {
   if (rational.den == 1) return rational.num;
-  const auto back = rational_from_double(rational.value(), "");
-  if (back && *back == rational) return rational.value();
-  return fmt::format("{}/{}", rational.num, rational.den);
+  if (const auto decimal = exact_double(rational)) return *decimal;
+  return flag_text(rational);
 }
 
 /// JSON has no infinities and no not-a-number.
@@ -57,36 +58,39 @@ Json model_object(const RunResult& result) {
             {"original_max_seq_len", shape.rope_scaling.original_max_seq_len}}}};
 }
 
-std::string recompute_flag(const RecomputePolicy& policy) {
-  const std::string_view kind = to_string(policy.kind);
-  if (policy.full_blocks == 0) return std::string(kind);
-  return fmt::format("{}:{}", kind, policy.full_blocks);
-}
+/// Puts the fields of a configuration into the result's `config` object.
+struct ConfigWriter {
+  Json& object;
+
+  template <class Value>
+  void operator()(const ConfigField& field, const Value& value) const {
+    object[std::string(field.name)] = json_of(value);
+  }
+  void operator()(const ConfigField& /*field*/, const Mesh& mesh) const {
+    object["dp_outer"] = mesh.size(Axis::dp_outer);
+    object["dp_shard"] = mesh.size(Axis::dp_shard);
+  }
+
+ private:
+  static Json json_of(const Rational& value) { return exact(value); }
+  static Json json_of(const RecomputePolicy& policy) { return flag_text(policy); }
+  template <class Value>
+  static Json json_of(const Value& value) {
+    if constexpr (std::is_enum_v<Value>)
+      return name_of(value);
+    else
+      return value;
+  }
+};
 
 Json config_object(const PlanConfig& config) {
-  return {{"strategy", name_of(config.strategy)},
-          {"outer_strategy", name_of(config.outer_strategy)},
-          {"dp_outer", config.mesh.size(Axis::dp_outer)},
-          {"dp_shard", config.mesh.size(Axis::dp_shard)},
-          {"seq_len", config.seq_len},
-          {"micro_batch", config.micro_batch},
-          {"microbatches", config.microbatches},
-          {"global_batch", config.global_batch()},
-          {"recompute", recompute_flag(config.recompute)},
-          {"param_dtype", name_of(config.param_dtype)},
-          {"main_dtype", name_of(config.main_dtype)},
-          {"grad_dtype", name_of(config.grad_dtype)},
-          {"reduce_dtype", name_of(config.reduce_dtype)},
-          {"prefetch", config.prefetch},
-          {"grad_slots", config.grad_slots},
-          {"allocator", name_of(config.allocator)},
-          {"optimizer", name_of(config.optimizer)},
-          {"clip", exact(config.clip)},
-          {"deterministic", config.deterministic},
-          {"exact_sums", config.exact_sums},
-          {"frozen", config.frozen},
-          {"logits_chunk", config.logits_chunk},
-          {"layout", name_of(config.layout)}};
+  // In the schema these two stand before the mesh.
+  Json object = {{"strategy", ""}, {"outer_strategy", ""}};
+  for_each_field(config, [&](const ConfigField& field, const auto& value) {
+    ConfigWriter{object}(field, value);
+    if (field.name == "microbatches") object["global_batch"] = config.global_batch();
+  });
+  return object;
 }
 
 Json plan_object(const PlanSummary& plan) {

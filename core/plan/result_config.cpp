@@ -1,4 +1,6 @@
 // Reading the `model` and `config` objects of a result back into a configuration.
+#include <fmt/format.h>
+
 #include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/plan/config_fields.hpp"
 #include "core/plan/result_json.hpp"
 
 namespace mfsdp {
@@ -21,7 +24,7 @@ class FieldReader {
   FieldReader(const ParsedJson& object, std::string where)
       : object_(object), where_(std::move(where)) {}
 
-  void operator()(const char* key, std::int64_t& value) {
+  void operator()(std::string_view key, std::int64_t& value) {
     const auto fits = [](const ParsedJson& field) {
       return field.is_number_integer() && (!field.is_number_unsigned() ||
                                            std::in_range<std::int64_t>(field.get<std::uint64_t>()));
@@ -29,15 +32,15 @@ class FieldReader {
     if (const ParsedJson* field = find(key, "an integer below 2^63", fits))
       value = field->get<std::int64_t>();
   }
-  void operator()(const char* key, bool& value) {
+  void operator()(std::string_view key, bool& value) {
     if (const ParsedJson* field = find(key, "true or false", &ParsedJson::is_boolean))
       value = field->get<bool>();
   }
-  void operator()(const char* key, std::string& value) {
+  void operator()(std::string_view key, std::string& value) {
     if (const ParsedJson* field = find(key, "text", &ParsedJson::is_string))
       value = field->get<std::string>();
   }
-  void operator()(const char* key, std::vector<std::string>& value) {
+  void operator()(std::string_view key, std::vector<std::string>& value) {
     const ParsedJson* field = find(key, "a list of text", &ParsedJson::is_array);
     if (field == nullptr) return;
     value.clear();
@@ -48,7 +51,7 @@ class FieldReader {
   }
   template <class Enum>
     requires std::is_enum_v<Enum>
-  void operator()(const char* key, Enum& value) {
+  void operator()(std::string_view key, Enum& value) {
     const ParsedJson* field = find(key, name_list<Enum>(), &ParsedJson::is_string);
     if (field == nullptr) return;
     if (const auto known = parse<Enum>(field->get_ref<const std::string&>()))
@@ -56,13 +59,7 @@ class FieldReader {
     else
       expected(key, name_list<Enum>());
   }
-  /// A field that older results do not have.
-  template <class Enum>
-  void added_later(const char* key, Enum& value, Enum before) {
-    value = before;
-    if (object_.contains(key)) (*this)(key, value);
-  }
-  void operator()(const char* key, Rational& value) {
+  void operator()(std::string_view key, Rational& value) {
     constexpr std::string_view kind = "a number or \"num/den\"";
     const auto any = [](const ParsedJson&) { return true; };
     const ParsedJson* field = find(key, kind, any);
@@ -73,25 +70,27 @@ class FieldReader {
     else
       expected(key, kind);
   }
-  void operator()(const char* key, RecomputePolicy& value) {
+  void operator()(std::string_view key, RecomputePolicy& value) {
     std::string text;
     (*this)(key, text);
     if (error_) return;
-    const std::string_view all = text;
-    const std::size_t colon = all.find(':');
-    const auto kind = parse<Recompute>(all.substr(0, colon));
-    std::int64_t blocks = 0;
-    bool good = kind.has_value();
-    if (good && colon != std::string_view::npos) {
-      const auto read = std::from_chars(all.data() + colon + 1, all.data() + all.size(), blocks);
-      good = read.ec == std::errc() && read.ptr == all.data() + all.size();
-    }
-    if (!good) return expected(key, name_list<Recompute>() + ", or full:K");
-    value = {.kind = *kind, .full_blocks = blocks};
+    if (const auto policy = parse_recompute(text))
+      value = *policy;
+    else
+      expected(key, name_list<Recompute>() + ", or full:K");
+  }
+  void operator()(std::string_view /*key*/, Mesh& value) {
+    std::int64_t dp_outer = 1;
+    std::int64_t dp_shard = 1;
+    (*this)("dp_outer", dp_outer);
+    (*this)("dp_shard", dp_shard);
+    value = data_parallel_mesh(dp_outer, dp_shard);
   }
 
+  [[nodiscard]] bool has(std::string_view key) const { return object_.contains(key); }
+
   /// The object under `key`, or an empty one after an error.
-  const ParsedJson& object(const char* key) {
+  const ParsedJson& object(std::string_view key) {
     static const ParsedJson empty = ParsedJson::object();
     const ParsedJson* field = find(key, "an object", &ParsedJson::is_object);
     return field != nullptr ? *field : empty;
@@ -120,15 +119,16 @@ class FieldReader {
   }
 
   template <class Check>
-  const ParsedJson* find(const char* key, std::string_view kind, Check check) {
+  const ParsedJson* find(std::string_view key, std::string_view kind, Check check) {
     if (error_) return nullptr;
     const auto found = object_.find(key);
     if (found != object_.end() && std::invoke(check, *found)) return &*found;
     expected(key, kind);
     return nullptr;
   }
-  void expected(const char* key, std::string_view kind) {
-    error_ = Error{.where = where_ + "." + key, .what = "expected " + std::string(kind)};
+  void expected(std::string_view key, std::string_view kind) {
+    error_ =
+        Error{.where = fmt::format("{}.{}", where_, key), .what = "expected " + std::string(kind)};
   }
 
   const ParsedJson& object_;
@@ -168,33 +168,14 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
 }
 
 Result<void> read_config(const ParsedJson& json, const std::string& where, PlanConfig& config) {
-  FieldReader field(json, where);
-  field("strategy", config.strategy);
-  field("outer_strategy", config.outer_strategy);
-  std::int64_t dp_outer = 1;
-  std::int64_t dp_shard = 1;
-  field("dp_outer", dp_outer);
-  field("dp_shard", dp_shard);
-  config.mesh = data_parallel_mesh(dp_outer, dp_shard);
-  field("seq_len", config.seq_len);
-  field("micro_batch", config.micro_batch);
-  field("microbatches", config.microbatches);
-  field("recompute", config.recompute);
-  field("param_dtype", config.param_dtype);
-  field("main_dtype", config.main_dtype);
-  field("grad_dtype", config.grad_dtype);
-  field("reduce_dtype", config.reduce_dtype);
-  field("prefetch", config.prefetch);
-  field("grad_slots", config.grad_slots);
-  field("allocator", config.allocator);
-  field("optimizer", config.optimizer);
-  field("clip", config.clip);
-  field("deterministic", config.deterministic);
-  field("exact_sums", config.exact_sums);
-  field("frozen", config.frozen);
-  field("logits_chunk", config.logits_chunk);
-  field.added_later("layout", config.layout, LayoutRule::megatron_fsdp);
-  return field.outcome();
+  FieldReader read(json, where);
+  for_each_field(config, [&](const ConfigField& field, auto& value) {
+    const bool stored_before = field.age == FieldAge::later && !read.has(field.name);
+    if (!stored_before) read(field.name, value);
+  });
+  // Before there was a choice it was this one.
+  if (!read.has("layout")) config.layout = LayoutRule::megatron_fsdp;
+  return read.outcome();
 }
 
 }  // namespace

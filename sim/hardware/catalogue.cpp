@@ -6,16 +6,14 @@
 #include <algorithm>
 
 #include "core/base/closest.hpp"
+#include "core/base/text.hpp"
 
 namespace mfsdp {
 namespace {
 
 /// "DGX-H100" -> "dgxh100", "A100-80GB" -> "a10080"
 std::string squashed_name(std::string_view name) {
-  std::string letters;
-  for (const char c : name)
-    if (c != '-' && c != '_' && c != ' ')
-      letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string letters = joined_words(name, "-_ ");
   const bool sized = letters.size() > 2 && letters.ends_with("gb") &&
                      letters[letters.size() - 3] >= '0' && letters[letters.size() - 3] <= '9';
   return sized ? letters.substr(0, letters.size() - 2) : letters;

@@ -40,7 +40,7 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker)
   for (const std::int64_t outer_dp : groups) {
     SimOptions one = options;
     one.common.outer_dp = outer_dp;
-    if (outer_dp == 1) one.common.outer_strategy = Strategy::no_shard;
+    if (outer_dp == 1) one.common.config.outer_strategy = Strategy::no_shard;
     MFSDP_LET(question, asker.question(one));
     MFSDP_LET(program, program_of(question));
     question.program = program;

@@ -15,6 +15,7 @@
 #include "core/cli/progress.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/plan/config_fields.hpp"
 #include "core/plan/result_json.hpp"
 #include "reports/tool/run_store.hpp"
 #include "sim/search/find.hpp"
@@ -27,9 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostMicroBatch = 1'048'576;
-constexpr std::int64_t kTokenStep = 256;  // sequence lengths are multiples of it
-constexpr std::int64_t kMostTokens = 16'777'216;
+constexpr std::int64_t kTokenStep = 256;    // sequence lengths are multiples of it
 constexpr std::int64_t kMostGpus = 16'384;  // 2,048 nodes of 8, where --gpus sets no limit
 constexpr std::size_t kShown = 12;
 
@@ -52,7 +51,7 @@ const char* unit_of(Find what) {
 SimOptions with_value(SimOptions options, std::int64_t value) {
   CommonOptions& common = options.common;
   switch (*options.find) {
-    case Find::max_micro_batch: common.micro_batch = value; break;
+    case Find::max_micro_batch: common.config.micro_batch = value; break;
     case Find::max_seq_len: common.seq_len = value; break;
     default: common.gpus = value; break;
   }
@@ -69,7 +68,7 @@ std::vector<std::int64_t> dividing(std::int64_t global_batch, std::int64_t gpus)
     if (m != per_gpu / m) candidates.push_back(per_gpu / m);
   }
   std::ranges::sort(candidates);
-  std::erase_if(candidates, [](std::int64_t m) { return m > kMostMicroBatch; });
+  std::erase_if(candidates, [](std::int64_t m) { return m > config_limits::sequences; });
   return candidates;
 }
 
@@ -108,8 +107,9 @@ Result<Found> search(const SimOptions& options, Asker& asker, const Watch& watch
         if (candidates.empty()) return find_largest(1, 1, 1, ask, watch);  // says what is wrong
         return find_among(candidates, Pick::last, threads, ask, watch);
       }
-      return find_largest(1, 1, kMostMicroBatch, ask, watch);
-    case Find::max_seq_len: return find_largest(kTokenStep, kTokenStep, kMostTokens, ask, watch);
+      return find_largest(1, 1, config_limits::sequences, ask, watch);
+    case Find::max_seq_len:
+      return find_largest(kTokenStep, kTokenStep, config_limits::tokens, ask, watch);
     default: {
       MFSDP_LET(per_node, asker.gpus_per_node(options));
       MFSDP_LET(most, asker.limit_of_gpus(options));

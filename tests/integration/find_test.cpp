@@ -41,7 +41,7 @@ std::string gpu_file(const test::ScratchFolder& folder, std::int64_t capacity) {
 }
 
 /// One way to run the model, predicted by the library alone.
-struct Predicted {
+struct Tried {
   bool fits = false;
   double tokens_per_second = 0;  ///< of all GPUs
   double cost = 0;               ///< GPU-seconds a token
@@ -54,7 +54,7 @@ class Brute {
         gpu_(load_gpu(gpu, kScenarios / "gpus").value()) {}
 
   /// None where there is no such configuration.
-  std::optional<Predicted> outcome(const CommonOptions& options) const {
+  std::optional<Tried> outcome(const CommonOptions& options) const {
     const auto config = make_plan_config(options, shape_);
     const auto cluster = make_cluster(gpu_, options.gpus, options.node_size());
     if (!config || !cluster) return std::nullopt;
@@ -69,9 +69,9 @@ class Brute {
     EXPECT_EQ(prediction->run.memory.allocated, pools);  // every "fits" by its pools
     EXPECT_EQ(prediction->run.memory.fits, pools <= gpu_.capacity);
     const double speed = prediction->run.time.tokens_per_second_per_gpu;
-    return Predicted{.fits = pools <= gpu_.capacity,
-                     .tokens_per_second = speed * static_cast<double>(options.gpus),
-                     .cost = 1 / speed};
+    return Tried{.fits = pools <= gpu_.capacity,
+                 .tokens_per_second = speed * static_cast<double>(options.gpus),
+                 .cost = 1 / speed};
   }
 
   [[nodiscard]] bool fits(const CommonOptions& options) const {
@@ -118,13 +118,13 @@ TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
   for (int i = 0; i < test::thinned(6); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 400'000'000));
-    CommonOptions options{
-        .gpus = problems.one_of<std::int64_t>({1, 4, 8}),
-        .gpu = gpu,
-        .seq_len = problems.one_of<std::int64_t>({96, 256, 512}),
-        .allocator = problems.one_of({AllocatorPolicy::best_fit, AllocatorPolicy::temporary})};
+    CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 4, 8}),
+                          .gpu = gpu,
+                          .seq_len = problems.one_of<std::int64_t>({96, 256, 512})};
+    options.config.allocator =
+        problems.one_of({AllocatorPolicy::best_fit, AllocatorPolicy::temporary});
     std::string flags = fmt::format("--gpus {} --seq-len {} --allocator {}", options.gpus,
-                                    *options.seq_len, to_string(options.allocator));
+                                    *options.seq_len, to_string(options.config.allocator));
     std::int64_t most = 400;
     if (i % 3 == 0) {
       most = problems.one_of<std::int64_t>({12, 36, 60});
@@ -135,7 +135,7 @@ TEST(Find, LargestMicroBatchIsThatOfBruteForce) {
     std::optional<std::int64_t> best;
     bool ended = false;  // memory is far over: no larger one can fit
     for (std::int64_t m = 1; m <= most && !ended; ++m) {
-      options.micro_batch = m;
+      options.config.micro_batch = m;
       if (brute.fits(options)) best = m;
       ended = best && m > 2 * *best + 8 && i % 3 != 0;
     }
@@ -148,11 +148,10 @@ TEST(Find, LongestSequenceIsThatOfBruteForce) {
   for (int i = 0; i < test::thinned(10); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 300'000'000));
-    CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 8}),
-                          .gpu = gpu,
-                          .micro_batch = problems.between(1, 3)};
+    CommonOptions options{.gpus = problems.one_of<std::int64_t>({1, 8}), .gpu = gpu};
+    options.config.micro_batch = problems.between(1, 3);
     const std::string flags =
-        fmt::format("--gpus {} --micro-batch {}", options.gpus, options.micro_batch);
+        fmt::format("--gpus {} --micro-batch {}", options.gpus, options.config.micro_batch);
     const Brute brute("llama_tiny", gpu);
     std::optional<std::int64_t> best;
     for (std::int64_t s = 256; s <= 256 * 160; s += 256) {
@@ -169,7 +168,8 @@ TEST(Find, FewestGpusAreThoseOfBruteForce) {
   for (int i = 0; i < test::thinned(10); ++i) {
     const test::ScratchFolder folder;
     const std::string gpu = gpu_file(folder, kRuntime + problems.between(0, 120'000'000));
-    CommonOptions options{.gpu = gpu, .seq_len = 128, .micro_batch = problems.between(1, 6)};
+    CommonOptions options{.gpu = gpu, .seq_len = 128};
+    options.config.micro_batch = problems.between(1, 6);
     const std::int64_t most = problems.one_of<std::int64_t>({4, 32, 48});
     const Brute brute("llama_tiny", gpu);
     std::optional<std::int64_t> best;
@@ -179,7 +179,7 @@ TEST(Find, FewestGpusAreThoseOfBruteForce) {
       if (brute.fits(options)) best = n;
     }
     const std::string flags =
-        fmt::format("--gpus {} --seq-len 128 --micro-batch {}", most, options.micro_batch);
+        fmt::format("--gpus {} --seq-len 128 --micro-batch {}", most, options.config.micro_batch);
     EXPECT_EQ(value_of(find("min-gpus", flags, gpu)), best) << flags;
   }
 }
@@ -214,14 +214,13 @@ TEST(Find, FastestAndCheapestAreThoseOfBruteForce) {
       for (const std::int64_t gpus : worlds)
         for (const Strategy strategy : kStrategies)
           for (const Recompute recompute : {Recompute::none, Recompute::full})
-            for (std::int64_t outer = 1; outer <= worlds.back() / 8; outer *= 2)
-              visit(CommonOptions{.gpus = gpus,
-                                  .gpu = gpu,
-                                  .strategy = strategy,
-                                  .outer_dp = outer,
-                                  .seq_len = 256,
-                                  .micro_batch = m,
-                                  .recompute = {.kind = recompute}});
+            for (std::int64_t outer = 1; outer <= worlds.back() / 8; outer *= 2) {
+              CommonOptions way{.gpus = gpus, .gpu = gpu, .outer_dp = outer, .seq_len = 256};
+              way.config.strategy = strategy;
+              way.config.micro_batch = m;
+              way.config.recompute = {.kind = recompute};
+              visit(way);
+            }
     };
     // The largest micro-batch that fits is what each GPU of the widest world has in a step.
     std::optional<std::int64_t> largest;

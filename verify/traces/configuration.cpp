@@ -44,14 +44,6 @@ std::string_view parent_of(std::string_view path) {
   return dot == std::string_view::npos ? "" : path.substr(0, dot);
 }
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](unsigned char c) {
-    return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  });
-  return out;
-}
-
 /// The words for true, false and nothing in Python, JSON and YAML, as one.
 std::string normal_value(std::string_view text) {
   const std::string word = lower_case(text);

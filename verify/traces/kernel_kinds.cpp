@@ -1,7 +1,8 @@
 #include "verify/traces/kernel_kinds.hpp"
 
 #include <algorithm>
-#include <cctype>
+
+#include "core/base/text.hpp"
 
 namespace mfsdp::traces {
 namespace {
@@ -73,9 +74,8 @@ constexpr std::array kOps{
     OpPattern{"reduce", CollectiveOp::reduce},
 };
 
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
-
 bool holds(std::string_view text, std::string_view part) {
+  const auto lower = [](char c) { return lower_case(c); };
   return !std::ranges::search(text, part, {}, lower, lower).empty();
 }
 

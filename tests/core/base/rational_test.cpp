@@ -20,5 +20,11 @@ TEST(Rational, HasNoNumeratorWithoutAnOpposite) {
   EXPECT_FALSE(parse_rational("9223372036854775808", "number"));
 }
 
+TEST(Rational, SomeAreADecimalNumber) {
+  EXPECT_EQ(exact_double({1, 100000}), 1e-5);
+  EXPECT_EQ(exact_double({3, 1}), 3.0);
+  EXPECT_EQ(exact_double({1, 3}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace mfsdp

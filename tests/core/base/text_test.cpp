@@ -21,5 +21,17 @@ TEST(Text, Utf8IsRecognised) {
   EXPECT_FALSE(is_utf8("\xe2\x82"));          // cut
 }
 
+TEST(Text, OnlyAsciiCapitalsBecomeSmall) {
+  EXPECT_EQ(lower_case("UTF-8 Zero_3 @[`{"), "utf-8 zero_3 @[`{");
+  EXPECT_EQ(lower_case("\xc3\x84"), "\xc3\x84");  // a capital, but not of ASCII
+}
+
+TEST(Text, NamesLoseWhatSeparatesTheirWords) {
+  EXPECT_EQ(joined_words("ZeRO-3", "-_"), "zero3");
+  EXPECT_EQ(joined_words("zero_3", "-_"), "zero3");
+  EXPECT_EQ(joined_words("Llama-3.1 8B", "-_"), "llama3.1 8b");
+  EXPECT_EQ(joined_words("--", "-"), "");
+}
+
 }  // namespace
 }  // namespace mfsdp

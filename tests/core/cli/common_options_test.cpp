@@ -25,34 +25,34 @@ TEST(CommonOptions, DefaultsAreThoseOfTheContract) {
   EXPECT_EQ(o.gpu, "h100");
   EXPECT_EQ(o.node_size(), 8);
   EXPECT_FALSE(o.cluster);
-  EXPECT_EQ(o.strategy, Strategy::optim_grads_params);
+  EXPECT_EQ(o.config.strategy, Strategy::optim_grads_params);
   EXPECT_EQ(o.outer_dp, 1);
-  EXPECT_EQ(o.outer_strategy, Strategy::no_shard);
+  EXPECT_EQ(o.config.outer_strategy, Strategy::no_shard);
   EXPECT_FALSE(o.seq_len);
-  EXPECT_EQ(o.micro_batch, 1);
+  EXPECT_EQ(o.config.micro_batch, 1);
   EXPECT_FALSE(o.global_batch);
-  EXPECT_EQ(o.recompute, (RecomputePolicy{.kind = Recompute::selective, .full_blocks = 0}));
-  EXPECT_EQ(o.param_dtype, DType::bf16);
-  EXPECT_EQ(o.main_dtype, DType::fp32);
-  EXPECT_EQ(o.grad_dtype, DType::fp32);
-  EXPECT_EQ(o.reduce_dtype, DType::fp32);
-  EXPECT_EQ(o.layout, LayoutRule::packed);
-  EXPECT_EQ(o.prefetch, 1);
-  EXPECT_EQ(o.grad_slots, 2);
-  EXPECT_EQ(o.allocator, AllocatorPolicy::best_fit);
-  EXPECT_EQ(o.optimizer, Optimizer::adamw);
-  EXPECT_EQ(o.clip, (Rational{1, 1}));
-  EXPECT_FALSE(o.deterministic);
-  EXPECT_FALSE(o.exact_sums);
+  EXPECT_EQ(o.config.recompute, (RecomputePolicy{.kind = Recompute::selective, .full_blocks = 0}));
+  EXPECT_EQ(o.config.param_dtype, DType::bf16);
+  EXPECT_EQ(o.config.main_dtype, DType::fp32);
+  EXPECT_EQ(o.config.grad_dtype, DType::fp32);
+  EXPECT_EQ(o.config.reduce_dtype, DType::fp32);
+  EXPECT_EQ(o.config.layout, LayoutRule::packed);
+  EXPECT_EQ(o.config.prefetch, 1);
+  EXPECT_EQ(o.config.grad_slots, 2);
+  EXPECT_EQ(o.config.allocator, AllocatorPolicy::best_fit);
+  EXPECT_EQ(o.config.optimizer, Optimizer::adamw);
+  EXPECT_EQ(o.config.clip, (Rational{1, 1}));
+  EXPECT_FALSE(o.config.deterministic);
+  EXPECT_FALSE(o.config.exact_sums);
   EXPECT_EQ(o.output, OutputFormat::text);
   EXPECT_EQ(o.store_path(), "mfsdp.sqlite");
 }
 
 TEST(CommonOptions, StrategiesByNameAndStage) {
-  EXPECT_EQ(parsed({"--strategy", "0"}).strategy, Strategy::no_shard);
-  EXPECT_EQ(parsed({"--strategy", "2"}).strategy, Strategy::optim_grads);
-  EXPECT_EQ(parsed({"--strategy", "optim"}).strategy, Strategy::optim);
-  EXPECT_EQ(parsed({"--outer-strategy", "optim", "--outer-dp", "2"}).outer_strategy,
+  EXPECT_EQ(parsed({"--strategy", "0"}).config.strategy, Strategy::no_shard);
+  EXPECT_EQ(parsed({"--strategy", "2"}).config.strategy, Strategy::optim_grads);
+  EXPECT_EQ(parsed({"--strategy", "optim"}).config.strategy, Strategy::optim);
+  EXPECT_EQ(parsed({"--outer-strategy", "optim", "--outer-dp", "2"}).config.outer_strategy,
             Strategy::optim);
   EXPECT_EQ(sim_error_of({"--strategy", "4"}),
             "--strategy: '4' is not one of no_shard, optim, optim_grads or optim_grads_params, nor "
@@ -68,10 +68,13 @@ TEST(CommonOptions, HybridStrategiesAskForTheirGroups) {
   EXPECT_EQ(sim_error_of({"--model", "x", "--strategy", "hfsdp", "--outer-dp", "2",
                           "--outer-strategy", "no_shard"}),
             "--outer-strategy: no_shard contradicts --strategy hfsdp");
-  EXPECT_EQ(parsed({"--strategy", "hsdp", "--outer-dp", "2"}).outer_strategy, Strategy::no_shard);
-  EXPECT_EQ(parsed({"--strategy", "hfsdp", "--outer-dp", "2"}).outer_strategy, Strategy::optim);
+  EXPECT_EQ(parsed({"--strategy", "hsdp", "--outer-dp", "2"}).config.outer_strategy,
+            Strategy::no_shard);
+  EXPECT_EQ(parsed({"--strategy", "hfsdp", "--outer-dp", "2"}).config.outer_strategy,
+            Strategy::optim);
   // A hybrid one that is overridden asks for nothing.
-  EXPECT_EQ(parsed({"--strategy", "hsdp", "--strategy", "zero2"}).strategy, Strategy::optim_grads);
+  EXPECT_EQ(parsed({"--strategy", "hsdp", "--strategy", "zero2"}).config.strategy,
+            Strategy::optim_grads);
 }
 
 TEST(CommonOptions, LengthsAndCountsInWords) {
@@ -92,7 +95,7 @@ TEST(CommonOptions, TheLastOfARepeatedFlagCountsAndIsNoted) {
   const CommonOptions o = parsed({"--gpus", "8", "--gpus", "64", "--gpus", "16", "--no-save",
                                   "--no-save", "--freeze", "a", "--freeze", "b"});
   EXPECT_EQ(o.gpus, 16);
-  EXPECT_EQ(o.freeze, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(o.config.frozen, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(o.notes, (std::vector<std::string>{"--gpus is given 3 times; the last one counts"}));
   const auto priced = parse_sim_options(
       {"--model", "x", "--tokens", "1T", "--price", "h100=2", "--price", "h100=3"});
@@ -109,9 +112,9 @@ TEST(CommonOptions, WorldSizeIsGpus) {
 }
 
 TEST(CommonOptions, Recompute) {
-  EXPECT_EQ(parsed({"--recompute", "full:4"}).recompute,
+  EXPECT_EQ(parsed({"--recompute", "full:4"}).config.recompute,
             (RecomputePolicy{.kind = Recompute::full, .full_blocks = 4}));
-  EXPECT_EQ(parsed({"--recompute", "none"}).recompute.kind, Recompute::none);
+  EXPECT_EQ(parsed({"--recompute", "none"}).config.recompute.kind, Recompute::none);
   for (const char* wrong : {"full:", "full:0", "full:-1", "full:x"})
     EXPECT_EQ(sim_error_of({"--recompute", wrong}),
               "--recompute: '" + std::string(wrong) +
@@ -121,9 +124,9 @@ TEST(CommonOptions, Recompute) {
 }
 
 TEST(CommonOptions, ClipIsExact) {
-  EXPECT_EQ(parsed({"--clip", "0.1"}).clip, (Rational{1, 10}));
-  EXPECT_EQ(parsed({"--clip", "0"}).clip, (Rational{0, 1}));
-  EXPECT_EQ(parsed({"--clip", "0.12345678901234567"}).clip,  // 18 digits
+  EXPECT_EQ(parsed({"--clip", "0.1"}).config.clip, (Rational{1, 10}));
+  EXPECT_EQ(parsed({"--clip", "0"}).config.clip, (Rational{0, 1}));
+  EXPECT_EQ(parsed({"--clip", "0.12345678901234567"}).config.clip,  // 18 digits
             (Rational{12345678901234567, 100000000000000000}));
   for (const char* wrong : {"-1", "nan", "1e99", "1e-30", "one"})
     EXPECT_EQ(sim_error_of({"--clip", wrong}),
@@ -133,13 +136,13 @@ TEST(CommonOptions, ClipIsExact) {
 }
 
 TEST(CommonOptions, DtypesAreFloats) {
-  EXPECT_EQ(parsed({"--reduce-dtype", "bf16"}).reduce_dtype, DType::bf16);
+  EXPECT_EQ(parsed({"--reduce-dtype", "bf16"}).config.reduce_dtype, DType::bf16);
   EXPECT_EQ(sim_error_of({"--param-dtype", "int32"}),
             "--param-dtype: 'int32' is not one of bf16, fp16, fp32 or fp64");
 }
 
 TEST(CommonOptions, FreezeIsAListAndRepeats) {
-  EXPECT_EQ(parsed({"--freeze", "embed,norm", "--freeze", "head"}).freeze,
+  EXPECT_EQ(parsed({"--freeze", "embed,norm", "--freeze", "head"}).config.frozen,
             (std::vector<std::string>{"embed", "norm", "head"}));
   for (const char* wrong : {",", "a,,b", "a,"})
     EXPECT_EQ(

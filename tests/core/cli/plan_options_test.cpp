@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace mfsdp {
 namespace {
 
@@ -15,6 +17,13 @@ ModelShape small_model() {
           .intermediate = 128,
           .max_seq_len = 512,
           .rope_scaling = {}};
+}
+
+/// The options with that configuration, `change`d from the default.
+CommonOptions with(const std::function<void(PlanConfig&)>& change) {
+  CommonOptions options;
+  change(options.config);
+  return options;
 }
 
 std::string plan_error_of(const CommonOptions& options) {
@@ -53,7 +62,8 @@ TEST(PlanOptions, NodesAreWholeOrOne) {
 }
 
 TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {
-  CommonOptions options{.gpus = 8, .micro_batch = 2, .global_batch = 80};
+  CommonOptions options{.gpus = 8, .global_batch = 80};
+  options.config.micro_batch = 2;
   EXPECT_EQ(make_plan_config(options, small_model())->microbatches, 5);  // 80 / (2 * 8)
   options.global_batch = 85;
   EXPECT_EQ(plan_error_of(options),
@@ -66,74 +76,66 @@ TEST(PlanOptions, MicrobatchesFromTheGlobalBatch) {
 }
 
 TEST(PlanOptions, HfsdpNeedsGroupsToShardOver) {
-  EXPECT_EQ(plan_error_of({.outer_strategy = Strategy::optim}),
+  EXPECT_EQ(plan_error_of(with([](PlanConfig& c) { c.outer_strategy = Strategy::optim; })),
             "--outer-strategy: optim (HFSDP) needs --outer-dp 2 or more: it shards over that many "
             "groups");
 }
 
 TEST(PlanOptions, EqualMeaningsGiveEqualConfigurations) {
-  const auto full =
-      make_plan_config({.recompute = {.kind = Recompute::full, .full_blocks = 0}}, small_model());
-  const auto full_4 =
-      make_plan_config({.recompute = {.kind = Recompute::full, .full_blocks = 4}}, small_model());
-  EXPECT_EQ(*full_4, *full);
-  const auto frozen = make_plan_config({.freeze = {"norm", "embed", "norm"}}, small_model());
+  const auto full = [](std::int64_t blocks) {
+    return with(
+        [=](PlanConfig& c) { c.recompute = {.kind = Recompute::full, .full_blocks = blocks}; });
+  };
+  EXPECT_EQ(*make_plan_config(full(4), small_model()), *make_plan_config(full(0), small_model()));
+  const auto frozen = make_plan_config(
+      with([](PlanConfig& c) { c.frozen = {"norm", "embed", "norm"}; }), small_model());
   ASSERT_TRUE(frozen) << frozen.error().message();
   EXPECT_EQ(frozen->frozen, (std::vector<std::string>{"embed", "norm"}));
 }
 
 TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
-  const CommonOptions options{.strategy = Strategy::optim,
-                              .seq_len = 128,
-                              .param_dtype = DType::fp16,
-                              .main_dtype = DType::fp16,
-                              .grad_dtype = DType::bf16,
-                              .reduce_dtype = DType::bf16,
-                              .layout = LayoutRule::megatron_fsdp,
-                              .prefetch = 2,
-                              .grad_slots = 3,
-                              .allocator = AllocatorPolicy::trace_pool,
-                              .optimizer = Optimizer::sgd,
-                              .clip = {1, 2},
-                              .deterministic = true,
-                              .logits_chunk = 64};
+  CommonOptions options{.gpus = 16, .outer_dp = 2, .seq_len = 128, .global_batch = 96};
+  options.config.strategy = Strategy::optim;
+  options.config.micro_batch = 2;
+  options.config.recompute = {.kind = Recompute::full, .full_blocks = 1};
+  options.config.param_dtype = DType::fp16;
+  options.config.main_dtype = DType::fp16;
+  options.config.grad_dtype = DType::bf16;
+  options.config.reduce_dtype = DType::bf16;
+  options.config.layout = LayoutRule::megatron_fsdp;
+  options.config.prefetch = 2;
+  options.config.grad_slots = 3;
+  options.config.allocator = AllocatorPolicy::trace_pool;
+  options.config.optimizer = Optimizer::sgd;
+  options.config.clip = {1, 2};
+  options.config.deterministic = true;
+  options.config.frozen = {"embed"};
+  options.config.logits_chunk = 64;
+  PlanConfig expected = options.config;
+  expected.model = small_model();
+  expected.mesh = data_parallel_mesh(2, 8);
+  expected.seq_len = 128;
+  expected.microbatches = 3;  // 96 / (2 * 16)
   const auto config = make_plan_config(options, small_model());
   ASSERT_TRUE(config) << config.error().message();
-  EXPECT_EQ(*config, (PlanConfig{.model = small_model(),
-                                 .mesh = data_parallel_mesh(1, 8),
-                                 .strategy = Strategy::optim,
-                                 .outer_strategy = Strategy::no_shard,
-                                 .layout = LayoutRule::megatron_fsdp,
-                                 .seq_len = 128,
-                                 .micro_batch = 1,
-                                 .microbatches = 1,
-                                 .recompute = {},
-                                 .param_dtype = DType::fp16,
-                                 .main_dtype = DType::fp16,
-                                 .grad_dtype = DType::bf16,
-                                 .reduce_dtype = DType::bf16,
-                                 .prefetch = 2,
-                                 .grad_slots = 3,
-                                 .allocator = AllocatorPolicy::trace_pool,
-                                 .optimizer = Optimizer::sgd,
-                                 .clip = {1, 2},
-                                 .deterministic = true,
-                                 .exact_sums = false,
-                                 .frozen = {},
-                                 .logits_chunk = 64}));
+  EXPECT_EQ(*config, expected);
 }
 
 TEST(PlanOptions, ExactSumsReachTheConfigurationAndNeedFp32) {
-  EXPECT_TRUE(make_plan_config({.exact_sums = true}, small_model())->exact_sums);
-  EXPECT_EQ(plan_error_of({.reduce_dtype = DType::bf16, .exact_sums = true}),
-            "--reduce-dtype: expected fp32 with --exact-sums, got bf16");
+  CommonOptions options;
+  options.config.exact_sums = true;
+  EXPECT_TRUE(make_plan_config(options, small_model())->exact_sums);
+  options.config.reduce_dtype = DType::bf16;
+  EXPECT_EQ(plan_error_of(options), "--reduce-dtype: expected fp32 with --exact-sums, got bf16");
 }
 
 TEST(PlanOptions, LogitsAreCutIntoFiniteParts) {
   // 512 * 64 = 32768 tokens: 16384 parts of 2, 32768 of 1.
-  CommonOptions options{.micro_batch = 64, .logits_chunk = 2};
+  CommonOptions options;
+  options.config.micro_batch = 64;
+  options.config.logits_chunk = 2;
   EXPECT_EQ(plan_error_of(options), "no error");
-  options.logits_chunk = 1;
+  options.config.logits_chunk = 1;
   EXPECT_EQ(
       plan_error_of(options),
       "--logits-chunk: 1 cuts the 32768 tokens of a microbatch into more than 16384 parts; use "
@@ -143,8 +145,9 @@ TEST(PlanOptions, LogitsAreCutIntoFiniteParts) {
 TEST(PlanOptions, WhatTheModelForbidsNamesTheFlag) {
   for (const auto& [options, flag] : std::vector<std::pair<CommonOptions, std::string>>{
            {{.seq_len = 513}, "--seq-len"},
-           {{.recompute = {.kind = Recompute::full, .full_blocks = 5}}, "--recompute"},
-           {{.freeze = {"no_such_parameter"}}, "--freeze"}}) {
+           {with([](PlanConfig& c) { c.recompute = {.kind = Recompute::full, .full_blocks = 5}; }),
+            "--recompute"},
+           {with([](PlanConfig& c) { c.frozen = {"no_such_parameter"}; }), "--freeze"}}) {
     const auto config = make_plan_config(options, small_model());
     ASSERT_FALSE(config) << flag;
     EXPECT_EQ(config.error().where, flag) << config.error().message();

@@ -90,8 +90,8 @@ TEST(SweptOptions, AreThoseOfEachCombinationReadAlone) {
     ASSERT_TRUE(one && alone);
     EXPECT_EQ(one->common.model, alone->common.model);
     EXPECT_EQ(one->common.gpus, 16);
-    EXPECT_EQ(one->common.strategy, alone->common.strategy);
-    EXPECT_EQ(one->common.recompute, alone->common.recompute);
+    EXPECT_EQ(one->common.config.strategy, alone->common.config.strategy);
+    EXPECT_EQ(one->common.config.recompute, alone->common.config.recompute);
     EXPECT_EQ(one->common.outer_dp, alone->common.outer_dp);
     EXPECT_EQ(one->given, alone->given);
   }

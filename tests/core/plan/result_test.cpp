@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/plan/config_fields.hpp"
 #include "core/plan/result_json.hpp"
 #include "tests/support/sample_run.hpp"
 
@@ -153,6 +155,24 @@ TEST(ResultConfig, WithoutALayoutIsOfMegatronFsdps) {
   config["layout"] = "tight";
   EXPECT_EQ(config_from_json(model_json(run), config.dump(), "run").error().message(),
             "run.config.layout: expected packed or megatron_fsdp");
+}
+
+/// Results of before a field came lack it; all others are whole.
+TEST(ResultConfig, OnlyLaterFieldsMayBeMissing) {
+  const RunResult run = sample_run();
+  const Json whole = Json::parse(config_json(run.config));
+  for (const std::string& key : keys(whole)) {
+    if (key == "global_batch") continue;  // follows from the others
+    Json config = whole;
+    config.erase(key);
+    const auto read = config_from_json(model_json(run), config.dump(), "run 7");
+    const auto field = std::ranges::find(kConfigFields, key, &ConfigField::name);
+    const bool is_later = field != kConfigFields.end() && field->age == FieldAge::later;
+    EXPECT_EQ(read.has_value(), is_later) << key;
+    if (!read) {
+      EXPECT_EQ(read.error().where, "run 7.config." + key);
+    }
+  }
 }
 
 TEST(ResultConfig, ErrorsNameTheField) {

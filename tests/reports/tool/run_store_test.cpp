@@ -58,6 +58,16 @@ struct Telling {
       options,
       {.tool = "mfsdp-exec", .scenarios = {}, .out = out, .err = err, .interrupted = interrupted}};
   RunResult run = sample_run("run-1", 40, 60);
+
+  /// Stores a run that goes on and three of its steps; then the disk is full. False where the run
+  /// could not be stored.
+  [[nodiscard]] bool begin_and_fill_the_disk() {
+    run.status = RunStatus::running;
+    if (!store.begin(run)) return false;
+    store.append(steps_of(1, 3));
+    leave_room(100);
+    return true;
+  }
 };
 
 /// Says what is wrong and returns that something is.
@@ -71,10 +81,7 @@ TEST(RunStore, ADiskThatFillsUpLosesNothingOnceThereIsRoomAgain) {
   const auto path = folder / "s.sqlite";
   const pid_t child = test::start_child([&] {
     Telling telling(path);
-    telling.run.status = RunStatus::running;
-    if (!telling.store.begin(telling.run)) return wrong("begin");
-    telling.store.append(steps_of(1, 3));
-    leave_room(100);
+    if (!telling.begin_and_fill_the_disk()) return wrong("begin");
     telling.store.append(steps_of(4, 5));
     telling.store.append(steps_of(6, 6));
     const std::string warning = "mfsdp-exec: warning: " + path.string() +
@@ -101,10 +108,7 @@ TEST(RunStore, ADiskThatStaysFullIsSaidTwiceAndEndsNothing) {
   const auto path = folder / "s.sqlite";
   const pid_t child = test::start_child([&] {
     Telling telling(path);
-    telling.run.status = RunStatus::running;
-    if (!telling.store.begin(telling.run)) return wrong("begin");
-    telling.store.append(steps_of(1, 3));
-    leave_room(100);
+    if (!telling.begin_and_fill_the_disk()) return wrong("begin");
     telling.store.append(steps_of(4, 9));
     telling.store.finish(telling.run);
     leave_room(kNoLimit);

@@ -1,0 +1,175 @@
+#include "core/cli/config_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+#include <variant>
+
+#include "core/base/amount.hpp"
+#include "core/cli/strategy_names.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Apply = decltype(Flag::apply);
+
+// Readers of one value; `flag` is what their errors name.
+
+Result<std::int64_t> read_count(const std::string& text, const std::string& flag,
+                                const CountRange& range) {
+  const Range limits{.lowest = range.least, .highest = range.most};
+  const auto in_words = range.in_thousands ? parse_amount(text, kLengthWords) : std::nullopt;
+  return parse_integer(in_words ? fmt::format("{}", *in_words) : text, flag, limits);
+}
+
+/// A floating-point dtype; the integers of DType are not for weights and gradients.
+Result<DType> read_dtype(const std::string& text, const std::string& flag) {
+  const auto dtype = parse<DType>(text);
+  if (dtype && (*dtype == DType::bf16 || *dtype == DType::fp16 || *dtype == DType::fp32 ||
+                *dtype == DType::fp64))
+    return *dtype;
+  return fail(flag, in_quotes(text) + " is not one of bf16, fp16, fp32 or fp64");
+}
+
+Result<RecomputePolicy> read_recompute(const std::string& text, const std::string& flag) {
+  if (const auto policy = parse_recompute(text)) return *policy;
+  if (text.starts_with("full:"))
+    return fail(flag,
+                in_quotes(text) + ": the K of full:K must be a whole number of blocks, 1 or more");
+  return fail(flag, in_quotes(text) + " is not one of none, selective, full or full:K");
+}
+
+Result<Rational> read_limit(const std::string& text, const std::string& flag) {
+  const auto value = parse_rational(text, flag);
+  if (value && value->num >= 0) return *value;
+  return fail(flag, in_quotes(text) +
+                        " is not a number of 0 (no clipping) or more with at most 18 digits "
+                        "(written without an exponent)");
+}
+
+Result<std::vector<std::string>> read_names(const std::string& text, const std::string& flag) {
+  std::vector<std::string> names;
+  for (const std::string& given : split(text, ',')) {
+    if (given.empty())
+      return fail(flag, in_quotes(text) + " is not a comma list of parts of parameter names");
+    MFSDP_LET(part, parse_text(given, flag));
+    names.push_back(part);
+  }
+  return names;
+}
+
+Result<void> set_strategy(const std::string& text, CommonOptions& options) {
+  const auto named = parse_strategy(text);
+  if (!named)
+    return fail("--strategy", in_quotes(text) + " is not one of " + name_list<Strategy>() +
+                                  ", nor 0 to 3, zero0 to zero3, ddp, fsdp, full_shard, "
+                                  "shard_grad_op, hsdp or hfsdp");
+  options.config.strategy = named->strategy;
+  options.outer_asked = named->outer;
+  if (named->outer == Strategy::optim) options.config.outer_strategy = Strategy::optim;
+  return {};
+}
+
+Result<void> set_outer_strategy(const std::string& text, Strategy& target) {
+  const auto named = parse_strategy(text);
+  const Strategy asked = !named ? Strategy::optim_grads : named->outer.value_or(named->strategy);
+  if (asked != Strategy::no_shard && asked != Strategy::optim)
+    return fail("--outer-strategy",
+                in_quotes(text) + " is not one of no_shard (HSDP) or optim (HFSDP)");
+  target = asked;
+  return {};
+}
+
+/// What a flag does with its value, by the type of its field.
+struct ApplyOf {
+  const ConfigField& field;
+  CommonOptions& options;
+
+  /// The defaults of these two need the model and the mesh, which make_plan_config has.
+  Apply operator()(std::int64_t& target) const {
+    constexpr CountRange batches{.least = 1,
+                                 .most = config_limits::ranks * config_limits::sequences};
+    if (field.name == "seq_len") return counting(options.seq_len, field.range);
+    if (field.name == "microbatches") return counting(options.global_batch, batches);
+    return counting(target, field.range);
+  }
+  /// The groups; the ranks of one follow from --gpus.
+  Apply operator()(Mesh& /*target*/) const { return counting(options.outer_dp, field.range); }
+  Apply operator()(Strategy& target) const {
+    if (field.name == "outer_strategy")
+      return [&target](const std::string& text) { return set_outer_strategy(text, target); };
+    return [&o = options](const std::string& text) { return set_strategy(text, o); };
+  }
+  Apply operator()(bool& target) const {
+    return [&target](const std::string& /*text*/) -> Result<void> {
+      target = true;
+      return {};
+    };
+  }
+  Apply operator()(std::vector<std::string>& target) const {
+    return [flag = std::string(field.flag), &target](const std::string& text) -> Result<void> {
+      MFSDP_LET(names, read_names(text, flag));
+      target.insert(target.end(), names.begin(), names.end());
+      return {};
+    };
+  }
+  Apply operator()(DType& target) const { return storing(target, read_dtype); }
+  Apply operator()(Rational& target) const { return storing(target, read_limit); }
+  Apply operator()(RecomputePolicy& target) const { return storing(target, read_recompute); }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  Apply operator()(Enum& target) const {
+    return storing(target, parse_choice<Enum>);
+  }
+
+ private:
+  /// Stores what `read(text, flag)` gives.
+  template <class Target, class Read>
+  Apply storing(Target& target, Read read) const {
+    return bound_flag(std::string(field.flag), "", "", target, read).apply;
+  }
+  template <class Target>
+  Apply counting(Target& target, const CountRange& range) const {
+    return storing(target, [range](const std::string& text, const std::string& flag) {
+      return read_count(text, flag, range);
+    });
+  }
+};
+
+bool is_list(const ConfigField& field) {
+  return std::holds_alternative<std::vector<std::string> PlanConfig::*>(field.member);
+}
+
+/// "help (default)"; of switches and lists the help alone.
+std::string help_of(const ConfigField& field) {
+  if (!field.in_brackets.empty()) return fmt::format("{} ({})", field.help, field.in_brackets);
+  if (is_list(field) || field.flag_value.empty()) return std::string(field.help);
+  const PlanConfig defaults;
+  const std::string value =
+      std::visit([&](const auto member) { return flag_text(defaults.*member); }, field.member);
+  return fmt::format("{} ({})", field.help, value);
+}
+
+Flag flag_of(const ConfigField& field, CommonOptions& options) {
+  return {.name = std::string(field.flag),
+          .value = std::string(field.flag_value),
+          .help = help_of(field),
+          .apply = std::visit(
+              [&](const auto member) { return ApplyOf{field, options}(options.config.*member); },
+              field.member),
+          .repeatable = is_list(field),
+          .shapes_plan = true};
+}
+
+}  // namespace
+
+std::vector<Flag> config_flags(FieldTopic topic, CommonOptions& options) {
+  std::vector<Flag> flags;
+  for (const bool switches : {false, true})
+    for (const ConfigField& field : kConfigFields)
+      if (field.topic == topic && field.flag_value.empty() == switches)
+        flags.push_back(flag_of(field, options));
+  return flags;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,272 @@
+// The one table of the configuration's fields. Flags with their ranges and help, result JSON, CSV
+// and sweeps are made from it.
+//
+// To add a field:
+//   1. its member in PlanConfig, with its default (core/plan/config.hpp);
+//   2. its entry in kConfigFields, and its key in core/plan/describe.hpp, where keys are sorted. A
+//      test fails while one of the two is missing;
+//   3. its use in the planner, and in validate() where it depends on other fields.
+//
+// An enumeration is a field like any other: it needs Names<> and, where the type is a new one, a
+// line in FieldMember. Every field shapes the plan and its hash.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "core/plan/config.hpp"
+
+namespace mfsdp {
+
+/// The member that holds a field.
+using FieldMember =
+    std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
+                 std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
+                 RecomputePolicy PlanConfig::*, Strategy PlanConfig::*, DType PlanConfig::*,
+                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*>;
+
+/// The group of flags in which --help shows a field.
+enum class FieldTopic { parallelism, memory, numbers };
+
+/// Columns of the CSV are only ever appended: those of the `first` fields stand before memory and
+/// times, those of the `second` after them, those of `later` ones at the end. Results that were
+/// stored before a later field came are read with its default, or with what result_config.cpp says.
+enum class FieldAge { first, second, later };
+
+/// What an integer counts, and how many there may be, both ends included.
+struct CountRange {
+  std::string_view of = {};
+  std::int64_t least = 0;
+  std::int64_t most = 0;
+  bool in_thousands = false;  ///< the flag takes "8k" for 8192
+};
+
+struct ConfigField {
+  std::string_view name;  ///< in the JSON of plans and results, and in CSV
+  FieldMember member;
+  FieldTopic topic;
+  std::string_view flag;
+  std::string_view flag_value = {};  ///< what --help calls the flag's value; empty for a switch
+  std::string_view help;
+  /// What --help adds in brackets; empty: the default, where the flag takes one value.
+  std::string_view in_brackets = {};
+  CountRange range = {};    ///< of integers
+  bool takes_list = false;  ///< mfsdp-sim takes several values, a run each
+  FieldAge age = FieldAge::later;
+};
+
+/// How large fields may be.
+namespace config_limits {
+inline constexpr std::int64_t ranks = std::int64_t{1} << 20;
+inline constexpr std::int64_t sequences = std::int64_t{1} << 20;
+inline constexpr std::int64_t tokens = std::int64_t{1} << 24;
+inline constexpr std::int64_t slots = 64;
+}  // namespace config_limits
+
+/// In the order of results and, within a topic, of --help, where switches stand last. A new field
+/// comes at the end.
+inline constexpr std::array kConfigFields{
+    ConfigField{.name = "strategy",
+                .member = &PlanConfig::strategy,
+                .topic = FieldTopic::parallelism,
+                .flag = "--strategy",
+                .flag_value = "S",
+                .help = "no_shard, optim, optim_grads, optim_grads_params",
+                .in_brackets = "zero0-zero3, fsdp",
+                .takes_list = true,
+                .age = FieldAge::first},
+    // --outer-dp gives the number of groups, and --gpus the size of a group.
+    ConfigField{.name = "mesh",
+                .member = &PlanConfig::mesh,
+                .topic = FieldTopic::parallelism,
+                .flag = "--outer-dp",
+                .flag_value = "N",
+                .help = "groups of ranks that replicate",
+                .range = {.of = "a number of groups", .least = 1, .most = config_limits::ranks},
+                .takes_list = true,
+                .age = FieldAge::first},
+    ConfigField{.name = "outer_strategy",
+                .member = &PlanConfig::outer_strategy,
+                .topic = FieldTopic::parallelism,
+                .flag = "--outer-strategy",
+                .flag_value = "S",
+                .help = "no_shard (HSDP) or optim (HFSDP) over the groups",
+                .takes_list = true,
+                .age = FieldAge::first},
+    ConfigField{
+        .name = "seq_len",
+        .member = &PlanConfig::seq_len,
+        .topic = FieldTopic::parallelism,
+        .flag = "--seq-len",
+        .flag_value = "N",
+        .help = "tokens in a sequence, 8k is 8192",
+        .in_brackets = "8k, or the model's maximum",
+        .range = {.of = "tokens", .least = 1, .most = config_limits::tokens, .in_thousands = true},
+        .takes_list = true,
+        .age = FieldAge::first},
+    ConfigField{.name = "micro_batch",
+                .member = &PlanConfig::micro_batch,
+                .topic = FieldTopic::parallelism,
+                .flag = "--micro-batch",
+                .flag_value = "N",
+                .help = "sequences per GPU and microbatch",
+                .range = {.of = "sequences", .least = 1, .most = config_limits::sequences},
+                .takes_list = true,
+                .age = FieldAge::first},
+    // The flag gives the sequences of all ranks; how many microbatches they make follows from it.
+    ConfigField{
+        .name = "microbatches",
+        .member = &PlanConfig::microbatches,
+        .topic = FieldTopic::parallelism,
+        .flag = "--global-batch",
+        .flag_value = "N",
+        .help = "sequences per step",
+        .in_brackets = "one microbatch per GPU",
+        .range = {.of = "microbatches per rank", .least = 1, .most = config_limits::sequences},
+        .takes_list = true,
+        .age = FieldAge::first},
+    ConfigField{.name = "recompute",
+                .member = &PlanConfig::recompute,
+                .topic = FieldTopic::memory,
+                .flag = "--recompute",
+                .flag_value = "P",
+                .help = "none, selective (norms and SwiGLU, no attention), full, full:K",
+                .takes_list = true,
+                .age = FieldAge::first},
+    ConfigField{.name = "param_dtype",
+                .member = &PlanConfig::param_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--param-dtype",
+                .flag_value = "D",
+                .help = "compute weights",
+                .age = FieldAge::first},
+    ConfigField{.name = "main_dtype",
+                .member = &PlanConfig::main_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--main-dtype",
+                .flag_value = "D",
+                .help = "main weights",
+                .age = FieldAge::first},
+    ConfigField{.name = "grad_dtype",
+                .member = &PlanConfig::grad_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--grad-dtype",
+                .flag_value = "D",
+                .help = "main gradients",
+                .age = FieldAge::first},
+    ConfigField{.name = "reduce_dtype",
+                .member = &PlanConfig::reduce_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--reduce-dtype",
+                .flag_value = "D",
+                .help = "gradients on the wire",
+                .takes_list = true,
+                .age = FieldAge::first},
+    ConfigField{.name = "prefetch",
+                .member = &PlanConfig::prefetch,
+                .topic = FieldTopic::memory,
+                .flag = "--prefetch",
+                .flag_value = "N",
+                .help = "units gathered ahead",
+                .range = {.of = "units", .least = 0, .most = config_limits::slots},
+                .takes_list = true,
+                .age = FieldAge::first},
+    ConfigField{.name = "grad_slots",
+                .member = &PlanConfig::grad_slots,
+                .topic = FieldTopic::memory,
+                .flag = "--grad-slots",
+                .flag_value = "N",
+                .help = "live full gradients",
+                .range = {.of = "gradient slots", .least = 1, .most = config_limits::slots},
+                .age = FieldAge::first},
+    ConfigField{.name = "allocator",
+                .member = &PlanConfig::allocator,
+                .topic = FieldTopic::memory,
+                .flag = "--allocator",
+                .flag_value = "A",
+                .help = "temporary, double_buffer, trace_pool, best_fit",
+                .age = FieldAge::first},
+    ConfigField{.name = "optimizer",
+                .member = &PlanConfig::optimizer,
+                .topic = FieldTopic::numbers,
+                .flag = "--optimizer",
+                .flag_value = "O",
+                .help = "adamw or sgd",
+                .age = FieldAge::first},
+    ConfigField{.name = "clip",
+                .member = &PlanConfig::clip,
+                .topic = FieldTopic::numbers,
+                .flag = "--clip",
+                .flag_value = "X",
+                .help = "limit of the gradient's norm, 0 for none",
+                .in_brackets = "1.0",
+                .age = FieldAge::second},
+    ConfigField{.name = "deterministic",
+                .member = &PlanConfig::deterministic,
+                .topic = FieldTopic::numbers,
+                .flag = "--deterministic",
+                .help = "deterministic kernels",
+                .age = FieldAge::second},
+    ConfigField{.name = "exact_sums",
+                .member = &PlanConfig::exact_sums,
+                .topic = FieldTopic::numbers,
+                .flag = "--exact-sums",
+                .help = "order-independent gradient sums (for tests)",
+                .age = FieldAge::second},
+    ConfigField{.name = "frozen",
+                .member = &PlanConfig::frozen,
+                .topic = FieldTopic::numbers,
+                .flag = "--freeze",
+                .flag_value = "TEXT,...",
+                .help = "do not train parameters whose name contains TEXT",
+                .age = FieldAge::second},
+    ConfigField{
+        .name = "logits_chunk",
+        .member = &PlanConfig::logits_chunk,
+        .topic = FieldTopic::memory,
+        .flag = "--logits-chunk",
+        .flag_value = "N",
+        .help = "tokens whose logits exist at a time",
+        .range = {.of = "tokens", .least = 1, .most = config_limits::tokens, .in_thousands = true},
+        .age = FieldAge::second},
+    ConfigField{.name = "layout",
+                .member = &PlanConfig::layout,
+                .topic = FieldTopic::memory,
+                .flag = "--layout",
+                .flag_value = "L",
+                .help = "of shards: packed, or megatron_fsdp with its padding",
+                .takes_list = true,
+                .age = FieldAge::later},
+};
+
+/// Calls visit(field, value) for each field in order; `value` is the member of `config`.
+template <class Config, class Visitor>
+void for_each_field(Config& config, Visitor&& visit) {
+  for (const ConfigField& field : kConfigFields)
+    std::visit([&](const auto member) { visit(field, config.*member); }, field.member);
+}
+
+// A value as its flag takes it, which is also its text in CSV.
+[[nodiscard]] std::string flag_text(std::int64_t value);
+[[nodiscard]] std::string flag_text(bool value);
+[[nodiscard]] std::string flag_text(const Rational& value);
+[[nodiscard]] std::string flag_text(const std::vector<std::string>& values);
+[[nodiscard]] std::string flag_text(const RecomputePolicy& policy);
+[[nodiscard]] std::string flag_text(const Mesh& mesh);  ///< the groups: --gpus has the rest
+template <class Enum>
+  requires std::is_enum_v<Enum>
+[[nodiscard]] std::string flag_text(Enum value) {
+  return std::string(to_string(value));
+}
+
+/// "none", "selective", "full" or "full:K" with K blocks, at least 1; nothing if it is none of
+/// these.
+[[nodiscard]] std::optional<RecomputePolicy> parse_recompute(std::string_view text);
+
+}  // namespace mfsdp
