@@ -123,10 +123,13 @@ TEST(Membership, PartsTheRanks) {
         EXPECT_TRUE(seen.insert(rank).second);
         EXPECT_EQ(membership.of(rank), c);
         EXPECT_EQ(membership.member(rank), m);
-        if (m > 0) EXPECT_LT(membership.rank(c, m - 1), rank);
+        if (m > 0) {
+          EXPECT_LT(membership.rank(c, m - 1), rank);
+        }
         for (const auto& [axis, size] : experts ? mesh.experts : mesh.dense)
-          if (std::ranges::find(axes, axis) == axes.end())
+          if (std::ranges::find(axes, axis) == axes.end()) {
             EXPECT_EQ(mesh.index(rank, axis), mesh.index(membership.rank(c, 0), axis));
+          }
       }
   }
 }
