@@ -17,6 +17,7 @@ namespace {
 /// What ops do with parameters and gradients (core/recipe says what each computes; a GEMM by its
 /// kind). Beside these, zero_padding clears, norm_partial reads.
 using Names = std::set<std::string>;
+using Axes = std::vector<std::string>;
 const Names kUses{"embedding_forward", "gemm 0", "qk_norm_rope_forward", "rms_norm_forward"};
 const Names kMakes{"bias_grad", "embedding_backward", "gemm 2", "norm_weight_grad"};
 const Names kMoves{"accumulate", "all_reduce", "cast", "d2d", "reduce_scatter"};
@@ -35,8 +36,8 @@ using Contents = std::map<Int, Held>;  ///< of a buffer, by first element
 struct Group {
   Int unit, elements;
   bool trains;
-  std::vector<std::string> cut;              ///< what kind 1, 2, ... is cut on
-  PerAxis reduce;                            ///< 1 for each axis to sum over once
+  Axes cut;                                  ///< what kind 1, 2, ... is cut on
+  PerAxis reduce{};                          ///< 1 for each axis to sum over once
   std::map<Int, std::map<Int, Int>> uses{};  ///< by first element and pass, of this step
 };
 /// Which elements a buffer holds.
@@ -75,58 +76,46 @@ class Ledger {
 
  private:
   void read_group(const Json& json) {
-    Group& group = groups_.emplace_back(Group{.unit = view_.at("units", json, "unit"),
-                                              .elements = json.at("elements"),
-                                              .trains = json.value("requires_grad", false),
-                                              .cut = {},
-                                              .reduce = {}});
-    for (const Json& axis : json.value("cut", Json::array()))
-      if (view_.mesh.contains(axis)) group.cut.push_back(axis);
-    for (const Json& axis : json.value("reduce", Json::array()))
-      if (view_.mesh.contains(axis)) group.reduce[axis] = 1;
-    if (group.elements % ranks(group, std::ssize(group.cut)) != 0)
-      refuse("group {}: is not cut into equal parts", groups_.size() - 1);
+    Group group{view_.at("units", json, "unit"), json.at("elements"),
+                json.value("requires_grad", false), json.value("cut", Axes{})};
     for (const auto& [axis, ranks] : view_.mesh)
-      if (kDataAxes.contains(axis) != group.reduce.contains(axis))
-        refuse("group {}: is to be summed over other axes", groups_.size() - 1);
+      if (kDataAxes.contains(axis)) group.reduce[axis] = 1;
+    const Axes reduce = json.value("reduce", Axes{});
+    if (group.elements % ranks(group, std::ssize(group.cut)) != 0 ||
+        reduce.size() != group.reduce.size() ||
+        !std::ranges::all_of(reduce, [&](const auto& axis) { return group.reduce[axis] == 1; }))
+      refuse("group {}: is cut unevenly, or summed over other axes", groups_.size());
+    groups_.push_back(std::move(group));
   }
 
   /// What the buffer says that it holds, where its size bears that out.
   void find_home(const Json& json, Home& home) {
-    if (!json.contains("holds") || json.at("holds").at("kind") == "port") return;
-    const Json& holds = json.at("holds");
-    for (const Json& held : holds.at("groups"))
-      home.groups.emplace_back(view_.at("groups", held, "group"), held.at("offset"));
-    std::vector<std::string> cut;
-    for (const Json& on : holds.value("placement", Json::array()))
-      if (on.at("kind") != "flat")
-        refuse("buffer {}: is placed in a way not known here", json.at("name").dump());
-      else if (view_.mesh.contains(on.at("axis")))
-        cut.push_back(on.at("axis"));
+    const std::string kind = json.contains("holds") ? json.at("holds").at("kind") : "port";
+    if (kind == "port") return;
+    Axes cut;
+    for (const Json& on : json.at("holds").value("placement", Json::array()))
+      cut.push_back(on.at("kind") == "flat" ? on.at("axis") : Json("?"));
     home.kind = std::ssize(cut);
-    const bool gradients = holds.at("kind") == "gradient";
-    for (const auto& [g, offset] : home.groups) {
+    for (const Json& held : json.at("holds").at("groups")) {
+      const auto& [g, offset] =
+          home.groups.emplace_back(view_.at("groups", held, "group"), held.at("offset"));
       const Group& group = groups_.at(g);
       const Int bytes = times(group.elements / ranks(group, home.kind), size_of(json.at("dtype")));
-      const bool gathered = !json.value("persistent", false) && !gradients;
-      const bool fits = gathered ? plus(offset, bytes) <= json.at("size")
-                                 : plus(offset, bytes) == json.at("size");
-      if (!fits || home.kind > std::ssize(group.cut) ||
-          !std::equal(cut.begin(), cut.end(), group.cut.begin()) ||
-          (holds.at("kind") != "parameter" && !group.trains))
+      const Int rest = json.at("size").get<Int>() - plus(offset, bytes);
+      // Gathered weights may be aligned to more than they have.
+      const bool fits = kind == "parameter" && !json.contains("persistent") ? rest >= 0 : rest == 0;
+      if (!fits || cut.size() > group.cut.size() || (kind != "parameter" && !group.trains) ||
+          !std::equal(cut.begin(), cut.end(), group.cut.begin()))
         refuse("buffer {}: holds no slice", json.at("name").dump());
+      if (kind == "gradient")
+        held_[static_cast<int>(homes_.size()) - 1] = {{0, {}}, {group.elements, {}}};
     }
-    if (gradients && home.groups.size() != 1)
-      refuse("buffer {}: holds gradients of several groups", json.at("name").dump());
-    if (gradients)
-      held_[static_cast<int>(homes_.size()) - 1] = {{0, {}},
-                                                    {groups_[home.groups[0].first].elements, {}}};
   }
   /// Parts that the first `kind` cuts of a group make.
   [[nodiscard]] Int ranks(const Group& group, Int kind) const {
     Int parts = 1;
-    for (Int i = 0; i < std::min<Int>(kind, std::ssize(group.cut)); ++i)
-      parts = times(parts, view_.mesh.at(group.cut[static_cast<std::size_t>(i)]));
+    for (const auto& axis : group.cut)
+      if (kind-- > 0) parts = times(parts, view_.mesh.at(axis));
     return parts;
   }
 
@@ -204,8 +193,7 @@ class Ledger {
   void move(const Op& op, Contents& into, const Spot& to) {
     const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
     const bool home = !homes_[input.buffer].groups.empty();
-    const std::vector<std::string> cuts =
-        to.group < 0 ? std::vector<std::string>{} : groups_[to.group].cut;
+    const Axes cuts = to.group < 0 ? Axes{} : groups_[to.group].cut;
     const Spot loose{to.group, 0, input.offset, input.offset + input.elements};
     const Spot from = home ? locate(input) : loose;
     Names axes, cut;

@@ -57,8 +57,11 @@ std::string place_of(const Program& program, const Mutant& mutant) {
     case change_contents:
     case change_buffer_dtype:
       return "buffer " +
-             name_at(program.buffers, mutant.index, [](const auto& b) { return b.name; });
-    case change_placement:
+             name_at(program.buffers, mutant.index, [](const auto& b) { return b.name; }) +
+             (mutant.kind == shift_group || mutant.kind == change_contents
+                  ? fmt::format(", part {}", mutant.part)
+                  : "");
+    case change_placement: return fmt::format("group {}, part {}", mutant.index, mutant.part);
     case change_group_dtype: return fmt::format("group {}", mutant.index);
     case shift_parameter: return fmt::format("group {}, parameter {}", mutant.index, mutant.part);
     default: break;

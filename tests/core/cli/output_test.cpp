@@ -120,7 +120,7 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   EXPECT_THAT(last(rows[1]), testing::ElementsAre("1/3", "true", "false", "embed,norm", "512",
                                                   "datasheet only", "0.25", "megatron_fsdp"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
-              testing::EndsWith("| 1/3 | true | false | embed,norm | 512 |\n"));
+              testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};

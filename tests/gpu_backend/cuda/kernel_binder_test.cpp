@@ -48,8 +48,12 @@ std::set<KernelKind> bind_all(const Program& program) {
         const auto* kernel = std::get_if<Kernel>(&op.op->body);
         if (kernel == nullptr) continue;
         kinds.insert(kernel->kind);
-        const auto launch =
-            binder.bind({.kernel = kernel, .operands = op.operands, .rank = 1, .step = 0}, nullptr);
+        const auto launch = binder.bind({.kernel = kernel,
+                                         .operands = op.operands,
+                                         .group = op.op->group,
+                                         .rank = 1,
+                                         .step = 0},
+                                        nullptr);
         EXPECT_TRUE(launch ? bool(*launch) : needs_a_gpu(launch.error()))
             << op.op->name << ": " << (launch ? "no launch" : launch.error().message());
       }
@@ -90,8 +94,9 @@ TEST(KernelBinder, WhatAKernelCannotTakeIsAnError) {
   for (const BoundOp& op : bound.segments.front().ops) {
     const auto* kernel = std::get_if<Kernel>(&op.op->body);
     if (kernel == nullptr || kernel->kind != KernelKind::swiglu_forward) continue;
-    const auto launch =
-        binder.bind({.kernel = kernel, .operands = op.operands, .rank = 0, .step = 0}, nullptr);
+    const auto launch = binder.bind(
+        {.kernel = kernel, .operands = op.operands, .group = op.op->group, .rank = 0, .step = 0},
+        nullptr);
     ASSERT_FALSE(launch);
     EXPECT_EQ(launch.error().message(),
               "kernel swiglu_forward: operand gate_up: expected bf16 or fp32, got fp16");

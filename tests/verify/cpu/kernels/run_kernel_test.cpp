@@ -158,7 +158,7 @@ std::vector<float> updated_weights(const Program& program,
 TEST(RunKernel, EveryRankUpdatesItsSliceAlike) {
   PlanConfig config = test::small_config(1, 1);
   config.param_dtype = DType::fp32;
-  for (const Mesh mesh :
+  for (const Mesh& mesh :
        {data_parallel_mesh(1, 1), data_parallel_mesh(1, 4), data_parallel_mesh(2, 2)})
     for (const Strategy outer : {Strategy::no_shard, Strategy::optim})
       for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads,

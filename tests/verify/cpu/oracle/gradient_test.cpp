@@ -152,7 +152,8 @@ PlanConfig random_config(std::uint32_t seed) {
   config.logits_chunk = pick(1, 6);  // of 2 to 14 tokens
   config.recompute.kind = static_cast<Recompute>(pick(0, 2));
   config.strategy = static_cast<Strategy>(pick(0, 3));
-  config.mesh = data_parallel_mesh(pick(0, 2) == 2 ? 2 : 1, pick(1, 3));
+  const std::int64_t replicas = pick(0, 2) == 2 ? 2 : 1;
+  config.mesh = data_parallel_mesh(replicas, pick(1, 3));
   if (config.strategy == Strategy::optim_grads_params && pick(0, 1) == 1)
     config.outer_strategy = Strategy::optim;
   config.allocator = static_cast<AllocatorPolicy>(pick(0, 3));
