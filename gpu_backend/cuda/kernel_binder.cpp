@@ -1,7 +1,6 @@
 #include "gpu_backend/cuda/kernel_binder.hpp"
 
 #include "core/plan/exact_sums.hpp"
-
 #include "core/runtime/calls/take_attention.hpp"
 #include "core/runtime/calls/take_gemm.hpp"
 #include "core/runtime/calls/take_sums.hpp"

@@ -1,5 +1,7 @@
 // Nothing is inferred from names, ids or the order of tables: a plan under other ones is predicted,
 // proved and run alike.
+#include "tests/support/renamed_plan.hpp"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -12,7 +14,6 @@
 #include "sim/predict/predict.hpp"
 #include "tests/gpu_backend/train/training.hpp"
 #include "tests/support/random_configurations.hpp"
-#include "tests/support/renamed_plan.hpp"
 #include "tests/support/scenarios.hpp"
 #include "verify/proof/prove.hpp"
 
@@ -26,22 +27,21 @@ std::vector<std::int64_t> figures_of(const Program& program) {
       make_cost_model(make_cluster(gpu, program.config.mesh.world_size(), 1).value()).value();
   const RunResult run = predict(program, costs).value().run;
   const TimeSummary& time = run.time;
-  std::vector<std::int64_t> figures{
-      time.step.value,
-      time.compute.value,
-      time.communication.value,
-      time.exposed_communication.value,
-      time.idle.value,
-      time.contention.value,
-      run.traffic.all_gather.value,
-      run.traffic.reduce_scatter.value,
-      run.traffic.all_reduce.value,
-      run.memory.allocated.value,
-      run.memory.live_peak.value_or(Bytes()).value,
-      run.plan.collectives,
-      run.plan.max_live_full_weights,
-      run.plan.max_live_full_gradients,
-      run.plan.padding.value};
+  std::vector<std::int64_t> figures{time.step.value,
+                                    time.compute.value,
+                                    time.communication.value,
+                                    time.exposed_communication.value,
+                                    time.idle.value,
+                                    time.contention.value,
+                                    run.traffic.all_gather.value,
+                                    run.traffic.reduce_scatter.value,
+                                    run.traffic.all_reduce.value,
+                                    run.memory.allocated.value,
+                                    run.memory.live_peak.value_or(Bytes()).value,
+                                    run.plan.collectives,
+                                    run.plan.max_live_full_weights,
+                                    run.plan.max_live_full_gradients,
+                                    run.plan.padding.value};
   for (const Bytes bytes : run.memory.categories) figures.push_back(bytes.value);
   std::vector<std::pair<std::int64_t, std::int64_t>> pools;
   for (const PoolSummary& pool : run.plan.pools)
@@ -58,14 +58,10 @@ std::pair<std::map<std::string, int>, std::vector<std::int64_t>> verdict_of(
   std::map<std::string, int> rules;
   for (const Finding& finding : proof.findings) ++rules[finding.rule];
   const Bounds& bounds = proof.bounds;
-  std::vector<std::int64_t> figures{bounds.live_full_weights,
-                                    bounds.live_full_gradients,
-                                    bounds.peak.value,
-                                    bounds.concurrent_collectives,
-                                    std::ssize(bounds.redundant_waits),
-                                    proof.instances,
-                                    proof.expansion.collectives,
-                                    proof.expansion.parameter_intervals};
+  std::vector<std::int64_t> figures{
+      bounds.live_full_weights,      bounds.live_full_gradients,         bounds.peak.value,
+      bounds.concurrent_collectives, std::ssize(bounds.redundant_waits), proof.instances,
+      proof.expansion.collectives,   proof.expansion.parameter_intervals};
   return {rules, figures};
 }
 

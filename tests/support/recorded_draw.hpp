@@ -90,8 +90,9 @@ inline void draw_schedule(Draw& draw, PlanConfig& config) {
 /// World sizes of 1 to `most_ranks`, powers of two and others.
 inline void draw_mesh(Draw& draw, PlanConfig& config, std::int64_t most_ranks) {
   do {
-    config.mesh.resize(Axis::dp_shard, draw.one_of<std::int64_t>(
-        {1, 2, 3, 4, 5, 7, 8, 8, 12, 16, 24, 31, 32, 48, 64, 100, 128, 256, 509, 512}));
+    config.mesh.resize(Axis::dp_shard,
+                       draw.one_of<std::int64_t>({1,  2,  3,  4,  5,  7,   8,   8,   12,  16,
+                                                  24, 31, 32, 48, 64, 100, 128, 256, 509, 512}));
     config.mesh.resize(Axis::dp_outer, draw.one_of<std::int64_t>({1, 1, 1, 2, 3, 4, 8, 16}));
   } while (config.mesh.world_size() > most_ranks);
   config.strategy = static_cast<Strategy>(draw.pick(0, 3));

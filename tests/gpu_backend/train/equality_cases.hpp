@@ -130,8 +130,8 @@ inline std::string describe(const PlanConfig& c) {
       "prefetch {}, slots {}",
       c.mesh.size(Axis::dp_outer), c.mesh.size(Axis::dp_shard), to_string(c.strategy),
       to_string(c.outer_strategy), to_string(c.layout), c.microbatches, c.micro_batch,
-      to_string(c.recompute.kind),
-      c.recompute.full_blocks, to_string(c.allocator), c.prefetch, c.grad_slots);
+      to_string(c.recompute.kind), c.recompute.full_blocks, to_string(c.allocator), c.prefetch,
+      c.grad_slots);
 }
 
 }  // namespace mfsdp::test

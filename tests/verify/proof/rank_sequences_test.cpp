@@ -139,8 +139,7 @@ TEST(RankSequences, WhatDoesNotFit) {
   };
   EXPECT_EQ(message(classes, {0, 0, 0, 1}),
             "class 1: expected the mesh and communicators of class 0");
-  EXPECT_EQ(message({classes[0]}, {0, 0, 0}),
-            "classes: expected 4 ranks as the mesh has, got 3");
+  EXPECT_EQ(message({classes[0]}, {0, 0, 0}), "classes: expected 4 ranks as the mesh has, got 3");
   EXPECT_EQ(message({classes[0]}, {0, 0, 0, 1}),
             "classes: expected 1 classes at most, got one of number 1");
   EXPECT_EQ(message({}, {}), "classes: expected at least one program");
