@@ -111,7 +111,7 @@ TEST(ParameterPlaces, AStateBufferOfAnotherSizeIsAnError) {
   const auto places = find_parameters(program, memory.bytes(), 0);
   ASSERT_FALSE(places);
   EXPECT_THAT(places.error().message(),
-              testing::MatchesRegex("plan, unit layers.1, optimizer_state of group 2: expected a "
+              testing::MatchesRegex("plan, group 2, exp_avg_sq: expected a "
                                     "buffer of [0-9]+ bytes, got [0-9]+"));
 }
 
