@@ -44,8 +44,6 @@ enum class Recompute { none, selective, full };
 
 enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
 
-enum class Optimizer { adamw, sgd };
-
 /// Why bytes are live. `runtime` is outside all pools and never the category of a buffer.
 enum class Category {
   model_weight,
@@ -97,10 +95,6 @@ template <>
 struct Names<AllocatorPolicy> {
   static constexpr std::array<std::string_view, 4> values{"temporary", "double_buffer",
                                                           "trace_pool", "best_fit"};
-};
-template <>
-struct Names<Optimizer> {
-  static constexpr std::array<std::string_view, 2> values{"adamw", "sgd"};
 };
 template <>
 struct Names<Category> {

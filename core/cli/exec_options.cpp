@@ -152,9 +152,10 @@ Result<void> check_training(const ExecOptions& o) {
   if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
-  if (o.common.config.optimizer == Optimizer::sgd)
+  if (const Optimizer optimizer = o.common.config.optimizer; !spec_of(optimizer).takes_betas)
     for (const char* flag : {"--beta1", "--beta2", "--adam-epsilon"})
-      if (contains(o.given, flag)) return fail(flag, "contradicts --optimizer sgd");
+      if (contains(o.given, flag))
+        return fail(flag, fmt::format("contradicts --optimizer {}", to_string(optimizer)));
   for (const char* flag : {"--save-every", "--keep-saves"})
     if (contains(o.given, flag) && !o.save)
       return fail(flag, "needs --save: a folder for the saves");

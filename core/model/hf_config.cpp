@@ -11,6 +11,7 @@
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
+#include "core/model/family.hpp"
 #include "core/model/model_shape.hpp"
 #include "core/model/not_modelled.hpp"
 
@@ -18,29 +19,6 @@ namespace mfsdp {
 namespace {
 
 using ParsedJson = nlohmann::json;
-
-/// What Hugging Face's classes fix or assume for a model_type.
-struct Family {
-  std::string_view model_type;
-  bool qkv_bias = false;
-  bool qk_norm = false;
-  /// Where config.json has no head_dim; 0 means hidden_size / num_attention_heads.
-  std::int64_t head_dim = 0;
-  /// An absent num_key_value_heads means num_attention_heads. Elsewhere it means a constant that
-  /// fits one model of the family, so there it has to be stated.
-  bool kv_heads_default_to_heads = false;
-  bool slides = false;  ///< where config.json does not say
-  /// That many tokens at a time where config.json does not say.
-  std::int64_t sliding_window = 4096;
-};
-
-constexpr std::array kFamilies{
-    Family{.model_type = "llama", .kv_heads_default_to_heads = true},
-    Family{.model_type = "mistral", .slides = true},
-    Family{.model_type = "qwen2", .qkv_bias = true},
-    Family{.model_type = "qwen3", .qk_norm = true, .head_dim = 128},
-};
-constexpr std::string_view kModelTypes = "llama, mistral, qwen2 or qwen3";
 
 /// The fields of one JSON object. Null counts as absent, as in Hugging Face's files. Readers leave
 /// `value` as it is when the field is absent, and name "file: field" in errors.
@@ -140,13 +118,13 @@ class Fields {
   std::string prefix_;
 };
 
-Result<Family> read_family(const Fields& fields) {
-  const auto unknown = fields.wrong("model_type", kModelTypes);
+Result<HfFamily> read_family(const Fields& fields) {
+  const auto unknown = fields.wrong("model_type", hf_family_list());
   const ParsedJson* field = fields.find("model_type");
   if (field == nullptr || !field->is_string()) return unknown;
   const auto& type = field->get_ref<const std::string&>();
-  const auto family = std::ranges::find(kFamilies, type, &Family::model_type);
-  if (family != kFamilies.end()) return *family;
+  const auto family = std::ranges::find(hf_families(), type, &HfFamily::model_type);
+  if (family != hf_families().end()) return *family;
   const auto what = what_is_not_modelled(type);
   if (!what) return unknown;
   return fail(unknown.value().where, fmt::format("{}, which has {}: not modelled (docs/limits.md)",
@@ -203,7 +181,7 @@ bool is_off(const ParsedJson& value, bool one_is_off) {
   return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
 }
 
-Result<void> check_switches(const Fields& fields, const Family& family) {
+Result<void> check_switches(const Fields& fields, const HfFamily& family) {
   const auto check = [&](const char* name, std::string_view what, bool one_is_off) -> Result<void> {
     const ParsedJson* value = fields.find(name);
     if (value == nullptr || is_off(*value, one_is_off)) return {};
@@ -232,7 +210,7 @@ Result<void> check_head(const Fields& fields) {
 }
 
 /// Fields that would change what runs in ways that the recipe does not know.
-Result<void> refuse_unsupported(const Fields& fields, const Family& family) {
+Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
   if (fields.find("quantization_config") != nullptr)
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
@@ -248,7 +226,7 @@ Result<void> refuse_unsupported(const Fields& fields, const Family& family) {
   return check_switches(fields, family);
 }
 
-Result<void> read_sizes(const Fields& fields, const Family& family, ModelShape& shape) {
+Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape& shape) {
   MFSDP_TRY(fields.required_integer("hidden_size", ShapeLimits::dim, shape.hidden));
   MFSDP_TRY(fields.required_integer("intermediate_size", ShapeLimits::dim, shape.intermediate));
   MFSDP_TRY(fields.required_integer("num_hidden_layers", ShapeLimits::layers, shape.layers));
@@ -363,7 +341,7 @@ Result<std::optional<std::int64_t>> named_sliding_layers(const Fields& fields) {
 
 /// Layers slide that layer_types names; else all of Mistral's, and of Qwen's those from
 /// max_window_layers on. A window as long as the longest sequence never cuts anything off.
-Result<void> read_window(const Fields& fields, const Family& family, HfModel& model) {
+Result<void> read_window(const Fields& fields, const HfFamily& family, HfModel& model) {
   MFSDP_LET(named, named_sliding_layers(fields));
   bool slides = family.slides || named.value_or(0) > 0;
   MFSDP_TRY(fields.boolean("use_sliding_window", slides));
@@ -390,6 +368,7 @@ Result<HfModel> read_hf_config(std::string_view text, const std::string& where) 
   MFSDP_LET(family, read_family(fields));
   MFSDP_TRY(refuse_unsupported(fields, family));
   HfModel model;
+  model.shape.family = family.family;
   model.shape.qkv_bias = family.qkv_bias;
   model.shape.qk_norm = family.qk_norm;
   MFSDP_TRY(read_sizes(fields, family, model.shape));

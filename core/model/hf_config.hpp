@@ -25,7 +25,7 @@ struct HfModel {
   ModelGaps gaps;
 };
 
-/// Reads the text of a config.json of Llama, Mistral, Qwen2 or Qwen3. `where` is the file's name
+/// Reads the text of a config.json of one of hf_families(). `where` is the file's name
 /// for errors. Wrong JSON names its line; a missing, wrong or absurd field is named.
 /// What would change memory or time in a way that no recipe knows is an error that names the field.
 [[nodiscard]] Result<HfModel> read_hf_config(std::string_view text, const std::string& where);

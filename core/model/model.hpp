@@ -7,6 +7,7 @@
 
 #include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
+#include "core/model/family.hpp"
 
 namespace mfsdp {
 
@@ -22,6 +23,7 @@ struct RopeScaling {
 
 /// All that the plan needs to know of a model; the model's name is not part of it.
 struct ModelShape {
+  Family family = Family::llama;
   std::int64_t vocab = 0;
   std::int64_t hidden = 0;
   std::int64_t layers = 0;

@@ -175,6 +175,9 @@ class StructureCheck {
       const Group& group = program_.groups[i];
       const std::string where = fmt::format("groups[{}]", i);
       MFSDP_TRY(resolve(units_, group.unit, where + ".unit", "unit"));
+      if (group.optimizer.has_value() != group.requires_grad)
+        return fail(where + ".optimizer",
+                    group.requires_grad ? "missing" : "expected none where requires_grad is false");
       std::int64_t parts = 1;
       for (const Axis axis : group.cut) parts = checked_mul(parts, size(axis));
       if (group.elements % parts != 0)

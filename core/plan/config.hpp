@@ -9,6 +9,7 @@
 #include "core/base/vocabulary.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/mesh.hpp"
+#include "core/plan/optimizer_spec.hpp"
 
 namespace mfsdp {
 

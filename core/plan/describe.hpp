@@ -31,6 +31,7 @@ void fields(Io& io, RopeScaling& v) {
 
 template <class Io>
 void fields(Io& io, ModelShape& v) {
+  io("family", v.family);
   io("head_dim", v.head_dim);
   io("heads", v.heads);
   io("hidden", v.hidden);
@@ -281,6 +282,7 @@ void fields(Io& io, Group& v) {
   io("elements", v.elements);
   io.sparse("gradient", v.gradient);
   io("id", v.id);
+  io.sparse("optimizer", v.optimizer);
   io("parameters", v.parameters);
   io.sparse("reduce", v.reduce);
   io.sparse("requires_grad", v.requires_grad);

@@ -11,6 +11,7 @@
 
 #include "core/base/rational.hpp"
 #include "core/base/vocabulary.hpp"
+#include "core/plan/kernel_spec.hpp"
 
 namespace mfsdp {
 
@@ -20,15 +21,6 @@ struct RankStride {
   std::int64_t bytes = 0;
 
   friend bool operator==(const RankStride&, const RankStride&) = default;
-};
-
-/// `scratch`: the bytes are the op's own while it runs; what they held before and hold after is
-/// undefined. Conflicts like a write, but is not traffic that every algorithm must pay.
-enum class Access { read, write, read_write, scratch };
-
-template <>
-struct Names<Access> {
-  static constexpr std::array<std::string_view, 4> values{"read", "write", "read_write", "scratch"};
 };
 
 /// A tensor in a buffer. Its first element lies at
@@ -52,68 +44,8 @@ struct Operand {
   [[nodiscard]] std::int64_t span_bytes() const;
 };
 
-/// Every kernel that the recipe uses. See core/recipe for operands and what each computes.
-enum class KernelKind {
-  accumulate,  ///< main gradient = or += reduced gradient
-  adamw,       ///< one update of a group's shard; writes the compute weights
-  attention_backward,
-  attention_forward,
-  bias_grad,  ///< column sums of a gradient
-  cast,
-  cross_entropy,       ///< loss, and d(logits) in place of the logits
-  cross_entropy_loss,  ///< loss alone (eval)
-  embedding_backward,
-  embedding_forward,
-  gemm,
-  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
-  norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
-  norm_partial,      ///< sum of squares of one virtual shard
-  norm_weight_grad,  ///< second stage of a norm's weight gradient
-  qk_norm_rope_backward,
-  qk_norm_rope_forward,
-  rms_norm_backward,
-  rms_norm_forward,
-  rope_backward,
-  rope_forward,
-  sgd,
-  swiglu_backward,
-  swiglu_forward,
-  token_copy,  ///< staged tokens -> tokens of this microbatch
-  zero_padding
-};
-
-template <>
-struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 26> values{"accumulate",
-                                                           "adamw",
-                                                           "attention_backward",
-                                                           "attention_forward",
-                                                           "bias_grad",
-                                                           "cast",
-                                                           "cross_entropy",
-                                                           "cross_entropy_loss",
-                                                           "embedding_backward",
-                                                           "embedding_forward",
-                                                           "gemm",
-                                                           "loss_finish",
-                                                           "norm_finish",
-                                                           "norm_partial",
-                                                           "norm_weight_grad",
-                                                           "qk_norm_rope_backward",
-                                                           "qk_norm_rope_forward",
-                                                           "rms_norm_backward",
-                                                           "rms_norm_forward",
-                                                           "rope_backward",
-                                                           "rope_forward",
-                                                           "sgd",
-                                                           "swiglu_backward",
-                                                           "swiglu_forward",
-                                                           "token_copy",
-                                                           "zero_padding"};
-};
-
-/// A number that a kernel needs beside its operands: "m", "beta", "heads", "epsilon", ... Most are
-/// integers.
+/// A number that a kernel needs beside its operands (kernel_spec.hpp): "m", "beta", "heads",
+/// "epsilon", ... Most are integers.
 struct Attribute {
   std::string name;
   Rational value{};

@@ -167,6 +167,7 @@ struct Group {
   Placement weight{};    ///< of compute weights between their uses
   Placement gradient{};  ///< between microbatches, and where the norm and the optimizer read it
   Placement state{};     ///< of main weights and optimizer states: what a rank updates
+  std::optional<Optimizer> optimizer{};  ///< that updates it; none of one without gradients
   std::vector<PlacedParameter> parameters;
 
   friend bool operator==(const Group&, const Group&) = default;

@@ -5,13 +5,11 @@ namespace {
 
 /// What one run of a kernel counts for.
 double counted_flops(const Kernel& kernel) {
+  const KernelSpec* spec = spec_of(kernel);
+  if (spec == nullptr || spec->flops == nullptr) return 0;
   const auto flops = static_cast<double>(kernel.flops);
-  switch (kernel.kind) {
-    case KernelKind::gemm:
-    case KernelKind::attention_forward: return flops;
-    case KernelKind::attention_backward: return flops * 4 / 5;  // 2 of the 2.5 forwards
-    default: return 0;
-  }
+  return flops * static_cast<double>(spec->model_share.num) /
+         static_cast<double>(spec->model_share.den);
 }
 
 }  // namespace

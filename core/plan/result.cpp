@@ -38,6 +38,7 @@ Json model_object(const RunResult& result) {
   const ModelShape& shape = result.config.model;
   return {{"name", result.model_name},
           {"parameters", result.parameters},
+          {"family", to_string(shape.family)},
           {"layers", shape.layers},
           {"hidden", shape.hidden},
           {"heads", shape.heads},

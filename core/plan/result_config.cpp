@@ -144,6 +144,7 @@ Result<ParsedJson> parse_object(const std::string& text, const std::string& wher
 
 Result<void> read_model(const ParsedJson& json, const std::string& where, ModelShape& shape) {
   FieldReader field(json, where);
+  if (field.has("family")) field("family", shape.family);  // before there was one only
   field("layers", shape.layers);
   field("hidden", shape.hidden);
   field("heads", shape.heads);

@@ -1,31 +1,47 @@
 #include "core/recipe/parts.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 
 namespace mfsdp::recipe {
 namespace {
 
 constexpr std::int64_t kNormPartialRows = 256;
 
-/// m, n, k in one convention for all three kinds: m tokens, n output features, k input features.
-std::vector<Attribute> gemm_attributes(std::int64_t beta, std::int64_t kind, std::int64_t m,
-                                       std::int64_t n, std::int64_t k) {
-  return {{"beta", beta}, {"k", k}, {"kind", kind}, {"m", m}, {"n", n}};
+std::vector<Attribute> gemm_attributes(GemmKind kind, const Linear& layer, std::int64_t rows,
+                                       bool adds) {
+  return {{"beta", adds ? 1 : 0},
+          {"k", layer.inputs},
+          {"kind", number_of(kind)},
+          {"m", rows},
+          {"n", layer.outputs}};
 }
 
-std::int64_t gemm_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return product_of(2, m, n, k);
+Access access_of(OperandUse use, bool adds) {
+  switch (use) {
+    case OperandUse::reads:
+    case OperandUse::yields: return Access::read;
+    case OperandUse::writes: return Access::write;
+    case OperandUse::updates: return Access::read_write;
+    case OperandUse::adds: return adds ? Access::read_write : Access::write;
+    case OperandUse::scratch: break;
+  }
+  return Access::scratch;
 }
 
-RecipeOperand operand(std::string role, Access access, std::string tensor, DType dtype,
-                      Shape shape) {
-  RecipeOperand made;
-  made.role = std::move(role);
-  made.access = access;
-  made.name = std::move(tensor);
-  made.dtype = dtype;
-  made.shape = std::move(shape);
-  return made;
+DType dtype_of(Element element, const Sizes& sizes) {
+  switch (element) {
+    case Element::compute: return sizes.compute;
+    case Element::statistic:
+    case Element::gradient: return sizes.statistic;
+    case Element::partial:
+    case Element::fp32: return DType::fp32;
+    case Element::int32: return DType::int32;
+    case Element::bytes: break;
+  }
+  return DType::uint8;
 }
 
 }  // namespace
@@ -38,134 +54,169 @@ Sizes::Sizes(const PlanConfig& config)
       attention(config.model.attention_width()),
       vocab(config.model.vocab),
       norm_rows(std::min(tokens, kNormPartialRows)),
+      rotated(config.model.heads + config.model.kv_heads),
+      head_dim(config.model.head_dim),
       compute(config.param_dtype),
-      statistic(config.statistic_dtype()) {}
+      statistic(config.statistic_dtype()),
+      seq_(config.seq_len),
+      all_heads_(config.model.heads + 2 * config.model.kv_heads) {}
 
-RecipeOperand read(std::string role, std::string tensor, DType dtype, Shape shape) {
-  return operand(std::move(role), Access::read, std::move(tensor), dtype, std::move(shape));
+std::int64_t Sizes::named(std::string_view dim) const {
+  if (dim == "seq") return seq_;
+  if (dim == "head_dim") return head_dim;
+  if (dim == "rotated") return rotated;
+  if (dim == "all_heads") return all_heads_;
+  if (dim == "partial_rows") return norm_rows;
+  if (dim == "vocab") return vocab;
+  throw std::logic_error("no recipe has a size " + std::string(dim));
 }
-RecipeOperand write(std::string role, std::string tensor, DType dtype, Shape shape) {
-  return operand(std::move(role), Access::write, std::move(tensor), dtype, std::move(shape));
+
+RecipeOperand on(std::string role, std::string tensor) {
+  RecipeOperand made;
+  made.name = tensor.empty() ? role : std::move(tensor);
+  made.role = std::move(role);
+  return made;
 }
-RecipeOperand update(std::string role, std::string tensor, DType dtype, Shape shape) {
-  return operand(std::move(role), Access::read_write, std::move(tensor), dtype, std::move(shape));
-}
-RecipeOperand scratch(std::string role, std::string tensor, DType dtype, Shape shape) {
-  return operand(std::move(role), Access::scratch, std::move(tensor), dtype, std::move(shape));
-}
-RecipeOperand weight(ParameterRole parameter, DType dtype, Shape shape) {
-  RecipeOperand made = read("weight", "", dtype, std::move(shape));
-  made.source = Source::weight;
+RecipeOperand weight(ParameterRole parameter) {
+  RecipeOperand made = from(Source::weight, on("weight"));
   made.parameter = parameter;
   return made;
 }
-RecipeOperand weight_grad(ParameterRole parameter, Shape shape, bool add) {
-  RecipeOperand made = operand("weight_grad", add ? Access::read_write : Access::write, "",
-                               DType::fp32, std::move(shape));
-  made.source = Source::weight_grad;
+RecipeOperand weight_grad(ParameterRole parameter) {
+  RecipeOperand made = from(Source::weight_grad, on("weight_grad"));
   made.parameter = parameter;
+  made.adds = true;
   return made;
 }
 RecipeOperand stream_workspace() {
-  return from(Source::global, scratch("workspace", std::string(global::gemm_workspace),
-                                      DType::uint8, {kGemmWorkspaceBytes}));
+  return from(Source::global, shaped(on("workspace", std::string(global::gemm_workspace)),
+                                     Access::scratch, DType::uint8, {kGemmWorkspaceBytes}));
 }
 RecipeOperand from(Source source, RecipeOperand operand) {
   operand.source = source;
   return operand;
 }
-
-void Builder::tensor(std::string name, DType dtype, std::int64_t elements, Category category,
-                     Source source, std::string slot_class) {
-  if (slot_class.empty()) slot_class = name;
-  recipe.tensors.push_back({.name = std::move(name),
-                            .source = source,
-                            .dtype = dtype,
-                            .elements = elements,
-                            .category = category,
-                            .slot_class = std::move(slot_class)});
+RecipeOperand rewritten(RecipeOperand operand) {
+  operand.rewritten = true;
+  return operand;
+}
+RecipeOperand strided(RecipeOperand operand, Shape strides, std::int64_t offset) {
+  operand.strides = std::move(strides);
+  operand.offset = offset;
+  return operand;
+}
+RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape shape) {
+  operand.access = access;
+  operand.dtype = dtype;
+  operand.shape = std::move(shape);
+  return operand;
 }
 
-void Builder::gemm_forward(const std::string& name, ParameterRole role, std::int64_t n,
-                           std::int64_t k, RecipeOperand in, RecipeOperand out) {
-  const std::int64_t m = in.shape[0];
-  add({.name = name,
-       .phase = phase,
-       .kind = KernelKind::gemm,
-       .operands = {std::move(in), weight(role, sizes.compute, {n, k}), std::move(out),
-                    stream_workspace()},
-       .attributes = gemm_attributes(0, 0, m, n, k),
-       .flops = gemm_flops(m, n, k),
-       .gradient_of = {}});
+void Builder::declare(const RecipeOperand& operand) {
+  if (operand.source != Source::tensor) return;
+  if (std::ranges::find(recipe.tensors, operand.name, &RecipeTensor::name) != recipe.tensors.end())
+    return;
+  tensor(
+      {.name = operand.name,
+       .dtype = operand.dtype,
+       .elements = product_of(operand.shape),
+       .category = operand.access == Access::scratch ? Category::workspace : Category::activation,
+       .slot_class = slot_class.empty() ? operand.name : slot_class});
 }
 
-void Builder::gemm_dgrad(const std::string& name, ParameterRole role, std::int64_t n,
-                         std::int64_t k, RecipeOperand d_out, RecipeOperand d_in) {
-  const std::int64_t m = d_out.shape[0];
-  add({.name = name,
-       .phase = phase,
-       .kind = KernelKind::gemm,
-       .operands = {std::move(d_out), weight(role, sizes.compute, {n, k}), std::move(d_in),
-                    stream_workspace()},
-       .attributes = gemm_attributes(0, 1, m, n, k),
-       .flops = gemm_flops(m, n, k),
-       .gradient_of = {}});
+void Builder::fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const {
+  const auto size = [&](std::string_view dim) {
+    if (dim.empty()) return std::int64_t{1};
+    const Attribute* attribute = kernel.find_attribute(dim);
+    return attribute != nullptr ? attribute->value.num : sizes.named(dim);
+  };
+  for (std::size_t i = 0; i < spec.dims; ++i) {
+    const Dim& dim = spec.shape.at(i);
+    operand.shape.push_back(product_of(dim.times, size(dim.first), size(dim.second)));
+  }
+  operand.dtype = dtype_of(spec.element, sizes);
+  operand.adds = spec.use == OperandUse::adds;
+  operand.access = access_of(spec.use, kernel.attribute("beta") != 0);
+  if (operand.rewritten) operand.access = Access::read_write;
 }
 
-void Builder::gemm_wgrad(const std::string& name, ParameterRole role, RecipeOperand d_out,
-                         RecipeOperand in, RecipeOperand d_weight) {
-  const std::int64_t m = d_out.shape[0];
-  const std::int64_t n = d_weight.shape[0];
-  const std::int64_t k = d_weight.shape[1];
-  const std::int64_t beta = d_weight.access == Access::read_write ? 1 : 0;
-  add({.name = name,
-       .phase = phase,
-       .kind = KernelKind::gemm,
-       .operands = {std::move(d_out), std::move(in), std::move(d_weight), stream_workspace()},
-       .attributes = gemm_attributes(beta, 2, m, n, k),
-       .flops = gemm_flops(m, n, k),
-       .gradient_of = role});
+void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> attributes,
+                     std::vector<RecipeOperand> operands,
+                     std::optional<ParameterRole> gradient_of) {
+  const Kernel stated{
+      .kind = kind, .operands = {}, .attributes = std::move(attributes), .flops = 0};
+  const KernelSpec& spec = *spec_of(stated);
+  std::vector<bool> taken(spec.operands.size());
+  for (RecipeOperand& operand : operands) {
+    std::size_t i = 0;
+    while (i < taken.size() && (taken[i] || spec.operands[i].role != operand.role)) ++i;
+    if (i < taken.size()) {
+      taken[i] = true;
+      fill(operand, spec.operands[i], stated);
+    } else if (operand.shape.empty()) {
+      throw std::logic_error(
+          fmt::format("a {} takes no operand '{}'", to_string(kind), operand.role));
+    }
+    declare(operand);
+  }
+  target->push_back({.name = std::move(name),
+                     .phase = phase,
+                     .kind = kind,
+                     .operands = std::move(operands),
+                     .attributes = stated.attributes,
+                     .flops = spec.flops == nullptr ? 0 : spec.flops(stated),
+                     .gradient_of = gradient_of});
+}
+
+void Builder::gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
+                           RecipeOperand in, RecipeOperand out, std::optional<ParameterRole> bias) {
+  std::vector<RecipeOperand> operands{std::move(in), weight(layer.weight), std::move(out),
+                                      stream_workspace()};
+  if (bias) operands.push_back(weight(*bias));
+  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::forward, layer, rows, false),
+         std::move(operands));
+}
+
+void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                         RecipeOperand d_out, RecipeOperand d_in) {
+  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::input_gradient, layer, rows, false),
+         {std::move(d_out), weight(layer.weight), std::move(d_in), stream_workspace()});
+}
+
+void Builder::gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                         RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
+  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::weight_gradient, layer, rows, adds),
+         {std::move(d_out), std::move(in), std::move(d_weight), stream_workspace()}, layer.weight);
 }
 
 void Builder::norm_forward(const std::string& name, ParameterRole role,
                            std::vector<RecipeOperand> inputs, std::vector<RecipeOperand> outputs) {
   std::vector<RecipeOperand> operands = std::move(inputs);
-  operands.push_back(weight(role, sizes.compute, {sizes.hidden}));
+  operands.push_back(weight(role));
   for (RecipeOperand& output : outputs) operands.push_back(std::move(output));
-  add({.name = name,
-       .phase = phase,
-       .kind = KernelKind::rms_norm_forward,
-       .operands = std::move(operands),
-       .attributes = {{"cols", sizes.hidden},
-                      {"epsilon", config.model.rms_norm_eps},
-                      {"rows", sizes.tokens}},
-       .flops = 0,
-       .gradient_of = {}});
+  kernel(name, KernelKind::rms_norm_forward,
+         {{"cols", sizes.hidden}, {"epsilon", config.model.rms_norm_eps}, {"rows", sizes.tokens}},
+         std::move(operands));
+}
+
+void Builder::declare_partials(std::string name, std::int64_t elements) {
+  tensor({.name = std::move(name),
+          .dtype = sizes.statistic,
+          .elements = elements,
+          .category = Category::workspace,
+          .slot_class = "partials"});
 }
 
 void Builder::norm_backward(NormBackward norm) {
   const std::string partials = norm.name + ".partials";
-  const Shape partial_shape{sizes.norm_rows, sizes.hidden};
-  tensor(partials, sizes.statistic, sizes.norm_rows * sizes.hidden, Category::workspace,
-         Source::tensor, "partials");
-  const bool adds = norm.d_residual.access == Access::read_write;
-  add({.name = norm.name,
-       .phase = phase,
-       .kind = KernelKind::rms_norm_backward,
-       .operands = {std::move(norm.d_normed), std::move(norm.input), std::move(norm.rstd),
-                    weight(norm.role, sizes.compute, {sizes.hidden}), std::move(norm.d_residual),
-                    write("partials", partials, sizes.statistic, partial_shape)},
-       .attributes = {{"beta", adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}},
-       .flops = 0,
-       .gradient_of = {}});
-  add({.name = norm.name + ".weight_grad",
-       .phase = phase,
-       .kind = KernelKind::norm_weight_grad,
-       .operands = {read("partials", partials, sizes.statistic, partial_shape),
-                    weight_grad(norm.role, {sizes.hidden})},
-       .attributes = {{"beta", 0}, {"cols", sizes.hidden}, {"rows", sizes.norm_rows}},
-       .flops = 0,
-       .gradient_of = norm.role});
+  declare_partials(partials, sizes.norm_rows * sizes.hidden);
+  kernel(norm.name, KernelKind::rms_norm_backward,
+         {{"beta", norm.adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}},
+         {std::move(norm.d_normed), std::move(norm.input), std::move(norm.rstd), weight(norm.role),
+          std::move(norm.d_residual), on("partials", partials)});
+  kernel(norm.name + ".weight_grad", KernelKind::norm_weight_grad,
+         {{"beta", 0}, {"cols", sizes.hidden}, {"rows", sizes.norm_rows}},
+         {on("partials", partials), weight_grad(norm.role)}, norm.role);
 }
 
 }  // namespace mfsdp::recipe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/recipe/recipe.hpp"
@@ -19,65 +20,100 @@ struct Sizes {
   std::int64_t attention;     ///< A
   std::int64_t vocab;         ///< V
   std::int64_t norm_rows;     ///< rows of a norm's partial weight gradients
+  std::int64_t rotated;       ///< heads of queries and keys
+  std::int64_t head_dim;
   DType compute;
   DType statistic;  ///< of rows, and of partial sums
+
+  /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
+  /// "seq", "head_dim", "rotated", "all_heads", "partial_rows", "vocab".
+  [[nodiscard]] std::int64_t named(std::string_view dim) const;
+
+ private:
+  std::int64_t seq_;
+  std::int64_t all_heads_;
 };
 
 using Shape = std::vector<std::int64_t>;
 
-[[nodiscard]] RecipeOperand read(std::string role, std::string tensor, DType dtype, Shape shape);
-[[nodiscard]] RecipeOperand write(std::string role, std::string tensor, DType dtype, Shape shape);
-[[nodiscard]] RecipeOperand update(std::string role, std::string tensor, DType dtype, Shape shape);
-[[nodiscard]] RecipeOperand scratch(std::string role, std::string tensor, DType dtype, Shape shape);
-[[nodiscard]] RecipeOperand weight(ParameterRole parameter, DType dtype, Shape shape);
-[[nodiscard]] RecipeOperand weight_grad(ParameterRole parameter, Shape shape, bool add = false);
+// Operands, short of what the kernel's row in core/plan/kernel_spec.hpp says of their role: shape,
+// dtype and access.
+
+/// A tensor of this unit; without a name that of the role.
+[[nodiscard]] RecipeOperand on(std::string role, std::string tensor = {});
+/// A parameter, or its gradient.
+[[nodiscard]] RecipeOperand weight(ParameterRole parameter);
+[[nodiscard]] RecipeOperand weight_grad(ParameterRole parameter);
 /// All of the compute stream's workspace.
 [[nodiscard]] RecipeOperand stream_workspace();
 /// The same operand taken from another place.
 [[nodiscard]] RecipeOperand from(Source source, RecipeOperand operand);
+/// The operand is made into another value when it has been read (OperandUse::yields).
+[[nodiscard]] RecipeOperand rewritten(RecipeOperand operand);
+[[nodiscard]] RecipeOperand strided(RecipeOperand operand, Shape strides, std::int64_t offset = 0);
+/// An operand of which the table says nothing.
+[[nodiscard]] RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape shape);
 
-/// Collects a recipe. Tensors are declared once, by the kernels that create them.
+/// y[rows, outputs] = x[rows, inputs] * weight[outputs, inputs]^T
+struct Linear {
+  ParameterRole weight = ParameterRole::qkv;
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+};
+
+/// Collects a recipe. A tensor is declared by the first kernel that names it: as many elements as
+/// its operand has, scratch as workspace, all else as activation, in a slot class of its own name.
+/// What differs from that is declared before, by tensor().
 class Builder {
  public:
   explicit Builder(const PlanConfig& plan_config) : config(plan_config), sizes(plan_config) {}
 
-  /// `slot_class`: RecipeTensor's; the name where it is empty.
-  void tensor(std::string name, DType dtype, std::int64_t elements,
-              Category category = Category::activation, Source source = Source::tensor,
-              std::string slot_class = "");
-  void add(RecipeKernel kernel) { target->push_back(std::move(kernel)); }
-  /// The kernel added last.
-  RecipeKernel& last() { return target->back(); }
+  void tensor(RecipeTensor tensor) { recipe.tensors.push_back(std::move(tensor)); }
 
-  /// out[m, n] = in[m, k] * weight[n, k]^T  (+ bias)
-  void gemm_forward(const std::string& name, ParameterRole role, std::int64_t n, std::int64_t k,
-                    RecipeOperand in, RecipeOperand out);
-  /// d_in[m, k] = d_out[m, n] * weight[n, k]
-  void gemm_dgrad(const std::string& name, ParameterRole role, std::int64_t n, std::int64_t k,
+  /// Adds a kernel of the current phase. Shapes, dtypes, accesses and FLOPs are those of its kind's
+  /// row, with the attributes that are given here, sorted by name.
+  void kernel(std::string name, KernelKind kind, std::vector<Attribute> attributes,
+              std::vector<RecipeOperand> operands,
+              std::optional<ParameterRole> gradient_of = std::nullopt);
+
+  /// out[rows, n] = in[rows, k] * weight[n, k]^T  (+ bias)
+  void gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
+                    RecipeOperand in, RecipeOperand out,
+                    std::optional<ParameterRole> bias = std::nullopt);
+  /// d_in[rows, k] = d_out[rows, n] * weight[n, k]
+  void gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                   RecipeOperand d_out, RecipeOperand d_in);
-  /// d_weight[n, k] = (or +=) d_out[m, n]^T * in[m, k]
-  void gemm_wgrad(const std::string& name, ParameterRole role, RecipeOperand d_out,
-                  RecipeOperand in, RecipeOperand d_weight);
+  /// d_weight[n, k] = (or +=) d_out[rows, n]^T * in[rows, k]
+  void gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
+                  RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds = false);
   /// residual_out = residual (+ delta); normed = residual_out * rstd * weight
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs);
   /// d_residual (+)= gradient through the norm, which writes the normed rows over d_normed where
-  /// that one is updated; then the weight's gradient from partial sums.
+  /// that one is rewritten; then the weight's gradient from partial sums.
   struct NormBackward {
     std::string name;
     ParameterRole role;
-    RecipeOperand d_normed;  ///< read, or updated to the normed rows
-    RecipeOperand input;     ///< the norm's input rows
+    RecipeOperand d_normed;
+    RecipeOperand input;  ///< the norm's input rows
     RecipeOperand rstd;
-    RecipeOperand d_residual;  ///< written or updated
+    RecipeOperand d_residual;
+    bool adds = true;  ///< to d_residual; or it is written
   };
   void norm_backward(NormBackward norm);
+  /// First stages of column sums, which take turns in one place.
+  void declare_partials(std::string name, std::int64_t elements);
 
   const PlanConfig& config;
   const Sizes sizes;
   UnitRecipe recipe;
   std::vector<RecipeKernel>* target = &recipe.forward;
   Phase phase = Phase::forward;
+  std::string slot_class;  ///< of tensors that kernels declare, instead of their names
+
+ private:
+  void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
+  void declare(const RecipeOperand& operand);
 };
 
 }  // namespace mfsdp::recipe

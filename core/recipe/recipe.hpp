@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/model/model.hpp"
@@ -33,7 +34,9 @@ struct RecipeOperand {
   Source source = Source::tensor;
   std::string name;                                    ///< of the tensor; unused for weights
   ParameterRole parameter = ParameterRole::embedding;  ///< for weight and weight_grad
-  DType dtype = DType::bf16;                           ///< for weight_grad the schedule sets it
+  bool adds = false;          ///< written or, where attribute "beta" is 1, added to
+  bool rewritten = false;     ///< made into another value when it has been read
+  DType dtype = DType::bf16;  ///< for weight_grad the schedule sets it
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  ///< elements; empty means contiguous
   std::int64_t offset = 0;            ///< elements from the tensor's start
@@ -60,7 +63,7 @@ struct RecipeTensor {
   std::int64_t elements = 0;
   Category category = Category::activation;
   /// Tensors of one class and category take turns in the slots of `double_buffer`.
-  std::string slot_class;
+  std::string slot_class{};
 };
 
 struct UnitRecipe {
@@ -83,13 +86,19 @@ inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype
 /// kSumWorkspaceBytes.
 inline constexpr std::int64_t kGemmWorkspaceBytes = 32LL << 20;
 
-/// What cuDNN's attention takes in either direction, whatever the shape.
-inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
+/// How an engine computes a family's models: a recipe for each kind of unit.
+struct FamilyRecipe {
+  std::string_view engine;
+  Family family = Family::llama;
+  UnitRecipe (*embedding)(const PlanConfig& config) = nullptr;
+  UnitRecipe (*block)(const PlanConfig& config, bool first, Recompute recompute) = nullptr;
+  UnitRecipe (*head)(const PlanConfig& config) = nullptr;
+};
 
-/// Through which a GPU's whole grid adds up two numbers in one order every time: two doubles of
-/// each of at most 1024 blocks, and 8 bytes in which those that are done are counted. Undefined
-/// before a kernel, as all scratch: whoever counts there begins by zeroing.
-inline constexpr std::int64_t kSumWorkspaceBytes = 1024LL * 2 * 8 + 8;
+inline constexpr std::string_view kOwnEngine = "mfsdp";
+
+/// The recipes in recipes.cpp; null where that engine has none for the family.
+[[nodiscard]] const FamilyRecipe* find_recipe(std::string_view engine, Family family);
 
 /// tokens -> "mid" [T, h].
 [[nodiscard]] UnitRecipe embedding_recipe(const PlanConfig& config);
@@ -100,14 +109,5 @@ inline constexpr std::int64_t kSumWorkspaceBytes = 1024LL * 2 * 8 + 8;
 /// Final norm, then head and cross-entropy in chunks of tokens, backward included: the logits of
 /// one chunk exist at a time.
 [[nodiscard]] UnitRecipe head_recipe(const PlanConfig& config);
-
-/// Scratch of the attention backward beside its operands, in bytes, as cuDNN 9.14 asks for it in
-/// bf16 and fp16 (gpu_backend/cuda compares it with the engines' own numbers):
-///   256, and
-///   where heads share keys, dK and dV per query head: 2 * ceil(T * A * 2, 128), and
-///   with deterministic sums, scores: batch * heads * ceil(seq_len, 64) * ceil(seq_len, 128) * 2,
-/// where ceil(n, m) is n rounded up to a multiple of m. At T = 8192 and 32 heads of 128 over 8 that
-/// is 134,217,984 and 4,429,185,280. Kernels of wider dtypes are none of cuDNN's: 256 alone.
-[[nodiscard]] std::int64_t attention_backward_workspace(const PlanConfig& config);
 
 }  // namespace mfsdp

@@ -141,14 +141,11 @@ Operand MicrobatchSchedule::resolve(const Step& step, const RecipeOperand& recip
                 .dtype = recipe.dtype,
                 .shape = recipe.shape,
                 .rank_strides = {}};
-      if (access == Access::read_write && !adds) access = Access::write;
       break;
     case Source::weight: region = weight_region(step.unit, recipe.parameter); break;
-    case Source::weight_grad:
-      region = gradient_region(step.unit, recipe.parameter);
-      access = adds ? Access::read_write : Access::write;
-      break;
+    case Source::weight_grad: region = gradient_region(step.unit, recipe.parameter); break;
   }
+  if (recipe.adds) access = adds ? Access::read_write : Access::write;
   Operand made = operand(recipe.role, access, region);
   made.shape = recipe.shape;
   made.strides = recipe.strides;

@@ -1,5 +1,6 @@
 // What a microbatch consists of, worked out once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
+#include <stdexcept>
 
 #include "core/schedule/microbatch.hpp"
 
@@ -45,7 +46,10 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state, boo
 }
 
 void MicrobatchSchedule::make_recipes() {
-  recipes_ = {embedding_recipe(config_), head_recipe(config_)};
+  const FamilyRecipe* family = find_recipe(kOwnEngine, config_.model.family);
+  if (family == nullptr)
+    throw std::logic_error("no recipe for " + std::string(to_string(config_.model.family)));
+  recipes_ = {family->embedding(config_), family->head(config_)};
   std::vector<std::pair<std::pair<bool, Recompute>, std::size_t>> made;
   for (std::int64_t block = 0; block < config_.model.layers; ++block) {
     const std::pair kind{block == 0,
@@ -54,7 +58,7 @@ void MicrobatchSchedule::make_recipes() {
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {
       made.emplace_back(kind, recipes_.size());
-      recipes_.push_back(block_recipe(config_, kind.first, kind.second));
+      recipes_.push_back(family->block(config_, kind.first, kind.second));
       found = made.end() - 1;
     }
     block_recipe_.push_back(found->second);

@@ -1,5 +1,7 @@
 #include "core/schedule/optimizer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace mfsdp::schedule {
@@ -107,19 +109,17 @@ class OptimizerSegment {
 
   void update(const UnitState& unit, const GroupState& group) {
     const std::int64_t elements = state_.slice_elements(group);
-    Kernel kernel{
-        .kind = config_.optimizer == Optimizer::adamw ? KernelKind::adamw : KernelKind::sgd,
-        .operands = {operand("grad", Access::read, state_.gradient_slice(group))},
-        .attributes = {{"elements", elements}},
-        .flops = 0};
+    Kernel kernel{.kind = KernelKind::update,
+                  .operands = {operand("grad", Access::read, state_.gradient_slice(group))},
+                  .attributes = {{"elements", elements}},
+                  .flops = 0};
     if (group.main_weight)
       kernel.operands.push_back(
           operand("main_weight", Access::read_write,
                   vector_of(*group.main_weight, elements, config_.main_dtype)));
-    for (std::size_t i = 0; i < group.moments.size(); ++i)
-      kernel.operands.push_back(
-          operand(i == 0 ? "exp_avg" : "exp_avg_sq", Access::read_write,
-                  vector_of(group.moments[i], elements, config_.statistic_dtype())));
+    for (const BufferId id : group.optimizer_states)
+      kernel.operands.push_back(operand(e_.at(id).holds->state, Access::read_write,
+                                        vector_of(id, elements, config_.statistic_dtype())));
     // Without main weights the compute weights are the ones that are updated.
     kernel.operands.push_back(operand("weight",
                                       group.main_weight ? Access::write : Access::read_write,
@@ -129,8 +129,8 @@ class OptimizerSegment {
     kernel.operands.push_back(operand("loss", Access::read, report_loss(state_)));
     if (config_.clip.num != 0)
       kernel.operands.push_back(operand("norm", Access::read, report_norm(state_)));
-    const std::string name = config_.optimizer == Optimizer::adamw ? ".adamw" : ".sgd";
-    e_.emit(StreamRole::compute, Phase::optimizer, unit.id, unit.name + name, std::move(kernel),
+    e_.emit(StreamRole::compute, Phase::optimizer, unit.id,
+            fmt::format("{}.{}", unit.name, to_string(*group.group->optimizer)), std::move(kernel),
             group.group->id);
   }
 

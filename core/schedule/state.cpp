@@ -65,12 +65,16 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
     state.main_grad =
         make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
              PoolRole::state, {.kind = ContentKind::gradient, .placement = group.gradient});
-  if (resident.optimizer_state > 0)
-    for (const char* name : {"exp_avg", "exp_avg_sq"})
-      state.moments.push_back(
-          make(name, Category::optimizer_state, config_.statistic_dtype(),
-               resident.optimizer_state / 2, PoolRole::state,
-               {.kind = ContentKind::optimizer_state, .placement = group.state, .state = name}));
+  if (group.optimizer) {
+    const std::span<const OptimizerState> kept = spec_of(*group.optimizer).states;
+    for (const OptimizerState& one : kept)
+      state.optimizer_states.push_back(
+          make(std::string(one.name), Category::optimizer_state, config_.statistic_dtype(),
+               resident.optimizer_state / std::ssize(kept), PoolRole::state,
+               {.kind = ContentKind::optimizer_state,
+                .placement = group.state,
+                .state = std::string(one.name)}));
+  }
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
     unit.trainable = groups.size();

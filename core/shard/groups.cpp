@@ -90,6 +90,7 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
       group.gradient = cuts.gradient;
       group.state = cuts.state;
       group.reduce = reduce;
+      if (requires_grad) group.optimizer = config.optimizer;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
         if (config.is_frozen(parameter.name) == requires_grad) continue;
@@ -138,8 +139,8 @@ ResidentElements resident_elements(const Group& group, const PlanConfig& config)
   if (!group.requires_grad) return resident;
   if (config.main_dtype != config.param_dtype) resident.main_weight = held(group.state);
   resident.main_grad = held(group.gradient);
-  if (config.optimizer == Optimizer::adamw)
-    resident.optimizer_state = checked_mul(held(group.state), 2);
+  resident.optimizer_state =
+      checked_mul(held(group.state), std::ssize(spec_of(*group.optimizer).states));
   return resident;
 }
 

@@ -91,7 +91,7 @@ Result<StateEntry> read_entry(const Json& json, const std::string& where, std::i
   if (!json.is_object()) return fail(where, "expected an object, got " + json_excerpt(json));
   StateEntry entry;
   MFSDP_LET(parameter, text_field(json, "parameter", where));
-  MFSDP_LET(kind, name_field<StateKind>(json, "kind", where));
+  MFSDP_LET(kind, text_field(json, "kind", where));
   MFSDP_LET(dtype, name_field<DType>(json, "dtype", where));
   MFSDP_LET(begin, integer_field(json, "begin", where, kMostElements));
   MFSDP_LET(end, integer_field(json, "end", where, kMostElements));
@@ -247,7 +247,7 @@ std::string to_json(const StateHeader& header) {
     for (const std::uint64_t checksum : entry.checksums)
       checksums.push_back(checksum_text(checksum));
     entries.push_back({{"parameter", entry.parameter},
-                       {"kind", to_string(entry.kind)},
+                       {"kind", entry.kind},
                        {"dtype", to_string(entry.dtype)},
                        {"begin", entry.elements.begin},
                        {"end", entry.elements.end},

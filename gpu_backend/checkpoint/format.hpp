@@ -28,20 +28,15 @@ inline constexpr std::string_view kCheckpointSchema = "mfsdp.checkpoint/2";
 inline constexpr std::string_view kOldCheckpointSchema = "mfsdp.checkpoint/1";
 inline constexpr std::string_view kStateSchema = "mfsdp.state/1";
 
-/// What is kept of a parameter. `weight`: what the optimizer updates.
-enum class StateKind { weight, first_moment, second_moment };
-
-template <>
-struct Names<StateKind> {
-  static constexpr std::array<std::string_view, 3> values{"weight", "first_moment",
-                                                          "second_moment"};
-};
+/// What is kept of a parameter: what the optimizer updates, and its states by the names that
+/// OptimizerState::saved has for them.
+inline constexpr std::string_view kSavedWeight = "weight";
 
 /// A run of a parameter's elements in a file. They lie there in pieces of piece_elements, each with
 /// its checksum, so that a part can be read and trusted without the rest.
 struct StateEntry {
   std::string parameter;
-  StateKind kind = StateKind::weight;
+  std::string kind{kSavedWeight};
   DType dtype = DType::fp32;
   Interval elements;                     ///< of the parameter, never empty
   std::int64_t offset = 0;               ///< from the first byte behind the header

@@ -56,16 +56,16 @@ std::vector<ExpectedState> expected_state(const Program& program) {
   std::vector<ExpectedState> all;
   for (const Group& group : program.groups)
     for (const PlacedParameter& parameter : group.parameters) {
-      const auto add = [&](StateKind kind, DType dtype) {
+      const auto add = [&](std::string_view kind, DType dtype) {
         all.push_back({.parameter = parameter.name,
-                       .kind = kind,
+                       .kind = std::string(kind),
                        .dtype = dtype,
                        .elements = parameter.elements()});
       };
-      add(StateKind::weight, group.requires_grad ? config.main_dtype : group.dtype);
-      if (!group.requires_grad || config.optimizer != Optimizer::adamw) continue;
-      add(StateKind::first_moment, config.statistic_dtype());
-      add(StateKind::second_moment, config.statistic_dtype());
+      add(kSavedWeight, group.requires_grad ? config.main_dtype : group.dtype);
+      if (!group.optimizer) continue;
+      for (const OptimizerState& state : spec_of(*group.optimizer).states)
+        add(state.saved, config.statistic_dtype());
     }
   return all;
 }
@@ -117,14 +117,14 @@ Result<void> SavedState::check(const std::vector<ExpectedState>& expected) const
   }
   for (const auto& [key, parts] : parts_)
     if (!known.contains(key))
-      return fail(fmt::format("{}: {}, {}", parts.front().file->path.string(), key.first,
-                              to_string(key.second)),
-                  "this run has no such state");
+      return fail(
+          fmt::format("{}: {}, {}", parts.front().file->path.string(), key.first, key.second),
+          "this run has no such state");
   return {};
 }
 
 Result<void> SavedState::check_parts(const ExpectedState& expected) const {
-  const std::string what = fmt::format("{}, {}", expected.parameter, to_string(expected.kind));
+  const std::string what = fmt::format("{}, {}", expected.parameter, expected.kind);
   const auto missing = [&](std::int64_t begin, std::int64_t end) {
     return fail(fmt::format("{}: {}", folder_.string(), what),
                 fmt::format("{} are in no file", elements_text(begin, end)));
@@ -154,9 +154,9 @@ Result<void> SavedState::check_parts(const ExpectedState& expected) const {
   return {};
 }
 
-Result<void> SavedState::visit(const std::string& parameter, StateKind kind, const Interval& wanted,
-                               const VisitElements& visit) const {
-  const auto found = parts_.find({parameter, kind});
+Result<void> SavedState::visit(const std::string& parameter, std::string_view kind,
+                               const Interval& wanted, const VisitElements& visit) const {
+  const auto found = parts_.find({parameter, std::string(kind)});
   if (found == parts_.end() || wanted.empty()) return {};
   const std::vector<Part>& parts = found->second;
   auto part = std::ranges::upper_bound(
@@ -177,7 +177,7 @@ Result<void> SavedState::visit(const std::string& parameter, StateKind kind, con
 Result<void> SavedState::fill_weights(const RestingRank& rank,
                                       const ParameterPlaces& places) const {
   const DType saved = places.own.dtype;
-  return visit(places.parameter->name, StateKind::weight, places.weight.elements,
+  return visit(places.parameter->name, kSavedWeight, places.weight.elements,
                [&](const Interval& elements, std::span<const std::byte> bytes) -> Result<void> {
                  MFSDP_TRY(upload_held(rank.backend, places.own, elements, bytes));
                  if (places.weight.dtype == saved)
@@ -190,9 +190,9 @@ Result<void> SavedState::fill_weights(const RestingRank& rank,
 Result<void> SavedState::fill(const RestingRank& rank) const {
   for (const ParameterPlaces& places : rank.parameters) {
     MFSDP_TRY(fill_weights(rank, places));
-    for (std::size_t i = 0; i < places.moments.size(); ++i) {
-      const HeldElements& held = places.moments.at(i);
-      const auto kind = i == 0 ? StateKind::first_moment : StateKind::second_moment;
+    for (std::size_t i = 0; i < places.states.size(); ++i) {
+      const HeldElements& held = places.states[i];
+      const std::string_view kind = spec_of(*places.group->optimizer).states[i].saved;
       const auto filled = visit(places.parameter->name, kind, held.elements,
                                 [&](const Interval& elements, std::span<const std::byte> bytes) {
                                   return upload_held(rank.backend, held, elements, bytes);

@@ -21,7 +21,7 @@ namespace mfsdp {
 /// What a save has of one parameter: `elements` in all.
 struct ExpectedState {
   std::string parameter;
-  StateKind kind = StateKind::weight;
+  std::string kind{kSavedWeight};  ///< StateEntry's
   DType dtype = DType::fp32;
   std::int64_t elements = 0;
 };
@@ -51,11 +51,11 @@ class SavedState final : public StateSource {
   [[nodiscard]] Result<void> check(const std::vector<ExpectedState>& expected) const;
 
   /// Visits the wanted elements in order, as visit_elements does. To be called after check().
-  [[nodiscard]] Result<void> visit(const std::string& parameter, StateKind kind,
+  [[nodiscard]] Result<void> visit(const std::string& parameter, std::string_view kind,
                                    const Interval& wanted, const VisitElements& visit) const;
 
-  /// Main weights and moments as they were, compute weights rounded from main weights as the
-  /// optimizer rounds them. To be called after check().
+  /// Main weights and optimizer states as they were, compute weights rounded from main weights as
+  /// the optimizer rounds them. To be called after check().
   [[nodiscard]] Result<void> fill(const RestingRank& rank) const override;
 
  private:
@@ -64,7 +64,7 @@ class SavedState final : public StateSource {
     const StateFile* file = nullptr;
     const StateEntry* entry = nullptr;
   };
-  using Key = std::pair<std::string, StateKind>;
+  using Key = std::pair<std::string, std::string>;  ///< parameter and kind
 
   [[nodiscard]] static Result<SavedState> open_save(const std::filesystem::path& folder);
   [[nodiscard]] static tl::unexpected<Error> with_save_before(Error error,

@@ -53,10 +53,11 @@ Result<void> write_manifest(const std::filesystem::path& folder, const Manifest&
 RankShare share_of(const RestingRank& rank, std::int64_t step) {
   RankShare share{.header = {.step = step, .rank = rank.rank, .piece_elements = 0, .entries = {}},
                   .held = {}};
-  const auto add = [&](const ParameterPlaces& places, StateKind kind, const HeldElements& held) {
+  const auto add = [&](const ParameterPlaces& places, std::string_view kind,
+                       const HeldElements& held) {
     if (held.elements.empty()) return;
     share.header.entries.push_back({.parameter = places.parameter->name,
-                                    .kind = kind,
+                                    .kind = std::string(kind),
                                     .dtype = held.dtype,
                                     .elements = held.elements,
                                     .offset = 0,
@@ -64,9 +65,9 @@ RankShare share_of(const RestingRank& rank, std::int64_t step) {
     share.held.push_back(&held);
   };
   for (const ParameterPlaces& places : rank.parameters) {
-    add(places, StateKind::weight, places.own);
-    add(places, StateKind::first_moment, places.moments[0]);
-    add(places, StateKind::second_moment, places.moments[1]);
+    add(places, kSavedWeight, places.own);
+    for (std::size_t i = 0; i < places.states.size(); ++i)
+      add(places, spec_of(*places.group->optimizer).states[i].saved, places.states[i]);
   }
   return share;
 }

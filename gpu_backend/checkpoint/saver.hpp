@@ -55,8 +55,8 @@ class Saver final : public StateKeeper {
   TrainPosition began_;
 };
 
-/// What a rank writes: own weights and moments of each parameter that it holds some of. `rank`
-/// outlives it.
+/// What a rank writes: own weights and optimizer states of each parameter that it holds some of.
+/// `rank` outlives it.
 struct RankShare {
   StateHeader header;
   std::vector<const HeldElements*> held;  ///< by entry

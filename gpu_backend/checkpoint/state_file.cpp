@@ -141,7 +141,7 @@ Result<void> visit_elements(const StateFile& file, const StateEntry& entry, cons
     const std::uint64_t expected = entry.checksums[static_cast<std::size_t>(i)];
     if (const std::uint64_t checksum = checksum_of(bytes); checksum != expected)
       return fail(fmt::format("{}: {}, {}, elements {} to {}", file.path.string(), entry.parameter,
-                              to_string(entry.kind), piece.begin, piece.end - 1),
+                              entry.kind, piece.begin, piece.end - 1),
                   fmt::format("expected checksum {}, got {}", checksum_text(expected),
                               checksum_text(checksum)));
     const Interval part{.begin = at, .end = std::min(piece.end, wanted.end)};

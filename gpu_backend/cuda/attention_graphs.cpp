@@ -120,14 +120,14 @@ AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k) {
 }
 
 std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout) {
-  constexpr std::int64_t kElement = 2;  // bf16
   const AttentionLayout& l = layout.forward;
-  std::int64_t bytes = 256;
-  if (l.heads != l.kv_heads)
-    bytes += 2 * round_up(l.batch * l.seq_len * l.heads * l.head_dim * kElement, 128);
-  if (layout.deterministic)
-    bytes += l.batch * l.heads * round_up(l.seq_len, 64) * round_up(l.seq_len, 128) * kElement;
-  return bytes;
+  return mfsdp::attention_backward_workspace({.batch = l.batch,
+                                              .heads = l.heads,
+                                              .kv_heads = l.kv_heads,
+                                              .seq = l.seq_len,
+                                              .head_dim = l.head_dim,
+                                              .deterministic = layout.deterministic,
+                                              .compute = DType::bf16});
 }
 
 AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)

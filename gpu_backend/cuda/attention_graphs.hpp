@@ -16,6 +16,7 @@
 #include <span>
 
 #include "core/base/error.hpp"
+#include "core/plan/kernel_spec.hpp"
 #include "core/runtime/calls/attention.hpp"
 #include "gpu_backend/cuda/cudnn_graph.hpp"
 
@@ -57,11 +58,8 @@ template <class T>
 template <class T>
 [[nodiscard]] AttentionBackwardLayout layout_of(const kernels::AttentionBackward<T>& k);
 
-/// Workspace that cuDNN's first choice takes, bytes; measured, equal in 9.14 and 9.19.
-inline constexpr std::int64_t kAttentionForwardWorkspace = 256;
-
-/// Likewise: 256; with several query heads a group, dK and dV of each in storage precision, both
-/// rounded up to 128 bytes; if deterministic, two bytes for each score in tiles of 64 x 128.
+/// Workspace that cuDNN's first choice takes for a layout, bytes; measured, equal in 9.14 and 9.19.
+/// Forward takes kAttentionWorkspaceBytes.
 [[nodiscard]] std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout);
 
 class AttentionForwardPlan {

@@ -7,38 +7,18 @@
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
 #include "core/runtime/calls/kernel_settings.hpp"
-#include "core/runtime/calls/operand_reader.hpp"
 #include "core/runtime/calls/update.hpp"
 #include "core/runtime/operand_view.hpp"
 #include "gpu_backend/cuda/attention.hpp"
+#include "gpu_backend/cuda/bind_kind.hpp"
 #include "gpu_backend/cuda/gemm.hpp"
 #include "gpu_backend/cuda/handles.hpp"
-#include "gpu_backend/cuda/kernels/exact_outlier.hpp"
-#include "gpu_backend/cuda/launch.hpp"
 
 namespace mfsdp::cuda {
-
-/// Element types that the kernels of this folder are made for.
-using CudaTypes = ElementTypes<Bf16, float>;
-
-/// The launch that `make(TypeTag<T>)` makes for the type of an operand.
-template <class Make>
-[[nodiscard]] Result<Launch> bind_by_type(const KernelCall& call, std::string_view role,
-                                          const Make& make) {
-  Launch launch;
-  MFSDP_TRY(with_type_of(CudaTypes{}, call, role, [&](auto type) -> Result<void> {
-    MFSDP_LET(made, make(type));
-    launch = std::move(made);
-    return {};
-  }));
-  return launch;
-}
 
 class KernelBinder {
  public:
@@ -63,20 +43,15 @@ class KernelBinder {
   /// What kernels under --exact-sums have found, of launches that have run.
   [[nodiscard]] Result<void> exact_outcome() const;
 
- private:
-  // One for each kind or kinds that share a form; see run_kernel() of verify/cpu/kernels.
-  [[nodiscard]] Result<Launch> bind_gemm(const KernelCall& call, ExactOutlier* outlier,
-                                         cudaStream_t stream);
-  [[nodiscard]] Result<Launch> bind_attention_forward(const KernelCall& call, cudaStream_t stream);
-  [[nodiscard]] Result<Launch> bind_attention_backward(const KernelCall& call, cudaStream_t stream);
-  [[nodiscard]] Result<Launch> bind_cross_entropy(const KernelCall& call, cudaStream_t stream);
-  [[nodiscard]] Result<Launch> bind_update(const KernelCall& call, cudaStream_t stream);
-
+  // What bind_kind takes from here. Planners are made on first use.
+  [[nodiscard]] const KernelSettings& settings() const { return settings_; }
   [[nodiscard]] Result<GemmPlanner*> gemm();
   [[nodiscard]] Result<AttentionPlanner*> attention();
+  /// A copy that lives as long as this object.
   [[nodiscard]] Result<std::span<const kernels::DecayRun>> on_device(
       std::span<const kernels::DecayRun> runs);
 
+ private:
   /// Null for a kernel without the attributes of --exact-sums.
   [[nodiscard]] Result<ExactOutlier*> outlier(const Kernel& kernel);
 
@@ -87,33 +62,5 @@ class KernelBinder {
   std::vector<DeviceMemory> decay_runs_;
   DeviceMemory outlier_;  ///< an ExactOutlier
 };
-
-// Kinds that need nothing but their operands and what is the same for all kernels of a run.
-// `outlier`: null without --exact-sums.
-[[nodiscard]] Result<Launch> bind_rms_norm_forward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_rms_norm_backward(const KernelCall& call, ExactOutlier* outlier,
-                                                    cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_norm_weight_grad(const KernelCall& call, ExactOutlier* outlier,
-                                                   cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_bias_grad(const KernelCall& call, ExactOutlier* outlier,
-                                            cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_rope(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_qk_norm_rope_forward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_qk_norm_rope_backward(const KernelCall& call,
-                                                        ExactOutlier* outlier, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_swiglu_forward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_swiglu_backward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_token_copy(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_embedding_forward(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_embedding_backward(const KernelCall& call, ExactOutlier* outlier,
-                                                     cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_accumulate(const KernelCall& call, ExactOutlier* outlier,
-                                             cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_zero_padding(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_loss_finish(const KernelCall& call, cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_norm_partial(const KernelCall& call, ExactOutlier* outlier,
-                                               cudaStream_t stream);
-[[nodiscard]] Result<Launch> bind_norm_finish(const KernelCall& call, ExactOutlier* outlier,
-                                              cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -46,7 +46,7 @@ class RandomWeights final : public WeightSource {
   std::uint64_t seed_;
 };
 
-/// Zeros in weights, main weights, main gradients and moments, padding included.
+/// Zeros in weights, main weights, main gradients and optimizer states, padding included.
 [[nodiscard]] Result<void> clear_state(Backend& backend, const Program& program,
                                        const BufferBytes& bytes);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include "core/shard/groups.hpp"
@@ -10,8 +11,10 @@
 namespace mfsdp {
 namespace {
 
-/// AdamW's states, in the order of ParameterPlaces::moments.
-constexpr std::array<std::string_view, 2> kMoments{"exp_avg", "exp_avg_sq"};
+std::span<const OptimizerState> states_of(const Group& group) {
+  if (!group.optimizer) return {};
+  return spec_of(*group.optimizer).states;
+}
 
 GroupBuffer find_buffer(const Program& program, const Group& group, ContentKind kind,
                         std::string_view state = {}) {
@@ -83,17 +86,17 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
   GroupBuffers buffers{.weight = find(ContentKind::parameter),
                        .main_weight = find(ContentKind::main_parameter),
                        .gradient = find(ContentKind::gradient),
-                       .moments = {find(ContentKind::optimizer_state, kMoments[0]),
-                                   find(ContentKind::optimizer_state, kMoments[1])}};
+                       .states = {}};
+  for (const OptimizerState& state : states_of(group))
+    buffers.states.push_back(find(ContentKind::optimizer_state, state.name));
   const PlanConfig& config = program.config;
   const bool trains = group.requires_grad;
   MFSDP_TRY(check(program, group, buffers.weight, "weights", true));
   MFSDP_TRY(check(program, group, buffers.main_weight, "main weights",
                   trains && config.main_dtype != config.param_dtype));
   MFSDP_TRY(check(program, group, buffers.gradient, "gradient", trains));
-  for (std::size_t i = 0; i < kMoments.size(); ++i)
-    MFSDP_TRY(check(program, group, buffers.moments.at(i), kMoments.at(i),
-                    trains && config.optimizer == Optimizer::adamw));
+  for (std::size_t i = 0; i < buffers.states.size(); ++i)
+    MFSDP_TRY(check(program, group, buffers.states[i], states_of(group)[i].name, true));
   return buffers;
 }
 
@@ -117,7 +120,8 @@ Result<std::vector<ParameterPlaces>> find_parameters(const Program& program,
                      .weight = held(buffers.weight, weights),
                      .own = held(has_main ? buffers.main_weight : buffers.weight, own),
                      .gradient = held(buffers.gradient, own),
-                     .moments = {held(buffers.moments[0], own), held(buffers.moments[1], own)}});
+                     .states = {}});
+      for (const GroupBuffer& state : buffers.states) all.back().states.push_back(held(state, own));
     }
   }
   return all;

@@ -1,8 +1,7 @@
-// Where each parameter's weights, moments and gradients lie on one rank: which of its elements,
-// and at which address. What initial weights, norms and checkpoints walk over.
+// Where each parameter's weights, optimizer states and gradients lie on one rank: which of its
+// elements, and at which address. What initial weights, norms and checkpoints walk over.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,8 +29,8 @@ struct ParameterPlaces {
   /// The weights that the optimizer updates: main weights or, where the plan has none or the
   /// parameter is frozen, their part of `weight`. `own.elements` are this rank's own.
   HeldElements own;
-  HeldElements gradient;                ///< own elements; after a step the sum over all ranks
-  std::array<HeldElements, 2> moments;  ///< own elements; of AdamW, first and second
+  HeldElements gradient;             ///< own elements; after a step the sum over all ranks
+  std::vector<HeldElements> states;  ///< own elements, as the group's optimizer lists its states
 };
 
 /// A persistent buffer that holds elements of a group.
@@ -46,10 +45,12 @@ struct GroupBuffers {
   GroupBuffer weight;
   GroupBuffer main_weight;
   GroupBuffer gradient;
-  std::array<GroupBuffer, 2> moments;
+  std::vector<GroupBuffer> states;  ///< as the group's optimizer lists them
 
-  [[nodiscard]] std::array<const GroupBuffer*, 5> all() const {
-    return {&weight, &main_weight, &gradient, &moments[0], &moments[1]};
+  [[nodiscard]] std::vector<const GroupBuffer*> all() const {
+    std::vector<const GroupBuffer*> list{&weight, &main_weight, &gradient};
+    for (const GroupBuffer& state : states) list.push_back(&state);
+    return list;
   }
 };
 

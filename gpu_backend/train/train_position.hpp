@@ -1,4 +1,5 @@
-// How far a training run has come: all that it goes on from, beside its weights and moments.
+// How far a training run has come: all that it goes on from, beside its weights and optimizer
+// states.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ struct RestingRank {
   const std::vector<ParameterPlaces>& parameters;
 };
 
-/// Gives weights and moments to start from. Called by several ranks at a time.
+/// Gives weights and optimizer states to start from. Called by several ranks at a time.
 class StateSource {
  public:
   virtual ~StateSource() = default;

@@ -53,8 +53,8 @@ struct StepReport {
   std::int64_t seen_tokens = 0;  ///< of the run so far, with a label or without
   double grad_norm = 0;          ///< of the mean loss, before clipping
   double clip_factor = 1;        ///< what gradients were multiplied with
-  /// The norm is infinite or NaN: where the plan clips, the step has left weights and moments
-  /// alone.
+  /// The norm is infinite or NaN: where the plan clips, the step has left weights and optimizer
+  /// states alone.
   bool non_finite = false;
   double learning_rate = 0;
   Nanos duration;  ///< from when the last report came (or the run's start) to this one
@@ -103,7 +103,7 @@ struct TrainInputs {
   StopPoint* stop = nullptr;              ///< null: the run goes to its last step
   HostGather* gather = nullptr;  ///< null where log_param_norms, check_nan and keeper are off
   TrainPosition start = {};      ///< what earlier runs have done
-  const StateSource* source = nullptr;  ///< of weights and moments; null: `weights`
+  const StateSource* source = nullptr;  ///< of weights and optimizer states; null: `weights`
   StateKeeper* keeper = nullptr;        ///< null: nothing is kept
   bool keeps_start = false;             ///< what the run begins with is kept if no step follows
   TakeLogits take_logits = {};  ///< on rank 0, of the first microbatch of the first evaluation
@@ -117,9 +117,9 @@ struct TrainInputs {
 
 class Trainer {
  public:
-  /// Allocates, and makes what is there before the first step: weights and moments (initial ones,
-  /// or those of the source), the rope table. `sink` is null but on rank 0. Errors: those of
-  /// Interpreter::create, a program without the buffers of a training run.
+  /// Allocates, and makes what is there before the first step: weights and optimizer states
+  /// (initial ones, or those of the source), the rope table. `sink` is null but on rank 0. Errors:
+  /// those of Interpreter::create, a program without the buffers of a training run.
   [[nodiscard]] static Result<std::unique_ptr<Trainer>> create(const Program& program,
                                                                Backend& backend, std::int64_t rank,
                                                                const TrainInputs& inputs,

@@ -11,8 +11,9 @@ namespace mfsdp {
 namespace {
 
 /// The tensors of one parameter; one that is not fused is a tensor of its own name.
-std::vector<HfTensor> tensors_of(const Parameter& parameter) {
-  std::vector<ParameterPart> parts = parameter.parts;
+std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
+  std::vector<ParameterPart> parts;
+  if (!is_whole) parts = parameter.parts;
   if (parts.empty()) parts = {{.name = parameter.name, .rows = parameter.shape.front()}};
   std::vector<HfTensor> tensors;
   std::int64_t begin = 0;
@@ -50,12 +51,14 @@ Result<void> check_parameters(const Program& program, const Model& model) {
 
 }  // namespace
 
-Result<HfTensors> HfTensors::of(const Program& program) {
+Result<HfTensors> HfTensors::of(const Program& program,
+                                const std::function<bool(const std::string& name)>& is_whole) {
   const Model model = make_model(program.config.model, program.config.param_dtype);
   MFSDP_TRY(check_parameters(program, model));
   HfTensors made;
   for (const Parameter& parameter : model.parameters)
-    for (HfTensor& tensor : tensors_of(parameter)) {
+    for (HfTensor& tensor :
+         tensors_of(parameter, is_whole != nullptr && is_whole(parameter.name))) {
       made.by_parameter_[parameter.name].push_back(made.tensors_.size());
       made.tensors_.push_back(std::move(tensor));
     }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ struct HfPart {
 
 class HfTensors {
  public:
-  /// Errors: parameters of the program that its model's shape does not have so, or lacks.
-  [[nodiscard]] static Result<HfTensors> of(const Program& program);
+  /// `is_whole`: whether the checkpoint has a fused parameter as one tensor of its own name, as
+  /// Phi-3's have; null: none. Errors: parameters of the program that its model's shape does not
+  /// have so, or lacks.
+  [[nodiscard]] static Result<HfTensors> of(
+      const Program& program, const std::function<bool(const std::string& name)>& is_whole = {});
 
   /// In the order of the model's forward pass. With tied embeddings there is no lm_head.
   [[nodiscard]] const std::vector<HfTensor>& all() const { return tensors_; }

@@ -52,8 +52,10 @@ Result<void> check_tied_head(const StoredTensor& head, const StoredTensor& embed
 
 Result<HfWeights> HfWeights::open(const std::filesystem::path& folder, const Program& program) {
   MFSDP_TRY(check_hf_config(folder, program.config.model));
-  MFSDP_LET(tensors, HfTensors::of(program));
   MFSDP_LET(files, HfFolder::open(folder));
+  MFSDP_LET(tensors, HfTensors::of(program, [&](const std::string& name) {
+              return files.find(name) != nullptr;
+            }));
   HfWeights opened(std::move(tensors), std::move(files));
   std::set<std::string_view> known;
   for (const HfTensor& tensor : opened.tensors_.all()) {

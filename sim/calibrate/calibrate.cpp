@@ -78,7 +78,8 @@ Result<void> add_gemm(Draft& draft) {
   draft.result.files.push_back({draft.beside("_gemm.csv"), gemm_csv(rows)});
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out}) {
     std::vector<double> all;
-    for (const GemmKind kind : {GemmKind::forward, GemmKind::dgrad, GemmKind::wgrad}) {
+    for (const GemmKind kind :
+         {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
       const std::vector<double> errors = gemm_errors(rows, draft.gpu, kind, evaluation);
       all.insert(all.end(), errors.begin(), errors.end());
     }

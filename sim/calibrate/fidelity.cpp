@@ -31,8 +31,9 @@ void add_gemm(Rows& rows, std::span<const GemmRow> table, const Gpu& gpu) {
     GemmKind kind;
     std::string_view name;
   };
-  constexpr std::array<Named, 3> kKinds{
-      {{GemmKind::forward, "forward"}, {GemmKind::dgrad, "dgrad"}, {GemmKind::wgrad, "wgrad"}}};
+  constexpr std::array<Named, 3> kKinds{{{GemmKind::forward, "forward"},
+                                         {GemmKind::input_gradient, "dgrad"},
+                                         {GemmKind::weight_gradient, "wgrad"}}};
   const std::string source = "gpus/tables/h200_gemm_bf16.csv";
   for (const Evaluation evaluation : {Evaluation::fit, Evaluation::leave_one_out}) {
     std::vector<double> all;

@@ -91,7 +91,8 @@ PriceErrors price_errors(const CostTables& tables, const Cluster& cluster) {
                                                    CollectiveKind::reduce_scatter};
   const Evaluation left_out = Evaluation::leave_one_out;
   std::vector<double> gemms;
-  for (const GemmKind kind : {GemmKind::forward, GemmKind::dgrad, GemmKind::wgrad}) {
+  for (const GemmKind kind :
+       {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
     const std::vector<double> errors = gemm_errors(tables.gemm, cluster.gpu, kind, left_out);
     gemms.insert(gemms.end(), errors.begin(), errors.end());
   }

@@ -41,8 +41,7 @@ double CostModel::memory_ns(double bytes, double efficiency) const {
 
 double CostModel::gemm_ns(const Kernel& kernel) const {
   const bool fp32 = computes_in_fp32(kernel);
-  const std::int64_t kind = kernel.attribute("kind");
-  const GemmShape shape{.kind = static_cast<GemmKind>(std::clamp<std::int64_t>(kind, 0, 2)),
+  const GemmShape shape{.kind = gemm_kind(kernel).value_or(GemmKind::weight_gradient),
                         .m = kernel.attribute("m"),
                         .n = kernel.attribute("n"),
                         .k = kernel.attribute("k")};

@@ -23,8 +23,10 @@ struct Product {
 Product product_of_kind(const GemmShape& shape) {
   switch (shape.kind) {
     case GemmKind::forward: return {.rows = shape.m, .columns = shape.n, .reduction = shape.k};
-    case GemmKind::dgrad: return {.rows = shape.m, .columns = shape.k, .reduction = shape.n};
-    case GemmKind::wgrad: return {.rows = shape.n, .columns = shape.k, .reduction = shape.m};
+    case GemmKind::input_gradient:
+      return {.rows = shape.m, .columns = shape.k, .reduction = shape.n};
+    case GemmKind::weight_gradient:
+      return {.rows = shape.n, .columns = shape.k, .reduction = shape.m};
   }
   return {};
 }
@@ -131,9 +133,10 @@ GemmLaw fit_gemm_law(std::span<const GemmRow> rows, double sms) {
 
 GemmCost::GemmCost(std::span<const GemmRow> rows, const Gpu& gpu)
     : law_(fit_gemm_law(rows, static_cast<double>(gpu.table_sms))),
-      corrections_{corrections(rows, GemmKind::forward, law_, static_cast<double>(gpu.table_sms)),
-                   corrections(rows, GemmKind::dgrad, law_, static_cast<double>(gpu.table_sms)),
-                   corrections(rows, GemmKind::wgrad, law_, static_cast<double>(gpu.table_sms))},
+      corrections_{
+          corrections(rows, GemmKind::forward, law_, static_cast<double>(gpu.table_sms)),
+          corrections(rows, GemmKind::input_gradient, law_, static_cast<double>(gpu.table_sms)),
+          corrections(rows, GemmKind::weight_gradient, law_, static_cast<double>(gpu.table_sms))},
       range_{},
       scale_(gpu.gemm_scale),
       fp32_share_(gpu.fp32 / gpu.bf16),

@@ -17,10 +17,6 @@ namespace mfsdp {
 
 inline constexpr std::int64_t kMebibyte = 1 << 20;  ///< the tables' unit of sizes
 
-/// Which of a linear layer's three products a GEMM is. m tokens, n outputs, k inputs in all three:
-/// forward [m,n] = [m,k][n,k]^T, dgrad [m,k] = [m,n][n,k], wgrad [n,k] = [m,n]^T[m,k].
-enum class GemmKind { forward, dgrad, wgrad };
-
 struct GemmRow {
   GemmKind kind = GemmKind::forward;
   double m = 0;

@@ -148,7 +148,7 @@ class Ledger {
     const std::string gemm = op.does == "gemm" ? fmt::format(" {}", attribute(op, "kind")) : "";
     const bool uses = kUses.contains(op.does + gemm) && op.json->at("phase") != "recompute";
     const bool makes = kMakes.contains(op.does + gemm);
-    const bool updates = op.does == "adamw" || op.does == "sgd";
+    const bool updates = op.does == "update";
     std::set<int> seen;
     const Int unit = op.json->contains("unit") ? view_.at("units", *op.json, "unit") : -1;
     for (const Operand& operand : op.operands) {

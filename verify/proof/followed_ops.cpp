@@ -7,8 +7,7 @@ namespace {
 
 std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
   switch (kernel.kind) {
-    case KernelKind::adamw:
-    case KernelKind::sgd: return kFollowGradients | kFollowWeights | kFollowScales | kUpdates;
+    case KernelKind::update: return kFollowGradients | kFollowWeights | kFollowScales | kUpdates;
     case KernelKind::norm_partial: return kFollowGradients | kFollowWeights | kFollowScales;
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:

@@ -97,8 +97,7 @@ class GradientLedger {
         return;
       }
       case KernelKind::norm_partial:
-      case KernelKind::adamw:
-      case KernelKind::sgd:
+      case KernelKind::update:
         for (const FollowedOperand& operand : operands_)
           if (operand.gradient) judge(operand, is_update(kernel));
         return;

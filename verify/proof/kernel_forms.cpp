@@ -10,7 +10,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "verify/proof/kernel_form_table.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -25,7 +24,8 @@ using enum KernelKind;
 
 /// Kernels whose operands have any shape.
 [[nodiscard]] bool is_element_wise(const Kernel& kernel) {
-  return kernel.kind == accumulate || kernel.kind == cast;
+  const KernelSpec* spec = spec_of(kernel);
+  return spec != nullptr && spec->operands.empty();
 }
 
 /// Where in a row an operand has to begin, in bytes.
@@ -54,15 +54,13 @@ class FormCheck {
   /// What does not fit, or nothing.
   std::optional<std::string> run() {
     if (is_element_wise(kernel_)) return check_element_wise();
-    const KernelForm* form = form_of(kernel_);
-    if (form == nullptr)
-      return kernel_.kind == gemm ? std::optional<std::string>("is no product of its kind's three")
-                                  : std::nullopt;
+    const KernelSpec* form = spec_of(kernel_);
+    if (form == nullptr) return "is no product of its kind's three";
     for (std::size_t i = 0; i < form->operands.size(); ++i) {
       const std::string_view role = form->operands[i].role;
       const auto nth = std::ranges::count(form->operands.begin(),
                                           form->operands.begin() + static_cast<std::ptrdiff_t>(i),
-                                          role, &OperandForm::role);
+                                          role, &OperandSpec::role);
       if (const Operand* found = nth_of(role, nth)) {
         if (auto wrong = check(*found, form->operands[i])) return wrong;
       } else if (!form->operands[i].optional) {
@@ -75,7 +73,7 @@ class FormCheck {
   /// What `run` asks of operands' offsets.
   [[nodiscard]] std::vector<ColumnOf> columns() const {
     std::vector<ColumnOf> columns;
-    if (is_element_wise(kernel_) || form_of(kernel_) == nullptr) return columns;
+    if (is_element_wise(kernel_) || spec_of(kernel_) == nullptr) return columns;
     for (std::size_t i = 0; i < kernel_.operands.size(); ++i)
       if (const auto column = column_of(i)) columns.push_back(*column);
     return columns;
@@ -112,7 +110,7 @@ class FormCheck {
     return got;
   }
 
-  std::optional<std::string> check(const Operand& operand, const OperandForm& form) {
+  std::optional<std::string> check(const Operand& operand, const OperandSpec& form) {
     if (!fits(operand.dtype, form.element))
       return fmt::format("operand '{}' may not be {} here", operand.role, to_string(operand.dtype));
     std::vector<std::int64_t> shape;

@@ -95,12 +95,12 @@ bool belongs(std::string_view role, Category category) {
   if (role == "weight_grad") return is_gradient(category) || category == Category::workspace;
   if (role == "grad") return is_gradient(category);
   if (role == "main_weight") return category == Category::main_weight;
-  if (role == "exp_avg" || role == "exp_avg_sq") return category == Category::optimizer_state;
+  if (is_optimizer_state(role)) return category == Category::optimizer_state;
   return true;
 }
-/// Roles that `belongs` knows begin with these; most others do not.
+/// Roles that `belongs` knows begin with these, but for an update's; most others do not.
 bool is_named_for_memory(std::string_view role) {
-  return !role.empty() && std::string_view("wgme").find(role.front()) != std::string_view::npos;
+  return !role.empty() && std::string_view("wgm").find(role.front()) != std::string_view::npos;
 }
 
 /// Adds to a sum over microbatches: a gradient, or the loss.
@@ -111,7 +111,7 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::cross_entropy_loss:
     case KernelKind::embedding_backward:
     case KernelKind::norm_weight_grad: return true;
-    default: return kind == KernelKind::gemm && variant == kWeightGradientGemm;
+    default: return kind == KernelKind::gemm && variant == number_of(GemmKind::weight_gradient);
   }
 }
 
@@ -188,7 +188,7 @@ class Binder {
   void bind(const Kernel& kernel) {
     for (const Operand& operand : kernel.operands) {
       const bool sums = kernel.kind == KernelKind::norm_partial && operand.role == "input";
-      if (!sums && !is_named_for_memory(operand.role)) continue;
+      if (!sums && !is_update(kernel) && !is_named_for_memory(operand.role)) continue;
       const Category category = program_.buffers[index_.buffers[operand.buffer]].category;
       if (!belongs(sums ? "grad" : operand.role, category))
         return fail_step(
@@ -196,13 +196,12 @@ class Binder {
     }
     switch (kernel.kind) {
       case KernelKind::accumulate:
-      case KernelKind::adamw:
       case KernelKind::cast:
       case KernelKind::loss_finish:
       case KernelKind::norm_finish:
       case KernelKind::norm_partial:
-      case KernelKind::sgd:
       case KernelKind::token_copy:
+      case KernelKind::update:
       case KernelKind::zero_padding: return;
       default: bind_step(kernel);
     }
@@ -266,7 +265,9 @@ class Binder {
     std::optional<ParameterRole> second;
     if (step.parameter == ParameterRole::q_norm && step.kind != KernelKind::norm_weight_grad)
       second = ParameterRole::k_norm;
-    if (step.parameter == ParameterRole::qkv && step.variant == kForwardGemm && model.qkv_bias)
+    const bool projects =
+        step.kind == KernelKind::gemm && step.variant == number_of(GemmKind::forward);
+    if (step.parameter == ParameterRole::qkv && projects && model.qkv_bias)
       second = ParameterRole::qkv_bias;
     return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }

@@ -14,13 +14,8 @@ namespace mfsdp {
   return nullptr;
 }
 
-/// GEMM's attribute "kind".
-inline constexpr std::int64_t kForwardGemm = 0;
-inline constexpr std::int64_t kInputGradientGemm = 1;
-inline constexpr std::int64_t kWeightGradientGemm = 2;
-
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {
-  return kernel.kind == KernelKind::adamw || kernel.kind == KernelKind::sgd;
+  return kernel.kind == KernelKind::update;
 }
 
 /// Uses parameters such that each of them gets a gradient.
@@ -29,7 +24,7 @@ inline constexpr std::int64_t kWeightGradientGemm = 2;
     case KernelKind::embedding_forward:
     case KernelKind::qk_norm_rope_forward:
     case KernelKind::rms_norm_forward: return true;
-    case KernelKind::gemm: return kernel.attribute("kind") == kForwardGemm;
+    case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
     default: return false;
   }
 }
@@ -40,7 +35,7 @@ inline constexpr std::int64_t kWeightGradientGemm = 2;
     case KernelKind::bias_grad:
     case KernelKind::embedding_backward:
     case KernelKind::norm_weight_grad: return true;
-    case KernelKind::gemm: return kernel.attribute("kind") == kWeightGradientGemm;
+    case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::weight_gradient;
     default: return false;
   }
 }

@@ -50,7 +50,7 @@ std::optional<Contents> contents_of(std::string_view role) {
   if (role == "grad") return Contents{.kind = ContentKind::gradient};
   if (role == "weight") return Contents{.kind = ContentKind::parameter};
   if (role == "main_weight") return Contents{.kind = ContentKind::main_parameter};
-  if (role == "exp_avg" || role == "exp_avg_sq")
+  if (is_optimizer_state(role))
     return Contents{.kind = ContentKind::optimizer_state, .state = std::string(role)};
   return std::nullopt;
 }
@@ -66,6 +66,25 @@ std::string fault_of_contents(const Kernel& kernel, const Program& program,
       return fmt::format("has '{}' in buffer '{}', which does not hold it", operand.role,
                          buffer.name);
   }
+  return {};
+}
+
+/// A state of the group's optimizer that the update does not touch, or one that it does not have.
+std::string fault_of_states(const Op& op, const Kernel& kernel, const Program& program,
+                            const IdIndex<GroupId>& groups) {
+  if (!op.group) return {};
+  const Group& group = program.groups[groups[*op.group]];
+  if (!group.optimizer) return "updates a group without gradients";
+  const std::span<const OptimizerState> states = spec_of(*group.optimizer).states;
+  for (const OptimizerState& state : states)
+    if (operand_of(kernel, state.name) == nullptr)
+      return fmt::format("has no operand '{}', which {} keeps", state.name,
+                         to_string(*group.optimizer));
+  for (const Operand& operand : kernel.operands)
+    if (is_optimizer_state(operand.role) &&
+        std::ranges::find(states, operand.role, &OptimizerState::name) == states.end())
+      return fmt::format("has an operand '{}', which {} does not keep", operand.role,
+                         to_string(*group.optimizer));
   return {};
 }
 
@@ -96,6 +115,7 @@ std::string fault_of_group(const Op& op, const Layouts& layouts) {
 
 void check_updates(const Program& program, const Layouts& layouts, FindingList& findings) {
   const IdIndex<BufferId> buffers(program.buffers);
+  const IdIndex<GroupId> groups(program.groups);
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
@@ -104,6 +124,7 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
         if (kernel != nullptr && is_update(*kernel)) {
           fault = fault_of_contents(*kernel, program, buffers);
           if (fault.empty()) fault = fault_of(op, *kernel, layouts);
+          if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);
         }
         if (fault.empty()) fault = fault_of_group(op, layouts);
         if (fault.empty() || !findings.wants("MF504")) continue;

@@ -1,9 +1,4 @@
-// What matrix products take. The three of a linear layer y = x w^T (+ bias), with m tokens, n
-// output features and k input features:
-//
-//   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
-//   input gradient    dx[m, k] = dy[m, n]   w[n, k]
-//   weight gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
+// What matrix products take: the three of a linear layer (GemmKind of core/plan/kernel_spec.hpp).
 #pragma once
 
 #include <cstddef>
@@ -26,9 +21,6 @@ struct Matrix {
 }  // namespace mfsdp
 
 namespace mfsdp::kernels {
-
-/// The attribute "kind" of a GEMM.
-enum class GemmKind { forward = 0, input_gradient = 1, weight_gradient = 2 };
 
 /// c[rows, cols] = a[rows, inner] * b[inner, cols] (+ bias[cols]) (+ c).
 template <class T, class C>

@@ -17,15 +17,15 @@ struct GemmSizes {
 
 [[nodiscard]] inline Result<GemmSizes> take_gemm_sizes(const KernelCall& call) {
   OperandReader in(call);
-  const std::int64_t kind = in.attribute("kind");
-  const GemmSizes sizes{.kind = static_cast<GemmKind>(kind),
+  const std::int64_t number = in.attribute("kind");
+  const std::optional<GemmKind> kind = gemm_kind(*call.kernel);
+  const GemmSizes sizes{.kind = kind.value_or(GemmKind::forward),
                         .m = in.attribute("m"),
                         .n = in.attribute("n"),
                         .k = in.attribute("k")};
   MFSDP_TRY(in.result());
-  if (kind > static_cast<std::int64_t>(GemmKind::weight_gradient))
-    return fail("kernel gemm", fmt::format("attribute kind: expected 0, 1 or 2, got {}", kind));
-  return sizes;
+  if (kind) return sizes;
+  return fail("kernel gemm", fmt::format("attribute kind: expected 0, 1 or 2, got {}", number));
 }
 
 template <class T>

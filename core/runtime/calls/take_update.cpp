@@ -29,20 +29,25 @@ std::vector<DecayRun> runs_of(const Group& group, std::int64_t begin, std::int64
 
 }  // namespace
 
-Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call, const Program& program) {
+Result<const Group*> take_updated_group(const KernelCall& call, const Program& program) {
+  const auto group = std::ranges::find(program.groups, call.group, &Group::id);
+  if (group == program.groups.end() || !group->optimizer)
+    return fail(fmt::format("kernel {}", to_string(call.kernel->kind)),
+                "expected an op that names the group whose weights it updates");
+  return &*group;
+}
+
+Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call, const Group& group,
+                                              const Mesh& mesh) {
   OperandReader in(call);
   const std::int64_t elements = in.attribute("elements");
   MFSDP_TRY(in.result());
-  const auto group = std::ranges::find(program.groups, call.group, &Group::id);
-  if (group == program.groups.end())
-    return fail(fmt::format("kernel {}", to_string(call.kernel->kind)),
-                "expected an op that names the group whose weights it updates");
-  const std::int64_t begin = updated_interval(*group, program.config.mesh, call.rank).begin;
-  if (begin + elements > group->elements)
+  const std::int64_t begin = updated_interval(group, mesh, call.rank).begin;
+  if (begin + elements > group.elements)
     in.complain("grad", fmt::format("expected a slice of the group's {} elements, got [{}, {})",
-                                    group->elements, begin, begin + elements));
+                                    group.elements, begin, begin + elements));
   MFSDP_TRY(in.result());
-  return runs_of(*group, begin, begin + elements);
+  return runs_of(group, begin, begin + elements);
 }
 
 }  // namespace mfsdp::kernels

@@ -10,28 +10,31 @@
 
 namespace mfsdp::kernels {
 
+/// The group whose slice the call updates. Errors: the op names none, or one without an optimizer.
+[[nodiscard]] Result<const Group*> take_updated_group(const KernelCall& call,
+                                                      const Program& program);
+
 /// The runs of the call's slice, in order and without gaps. Padding does not decay; nor does it
 /// change, as its gradient and its weights are 0. They are the same in every step.
 [[nodiscard]] Result<std::vector<DecayRun>> take_decay_runs(const KernelCall& call,
-                                                            const Program& program);
+                                                            const Group& group, const Mesh& mesh);
 
 template <class G, class W, class C>
-[[nodiscard]] Result<Update<G, W, C>> take_update(const KernelCall& call) {
+[[nodiscard]] Result<Update<G, W, C>> take_update(const KernelCall& call, Optimizer optimizer) {
   OperandReader in(call);
   const std::int64_t elements = in.attribute("elements");
   const bool has_main = in.find("main_weight") != nullptr;
-  const bool has_moments = call.kernel->kind == KernelKind::adamw;
+  const std::span<const OptimizerState> kept = spec_of(optimizer).states;
   const auto* step = in.take<const std::uint8_t>("step_block", {sizeof(StepBlock)});
-  const Update<G, W, C> k{
-      .elements = elements,
-      .gradients = in.take<const G>("grad", {elements}),
-      .weights = in.take<W>(has_main ? "main_weight" : "weight", {elements}),
-      .compute = has_main ? in.take<C>("weight", {elements}) : nullptr,
-      .exp_avg = has_moments ? in.take<Real<W>>("exp_avg", {elements}) : nullptr,
-      .exp_avg_sq = has_moments ? in.take<Real<W>>("exp_avg_sq", {elements}) : nullptr,
-      .step = reinterpret_cast<const StepBlock*>(step),
-      .loss = in.take<const float>("loss", {4}),
-      .norm = in.take_if_any<const float>("norm", {4})};
+  Update<G, W, C> k{.elements = elements,
+                    .gradients = in.take<const G>("grad", {elements}),
+                    .weights = in.take<W>(has_main ? "main_weight" : "weight", {elements}),
+                    .compute = has_main ? in.take<C>("weight", {elements}) : nullptr,
+                    .step = reinterpret_cast<const StepBlock*>(step),
+                    .loss = in.take<const float>("loss", {4}),
+                    .norm = in.take_if_any<const float>("norm", {4})};
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    k.states.at(i) = in.take<Real<W>>(kept[i].name, {elements});
   MFSDP_TRY(in.result());
   return k;
 }

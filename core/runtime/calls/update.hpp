@@ -1,8 +1,10 @@
-// What AdamW and SGD take: one rank's slice of a group.
+// What an update takes: one rank's slice of a group.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "core/plan/optimizer_spec.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/runtime/step_block.hpp"
 
@@ -23,10 +25,10 @@ template <class G, class W, class C>
 struct Update {
   std::int64_t elements = 0;
   const G* gradients = nullptr;
-  W* weights = nullptr;        ///< the main weights; without those, the compute weights
-  C* compute = nullptr;        ///< what the main weights are rounded into; null without those
-  Real<W>* exp_avg = nullptr;  ///< the moments: null for SGD
-  Real<W>* exp_avg_sq = nullptr;
+  W* weights = nullptr;  ///< the main weights; without those, the compute weights
+  C* compute = nullptr;  ///< what the main weights are rounded into; null without those
+  /// As the optimizer's rule lists them; null beyond those.
+  std::array<Real<W>*, kMostOptimizerStates> states = {};
   const StepBlock* step = nullptr;
   const float* loss = nullptr;  ///< [4], a LossReport
   const float* norm = nullptr;  ///< [4], a NormReport; null without clipping

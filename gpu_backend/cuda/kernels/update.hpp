@@ -1,4 +1,4 @@
-// AdamW and SGD on CUDA: one launch over a rank's slice of a group. Without moments it is SGD.
+// An optimizer's step on CUDA: one launch over a rank's slice of a group.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,10 +12,10 @@ namespace mfsdp::cuda {
 
 /// `runs`: those of take_decay_runs, in device memory; they are the same in every step. Learning
 /// rate, scale and whether the step is skipped are read on the device.
-/// G: bf16 or fp32. W and C: fp32 and bf16, both fp32, or both bf16. Moments are fp32.
+/// G: bf16 or fp32. W and C: fp32 and bf16, both fp32, or both bf16. States are fp32.
 template <class G, class W, class C>
-[[nodiscard]] Result<void> update(const kernels::Update<G, W, C>& k,
-                                  const OptimizerSettings& optimizer,
+[[nodiscard]] Result<void> update(const kernels::Update<G, W, C>& k, Optimizer optimizer,
+                                  const OptimizerSettings& settings,
                                   std::span<const kernels::DecayRun> runs, cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -293,16 +293,16 @@ void gradients(Table& table, const DeviceArray<GridScratch>& workspace) {
       {.first = kSlice / 2 + kHidden, .count = kSlice / 2 - kHidden, .decays = true}});
   table.row("adamw", "27,264,000, fp32 main, bf16 weights", kSlice * (4 + 3 * 4 + 3 * 4 + 2), [&] {
     return update(
-        kernels::Update<float, float, Bf16>{.elements = kSlice,
-                                            .gradients = a.take<float>(kSlice),
-                                            .weights = a.take<float>(kSlice),
-                                            .compute = a.take<Bf16>(kSlice),
-                                            .exp_avg = a.take<float>(kSlice),
-                                            .exp_avg_sq = a.take<float>(kSlice),
-                                            .step = block.data(),
-                                            .loss = reinterpret_cast<const float*>(loss.data()),
-                                            .norm = reinterpret_cast<const float*>(norm.data())},
-        {}, {runs.data(), 3}, nullptr);
+        kernels::Update<float, float, Bf16>{
+            .elements = kSlice,
+            .gradients = a.take<float>(kSlice),
+            .weights = a.take<float>(kSlice),
+            .compute = a.take<Bf16>(kSlice),
+            .states = {a.take<float>(kSlice), a.take<float>(kSlice)},
+            .step = block.data(),
+            .loss = reinterpret_cast<const float*>(loss.data()),
+            .norm = reinterpret_cast<const float*>(norm.data())},
+        Optimizer::adamw, {}, {runs.data(), 3}, nullptr);
   });
   table.row("sgd", "27,264,000, fp32 main, bf16 weights", kSlice * (4 + 4 + 4 + 2), [&] {
     return update(
@@ -312,7 +312,7 @@ void gradients(Table& table, const DeviceArray<GridScratch>& workspace) {
                                             .compute = a.take<Bf16>(kSlice),
                                             .step = block.data(),
                                             .loss = reinterpret_cast<const float*>(loss.data())},
-        {}, {runs.data(), 3}, nullptr);
+        Optimizer::sgd, {}, {runs.data(), 3}, nullptr);
   });
 }
 

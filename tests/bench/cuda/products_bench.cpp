@@ -219,7 +219,7 @@ void bench_attention(Timer& timer, double seconds) {
                  products * flops / burst, sustained, products * flops / sustained, bytes);
       std::fflush(stdout);
     };
-    DeviceArray<std::uint8_t> workspace(kAttentionForwardWorkspace);
+    DeviceArray<std::uint8_t> workspace(kAttentionWorkspaceBytes);
     const Bf16* const packed = qkv.data();
     const kernels::AttentionForward<Bf16> forward{
         .shape = {1, kHeads, kKeyHeads, s, kDim},

@@ -126,6 +126,7 @@ TEST(CheckStructure, RefusesGroupsWithMoreThanTheyHold) {
     return complaint([&](Program& p) {
       Group group;
       group.elements = 16;
+      group.optimizer = Optimizer::adamw;
       for (const std::int64_t offset : offsets) {
         group.parameters.emplace_back();
         group.parameters.back().shape = {2, 4};
@@ -138,6 +139,20 @@ TEST(CheckStructure, RefusesGroupsWithMoreThanTheyHold) {
   EXPECT_EQ(with({0, 8}), "groups: hold 16 parameters where config.model has 1384");
   EXPECT_EQ(with({0, 9}), "groups[0].parameters[1]: ends outside its group");
   EXPECT_EQ(with({0, 4, 8}), "groups[0].parameters: hold more elements than their group");
+}
+
+TEST(CheckStructure, RefusesAnOptimizerWithoutGradientsAndGradientsWithoutOne) {
+  const auto with = [](bool requires_grad, std::optional<Optimizer> optimizer) {
+    return complaint([&](Program& p) {
+      Group group;
+      group.requires_grad = requires_grad;
+      group.optimizer = optimizer;
+      p.groups = {group};
+    });
+  };
+  EXPECT_EQ(with(true, {}), "groups[0].optimizer: missing");
+  EXPECT_EQ(with(false, Optimizer::sgd),
+            "groups[0].optimizer: expected none where requires_grad is false");
 }
 
 TEST(CheckStructure, RefusesHordesOfStreamsAndSegments) {

@@ -101,40 +101,6 @@ TEST(BlockRecipe, TheFirstBlocksInputBelongsToTheEmbedding) {
   EXPECT_EQ(saved_bytes(block_recipe(llama3_8b(), true, Recompute::full)), 0);
 }
 
-TEST(Recipe, AttentionBackwardWorkspaceIsWhatCudnnAskedFor) {
-  // gpu_backend/measurements: at S = 2048, 4096 and 8192 on an H200, as they come and deterministic
-  PlanConfig config = llama3_8b();
-  const auto at = [&](std::int64_t seq_len, bool deterministic) {
-    config.seq_len = seq_len;
-    config.deterministic = deterministic;
-    return attention_backward_workspace(config);
-  };
-  EXPECT_EQ(at(2048, false), 33554688);
-  EXPECT_EQ(at(2048, true), 301990144);
-  EXPECT_EQ(at(4096, false), 67109120);
-  EXPECT_EQ(at(4096, true), 1140850944);
-  EXPECT_EQ(at(8192, false), 134217984);  // 256 + 2 * 8192 * 4096 * 2
-  EXPECT_EQ(at(8192, true), 4429185280);  // + 32 * 8192^2 * 2
-}
-
-TEST(Recipe, AttentionBackwardWorkspaceOfOddShapes) {
-  PlanConfig config;
-  config.micro_batch = 3;
-  config.seq_len = 33;
-  config.model.heads = 6;
-  config.model.kv_heads = 3;
-  config.model.head_dim = 41;
-  // 3 * 33 * 6 * 41 * 2 = 48,708 bytes of a gradient, 48,768 as whole 128
-  EXPECT_EQ(attention_backward_workspace(config), 256 + 2 * 48768);
-  config.deterministic = true;
-  // scores of 64 by 128
-  EXPECT_EQ(attention_backward_workspace(config), 256 + 2 * 48768 + 3 * 6 * 64 * 128 * 2);
-  config.model.kv_heads = 6;  // dK and dV are summed over nothing
-  EXPECT_EQ(attention_backward_workspace(config), 256 + 3 * 6 * 64 * 128 * 2);
-  config.param_dtype = DType::fp32;  // not cuDNN's
-  EXPECT_EQ(attention_backward_workspace(config), 256);
-}
-
 TEST(HeadRecipe, LogitsExistOneChunkAtATime) {
   PlanConfig config = llama3_8b();
   const UnitRecipe recipe = head_recipe(config);

@@ -49,8 +49,8 @@ void for_each_element(const ParameterPlaces& places, DType main, const Visit& vi
   };
   look(places.weight, 0);
   look(places.own, 0);
-  look(places.moments[0], 1);
-  look(places.moments[1], 2);
+  for (std::size_t i = 0; i < places.states.size(); ++i)
+    look(places.states[i], static_cast<std::int64_t>(i) + 1);
 }
 
 void fill(test::Ranks& ranks) {

@@ -77,7 +77,7 @@ class AttentionGraphs : public testing::Test {
 TEST_F(AttentionGraphs, ForwardIsServedWithTheWorkspaceThatIsPlanned) {
   for (const Sizes& sizes : kSizes) {
     const AttentionForwardPlan plan(packed(sizes, false).forward);
-    EXPECT_EQ(workspace_needed(plan.graph()), kAttentionForwardWorkspace) << sizes.seq_len;
+    EXPECT_EQ(workspace_needed(plan.graph()), kAttentionWorkspaceBytes) << sizes.seq_len;
   }
 }
 

@@ -152,7 +152,7 @@ TEST(CheckNan, TellsANormThatOverflowsFromItsGradients) {
 TEST(CheckNan, NamesAWeightThatTheUpdateMade) {
   const Counting data;
   const auto spoil_update = [](const KernelCall& call) {
-    if (call.kernel->kind != KernelKind::adamw || call.step != 1 || call.rank != 1) return;
+    if (call.kernel->kind != KernelKind::update || call.step != 1 || call.rank != 1) return;
     for (std::size_t i = 0; i < call.operands.size(); ++i)
       if (call.operands[i].role == "main_weight") make_nan(call.operands[i]);
   };

@@ -29,10 +29,9 @@ RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
       RC_ASSERT(own.empty() ||
                 (p.weight.elements.begin <= own.begin && own.end <= p.weight.elements.end));
       const bool trains = p.group->requires_grad;
-      const bool has_moments = trains && config.optimizer == Optimizer::adamw;
       RC_ASSERT(p.gradient.elements == (trains ? own : Interval{}));
-      for (const HeldElements& moment : p.moments)
-        RC_ASSERT(moment.elements == (has_moments ? own : Interval{}));
+      RC_ASSERT(p.states.size() == (trains ? spec_of(config.optimizer).states.size() : 0));
+      for (const HeldElements& state : p.states) RC_ASSERT(state.elements == own);
     }
   }
   for (const Group& group : program.groups)
@@ -55,7 +54,7 @@ std::map<std::string_view, const OperandView*> update_of(const BoundPlan& plan, 
     for (const BoundOp& op : segment.ops) {
       const auto* kernel = std::get_if<Kernel>(&op.op->body);
       if (kernel == nullptr || op.op->unit != unit) continue;
-      if (kernel->kind != KernelKind::adamw && kernel->kind != KernelKind::sgd) continue;
+      if (kernel->kind != KernelKind::update) continue;
       for (const OperandView& operand : op.operands) operands[operand.role] = &operand;
     }
   return operands;
@@ -94,8 +93,8 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
     weight.data += (p.own.elements.begin - weight.elements.begin) * size_of(weight.dtype);
     RC_ASSERT(place("weight", weight) == at);
     if (operands.contains("exp_avg")) {
-      RC_ASSERT(place("exp_avg", p.moments[0]) == at);
-      RC_ASSERT(place("exp_avg_sq", p.moments[1]) == at);
+      for (std::size_t s = 0; s < p.states.size(); ++s)
+        RC_ASSERT(place(spec_of(*p.group->optimizer).states[s].name, p.states[s]) == at);
     }
     // All parameters of a group agree on where in the group the update's slice begins.
     const std::int64_t slice = p.parameter->offset + p.own.elements.begin - at;

@@ -83,7 +83,7 @@ TEST_F(CostModelTest, OtherKernelsMoveBytes) {
   // AdamW on 1,003,782,656 parameters: reads gradient, weight and two moments, writes the latter
   // three and a bf16 weight, 30 bytes each: 3 us + 30.11 GB / 3,814.6 GB/s = 7.897 ms.
   const std::int64_t count = 1'003'782'656;
-  const Kernel adamw{.kind = KernelKind::adamw,
+  const Kernel adamw{.kind = KernelKind::update,
                      .operands = {tensor(Access::read, DType::fp32, {count}),
                                   tensor(Access::read_write, DType::fp32, {count}),
                                   tensor(Access::read_write, DType::fp32, {count}),

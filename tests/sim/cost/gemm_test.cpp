@@ -36,7 +36,8 @@ TEST_F(GemmCostTest, ShippedTimesAgreeWithTheirRates) {
 // Each row predicted from the others: within 1.5 % on average, and better than the best constant.
 TEST_F(GemmCostTest, LeaveOneOutBeatsTheBestConstant) {
   double sum = 0;
-  for (const GemmKind kind : {GemmKind::forward, GemmKind::dgrad, GemmKind::wgrad}) {
+  for (const GemmKind kind :
+       {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
     const ErrorSummary left_out =
         summarise(gemm_errors(tables_.gemm, gpu_, kind, Evaluation::leave_one_out));
     EXPECT_EQ(left_out.rows, 38u);
@@ -99,9 +100,10 @@ TEST_F(GemmCostTest, FewTilesLeaveSmsIdle) {
   // 16 times the FLOPs of m = 1024 take only twice as long; less, as those also pay more for their
   // short reduction: 2 * (1 + 125 / 16384) / (1 + 125 / 1024) = 1.796 times.
   const double gradient =
-      cost_.nanoseconds({.kind = GemmKind::wgrad, .m = 1024, .n = 128, .k = 256}, false);
-  EXPECT_NEAR(cost_.nanoseconds({.kind = GemmKind::wgrad, .m = 16384, .n = 128, .k = 256}, false),
-              1.796 * gradient, gradient * 0.05);
+      cost_.nanoseconds({.kind = GemmKind::weight_gradient, .m = 1024, .n = 128, .k = 256}, false);
+  EXPECT_NEAR(
+      cost_.nanoseconds({.kind = GemmKind::weight_gradient, .m = 16384, .n = 128, .k = 256}, false),
+      1.796 * gradient, gradient * 0.05);
 }
 
 TEST_F(GemmCostTest, RowsFillWholeTiles) {

@@ -387,13 +387,12 @@ TEST(Values, EachMicrobatchTakesItsTokens) {
 bool is_of_another_proof(KernelKind kind) {
   switch (kind) {
     case KernelKind::accumulate:
-    case KernelKind::adamw:
     case KernelKind::cast:
     case KernelKind::loss_finish:
     case KernelKind::norm_finish:
     case KernelKind::norm_partial:
-    case KernelKind::sgd:
     case KernelKind::token_copy:
+    case KernelKind::update:
     case KernelKind::zero_padding: return true;
     default: return false;
   }

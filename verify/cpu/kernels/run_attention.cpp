@@ -1,10 +1,12 @@
 #include "core/runtime/calls/take_attention.hpp"
 #include "verify/cpu/kernels/attention.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp::kernels {
 
-Result<void> run_attention_forward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::attention_forward>(const KernelCall& call,
+                                                     const KernelSettings& /*settings*/) {
   return with_type_of(call, "query", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_attention_forward<T>(call));
     attention_forward(k);
@@ -12,7 +14,9 @@ Result<void> run_attention_forward(const KernelCall& call) {
   });
 }
 
-Result<void> run_attention_backward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::attention_backward>(const KernelCall& call,
+                                                      const KernelSettings& /*settings*/) {
   return with_type_of(call, "query", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_attention_backward<T>(call));
     attention_backward(k);

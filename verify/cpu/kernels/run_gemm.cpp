@@ -1,7 +1,7 @@
 #include "core/runtime/calls/take_gemm.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/gemm.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -30,7 +30,9 @@ Result<void> run(const Kernel& kernel, const Gemm<T, C>& g) {
 
 }  // namespace
 
-Result<void> run_gemm(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::gemm>(const KernelCall& call,
+                                        const KernelSettings& /*settings*/) {
   return with_gemm(AllElementTypes{}, call, [&](const auto& g) { return run(*call.kernel, g); });
 }
 

@@ -1,9 +1,9 @@
 #include <vector>
 
 #include "core/runtime/calls/take_norm.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/norm.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -22,7 +22,9 @@ Result<void> sum_columns(const Kernel& kernel, const ColumnSums<T, G>& k, Real<T
 
 }  // namespace
 
-Result<void> run_rms_norm_forward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::rms_norm_forward>(const KernelCall& call,
+                                                    const KernelSettings& /*settings*/) {
   return with_type_of(call, "residual", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_rms_norm_forward<T>(call));
     rms_norm_forward(k);
@@ -30,7 +32,9 @@ Result<void> run_rms_norm_forward(const KernelCall& call) {
   });
 }
 
-Result<void> run_rms_norm_backward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::rms_norm_backward>(const KernelCall& call,
+                                                     const KernelSettings& /*settings*/) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_rms_norm_backward<T>(call));
     if (k.pieces.grid) {
@@ -43,7 +47,9 @@ Result<void> run_rms_norm_backward(const KernelCall& call) {
   });
 }
 
-Result<void> run_norm_weight_grad(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::norm_weight_grad>(const KernelCall& call,
+                                                    const KernelSettings& /*settings*/) {
   return with_type_of(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
     MFSDP_LET(k, take_norm_weight_grad<G>(call));
     std::vector<Real<G>> row(static_cast<std::size_t>(k.cols));
@@ -51,7 +57,9 @@ Result<void> run_norm_weight_grad(const KernelCall& call) {
   });
 }
 
-Result<void> run_bias_grad(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::bias_grad>(const KernelCall& call,
+                                             const KernelSettings& /*settings*/) {
   return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
     return with_type_beside<T>(AllElementTypes{}, call, "weight_grad",
                                [&]<class G>(TypeTag<G>) -> Result<void> {

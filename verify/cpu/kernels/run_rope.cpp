@@ -1,9 +1,10 @@
 #include "core/runtime/calls/take_rope.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/rope.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp::kernels {
+namespace {
 
 Result<void> run_rope(const KernelCall& call) {
   return with_type_of(call, rope_role(*call.kernel), [&]<class T>(TypeTag<T>) -> Result<void> {
@@ -13,7 +14,23 @@ Result<void> run_rope(const KernelCall& call) {
   });
 }
 
-Result<void> run_qk_norm_rope_forward(const KernelCall& call) {
+}  // namespace
+
+template <>
+Result<void> run_kind<KernelKind::rope_backward>(const KernelCall& call,
+                                                 const KernelSettings& /*settings*/) {
+  return run_rope(call);
+}
+
+template <>
+Result<void> run_kind<KernelKind::rope_forward>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
+  return run_rope(call);
+}
+
+template <>
+Result<void> run_kind<KernelKind::qk_norm_rope_forward>(const KernelCall& call,
+                                                        const KernelSettings& /*settings*/) {
   return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_qk_norm_rope_forward<T>(call));
     qk_norm_rope_forward(k);
@@ -21,7 +38,9 @@ Result<void> run_qk_norm_rope_forward(const KernelCall& call) {
   });
 }
 
-Result<void> run_qk_norm_rope_backward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::qk_norm_rope_backward>(const KernelCall& call,
+                                                         const KernelSettings& /*settings*/) {
   return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_qk_norm_rope_backward<T>(call));
     if (k.pieces.grid) {

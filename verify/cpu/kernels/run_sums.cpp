@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "core/runtime/calls/take_sums.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/exact.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 #include "verify/cpu/kernels/sums.hpp"
 
 namespace mfsdp::kernels {
@@ -30,8 +30,6 @@ Result<void> run_exact_norm_partial(const KernelCall& call) {
                           k.exponent, *outlier));
 }
 
-}  // namespace
-
 Result<void> run_accumulate(const KernelCall& call) {
   return with_type_of(call, "input", [&]<class In>(TypeTag<In>) {
     return with_type_beside<In>(AllElementTypes{}, call, accumulate_output(call),
@@ -42,13 +40,31 @@ Result<void> run_accumulate(const KernelCall& call) {
   });
 }
 
-Result<void> run_zero_padding(const KernelCall& call) {
+}  // namespace
+
+template <>
+Result<void> run_kind<KernelKind::accumulate>(const KernelCall& call,
+                                              const KernelSettings& /*settings*/) {
+  return run_accumulate(call);
+}
+
+template <>
+Result<void> run_kind<KernelKind::cast>(const KernelCall& call,
+                                        const KernelSettings& /*settings*/) {
+  return run_accumulate(call);
+}
+
+template <>
+Result<void> run_kind<KernelKind::zero_padding>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
   MFSDP_LET(k, take_zero_padding(call));
   for (const std::span<std::byte> gap : k.gaps) std::ranges::fill(gap, std::byte{0});
   return {};
 }
 
-Result<void> run_loss_finish(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::loss_finish>(const KernelCall& call,
+                                               const KernelSettings& /*settings*/) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_loss_finish<T>(call));
     write_report(finish_loss(k.sums), k.report);
@@ -56,7 +72,9 @@ Result<void> run_loss_finish(const KernelCall& call) {
   });
 }
 
-Result<void> run_norm_partial(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::norm_partial>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
   if (has_exact_partials(call, "output")) return run_exact_norm_partial(call);
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_norm_partial<T>(call));
@@ -66,7 +84,9 @@ Result<void> run_norm_partial(const KernelCall& call) {
   });
 }
 
-Result<void> run_norm_finish(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::norm_finish>(const KernelCall& call,
+                                               const KernelSettings& /*settings*/) {
   MFSDP_LET(k, take_norm_finish(call));
   const double inverse_tokens = read_report<LossReport>(k.loss).inverse_tokens;
   write_report(k.exact_partials.empty()

@@ -1,10 +1,12 @@
 #include "core/runtime/calls/take_swiglu.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 #include "verify/cpu/kernels/swiglu.hpp"
 
 namespace mfsdp::kernels {
 
-Result<void> run_swiglu_forward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::swiglu_forward>(const KernelCall& call,
+                                                  const KernelSettings& /*settings*/) {
   return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_swiglu_forward<T>(call));
     swiglu_forward(k.rows, k.cols, k.gate_up, k.product);
@@ -12,7 +14,9 @@ Result<void> run_swiglu_forward(const KernelCall& call) {
   });
 }
 
-Result<void> run_swiglu_backward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::swiglu_backward>(const KernelCall& call,
+                                                   const KernelSettings& /*settings*/) {
   return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_swiglu_backward<T>(call));
     if (k.product != nullptr)

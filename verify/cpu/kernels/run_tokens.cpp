@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "core/runtime/calls/take_tokens.hpp"
-#include "verify/cpu/kernels/bindings.hpp"
 #include "verify/cpu/kernels/cross_entropy.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/exact.hpp"
+#include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp::kernels {
 namespace {
@@ -53,13 +53,17 @@ Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
 
 }  // namespace
 
-Result<void> run_token_copy(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::token_copy>(const KernelCall& call,
+                                              const KernelSettings& /*settings*/) {
   MFSDP_LET(k, take_token_copy(call));
   std::copy_n(k.from, k.count, k.to);
   return {};
 }
 
-Result<void> run_embedding_forward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::embedding_forward>(const KernelCall& call,
+                                                     const KernelSettings& /*settings*/) {
   return with_type_of(call, "weight", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_embedding_forward<T>(call));
     MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
@@ -68,18 +72,24 @@ Result<void> run_embedding_forward(const KernelCall& call) {
   });
 }
 
-Result<void> run_embedding_backward(const KernelCall& call) {
+template <>
+Result<void> run_kind<KernelKind::embedding_backward>(const KernelCall& call,
+                                                      const KernelSettings& /*settings*/) {
   return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
     return with_type_beside<T>(AllElementTypes{}, call, "weight_grad",
                                [&]<class G>(TypeTag<G>) { return backward<T, G>(call); });
   });
 }
 
-Result<void> run_cross_entropy(const KernelCall& call, const KernelSettings& settings) {
+template <>
+Result<void> run_kind<KernelKind::cross_entropy>(const KernelCall& call,
+                                                 const KernelSettings& settings) {
   return with_type_of(call, "logits", [&]<class T>(TypeTag<T>) { return loss<T>(call, settings); });
 }
 
-Result<void> run_cross_entropy_loss(const KernelCall& call, const KernelSettings& settings) {
+template <>
+Result<void> run_kind<KernelKind::cross_entropy_loss>(const KernelCall& call,
+                                                      const KernelSettings& settings) {
   return with_type_of(call, "logits",
                       [&]<class T>(TypeTag<T>) { return loss<const T>(call, settings); });
 }

@@ -118,7 +118,7 @@ struct AttentionCall {
         d_qkv(s.tokens() * s.row()),
         d_query_sum(s.tokens() * s.width()),
         row_sums(s.tokens() * s.heads),
-        forward_workspace(kAttentionForwardWorkspace),
+        forward_workspace(kAttentionWorkspaceBytes),
         backward_workspace(0),
         deterministic_(deterministic) {}
 

@@ -148,7 +148,7 @@ TEST_F(CudaBackendTest, AStopEndsTheRunAtItsDeadline) {
         for (const Segment& segment : settings.kernels.program->find_plan("train")->segments)
           for (const Op& op : segment.ops)
             if (const auto* kernel = std::get_if<Kernel>(&op.body);
-                kernel != nullptr && kernel->kind == KernelKind::adamw)
+                kernel != nullptr && kernel->kind == KernelKind::update)
               settings.fault = {
                   .kind = InjectedFault::Kind::stop, .rank = 0, .op = op.id, .step = 1};
       });

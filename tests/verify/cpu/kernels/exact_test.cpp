@@ -153,21 +153,21 @@ TEST(Update, OfAnElementDoesNotDependOnItsPlace) {
   const std::vector<float> first = floats();
   std::vector<float> second = floats();
   for (float& value : second) value *= value;
-  const AdamW<float> adam{.learning_rate = 1e-3F,
-                          .weight_decay = 0.1F,
-                          .beta1 = 0.9F,
-                          .beta2 = 0.95F,
-                          .epsilon = 1e-8F,
-                          .bias_correction1 = 0.19F,
-                          .bias_correction2 = 0.0975F,
-                          .scale = 0.37F};
+  const UpdateStep<float> step{.learning_rate = 1e-3F,
+                               .keep = 1 - 1e-3F * 0.1F,
+                               .beta1 = 0.9F,
+                               .beta2 = 0.95F,
+                               .epsilon = 1e-8F,
+                               .corrected_rate = 1e-3F / 0.19F,
+                               .correction_root = std::sqrt(0.0975F)};
   const auto update = [&](std::size_t slice) {
     std::vector<float> w = weights;
     std::vector<float> m = first;
     std::vector<float> v = second;
     for (std::size_t begin = 0; begin < count; begin += slice)
-      adamw(adam, true, static_cast<std::int64_t>(std::min(slice, count - begin)),
-            gradients.data() + begin, m.data() + begin, v.data() + begin, w.data() + begin);
+      advance<AdamwRule>(step, 0.37F, static_cast<std::int64_t>(std::min(slice, count - begin)),
+                         gradients.data() + begin, {m.data() + begin, v.data() + begin},
+                         w.data() + begin);
     return std::tuple(w, m, v);
   };
   const auto whole = update(count);

@@ -39,16 +39,15 @@ RC_GTEST_PROP(AdamWUpdate, IsTheTextbooks, (std::uint32_t seed, bool decays)) {
   for (std::size_t t = 1; t <= steps; ++t) {
     const Values summed = random(4);
     for (std::size_t i = 0; i < 4; ++i) gradients[i].push_back(summed[i] * 0.25);
-    adamw<double, double>({.learning_rate = 0.01,
-                           .weight_decay = 0.1,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .epsilon = 1e-8,
-                           .bias_correction1 = 1 - std::pow(0.9, t),
-                           .bias_correction2 = 1 - std::pow(0.95, t),
-                           .scale = 0.25},
-                          decays, 4, summed.data(), exp_avg.data(), exp_avg_sq.data(),
-                          weights.data());
+    advance<AdamwRule, double, double>({.learning_rate = 0.01,
+                                        .keep = decays ? 1 - 0.01 * 0.1 : 1,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .epsilon = 1e-8,
+                                        .corrected_rate = 0.01 / (1 - std::pow(0.9, t)),
+                                        .correction_root = std::sqrt(1 - std::pow(0.95, t))},
+                                       0.25, 4, summed.data(), {exp_avg.data(), exp_avg_sq.data()},
+                                       weights.data());
   }
   for (std::size_t i = 0; i < 4; ++i) {
     const double expected =
@@ -60,7 +59,8 @@ RC_GTEST_PROP(AdamWUpdate, IsTheTextbooks, (std::uint32_t seed, bool decays)) {
 TEST(Sgd, StepsAgainstTheGradient) {
   std::vector<double> weights{2, -3};
   const std::vector<double> gradients{8, 4};
-  sgd<double, double>(0.1, 0.5, 0.25, true, 2, gradients.data(), weights.data());
+  advance<SgdRule, double, double>({.learning_rate = 0.1, .keep = 1 - 0.1 * 0.5}, 0.25, 2,
+                                   gradients.data(), {}, weights.data());
   EXPECT_DOUBLE_EQ(weights[0], 2 * (1 - 0.1 * 0.5) - 0.1 * 8 * 0.25);
   EXPECT_DOUBLE_EQ(weights[1], -3 * (1 - 0.1 * 0.5) - 0.1 * 4 * 0.25);
 }

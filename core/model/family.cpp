@@ -1,0 +1,26 @@
+#include "core/model/family.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::array kFamilies{
+    HfFamily{.model_type = "llama", .kv_heads_default_to_heads = true},
+    HfFamily{.model_type = "mistral", .slides = true},
+    HfFamily{.model_type = "qwen2", .qkv_bias = true},
+    HfFamily{.model_type = "qwen3", .qk_norm = true, .head_dim = 128},
+};
+
+}  // namespace
+
+std::span<const HfFamily> hf_families() { return kFamilies; }
+
+std::string hf_family_list() {
+  std::string text;
+  for (std::size_t i = 0; i < kFamilies.size(); ++i) {
+    if (i > 0) text += i + 1 < kFamilies.size() ? ", " : " or ";
+    text += kFamilies.at(i).model_type;
+  }
+  return text;
+}
+
+}  // namespace mfsdp

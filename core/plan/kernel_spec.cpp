@@ -1,0 +1,326 @@
+#include "core/plan/kernel_spec.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <stdexcept>
+#include <utility>
+
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum KernelKind;
+using enum Element;
+using enum OperandUse;
+
+constexpr Dim d(std::string_view name) { return {.first = name}; }
+constexpr Dim d(std::int64_t times, std::string_view name = {}) {
+  return {.first = name, .times = times};
+}
+constexpr Dim d(std::string_view first, std::string_view second) {
+  return {.first = first, .second = second};
+}
+
+OperandSpec operand(OperandUse use, std::string_view role, Element element,
+                    std::initializer_list<Dim> shape) {
+  OperandSpec spec{.role = role, .element = element, .use = use};
+  for (const Dim& dim : shape) spec.shape[spec.dims++] = dim;
+  return spec;
+}
+OperandSpec optional(OperandSpec spec) {
+  spec.optional = true;
+  return spec;
+}
+OperandSpec strided(OperandUse use, std::string_view role, std::initializer_list<Dim> shape) {
+  OperandSpec spec = operand(use, role, compute, shape);
+  spec.strided = true;
+  return spec;
+}
+OperandSpec matrix(OperandUse use, std::string_view role) {
+  return operand(use, role, compute, {d("rows"), d("cols")});
+}
+
+const OperandSpec kRopeTable = operand(reads, "rope_table", fp32, {d("seq"), d("head_dim")});
+
+// ---- FLOPs and workspaces
+// ------------------------------------------------------------------------
+
+std::int64_t gemm_flops(const Kernel& k) {
+  return product_of(2, k.attribute("m"), k.attribute("n"), k.attribute("k"));
+}
+
+/// `products` matrix products of every query with every key, half of which the causal mask leaves
+/// out.
+std::int64_t attention_flops(const Kernel& k, std::int64_t products) {
+  return product_of(products, k.attribute("batch"), k.attribute("heads"), k.attribute("head_dim"),
+                    k.attribute("seq"), k.attribute("seq"));
+}
+std::int64_t attention_forward_flops(const Kernel& k) { return attention_flops(k, 2); }
+std::int64_t attention_backward_flops(const Kernel& k) { return attention_flops(k, 5); }
+
+std::int64_t forward_workspace(const Kernel&) { return kAttentionWorkspaceBytes; }
+
+std::int64_t backward_workspace(const Kernel& k) {
+  const auto query = std::ranges::find(k.operands, "query", &Operand::role);
+  if (query == k.operands.end()) return kAttentionWorkspaceBytes;
+  return attention_backward_workspace(AttentionSizes{
+      .batch = k.attribute("batch"),
+      .heads = k.attribute("heads"),
+      .kv_heads = k.attribute("kv_heads"),
+      .seq = k.attribute("seq"),
+      .head_dim = k.attribute("head_dim"),
+      .deterministic = k.attribute("deterministic") != 0,
+      .compute = query->dtype,
+  });
+}
+
+std::int64_t sum_workspace(const Kernel&) { return kSumWorkspaceBytes; }
+
+// ---- the table ---------------------------------------------------------------------------------
+
+std::vector<KernelSpec> product_specs() {
+  const std::vector<std::string_view> sizes{"beta", "k", "kind", "m", "n"};
+  return {{.kind = gemm,
+           .variant = GemmKind::forward,
+           .operands = {operand(reads, "input", compute, {d("m"), d("k")}),
+                        operand(reads, "weight", compute, {d("n"), d("k")}),
+                        optional(operand(reads, "weight", compute, {d("n")})),  // bias
+                        operand(adds, "output", compute, {d("m"), d("n")})},
+           .attributes = sizes,
+           .flops = gemm_flops,
+           .pieces = "m"},
+          {.kind = gemm,
+           .variant = GemmKind::input_gradient,
+           .operands = {operand(reads, "d_output", compute, {d("m"), d("n")}),
+                        operand(reads, "weight", compute, {d("n"), d("k")}),
+                        operand(adds, "d_input", compute, {d("m"), d("k")})},
+           .attributes = sizes,
+           .flops = gemm_flops,
+           .pieces = "m"},
+          {.kind = gemm,
+           .variant = GemmKind::weight_gradient,
+           .operands = {operand(reads, "d_output", compute, {d("m"), d("n")}),
+                        operand(reads, "input", compute, {d("m"), d("k")}),
+                        operand(adds, "weight_grad", gradient, {d("n"), d("k")})},
+           .attributes = sizes,
+           .flops = gemm_flops,
+           .sum = GradientSum::of_rank,
+           .pieces = "m"},
+          {.kind = bias_grad,
+           .operands = {matrix(reads, "d_output"),
+                        operand(scratch, "partials", statistic, {d("partial_rows"), d("cols")}),
+                        operand(adds, "weight_grad", gradient, {d("cols")})},
+           .attributes = {"beta", "cols", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"}};
+}
+
+std::vector<KernelSpec> attention_specs() {
+  const Dim tokens = d("batch", "seq");
+  const Dim width = d("heads", "head_dim");
+  const auto heads = [](std::string_view role, std::string_view count) {
+    return strided(reads, role, {d("batch"), d(count), d("seq"), d("head_dim")});
+  };
+  const auto rows = [&](OperandUse use, std::string_view role) {
+    return operand(use, role, compute, {tokens, width});
+  };
+  // Query and key heads of a token: "rotated" of them.
+  const auto rotated = [](OperandUse use, std::string_view role) {
+    return strided(use, role, {d("rows"), d("rotated"), d("head_dim")});
+  };
+  const auto per_head = [&](OperandUse use, std::string_view role) {
+    return operand(use, role, statistic, {tokens, d("heads")});
+  };
+  const auto rstd = [](OperandUse use) {
+    return operand(use, "rstd", statistic, {d("rows"), d("rotated")});
+  };
+  const OperandSpec head_weight = operand(reads, "weight", compute, {d("head_dim")});
+  const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
+                                            "heads", "kv_heads",      "seq"};
+  return {
+      {.kind = attention_forward,
+       .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
+                    rows(writes, "output"), per_head(writes, "log_sum_exp")},
+       .attributes = sizes,
+       .flops = attention_forward_flops,
+       .workspace = forward_workspace},
+      {.kind = attention_backward,
+       .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
+                    rows(reads, "output"), rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
+                    operand(writes, "d_qkv", compute, {tokens, d("all_heads", "head_dim")}),
+                    operand(scratch, "d_query_sum", statistic, {tokens, width}),
+                    per_head(scratch, "row_sums")},
+       .attributes = sizes,
+       .flops = attention_backward_flops,
+       .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
+       .workspace = backward_workspace},
+      {.kind = rope_forward,
+       .operands = {rotated(updates, "query_key"), kRopeTable},
+       .attributes = {"cols", "rows"}},
+      {.kind = rope_backward,
+       .operands = {rotated(updates, "d_query_key"), kRopeTable},
+       .attributes = {"cols", "rows"}},
+      {.kind = qk_norm_rope_forward,
+       .operands = {rotated(reads, "query_key"), kRopeTable, head_weight, head_weight,
+                    rotated(writes, "output"), rstd(writes)},
+       .attributes = {"cols", "epsilon", "query_heads", "rows"}},
+      {.kind = qk_norm_rope_backward,
+       .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
+                    rstd(reads), head_weight, head_weight,
+                    operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")})},
+       .attributes = {"cols", "query_heads", "rows"},
+       .sum = GradientSum::of_rank,
+       .pieces = "rows"}};
+}
+
+std::vector<KernelSpec> row_specs() {
+  const OperandSpec weight = operand(reads, "weight", compute, {d("cols")});
+  const auto rstd = [](OperandUse use) { return operand(use, "rstd", statistic, {d("rows")}); };
+  const auto gate_up = [](OperandUse use) {
+    return operand(use, "gate_up", compute, {d("rows"), d(2, "cols")});
+  };
+  return {{.kind = rms_norm_forward,
+           .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight,
+                        optional(matrix(writes, "residual_out")), matrix(writes, "normed"),
+                        rstd(writes)},
+           .attributes = {"cols", "epsilon", "rows"}},
+          {.kind = rms_norm_backward,
+           .operands = {matrix(yields, "d_normed"), matrix(reads, "input"), rstd(reads), weight,
+                        matrix(adds, "d_residual"),
+                        operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
+           .attributes = {"beta", "cols", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"},
+          {.kind = norm_weight_grad,
+           .operands = {operand(reads, "partials", statistic, {d("rows"), d("cols")}),
+                        operand(adds, "weight_grad", gradient, {d("cols")})},
+           .attributes = {"beta", "cols", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows",
+           .rows_are_sums = true},
+          {.kind = swiglu_forward,
+           .operands = {gate_up(reads), matrix(writes, "product")},
+           .attributes = {"cols", "rows"}},
+          {.kind = swiglu_backward,
+           .operands = {gate_up(updates), matrix(yields, "d_product")},
+           .attributes = {"cols", "rows"}}};
+}
+
+std::vector<KernelSpec> token_specs() {
+  const OperandSpec tokens = operand(reads, "tokens", int32, {d("rows")});
+  const auto losses = [](OperandUse logits) {
+    return std::vector{matrix(logits, "logits"), operand(reads, "labels", int32, {d("rows")}),
+                       operand(adds, "loss_sums", statistic, {d(2)})};
+  };
+  const std::vector<std::string_view> of_loss{"beta", "bytes", "cols", "rows"};
+  return {{.kind = token_copy,
+           .operands = {operand(reads, "input", int32, {d(2), d("tokens")}),
+                        operand(writes, "output", int32, {d(2), d("tokens")})}},
+          {.kind = embedding_forward,
+           .operands = {tokens, operand(reads, "weight", compute, {d("vocab"), d("cols")}),
+                        matrix(writes, "output")},
+           .attributes = {"bytes", "cols", "rows"}},
+          {.kind = embedding_backward,
+           .operands = {tokens, matrix(reads, "d_output"),
+                        operand(scratch, "token_order", bytes, {d(24, "rows")}),
+                        operand(adds, "weight_grad", gradient, {d("vocab"), d("cols")})},
+           .attributes = {"beta", "bytes", "cols", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"},
+          {.kind = cross_entropy,
+           .operands = losses(updates),
+           .attributes = of_loss,
+           .workspace = sum_workspace},
+          {.kind = cross_entropy_loss,
+           .operands = losses(reads),
+           .attributes = of_loss,
+           .workspace = sum_workspace}};
+}
+
+std::vector<KernelSpec> step_specs() {
+  const OperandSpec loss = operand(reads, "loss", fp32, {d(4)});
+  const OperandSpec norm = operand(reads, "norm", fp32, {d(4)});
+  // Beside these an update has the slices that it works on: gradient, weights and the states of the
+  // group's optimizer (optimizer_spec.hpp).
+  OperandSpec made_loss = loss;
+  made_loss.use = writes;
+  OperandSpec made_norm = norm;
+  made_norm.use = writes;
+  return {
+      {.kind = update,
+       .operands = {operand(reads, "step_block", bytes, {d(64)}), optional(loss), optional(norm)},
+       .attributes = {"elements"}},
+      {.kind = accumulate, .attributes = {"beta"}, .sum = GradientSum::of_ranks},
+      {.kind = cast, .attributes = {"beta"}},
+      {.kind = zero_padding},
+      {.kind = loss_finish,
+       .operands = {operand(reads, "input", statistic, {d(2, "world")}), made_loss}},
+      {.kind = norm_partial,
+       .operands = {operand(writes, "output", partial, {d(1)})},
+       .workspace = sum_workspace,
+       .sum = GradientSum::of_squares},
+      {.kind = norm_finish,
+       .operands = {operand(reads, "input", partial, {d("groups", "members")}), loss, made_norm},
+       .attributes = {"groups", "limit"},
+       .sum = GradientSum::of_squares}};
+}
+
+/// Three places a kind, as GEMMs are of three kinds; others have the first.
+constexpr std::size_t kVariants = 3;
+using Table = std::array<KernelSpec, kKernelKinds * kVariants>;
+
+Table make_table() {
+  Table table;
+  std::size_t rows = 0;
+  for (auto* make : {product_specs, attention_specs, row_specs, token_specs, step_specs})
+    for (KernelSpec& spec : make()) {
+      const auto variant = static_cast<std::size_t>(spec.variant.value_or(GemmKind::forward));
+      table.at(static_cast<std::size_t>(spec.kind) * kVariants + variant) = std::move(spec);
+      ++rows;
+    }
+  if (rows != kKernelKinds + 2) throw std::logic_error("a kernel's kind has no row, or two");
+  return table;
+}
+
+}  // namespace
+
+const KernelSpec& spec_of(KernelKind kind, std::optional<GemmKind> variant) {
+  static const Table table = make_table();
+  return table.at(static_cast<std::size_t>(kind) * kVariants +
+                  static_cast<std::size_t>(variant.value_or(GemmKind::forward)));
+}
+
+const KernelSpec* spec_of(const Kernel& kernel) {
+  if (kernel.kind != gemm) return &spec_of(kernel.kind);
+  const std::optional<GemmKind> variant = gemm_kind(kernel);
+  return variant ? &spec_of(gemm, variant) : nullptr;
+}
+
+std::optional<GemmKind> gemm_kind(const Kernel& kernel) {
+  if (kernel.kind != gemm) return std::nullopt;
+  const std::int64_t number = kernel.attribute("kind");
+  if (number < 0 || number >= static_cast<std::int64_t>(kVariants)) return std::nullopt;
+  return static_cast<GemmKind>(number);
+}
+
+std::int64_t attention_backward_workspace(const AttentionSizes& s) {
+  const std::int64_t element = size_of(s.compute);
+  std::int64_t bytes = kAttentionWorkspaceBytes;
+  if (element != 2) return bytes;
+  if (s.heads != s.kv_heads) {
+    const std::int64_t gradient = product_of(s.batch, s.seq, s.heads, s.head_dim, element);
+    bytes = checked_add(bytes, checked_mul(2, round_up(gradient, 128)));
+  }
+  if (s.deterministic)
+    bytes = checked_add(
+        bytes, product_of(s.batch, s.heads, round_up(s.seq, 64), round_up(s.seq, 128), element));
+  return bytes;
+}
+
+std::int64_t least_workspace(const Kernel& kernel) {
+  const KernelSpec* spec = spec_of(kernel);
+  return spec == nullptr || spec->workspace == nullptr ? 0 : spec->workspace(kernel);
+}
+
+}  // namespace mfsdp

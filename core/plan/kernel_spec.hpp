@@ -1,0 +1,215 @@
+// What every kind of kernel is: one table for those who plan, price, check and run them.
+//
+//   gemm, forward    input T[m, k], weight T[n, k], output T[m, n]      2 m n k FLOPs
+//   swiglu_forward   gate_up T[rows, 2 cols], product T[rows, cols]
+//
+// To add a kind: its name here, its row in kernel_spec.cpp, run_kind<> in verify/cpu/kernels,
+// bind_kind<> in gpu_backend/cuda/kernels, and the model's steps that it does in
+// verify/proof/model_steps.cpp, which are written down apart from this table on purpose.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/base/rational.hpp"
+#include "core/base/vocabulary.hpp"
+
+namespace mfsdp {
+
+struct Kernel;
+
+enum class KernelKind {
+  accumulate,  ///< main gradient = or += reduced gradient
+  attention_backward,
+  attention_forward,
+  bias_grad,  ///< column sums of a gradient
+  cast,
+  cross_entropy,       ///< loss, and d(logits) in place of the logits
+  cross_entropy_loss,  ///< loss alone (eval)
+  embedding_backward,
+  embedding_forward,
+  gemm,
+  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
+  norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
+  norm_partial,      ///< sum of squares of one virtual shard
+  norm_weight_grad,  ///< second stage of a norm's weight gradient
+  qk_norm_rope_backward,
+  qk_norm_rope_forward,
+  rms_norm_backward,
+  rms_norm_forward,
+  rope_backward,
+  rope_forward,
+  swiglu_backward,
+  swiglu_forward,
+  token_copy,  ///< staged tokens -> tokens of this microbatch
+  update,      ///< of a group's shard by its optimizer; writes the compute weights
+  zero_padding
+};
+
+template <>
+struct Names<KernelKind> {
+  static constexpr std::array<std::string_view, 25> values{"accumulate",
+                                                           "attention_backward",
+                                                           "attention_forward",
+                                                           "bias_grad",
+                                                           "cast",
+                                                           "cross_entropy",
+                                                           "cross_entropy_loss",
+                                                           "embedding_backward",
+                                                           "embedding_forward",
+                                                           "gemm",
+                                                           "loss_finish",
+                                                           "norm_finish",
+                                                           "norm_partial",
+                                                           "norm_weight_grad",
+                                                           "qk_norm_rope_backward",
+                                                           "qk_norm_rope_forward",
+                                                           "rms_norm_backward",
+                                                           "rms_norm_forward",
+                                                           "rope_backward",
+                                                           "rope_forward",
+                                                           "swiglu_backward",
+                                                           "swiglu_forward",
+                                                           "token_copy",
+                                                           "update",
+                                                           "zero_padding"};
+};
+
+inline constexpr std::size_t kKernelKinds = Names<KernelKind>::values.size();
+
+/// Which of a linear layer's three products a GEMM is: its attribute "kind". With m tokens, n
+/// output features and k input features in all three:
+///   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
+///   input_gradient    dx[m, k] = dy[m, n]   w[n, k]
+///   weight_gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
+enum class GemmKind { forward, input_gradient, weight_gradient };
+
+/// The attribute's value.
+[[nodiscard]] constexpr std::int64_t number_of(GemmKind kind) {
+  return static_cast<std::int64_t>(kind);
+}
+
+/// `scratch`: the bytes are the op's own while it runs; what they held before and hold after is
+/// undefined. Conflicts like a write, but is not traffic that every algorithm must pay.
+enum class Access { read, write, read_write, scratch };
+
+template <>
+struct Names<Access> {
+  static constexpr std::array<std::string_view, 4> values{"read", "write", "read_write", "scratch"};
+};
+
+/// What a kernel does to an operand.
+enum class OperandUse {
+  reads,
+  writes,
+  updates,  ///< reads, then writes
+  adds,     ///< writes; where attribute "beta" is 1, adds to what was there
+  yields,   ///< reads; where the plan lets it write too, what was read is made into another value
+  scratch
+};
+
+/// Types of elements that go together in one kernel.
+enum class Element {
+  compute,    ///< T: any floating type, the same throughout the kernel
+  statistic,  ///< S: fp32, or fp64 beside fp64
+  gradient,   ///< G: any floating type, but fp64 beside fp64 alone
+  partial,    ///< fp32, or int64 where sums are exact
+  fp32,
+  int32,
+  bytes
+};
+
+/// times * first * second. A name is an attribute's, or stands for whatever the first operand with
+/// it has there.
+struct Dim {
+  std::string_view first = {};
+  std::string_view second = {};
+  std::int64_t times = 1;
+};
+
+struct OperandSpec {
+  std::string_view role;
+  Element element = Element::compute;
+  OperandUse use = OperandUse::reads;
+  std::array<Dim, 4> shape = {};
+  std::size_t dims = 0;
+  bool strided = false;   ///< need not be contiguous
+  bool optional = false;  ///< may be left out
+};
+
+/// Whose gradients a kernel adds up: what --exact-sums has to say to it.
+enum class GradientSum {
+  none,
+  of_rank,    ///< over the tokens of a rank
+  of_ranks,   ///< over ranks and microbatches
+  of_squares  ///< the norm's
+};
+
+struct KernelSpec {
+  KernelKind kind = KernelKind::gemm;
+  std::optional<GemmKind> variant = {};
+  /// What it takes beside its workspace, of one role in their order. None: any operands.
+  std::vector<OperandSpec> operands = {};
+  std::vector<std::string_view> attributes = {};  ///< that it has to have, sorted
+
+  /// Multiplications and additions of a call, from its attributes; null: they count for nothing.
+  std::int64_t (*flops)(const Kernel& kernel) = nullptr;
+  /// How much of `flops` a model's FLOPs have (MFU): without what is computed again.
+  Rational model_share = {.num = 1};
+  /// Bytes that its operand "workspace" has at least: what a GPU's kernels take beside their
+  /// operands, so that none of it lies outside the plan. Null: it needs none, or as much as whoever
+  /// runs it wants.
+  std::int64_t (*workspace)(const Kernel& kernel) = nullptr;
+
+  GradientSum sum = GradientSum::none;
+  /// The attribute that counts the rows which --exact-sums has it take piece by piece, as its bits
+  /// depend on how many it is given. Empty: they do not.
+  std::string_view pieces = {};
+  bool rows_are_sums = false;  ///< its rows are pieces' sums already: a piece is one row
+};
+
+/// The row of a kernel's kind; of a GEMM that of its attribute "kind". Null for a GEMM of no kind.
+[[nodiscard]] const KernelSpec* spec_of(const Kernel& kernel);
+[[nodiscard]] const KernelSpec& spec_of(KernelKind kind,
+                                        std::optional<GemmKind> variant = std::nullopt);
+
+/// A GEMM's attribute "kind". Nothing for other kernels, and for other numbers.
+[[nodiscard]] std::optional<GemmKind> gemm_kind(const Kernel& kernel);
+
+/// Bytes that a kernel's operand "workspace" has at least; 0 where it needs none.
+[[nodiscard]] std::int64_t least_workspace(const Kernel& kernel);
+
+/// What cuDNN's attention takes in either direction, whatever the shape.
+inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
+
+/// Of causal attention.
+struct AttentionSizes {
+  std::int64_t batch = 1;
+  std::int64_t heads = 1;     ///< of queries
+  std::int64_t kv_heads = 1;  ///< each serves heads / kv_heads query heads
+  std::int64_t seq = 1;
+  std::int64_t head_dim = 1;
+  bool deterministic = false;  ///< equal calls give equal bits
+  DType compute = DType::bf16;
+};
+
+/// Workspace of attention's backward beside its operands, in bytes, as cuDNN 9.14 asks for it in
+/// bf16 and fp16 (gpu_backend/cuda compares it with the engines' own numbers):
+///   256, and
+///   where heads share keys, dK and dV per query head: 2 * ceil(T * A * 2, 128), and
+///   with deterministic sums, scores: batch * heads * ceil(seq, 64) * ceil(seq, 128) * 2,
+/// with T = batch * seq tokens, A = heads * head_dim, and ceil(n, m) n rounded up to a multiple of
+/// m. At T = 8192 and 32 heads of 128 over 8 that is 134,217,984 and 4,429,185,280. Kernels of
+/// wider dtypes are none of cuDNN's: 256 alone.
+[[nodiscard]] std::int64_t attention_backward_workspace(const AttentionSizes& sizes);
+
+/// Through which a GPU's whole grid adds up two numbers in one order every time: two doubles of
+/// each of at most 1024 blocks, and 8 bytes in which those that are done are counted. Undefined
+/// before a kernel, as all scratch: whoever counts there begins by zeroing.
+inline constexpr std::int64_t kSumWorkspaceBytes = 1024LL * 2 * 8 + 8;
+
+}  // namespace mfsdp

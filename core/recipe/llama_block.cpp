@@ -1,0 +1,282 @@
+// One block of a Llama model.
+//
+//   x --norm--> normed1 --gemm--> qkv --rope, attention--> attention --gemm--> attention_out
+//   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> product --gemm-->
+//   mlp_out
+//
+// x of the next block is mid + mlp_out, added inside its norm. Saved for backward:
+//   none        all of the above
+//   selective   x, mid, qkv, attention, log-sum-exp, gate_up: no norm output, no SwiGLU product
+//   full        x alone; backward runs the block forward again up to gate_up
+#include <string>
+
+#include "core/recipe/parts.hpp"
+
+namespace mfsdp {
+namespace {
+
+using namespace recipe;  // the recipe reads as its list of kernels
+
+class BlockRecipe {
+ public:
+  BlockRecipe(const PlanConfig& config, bool first, Recompute recompute)
+      : b_(config),
+        s_(b_.sizes),
+        model_(config.model),
+        first_(first),
+        recompute_(recompute),
+        qkv_{.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden},
+        attention_out_{
+            .weight = ParameterRole::attention_out, .outputs = s_.hidden, .inputs = s_.attention},
+        gate_up_{
+            .weight = ParameterRole::gate_up, .outputs = 2 * s_.intermediate, .inputs = s_.hidden},
+        down_{.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate},
+        heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
+        inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {}
+
+  UnitRecipe build() && {
+    forward();
+    b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"));
+    b_.target = &b_.recipe.backward;
+    if (recompute_ == Recompute::full) {
+      b_.phase = Phase::recompute;
+      suffix_ = ".again";
+      b_.slot_class = "again";
+      forward();
+      b_.slot_class.clear();
+    }
+    b_.phase = Phase::backward;
+    backward_mlp();
+    backward_attention();
+    return std::move(b_.recipe);
+  }
+
+ private:
+  [[nodiscard]] bool again() const { return !suffix_.empty(); }
+  [[nodiscard]] std::string at(const std::string& name) const { return name + suffix_; }
+
+  /// The block's input rows: for the first block the embedding's output itself.
+  [[nodiscard]] RecipeOperand input_rows(const std::string& role) const {
+    return first_ ? from(Source::previous, on(role, "mid")) : on(role, "x");
+  }
+
+  static RecipeOperand rope_table() {
+    return from(Source::global, on("rope_table", std::string(global::rope_table)));
+  }
+
+  /// Everything up to the SwiGLU product; the second time nothing is added to x and the product
+  /// is left to the backward.
+  void forward() {
+    forward_attention();
+    b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
+                    on("output", at("attention_out")));
+    b_.norm_forward(
+        at("post_norm"), ParameterRole::post_norm,
+        {input_rows("residual"), on("delta", at("attention_out"))},
+        {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
+    b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, on("input", at("normed2")),
+                    on("output", at("gate_up")));
+    if (!again())
+      b_.kernel("swiglu", KernelKind::swiglu_forward, inner_, {on("gate_up"), on("product")});
+  }
+
+  void forward_attention() {
+    std::vector<RecipeOperand> inputs;
+    std::vector<RecipeOperand> outputs;
+    if (first_ || again()) {
+      inputs = {input_rows("residual")};
+    } else {
+      inputs = {from(Source::previous, on("residual", "mid")),
+                from(Source::previous, on("delta", "mlp_out"))};
+      outputs = {on("residual_out", "x")};
+    }
+    outputs.push_back(on("normed", at("normed1")));
+    outputs.push_back(on("rstd", at("rstd1")));
+    b_.norm_forward(at("input_norm"), ParameterRole::input_norm, std::move(inputs),
+                    std::move(outputs));
+    std::optional<ParameterRole> bias;
+    if (model_.qkv_bias) bias = ParameterRole::qkv_bias;
+    b_.gemm_forward(at("qkv"), qkv_, s_.tokens, on("input", at("normed1")), on("output", at("qkv")),
+                    bias);
+    rotate(at("qkv"), at("qk"), at("qk_rstd"));
+    std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
+    for (RecipeOperand& operand :
+         std::vector{on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
+                     stream_workspace()})
+      operands.push_back(std::move(operand));
+    b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
+              std::move(operands));
+  }
+
+  /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
+  /// is and the normed, rotated columns go to a tensor of their own.
+  void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
+    const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
+    if (!model_.qk_norm)
+      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_, {columns, rope_table()});
+    b_.kernel(
+        qk, KernelKind::qk_norm_rope_forward,
+        {heads_[0], {"epsilon", model_.rms_norm_eps}, {"query_heads", model_.heads}, heads_[1]},
+        {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
+         on("output", qk), on("rstd", rstd)});
+  }
+
+  /// Query, key and value as views [batch, heads, seq, head_dim].
+  [[nodiscard]] std::vector<RecipeOperand> attention_inputs(const std::string& qk) const {
+    const std::int64_t query_key = s_.rotated * s_.head_dim;
+    const std::int64_t row = model_.qk_norm ? query_key : s_.qkv;
+    const std::string rotated = model_.qk_norm ? qk : at("qkv");
+    const auto view = [&](const char* role, const std::string& tensor, std::int64_t width,
+                          std::int64_t begin) {
+      return strided(on(role, tensor), {b_.config.seq_len * width, s_.head_dim, width, 1}, begin);
+    };
+    return {view("query", rotated, row, 0), view("key", rotated, row, s_.attention),
+            view("value", at("qkv"), s_.qkv, query_key)};
+  }
+
+  [[nodiscard]] std::vector<Attribute> attention_sizes() const {
+    return {{"batch", b_.config.micro_batch}, {"deterministic", b_.config.deterministic ? 1 : 0},
+            {"head_dim", model_.head_dim},    {"heads", model_.heads},
+            {"kv_heads", model_.kv_heads},    {"seq", b_.config.seq_len}};
+  }
+
+  static RecipeOperand residual_gradient(const char* role) {
+    return from(Source::microbatch, on(role, "d_residual"));
+  }
+
+  /// The norm's output is still there; otherwise the backward writes it again over the gradient
+  /// that it has just read.
+  [[nodiscard]] bool keeps_output() const { return recompute_ == Recompute::none; }
+  [[nodiscard]] RecipeOperand kept_or(RecipeOperand operand) const {
+    return keeps_output() ? operand : rewritten(std::move(operand));
+  }
+
+  void backward_mlp() {
+    b_.gemm_dgrad("down.dgrad", down_, s_.tokens, residual_gradient("d_output"),
+                  on("d_input", "d_product"));
+    b_.kernel("swiglu.backward", KernelKind::swiglu_backward, inner_,
+              {on("gate_up", at("gate_up")), kept_or(on("d_product"))});
+    b_.gemm_wgrad("down.wgrad", down_, s_.tokens, residual_gradient("d_output"),
+                  on("input", keeps_output() ? "product" : "d_product"),
+                  weight_grad(ParameterRole::down));
+    b_.gemm_dgrad("gate_up.dgrad", gate_up_, s_.tokens, on("d_output", at("gate_up")),
+                  on("d_input", "d_normed2"));
+    norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                  on("input", at("mid")), at("rstd2"));
+    b_.gemm_wgrad("gate_up.wgrad", gate_up_, s_.tokens, on("d_output", at("gate_up")),
+                  on("input", keeps_output() ? "normed2" : "d_normed2"),
+                  weight_grad(ParameterRole::gate_up));
+  }
+
+  void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
+                     RecipeOperand input, const std::string& rstd) {
+    b_.norm_backward({.name = name,
+                      .role = role,
+                      .d_normed = kept_or(on("d_normed", d_normed)),
+                      .input = std::move(input),
+                      .rstd = on("rstd", rstd),
+                      .d_residual = residual_gradient("d_residual")});
+  }
+
+  void backward_attention() {
+    b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, residual_gradient("d_output"),
+                  on("d_input", "d_attention"));
+    b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, residual_gradient("d_output"),
+                  on("input", at("attention")), weight_grad(ParameterRole::attention_out));
+    attention_backward();
+    rotate_backward();
+    if (model_.qkv_bias) bias_backward();
+    b_.gemm_dgrad("qkv.dgrad", qkv_, s_.tokens, on("d_output", "d_qkv"),
+                  on("d_input", "d_normed1"));
+    norm_backward("input_norm.backward", ParameterRole::input_norm, "d_normed1",
+                  input_rows("input"), at("rstd1"));
+    b_.gemm_wgrad("qkv.wgrad", qkv_, s_.tokens, on("d_output", "d_qkv"),
+                  on("input", keeps_output() ? "normed1" : "d_normed1"),
+                  weight_grad(ParameterRole::qkv));
+  }
+
+  void attention_backward() {
+    std::string qk = at("qk");
+    if (model_.qk_norm && recompute_ == Recompute::selective) {
+      // A norm's output: made again from the projection, which is kept; so is its rstd.
+      qk = "qk.again";
+      b_.phase = Phase::recompute;
+      b_.slot_class = "again";
+      rotate(at("qkv"), qk, at("qk_rstd"));
+      b_.slot_class.clear();
+      b_.phase = Phase::backward;
+    }
+    const std::int64_t workspace =
+        attention_backward_workspace({.batch = b_.config.micro_batch,
+                                      .heads = model_.heads,
+                                      .kv_heads = model_.kv_heads,
+                                      .seq = b_.config.seq_len,
+                                      .head_dim = model_.head_dim,
+                                      .deterministic = b_.config.deterministic,
+                                      .compute = s_.compute});
+    std::vector<RecipeOperand> operands = attention_inputs(qk);
+    for (RecipeOperand& operand : std::vector{
+             on("output", at("attention")), on("d_output", "d_attention"),
+             on("log_sum_exp", at("log_sum_exp")), on("d_qkv"), on("d_query_sum"), on("row_sums"),
+             shaped(on("workspace", "attention_workspace"), Access::scratch, DType::uint8,
+                    {workspace})})
+      operands.push_back(std::move(operand));
+    b_.kernel("attention.backward", KernelKind::attention_backward, attention_sizes(),
+              std::move(operands));
+  }
+
+  void rotate_backward() {
+    const Shape strides{s_.qkv, s_.head_dim, 1};
+    const RecipeOperand gradient = strided(on("d_query_key", "d_qkv"), strides);
+    if (!model_.qk_norm)
+      return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
+                       {gradient, rope_table()});
+    b_.declare_partials("qk_norm.partials", 2 * s_.norm_rows * s_.head_dim);
+    b_.kernel("qk_norm.backward", KernelKind::qk_norm_rope_backward,
+              {heads_[0], {"query_heads", model_.heads}, heads_[1]},
+              {gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
+               on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+               weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")});
+    norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, 0);
+    norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, s_.norm_rows * s_.head_dim);
+  }
+
+  /// From the half of the partials that begins at that element.
+  void norm_weight_grad(const std::string& name, ParameterRole role, std::int64_t begin) {
+    RecipeOperand partials = on("partials", "qk_norm.partials");
+    partials.offset = begin;
+    b_.kernel(name, KernelKind::norm_weight_grad,
+              {{"beta", 0}, {"cols", s_.head_dim}, {"rows", s_.norm_rows}},
+              {std::move(partials), weight_grad(role)}, role);
+  }
+
+  void bias_backward() {
+    b_.declare_partials("bias.partials", s_.norm_rows * s_.qkv);
+    b_.kernel("qkv_bias.grad", KernelKind::bias_grad,
+              {{"beta", 0}, {"cols", s_.qkv}, {"rows", s_.tokens}},
+              {on("d_output", "d_qkv"), on("partials", "bias.partials"),
+               weight_grad(ParameterRole::qkv_bias)},
+              ParameterRole::qkv_bias);
+  }
+
+  Builder b_;
+  const Sizes& s_;
+  const ModelShape& model_;
+  bool first_;
+  Recompute recompute_;
+  Linear qkv_;
+  Linear attention_out_;
+  Linear gate_up_;
+  Linear down_;
+  std::vector<Attribute> heads_;  ///< rows of query and key heads
+  std::vector<Attribute> inner_;  ///< rows of the MLP's inner width
+  std::string suffix_;            ///< names what full recompute makes again
+};
+
+}  // namespace
+
+UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute) {
+  return BlockRecipe(config, first, recompute).build();
+}
+
+}  // namespace mfsdp

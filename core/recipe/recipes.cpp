@@ -1,0 +1,25 @@
+// Which recipe an engine has for which family.
+#include <algorithm>
+#include <array>
+
+#include "core/recipe/recipe.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::array kRecipes{FamilyRecipe{.engine = kOwnEngine,
+                                           .family = Family::llama,
+                                           .embedding = embedding_recipe,
+                                           .block = block_recipe,
+                                           .head = head_recipe}};
+
+}  // namespace
+
+const FamilyRecipe* find_recipe(std::string_view engine, Family family) {
+  const auto found = std::ranges::find_if(kRecipes, [&](const FamilyRecipe& recipe) {
+    return recipe.engine == engine && recipe.family == family;
+  });
+  return found == kRecipes.end() ? nullptr : &*found;
+}
+
+}  // namespace mfsdp

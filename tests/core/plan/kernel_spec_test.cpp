@@ -1,0 +1,60 @@
+#include "core/plan/kernel_spec.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/plan/op.hpp"
+
+namespace mfsdp {
+namespace {
+
+TEST(KernelSpec, EveryKindHasARow) {
+  for (std::size_t i = 0; i < kKernelKinds; ++i) {
+    const auto kind = static_cast<KernelKind>(i);
+    EXPECT_EQ(spec_of(kind).kind, kind) << to_string(kind);
+    EXPECT_TRUE(std::ranges::is_sorted(spec_of(kind).attributes)) << to_string(kind);
+  }
+  for (const auto kind : {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient})
+    EXPECT_EQ(spec_of(KernelKind::gemm, kind).variant, kind);
+}
+
+TEST(KernelSpec, AProductOfNoKindHasNone) {
+  Kernel kernel;
+  kernel.attributes = {{"kind", 3}};
+  EXPECT_EQ(spec_of(kernel), nullptr);
+  kernel.attributes = {{"kind", 2}};
+  EXPECT_EQ(gemm_kind(kernel), GemmKind::weight_gradient);
+  kernel.kind = KernelKind::cast;
+  EXPECT_EQ(gemm_kind(kernel), std::nullopt);
+}
+
+TEST(KernelSpec, AttentionBackwardWorkspaceIsWhatCudnnAskedFor) {
+  // gpu_backend/measurements: at S = 2048, 4096 and 8192 on an H200, as they come and deterministic
+  const auto at = [&](std::int64_t seq, bool deterministic) {
+    return attention_backward_workspace(
+        {.heads = 32, .kv_heads = 8, .seq = seq, .head_dim = 128, .deterministic = deterministic});
+  };
+  EXPECT_EQ(at(2048, false), 33554688);
+  EXPECT_EQ(at(2048, true), 301990144);
+  EXPECT_EQ(at(4096, false), 67109120);
+  EXPECT_EQ(at(4096, true), 1140850944);
+  EXPECT_EQ(at(8192, false), 134217984);  // 256 + 2 * 8192 * 4096 * 2
+  EXPECT_EQ(at(8192, true), 4429185280);  // + 32 * 8192^2 * 2
+}
+
+TEST(KernelSpec, AttentionBackwardWorkspaceOfOddShapes) {
+  AttentionSizes sizes{.batch = 3, .heads = 6, .kv_heads = 3, .seq = 33, .head_dim = 41};
+  // 3 * 33 * 6 * 41 * 2 = 48,708 bytes of a gradient, 48,768 as whole 128
+  EXPECT_EQ(attention_backward_workspace(sizes), 256 + 2 * 48768);
+  sizes.deterministic = true;
+  // scores of 64 by 128
+  EXPECT_EQ(attention_backward_workspace(sizes), 256 + 2 * 48768 + 3 * 6 * 64 * 128 * 2);
+  sizes.kv_heads = 6;  // dK and dV are summed over nothing
+  EXPECT_EQ(attention_backward_workspace(sizes), 256 + 3 * 6 * 64 * 128 * 2);
+  sizes.compute = DType::fp32;  // not cuDNN's
+  EXPECT_EQ(attention_backward_workspace(sizes), 256);
+}
+
+}  // namespace
+}  // namespace mfsdp
