@@ -1,5 +1,6 @@
 #include "core/runtime/calls/operand_reader.hpp"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,8 +13,7 @@ std::string describe(DType dtype, std::span<const std::int64_t> shape) {
   return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape, ", "));
 }
 
-}  // namespace
-
+/// "bf16, fp16 or fp32".
 std::string alternatives(std::initializer_list<DType> dtypes) {
   std::string text;
   for (std::size_t i = 0; const DType dtype : dtypes) {
@@ -22,6 +22,24 @@ std::string alternatives(std::initializer_list<DType> dtypes) {
     ++i;
   }
   return text;
+}
+
+std::string place_of(const KernelCall& call, std::string_view role) {
+  return fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role);
+}
+
+}  // namespace
+
+tl::unexpected<Error> wrong_type(const KernelCall& call, std::string_view role,
+                                 std::initializer_list<DType> expected) {
+  const OperandView* view = OperandReader(call).find(role);
+  if (view == nullptr) return fail(place_of(call, role), "expected this operand");
+  return fail(place_of(call, role),
+              fmt::format("expected {}, got {}", alternatives(expected), to_string(view->dtype)));
+}
+
+tl::unexpected<Error> wrong_company(const KernelCall& call, std::string_view role) {
+  return fail(place_of(call, role), "expected fp64 only beside fp64");
 }
 
 std::int64_t OperandReader::attribute(std::string_view name) {
@@ -70,10 +88,14 @@ std::int64_t OperandReader::elements(std::string_view role) {
   return product_of(view->shape);
 }
 
+void OperandReader::check_elements(std::string_view role, std::int64_t count) {
+  if (const std::int64_t got = elements(role); got != count)
+    complain(role, fmt::format("expected {} elements, got {}", count, got));
+}
+
 void OperandReader::complain(std::string_view role, std::string what) {
   if (error_) return;
-  error_ = Error{.where = fmt::format("kernel {}: operand {}", to_string(call_.kernel->kind), role),
-                 .what = std::move(what)};
+  error_ = Error{.where = place_of(call_, role), .what = std::move(what)};
 }
 
 Result<void> OperandReader::result() const {

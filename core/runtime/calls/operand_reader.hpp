@@ -1,7 +1,6 @@
-// From a kernel call to typed pointers, with every dtype and shape checked.
+// From a kernel call to typed pointers, with every dtype and shape checked. Without fmt, which
+// CUDA's compiler does not take.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <initializer_list>
 #include <optional>
@@ -44,8 +43,7 @@ class OperandReader {
   /// A contiguous operand of any shape with so many elements, for kernels that go one by one.
   template <class T>
   [[nodiscard]] T* take_flat(std::string_view role, std::int64_t count) {
-    if (const std::int64_t got = elements(role); got != count)
-      complain(role, fmt::format("expected {} elements, got {}", count, got));
+    check_elements(role, count);
     const OperandView* view = find(role);
     if (view == nullptr) return nullptr;
     return contiguous<T>(role, check(role, 0, wanted<T>(), view->shape));
@@ -63,6 +61,8 @@ class OperandReader {
 
   /// Elements of an operand that must be there, over all dims.
   [[nodiscard]] std::int64_t elements(std::string_view role);
+  /// That they are so many.
+  void check_elements(std::string_view role, std::int64_t count);
 
   /// The operand, or null.
   [[nodiscard]] const OperandView* find(std::string_view role, std::size_t nth = 0) const;
@@ -98,8 +98,11 @@ class OperandReader {
   std::optional<Error> error_;
 };
 
-/// "bf16, fp16 or fp32".
-[[nodiscard]] std::string alternatives(std::initializer_list<DType> dtypes);
+/// The error of an operand that is not there, or not of one of these types.
+[[nodiscard]] tl::unexpected<Error> wrong_type(const KernelCall& call, std::string_view role,
+                                               std::initializer_list<DType> expected);
+/// The error of fp64 beside another type.
+[[nodiscard]] tl::unexpected<Error> wrong_company(const KernelCall& call, std::string_view role);
 
 /// Stands for a type where a generic lambda takes one.
 template <class T>
@@ -117,17 +120,14 @@ template <class... Types, class Run>
 [[nodiscard]] Result<void> with_type_of(ElementTypes<Types...>, const KernelCall& call,
                                         std::string_view role, const Run& run) {
   const OperandView* view = OperandReader(call).find(role);
-  const std::string where =
-      fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role);
-  if (view == nullptr) return fail(where, "expected this operand");
+  if (view == nullptr) return wrong_type(call, role, {});
   std::optional<Result<void>> outcome;
   const auto try_type = [&]<class T>(TypeTag<T> tag) {
     if (view->dtype == dtype_of<T>) outcome = run(tag);
   };
   (try_type(TypeTag<Types>{}), ...);
   if (outcome) return std::move(*outcome);
-  return fail(where, fmt::format("expected {}, got {}", alternatives({dtype_of<Types>...}),
-                                 to_string(view->dtype)));
+  return wrong_type(call, role, {dtype_of<Types>...});
 }
 template <class Run>
 [[nodiscard]] Result<void> with_type_of(const KernelCall& call, std::string_view role,
@@ -143,8 +143,7 @@ template <class T, class Types, class Run>
     if constexpr (std::is_same_v<Real<T>, Real<Other>>)
       return run(tag);
     else
-      return fail(fmt::format("kernel {}: operand {}", to_string(call.kernel->kind), role),
-                  "expected fp64 only beside fp64");
+      return wrong_company(call, role);
   });
 }
 

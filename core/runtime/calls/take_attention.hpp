@@ -1,6 +1,8 @@
 // From a call to the structs of attention.hpp. Errors name the operand and what was expected.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "core/runtime/calls/attention.hpp"
 #include "core/runtime/calls/operand_reader.hpp"
 #include "core/runtime/calls/take_workspace.hpp"

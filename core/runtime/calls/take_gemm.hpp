@@ -1,6 +1,8 @@
 // From a call to the struct of gemm.hpp. Errors name the operand and what was expected.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "core/runtime/calls/gemm.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
 #include "core/runtime/calls/take_workspace.hpp"

@@ -1,6 +1,8 @@
 // What --exact-sums tells a kernel, from its attributes.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/plan/exact_sums.hpp"

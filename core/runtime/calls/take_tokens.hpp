@@ -2,6 +2,8 @@
 // not looked at, as they may lie on a device.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
 #include "core/runtime/calls/take_workspace.hpp"

@@ -1,5 +1,7 @@
 #include "core/runtime/calls/take_update.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/shard/groups.hpp"

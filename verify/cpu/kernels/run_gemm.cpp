@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "core/runtime/calls/take_gemm.hpp"
 #include "verify/cpu/kernels/exact.hpp"
 #include "verify/cpu/kernels/gemm.hpp"

@@ -1,4 +1,6 @@
 // Kernels that take token ids or labels: these come from data, so that each is checked.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
