@@ -139,15 +139,16 @@ std::vector<KernelForm> step_forms() {
   // so is whether it has 1/T and a norm (scales.hpp).
   const std::vector<OperandForm> update{operand("step_block", bytes, {d(64)}), optional(loss),
                                         optional(norm)};
-  return {{.kind = adamw, .operands = update},
-          {.kind = sgd, .operands = update},
-          {.kind = token_copy,
-           .operands = {operand("input", int32, {d(2), d("tokens")}),
-                        operand("output", int32, {d(2), d("tokens")})}},
-          {.kind = loss_finish, .operands = {operand("input", statistic, {d(2, "world")}), loss}},
-          {.kind = norm_partial, .operands = {operand("output", partial, {d(1)})}},
-          {.kind = norm_finish,
-           .operands = {operand("input", partial, {d("groups", "members")}), loss, norm}}};
+  return {
+      {.kind = adamw, .operands = update},
+      {.kind = sgd, .operands = update},
+      {.kind = token_copy,
+       .operands = {operand("input", int32, {d(2), d("tokens")}),
+                    operand("output", int32, {d(2), d("tokens")})}},
+      {.kind = loss_finish, .operands = {operand("input", statistic, {d(2, "data_ranks")}), loss}},
+      {.kind = norm_partial, .operands = {operand("output", partial, {d(1)})}},
+      {.kind = norm_finish,
+       .operands = {operand("input", partial, {d("groups", "members")}), loss, norm}}};
 }
 
 /// cuDNN's: its own 256 bytes, gradients of keys and values for each query head that shares them,
