@@ -6,6 +6,8 @@
 #include <string>
 
 #include "core/plan/index.hpp"
+#include "core/plan/job.hpp"
+#include "core/plan/rotation.hpp"
 
 namespace mfsdp {
 namespace {
@@ -14,10 +16,14 @@ namespace {
 /// events by segments: the limits keep these in proportion to the file.
 constexpr std::size_t kMostStreams = 64;
 constexpr std::size_t kMostSegments = 64;
+/// Of a buffer or an event: microbatches that may be under way.
+constexpr std::int64_t kMostInstances = 4096;
 
 class StructureCheck {
  public:
-  explicit StructureCheck(const Program& program) : program_(program) {}
+  /// `is_part`: other classes have the rest of the mesh.
+  explicit StructureCheck(const Program& program, bool is_part = false)
+      : program_(program), is_part_(is_part) {}
 
   Result<void> run() {
     MFSDP_TRY(validate(program_.config));
@@ -67,9 +73,11 @@ class StructureCheck {
   Result<void> check_mesh() {
     const Mesh& mesh = program_.config.mesh;
     std::int64_t ranks = 0;
-    for (const RankClass& ranks_class : program_.classes)
-      ranks = checked_add(ranks, ranks_class.ranks);
-    if (ranks != mesh.world_size())
+    for (std::size_t i = 0; i < program_.classes.size(); ++i) {
+      ranks = checked_add(ranks, program_.classes[i].ranks);
+      MFSDP_TRY(check_class(program_.classes[i], fmt::format("classes[{}]", i)));
+    }
+    if (!is_part_ && ranks != mesh.world_size())
       return fail("classes",
                   fmt::format("hold {} ranks where config.mesh has {}", ranks, mesh.world_size()));
     for (std::size_t i = 0; i < program_.communicators.size(); ++i) {
@@ -81,6 +89,26 @@ class StructureCheck {
                     fmt::format("expected {} as config.mesh has on its axes, got {}", size,
                                 program_.communicators[i].size));
     }
+    return {};
+  }
+
+  /// A class that says where its ranks lie has those that lie there.
+  Result<void> check_class(const RankClass& ranks_class, const std::string& where) {
+    const Mesh& mesh = program_.config.mesh;
+    std::int64_t ranks = mesh.world_size();
+    for (std::size_t i = 0; i < ranks_class.at.size(); ++i) {
+      const auto& [axis, index] = ranks_class.at[i];
+      const std::string place = fmt::format("{}.at[{}]", where, i);
+      if (std::ranges::count(ranks_class.at, axis, &MeshPlace::axis) > 1)
+        return fail(place + ".axis", fmt::format("{} stands here twice", to_string(axis)));
+      if (index >= mesh.size(axis))
+        return fail(place + ".index", fmt::format("expected less than the {} ranks on {}, got {}",
+                                                  mesh.size(axis), to_string(axis), index));
+      ranks /= mesh.size(axis);
+    }
+    if ((is_part_ || !ranks_class.at.empty()) && ranks_class.ranks != ranks)
+      return fail(where + ".ranks",
+                  fmt::format("expected the {} that lie there, got {}", ranks, ranks_class.ranks));
     return {};
   }
 
@@ -106,7 +134,17 @@ class StructureCheck {
     return {};
   }
 
+  static Result<void> check_instances(const std::optional<std::int64_t>& instances,
+                                      const std::string& where) {
+    if (instances && (*instances < 2 || *instances > kMostInstances))
+      return fail(where + ".instances", fmt::format("expected 2 to {}, got {} (one is left out)",
+                                                    kMostInstances, *instances));
+    return {};
+  }
+
   Result<void> check_memory() {
+    for (std::size_t i = 0; i < program_.events.size(); ++i)
+      MFSDP_TRY(check_instances(program_.events[i].instances, fmt::format("events[{}]", i)));
     for (std::size_t i = 0; i < program_.pools.size(); ++i) {
       const Pool& pool = program_.pools[i];
       if (pool.alignment <= 0 || (pool.alignment & (pool.alignment - 1)) != 0)
@@ -122,10 +160,13 @@ class StructureCheck {
       const Pool& pool = program_.pools[pools_[buffer.pool]];
       if (buffer.offset.value % pool.alignment != 0)
         return fail(where + ".offset", fmt::format("expected a multiple of {}", pool.alignment));
-      if (buffer.offset + buffer.size > pool.height)
+      MFSDP_TRY(check_instances(buffer.instances, where));
+      if (buffer.instances && buffer.persistent)
+        return fail(where + ".instances", "expected none of a persistent buffer");
+      if (end_in_pool(buffer, pool) > pool.height)
         return fail(where,
                     fmt::format("ends at {} in pool '{}' of {} bytes",
-                                (buffer.offset + buffer.size).value, pool.name, pool.height.value));
+                                end_in_pool(buffer, pool).value, pool.name, pool.height.value));
       if (buffer.holds) MFSDP_TRY(check_contents(buffer, where + ".holds"));
     }
     return {};
@@ -217,8 +258,10 @@ class StructureCheck {
     if (plan.segments.size() > kMostSegments)
       return fail(where + ".segments",
                   fmt::format("expected at most {}, got {}", kMostSegments, plan.segments.size()));
+    std::int64_t begun = 0;  // microbatches, in the first run of the segment
     for (std::size_t s = 0; s < plan.segments.size(); ++s) {
       const Segment& segment = plan.segments[s];
+      begun = checked_add(begun, segment.microbatches);
       const std::string place = fmt::format("{}.segments[{}]", where, s);
       const Segment& next = plan.segments[(s + 1) % plan.segments.size()];
       if (segment.live_out != next.live_in)
@@ -229,12 +272,13 @@ class StructureCheck {
       if (segment.repeat < 1) return fail(place + ".repeat", "expected at least 1");
       if (segment.repeat > 1 && segment.live_in != segment.live_out)
         return fail(place, "a repeated segment needs live_in equal to live_out");
-      MFSDP_TRY(check_segment(segment, place));
+      MFSDP_TRY(check_segment(segment, begun, place));
+      begun = checked_add(begun, checked_mul(segment.microbatches, segment.repeat - 1));
     }
     return {};
   }
 
-  Result<void> check_segment(const Segment& segment, const std::string& where) {
+  Result<void> check_segment(const Segment& segment, std::int64_t begun, const std::string& where) {
     std::vector<const Op*> open_groups;
     for (std::size_t i = 0; i < segment.ops.size(); ++i) {
       const Op& op = segment.ops[i];
@@ -244,6 +288,10 @@ class StructureCheck {
       if (op.group) MFSDP_TRY(resolve(groups_, *op.group, place + ".group", "group"));
       MFSDP_TRY(
           std::visit([&](const auto& body) { return check_body(body, place + ".body"); }, op.body));
+      if (op.lag > 0 && op.lag >= begun)
+        return fail(place + ".lag", fmt::format("expected less than the {} microbatches that have "
+                                                "begun, got {}",
+                                                begun, op.lag));
       if (op.kind() == OpKind::group_begin) open_groups.push_back(&op);
       if (op.kind() == OpKind::group_end) {
         if (open_groups.empty()) return fail(place, "group_end without group_begin");
@@ -284,7 +332,6 @@ class StructureCheck {
       if (record == nullptr || record->event != wait.event)
         return fail(place + ".record", fmt::format("op {} does not record event {}",
                                                    binding.record.value, wait.event.value));
-      if (binding.distance > 1) return fail(place + ".distance", "expected 0 or 1");
     }
     return {};
   }
@@ -297,8 +344,19 @@ class StructureCheck {
   Result<void> check_body(const Collective& collective, const std::string& where) {
     MFSDP_TRY(resolve(communicators_, collective.communicator, where + ".collective.communicator",
                       "communicator"));
-    MFSDP_TRY(check_operand(collective.input, where + ".collective.input"));
-    return check_operand(collective.output, where + ".collective.output");
+    const auto check_one = [&](const Operand& operand, CollectiveKind lacks,
+                               const std::string& place) -> Result<void> {
+      if (operand.stated() == (collective.kind == lacks))
+        return fail(place,
+                    operand.stated() ? fmt::format("a {} has none", to_string(lacks)) : "missing");
+      return operand.stated() ? check_operand(operand, place) : Result<void>{};
+    };
+    MFSDP_TRY(check_one(collective.input, CollectiveKind::recv, where + ".collective.input"));
+    MFSDP_TRY(check_one(collective.output, CollectiveKind::send, where + ".collective.output"));
+    if (collective.peer.has_value() != is_point_to_point(collective.kind))
+      return fail(where + ".collective.peer",
+                  collective.peer ? "expected only of send and recv" : "missing");
+    return {};
   }
   Result<void> check_body(const Copy& copy, const std::string& where) {
     MFSDP_TRY(check_operand(copy.input, where + ".copy.input"));
@@ -338,6 +396,7 @@ class StructureCheck {
   }
 
   const Program& program_;
+  bool is_part_;
   IdIndex<StreamId> streams_;
   IdIndex<CommunicatorId> communicators_;
   IdIndex<EventId> events_;
@@ -349,14 +408,46 @@ class StructureCheck {
   std::vector<const Op*> op_list_;
 };
 
-}  // namespace
-
-Result<void> check_structure(const Program& program) {
+Result<void> check_part(const Program& program, bool is_part) {
   try {
-    return StructureCheck(program).run();
+    return StructureCheck(program, is_part).run();
   } catch (const OverflowError& error) {
     return fail("plan", fmt::format("a size is too large: {}", error.what()));
   }
+}
+
+}  // namespace
+
+Result<void> check_structure(const Program& program) { return check_part(program, false); }
+
+Result<void> check_structure(const Job& job) {
+  if (job.programs.size() == 1) return check_part(job.programs[0], false);
+  std::int64_t ranks = 0;
+  for (std::size_t c = 0; c < job.programs.size(); ++c) {
+    const Program& program = job.programs[c];
+    if (auto checked = check_part(program, true); !checked)
+      return fail(fmt::format("classes[{}]: {}", c, checked.error().where), checked.error().what);
+    ranks = checked_add(ranks, program.classes[0].ranks);
+    for (std::size_t other = 0; other < c; ++other) {
+      const auto apart = [&](const MeshPlace& place) {
+        return std::ranges::any_of(job.programs[other].classes[0].at, [&](const MeshPlace& theirs) {
+          return theirs.axis == place.axis && theirs.index != place.index;
+        });
+      };
+      if (std::ranges::none_of(program.classes[0].at, apart))
+        return fail(fmt::format("classes[{}].at", c),
+                    fmt::format("shares ranks with class {}", other));
+    }
+    for (const Plan& plan : job.programs[0].plans)
+      if (program.find_plan(plan.name) == nullptr ||
+          program.plans.size() != job.programs[0].plans.size())
+        return fail(fmt::format("classes[{}].plans", c),
+                    "expected plans named as those of class 0");
+  }
+  const std::int64_t world = job.programs[0].config.mesh.world_size();
+  if (ranks != world)
+    return fail("classes", fmt::format("hold {} ranks where config.mesh has {}", ranks, world));
+  return {};
 }
 
 }  // namespace mfsdp

@@ -5,7 +5,7 @@
 // io.sparse("key", field)  for one that is left out while null, false or empty.
 #pragma once
 
-#include "core/plan/plan.hpp"
+#include "core/plan/plan_file.hpp"
 
 namespace mfsdp::describe {
 
@@ -13,6 +13,11 @@ namespace mfsdp::describe {
 /// not.
 struct Number {
   Rational& value;
+};
+
+/// An integer that may be negative.
+struct Signed {
+  std::int64_t& value;
 };
 
 template <class Io>
@@ -126,13 +131,21 @@ void fields(Io& io, Kernel& v) {
 }
 
 template <class Io>
+void fields(Io& io, Peer& v) {
+  Signed step{v.step};
+  io("axis", v.axis);
+  io("step", step);
+}
+
+template <class Io>
 void fields(Io& io, Collective& v) {
   io("communicator", v.communicator);
   io("count", v.count);
   io("dtype", v.dtype);
-  io("input", v.input);
+  io.sparse("input", v.input);
   io("kind", v.kind);
-  io("output", v.output);
+  io.sparse("output", v.output);
+  io.sparse("peer", v.peer);
   io("reduction", v.reduction);
 }
 
@@ -191,6 +204,7 @@ void fields(Io& io, Op& v) {
   io("body", v.body);
   io.sparse("group", v.group);
   io("id", v.id);
+  io.sparse("lag", v.lag);
   io("name", v.name);
   io("phase", v.phase);
   io("stream", v.stream);
@@ -214,6 +228,7 @@ void fields(Io& io, Communicator& v) {
 template <class Io>
 void fields(Io& io, Event& v) {
   io("id", v.id);
+  io.sparse("instances", v.instances);
   io("name", v.name);
 }
 
@@ -256,6 +271,7 @@ void fields(Io& io, Buffer& v) {
   io("dtype", v.dtype);
   io.sparse("holds", v.holds);
   io("id", v.id);
+  io.sparse("instances", v.instances);
   io("name", v.name);
   io("offset", v.offset);
   io.sparse("persistent", v.persistent);
@@ -316,9 +332,26 @@ void fields(Io& io, Plan& v) {
 }
 
 template <class Io>
+void fields(Io& io, MeshPlace& v) {
+  io("axis", v.axis);
+  io("index", v.index);
+}
+
+template <class Io>
 void fields(Io& io, RankClass& v) {
+  io.sparse("at", v.at);
   io("ranks", v.ranks);
   io("role", v.role);
+}
+
+template <class Io>
+void fields(Io& io, ClassEntry& v) {
+  io.sparse("at", v.rank_class.at);
+  io.sparse("buffers", v.buffers);
+  io.sparse("plans", v.plans);
+  io.sparse("pools", v.pools);
+  io("ranks", v.rank_class.ranks);
+  io("role", v.rank_class.role);
 }
 
 template <class Io>
@@ -328,10 +361,11 @@ void fields(Io& io, Meta& v) {
   io("tool_version", v.tool_version);
 }
 
-template <class Io>
-void fields(Io& io, Program& v) {
+/// Of a program, or with the entries of several classes in the place of its own (PlanFile).
+template <class Io, class Classes>
+void program_fields(Io& io, Program& v, Classes& classes) {
   io("buffers", v.buffers);
-  io("classes", v.classes);
+  io("classes", classes);
   io("communicators", v.communicators);
   io("config", v.config);
   io("events", v.events);
@@ -342,6 +376,16 @@ void fields(Io& io, Program& v) {
   io.schema("schema");
   io("streams", v.streams);
   io("units", v.units);
+}
+
+template <class Io>
+void fields(Io& io, Program& v) {
+  program_fields(io, v, v.classes);
+}
+
+template <class Io>
+void fields(Io& io, PlanFile& v) {
+  program_fields(io, v.common, v.classes);
 }
 
 }  // namespace mfsdp::describe

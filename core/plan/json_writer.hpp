@@ -74,6 +74,8 @@ class JsonWriter {
     return !value.has_value();
   }
   static bool is_absent(bool value) { return !value; }
+  static bool is_absent(std::int64_t value) { return value == 0; }
+  static bool is_absent(const Operand& value) { return !value.stated(); }
   static bool is_absent(const std::string& value) { return value.empty(); }
 
   void put(std::int64_t value) {
@@ -86,6 +88,7 @@ class JsonWriter {
     else
       put_object(value.value);
   }
+  void put(const describe::Signed& value) { put(value.value); }
   void put(bool value) { out_.put(value ? std::string_view("true") : "false"); }
   void put(const std::string& value);
   template <class Dimension>

@@ -255,7 +255,7 @@ std::vector<KernelSpec> step_specs() {
       {.kind = cast, .attributes = {"beta"}},
       {.kind = zero_padding},
       {.kind = loss_finish,
-       .operands = {operand(reads, "input", statistic, {d(2, "world")}), made_loss}},
+       .operands = {operand(reads, "input", statistic, {d(2, "data_ranks")}), made_loss}},
       {.kind = norm_partial,
        .operands = {operand(writes, "output", partial, {d(1)})},
        .workspace = sum_workspace,

@@ -37,6 +37,8 @@ struct Operand {
 
   friend bool operator==(const Operand&, const Operand&) = default;
 
+  /// Every operand has a role; one without stands for none.
+  [[nodiscard]] bool stated() const { return !role.empty(); }
   [[nodiscard]] std::int64_t elements() const;
   /// Bytes that the op touches: elements() times the size of one.
   [[nodiscard]] std::int64_t touched_bytes() const;
@@ -75,12 +77,26 @@ struct Kernel {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-enum class CollectiveKind { all_gather, all_reduce, reduce_scatter };
+/// `send` and `recv` are point to point: of a communicator's ranks two take part.
+enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, send, recv };
 
 template <>
 struct Names<CollectiveKind> {
-  static constexpr std::array<std::string_view, 3> values{"all_gather", "all_reduce",
-                                                          "reduce_scatter"};
+  static constexpr std::array<std::string_view, 5> values{"all_gather", "all_reduce",
+                                                          "reduce_scatter", "send", "recv"};
+};
+
+[[nodiscard]] constexpr bool is_point_to_point(CollectiveKind kind) {
+  return kind == CollectiveKind::send || kind == CollectiveKind::recv;
+}
+
+/// The rank with which a send or a recv has to do: that many steps along an axis of its
+/// communicator, forward or (negative) backward. The axis has an end: no step leads around it.
+struct Peer {
+  Axis axis = Axis::pp;
+  std::int64_t step = 1;
+
+  friend bool operator==(const Peer&, const Peer&) = default;
 };
 
 enum class Reduction { none, sum };
@@ -95,11 +111,12 @@ struct Collective {
   CommunicatorId communicator;
   Reduction reduction = Reduction::none;
   /// Elements as NCCL counts them: all_gather per rank sent, reduce_scatter per rank received,
-  /// all_reduce in all.
+  /// all others in all.
   std::int64_t count = 0;
   DType dtype = DType::bf16;
-  Operand input;
-  Operand output;
+  Operand input;               ///< not stated of a recv
+  Operand output;              ///< not stated of a send
+  std::optional<Peer> peer{};  ///< of a send or a recv, and of these alone
 
   friend bool operator==(const Collective&, const Collective&) = default;
 };
@@ -125,9 +142,11 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-/// A record op that a wait may bind to. `distance` 0: it ran earlier in this step and segment
-/// instance, or in an earlier segment of this step; 1: in the previous instance of the waiting
-/// segment, or in the previous step.
+/// A record op that a wait may bind to. `distance` counts runs of the record's segment back from
+/// the wait. 0 is the run in which the wait stands or, of another segment, the last one of this
+/// step; of a segment that this step has not come to, 1 is the last one of the step before. So a
+/// distance is the number of runs of that segment that began after the record's own, and one more
+/// where none of them is of this step.
 struct Binding {
   OpId record;
   std::int64_t distance = 0;
@@ -136,7 +155,8 @@ struct Binding {
 };
 
 /// The stream waits for the event's latest record at issue. `bindings` states which record ops
-/// that can be. In a run's first step a wait whose only records have distance 1 is satisfied.
+/// that can be. A wait that nothing was recorded for is satisfied where one of its bindings reaches
+/// back before the run.
 struct Wait {
   EventId event;
   std::vector<Binding> bindings;
@@ -207,7 +227,9 @@ struct Op {
   Phase phase = Phase::forward;
   std::optional<UnitId> unit;      ///< whose work it is
   std::optional<GroupId> group{};  ///< whose parameters it gathers, reduces or updates as one
-  std::string name;                ///< unit and action, also the profiler's range: "layers.3.qkv"
+  /// How many microbatches behind the newest is the one that it works on (core/plan/rotation.hpp).
+  std::int64_t lag = 0;
+  std::string name;  ///< unit and action, also the profiler's range: "layers.3.qkv"
   OpBody body;
 
   friend bool operator==(const Op&, const Op&) = default;

@@ -2,16 +2,29 @@
 //
 //   Program                one memory map, shared by its plans
 //   |- config, meta        what it was built from; meta is not hashed
+//   |- classes             which ranks run it; a Job (core/plan/job.hpp) has a Program for each
+//   class
 //   |- streams, communicators, events
 //   |- units > groups > parameters with offsets (flat layouts)
 //   |- pools > buffers with offsets
 //   `- plans: "train", "eval"
-//      `- segments: first, middle x k, last, optimizer
+//      `- segments: such as first, middle x k, last, optimizer
 //         `- ops, in host order
 //
-// A plan is a loop body. Host order is list order, then segment order; segment `middle` runs
-// `repeat` times. There is no barrier between segments or steps: only streams, events and
-// communicators order ops. Between two plans the host waits for all streams.
+// A plan is a loop body. Host order is list order, then segment order; each segment runs `repeat`
+// times. Names of segments are for people. There is no barrier between segments or steps: only
+// streams, events and communicators order ops. Between two plans the host waits for all streams.
+//
+// Ranks that run different plans are of different classes, such as the stages of a pipeline. What
+// they share is stated once: configuration, streams, communicators, events, units and groups;
+// pools, buffers and plans are each class's own. Classes meet in collectives, of which send and
+// recv are two kinds: a rank's n-th send to a peer on a communicator is that peer's n-th recv from
+// it.
+//
+// Several microbatches may be under way, as in 1F1B. A buffer or event with `instances` n is n of a
+// kind that take turns by microbatch, and an op with `lag` l works on the l-th microbatch before
+// the newest: it means instance (microbatches begun - 1 - l) mod n (core/plan/rotation.hpp). All
+// that is common costs nothing: one class, one instance and lag 0 are left out of the JSON.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +60,7 @@ struct Communicator {
 struct Event {
   EventId id;
   std::string name;
+  std::optional<std::int64_t> instances{};  ///< that take turns by microbatch; one where not stated
 
   friend bool operator==(const Event&, const Event&) = default;
 };
@@ -134,6 +148,9 @@ struct Buffer {
   std::optional<Contents> holds{};
   /// Buffers of one class serve one purpose and take turns in the slots of `double_buffer`.
   std::optional<std::int64_t> slot_class{};
+  /// Of a transient buffer: places that take turns by microbatch, one behind the other in the pool,
+  /// each aligned as the pool is. One where not stated.
+  std::optional<std::int64_t> instances{};
 
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
@@ -186,11 +203,12 @@ struct PlanUnit {
 };
 
 struct Segment {
-  std::string name;  ///< "only", "first", "middle", "last", "optimizer", "eval"
+  std::string name;  ///< for people: "first", "steady", "optimizer", ...
   std::int64_t repeat = 1;
   std::int64_t microbatches = 0;  ///< that begin in each of its repetitions
   std::vector<Op> ops;
-  std::vector<BufferId> live_in;   ///< transient buffers live at entry, ascending
+  /// Transient buffers live at entry, ascending; one of several instances as often as these live.
+  std::vector<BufferId> live_in;
   std::vector<BufferId> live_out;  ///< and at exit; equals the next segment's live_in
 
   friend bool operator==(const Segment&, const Segment&) = default;
@@ -203,10 +221,19 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+/// An index on an axis of the mesh.
+struct MeshPlace {
+  Axis axis = Axis::pp;
+  std::int64_t index = 0;
+
+  friend bool operator==(const MeshPlace&, const MeshPlace&) = default;
+};
+
 /// Ranks that run the same plan. Pure data parallelism has one class of all ranks.
 struct RankClass {
   std::string role;
   std::int64_t ranks = 1;
+  std::vector<MeshPlace> at{};  ///< the ranks that lie there; all of the mesh where it is empty
 
   friend bool operator==(const RankClass&, const RankClass&) = default;
 };
@@ -223,7 +250,7 @@ struct Meta {
 struct Program {
   Meta meta;
   PlanConfig config;
-  std::vector<RankClass> classes;
+  std::vector<RankClass> classes;  ///< the one that runs it, where there are several
   std::vector<Stream> streams;
   std::vector<Communicator> communicators;
   std::vector<Event> events;

@@ -17,6 +17,7 @@
 #include "core/plan/check.hpp"
 #include "core/plan/describe.hpp"
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
 
 namespace mfsdp {
@@ -118,6 +119,10 @@ class JsonReader {
     } else {
       value.value = {.num = integer(Limits::min(), Limits::max())};
     }
+  }
+  void get(describe::Signed& value) {
+    using Limits = std::numeric_limits<std::int64_t>;
+    value.value = integer(Limits::min(), Limits::max());
   }
   /// Of what kernels state, the exponent of a grid alone may be negative.
   void get(Attribute& value) {
@@ -244,25 +249,69 @@ void JsonReader::get(OpBody& body) {
   if (!known) expected("one of the kinds " + name_list<OpKind>());
 }
 
+/// Programs of a file's classes, of which each takes its own lists along.
+Result<Job> job_of(PlanFile file) {
+  const bool shares = std::ranges::all_of(file.classes, [](const ClassEntry& entry) {
+    return entry.pools.empty() && entry.buffers.empty() && entry.plans.empty();
+  });
+  Job job;
+  if (shares) {
+    for (ClassEntry& entry : file.classes)
+      file.common.classes.push_back(std::move(entry.rank_class));
+    job.programs.push_back(std::move(file.common));
+    return job;
+  }
+  if (!file.common.pools.empty() || !file.common.buffers.empty() || !file.common.plans.empty())
+    return fail("classes",
+                "expected no pools, buffers and plans at the top beside those of classes");
+  for (std::size_t c = 0; c < file.classes.size(); ++c) {
+    ClassEntry& entry = file.classes[c];
+    if (entry.plans.empty()) return fail(fmt::format("classes[{}].plans", c), "missing");
+    Program& program = job.programs.emplace_back(file.common);
+    program.classes = {std::move(entry.rank_class)};
+    program.pools = std::move(entry.pools);
+    program.buffers = std::move(entry.buffers);
+    program.plans = std::move(entry.plans);
+  }
+  return job;
+}
+
+Result<Program> of_one_class(Job job, const std::string& where) {
+  if (job.programs.size() == 1) return std::move(job.programs[0]);
+  return fail(where, fmt::format("expected one class of ranks, got {}", job.programs.size()));
+}
+
 }  // namespace
 
-Result<Program> unchecked_program_from_json(std::string_view text, const std::string& where) {
+Result<Job> unchecked_job_from_json(std::string_view text, const std::string& where) {
   MFSDP_LET(document, parse_json(text, where));
-  Program program;
+  PlanFile file;
   JsonReader reader(document);
   reader.check_schema();
-  reader.get_object(program);
+  reader.get_object(file);
   if (const auto& error = reader.error())
     return fail(error->where.empty() ? where : fmt::format("{}: {}", where, error->where),
                 error->what);
-  return program;
+  auto job = job_of(std::move(file));
+  if (!job) return fail(fmt::format("{}: {}", where, job.error().where), job.error().what);
+  return job;
+}
+
+Result<Job> job_from_json(std::string_view text, const std::string& where) {
+  MFSDP_LET(job, unchecked_job_from_json(text, where));
+  if (auto checked = check_structure(job); !checked)
+    return fail(fmt::format("{}: {}", where, checked.error().where), checked.error().what);
+  return std::move(job);
+}
+
+Result<Program> unchecked_program_from_json(std::string_view text, const std::string& where) {
+  MFSDP_LET(job, unchecked_job_from_json(text, where));
+  return of_one_class(std::move(job), where);
 }
 
 Result<Program> program_from_json(std::string_view text, const std::string& where) {
-  MFSDP_LET(program, unchecked_program_from_json(text, where));
-  if (auto checked = check_structure(program); !checked)
-    return fail(fmt::format("{}: {}", where, checked.error().where), checked.error().what);
-  return std::move(program);
+  MFSDP_LET(job, job_from_json(text, where));
+  return of_one_class(std::move(job), where);
 }
 
 }  // namespace mfsdp

@@ -14,6 +14,8 @@ Result<std::size_t> look_up(const IdIndex<Key>& ids, Key id, std::string_view wh
 
 /// The operands hold what NCCL would move for `count`.
 Result<void> check_counts(const Collective& collective, std::int64_t members) {
+  if (is_point_to_point(collective.kind))
+    return fail("", fmt::format("{} cannot be run yet", to_string(collective.kind)));
   const std::int64_t whole = checked_mul(collective.count, members);
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;

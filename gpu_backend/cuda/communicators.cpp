@@ -166,7 +166,9 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
       case CollectiveKind::all_reduce:
         return check(ncclAllReduce(input, output, elements, type, ncclSum, handle, stream),
                      "ncclAllReduce");
-      case CollectiveKind::reduce_scatter: break;
+      case CollectiveKind::reduce_scatter:
+      case CollectiveKind::send:
+      case CollectiveKind::recv: break;  // these were refused when the plan was bound
     }
     return check(ncclReduceScatter(input, output, elements, type, ncclSum, handle, stream),
                  "ncclReduceScatter");

@@ -13,19 +13,38 @@ namespace {
 /// Far above the plan of any built-in model.
 constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
+void note_change(const Meta& meta, const std::string& hash, const std::string& path,
+                 const Session& session) {
+  if (!meta.stored_hash.empty() && meta.stored_hash != hash)
+    session.err << fmt::format(
+        "{}: note: {}: the plan was changed since it was written, its hash is {}\n", session.tool,
+        printable(path), hash);
+}
+
 }  // namespace
 
 Result<Program> load_plan(const std::string& path, const Session& session) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
-  MFSDP_LET(program, program_from_json(text, path));
+  MFSDP_LET(job, job_from_json(text, path));
+  auto only = only_program(std::move(job));
+  if (!only) return fail(fmt::format("{}: {}", path, only.error().where), only.error().what);
+  Program program = *std::move(only);
   if (const auto valid = validate(program.config); !valid)
     return fail(path + ": config", valid.error().message());
-  const std::string hash = plan_hash(program);
-  if (!program.meta.stored_hash.empty() && program.meta.stored_hash != hash)
-    session.err << fmt::format(
-        "{}: note: {}: the plan was changed since it was written, its hash is {}\n", session.tool,
-        printable(path), hash);
-  return std::move(program);
+  note_change(program.meta, plan_hash(program), path, session);
+  return program;
+}
+
+Result<std::optional<Job>> load_pipeline(const std::string& path, const Session& session) {
+  MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
+  // Keys that no other plan has: reading a large one twice would take long.
+  const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
+  if (!has("\"at\"") && !has("\"instances\"") && !has("\"lag\"") && !has("\"peer\""))
+    return std::nullopt;
+  MFSDP_LET(job, job_from_json(text, path));
+  if (job.programs.size() == 1 && !is_pipelined(job.programs[0])) return std::nullopt;
+  note_change(job.programs[0].meta, plan_hash(job), path, session);
+  return std::move(job);
 }
 
 Result<void> write_plan(const CommonOptions& options, const Program& program) {

@@ -22,6 +22,8 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;
     case CollectiveKind::reduce_scatter: return row.reduce_scatter_ns;
     case CollectiveKind::all_reduce: return row.all_reduce_ns;
+    case CollectiveKind::send:
+    case CollectiveKind::recv: break;  // no plan with these is priced (core/plan/job.hpp)
   }
   return 0;
 }

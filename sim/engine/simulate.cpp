@@ -37,6 +37,8 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
           traffic.all_reduce += Bytes(checked_narrow(sent)) * segment.repeat;
           break;
         }
+        case CollectiveKind::send:
+        case CollectiveKind::recv: break;  // no plan with these is simulated (core/plan/job.hpp)
       }
     }
   return traffic;

@@ -83,6 +83,9 @@ PlanView read_plan(const Json& document) {
     for (const Json& entry : document.at(key))
       if (!view.ids[key].emplace(entry.at("id"), view.ids[key].size()).second)
         refuse("{}: an id appears twice", key);
+  const std::string text = document.dump();
+  for (const char* key : {R"("instances":)", R"("lag":)", R"("at":)", R"("peer":)"})
+    if (text.find(key) != std::string::npos) refuse("plan: of several classes or microbatches");
   const Json& mesh = document.at("config").at("mesh");
   if (mesh.size() != 1 || view.ids["streams"].size() > 63)
     refuse("plan: expected a dense mesh alone, and at most 63 streams");

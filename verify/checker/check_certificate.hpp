@@ -13,7 +13,9 @@
 //                are one slice; every trainable group is updated once a step
 // Not re-checked: records that waits name, what segments state as live, versions of weights, 1/T
 // and the norm, dtypes of sums, places of parameters in groups, bounds. Refused, as nothing is
-// known of them: registered memory and operands with device scalars.
+// known of them: registered memory and operands with device scalars; classes with plans of their
+// own, sends and receives, buffers and events that take turns, ops that work on an earlier
+// microbatch.
 #pragma once
 
 #include <cstdint>

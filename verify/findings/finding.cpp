@@ -48,6 +48,7 @@ constexpr std::array kRules{
              "A collective's count, dtype or reduction does not fit its operands.", error},
     RuleInfo{"MF205", "registered-buffer",
              "A peer may touch a registered buffer while this rank uses it.", error},
+    RuleInfo{"MF206", "no-peer", "A send or receive names a peer that there is not.", error},
     RuleInfo{"MF301", "missing-gradient",
              "A gradient lacks a part of a microbatch when it is read as a whole.", error},
     RuleInfo{"MF302", "doubled-gradient", "A gradient holds a part of a microbatch twice.", error},

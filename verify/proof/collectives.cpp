@@ -13,6 +13,18 @@ namespace {
 
 /// What does not fit, or nothing.
 std::string misfit(const Collective& collective, std::int64_t size) {
+  if (is_point_to_point(collective.kind)) {
+    const bool sends = collective.kind == CollectiveKind::send;
+    const Operand& operand = sends ? collective.input : collective.output;
+    if (operand.elements() != collective.count || operand.dtype != collective.dtype)
+      return fmt::format("{} of {} {} has an operand of {} {}", to_string(collective.kind),
+                         collective.count, to_string(collective.dtype), operand.elements(),
+                         to_string(operand.dtype));
+    if (collective.reduction != Reduction::none)
+      return fmt::format("{} with reduction '{}'", to_string(collective.kind),
+                         to_string(collective.reduction));
+    return is_contiguous(operand) ? "" : "has an operand that is not contiguous";
+  }
   const auto per_rank = Int128{collective.count};
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const Int128 whole = collective.kind == CollectiveKind::all_reduce ? per_rank : per_rank * size;
@@ -79,7 +91,8 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index,
                                   .op = op.id,
                                   .name = op.name,
                                   .stream = std::string(to_string(program.streams[stream].role))}},
-                      .buffer = collective->output.buffer});
+                      .buffer = collective->output.stated() ? collective->output.buffer
+                                                            : collective->input.buffer});
       }
 }
 

@@ -24,8 +24,10 @@ std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
 std::uint8_t by_body(const Op& op) {
   if (const auto* kernel = std::get_if<Kernel>(&op.body)) return by_kind(op, *kernel);
   const auto* collective = std::get_if<Collective>(&op.body);
-  return collective != nullptr && collective->kind == CollectiveKind::all_gather ? kFollowScales
-                                                                                 : 0;
+  const bool brings_scales =
+      collective != nullptr &&
+      (collective->kind == CollectiveKind::all_gather || is_point_to_point(collective->kind));
+  return brings_scales ? kFollowScales : 0;
 }
 
 class Follower {
@@ -65,6 +67,7 @@ class Follower {
   }
 
   void add(const Op& op, const Operand& operand, bool weight_grad) {
+    if (!operand.stated()) return;
     const Holds holds = layouts_.holds(operand);
     if (holds != Holds::weight && holds != Holds::gradient) return;
     FollowedOperand followed{.operand = &operand,

@@ -166,14 +166,18 @@ void GradientVerdict::count_contributions(const std::vector<Uses>& uses, const H
   const auto last = std::ranges::unique(instances).begin();
   auto next = instances.begin();
   const auto too_much = [&](std::uint32_t from) {
-    const std::uint32_t pass = unrolled_.instances[from].pass;
+    const std::uint32_t pass = unrolled_.work_pass(from);
     faults.push_back(
         {"MF302", fmt::format("which holds too much of microbatch '{}'", pass_name(pass)), from});
   };
+  if (unrolled_.lags)
+    std::stable_sort(instances.begin(), last, [&](std::uint32_t a, std::uint32_t b) {
+      return unrolled_.work_pass(a) < unrolled_.work_pass(b);
+    });
   for (const Uses& use : uses) {
-    for (; next != last && unrolled_.instances[*next].pass < use.pass; ++next) too_much(*next);
+    for (; next != last && unrolled_.work_pass(*next) < use.pass; ++next) too_much(*next);
     std::uint32_t found = 0;
-    for (; next != last && unrolled_.instances[*next].pass == use.pass; ++next) ++found;
+    for (; next != last && unrolled_.work_pass(*next) == use.pass; ++next) ++found;
     if (found > use.count) too_much(*(next - 1));
     if (found < use.count)
       faults.push_back({"MF301",
@@ -187,7 +191,7 @@ std::string GradientVerdict::summary(const std::vector<Uses>& uses, const Held& 
   std::string text;
   for (const Uses& use : uses) {
     const auto count = std::ranges::count_if(held.terms, [&](const Term& term) {
-      return unrolled_.instances[term.instance].pass == use.pass;
+      return unrolled_.work_pass(term.instance) == use.pass;
     });
     text +=
         fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", pass_name(use.pass), count, use.count);

@@ -110,7 +110,7 @@ class GradientLedger {
       if (!operand.reads || operand.gradient) continue;
       if (!operand.atoms) continue;  // weights.hpp reports it
       for (std::uint32_t a = operand.atoms->first; a < operand.atoms->last; ++a)
-        verdict_.use(operand.located.group, a, unrolled_.instances[now_].pass);
+        verdict_.use(operand.located.group, a, unrolled_.work_pass(now_));
     }
   }
 
@@ -227,7 +227,7 @@ class GradientLedger {
   void check_width(const Operand& output, const Spot& at, bool adds) {
     if (!adds || size_of(output.dtype) >= size_of(config_.grad_dtype)) return;
     const Held& held = memory_.at(at.buffer, at.level, at.atoms.first);
-    const auto pass = [&](const Term& term) { return unrolled_.instances[term.instance].pass; };
+    const auto pass = [&](const Term& term) { return unrolled_.work_pass(term.instance); };
     if (held.terms.size() < 2 || pass(held.terms.front()) == pass(held.terms.back())) return;
     report_width(at.group, output.dtype, config_.grad_dtype, "adds microbatches");
   }

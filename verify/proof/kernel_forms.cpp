@@ -46,7 +46,7 @@ class FormCheck {
     for (const Attribute& attribute : kernel.attributes)
       if (attribute.value.den == 1) names_.emplace_back(attribute.name, attribute.value.num);
     names_.emplace_back("seq", config.seq_len);
-    names_.emplace_back("world", config.mesh.world_size());
+    names_.emplace_back("data_ranks", data_ranks(config.mesh));
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
       names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
   }
@@ -350,8 +350,8 @@ class ProgramForms {
     }
     const auto both = [&](const auto* body) {
       if (body == nullptr) return;
-      check(body->input);
-      check(body->output);
+      if (body->input.stated()) check(body->input);
+      if (body->output.stated()) check(body->output);
     };
     both(std::get_if<Collective>(&op.body));
     both(std::get_if<Copy>(&op.body));

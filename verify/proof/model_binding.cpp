@@ -89,6 +89,16 @@ bool takes_tokens(const Plan& plan) {
   });
 }
 
+/// A stage of a pipeline may take what comes from tokens.
+bool receives(const Plan& plan) {
+  return std::ranges::any_of(plan.segments, [](const Segment& segment) {
+    return std::ranges::any_of(segment.ops, [](const Op& op) {
+      const auto* collective = std::get_if<Collective>(&op.body);
+      return collective != nullptr && collective->kind == CollectiveKind::recv;
+    });
+  });
+}
+
 /// Whether an operand of that role may lie in a buffer of that category.
 bool belongs(std::string_view role, Category category) {
   if (role == "weight") return is_weight(category);
@@ -136,7 +146,9 @@ class Binder {
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
-    if (!takes_tokens(plan_) || !is_of_model(program_, index_)) return std::move(out_);
+    out_.takes_tokens = takes_tokens(plan_);
+    if ((!out_.takes_tokens && !receives(plan_)) || !is_of_model(program_, index_))
+      return std::move(out_);
     out_.applies = true;
     for (const Segment& segment : plan_.segments) {
       segment_ = &segment;

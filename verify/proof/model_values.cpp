@@ -89,9 +89,17 @@ void ModelValues::read_step(const BoundStep& step) {
   find_owner(step);
   if (base_.value == Value::excused) return;
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
-  if (step.contributes && base_.microbatch != microbatch_)
+  if (step.contributes && base_.microbatch != worked_on())
     complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
-                         base_.microbatch, microbatch_));
+                         base_.microbatch, worked_on()));
+}
+
+/// Tokens tell which microbatch is the newest; a class that takes none counts as its segments do.
+std::uint32_t ModelValues::worked_on() const {
+  const Instance& at = unrolled_.instances[now_];
+  const Pass& pass = unrolled_.passes[at.pass];
+  const std::int64_t newest = binding_.takes_tokens ? microbatch_ : pass.before + pass.begun;
+  return static_cast<std::uint32_t>(newest - at.op->lag);
 }
 
 /// Of whom the step is: parameters tell the owner, the first value that is read the rest.
@@ -108,7 +116,7 @@ void ModelValues::find_owner(const BoundStep& step) {
   }
   base_ = {.value = Value::unknown,
            .owner = step.owner.value_or(cell.key.owner),
-           .microbatch = fits ? cell.key.microbatch : microbatch_};
+           .microbatch = fits ? cell.key.microbatch : worked_on()};
   if (!step.step->chunk || !fits || flow.row_bytes == 0) return;
   const std::int64_t first_row = (cell.place - flow.skip) / flow.row_bytes;
   if (first_row >= 0 && first_row < unrolled_.program->config.tokens_per_microbatch())
@@ -182,6 +190,32 @@ void ModelValues::check_step_block(const Kernel& kernel) {
   if (const Fills& fills = fills_[key.owner];
       key.microbatch != fills.count || fills.step != step_of(now_))
     complain("goes by the 'step_block' of another step");
+}
+
+// ---- between classes ---------------------------------------------------------------------------
+
+SentValues ModelValues::sent() const {
+  SentValues values;
+  const auto& collective = std::get<Collective>(unrolled_.instances[now_].op->body);
+  const CellUse* use = use_of(&collective.input);
+  for (std::uint32_t c = use == nullptr ? 0 : use->first; use != nullptr && c < use->last; ++c)
+    values.push_back({.begin = cells_.begin[c] - cells_.begin[use->first],
+                      .key = memory_.cells[c].key,
+                      .place = memory_.cells[c].place});
+  return values;
+}
+
+void ModelValues::receive(const SentValues& values) {
+  const auto& collective = std::get<Collective>(unrolled_.instances[now_].op->body);
+  const CellUse* use = use_of(&collective.output);
+  if (use == nullptr || values.empty()) return;
+  auto part = values.begin();
+  for (std::uint32_t c = use->first; c < use->last; ++c) {
+    const std::int64_t begin = cells_.begin[c] - cells_.begin[use->first];
+    while (std::next(part) != values.end() && std::next(part)->begin <= begin) ++part;
+    memory_.cells[c].key = part->key;
+    memory_.cells[c].place = part->place + begin - part->begin;
+  }
 }
 
 // ---- cells -------------------------------------------------------------------------------------

@@ -33,6 +33,15 @@ struct ValueMemory {
   std::vector<std::uint32_t> lifetimes;  ///< by buffer: how often it was acquired
 };
 
+/// A value, or a part of one, in a sent operand.
+struct SentPart {
+  std::int64_t begin = 0;  ///< bytes into the operand
+  ValueKey key;
+  std::int64_t place = 0;  ///< of its first byte in the value
+};
+/// Of a whole operand, ascending.
+using SentValues = std::vector<SentPart>;
+
 class ModelValues {
  public:
   ModelValues(const UnrolledPlan& unrolled, const Layouts& layouts, const ValueCells& cells,
@@ -44,6 +53,10 @@ class ModelValues {
   void read(std::uint32_t instance);
   /// What it makes, after its cells are written.
   void write(std::uint32_t instance);
+  /// What the instance that was written last, a send, carries away.
+  [[nodiscard]] SentValues sent() const;
+  /// What it brings, where it is a recv.
+  void receive(const SentValues& values);
 
  private:
   struct Fills {
@@ -66,6 +79,8 @@ class ModelValues {
   [[nodiscard]] std::int64_t step_of(std::uint32_t instance) const {
     return unrolled_.passes[unrolled_.instances[instance].pass].step;
   }
+  /// The microbatch on which the instance that runs works, counted from 1 over all steps.
+  [[nodiscard]] std::uint32_t worked_on() const;
   void complain(const std::string& what);
   [[nodiscard]] std::string in_words(const ValueKey& key) const;
 

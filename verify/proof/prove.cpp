@@ -23,6 +23,7 @@
 #include "verify/proof/updates.hpp"
 #include "verify/proof/values.hpp"
 #include "verify/proof/weights.hpp"
+#include "verify/proof/write_out.hpp"
 
 namespace mfsdp {
 namespace {
@@ -44,15 +45,6 @@ Result<void> check_size(const Plan& plan, const ProofSettings& settings) {
 
 /// Each rank has a few counters for each communicator.
 constexpr Int128 kMostRanks = 1 << 17;
-
-Result<void> check_world(const Mesh& mesh) {
-  Int128 ranks = 1;
-  for (const MeshAxis& on : mesh.dense) ranks = std::min(ranks * on.size, kMostRanks + 1);
-  if (ranks > kMostRanks)
-    return fail("config.mesh", fmt::format("expected at most {} ranks to look at one by one",
-                                           static_cast<std::int64_t>(kMostRanks)));
-  return {};
-}
 
 void count_ops(const Program& program, Proof& proof) {
   for (const Plan& plan : program.plans)
@@ -119,7 +111,7 @@ void expand(const UnrolledPlan& unrolled, const Layouts& layouts, const Followed
 /// `ledger` is for findings of what weights and gradients hold: other rules than all the rest.
 Bounds prove_plans(const Program& program, const ProgramIndex& index,
                    const std::vector<AccessTable>& tables, const ProofSettings& settings,
-                   FindingList& findings, FindingList& ledger, Proof& proof) {
+                   bool whole, FindingList& findings, FindingList& ledger, Proof& proof) {
   std::vector<std::vector<PoolPeak>> peaks;
   std::vector<OpId> redundant;
   std::int64_t concurrent = 0;
@@ -137,13 +129,13 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     proof.instances += std::ssize(unrolled.instances);
     // As long as all the rest, and judged after it.
     std::future<FindingList> values = start(is_large(tables[p]), settings, [&](FindingList& list) {
-      check_values(unrolled, tables[p], layouts, list);
+      if (whole) check_values(unrolled, tables[p], layouts, list);
     });
     check_races(unrolled, tables[p], findings);
     check_registered(unrolled, tables[p], findings);
     check_gradients(unrolled, layouts, followed, ledger);
     check_weights(unrolled, layouts, followed, ledger);
-    check_scales(unrolled, followed, ledger);
+    if (whole) check_scales(unrolled, followed, ledger);
     check_reports(program, index, program.plans[p], ledger);
     peaks.push_back(pool_peaks(unrolled));
     concurrent = std::max(concurrent, concurrent_collectives(unrolled));
@@ -160,9 +152,26 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
   return bounds;
 }
 
-}  // namespace
+/// Proves a program whose ids resolve, written out if things of it take turns.
+void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
+                 const ProofSettings& settings, bool whole, FindingList& findings,
+                 FindingList& ledger, Proof& proof) {
+  const ProgramIndex index(program);
+  check_persistent_places(program, findings);
+  check_collective_shapes(program, index, findings);
+  proof.bounds = prove_plans(program, index, tables, settings, whole, findings, ledger, proof);
+}
 
-Result<Proof> prove(const Program& program, const ProofSettings& settings) {
+void prove_written_out(const WrittenOut& written, const ProofSettings& settings, bool whole,
+                       FindingList& findings, FindingList& ledger, Proof& proof) {
+  FindingList of_form(settings.most_findings);
+  std::vector<AccessTable> tables;
+  check_program(written.program, ProgramIndex(written.program), tables, of_form);
+  prove_sound(written.program, tables, settings, whole, findings, ledger, proof);
+  proof.bounds.redundant_waits = written.redundant_waits(proof.bounds.redundant_waits);
+}
+
+Result<Proof> prove_program(const Program& program, const ProofSettings& settings, bool whole) {
   if (settings.steps < 1 || settings.repetitions < 1)
     return fail("settings", "expected at least one step and one repetition");
   for (const Plan& plan : program.plans) MFSDP_TRY(check_size(plan, settings));
@@ -172,21 +181,47 @@ Result<Proof> prove(const Program& program, const ProofSettings& settings) {
   FindingList ledger(settings.most_findings);
   const ProgramIndex index(program);
   std::vector<AccessTable> tables;
+  std::optional<WrittenOut> written;
   check_program(program, index, tables, findings);
   if (settings.expand_ranks && !findings.has_errors()) MFSDP_TRY(check_world(program.config.mesh));
   if (!findings.has_errors()) {
     try {
-      check_persistent_places(program, findings);
-      check_collective_shapes(program, index, findings);
-      proof.bounds = prove_plans(program, index, tables, settings, findings, ledger, proof);
+      if (takes_turns(program)) {
+        MFSDP_LET(made, write_out(program));
+        written = std::move(made);
+        prove_written_out(*written, settings, whole, findings, ledger, proof);
+      } else {
+        prove_sound(program, tables, settings, whole, findings, ledger, proof);
+      }
     } catch (const OverflowError& error) {
       return fail("plan", fmt::format("a size is too large: {}", error.what()));
     }
   }
   proof.findings = findings.take();
   std::ranges::move(ledger.take(), std::back_inserter(proof.findings));
+  if (written)
+    for (Finding& finding : proof.findings) written->restore(finding);
   std::ranges::stable_sort(proof.findings, {}, &Finding::rule);
   return proof;
+}
+
+}  // namespace
+
+Result<void> check_world(const Mesh& mesh) {
+  Int128 ranks = 1;
+  for (const MeshAxis& on : mesh.dense) ranks = std::min(ranks * on.size, kMostRanks + 1);
+  if (ranks > kMostRanks)
+    return fail("config.mesh", fmt::format("expected at most {} ranks to look at one by one",
+                                           static_cast<std::int64_t>(kMostRanks)));
+  return {};
+}
+
+Result<Proof> prove_part(const Program& program, const ProofSettings& settings) {
+  return prove_program(program, settings, false);
+}
+
+Result<Proof> prove(const Program& program, const ProofSettings& settings) {
+  return prove_program(program, settings, true);
 }
 
 }  // namespace mfsdp

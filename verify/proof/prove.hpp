@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct Bounds {
 
 struct ProofSettings {
   std::int64_t steps = 2;           ///< that are unrolled
-  std::int64_t repetitions = 2;     ///< of a repeated segment, at most
+  std::int64_t repetitions = 2;     ///< of a repeated segment, at most, where nothing takes turns
   std::size_t most_findings = 100;  ///< per rule; further ones are left out
   /// Looks at every rank of the mesh by itself (rank_sequences.hpp, rank_slices.hpp) beside the
   /// proof by class: some seconds for 16,384 ranks.
@@ -41,6 +42,9 @@ struct ProofSettings {
   /// Plans of so many ops are proved on two threads; the findings are the same.
   std::size_t ops_for_two_threads = 20'000;
 };
+
+/// All repetitions of a segment.
+inline constexpr std::int64_t kAllRepetitions = std::numeric_limits<std::int64_t>::max();
 
 /// What was looked at rank by rank, over all plans.
 struct Expansion {
@@ -61,6 +65,13 @@ struct Proof {
 
   friend bool operator==(const Proof&, const Proof&) = default;
 };
+
+/// Whether the ranks of a mesh are few enough to look at one by one.
+[[nodiscard]] Result<void> check_world(const Mesh& mesh);
+
+/// Every finding of the checks of one program that needs no other class's program: all but values
+/// (MF111 to MF113) and scales (MF307, MF308, MF311, MF312), which follow what is received.
+[[nodiscard]] Result<Proof> prove_part(const Program& program, const ProofSettings& settings);
 
 /// Proves every plan of a program over all interleavings that streams, events, communicators and
 /// the host allow. A plan that is no plan (MF0xx errors) is not judged further. Errors: a plan too

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -14,9 +15,36 @@
 namespace mfsdp {
 namespace {
 
+/// What a class sends to a peer on a communicator, or receives from it.
+struct Channel {
+  CollectiveKind kind = CollectiveKind::send;
+  Axis axis = Axis::pp;
+  std::int64_t step = 0;
+
+  friend auto operator<=>(const Channel&, const Channel&) = default;
+
+  /// The same at the peer.
+  [[nodiscard]] Channel other_end() const {
+    return {.kind = kind == CollectiveKind::send ? CollectiveKind::recv : CollectiveKind::send,
+            .axis = axis,
+            .step = -step};
+  }
+};
+
+Channel channel_of(const Collective& collective) {
+  return {.kind = collective.kind, .axis = collective.peer->axis, .step = collective.peer->step};
+}
+
 /// A class's collectives on one communicator, in their order.
 struct Sequence {
   std::vector<PlannedMeeting> meetings;
+  /// By meeting: one past the last of its launch.
+  std::vector<std::uint32_t> launch_ends;
+  /// By meeting: with whom, where it is a send or a recv; its place among those of that kind.
+  std::vector<const Collective*> point_to_point;
+  std::vector<std::uint32_t> place;
+  /// Sends and recvs by kind and peer: meetings.
+  std::map<Channel, std::vector<std::uint32_t>> channels;
   std::vector<std::uint32_t> signatures;  ///< numbers that are equal where signatures are
   /// By meeting and communicator: how many must have ended before it begins.
   std::vector<std::uint32_t> needs;
@@ -38,7 +66,10 @@ class Sequencer {
       sequence.signatures.push_back(
           numbers_.try_emplace(signature_of(unrolled, meeting), number).first->second);
     }
-    for (Sequence& sequence : made) add_needs(unrolled, made, sequence);
+    for (Sequence& sequence : made) {
+      add_needs(unrolled, made, sequence);
+      add_channels(unrolled, sequence);
+    }
     return made;
   }
 
@@ -56,6 +87,28 @@ class Sequencer {
           ++ended[k];
       }
       sequence.needs.insert(sequence.needs.end(), ended.begin(), ended.end());
+    }
+  }
+
+  static void add_channels(const UnrolledPlan& unrolled, Sequence& sequence) {
+    const std::size_t count = sequence.meetings.size();
+    sequence.launch_ends.assign(count, static_cast<std::uint32_t>(count));
+    for (std::size_t m = count; m-- > 1;) {
+      const Instance& instance = unrolled.instances[sequence.meetings[m].instance];
+      const Instance& before = unrolled.instances[sequence.meetings[m - 1].instance];
+      const bool same = instance.chain == before.chain && instance.position == before.position;
+      sequence.launch_ends[m - 1] = same ? sequence.launch_ends[m] : static_cast<std::uint32_t>(m);
+    }
+    for (std::uint32_t m = 0; m < count; ++m) {
+      const auto* collective =
+          std::get_if<Collective>(&unrolled.instances[sequence.meetings[m].instance].op->body);
+      const bool pairs = is_point_to_point(collective->kind) && collective->peer.has_value();
+      sequence.point_to_point.push_back(pairs ? collective : nullptr);
+      sequence.place.push_back(0);
+      if (!pairs) continue;
+      std::vector<std::uint32_t>& channel = sequence.channels[channel_of(*collective)];
+      sequence.place.back() = static_cast<std::uint32_t>(channel.size());
+      channel.push_back(m);
     }
   }
 
@@ -83,6 +136,24 @@ struct Ranks {
   std::vector<Membership> memberships;         ///< by communicator
   std::vector<Sequences> sequences;            ///< by class
   Mesh mesh;
+  std::vector<char> pairs;  ///< by communicator: its ranks meet by two, in sends and recvs
+
+  /// The rank at a peer's place, or nothing where the axis has ended.
+  [[nodiscard]] std::optional<std::size_t> peer(std::size_t rank, Axis axis,
+                                                std::int64_t step) const {
+    const Int128 index = Int128{mesh.index(static_cast<std::int64_t>(rank), axis)} + step;
+    if (index < 0 || index >= mesh.size(axis)) return std::nullopt;
+    return static_cast<std::size_t>(static_cast<std::int64_t>(rank) + step * mesh.stride(axis));
+  }
+  /// The other end of a rank's n-th meeting, which is a send or a recv: the peer, and which of the
+  /// peer's meetings. Requires that there is one.
+  [[nodiscard]] std::pair<std::size_t, std::uint32_t> other_end(std::size_t rank, std::size_t k,
+                                                                std::size_t n) const {
+    const Sequence& own = sequence(rank, k);
+    const Channel channel = channel_of(*own.point_to_point[n]);
+    const std::size_t other = *peer(rank, channel.axis, channel.step);
+    return {other, sequence(other, k).channels.at(channel.other_end())[own.place[n]]};
+  }
 
   [[nodiscard]] const Sequence& sequence(std::size_t rank, std::size_t communicator) const {
     return sequences[class_of[rank]][communicator];
@@ -107,6 +178,10 @@ class SequenceCheck {
   std::int64_t run() {
     std::int64_t compared = 0;
     for (std::size_t k = 0; k < ranks_.memberships.size(); ++k) {
+      if (ranks_.pairs[k] != 0) {
+        compared += compare_pairs(k);
+        continue;
+      }
       const Membership& membership = ranks_.memberships[k];
       for (std::int64_t c = 0; c < membership.count(); ++c) {
         const auto first = static_cast<std::size_t>(membership.rank(c, 0));
@@ -120,7 +195,94 @@ class SequenceCheck {
     return compared;
   }
 
+  /// Whether all sends and recvs have another end.
+  [[nodiscard]] bool all_paired() const { return all_paired_; }
+
  private:
+  std::int64_t compare_pairs(std::size_t k) {
+    std::int64_t compared = 0;
+    for (std::size_t rank = 0; rank < ranks_.class_of.size(); ++rank) {
+      const Sequence& own = ranks_.sequence(rank, k);
+      compared += std::ssize(own.meetings);
+      if (!std::ranges::all_of(own.point_to_point, [](const auto* p) { return p != nullptr; }))
+        report_pair(
+            "MF201", k, rank, rank, {},
+            fmt::format("rank {} has other collectives on it beside sends and recvs", rank));
+      for (const auto& [channel, meetings] : own.channels) {
+        const auto other = ranks_.peer(rank, channel.axis, channel.step);
+        if (!other) {
+          report_pair("MF206", k, rank, rank, {ranks_.place(rank, k, meetings[0])},
+                      fmt::format("rank {} has no peer {} steps along {}", rank, channel.step,
+                                  to_string(channel.axis)));
+          continue;
+        }
+        check_peer_class(k, rank, *other, channel, meetings[0]);
+        compare_channel(k, rank, *other, channel, meetings);
+      }
+    }
+    return compared;
+  }
+
+  /// All ranks of a class have peers of one class.
+  void check_peer_class(std::size_t k, std::size_t rank, std::size_t other, const Channel& channel,
+                        std::uint32_t meeting) {
+    const auto [known, fresh] =
+        peer_class_.try_emplace({k, ranks_.class_of[rank], channel}, ranks_.class_of[other]);
+    if (known->second != ranks_.class_of[other])
+      report_pair("MF206", k, rank, other, {ranks_.place(rank, k, meeting)},
+                  fmt::format("the peers {} steps along {} of rank {} and others of its class are "
+                              "of several classes",
+                              channel.step, to_string(channel.axis), rank));
+  }
+
+  void compare_channel(std::size_t k, std::size_t rank, std::size_t other, const Channel& channel,
+                       const std::vector<std::uint32_t>& meetings) {
+    if (!compared_.emplace(k, ranks_.class_of[rank], ranks_.class_of[other], channel).second)
+      return;
+    const Sequence& theirs = ranks_.sequence(other, k);
+    const auto found = theirs.channels.find(channel.other_end());
+    static const std::vector<std::uint32_t> none;
+    const std::vector<std::uint32_t>& ends = found == theirs.channels.end() ? none : found->second;
+    const auto body = [&](std::size_t of, const std::vector<std::uint32_t>& list, std::size_t n) {
+      return ranks_.sequence(of, k).point_to_point[list[n]];
+    };
+    for (std::size_t n = 0; n < std::max(meetings.size(), ends.size()); ++n) {
+      std::vector<Place> places;
+      const auto describe = [&](std::size_t of, const std::vector<std::uint32_t>& list) {
+        if (n >= list.size()) return fmt::format("rank {} has no other end for it", of);
+        places.push_back(ranks_.place(of, k, list[n]));
+        const Collective& collective = *body(of, list, n);
+        return fmt::format("rank {} issues {} (a {} of {} {})", of, to_text(places.back()),
+                           to_string(collective.kind), collective.count,
+                           to_string(collective.dtype));
+      };
+      if (n < meetings.size() && n < ends.size()) {
+        const Collective& a = *body(rank, meetings, n);
+        const Collective& b = *body(other, ends, n);
+        if (a.count == b.count && a.dtype == b.dtype) continue;
+      } else {
+        all_paired_ = false;
+      }
+      const std::string left = describe(rank, meetings);
+      const std::string right = describe(other, ends);
+      return report_pair("MF201", k, rank, other, std::move(places), left + ", " + right);
+    }
+  }
+
+  void report_pair(const char* rule, std::size_t k, std::size_t rank, std::size_t other,
+                   std::vector<Place> places, const std::string& what) {
+    all_paired_ = all_paired_ && std::string_view(rule) != "MF206" && rank != other;
+    const auto classes = std::minmax(ranks_.class_of[rank], ranks_.class_of[other]);
+    if (!reported_.emplace(k, classes.first, classes.second).second) return;
+    Finding finding;
+    finding.rule = rule;
+    finding.places = std::move(places);
+    finding.message = fmt::format("of communicator {}, {}",
+                                  ranks_.plans.front()->program->communicators[k].id.value, what);
+    finding.interleaving = finding.places;
+    findings_.add(std::move(finding));
+  }
+
   void compare(std::size_t k, std::size_t first, std::size_t rank) {
     const std::vector<std::uint32_t>& expected = ranks_.sequence(first, k).signatures;
     const std::vector<std::uint32_t>& issued = ranks_.sequence(rank, k).signatures;
@@ -154,6 +316,9 @@ class SequenceCheck {
   const Ranks& ranks_;
   FindingList& findings_;
   std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t>> reported_;
+  std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t, Channel>> compared_;
+  std::map<std::tuple<std::size_t, std::uint32_t, Channel>, std::uint32_t> peer_class_;
+  bool all_paired_ = true;
 };
 
 // ---- whether all come to the end ---------------------------------------------------------------
@@ -176,10 +341,16 @@ class Execution {
   void run() {
     for (std::size_t rank = 0; rank < ranks_.class_of.size(); ++rank)
       for (std::size_t k = 0; k < kinds_; ++k) try_to_arrive(rank, k);
-    while (!complete_.empty()) {
-      const auto [k, communicator] = complete_.back();
-      complete_.pop_back();
-      end(k, communicator);
+    while (!complete_.empty() || !to_try_.empty()) {
+      if (to_try_.empty()) {
+        const auto [k, communicator] = complete_.back();
+        complete_.pop_back();
+        end(k, communicator);
+      } else {
+        const Next next = to_try_.back();
+        to_try_.pop_back();
+        try_to_end_launch(next.rank, next.k);
+      }
     }
   }
 
@@ -218,9 +389,45 @@ class Execution {
   void try_to_arrive(std::size_t rank, std::size_t k) {
     if (arrived_[rank * kinds_ + k] != 0 || is_done(rank, k) || obstacle(rank, k) < kinds_) return;
     arrived_[rank * kinds_ + k] = 1;
+    if (ranks_.pairs[k] != 0) {
+      to_try_.push_back({.rank = rank, .k = k});
+      for_each_end(rank, k, [&](std::size_t other, std::uint32_t) {
+        to_try_.push_back({.rank = other, .k = k});
+        return true;
+      });
+      return;
+    }
     const std::int64_t communicator = ranks_.memberships[k].of(static_cast<std::int64_t>(rank));
     if (--missing_[first_[k] + static_cast<std::size_t>(communicator)] == 0)
       complete_.emplace_back(k, communicator);
+  }
+
+  /// The other ends of a rank's next launch of sends and recvs, until `visit` returns false.
+  template <class Visit>
+  bool for_each_end(std::size_t rank, std::size_t k, Visit visit) const {
+    const std::size_t first = ended(rank, k);
+    for (std::size_t n = first; n < ranks_.sequence(rank, k).launch_ends[first]; ++n) {
+      const auto [other, meeting] = ranks_.other_end(rank, k, n);
+      if (!visit(other, meeting)) return false;
+    }
+    return true;
+  }
+  /// Whether a rank has come to that meeting.
+  [[nodiscard]] bool has_come(std::size_t rank, std::size_t k, std::uint32_t meeting) const {
+    const std::uint32_t done = ended(rank, k);
+    if (meeting < done) return true;
+    return arrived_[rank * kinds_ + k] != 0 && meeting < ranks_.sequence(rank, k).launch_ends[done];
+  }
+  /// A launch ends when each peer has come to its end of it.
+  void try_to_end_launch(std::size_t rank, std::size_t k) {
+    if (arrived_[rank * kinds_ + k] == 0) return;
+    const bool complete = for_each_end(rank, k, [&](std::size_t other, std::uint32_t meeting) {
+      return has_come(other, k, meeting);
+    });
+    if (!complete) return;
+    ended_[rank * kinds_ + k] = ranks_.sequence(rank, k).launch_ends[ended(rank, k)];
+    arrived_[rank * kinds_ + k] = 0;
+    for (std::size_t j = 0; j < kinds_; ++j) try_to_arrive(rank, j);
   }
 
   /// Members that still have a collective: all of them or none, or there is a finding already.
@@ -253,6 +460,15 @@ class Execution {
   [[nodiscard]] Next cause_of(const Next& next) const {
     if (arrived_[next.rank * kinds_ + next.k] == 0)
       return {.rank = next.rank, .k = obstacle(next.rank, next.k)};
+    if (ranks_.pairs[next.k] != 0) {
+      Next cause = next;
+      for_each_end(next.rank, next.k, [&](std::size_t other, std::uint32_t meeting) {
+        if (has_come(other, next.k, meeting)) return true;
+        cause.rank = other;
+        return false;
+      });
+      return cause;
+    }
     const Membership& membership = ranks_.memberships[next.k];
     const std::int64_t communicator = membership.of(static_cast<std::int64_t>(next.rank));
     for (std::int64_t m = 0; m < membership.size(); ++m) {
@@ -270,7 +486,7 @@ class Execution {
     const Next first = next;
     do {
       // Where a rank waits for a member, that member's collective stands for both.
-      if (arrived_[next.rank * kinds_ + next.k] == 0)
+      if (arrived_[next.rank * kinds_ + next.k] == 0 || ranks_.pairs[next.k] != 0)
         cycle.push_back(ranks_.place(next.rank, next.k, ended(next.rank, next.k)));
       next = cause_of(next);
     } while (next != first);
@@ -285,6 +501,7 @@ class Execution {
   std::vector<std::size_t> first_;     // by kind: its first communicator in missing_
   std::vector<std::int64_t> missing_;  // by communicator: members that have not come
   std::vector<std::pair<std::size_t, std::int64_t>> complete_;  // kind and communicator
+  std::vector<Next> to_try_;  // launches of sends and recvs that may have come to their end
 };
 
 std::vector<Place> find_cycle(const Ranks& ranks) {
@@ -322,14 +539,19 @@ std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
               .class_of = class_of,
               .memberships = {},
               .sequences = {},
-              .mesh = program.config.mesh};
+              .mesh = program.config.mesh,
+              .pairs = std::vector<char>(program.communicators.size(), 0)};
   for (const Communicator& communicator : program.communicators)
     ranks.memberships.emplace_back(communicator.axes, ranks.mesh);
   Sequencer sequencer(program.communicators.size());
   for (const UnrolledPlan* unrolled : classes)
     ranks.sequences.push_back(sequencer.sequences_of(*unrolled));
-  const std::int64_t compared = SequenceCheck(ranks, findings).run();
-  find_deadlock(ranks, findings);
+  for (const Sequences& sequences : ranks.sequences)
+    for (std::size_t k = 0; k < sequences.size(); ++k)
+      if (!sequences[k].channels.empty()) ranks.pairs[k] = 1;
+  SequenceCheck check(ranks, findings);
+  const std::int64_t compared = check.run();
+  if (check.all_paired()) find_deadlock(ranks, findings);
   return compared;
 }
 

@@ -10,6 +10,10 @@
 //   rank 1   gather 0 . . . . . reduce 1     together, and rank 3 waits for rank 0 by way of both
 //   rank 2     gather 1 . . reduce 0
 //   rank 3     gather 1 . . . . reduce 1
+//
+// Of sends and recvs, those between two ranks match in their order: a rank's n-th send to a peer is
+// the peer's n-th recv from it. Neither ends before both ranks have come to it. On one communicator
+// a rank does them one after the other, those of a group at one time.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +25,8 @@
 
 namespace mfsdp {
 
-/// Finds MF201, MF202 and MF203 between single ranks. `classes` are plans of programs of one mesh
-/// with equal communicators; `class_of` names the class of every rank. Takes time for each
+/// Finds MF201, MF202, MF203 and MF206 between single ranks. `classes` are plans of programs of one
+/// mesh with equal communicators; `class_of` names the class of every rank. Takes time for each
 /// collective of each rank, and memory for each communicator of each rank beside the plans.
 /// Returns how many collectives ranks came to.
 std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,

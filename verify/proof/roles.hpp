@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "core/plan/mesh.hpp"
 #include "core/plan/op.hpp"
 
 namespace mfsdp {
@@ -12,6 +13,12 @@ namespace mfsdp {
   for (const Operand& operand : kernel.operands)
     if (operand.role == role) return &operand;
   return nullptr;
+}
+
+/// Ranks that work on other tokens: 1/T counts those of each once.
+[[nodiscard]] inline std::int64_t data_ranks(const Mesh& mesh) {
+  return checked_mul(checked_mul(mesh.size(Axis::dp_outer), mesh.size(Axis::dp_shard)),
+                     mesh.size(Axis::cp));
 }
 
 [[nodiscard]] inline bool is_update(const Kernel& kernel) {

@@ -19,9 +19,11 @@ struct Cells {
   std::int64_t ranks = 1;                              ///< whose contents are here
 };
 
-class ScaleCheck {
+}  // namespace
+
+class ScaleRun::Impl {
  public:
-  ScaleCheck(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings)
+  Impl(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings)
       : unrolled_(unrolled),
         config_(unrolled.program->config),
         findings_(findings),
@@ -30,16 +32,26 @@ class ScaleCheck {
       if (group.requires_grad) trainable_.insert(group.unit);
   }
 
-  void run() {
-    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+  bool run(WireEnds<SentScales>* wires) {
+    for (std::uint32_t& i = next_; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
       if ((followed_[instance.op_index] & kFollowScales) == 0) continue;
+      const auto* sent = std::get_if<Collective>(&instance.op->body);
+      if (sent != nullptr && sent->kind == CollectiveKind::recv &&
+          (wires == nullptr || !wires->has(*sent)))
+        return false;
       if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
       pass_ = instance.pass;
       now_ = i;
       if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
-      if (const auto* collective = std::get_if<Collective>(&instance.op->body)) gather(*collective);
+      if (sent == nullptr) continue;
+      switch (sent->kind) {
+        case CollectiveKind::send: send(*sent, wires); break;
+        case CollectiveKind::recv: receive(*sent, *wires); break;
+        default: gather(*sent);
+      }
     }
+    return true;
   }
 
  private:
@@ -90,6 +102,27 @@ class ScaleCheck {
     cells_[collective.output.buffer] = std::move(gathered);
   }
 
+  /// Of 1/T and norm in the operand: where they lie in it, if they are this step's.
+  void send(const Collective& collective, WireEnds<SentScales>* wires) {
+    if (wires == nullptr) return;
+    std::vector<std::int64_t> fresh;
+    const Operand& from = collective.input;
+    for (const auto& [place, instance] : finished_)
+      if (place.first == from.buffer && place.second >= from.offset &&
+          place.second - from.offset < from.span_bytes() && step_of(instance) == step())
+        fresh.push_back(place.second - from.offset);
+    wires->send(collective, std::move(fresh));
+  }
+  void receive(const Collective& collective, WireEnds<SentScales>& wires) {
+    const Operand& to = collective.output;
+    std::erase_if(finished_, [&](const auto& entry) {
+      const auto& [buffer, offset] = entry.first;
+      return buffer == to.buffer && offset >= to.offset && offset - to.offset < to.span_bytes();
+    });
+    for (const std::int64_t offset : wires.take(collective))
+      finished_[{to.buffer, to.offset + offset}] = now_;
+  }
+
   [[nodiscard]] const Cells& input_of(const Kernel& kernel) {
     static const Cells none;
     const Operand* input = operand_of(kernel, "input");
@@ -112,9 +145,9 @@ class ScaleCheck {
     else if (microbatches_ > 0 && rows != tokens)
       report("MF307", fmt::format("makes 1/T of {} tokens where {} microbatches have {}", rows,
                                   microbatches_, tokens));
-    else if (input.ranks != config_.mesh.world_size())
+    else if (input.ranks != data_ranks(config_.mesh))
       report("MF307", fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
-                                  config_.mesh.world_size()));
+                                  data_ranks(config_.mesh)));
     finish(kernel, "loss");
   }
 
@@ -186,8 +219,11 @@ class ScaleCheck {
   std::int64_t microbatches_ = 0;  ///< that this step has begun
   std::uint32_t pass_ = kNone;     ///< that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
-  std::uint32_t now_ = 0;  ///< the instance that runs
+  std::uint32_t now_ = 0;   ///< the instance that runs
+  std::uint32_t next_ = 0;  ///< the instance to go on with
 };
+
+namespace {
 
 /// A microbatch begins where tokens are taken.
 void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
@@ -217,10 +253,18 @@ void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
 
 }  // namespace
 
+ScaleRun::ScaleRun(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings)
+    : impl_(std::make_unique<Impl>(unrolled, followed, findings)) {
+  count_microbatches(unrolled, findings);
+}
+ScaleRun::ScaleRun(ScaleRun&&) noexcept = default;
+ScaleRun::~ScaleRun() = default;
+
+bool ScaleRun::go_on(WireEnds<SentScales>* wires) { return impl_->run(wires); }
+
 void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed,
                   FindingList& findings) {
-  count_microbatches(unrolled, findings);
-  ScaleCheck(unrolled, followed, findings).run();
+  ScaleRun(unrolled, followed, findings).go_on(nullptr);
 }
 
 }  // namespace mfsdp

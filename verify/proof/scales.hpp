@@ -2,12 +2,36 @@
 //
 //   cross_entropy (each chunk) --+--> loss_sums -- all_gather --> loss_finish --> 1/T --> update
 //   norm_partial (each group)  --+--> partials  -- all_gather --> norm_finish --> clip factor
+//
+// Between classes of ranks 1/T and the norm are followed through sends; partials are not.
 #pragma once
+
+#include <memory>
+#include <vector>
 
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/wires.hpp"
 
 namespace mfsdp {
+
+/// Where in a sent operand, in bytes, 1/T or the norm of this step lie.
+using SentScales = std::vector<std::int64_t>;
+
+/// The check of one plan, as far as what it receives was sent.
+class ScaleRun {
+ public:
+  ScaleRun(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings);
+  ScaleRun(ScaleRun&& other) noexcept;
+  ~ScaleRun();
+
+  /// False where it has to wait for a send; without wires it stops there.
+  bool go_on(WireEnds<SentScales>* wires);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 /// Finds MF307, MF308, MF311 and steps of other than the configured number of microbatches (MF312).
 void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings);

@@ -38,9 +38,12 @@ class ProgramCheck {
     AccessTable table;
     table_ = &table;
     find_records(plan);
+    Int128 begun = 0;
     for (std::size_t s = 0; s < plan.segments.size(); ++s) {
       const Segment& segment = plan.segments[s];
       segment_ = s;
+      begun_ = begun + segment.microbatches;
+      begun += Int128{segment.microbatches} * segment.repeat;
       if (segment.repeat < 1)
         add("MF004", fmt::format("{}.segments[{}].repeat", where, s), "expected at least 1");
       check_live(segment.live_in, "live_in");
@@ -134,6 +137,13 @@ class ProgramCheck {
             fmt::format("there is no communicator with id {}", pool.registered->value));
     }
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check_buffer(i);
+    for (std::size_t i = 0; i < program_.events.size(); ++i)
+      if (bad_instances(program_.events[i].instances))
+        add("MF004", fmt::format("events[{}]", i), "expected 2 to 4096 instances");
+  }
+
+  static bool bad_instances(const std::optional<std::int64_t>& instances) {
+    return instances && (*instances < 2 || *instances > 4096);
   }
 
   void check_buffer(std::size_t i) {
@@ -149,7 +159,14 @@ class ProgramCheck {
       add("MF004", where(), "expected no negative size or offset", buffer.id);
       return;
     }
-    if (buffer.size > pool.height || buffer.offset.value > pool.height.value - buffer.size.value)
+    if (bad_instances(buffer.instances) || (buffer.instances && buffer.persistent)) {
+      add("MF004", where(), "expected 2 to 4096 instances, of a transient buffer alone", buffer.id);
+      return;
+    }
+    const Int128 unit = std::max<std::int64_t>(pool.alignment, 1);
+    const Int128 pitch = (Int128{buffer.size.value} + unit - 1) / unit * unit;
+    const Int128 before_last = pitch * (buffer.instances.value_or(1) - 1);
+    if (before_last + buffer.offset.value + buffer.size.value > pool.height.value)
       add("MF003", where(),
           fmt::format("{} bytes from {} leave pool '{}' of {} bytes", buffer.size.value,
                       buffer.offset.value, pool.name, pool.height.value),
@@ -204,6 +221,8 @@ class ProgramCheck {
       add_here("MF001", ".unit", fmt::format("there is no unit with id {}", op.unit->value));
     if (op.group && !groups_.find(*op.group))
       add_here("MF001", ".group", fmt::format("there is no group with id {}", op.group->value));
+    if (op.lag < 0 || (op.lag > 0 && op.lag >= begun_))
+      add_here("MF004", ".lag", "expected a microbatch of the step that has begun");
     check_launch(op);
     std::visit([this](const auto& body) { check(body); }, op.body);
   }
@@ -246,8 +265,21 @@ class ProgramCheck {
   void check(const Collective& collective) {
     resolve(collective.communicator);
     if (collective.count < 0) add_here("MF004", ".count", "expected no negative number");
-    check_operand(collective.input);
-    check_operand(collective.output);
+    check_stated(collective.input, collective.kind != CollectiveKind::recv, ".input");
+    check_stated(collective.output, collective.kind != CollectiveKind::send, ".output");
+    const auto found = index_.communicators.find(collective.communicator);
+    if (collective.peer.has_value() != is_point_to_point(collective.kind))
+      add_here("MF004", ".peer", "expected of send and recv, and of these alone");
+    else if (collective.peer && found &&
+             std::ranges::find(program_.communicators[*found].axes, collective.peer->axis) ==
+                 program_.communicators[*found].axes.end())
+      add_here("MF004", ".peer", "expected a step along an axis of the communicator");
+  }
+  void check_stated(const Operand& operand, bool wanted, std::string_view field) {
+    if (operand.stated() != wanted)
+      add_here("MF004", field, wanted ? "is missing" : "expected none");
+    else if (wanted)
+      check_operand(operand);
   }
   void check(const Copy& copy) {
     check_operand(copy.input);
@@ -272,8 +304,9 @@ class ProgramCheck {
         add_here("MF001", ".bindings",
                  fmt::format("no op {} records event {} in this plan", binding.record.value,
                              wait.event.value));
-      if (binding.distance < 0 || binding.distance > 1)
-        add_here("MF004", ".bindings", "expected a distance of 0 or 1");
+      constexpr std::int64_t kMostRuns = std::int64_t{1} << 40;
+      if (binding.distance < 0 || binding.distance > kMostRuns)
+        add_here("MF004", ".bindings", fmt::format("expected a distance of 0 to {}", kMostRuns));
     }
   }
 
@@ -366,6 +399,7 @@ class ProgramCheck {
   std::string plan_where_;
   std::size_t segment_ = 0;
   std::size_t op_ = 0;
+  Int128 begun_ = 0;  // microbatches, in the first run of the segment
 };
 
 }  // namespace

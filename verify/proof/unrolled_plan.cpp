@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace mfsdp {
 namespace {
@@ -28,27 +29,42 @@ class Unroller {
     out_.ops.reserve(ops);
     copied_event_.reserve(ops);
     for (const Segment& segment : plan.segments) {
-      for (const Op& op : segment.ops) out_.ops.push_back(facts_of(op));
+      for (const Op& op : segment.ops) {
+        out_.ops.push_back(facts_of(op));
+        out_.lags = out_.lags || op.lag > 0;
+        if (op.kind() == OpKind::record)
+          record_segment_.emplace(op.id, static_cast<std::size_t>(&segment - plan.segments.data()));
+      }
       find_copied_events(segment);
     }
     needed_.assign(copied_event_.size(), false);
     reported_.assign(copied_event_.size(), false);
+    runs_.assign(plan.segments.size(), 0);
   }
 
   UnrolledPlan run(const ProofSettings& settings) {
     reserve(settings);
+    std::int64_t before = 0;
     for (std::int64_t step = 0; step < settings.steps; ++step) {
       std::uint32_t first_op = 0;
+      std::int64_t begun = 0;
       for (std::size_t s = 0; s < out_.plan->segments.size(); ++s) {
         const Segment& segment = out_.plan->segments[s];
         for (std::int64_t i = 0; i < std::min(segment.repeat, settings.repetitions); ++i) {
-          out_.passes.push_back(
-              {.segment = s, .step = step, .repetition = i, .first = out_.instances.size()});
+          begun = add_up(begun, segment.microbatches);
+          out_.passes.push_back({.segment = s,
+                                 .step = step,
+                                 .repetition = i,
+                                 .first = out_.instances.size(),
+                                 .run = runs_[s]++,
+                                 .before = before,
+                                 .begun = begun});
           for (std::uint32_t o = 0; o < segment.ops.size(); ++o)
             issue(segment.ops[o], first_op + o);
         }
         first_op += static_cast<std::uint32_t>(segment.ops.size());
       }
+      before = add_up(before, begun);
     }
     list_redundant_waits();
     return std::move(out_);
@@ -60,6 +76,12 @@ class Unroller {
     std::uint32_t issued = 0;
     std::uint32_t host_seen = 0;  ///< host instances that it knows of
   };
+
+  /// A plan may state any number of microbatches.
+  static std::int64_t add_up(std::int64_t a, std::int64_t b) {
+    constexpr Int128 kMost = std::numeric_limits<std::int64_t>::max() / 4;
+    return static_cast<std::int64_t>(std::min(Int128{a} + std::max<std::int64_t>(b, 0), kMost));
+  }
 
   void reserve(const ProofSettings& settings) {
     std::size_t count = 0;
@@ -227,15 +249,13 @@ class Unroller {
       return std::any_of(wait.bindings.begin(), wait.bindings.end(), matches);
     };
     if (record == kNone) {
-      if (here.step == 0 && binds([](const Binding& b) { return b.distance == 1; })) return;
+      if (here.step == 0 && binds([&](const Binding& b) { return reaches_back(b); })) return;
       report_wait(op, op_index, "MF104", "nothing has recorded before it", record);
       return;
     }
     const Instance& source = out_.instances[record];
     const Pass& there = out_.passes[source.pass];
-    const bool same_segment = there.segment == here.segment;
-    const std::int64_t distance =
-        there.step == here.step && (source.pass + 1 == out_.passes.size() || !same_segment) ? 0 : 1;
+    const std::int64_t distance = runs_[there.segment] - 1 - there.run + not_come_to(there.segment);
     if (binds(
             [&](const Binding& b) { return b.record == source.op->id && b.distance == distance; }))
       return;
@@ -243,6 +263,18 @@ class Unroller {
                 fmt::format("op {} recorded last, at distance {}, which none of its bindings names",
                             source.op->id.value, distance),
                 record);
+  }
+
+  /// 1 for a segment that has not run in this step so far.
+  [[nodiscard]] std::int64_t not_come_to(std::size_t segment) const {
+    const Pass& here = out_.passes.back();
+    return segment > here.segment ? 1 : 0;
+  }
+  /// Whether the record is that of a run before the first one.
+  [[nodiscard]] bool reaches_back(const Binding& binding) const {
+    const auto at = record_segment_.find(binding.record);
+    return at != record_segment_.end() &&
+           runs_[at->second] - 1 - binding.distance + not_come_to(at->second) < 0;
   }
 
   void report_wait(const Op& op, std::uint32_t op_index, std::string rule, const std::string& why,
@@ -285,8 +317,10 @@ class Unroller {
   std::uint32_t latest_host_ = kNone;
   std::uint32_t open_groups_ = 0;
   std::vector<std::uint32_t> copied_event_;  ///< by op: for host copies, the event behind them
-  std::vector<bool> needed_;                 ///< by op: a wait that ordered something new
-  std::vector<bool> reported_;               ///< by op
+  std::vector<std::int64_t> runs_;           ///< by segment: passes through it so far
+  std::unordered_map<OpId, std::size_t> record_segment_;
+  std::vector<bool> needed_;    ///< by op: a wait that ordered something new
+  std::vector<bool> reported_;  ///< by op
 };
 
 }  // namespace
@@ -294,6 +328,18 @@ class Unroller {
 UnrolledPlan unroll(const Program& program, const ProgramIndex& index, const Plan& plan,
                     const ProofSettings& settings, FindingList& findings) {
   return Unroller(program, index, plan, findings).run(settings);
+}
+
+std::uint32_t UnrolledPlan::work_pass(std::size_t i) const {
+  const std::uint32_t own = instances[i].pass;
+  if (!lags) return own;
+  const Pass& pass = passes[own];
+  const std::int64_t microbatch = pass.begun - instances[i].op->lag;  // counted from 1
+  const auto step = std::ranges::partition_point(
+      passes, [&](const Pass& other) { return other.step < pass.step; });
+  const auto began = std::partition_point(
+      step, passes.begin() + own, [&](const Pass& other) { return other.begun < microbatch; });
+  return microbatch < 1 ? own : static_cast<std::uint32_t>(began - passes.begin());
 }
 
 Place place_of(const UnrolledPlan& unrolled, std::size_t instance) {

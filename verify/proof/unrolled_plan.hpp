@@ -65,7 +65,10 @@ struct Pass {
   std::size_t segment = 0;
   std::int64_t step = 0;
   std::int64_t repetition = 0;
-  std::size_t first = 0;  ///< instance; the pass ends where the next one begins
+  std::size_t first = 0;    ///< instance; the pass ends where the next one begins
+  std::int64_t run = 0;     ///< which run of the segment, over all steps
+  std::int64_t before = 0;  ///< microbatches that began in earlier steps
+  std::int64_t begun = 0;   ///< in this step, with those that begin in this pass
 };
 
 struct UnrolledPlan {
@@ -79,6 +82,7 @@ struct UnrolledPlan {
   std::uint32_t width = 0;          ///< numbers per clock: chains, rounded up
   std::vector<std::uint32_t> clocks;
   std::vector<OpId> redundant_waits;  ///< no instance of which orders anything new; ascending
+  bool lags = false;                  ///< some op works on a microbatch before the newest
 
   [[nodiscard]] std::uint32_t host_chain() const { return chains - 1; }
   [[nodiscard]] const OpFacts& facts(std::size_t i) const { return ops[instances[i].op_index]; }
@@ -92,6 +96,8 @@ struct UnrolledPlan {
     const Instance& y = instances[b];
     return x.chain == y.chain ? x.position < y.position : clock(b)[x.chain] > x.position;
   }
+  /// The pass that began the microbatch on which an instance works. Without lags, its own.
+  [[nodiscard]] std::uint32_t work_pass(std::size_t i) const;
   [[nodiscard]] bool ordered(std::size_t a, std::size_t b) const {
     return before(a, b) || before(b, a);
   }

@@ -97,6 +97,7 @@ std::span<const Operand> operands_of(const Op& op) {
 std::string fault_of_group(const Op& op, const Layouts& layouts) {
   if (!op.group) return {};
   const auto fault = [&](const Operand& operand) -> std::string {
+    if (!operand.stated()) return {};
     if (layouts.holds(operand) == Holds::other) return {};
     const GroupLayout& layout = layouts.groups[layouts.locate(operand)->group];
     if (layout.group->id == *op.group) return {};

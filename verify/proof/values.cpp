@@ -4,16 +4,14 @@
 
 #include <algorithm>
 
-#include "verify/proof/model_values.hpp"
 #include "verify/proof/value_cells.hpp"
 
 namespace mfsdp {
-namespace {
 
-class ValueCheck {
+class ValueRun::Impl {
  public:
-  ValueCheck(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
-             FindingList& findings)
+  Impl(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
+       FindingList& findings)
       : unrolled_(unrolled),
         program_(*unrolled.program),
         table_(table),
@@ -28,9 +26,12 @@ class ValueCheck {
     bring_from_outside();
   }
 
-  void run() {
-    for (std::uint32_t i = 0; i < unrolled_.instances.size(); ++i) {
+  bool run(WireEnds<SentValues>* wires) {
+    for (std::uint32_t& i = next_; i < unrolled_.instances.size(); ++i) {
       const Instance& instance = unrolled_.instances[i];
+      const auto* sent = std::get_if<Collective>(&instance.op->body);
+      const bool receives = sent != nullptr && sent->kind == CollectiveKind::recv;
+      if (receives && (wires == nullptr || !wires->has(*sent))) return false;
       if (instance.host_work) {
         model_.fill(i);
         continue;
@@ -38,15 +39,19 @@ class ValueCheck {
       if (const auto* acquire = std::get_if<Acquire>(&instance.op->body))
         ++memory_.lifetimes[unrolled_.index->buffers[acquire->buffer]];
       const auto uses = cells_of_.of(instance.op_index);
-      if (uses.empty()) continue;
+      if (uses.empty() && sent == nullptr) continue;
       for (const CellUse& use : uses)
         if (use.reads) read(i, use);
       model_.read(i);
       for (const CellUse& use : uses)
         if (!use.reads || use.writes) write(instance.op_index, use);
       model_.write(i);
+      if (receives) model_.receive(wires->take(*sent));
+      if (sent != nullptr && sent->kind == CollectiveKind::send && wires != nullptr)
+        wires->send(*sent, model_.sent());
     }
     find_unused();
+    return true;
   }
 
  private:
@@ -164,13 +169,20 @@ class ValueCheck {
   std::vector<char> outside_;     ///< by cell: it is there from the start
   std::vector<char> read_;        ///< by op: something that it wrote
   std::vector<char> complained_;  ///< by op
+  std::uint32_t next_ = 0;        ///< the instance to go on with
 };
 
-}  // namespace
+ValueRun::ValueRun(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
+                   FindingList& findings)
+    : impl_(std::make_unique<Impl>(unrolled, table, layouts, findings)) {}
+ValueRun::ValueRun(ValueRun&&) noexcept = default;
+ValueRun::~ValueRun() = default;
+
+bool ValueRun::go_on(WireEnds<SentValues>* wires) { return impl_->run(wires); }
 
 void check_values(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
                   FindingList& findings) {
-  ValueCheck(unrolled, table, layouts, findings).run();
+  ValueRun(unrolled, table, layouts, findings).go_on(nullptr);
 }
 
 }  // namespace mfsdp

@@ -14,14 +14,35 @@
 // need no reader: backward ends where nothing before it is trained.
 //
 // Wrong (MF113). Where the program's units are those of its configuration's model, each kernel is a
-// step of that model (model_steps.hpp) and reads the values of its own block and microbatch.
+// step of that model (model_steps.hpp) and reads the values of its own block and microbatch. What a
+// class of ranks receives has the values that its peer sent.
 #pragma once
 
+#include <memory>
+
 #include "verify/proof/layouts.hpp"
+#include "verify/proof/model_values.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
+#include "verify/proof/wires.hpp"
 
 namespace mfsdp {
+
+/// The check of one plan, as far as what it receives was sent.
+class ValueRun {
+ public:
+  ValueRun(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
+           FindingList& findings);
+  ValueRun(ValueRun&& other) noexcept;
+  ~ValueRun();
+
+  /// False where it has to wait for a send; without wires it stops there.
+  bool go_on(WireEnds<SentValues>* wires);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 /// Finds MF111 to MF113, at most one of each for an op.
 void check_values(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,

@@ -24,6 +24,7 @@
 #include "verify/mutation/render_mutation.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
+#include "verify/tool/judge_job.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
 
@@ -188,6 +189,10 @@ Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session
   MFSDP_TRY(check_paths(
       options.common, session.scenarios,
       {.read = {{"--check", options.check}}, .written = {{"--certificate", options.certificate}}}));
+  if (options.common.plan) {
+    MFSDP_LET(job, load_pipeline(*options.common.plan, session));
+    if (job) return judge_job(*job, options, session);
+  }
   MFSDP_LET(plan, plan_of(options, session));
   MFSDP_TRY(write_plan(options.common, *plan));
   if (options.check) return check_plan(*plan, options, session);

@@ -114,7 +114,20 @@ TEST(Structure, NumbersThatNoPlanHas) {
       [](Program& p, Sound&) { p.buffers[0].holds = Contents{.kind = ContentKind::gradient}; },
       [](Program& p, Sound& s) { op_at(p, s.acquired).body = Acquire{.buffer = s.state}; },
       [](Program& p, Sound& s) {
-        std::get<Wait>(op_at(p, s.waited).body).bindings.front().distance = 2;
+        std::get<Wait>(op_at(p, s.waited).body).bindings.front().distance = -1;
+      },
+      [](Program& p, Sound& s) { op_at(p, s.acquired).lag = 1; },
+      [](Program& p, Sound& s) { p.buffers[s.state.value].instances = 2; },
+      [](Program& p, Sound&) { p.buffers[1].instances = 1; },
+      [](Program& p, Sound&) { p.events[0].instances = 5000; },
+      [](Program& p, Sound& s) {
+        std::get<Collective>(op_at(p, s.summed).body).peer = Peer{.axis = Axis::dp_shard};
+      },
+      [](Program& p, Sound& s) {
+        std::get<Collective>(op_at(p, s.summed).body).kind = CollectiveKind::send;
+      },
+      [](Program& p, Sound& s) {
+        std::get<Wait>(op_at(p, s.waited).body).bindings.front().distance = kLargest;
       },
       [](Program& p, Sound& s) { std::get<Wait>(op_at(p, s.waited).body).bindings.clear(); },
       [](Program& p, Sound& s) { std::get<Collective>(op_at(p, s.summed).body).count = -1; }};

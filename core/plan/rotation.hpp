@@ -1,0 +1,42 @@
+// Buffers and events that take turns by microbatch.
+//
+// When a segment begins one of its runs, `microbatches` of it begin. An op of lag l works on the
+// microbatch l before the newest of its step; of n instances it means number
+//
+//   (microbatches begun in this step - 1 - l) mod n,  from 0 to n - 1
+//
+// which also holds of an op that belongs to no microbatch, such as a wait of the optimizer. Counts
+// begin anew with each step, so that all steps are alike.
+//
+//   microbatches begun    1     2     3     4     4         n = 2
+//   forward, lag 0        0     1     0     1
+//   backward, lag 1             0     1     0
+//   the last backward, lag 0                      1
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/plan/plan.hpp"
+
+namespace mfsdp {
+
+[[nodiscard]] constexpr std::int64_t instance_of(std::int64_t begun, std::int64_t lag,
+                                                 std::int64_t instances) {
+  const std::int64_t rest = (begun - 1 - lag) % instances;
+  return rest < 0 ? rest + instances : rest;
+}
+
+/// Bytes from one instance of a buffer to the next.
+[[nodiscard]] inline Bytes instance_pitch(const Buffer& buffer, const Pool& pool) {
+  return Bytes(round_up(buffer.size.value, pool.alignment));
+}
+
+/// Where the last instance of a buffer ends in its pool.
+[[nodiscard]] inline Bytes end_in_pool(const Buffer& buffer, const Pool& pool) {
+  const std::int64_t before =
+      checked_mul(instance_pitch(buffer, pool).value, buffer.instances.value_or(1) - 1);
+  return Bytes(checked_add(checked_add(buffer.offset.value, before), buffer.size.value));
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,231 @@
+// The pipelines of scenarios/pipeline are right, and each way to break one is found.
+#include "verify/proof/job.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+
+#include "core/base/read_file.hpp"
+#include "tests/support/scenarios.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::size_t kFirst = 0;   // stage
+constexpr std::size_t kSecond = 1;  // and the last
+
+const Job& pipeline() {
+  static const Job job = [] {
+    const std::string path = (test::kScenarios / "pipeline" / "1f1b_2x4.json").string();
+    const auto text = read_file(path, "a plan", std::size_t{1} << 26);
+    auto read = job_from_json(text.value(), path);
+    if (!read) throw std::runtime_error(read.error().message());
+    return *std::move(read);
+  }();
+  return job;
+}
+
+/// Rules of errors that the proof of the pipeline finds after an edit.
+std::set<std::string> rules_after(const std::function<void(Job&)>& edit) {
+  Job job = pipeline();
+  edit(job);
+  const auto proof = prove_job(job);
+  if (!proof) return {proof.error().message()};
+  std::set<std::string> rules;
+  for (const Finding& finding : proof->findings)
+    if (is_error(finding.rule)) rules.insert(finding.rule);
+  return rules;
+}
+
+std::string message_after(const std::string& rule, const std::function<void(Job&)>& edit) {
+  Job job = pipeline();
+  edit(job);
+  const auto proof = prove_job(job);
+  if (proof)
+    for (const Finding& finding : proof->findings)
+      if (finding.rule == rule) return finding.message;
+  return "";
+}
+
+Segment& segment(Job& job, std::size_t stage, const std::string& name) {
+  for (Segment& found : job.programs[stage].plans[0].segments)
+    if (found.name == name) return found;
+  throw std::logic_error("no segment " + name);
+}
+
+/// The ops of a segment with that name, and a kind where several have it.
+std::vector<Op>::iterator find_op(Segment& segment, const std::string& name,
+                                  std::optional<OpKind> kind = {}) {
+  const auto found = std::ranges::find_if(
+      segment.ops, [&](const Op& op) { return op.name == name && (!kind || op.kind() == *kind); });
+  if (found == segment.ops.end()) throw std::logic_error("no op " + name);
+  return found;
+}
+
+Collective& transfer(Job& job, std::size_t stage, const std::string& in, const std::string& name) {
+  return std::get<Collective>(find_op(segment(job, stage, in), name)->body);
+}
+
+void drop(Job& job, std::size_t stage, const std::string& in, const std::string& name,
+          std::optional<OpKind> kind = {}) {
+  Segment& from = segment(job, stage, in);
+  from.ops.erase(find_op(from, name, kind));
+}
+
+Buffer& buffer(Job& job, std::size_t stage, const std::string& name) {
+  return *std::ranges::find(job.programs[stage].buffers, name, &Buffer::name);
+}
+
+TEST(Pipeline, IsProved) {
+  const auto proof = prove_job(pipeline());
+  ASSERT_TRUE(proof) << proof.error().message();
+  for (const Finding& finding : proof->findings)
+    EXPECT_EQ(finding.rule, "MF604") << finding.message;  // a wait too many is no fault
+  EXPECT_EQ(proof->classes.size(), 2);
+}
+
+TEST(Pipeline, HasWhatOneForwardOneBackwardNeeds) {
+  EXPECT_TRUE(is_pipelined(pipeline().programs[0]));
+  Job job = pipeline();
+  EXPECT_EQ(buffer(job, kFirst, "layers.0.qkv").instances, 2);
+  EXPECT_EQ(buffer(job, kSecond, "layers.1.qkv").instances, std::nullopt);
+  EXPECT_EQ(segment(job, kFirst, "steady").repeat, 2);
+  // The first microbatch of a step follows the last but one of the step before.
+  const Wait& wait =
+      std::get<Wait>(find_op(segment(job, kFirst, "warm_up_0"), "output_sent", OpKind::wait)->body);
+  EXPECT_TRUE(std::ranges::any_of(wait.bindings, [](const Binding& b) { return b.distance == 2; }));
+}
+
+// ---- broken on purpose --------------------------------------------------------------------------
+
+TEST(Pipeline, SendAndRecvApartAndInOneOrderDeadlock) {
+  const auto ungroup = [](Job& job) {
+    for (const std::size_t stage : {kFirst, kSecond})
+      for (Segment& each : job.programs[stage].plans[0].segments)
+        std::erase_if(each.ops, [](const Op& op) {
+          return op.kind() == OpKind::group_begin || op.kind() == OpKind::group_end;
+        });
+  };
+  EXPECT_THAT(rules_after(ungroup), Contains("MF202"));
+  EXPECT_THAT(message_after("MF202", ungroup), HasSubstr("d_residual.send"));
+}
+
+TEST(Pipeline, AnInstanceTooFewIsFound) {
+  EXPECT_THAT(rules_after([](Job& job) { buffer(job, kFirst, "layers.0.qkv").instances.reset(); }),
+              Contains("MF106"));
+  EXPECT_THAT(
+      rules_after([](Job& job) { buffer(job, kFirst, "layers.0.mlp_out").instances.reset(); }),
+      Contains("MF101"));
+}
+
+TEST(Pipeline, ADistanceOffByOneIsFound) {
+  for (const std::int64_t by : {-1, 1})
+    EXPECT_THAT(rules_after([&](Job& job) {
+                  Op& op = *find_op(segment(job, kFirst, "warm_up_0"), "output_sent", OpKind::wait);
+                  for (Binding& binding : std::get<Wait>(op.body).bindings) binding.distance += by;
+                }),
+                Contains("MF105"));
+}
+
+TEST(Pipeline, AMissingWaitIsARace) {
+  EXPECT_THAT(
+      rules_after([](Job& job) { drop(job, kSecond, "steady", "input_received", OpKind::wait); }),
+      Contains("MF101"));
+}
+
+TEST(Pipeline, AReceiveIntoALiveBufferIsARace) {
+  const auto into = [](const std::string& name) {
+    return [name](Job& job) {
+      transfer(job, kSecond, "steady", "layers.0.mid.recv").output.buffer =
+          buffer(job, kSecond, name).id;
+    };
+  };
+  EXPECT_THAT(rules_after(into("d_residual")), Contains("MF101"));  // which is being sent
+  EXPECT_THAT(rules_after(into("layers.1.d_product")), Contains("MF102"));
+}
+
+TEST(Pipeline, AWrongPeerIsFound) {
+  const auto forward = [](Job& job) {
+    transfer(job, kSecond, "steady", "d_residual.send").peer->step = 1;
+  };
+  EXPECT_THAT(rules_after(forward), Contains("MF206"));
+  EXPECT_THAT(message_after("MF206", forward), HasSubstr("rank 1 has no peer 1 steps along pp"));
+}
+
+TEST(Pipeline, ASendWithoutARecvIsFound) {
+  EXPECT_THAT(rules_after([](Job& job) { drop(job, kSecond, "steady", "layers.0.mid.recv"); }),
+              Contains("MF201"));
+  EXPECT_THAT(rules_after([](Job& job) { segment(job, kSecond, "steady").repeat = 2; }),
+              Contains("MF201"));
+}
+
+TEST(Pipeline, SendAndRecvAreOfOneSize) {
+  EXPECT_THAT(rules_after([](Job& job) {
+                Collective& recv = transfer(job, kSecond, "steady", "layers.0.mid.recv");
+                recv.count /= 2;
+                recv.output.shape = {recv.count};
+              }),
+              Contains("MF201"));
+  EXPECT_THAT(rules_after([](Job& job) {
+                transfer(job, kSecond, "steady", "layers.0.mid.recv").count /= 2;
+              }),
+              Contains("MF204"));
+}
+
+/// Both tensors are of one size and one dtype: what they hold tells.
+TEST(Pipeline, TensorsInTheWrongOrderAreFound) {
+  const auto swap = [](Job& job) {
+    Segment& steady = segment(job, kFirst, "steady");
+    std::iter_swap(find_op(steady, "layers.0.mid.send"), find_op(steady, "layers.0.mlp_out.send"));
+  };
+  EXPECT_THAT(rules_after(swap), testing::ElementsAre("MF113"));
+  EXPECT_THAT(message_after("MF113", swap), HasSubstr("stage_1"));
+}
+
+TEST(Pipeline, BackwardOfTheWrongMicrobatchIsFound) {
+  EXPECT_THAT(rules_after([](Job& job) {
+                find_op(segment(job, kFirst, "steady"), "layers.0.qkv.wgrad")->lag = 0;
+              }),
+              Contains("MF113"));
+  EXPECT_THAT(rules_after([](Job& job) {
+                find_op(segment(job, kFirst, "steady"), "layers.0.qkv", OpKind::release)->lag = 0;
+              }),
+              Contains("MF106"));
+}
+
+TEST(Pipeline, AMicrobatchLeftOutOfTheGradientIsFound) {
+  EXPECT_THAT(rules_after([](Job& job) { drop(job, kFirst, "drain", "layers.0.qkv.wgrad"); }),
+              Contains("MF301"));
+}
+
+TEST(Pipeline, AnUpdateWithoutThisStepsTokensIsFound) {
+  EXPECT_THAT(rules_after([](Job& job) {
+                drop(job, kSecond, "optimizer", "report.send");
+                drop(job, kFirst, "optimizer", "report.recv");
+              }),
+              Contains("MF307"));
+}
+
+TEST(Pipeline, LiveBuffersAtABoundaryAreCounted) {
+  EXPECT_THAT(rules_after([](Job& job) {
+                Segment& warm_up = segment(job, kFirst, "warm_up_0");
+                warm_up.live_out.pop_back();
+              }),
+              Contains("MF006"));
+}
+
+TEST(Pipeline, AClassBySomeOtherPlaceIsRefused) {
+  Job job = pipeline();
+  job.programs[kSecond].classes[0].at[0].index = 0;
+  EXPECT_FALSE(check_structure(job));
+}
+
+}  // namespace
+}  // namespace mfsdp

@@ -1,0 +1,199 @@
+#include "verify/proof/job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "verify/proof/followed_ops.hpp"
+#include "verify/proof/rank_sequences.hpp"
+#include "verify/proof/scales.hpp"
+#include "verify/proof/values.hpp"
+#include "verify/proof/write_out.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A class's program with what the proofs made of it, which prove_part() has found sound.
+struct WrittenClass {
+  explicit WrittenClass(std::string its_role, WrittenOut program)
+      : role(std::move(its_role)),
+        written(std::move(program)),
+        index(written.program),
+        layouts(written.program, index, ignored) {
+    check_program(written.program, index, tables, ignored);
+  }
+
+  std::string role;
+  WrittenOut written;
+  FindingList ignored{0};
+  ProgramIndex index;
+  std::vector<AccessTable> tables;
+  Layouts layouts;
+};
+
+std::string role_of(const Program& program) {
+  return program.classes.empty() ? "rank" : program.classes.front().role;
+}
+
+/// One plan of a class.
+struct FollowedPlan {
+  const WrittenClass* of = nullptr;
+  const AccessTable* table = nullptr;
+  UnrolledPlan unrolled;
+  FollowedOps followed;
+};
+
+FollowedPlan followed_plan(const WrittenClass& of, std::string_view name,
+                           const ProofSettings& settings) {
+  FindingList ignored(0);
+  const Program& program = of.written.program;
+  std::size_t p = 0;
+  while (program.plans[p].name != name) ++p;
+  return {.of = &of,
+          .table = &of.tables[p],
+          .unrolled = unroll(program, of.index, program.plans[p], settings, ignored),
+          .followed = followed_ops(program.plans[p], of.layouts, of.tables[p])};
+}
+
+/// Adds a class's findings, which name its role.
+void add_of_class(const std::string& role, std::vector<Finding> found,
+                  std::vector<Finding>& findings) {
+  for (Finding& finding : found) {
+    for (Place& place : finding.places) place.stream = role + " " + place.stream;
+    for (Place& place : finding.interleaving) place.stream = role + " " + place.stream;
+    finding.message = role + ": " + finding.message;
+    findings.push_back(std::move(finding));
+  }
+}
+
+/// Has every class go on until none can: all are then at their end, unless receives wait for sends
+/// that never come, which rank_sequences.hpp finds.
+template <class Run, class Payload>
+void run_together(std::vector<Run>& runs, const PeerClasses& peers, WireQueues<Payload>& queues) {
+  std::vector<bool> ended(runs.size(), false);
+  // A class that waits is looked at again once all others had their turn. Each turn of all classes
+  // brings at least one of them on.
+  for (std::size_t turns = 0; turns < ended.size();) {
+    for (std::uint32_t c = 0; c < runs.size(); ++c) {
+      WireEnds<Payload> ends(queues, peers, c);
+      const bool was_ended = ended[c];
+      if (!was_ended) ended[c] = runs[c].go_on(&ends);
+      turns = was_ended || (!ended[c] && !ends.used()) ? turns + 1 : 0;
+      if (turns >= ended.size()) break;
+    }
+  }
+}
+
+class JobCheck {
+ public:
+  JobCheck(const Job& job, const ProofSettings& settings)
+      : settings_(settings),
+        mesh_(job.programs[0].config.mesh),
+        class_of_(class_of_ranks(job)),
+        peers_(mesh_, class_of_) {}
+
+  Result<void> add_class(const Program& program) {
+    WrittenOut written{.program = program};
+    if (takes_turns(program)) {
+      MFSDP_LET(made, write_out(program));
+      written = std::move(made);
+    }
+    classes_.push_back(std::make_unique<WrittenClass>(role_of(program), std::move(written)));
+    return {};
+  }
+
+  void check(std::string_view name, bool sound, std::vector<Finding>& findings) {
+    std::vector<FollowedPlan> plans;
+    for (const auto& of : classes_) plans.push_back(followed_plan(*of, name, settings_));
+    FindingList between(settings_.most_findings);
+    std::vector<const UnrolledPlan*> unrolled;
+    for (const FollowedPlan& plan : plans) unrolled.push_back(&plan.unrolled);
+    check_every_rank(unrolled, class_of_, between);
+    const bool all_meet = !between.has_errors();
+    std::ranges::move(between.take(), std::back_inserter(findings));
+    if (all_meet) follow_contents(plans, sound, findings);
+  }
+
+ private:
+  void follow_contents(const std::vector<FollowedPlan>& plans, bool sound,
+                       std::vector<Finding>& findings) {
+    std::vector<FindingList> of_values(plans.size(), FindingList(settings_.most_findings));
+    std::vector<FindingList> of_scales = of_values;
+    std::vector<ValueRun> values;
+    std::vector<ScaleRun> scales;
+    for (std::size_t c = 0; c < plans.size(); ++c) {
+      values.emplace_back(plans[c].unrolled, *plans[c].table, plans[c].of->layouts, of_values[c]);
+      scales.emplace_back(plans[c].unrolled, plans[c].followed, of_scales[c]);
+    }
+    WireQueues<SentValues> sent_values;
+    WireQueues<SentScales> sent_scales;
+    run_together(values, peers_, sent_values);
+    run_together(scales, peers_, sent_scales);
+    for (std::size_t c = 0; c < plans.size(); ++c) {
+      if (sound) add(*plans[c].of, of_values[c].take(), findings);
+      add(*plans[c].of, of_scales[c].take(), findings);
+    }
+  }
+
+  static void add(const WrittenClass& of, std::vector<Finding> found,
+                  std::vector<Finding>& findings) {
+    for (Finding& finding : found) of.written.restore(finding);
+    add_of_class(of.role, std::move(found), findings);
+  }
+
+  ProofSettings settings_;
+  Mesh mesh_;
+  std::vector<std::uint32_t> class_of_;
+  PeerClasses peers_;
+  std::vector<std::unique_ptr<WrittenClass>> classes_;
+};
+
+bool sends(const Program& program) {
+  return std::ranges::any_of(program.plans, [](const Plan& plan) {
+    return std::ranges::any_of(plan.segments, [](const Segment& segment) {
+      return std::ranges::any_of(segment.ops, [](const Op& op) {
+        const auto* collective = std::get_if<Collective>(&op.body);
+        return collective != nullptr && is_point_to_point(collective->kind);
+      });
+    });
+  });
+}
+
+}  // namespace
+
+Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
+  JobProof proof;
+  if (job.programs.size() == 1 && !sends(job.programs[0])) {
+    MFSDP_LET(only, prove(job.programs[0], settings));
+    proof.findings = std::exchange(only.findings, {});
+    proof.classes.push_back(std::move(only));
+    return proof;
+  }
+  ProofSettings of_class = settings;
+  of_class.repetitions = kAllRepetitions;
+  of_class.expand_ranks = false;
+  MFSDP_TRY(check_world(job.programs[0].config.mesh));
+  bool resolves = true;
+  bool sound = true;  // what races or lives wrongly is followed by no contents
+  for (const Program& program : job.programs) {
+    MFSDP_LET(part, prove_part(program, of_class));
+    for (const Finding& finding : part.findings) {
+      resolves = resolves && finding.rule >= "MF006";
+      const bool of_order = finding.rule.starts_with("MF00") || finding.rule.starts_with("MF10");
+      sound = sound && !(of_order && is_error(finding.rule));
+    }
+    add_of_class(role_of(program), std::exchange(part.findings, {}), proof.findings);
+    proof.classes.push_back(std::move(part));
+  }
+  if (resolves) {
+    JobCheck check(job, of_class);
+    for (const Program& program : job.programs) MFSDP_TRY(check.add_class(program));
+    for (const Plan& plan : job.programs[0].plans) check.check(plan.name, sound, proof.findings);
+  }
+  std::ranges::stable_sort(proof.findings, {}, &Finding::rule);
+  return proof;
+}
+
+}  // namespace mfsdp

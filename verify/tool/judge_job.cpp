@@ -1,0 +1,75 @@
+#include "verify/tool/judge_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/text.hpp"
+#include "core/cli/format.hpp"
+#include "core/cli/wrap.hpp"
+#include "verify/proof/job.hpp"
+#include "verify/tool/print_findings.hpp"
+
+namespace mfsdp {
+namespace {
+
+std::string role_of(const Job& job, std::size_t c) {
+  const auto& classes = job.programs[c].classes;
+  return classes.empty() ? "rank" : printable(classes.front().role);
+}
+
+std::string job_text(const Job& job, const JobProof& proof) {
+  const std::string& model = job.programs[0].meta.model_name;
+  std::string text =
+      fmt::format("{}plan {}, {} classes of ranks\n", model.empty() ? "" : printable(model) + ", ",
+                  plan_hash(job), job.programs.size());
+  for (std::size_t c = 0; c < proof.classes.size(); ++c) {
+    const Proof& of = proof.classes[c];
+    text += fmt::format("{}: {} ops, {} waits; unrolled to {} ops; {} GiB live in the pools\n",
+                        role_of(job, c), format_count(of.ops), format_count(of.waits),
+                        format_count(of.instances), format_gib(of.bounds.peak));
+  }
+  return text;
+}
+
+std::vector<Figure> figures_of(const Job& job, const JobProof& proof) {
+  std::vector<Figure> figures{{"classes", std::ssize(proof.classes)}};
+  for (std::size_t c = 0; c < proof.classes.size(); ++c) {
+    const Proof& of = proof.classes[c];
+    const std::string role = role_of(job, c);
+    figures.push_back({role + ".ops", of.ops});
+    figures.push_back({role + ".waits", of.waits});
+    figures.push_back({role + ".instances", of.instances});
+    figures.push_back({role + ".peak_bytes", of.bounds.peak.value});
+  }
+  return figures;
+}
+
+Result<void> check_flags(const VerifyOptions& options) {
+  const auto refuse = [](const char* flag) {
+    return fail(flag, "takes plans of one class of ranks with one microbatch under way so far");
+  };
+  if (options.certificate) return refuse("--certificate");
+  if (options.check) return refuse("--check");
+  if (options.mutate) return refuse("--mutate");
+  return {};
+}
+
+}  // namespace
+
+Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const Session& session) {
+  MFSDP_TRY(check_flags(options));
+  MFSDP_LET(proof, prove_job(job));
+  std::vector<Finding> findings = proof.findings;
+  if (options.output == FindingsFormat::text) {
+    // Waits too many are no news here; other formats list each.
+    std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });
+    session.out << wrap_text(job_text(job, proof) + "\n", session.style);
+  }
+  return print_findings(findings, options.output, *options.common.plan, session,
+                        figures_of(job, proof));
+}
+
+}  // namespace mfsdp
