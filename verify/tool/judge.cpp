@@ -72,7 +72,7 @@ Result<ExitCode> judge_run(const VerifyOptions& options, const Session& session)
 }
 
 Result<ExitCode> judge_bugs(const VerifyOptions& options, const Session& session) {
-  bugs::BugFolders folders{.rows = *options.bugs, .models = session.scenarios / "models"};
+  bugs::BugFolders folders{.rows = *options.bugs, .scenarios = session.scenarios};
   if (*options.bugs == kShippedBugs) folders.rows = session.scenarios / "bugs";
   MFSDP_LET(verdicts, bugs::check_bugs(folders));
   switch (options.output) {

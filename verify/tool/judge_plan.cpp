@@ -17,8 +17,8 @@
 #include "core/cli/progress.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/plan/plan_json.hpp"
-#include "reports/tool/plan_file.hpp"
-#include "sim/tool/asker.hpp"
+#include "core/request/plan_file.hpp"
+#include "core/request/plan_request.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/mutation/mutate.hpp"
 #include "verify/mutation/render_mutation.hpp"
@@ -35,7 +35,8 @@ constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 /// The plan that every tool makes of these flags.
 Result<std::shared_ptr<const Program>> plan_of(const VerifyOptions& options,
                                                const Session& session) {
-  return Asker(session).program(same_plan(options.common, options.given));
+  return PlanRequests(session.scenarios, talk_on(session.err, session.tool))
+      .program(options.common, {.gpus_are_chosen = say_gpus(options.given)});
 }
 
 // ---- proof --------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
 #include "core/plan/plan.hpp"
-#include "reports/tool/session.hpp"
+#include "core/request/talk.hpp"
 
 namespace mfsdp {
 
 /// Reads a plan and checks its configuration. A plan that was edited since its hash was stored is
-/// said so on session.err; it is no error.
-[[nodiscard]] Result<Program> load_plan(const std::string& path, const Session& session);
+/// noted; it is no error.
+[[nodiscard]] Result<Program> load_plan(const std::string& path, const Talk& talk);
 
 /// Writes the plan where --plan-out was given.
 [[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);

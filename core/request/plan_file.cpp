@@ -1,10 +1,9 @@
-#include "reports/tool/plan_file.hpp"
+#include "core/request/plan_file.hpp"
 
 #include <fmt/format.h>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/read_file.hpp"
-#include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
 
 namespace mfsdp {
@@ -15,16 +14,15 @@ constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
 }  // namespace
 
-Result<Program> load_plan(const std::string& path, const Session& session) {
+Result<Program> load_plan(const std::string& path, const Talk& talk) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   MFSDP_LET(program, program_from_json(text, path));
   if (const auto valid = validate(program.config); !valid)
     return fail(path + ": config", valid.error().message());
   const std::string hash = plan_hash(program);
-  if (!program.meta.stored_hash.empty() && program.meta.stored_hash != hash)
-    session.err << fmt::format(
-        "{}: note: {}: the plan was changed since it was written, its hash is {}\n", session.tool,
-        printable(path), hash);
+  if (!program.meta.stored_hash.empty() && program.meta.stored_hash != hash && talk.note)
+    talk.note(
+        fmt::format("{}: the plan was changed since it was written, its hash is {}", path, hash));
   return std::move(program);
 }
 
