@@ -8,13 +8,13 @@
 #include "core/base/text.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/formats/kineto.hpp"
 #include "verify/bugs/check_bugs.hpp"
 #include "verify/bugs/render_bugs.hpp"
 #include "verify/tool/conform.hpp"
 #include "verify/tool/judge_plan.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
-#include "verify/traces/kineto.hpp"
 #include "verify/traces/trace_report.hpp"
 
 namespace mfsdp {
