@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 
 namespace mfsdp {
@@ -67,6 +68,11 @@ std::string lower_case(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = lower_case(c);
   return out;
+}
+
+bool holds_in_any_case(std::string_view text, std::string_view part) {
+  const auto lower = [](char c) { return lower_case(c); };
+  return !std::ranges::search(text, part, {}, lower, lower).empty();
 }
 
 std::string joined_words(std::string_view name, std::string_view separators) {

@@ -18,6 +18,9 @@ namespace mfsdp {
 }
 [[nodiscard]] std::string lower_case(std::string_view text);
 
+/// Whether `part` stands in `text`, capitals or not.
+[[nodiscard]] bool holds_in_any_case(std::string_view text, std::string_view part);
+
 /// Small letters without the characters that separate words, of names that people write in several
 /// ways: "ZeRO-3" and "zero_3" become "zero3".
 [[nodiscard]] std::string joined_words(std::string_view name, std::string_view separators);

@@ -242,7 +242,7 @@ std::vector<FlagGroup> sim_flags(SimOptions& options) {
   return groups;
 }
 
-SimOptions same_plan(const CommonOptions& common, const std::vector<std::string>& given) {
+SimOptions same_question(const CommonOptions& common, const std::vector<std::string>& given) {
   SimOptions options;
   options.common = common;
   options.given = given;

@@ -51,7 +51,6 @@ struct SimOptions {
   CommonOptions common;
   std::vector<std::string> given;  ///< names of the flags on the command line
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
-  bool runs = false;  ///< no flag: the plan is to be run, so that it must compute all of the model
   // The machine.
   std::optional<Rational> network_gbps;  ///< of one node, per direction
   Rational jitter{0, 1};                 ///< standard deviation of kernel times, a fraction
@@ -77,9 +76,9 @@ struct SimOptions {
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
 };
 
-/// What mfsdp-sim would be asked with the common flags of another tool, for the same plan.
-[[nodiscard]] SimOptions same_plan(const CommonOptions& common,
-                                   const std::vector<std::string>& given);
+/// What mfsdp-sim would be asked with the common flags of another tool.
+[[nodiscard]] SimOptions same_question(const CommonOptions& common,
+                                       const std::vector<std::string>& given);
 
 /// All flag groups of mfsdp-sim, bound to `options`.
 [[nodiscard]] std::vector<FlagGroup> sim_flags(SimOptions& options);

@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/vocabulary.hpp"
@@ -39,6 +40,9 @@
 #include "core/plan/placement.hpp"
 
 namespace mfsdp {
+
+/// The plan of a training step: what is predicted, proved and timed.
+inline constexpr std::string_view kTrainPlan = "train";
 
 struct Stream {
   StreamId id;

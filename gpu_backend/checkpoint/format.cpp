@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
+#include "core/formats/json_fields.hpp"
 #include "core/plan/result_json.hpp"
-#include "gpu_backend/checkpoint/json_fields.hpp"
 
 namespace mfsdp {
 namespace {
@@ -66,6 +67,26 @@ bool has_schema(const Json& json, std::string_view schema) {
          found->get_ref<const std::string&>() == schema;
 }
 
+/// 16 hexadecimal digits.
+Result<std::uint64_t> checksum_value(const Json& value, const std::string& where) {
+  constexpr std::size_t kDigits = 16;
+  constexpr int kBase = 16;
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    std::uint64_t number = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), number, kBase);
+    if (text.size() == kDigits && read.ec == std::errc() && read.ptr == text.data() + text.size())
+      return number;
+  }
+  return fail(where, "expected 16 hexadecimal digits, got " + json_excerpt(value));
+}
+
+Result<std::uint64_t> checksum_field(const Json& object, std::string_view key,
+                                     const std::string& where) {
+  MFSDP_LET(field, any_field(object, key, where));
+  return checksum_value(*field, fmt::format("{}.{}", where, key));
+}
+
 Result<void> check_schema(const Json& json, std::string_view schema, const std::string& where) {
   if (!json.is_object()) return fail(where, "expected a JSON object");
   MFSDP_LET(found, text_field(json, "schema", where));
@@ -93,8 +114,8 @@ Result<StateEntry> read_entry(const Json& json, const std::string& where, std::i
   MFSDP_LET(parameter, text_field(json, "parameter", where));
   MFSDP_LET(kind, text_field(json, "kind", where));
   MFSDP_LET(dtype, name_field<DType>(json, "dtype", where));
-  MFSDP_LET(begin, integer_field(json, "begin", where, kMostElements));
-  MFSDP_LET(end, integer_field(json, "end", where, kMostElements));
+  MFSDP_LET(begin, integer_field(json, "begin", where, {.most = kMostElements}));
+  MFSDP_LET(end, integer_field(json, "end", where, {.most = kMostElements}));
   MFSDP_LET(offset, integer_field(json, "offset", where));
   MFSDP_LET(checksums, list_field(json, "checksums", where));
   if (!is_floating(dtype))
@@ -139,9 +160,9 @@ RunResult result_of(const RunIdentity& run) {
 }
 
 Result<TrainPosition> read_position(const Json& json, const std::string& where) {
-  MFSDP_LET(step, integer_field(json, "step", where, kMostSteps));
-  MFSDP_LET(samples, integer_field(json, "samples", where, kMostElements));
-  MFSDP_LET(tokens, integer_field(json, "tokens", where, kMostElements));
+  MFSDP_LET(step, integer_field(json, "step", where, {.most = kMostSteps}));
+  MFSDP_LET(samples, integer_field(json, "samples", where, {.most = kMostElements}));
+  MFSDP_LET(tokens, integer_field(json, "tokens", where, {.most = kMostElements}));
   return TrainPosition{.step = step, .samples = samples, .tokens = tokens};
 }
 
@@ -174,17 +195,17 @@ Result<void> check_position(const Manifest& manifest, const std::string& where) 
 }
 
 Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& where) {
-  MFSDP_LET(beta1, real_field(json, "beta1", where));
-  MFSDP_LET(beta2, real_field(json, "beta2", where));
-  MFSDP_LET(epsilon, real_field(json, "epsilon", where));
-  MFSDP_LET(weight_decay, real_field(json, "weight_decay", where));
+  MFSDP_LET(beta1, number_field(json, "beta1", where));
+  MFSDP_LET(beta2, number_field(json, "beta2", where));
+  MFSDP_LET(epsilon, number_field(json, "epsilon", where));
+  MFSDP_LET(weight_decay, number_field(json, "weight_decay", where));
   return OptimizerSettings{
       .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
 }
 
 Result<DataIdentity> read_data(const Json& json, const std::string& where) {
   MFSDP_LET(description, text_field(json, "description", where));
-  MFSDP_LET(samples, integer_field(json, "samples", where, kMostElements));
+  MFSDP_LET(samples, integer_field(json, "samples", where, {.most = kMostElements}));
   MFSDP_LET(fingerprint, checksum_field(json, "fingerprint", where));
   return DataIdentity{.description = description, .samples = samples, .fingerprint = fingerprint};
 }
@@ -205,7 +226,8 @@ Result<RunIdentity> read_run(const Json& json, const std::string& where) {
   MFSDP_LET(optimizer, object_field(json, "optimizer", where));
   MFSDP_LET(data, object_field(json, "data", where));
   MFSDP_LET(name, text_field(*model, "name", where + ".model"));
-  MFSDP_LET(parameters, integer_field(*model, "parameters", where + ".model", kMostElements));
+  MFSDP_LET(parameters,
+            integer_field(*model, "parameters", where + ".model", {.most = kMostElements}));
   MFSDP_LET(read_config,
             config_from_json(model->dump(-1, ' ', true), config->dump(-1, ' ', true), where));
   MFSDP_TRY(check_config(read_config, where + ".config"));
@@ -267,9 +289,9 @@ Result<StateHeader> state_header_from_json(std::string_view text, const std::str
   const std::string at = where + ": header";
   MFSDP_TRY(check_schema(json, kStateSchema, at));
   StateHeader header;
-  MFSDP_LET(step, integer_field(json, "step", at, kMostSteps));
+  MFSDP_LET(step, integer_field(json, "step", at, {.most = kMostSteps}));
   MFSDP_LET(rank, integer_field(json, "rank", at));
-  MFSDP_LET(piece, integer_field(json, "piece_elements", at, kMostPiece));
+  MFSDP_LET(piece, integer_field(json, "piece_elements", at, {.most = kMostPiece}));
   MFSDP_LET(entries, list_field(json, "entries", at));
   if (piece == 0) return fail(at + ".piece_elements", "expected more than 0");
   header.step = step;

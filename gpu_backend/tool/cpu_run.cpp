@@ -10,7 +10,6 @@
 #include "core/cli/format.hpp"
 #include "gpu_backend/tool/fault_of.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
-#include "sim/predict/predict.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp {
@@ -105,7 +104,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* 
   std::vector<std::vector<OpLaunch>> launches(
       static_cast<std::size_t>(program_.config.mesh.world_size()));
   const auto outcome = machine_.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
-    MemoryMeter meter(program_, predicted_plan, backend);
+    MemoryMeter meter(program_, kTrainPlan, backend);
     MFSDP_LET(trainer, Trainer::create(program_, meter, rank, inputs, rank == 0 ? sink : nullptr));
     const auto ran = trainer->run();
     if (rank == 0) measured_.memory = meter.measured();
@@ -113,7 +112,7 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* 
     const std::vector<OpTiming> timings = backend.take_timings();
     launches[static_cast<std::size_t>(rank)] = launches_of(program_, rank, timings);
     if (rank == 0)
-      measured_.step = measure_step(program_, *program_.find_plan(predicted_plan), timings);
+      measured_.step = measure_step(program_, *program_.find_plan(kTrainPlan), timings);
     if (exported == nullptr) return {};
     return exported->write(rank, meter, trainer->parameters(), *inputs.gather);
   });

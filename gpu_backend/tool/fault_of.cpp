@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "core/cli/format.hpp"
-#include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 namespace {
@@ -22,7 +21,7 @@ InjectedFault::Kind kind_of(FaultKind kind) {
 
 Result<const Op*> find_op(const Program& program, const std::string& name,
                           const std::string& flag) {
-  for (const Segment& segment : program.find_plan(predicted_plan)->segments)
+  for (const Segment& segment : program.find_plan(kTrainPlan)->segments)
     for (const Op& op : segment.ops)
       if (op.name == name && (op.kind() == OpKind::kernel || op.kind() == OpKind::collective))
         return &op;

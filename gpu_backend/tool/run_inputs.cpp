@@ -5,8 +5,8 @@
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/quantity.hpp"
+#include "core/formats/safetensors.hpp"
 #include "gpu_backend/train/eval_logits.hpp"
-#include "gpu_backend/weights/safetensors.hpp"
 
 namespace mfsdp {
 namespace {

@@ -16,9 +16,10 @@
 #include "core/cli/output.hpp"
 #include "core/cli/path_check.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/request/plan_file.hpp"
 #include "gpu_backend/tool/cpu_run.hpp"
 #include "gpu_backend/tool/measured_run.hpp"
-#include "gpu_backend/tool/planned_run.hpp"
+#include "gpu_backend/tool/predicted_run.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
 #include "gpu_backend/tool/run_inputs.hpp"
 #include "gpu_backend/tool/run_place.hpp"
@@ -26,7 +27,6 @@
 #include "gpu_backend/tool/run_texts.hpp"
 #include "gpu_backend/tool/saves.hpp"
 #include "gpu_backend/tool/step_tables.hpp"
-#include "reports/tool/plan_file.hpp"
 #include "reports/trace/chrome_trace.hpp"
 
 namespace mfsdp {
@@ -56,11 +56,12 @@ void tell_leftovers(const RunInputs& inputs, const Session& session) {
 
 Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(check_paths(options.common, session.scenarios));
-  MFSDP_LET(planned, plan_run(options, session));
-  MFSDP_TRY(write_plan(options.common, *planned.program));
-  if (options.common.trace) MFSDP_TRY(write_chrome_trace(planned.predicted, *options.common.trace));
-  sign(planned.predicted, options.common, session);
-  session.out << render_runs({&planned.predicted, 1}, options.common.output, session.style,
+  MFSDP_LET(program, plan_run(options, session));
+  MFSDP_LET(predicted, predict_run(program, options, session));
+  MFSDP_TRY(write_plan(options.common, *program));
+  if (options.common.trace) MFSDP_TRY(write_chrome_trace(predicted, *options.common.trace));
+  sign(predicted, options.common, session);
+  session.out << render_runs({&predicted, 1}, options.common.output, session.style,
                              "not stored (--dry-run)");
   return ExitCode::good;
 }
@@ -68,15 +69,16 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
 namespace {
 
 Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const ExecOptions& options,
-                                                  const PlannedRun& planned,
+                                                  const Program& program,
+                                                  const RunResult& predicted,
                                                   const RunInputs& inputs,
                                                   const std::function<bool()>& stop,
                                                   MakeCudaRun make_cuda_run) {
-  if (!place.launch) return CpuRun::create(*planned.program, options, inputs.settings, stop);
-  return make_cuda_run({.program = *planned.program,
+  if (!place.launch) return CpuRun::create(program, options, inputs.settings, stop);
+  return make_cuda_run({.program = program,
                         .options = options,
                         .settings = inputs.settings,
-                        .predicted = planned.predicted,
+                        .predicted = predicted,
                         .launch = *place.launch,
                         .stop = stop});
 }
@@ -95,7 +97,8 @@ Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
 struct ReadyRun {
   const ExecOptions& options;
   const Session& session;
-  const PlannedRun& planned;
+  const Program& program;
+  const RunResult& predicted;
   const RunInputs& inputs;
   RankMachine& machine;
   Saves& saves;
@@ -126,20 +129,20 @@ bool learned_nothing(const RunResult& run, const Session& session) {
 /// Everything behind the last step that is said on stdout.
 std::string end_of(const ReadyRun& ready, const RunResult& run, std::chrono::nanoseconds took,
                    const std::string& store_note) {
-  const RunResult& predicted = ready.planned.predicted;
+  const RunResult& predicted = ready.predicted;
   const TextStyle& style = ready.session.style;
   if (ready.options.common.output != OutputFormat::text)
     return render_runs({&run, 1}, ready.options.common.output, style, store_note);
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
-    text += memory_table(predicted, run, *ready.planned.program, ready.machine.measured(), style);
+    text += memory_table(predicted, run, ready.program, ready.machine.measured(), style);
   if (ready.on_gpus) text += "\n" + render_step_tables(predicted, run, style);
   text += ready.machine.facts().process + export_note(ready.inputs) + "\n" + store_note + "\n";
   return wrap_text(text, style);
 }
 
 Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const TrainInputs& inputs) {
-  const auto& [options, session, planned, from, machine, saves, on_gpus, peak] = ready;
+  const auto& [options, session, program, predicted, from, machine, saves, on_gpus, peak] = ready;
   run.resumed = saves.origin();
   const auto begin = std::chrono::steady_clock::now();
   RunRecord record(
@@ -165,7 +168,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const Trai
                     "has run, and MFU means nothing",
                     run.time.tflops_per_gpu, options.common.gpu),
         session.tool);
-  if (!run.steps.empty() && !used_as_planned(planned.predicted, run))
+  if (!run.steps.empty() && !used_as_planned(predicted, run))
     report_warning(session.err, "memory was not used as the plan says", session.tool);
   session.out << end_of(ready, run, std::chrono::steady_clock::now() - begin, record.store_note());
   if (options.fault)
@@ -192,16 +195,18 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
                          .written = {{"--logits", options.logits}}}));
   MFSDP_TRY(check_save_folder(options));
   MFSDP_LET(planned, plan_run(options, session));
-  const Program& program = *planned.program;
+  const Program& program = *planned;
+  // Also where ranks are only started, so that a wrong --gpu is said once.
+  MFSDP_LET(predicted, predict_run(planned, options, session));
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
   MFSDP_LET(inputs, open_run_inputs(options, program));
   tell_leftovers(inputs, session);
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
   const auto stop = [&] { return session.interrupted.load(); };
-  MFSDP_LET(machine, make_machine(place, options, planned, inputs, stop, make_cuda_run));
+  MFSDP_LET(machine, make_machine(place, options, program, predicted, inputs, stop, make_cuda_run));
   const bool leads = machine->has_rank_0();
-  RunResult run = head_of(planned.predicted, machine->facts());
+  RunResult run = head_of(predicted, machine->facts());
   sign(run, common, session);
   MFSDP_LET(saves,
             open_saves(options, session, run, inputs.settings, *inputs.data, program, leads));
@@ -211,11 +216,12 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   saves.attach_to(train_inputs);
   if (!leads) return train_silently(*machine, train_inputs, inputs.export_or_null());
   MFSDP_TRY(write_plan(common, program));
-  const TimeSummary& time = planned.predicted.time;
+  const TimeSummary& time = predicted.time;
   return train_and_tell(
       {.options = options,
        .session = session,
-       .planned = planned,
+       .program = program,
+       .predicted = predicted,
        .inputs = inputs,
        .machine = *machine,
        .saves = saves,

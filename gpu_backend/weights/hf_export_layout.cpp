@@ -9,9 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "core/formats/safetensors.hpp"
 #include "gpu_backend/weights/hf_folder.hpp"
 #include "gpu_backend/weights/hf_model_config.hpp"
-#include "gpu_backend/weights/safetensors.hpp"
 
 namespace mfsdp {
 namespace {

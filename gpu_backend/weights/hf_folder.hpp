@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "core/formats/safetensors.hpp"
 #include "gpu_backend/train/data/mapped_file.hpp"
-#include "gpu_backend/weights/safetensors.hpp"
 
 namespace mfsdp {
 

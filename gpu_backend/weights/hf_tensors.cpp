@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "core/formats/safetensors.hpp"
 #include "core/model/model.hpp"
-#include "gpu_backend/weights/safetensors.hpp"
 
 namespace mfsdp {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpu_backend/weights/hf_model_config.hpp"
+#include "gpu_backend/weights/tensor_elements.hpp"
 
 namespace mfsdp {
 namespace {

@@ -10,9 +10,9 @@
 #include "core/base/parse_json.hpp"
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/json_fields.hpp"
 #include "core/plan/result_json.hpp"
 #include "core/schedule/build.hpp"
-#include "sim/calibrate/json_fields.hpp"
 #include "sim/predict/predict.hpp"
 
 namespace mfsdp {
@@ -34,14 +34,17 @@ struct MeasuredRun {
   double exposed = 0;
 };
 
+/// What doubles hold exactly.
+constexpr std::int64_t kMostCount = 1'000'000'000'000'000;
+
 /// The configuration, valid and for as many GPUs as the run had.
 Result<PlanConfig> read_config(const Json& document, const std::string& where) {
-  MFSDP_LET(model, field(document, "model", where));
-  MFSDP_LET(configuration, field(document, "config", where));
+  MFSDP_LET(model, any_field(document, "model", where));
+  MFSDP_LET(configuration, any_field(document, "config", where));
   MFSDP_LET(config, config_from_json(model->dump(), configuration->dump(), where));
   if (const auto valid = validate(config); !valid)
     return fail(where + ": config", valid.error().message());
-  MFSDP_LET(gpus, integer_field(document, "cluster/gpus", where, 1));
+  MFSDP_LET(gpus, integer_field(document, "cluster/gpus", where, {.least = 1, .most = kMostCount}));
   if (gpus != config.mesh.world_size())
     return fail(where, fmt::format("cluster/gpus is {}; expected {}, dp_outer {} x dp_shard {} of "
                                    "its config",
@@ -81,10 +84,12 @@ Result<MeasuredRun> read_run(std::string_view content, const std::string& where)
   MFSDP_LET(id, text_field(document, "run_id", where));
   MFSDP_LET(model, text_field(document, "model/name", where));
   MFSDP_LET(gpu, text_field(document, "cluster/gpu", where));
-  MFSDP_LET(per_node, integer_field(document, "cluster/gpus_per_node", where, 1));
-  MFSDP_LET(step, integer_field(document, "time/step_ns", where));
-  MFSDP_LET(compute, integer_field(document, "time/compute_ns", where));
-  MFSDP_LET(exposed, integer_field(document, "time/exposed_communication_ns", where));
+  MFSDP_LET(per_node, integer_field(document, "cluster/gpus_per_node", where,
+                                    {.least = 1, .most = kMostCount}));
+  MFSDP_LET(step, integer_field(document, "time/step_ns", where, {.most = kMostCount}));
+  MFSDP_LET(compute, integer_field(document, "time/compute_ns", where, {.most = kMostCount}));
+  MFSDP_LET(exposed,
+            integer_field(document, "time/exposed_communication_ns", where, {.most = kMostCount}));
   if (step == 0) return fail(where, "time/step_ns is 0; expected a measured time");
   MFSDP_TRY(check_tokens(document, config, static_cast<double>(step), where));
   return MeasuredRun{.name = printable(name.empty() ? id : name),

@@ -7,18 +7,15 @@
 #include <utility>
 
 #include "core/base/parse_json.hpp"
-#include "sim/calibrate/json_fields.hpp"
+#include "core/formats/json_fields.hpp"
 
 namespace mfsdp {
 namespace {
 
 using Json = nlohmann::json;
 
-Result<const Json*> list(const Json& object, const char* key, const std::string& where) {
-  MFSDP_LET(value, field(object, key, where));
-  if (!value->is_array()) return fail(where, fmt::format("{}: expected a list", key));
-  return value;
-}
+/// What doubles hold exactly.
+constexpr IntegerRange kCounts{.least = 0, .most = 1'000'000'000'000'000};
 
 Result<std::optional<NcclTiming>> timing(const Json& line, const char* key,
                                          const std::string& where) {
@@ -39,8 +36,8 @@ Result<std::optional<NcclTiming>> timing(const Json& line, const char* key,
 }
 
 Result<NcclLine> read_line(const Json& object, const std::string& where) {
-  MFSDP_LET(size, integer_field(object, "size", where));
-  MFSDP_LET(count, integer_field(object, "count", where));
+  MFSDP_LET(size, integer_field(object, "size", where, kCounts));
+  MFSDP_LET(count, integer_field(object, "count", where, kCounts));
   MFSDP_LET(type, text_field(object, "type", where));
   MFSDP_LET(redop, text_field(object, "redop", where));
   MFSDP_LET(out_of_place, timing(object, "out_of_place", where));
@@ -56,13 +53,13 @@ Result<NcclLine> read_line(const Json& object, const std::string& where) {
 
 /// `devices` lists one rank of each process, whatever the number of its threads and GPUs.
 Result<void> read_devices(const Json& config, const std::string& where, NcclRun& run) {
-  MFSDP_LET(devices, list(config, "devices", where));
-  MFSDP_LET(threads, integer_field(config, "nthreads", where));
-  MFSDP_LET(gpus, integer_field(config, "ngpus", where));
+  MFSDP_LET(devices, list_field(config, "devices", where));
+  MFSDP_LET(threads, integer_field(config, "nthreads", where, kCounts));
+  MFSDP_LET(gpus, integer_field(config, "ngpus", where, kCounts));
   std::set<std::string> hosts;
   for (const Json& device : *devices) {
     MFSDP_LET(host, text_field(device, "hostname", where + ".devices"));
-    MFSDP_LET(group, integer_field(device, "group", where + ".devices"));
+    MFSDP_LET(group, integer_field(device, "group", where + ".devices", kCounts));
     if (group != 0)
       return fail(where, "the ranks are split into groups; expected one communicator");
     if (run.device.empty()) run.device = text_field(device, "device_info", where).value_or("");
@@ -81,7 +78,7 @@ Result<void> read_outcome(const Json& document, const std::string& where, NcclRu
   const Json* average = find_field(document, "average_bus_bandwidth");
   if (bounds == nullptr || average == nullptr)
     return fail(where, "out_of_bounds or average_bus_bandwidth is missing; the run was cut short");
-  MFSDP_LET(count, integer_field(*bounds, "count", where + ": out_of_bounds"));
+  MFSDP_LET(count, integer_field(*bounds, "count", where + ": out_of_bounds", kCounts));
   if (count != 0) return fail(where, "the run found values out of bounds; its data are corrupt");
   MFSDP_LET(bandwidth, number_field(*average, "bandwidth", where + ": average_bus_bandwidth"));
   run.average = bandwidth;
@@ -101,7 +98,7 @@ Result<NcclRun> read_nccl_json(std::string_view content, const std::string& wher
   MFSDP_TRY(read_devices(*config, where + ": config", run));
   if (args != nullptr && args->is_array() && !args->empty() && args->front().is_string())
     run.benchmark = benchmark_named_in(args->front().get<std::string>());
-  MFSDP_LET(results, list(document, "results", where));
+  MFSDP_LET(results, list_field(document, "results", where));
   for (std::size_t i = 0; i < results->size(); ++i) {
     MFSDP_LET(line, read_line((*results)[i], fmt::format("{}: results[{}]", where, i)));
     run.lines.push_back(std::move(line));

@@ -59,8 +59,8 @@ void count_ops(const Segment& segment, PlanSummary& summary) {
 }
 
 /// What a plan consists of. Pools of host memory are left out.
-PlanSummary summarise(const Program& program, const Plan& plan,
-                      const std::vector<PoolLifetimes>& pools) {
+PlanSummary plan_summary(const Program& program, const Plan& plan,
+                         const std::vector<PoolLifetimes>& pools) {
   PlanSummary summary;
   summary.units = std::ssize(program.units);
   summary.groups = std::ssize(program.groups);
@@ -112,7 +112,7 @@ void complete_memory(RunResult& run, Bytes runtime) {
   run.memory.peak_op = peak.op.empty() ? "start of the step" : peak.op;
 }
 
-ClusterSummary summarise(const Cluster& cluster) {
+ClusterSummary cluster_summary(const Cluster& cluster) {
   return {.gpu = cluster.gpu.name,
           .gpus = cluster.gpus,
           .nodes = cluster.nodes,
@@ -135,8 +135,8 @@ Footprint footprint(const Program& program, const Gpu& gpu) {
 
 Result<Prediction> predict(const Program& program, const CostModel& costs,
                            const RankVariation& variation) {
-  const Plan* plan = program.find_plan(predicted_plan);
-  if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", predicted_plan));
+  const Plan* plan = program.find_plan(kTrainPlan);
+  if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
@@ -148,11 +148,11 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.model_name = program.meta.model_name;
     run.parameters = make_model(program.config.model, program.config.param_dtype).parameter_count();
     run.config = program.config;
-    run.cluster = summarise(cluster);
+    run.cluster = cluster_summary(cluster);
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
     run.source = "simulated";
-    run.plan = summarise(program, *plan, pools);
+    run.plan = plan_summary(program, *plan, pools);
     run.time = simulation.time;
     run.traffic = simulation.traffic;
     run.exposed_units = simulation.exposed_units;

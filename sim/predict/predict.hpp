@@ -1,8 +1,6 @@
 // From a plan and a cluster to the record of one predicted step.
 #pragma once
 
-#include <string_view>
-
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/result.hpp"
@@ -10,9 +8,6 @@
 #include "sim/engine/simulation.hpp"
 
 namespace mfsdp {
-
-/// The plan whose step is predicted.
-inline constexpr std::string_view predicted_plan = "train";
 
 /// Where a communicator's ranks lie: those of dp_shard are neighbours, those of dp_outer alone lie
 /// dp_shard apart.

@@ -1,9 +1,5 @@
 #include "sim/tool/asker.hpp"
 
-#include "core/cli/exit_code.hpp"
-#include "core/cli/help.hpp"
-#include "core/cli/plan_options.hpp"
-#include "reports/tool/plan_file.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/hardware/cluster_file.hpp"
 #include "sim/hardware/gpu.hpp"
@@ -27,8 +23,7 @@ Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
 
 /// By a flag, or by a search for their number.
 bool gpus_are_chosen(const SimOptions& options) {
-  return options.find == Find::min_gpus || contains(options.given, "--gpus") ||
-         contains(options.given, "--world-size");
+  return options.find == Find::min_gpus || say_gpus(options.given);
 }
 
 RankVariation variation_of(const SimOptions& options) {
@@ -79,7 +74,7 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
 }
 
 Result<ModelShape> Asker::shape(const SimOptions& options) {
-  MFSDP_LET(named, model(options.common.model));
+  MFSDP_LET(named, requests_.model(options.common.model));
   return named->shape;
 }
 
@@ -97,65 +92,20 @@ Result<std::int64_t> Asker::gpus_per_node(const SimOptions& options) const {
 }
 
 Result<std::optional<std::int64_t>> Asker::limit_of_gpus(const SimOptions& options) const {
-  const CommonOptions& common = options.common;
-  if (contains(options.given, "--gpus") || contains(options.given, "--world-size"))
-    return common.gpus;
-  if (!common.cluster) return std::nullopt;
-  MFSDP_LET(file, read_cluster_file(*common.cluster, session_.scenarios / "clusters"));
-  return file.gpus;
-}
-
-Result<std::shared_ptr<const Program>> Asker::plan(const std::string& path) {
-  if (const auto known = plans_.find(path); known != plans_.end()) return known->second;
-  MFSDP_LET(program, load_plan(path, session_));
-  return plans_[path] = std::make_shared<const Program>(std::move(program));
-}
-
-Result<const NamedModel*> Asker::model(const std::string& name) {
-  if (const auto known = models_.find(name); known != models_.end()) return &known->second;
-  MFSDP_LET(model, load_model(name, session_.scenarios / "models"));
-  return &(models_[name] = std::move(model));
-}
-
-Result<void> Asker::tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs) {
-  for (const std::string& line : gap_lines(model.gaps, model.shape, seq_len)) {
-    const std::string text = model.name + ": " + line;
-    if (runs) return fail("--model", text);
-    if (told_.insert(text).second) report_warning(session_.err, text, session_.tool);
-  }
-  return {};
-}
-
-Result<Question> Asker::unpriced(const SimOptions& options) {
-  const CommonOptions& common = options.common;
-  Question question;
-  if (common.plan) {
-    MFSDP_LET(program, plan(*common.plan));
-    question.config = program->config;
-    question.program = program;
-  } else {
-    MFSDP_LET(named, model(common.model));
-    CommonOptions known = common;
-    if (!gpus_are_chosen(options)) {
-      MFSDP_LET(limit, limit_of_gpus(options));
-      known.gpus = limit.value_or(common.gpus);
-    }
-    MFSDP_LET(config, make_plan_config(known, named->shape));
-    question.config = std::move(config);
-    MFSDP_TRY(tell_gaps(*named, question.config.seq_len, options.runs));
-    question.meta = {
-        .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
-  }
-  return question;
-}
-
-Result<std::shared_ptr<const Program>> Asker::program(const SimOptions& options) {
-  MFSDP_LET(question, unpriced(options));
-  return program_of(question);
+  if (say_gpus(options.given)) return options.common.gpus;
+  return requests_.gpus_of_cluster(options.common);
 }
 
 Result<Question> Asker::question(const SimOptions& options) {
-  MFSDP_LET(question, unpriced(options));
+  MFSDP_LET(request, requests_.read(options.common, {.gpus_are_chosen = gpus_are_chosen(options)}));
+  return question(request, options);
+}
+
+Result<Question> Asker::question(const PlanRequest& request, const SimOptions& options) {
+  Question question;
+  question.config = request.config;
+  question.meta = request.meta;
+  question.program = request.program;
   if (question.config.param_dtype == DType::fp64 && !options.memory_alone)
     return fail(
         "--param-dtype",

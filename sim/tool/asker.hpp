@@ -1,17 +1,17 @@
-// From flags to questions. What many questions share is read once: models, tables, cost models.
+// From flags to questions: a plan's request (core/request), and the prices of the machine. What
+// many questions share is read once.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
-#include "core/model/hf_config.hpp"
+#include "core/request/plan_request.hpp"
 #include "reports/tool/session.hpp"
 #include "sim/search/question.hpp"
 
@@ -19,12 +19,14 @@ namespace mfsdp {
 
 class Asker {
  public:
-  explicit Asker(Session session) : session_(std::move(session)) {}
+  explicit Asker(Session session)
+      : session_(std::move(session)),
+        requests_(session_.scenarios, talk_on(session_.err, session_.tool)) {}
 
   /// The question that the options ask: of the configuration that they describe, or of --plan.
   [[nodiscard]] Result<Question> question(const SimOptions& options);
-  /// Its plan alone, without prices: what tools ask that predict nothing.
-  [[nodiscard]] Result<std::shared_ptr<const Program>> program(const SimOptions& options);
+  /// The same of a plan that is requested already.
+  [[nodiscard]] Result<Question> question(const PlanRequest& request, const SimOptions& options);
 
   /// The model that the options name.
   [[nodiscard]] Result<ModelShape> shape(const SimOptions& options);
@@ -45,17 +47,10 @@ class Asker {
     std::optional<Anchor> anchor;
   };
 
-  Result<Question> unpriced(const SimOptions& options);
-  /// Warns once of what the model has and a plan does not compute; an error where the plan `runs`.
-  Result<void> tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs);
   Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
-  Result<std::shared_ptr<const Program>> plan(const std::string& path);
-  Result<const NamedModel*> model(const std::string& name);
 
   Session session_;
-  std::map<std::string, NamedModel> models_;
-  std::set<std::string> told_;  ///< warnings
-  std::map<std::string, std::shared_ptr<const Program>> plans_;
+  PlanRequests requests_;
   std::map<Machine, Priced> priced_;
   std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
   std::shared_ptr<LeastMemoryTable> least_ = std::make_shared<LeastMemoryTable>();

@@ -16,8 +16,8 @@
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/recipe/module_tree.hpp"
+#include "core/request/plan_file.hpp"
 #include "reports/budget/budget.hpp"
-#include "reports/tool/plan_file.hpp"
 #include "reports/tool/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
@@ -89,7 +89,7 @@ Result<std::string> explanation(const SimOptions& options, const Program& progra
     }
     case Explain::critical_path: break;
   }
-  const Plan* plan = program.find_plan(predicted_plan);
+  const Plan* plan = program.find_plan(kTrainPlan);
   return "\n" + explain_critical_path(critical_path(program, *plan, prediction.simulation), style);
 }
 

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu_backend/weights/safetensors.hpp"
+#include "core/formats/safetensors.hpp"
+#include "gpu_backend/weights/tensor_elements.hpp"
 #include "tests/fuzz/json_mutator.hpp"
 
 namespace {

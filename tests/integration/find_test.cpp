@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/base/read_file.hpp"
-#include "core/cli/plan_options.hpp"
 #include "core/model/hf_config.hpp"
+#include "core/request/plan_options.hpp"
 #include "core/schedule/build.hpp"
 #include "sim/predict/predict.hpp"
 #include "tests/support/run_tool.hpp"

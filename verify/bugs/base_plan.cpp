@@ -2,17 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "core/base/read_file.hpp"
 #include "core/cli/common_options.hpp"
-#include "core/cli/plan_options.hpp"
-#include "core/model/hf_config.hpp"
-#include "core/plan/plan_json.hpp"
-#include "core/schedule/build.hpp"
+#include "core/request/plan_request.hpp"
 
 namespace mfsdp::bugs {
 namespace {
-
-constexpr std::size_t kMostPlanBytes = std::size_t{64} << 20;
 
 Result<void> check_given(const std::vector<FlagGroup>& groups,
                          const std::vector<std::string>& given) {
@@ -23,15 +17,18 @@ Result<void> check_given(const std::vector<FlagGroup>& groups,
   return {};
 }
 
-Result<Program> build_base(const std::vector<std::string>& flags,
-                           const std::filesystem::path& models) {
+/// Nothing is said of models or plans: a row is what it is.
+Result<Program> program_of(const CommonOptions& options, const BugFolders& folders) {
+  MFSDP_LET(program, PlanRequests(folders.scenarios).program(options, {}));
+  return *program;
+}
+
+Result<Program> build_base(const std::vector<std::string>& flags, const BugFolders& folders) {
   CommonOptions options;
   const std::vector<FlagGroup> groups = common_flags(options);
   MFSDP_LET(given, parse_flags(groups, flags));
   MFSDP_TRY(check_given(groups, given));
-  MFSDP_LET(model, load_model(options.model, models));
-  MFSDP_LET(config, make_plan_config(options, model.shape));
-  return build_program(config, {});
+  return program_of(options, folders);
 }
 
 }  // namespace
@@ -39,11 +36,11 @@ Result<Program> build_base(const std::vector<std::string>& flags,
 Result<Program> load_base(const BasePlan& base, const BugFolders& folders,
                           const std::string& where) {
   if (base.plan) {
-    const std::filesystem::path path = folders.rows / *base.plan;
-    MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
-    return program_from_json(text, path.string());
+    CommonOptions options;
+    options.plan = (folders.rows / *base.plan).string();
+    return program_of(options, folders);
   }
-  auto built = build_base(base.flags, folders.models);
+  auto built = build_base(base.flags, folders);
   if (!built)
     return fail(fmt::format("{}.flags: {}", where, built.error().where), built.error().what);
   return built;

@@ -13,8 +13,8 @@ namespace mfsdp::bugs {
 
 /// Where rows and what they name are looked up.
 struct BugFolders {
-  std::filesystem::path rows;    ///< scenarios/bugs: NN-name.json, and the plans that they name
-  std::filesystem::path models;  ///< scenarios/models
+  std::filesystem::path rows;       ///< scenarios/bugs: NN-name.json, and the plans that they name
+  std::filesystem::path scenarios;  ///< with the models
 };
 
 /// The plan that edits start from: built from common flags, or a file beside the row's.

@@ -54,10 +54,10 @@ std::string render_bugs_markdown(std::span<const BugVerdict> verdicts) {
 }
 
 std::string render_bugs_json(std::span<const BugVerdict> verdicts) {
-  using Json = nlohmann::ordered_json;
-  Json rows = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson rows = OrderedJson::array();
   for (const BugVerdict& v : verdicts) {
-    Json findings = Json::array();
+    OrderedJson findings = OrderedJson::array();
     for (const Finding& finding : v.findings)
       findings.push_back({{"rule", finding.rule}, {"message", finding.message}});
     rows.push_back({{"row", v.row},
@@ -71,9 +71,9 @@ std::string render_bugs_json(std::span<const BugVerdict> verdicts) {
                     {"findings", std::move(findings)},
                     {"good", v.good}});
   }
-  const Json json{
+  const OrderedJson json{
       {"rows", verdicts.size()}, {"good", count_good(verdicts)}, {"bugs", std::move(rows)}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace mfsdp::bugs

@@ -7,10 +7,9 @@
 
 #include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
+#include "core/request/plan_file.hpp"
 #include "core/schedule/build.hpp"
 #include "reports/store/store.hpp"
-#include "reports/tool/plan_file.hpp"
-#include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 namespace {
@@ -30,7 +29,7 @@ Result<RunResult> load_run(const RunName& name) {
 Result<Program> plan_of(const RunResult& run, const std::string& subject,
                         const VerifyOptions& options, const Session& session) {
   if (options.common.plan) {
-    MFSDP_LET(program, load_plan(*options.common.plan, session));
+    MFSDP_LET(program, load_plan(*options.common.plan, talk_on(session.err, session.tool)));
     if (const std::string hash = plan_hash(program); hash != run.plan_hash)
       return fail(*options.common.plan, fmt::format("is plan {}, and {} followed plan {}", hash,
                                                     printable(subject), printable(run.plan_hash)));
@@ -69,8 +68,8 @@ Result<RunConformance> conform(const VerifyOptions& options, const Session& sess
                             printable(run.tool), to_string(run.status)));
   MFSDP_LET(program, plan_of(run, conformed.subject, options, session));
   conformed.plan_hash = run.plan_hash;
-  auto checked = check_conformance(program, *program.find_plan(predicted_plan), run.launches,
-                                   settings_for(run));
+  auto checked =
+      check_conformance(program, *program.find_plan(kTrainPlan), run.launches, settings_for(run));
   if (!checked) return fail(conformed.subject + ": " + checked.error().where, checked.error().what);
   conformed.conformance = std::move(*checked);
   return conformed;

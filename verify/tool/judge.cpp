@@ -8,13 +8,13 @@
 #include "core/base/text.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
+#include "core/formats/kineto.hpp"
 #include "verify/bugs/check_bugs.hpp"
 #include "verify/bugs/render_bugs.hpp"
 #include "verify/tool/conform.hpp"
 #include "verify/tool/judge_plan.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
-#include "verify/traces/kineto.hpp"
 #include "verify/traces/trace_report.hpp"
 
 namespace mfsdp {
@@ -72,7 +72,7 @@ Result<ExitCode> judge_run(const VerifyOptions& options, const Session& session)
 }
 
 Result<ExitCode> judge_bugs(const VerifyOptions& options, const Session& session) {
-  bugs::BugFolders folders{.rows = *options.bugs, .models = session.scenarios / "models"};
+  bugs::BugFolders folders{.rows = *options.bugs, .scenarios = session.scenarios};
   if (*options.bugs == kShippedBugs) folders.rows = session.scenarios / "bugs";
   MFSDP_LET(verdicts, bugs::check_bugs(folders));
   switch (options.output) {

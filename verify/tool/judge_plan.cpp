@@ -17,8 +17,8 @@
 #include "core/cli/progress.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/plan/plan_json.hpp"
-#include "reports/tool/plan_file.hpp"
-#include "sim/tool/asker.hpp"
+#include "core/request/plan_file.hpp"
+#include "core/request/plan_request.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/mutation/mutate.hpp"
 #include "verify/mutation/render_mutation.hpp"
@@ -36,7 +36,8 @@ constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 /// The plan that every tool makes of these flags.
 Result<std::shared_ptr<const Program>> plan_of(const VerifyOptions& options,
                                                const Session& session) {
-  return Asker(session).program(same_plan(options.common, options.given));
+  return PlanRequests(session.scenarios, talk_on(session.err, session.tool))
+      .program(options.common, {.gpus_are_chosen = say_gpus(options.given)});
 }
 
 // ---- proof --------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session
       options.common, session.scenarios,
       {.read = {{"--check", options.check}}, .written = {{"--certificate", options.certificate}}}));
   if (options.common.plan) {
-    MFSDP_LET(job, load_pipeline(*options.common.plan, session));
+    MFSDP_LET(job, load_pipeline(*options.common.plan, talk_on(session.err, session.tool)));
     if (job) return judge_job(*job, options, session);
   }
   MFSDP_LET(plan, plan_of(options, session));

@@ -53,55 +53,14 @@ constexpr std::array kPatterns{
     KernelPattern{"cast_transpose", elementwise},
 };
 
-struct OpPattern {
-  std::string_view part;
-  CollectiveOp op;
-};
-/// Longer words first: "reducescatter" and "allreduce" hold "reduce".
-constexpr std::array kOps{
-    OpPattern{"reducescatter", CollectiveOp::reduce_scatter},
-    OpPattern{"reduce_scatter", CollectiveOp::reduce_scatter},
-    OpPattern{"allgather", CollectiveOp::all_gather},
-    OpPattern{"all_gather", CollectiveOp::all_gather},
-    OpPattern{"allreduce", CollectiveOp::all_reduce},
-    OpPattern{"all_reduce", CollectiveOp::all_reduce},
-    OpPattern{"alltoall", CollectiveOp::all_to_all},
-    OpPattern{"all_to_all", CollectiveOp::all_to_all},
-    OpPattern{"broadcast", CollectiveOp::broadcast},
-    OpPattern{"sendrecv", CollectiveOp::send_receive},
-    OpPattern{"send", CollectiveOp::send_receive},
-    OpPattern{"recv", CollectiveOp::send_receive},
-    OpPattern{"reduce", CollectiveOp::reduce},
-};
-
-bool holds(std::string_view text, std::string_view part) {
-  const auto lower = [](char c) { return lower_case(c); };
-  return !std::ranges::search(text, part, {}, lower, lower).empty();
-}
-
-CollectiveOp op_in(std::string_view text) {
-  const auto* found =
-      std::ranges::find_if(kOps, [&](const OpPattern& row) { return holds(text, row.part); });
-  return found == kOps.end() ? CollectiveOp::other : found->op;
-}
-
 }  // namespace
 
 std::span<const KernelPattern> kernel_patterns() { return kPatterns; }
 
 KernelKind kernel_kind(std::string_view name) {
   const auto* found = std::ranges::find_if(
-      kPatterns, [&](const KernelPattern& row) { return holds(name, row.part); });
+      kPatterns, [&](const KernelPattern& row) { return holds_in_any_case(name, row.part); });
   return found == kPatterns.end() ? other : found->kind;
-}
-
-bool is_nccl_kernel(std::string_view name) { return holds(name, "nccl"); }
-
-CollectiveOp collective_op(std::string_view kernel, std::string_view collective) {
-  const CollectiveOp by_kernel = op_in(kernel);
-  if (by_kernel != CollectiveOp::other && by_kernel != CollectiveOp::send_receive) return by_kernel;
-  const CollectiveOp by_word = op_in(collective);
-  return by_word == CollectiveOp::other ? by_kernel : by_word;
 }
 
 std::optional<std::int64_t> element_bytes(std::string_view dtype) {

@@ -3,11 +3,10 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
-
-#include "verify/traces/kineto.hpp"
 
 namespace mfsdp::traces {
 
@@ -41,12 +40,6 @@ struct KernelPattern {
 /// The first pattern that a name holds decides.
 [[nodiscard]] std::span<const KernelPattern> kernel_patterns();
 [[nodiscard]] KernelKind kernel_kind(std::string_view name);
-
-[[nodiscard]] bool is_nccl_kernel(std::string_view name);
-/// By the kernel's name ("ncclDevKernel_AllGather_RING_LL"), else by what the profiler calls the
-/// collective ("_allgather_base"). A kernel for sends and receives may be an all-to-all: the
-/// profiler's word decides that.
-[[nodiscard]] CollectiveOp collective_op(std::string_view kernel, std::string_view collective);
 
 /// Bytes of an element of a PyTorch type as the profiler writes it ("BFloat16"); none if unknown.
 [[nodiscard]] std::optional<std::int64_t> element_bytes(std::string_view dtype);

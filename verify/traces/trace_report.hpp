@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/cli/text_style.hpp"
-#include "verify/traces/kineto.hpp"
+#include "core/formats/kineto.hpp"
 
 namespace mfsdp::traces {
 

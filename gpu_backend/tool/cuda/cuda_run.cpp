@@ -17,7 +17,6 @@
 #include "gpu_backend/launch/watchdog.hpp"
 #include "gpu_backend/tool/fault_of.hpp"
 #include "gpu_backend/train/process_ranks.hpp"
-#include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 namespace {
@@ -232,14 +231,13 @@ Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink, const HfExport*
 
 Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink, const HfExport* exported) {
   MFSDP_TRY(agree_on_start(*gather_, place_.rank, inputs.start, [this] { return alive(); }));
-  MemoryMeter meter(inputs_.program, predicted_plan, *backend_);
+  MemoryMeter meter(inputs_.program, kTrainPlan, *backend_);
   MFSDP_LET(trainer, Trainer::create(inputs_.program, meter, place_.rank, inputs, sink));
   const auto ran = trainer->run();
   measured_.memory = meter.measured();
   MFSDP_TRY(ran);
   const std::vector<OpTiming> timings = backend_->take_timings();
-  measured_.step =
-      measure_step(inputs_.program, *inputs_.program.find_plan(predicted_plan), timings);
+  measured_.step = measure_step(inputs_.program, *inputs_.program.find_plan(kTrainPlan), timings);
   MFSDP_TRY(gather(launches_of(inputs_.program, place_.rank, timings)));
   if (exported == nullptr) return {};
   return exported->write(place_.rank, meter, trainer->parameters(), *gather_);

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/safetensors.hpp"
 #include "core/runtime/scalar.hpp"
 #include "core/schedule/build.hpp"
 #include "gpu_backend/weights/hf_model_config.hpp"
 #include "gpu_backend/weights/hf_tensors.hpp"
-#include "gpu_backend/weights/safetensors.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp::test {

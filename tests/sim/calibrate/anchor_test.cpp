@@ -105,10 +105,12 @@ TEST(Anchor, RefusesOtherRuns) {
   const std::string json = to_json(measured(1, 1));
   EXPECT_THAT(anchor_error(replaced(json, "mfsdp.result/1", "mfsdp.result/9")),
               HasSubstr("schema is \"mfsdp.result/9\"; expected \"mfsdp.result/1\""));
-  EXPECT_THAT(anchor_error(replaced(json, "\"compute_ns\"", "\"compute\"")),
-              HasSubstr("r.json: time/compute_ns is missing"));
+  EXPECT_THAT(
+      anchor_error(replaced(json, "\"compute_ns\"", "\"compute\"")),
+      HasSubstr(
+          "r.json.time.compute_ns: expected an integer from 0 to 1000000000000000, got nothing"));
   EXPECT_THAT(anchor_error(json.substr(0, json.size() / 2)), HasSubstr("r.json:"));
-  EXPECT_THAT(anchor_error("[]"), HasSubstr("schema is missing"));
+  EXPECT_THAT(anchor_error("[]"), HasSubstr("r.json.schema: expected text, got nothing"));
 }
 
 TEST(Anchor, CountsTheDomainsOfItsRun) {
@@ -125,7 +127,8 @@ TEST(Anchor, RefusesARunThatContradictsItself) {
   run = measured(1, 1);
   run.cluster.gpus_per_node = 0;
   EXPECT_EQ(anchor_error(to_json(run)),
-            "r.json: cluster/gpus_per_node: expected an integer from 1 to 1e15");
+            "r.json.cluster.gpus_per_node: expected an integer from 1 to 1000000000000000, "
+            "got 0");
   // 8192 tokens a micro-batch, measured with one; the step and its rate stay.
   run = measured(1, 1);
   run.config.micro_batch *= 2;

@@ -112,7 +112,7 @@ std::string replaced(std::string text, const std::string& old, const std::string
 }
 
 BugFolders folders_of(const ScratchFolder& folder) {
-  return {.rows = folder.path(), .models = kBugFolders.models};
+  return {.rows = folder.path(), .scenarios = kBugFolders.scenarios};
 }
 
 TEST(CheckBugs, TellsWhatIsFoundFromWhatIsExpected) {
@@ -160,7 +160,7 @@ TEST(CheckBugs, FoldersNeedRowsOfDifferentNumbers) {
   ASSERT_FALSE(verdicts);
   EXPECT_THAT(verdicts.error().message(),
               AllOf(HasSubstr("01-b.json: row: 1 is the row of '"), HasSubstr("01-a.json' too")));
-  verdicts = check_bugs({.rows = folder / "missing", .models = kBugFolders.models});
+  verdicts = check_bugs({.rows = folder / "missing", .scenarios = kBugFolders.scenarios});
   ASSERT_FALSE(verdicts);
   EXPECT_EQ(verdicts.error().fault, Fault::input);
   EXPECT_THAT(verdicts.error().message(), HasSubstr("missing: cannot be listed: "));

@@ -6,6 +6,6 @@
 
 namespace mfsdp::test {
 
-inline const bugs::BugFolders kBugFolders{.rows = kScenarios / "bugs", .models = kModels};
+inline const bugs::BugFolders kBugFolders{.rows = kScenarios / "bugs", .scenarios = kScenarios};
 
 }  // namespace mfsdp::test

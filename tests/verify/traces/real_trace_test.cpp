@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/trace_source.hpp"
 #include "verify/traces/trace_report.hpp"
-#include "verify/traces/trace_source.hpp"
 
 namespace mfsdp::traces {
 namespace {

@@ -8,18 +8,18 @@
 #include "core/cli/common_options.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/plan.hpp"
-#include "reports/tool/session.hpp"
+#include "core/request/talk.hpp"
 
 namespace mfsdp {
 
 /// Reads a plan and checks its configuration. A plan that was edited since its hash was stored is
-/// said so on session.err; it is no error.
-[[nodiscard]] Result<Program> load_plan(const std::string& path, const Session& session);
+/// noted; it is no error.
+[[nodiscard]] Result<Program> load_plan(const std::string& path, const Talk& talk);
 
 /// The job of a plan file in which several classes of ranks or several microbatches are under way:
 /// for proofs alone. Nothing of any other plan file, which load_plan() reads.
 [[nodiscard]] Result<std::optional<Job>> load_pipeline(const std::string& path,
-                                                       const Session& session);
+                                                       const Talk& talk);
 
 /// Writes the plan where --plan-out was given.
 [[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);

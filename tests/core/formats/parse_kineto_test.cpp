@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/formats/kineto.hpp"
 #include "tests/support/kineto_text.hpp"
-#include "verify/traces/kineto.hpp"
 
 namespace mfsdp::traces {
 namespace {

@@ -1,4 +1,4 @@
-#include "verify/traces/trace_source.hpp"
+#include "core/formats/trace_source.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

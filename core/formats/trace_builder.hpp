@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "verify/traces/event_fields.hpp"
-#include "verify/traces/kineto.hpp"
+#include "core/formats/event_fields.hpp"
+#include "core/formats/kineto.hpp"
 
 namespace mfsdp::traces {
 

@@ -1,10 +1,9 @@
-#include "reports/tool/plan_file.hpp"
+#include "core/request/plan_file.hpp"
 
 #include <fmt/format.h>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/read_file.hpp"
-#include "core/base/text.hpp"
 #include "core/plan/plan_json.hpp"
 
 namespace mfsdp {
@@ -14,16 +13,15 @@ namespace {
 constexpr std::size_t kMostPlanBytes = std::size_t{1} << 30;
 
 void note_change(const Meta& meta, const std::string& hash, const std::string& path,
-                 const Session& session) {
-  if (!meta.stored_hash.empty() && meta.stored_hash != hash)
-    session.err << fmt::format(
-        "{}: note: {}: the plan was changed since it was written, its hash is {}\n", session.tool,
-        printable(path), hash);
+                 const Talk& talk) {
+  if (!meta.stored_hash.empty() && meta.stored_hash != hash && talk.note)
+    talk.note(
+        fmt::format("{}: the plan was changed since it was written, its hash is {}", path, hash));
 }
 
 }  // namespace
 
-Result<Program> load_plan(const std::string& path, const Session& session) {
+Result<Program> load_plan(const std::string& path, const Talk& talk) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   MFSDP_LET(job, job_from_json(text, path));
   auto only = only_program(std::move(job));
@@ -31,11 +29,11 @@ Result<Program> load_plan(const std::string& path, const Session& session) {
   Program program = *std::move(only);
   if (const auto valid = validate(program.config); !valid)
     return fail(path + ": config", valid.error().message());
-  note_change(program.meta, plan_hash(program), path, session);
+  note_change(program.meta, plan_hash(program), path, talk);
   return program;
 }
 
-Result<std::optional<Job>> load_pipeline(const std::string& path, const Session& session) {
+Result<std::optional<Job>> load_pipeline(const std::string& path, const Talk& talk) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
   // Keys that no other plan has: reading a large one twice would take long.
   const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
@@ -43,7 +41,7 @@ Result<std::optional<Job>> load_pipeline(const std::string& path, const Session&
     return std::nullopt;
   MFSDP_LET(job, job_from_json(text, path));
   if (job.programs.size() == 1 && !is_pipelined(job.programs[0])) return std::nullopt;
-  note_change(job.programs[0].meta, plan_hash(job), path, session);
+  note_change(job.programs[0].meta, plan_hash(job), path, talk);
   return std::move(job);
 }
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "verify/traces/kineto.hpp"
+#include "core/formats/kineto.hpp"
 
 namespace mfsdp::traces {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpu_backend/weights/safetensors.hpp"
+#include "core/formats/safetensors.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +13,6 @@
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/base/text.hpp"
-#include "core/runtime/scalar.hpp"
 
 namespace mfsdp {
 namespace {
@@ -238,17 +237,6 @@ std::optional<DType> floating_dtype(std::string_view safetensors_name) {
 
 std::string_view safetensors_name(DType dtype) {
   return std::ranges::find(kDtypes, std::optional(dtype), &Dtype::ours)->name;
-}
-
-void read_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out) {
-  with_floating(floating_dtype(tensor.dtype).value(), [&]<class T>(T element) {
-    const std::byte* from = tensor.data.data() + begin * static_cast<std::int64_t>(sizeof(T));
-    for (double& value : out) {
-      std::memcpy(&element, from, sizeof(T));
-      value = widen(element);
-      from += sizeof(T);
-    }
-  });
 }
 
 std::int64_t TensorShape::bytes() const { return bytes_of(product_of(shape), dtype).value; }

@@ -1,4 +1,4 @@
-#include "core/cli/plan_options.hpp"
+#include "core/request/plan_options.hpp"
 
 #include <gtest/gtest.h>
 

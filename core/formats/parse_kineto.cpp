@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "verify/traces/event_fields.hpp"
-#include "verify/traces/kineto.hpp"
-#include "verify/traces/trace_builder.hpp"
-#include "verify/traces/trace_source.hpp"
+#include "core/formats/event_fields.hpp"
+#include "core/formats/kineto.hpp"
+#include "core/formats/trace_builder.hpp"
+#include "core/formats/trace_source.hpp"
 
 namespace mfsdp::traces {
 namespace {

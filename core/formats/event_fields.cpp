@@ -1,11 +1,11 @@
-#include "verify/traces/event_fields.hpp"
+#include "core/formats/event_fields.hpp"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
 
-#include "verify/traces/kineto.hpp"
+#include "core/formats/kineto.hpp"
 
 namespace mfsdp::traces {
 namespace {

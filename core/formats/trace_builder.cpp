@@ -1,4 +1,4 @@
-#include "verify/traces/trace_builder.hpp"
+#include "core/formats/trace_builder.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "verify/traces/kernel_kinds.hpp"
+#include "core/formats/collective_names.hpp"
 
 namespace mfsdp::traces {
 namespace {

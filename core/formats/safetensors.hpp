@@ -51,9 +51,6 @@ struct SafetensorsFile {
 /// The format's name of a floating dtype.
 [[nodiscard]] std::string_view safetensors_name(DType dtype);
 
-/// Elements [begin, begin + out.size()) of a tensor whose dtype is floating, exactly.
-void read_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out);
-
 /// A tensor of a file to be written.
 struct TensorShape {
   std::string name;

@@ -1,0 +1,80 @@
+#include "core/request/plan_request.hpp"
+
+#include <utility>
+
+#include "core/cli/help.hpp"
+#include "core/request/plan_file.hpp"
+#include "core/request/plan_options.hpp"
+#include "core/schedule/build.hpp"
+#include "sim/hardware/cluster_file.hpp"
+
+namespace mfsdp {
+
+bool say_gpus(const std::vector<std::string>& given) {
+  return contains(given, "--gpus") || contains(given, "--world-size");
+}
+
+Result<const NamedModel*> PlanRequests::model(const std::string& name) {
+  if (const auto known = models_.find(name); known != models_.end()) return &known->second;
+  MFSDP_LET(model, load_model(name, scenarios_ / "models"));
+  return &(models_[name] = std::move(model));
+}
+
+Result<std::shared_ptr<const Program>> PlanRequests::plan(const std::string& path) {
+  if (const auto known = plans_.find(path); known != plans_.end()) return known->second;
+  MFSDP_LET(program, load_plan(path, talk_));
+  return plans_[path] = std::make_shared<const Program>(std::move(program));
+}
+
+Result<std::optional<std::int64_t>> PlanRequests::gpus_of_cluster(
+    const CommonOptions& options) const {
+  if (!options.cluster) return std::nullopt;
+  MFSDP_LET(file, read_cluster_file(*options.cluster, scenarios_ / "clusters"));
+  return file.gpus;
+}
+
+Result<void> PlanRequests::tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs) {
+  for (const std::string& line : gap_lines(model.gaps, model.shape, seq_len)) {
+    const std::string text = model.name + ": " + line;
+    if (runs) return fail("--model", text);
+    if (told_.insert(text).second && talk_.warn) talk_.warn(text);
+  }
+  return {};
+}
+
+Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const RequestTerms& terms) {
+  PlanRequest request;
+  if (options.plan) {
+    MFSDP_LET(program, plan(*options.plan));
+    request.config = program->config;
+    request.program = program;
+    return request;
+  }
+  MFSDP_LET(named, model(options.model));
+  CommonOptions known = options;
+  if (!terms.gpus_are_chosen) {
+    MFSDP_LET(gpus, gpus_of_cluster(options));
+    known.gpus = gpus.value_or(options.gpus);
+  }
+  MFSDP_LET(config, make_plan_config(known, named->shape));
+  request.config = std::move(config);
+  MFSDP_TRY(tell_gaps(*named, request.config.seq_len, terms.runs));
+  request.meta = {
+      .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
+  return request;
+}
+
+Result<std::shared_ptr<const Program>> PlanRequests::program(const CommonOptions& options,
+                                                             const RequestTerms& terms) {
+  MFSDP_LET(request, read(options, terms));
+  return build_requested(request);
+}
+
+Result<std::shared_ptr<const Program>> build_requested(const PlanRequest& request,
+                                                       AllocationCache* cache) {
+  if (request.program) return request.program;
+  MFSDP_LET(program, build_program(request.config, request.meta, cache));
+  return std::make_shared<const Program>(std::move(program));
+}
+
+}  // namespace mfsdp

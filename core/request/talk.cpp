@@ -1,0 +1,12 @@
+#include "core/request/talk.hpp"
+
+#include "core/cli/exit_code.hpp"
+
+namespace mfsdp {
+
+Talk talk_on(std::ostream& err, std::string_view tool) {
+  return {.note = [&err, tool](const std::string& text) { report_note(err, text, tool); },
+          .warn = [&err, tool](const std::string& text) { report_warning(err, text, tool); }};
+}
+
+}  // namespace mfsdp

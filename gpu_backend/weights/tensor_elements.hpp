@@ -1,0 +1,14 @@
+// Elements of stored tensors as numbers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/formats/safetensors.hpp"
+
+namespace mfsdp {
+
+/// Elements [begin, begin + out.size()) of a tensor whose dtype is floating, exactly.
+void read_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out);
+
+}  // namespace mfsdp
