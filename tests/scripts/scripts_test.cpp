@@ -1,4 +1,4 @@
-// What scripts/lint --changed takes up, and what scripts/markdown finds.
+// What scripts/lint --changed takes up, what scripts/markdown finds, and what additions cost.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -127,6 +127,18 @@ TEST(Markdown, EachFaultIsNamedWithItsLine) {
               HasSubstr("a.md:2: 3 cells in a table of 2 columns"));
   EXPECT_THAT(markdown("one").out, HasSubstr("a.md:1: the last line does not end"));
   EXPECT_EQ(markdown("one ").status, 1);
+}
+
+TEST(CheckExtensions, AdditionsTouchAsFewFilesAsWasPromised) {
+  const auto ran = run_shell("cd " MFSDP_SOURCE_DIR " && scripts/check-extensions 2>&1");
+  EXPECT_EQ(ran.status, 0) << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("kernel: 5 production files of at most 5"));
+}
+
+TEST(CheckExtensions, KnowsItsPatches) {
+  const auto ran = run_shell("cd " MFSDP_SOURCE_DIR " && scripts/check-extensions gpu 2>&1");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.out, HasSubstr("gpu: expected kernel, family or optimizer"));
 }
 
 }  // namespace

@@ -265,5 +265,20 @@ TEST(HfTensors, BiasesAndNormsOfHeadsHaveTheirNames) {
                                       "k_norm.weight [4]", "o_proj.weight [12, 16]"}));
 }
 
+/// Phi-3's checkpoints have query, key and value as one tensor, and gate and up.
+TEST(HfTensors, FusedParametersMayBeOneTensor) {
+  const Program program = build_program(test::small_model(), {}).value();
+  const auto is_whole = [](const std::string& name) { return name.ends_with("qkv_proj.weight"); };
+  const HfTensors tensors = HfTensors::of(program, is_whole).value();
+  std::vector<std::string> block;
+  for (const HfTensor& tensor : tensors.all())
+    if (tensor.name.starts_with("model.layers.1.") && tensor.name.ends_with("_proj.weight"))
+      block.push_back(tensor.name.substr(15) + " " + shown_shape(tensor.shape));
+  EXPECT_EQ(block, (std::vector<std::string>{
+                       "self_attn.qkv_proj.weight [32, 12]", "self_attn.o_proj.weight [12, 16]",
+                       "mlp.gate_proj.weight [20, 12]", "mlp.up_proj.weight [20, 12]",
+                       "mlp.down_proj.weight [12, 20]"}));
+}
+
 }  // namespace
 }  // namespace mfsdp
