@@ -219,6 +219,11 @@ class StructureCheck {
       if (group.optimizer.has_value() != group.requires_grad)
         return fail(where + ".optimizer",
                     group.requires_grad ? "missing" : "expected none where requires_grad is false");
+      const Optimizer configured = program_.config.optimizer;
+      if (group.optimizer && *group.optimizer != configured)
+        return fail(where + ".optimizer",
+                    fmt::format("expected {}, as config.optimizer has, got {}",
+                                to_string(configured), to_string(*group.optimizer)));
       std::int64_t parts = 1;
       for (const Axis axis : group.cut) parts = checked_mul(parts, size(axis));
       if (group.elements % parts != 0)

@@ -149,6 +149,8 @@ TEST(CheckStructure, RefusesAnOptimizerWithoutGradientsAndGradientsWithoutOne) {
     });
   };
   EXPECT_EQ(with(true, {}), "groups[0].optimizer: missing");
+  EXPECT_EQ(with(true, Optimizer::sgd),
+            "groups[0].optimizer: expected adamw, as config.optimizer has, got sgd");
   EXPECT_EQ(with(false, Optimizer::sgd),
             "groups[0].optimizer: expected none where requires_grad is false");
 }

@@ -59,5 +59,21 @@ TEST(Updates, AnotherRanksSlice) {
   EXPECT_THAT(finding_of(gradient.program, "MF504").message, HasSubstr("which is no slice of it"));
 }
 
+TEST(Updates, StatesAreThoseThatTheOptimizerKeeps) {
+  EditedPlan dropped(test::small_config(4));
+  auto& operands = dropped.kernel("optimizer", kUpdate).operands;
+  std::erase_if(operands, [](const Operand& operand) { return operand.role == "exp_avg_sq"; });
+  EXPECT_THAT(rules_of(dropped.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(dropped.program, "MF504").message,
+              HasSubstr("has no operand 'exp_avg_sq', which adamw keeps"));
+
+  EditedPlan other(test::small_config(4));
+  other.program.config.optimizer = Optimizer::sgd;
+  for (Group& group : other.program.groups) group.optimizer = Optimizer::sgd;
+  EXPECT_THAT(rules_of(other.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(other.program, "MF504").message,
+              HasSubstr("has an operand 'exp_avg', which sgd does not keep"));
+}
+
 }  // namespace
 }  // namespace mfsdp
