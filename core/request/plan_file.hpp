@@ -18,8 +18,7 @@ namespace mfsdp {
 
 /// The job of a plan file in which several classes of ranks or several microbatches are under way:
 /// for proofs alone. Nothing of any other plan file, which load_plan() reads.
-[[nodiscard]] Result<std::optional<Job>> load_pipeline(const std::string& path,
-                                                       const Talk& talk);
+[[nodiscard]] Result<std::optional<Job>> load_pipeline(const std::string& path, const Talk& talk);
 
 /// Writes the plan where --plan-out was given.
 [[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);

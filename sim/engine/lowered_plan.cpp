@@ -101,8 +101,7 @@ class Lowering {
         return use_buffer(std::get<Release>(op.body).buffer, Action::release, i, entry);
       case OpKind::kernel:
         return run_for(prices_.kernel(std::get<Kernel>(op.body)), Action::kernel, i, entry);
-      case OpKind::copy:
-        return run_for(prices_.copy(std::get<Copy>(op.body)), Action::copy, i, entry);
+      case OpKind::copy: return copy(prices_.copy(std::get<Copy>(op.body)), i, entry);
       case OpKind::group_begin:
         open_[stream] = {.communicator =
                              ids_.communicators[std::get<GroupBegin>(op.body).communicator]};
@@ -163,6 +162,21 @@ class Lowering {
     entry.action = action;
     entry.duration = price.value;
     return true;
+  }
+
+  Result<bool> copy(const CopyPrice& price, std::size_t i, Entry& entry) {
+    MFSDP_LET(is_entry, run_for(price.duration, Action::copy, i, entry));
+    if (price.latency.value < 0 || price.latency > price.duration)
+      return wrong(i, fmt::format("expected 0 <= latency <= duration, got {} and {} ns",
+                                  price.latency.value, price.duration.value));
+    if (price.link && price.duration.value > 0) {
+      const Int128 bandwidth = price.duration.value - price.latency.value;
+      entry.detail = static_cast<std::uint32_t>(lowered_.transfers.size());
+      lowered_.transfers.push_back(
+          {.demand = static_cast<std::int64_t>(bandwidth * kOne / price.duration.value),
+           .link = *price.link});
+    }
+    return is_entry;
   }
 
   Result<void> join(OpenLaunch& open, std::size_t i) const {

@@ -36,13 +36,19 @@ struct Launch {
   std::vector<std::uint32_t> members;  ///< collectives, positions in the segment
 };
 
+/// What a copy takes of a link; no two kinds of ops share one.
+struct Transfer {
+  std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
+  int link = 0;
+};
+
 enum class Action : std::uint8_t { acquire, copy, kernel, launch, record, release, wait };
 
 /// What a stream does next.
 struct Entry {
   Action action = Action::kernel;
   std::uint32_t op = 0;      ///< position in the segment; of a group, its end
-  std::uint32_t detail = 0;  ///< position of the launch, wait or buffer; or the record's track
+  std::uint32_t detail = 0;  ///< position of the launch, transfer, wait or buffer; a record's track
   std::int64_t duration = 0;
 };
 
@@ -69,7 +75,8 @@ struct LoweredPlan {
   std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise
   std::vector<LoweredWait> waits;
   std::vector<Launch> launches;
-  std::vector<std::uint32_t> live_in;  ///< buffers live before the first op
+  std::vector<Transfer> transfers{{}};  ///< of copies; the first is that of one without a link
+  std::vector<std::uint32_t> live_in;   ///< buffers live before the first op
 };
 
 /// Most ops of one step that are worth simulating; more is an error.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "core/plan/plan.hpp"
 
@@ -24,14 +25,20 @@ struct CollectivePrice {
   /// How many times as long it takes while a rank of its group computes, of kOne; at least kOne. It
   /// is the slack of a shared link as well: the slower of the two decides.
   std::int64_t drag = kOne;
-  int link = 0;  ///< 0 inside a node, 1 network; collectives of one link share it
+  int link = 0;  ///< a number of the cost model's; collectives of one link share it
+};
+
+struct CopyPrice {
+  Nanos duration;             ///< alone on its link, latency included
+  Nanos latency{};            ///< the part that moves no bytes; at most `duration`
+  std::optional<int> link{};  ///< none: it stays in one memory. Copies of one link share it
 };
 
 /// Each is called once for each op of the plan, not for each instance.
 struct Prices {
   std::function<Nanos(const Kernel&)> kernel;
   std::function<CollectivePrice(const Collective&, const Communicator&)> collective;
-  std::function<Nanos(const Copy&)> copy;
+  std::function<CopyPrice(const Copy&)> copy;
 };
 
 }  // namespace mfsdp

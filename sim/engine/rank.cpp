@@ -237,6 +237,8 @@ Running& Rank::begin(std::uint32_t stream) {
                          .segment = cursor.segment,
                          .instance = cursor.instance,
                          .op = entry.op});
+  } else if (entry.action == Action::copy) {
+    op.transfer = &lowered_.transfers[entry.detail];
   }
   op.remaining = static_cast<Int128>(entry.duration) * scale;
   return op;

@@ -38,6 +38,15 @@ std::int64_t RunningOps::demand(int link) const {
   return demand;
 }
 
+std::int64_t RunningOps::copy_rate(const Running& op) const {
+  if (op.transfer->demand == 0) return kOne;
+  std::int64_t demand = 0;
+  for (const Running& other : ops_)
+    if (other.is_there && other.transfer != nullptr && other.transfer->link == op.transfer->link)
+      demand += other.transfer->demand;
+  return demand <= kOne ? kOne : std::max<std::int64_t>(kOne * kOne / demand, 1);
+}
+
 bool RunningOps::computes() const {
   return std::ranges::any_of(ops_, [](const Running& op) { return op.is_there && op.computes; });
 }
@@ -64,7 +73,7 @@ void RunningOps::share(std::int64_t now) {
   std::int64_t lost_by_compute = 0;
   for (Running& op : ops_) {
     if (!op.is_there || op.launch != nullptr) continue;
-    op.set_rate(now, op.entry->action == Action::kernel ? kernel_rate : kOne);
+    op.set_rate(now, op.transfer == nullptr ? kernel_rate : copy_rate(op));
     next_end = std::min(next_end, op.end);
     if (!op.computes) continue;
     computes = true;

@@ -22,7 +22,8 @@ struct Running {
   std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
   std::uint32_t segment = 0;  ///< position among the lowered segments
   const Entry* entry = nullptr;
-  const Launch* launch = nullptr;  ///< of collectives
+  const Launch* launch = nullptr;      ///< of collectives
+  const Transfer* transfer = nullptr;  ///< of copies
   std::int64_t step = 0;
   std::int64_t instance = 0;
   std::int64_t start = 0;  ///< ns; waiting is part of it
@@ -70,6 +71,8 @@ class RunningOps {
   [[nodiscard]] bool computes() const;
   /// Sets the rates of kernels and copies after a start, an end or another rate of a collective.
   void share(std::int64_t now);
+  /// The rate of a copy: its part of the link where copies want more than there is.
+  [[nodiscard]] std::int64_t copy_rate(const Running& op) const;
   /// Removes those that end by then and returns their streams, ascending.
   [[nodiscard]] const std::vector<std::uint32_t>& take_ended(std::int64_t now);
 

@@ -19,8 +19,10 @@ inline constexpr double kBitsPerByte = 8;
 /// a node share one leaf.
 enum class Fabric { rail, fat_tree };
 
-/// Where a transfer stays: inside a domain, or on the network between domains.
-enum class LinkClass { node, network };
+/// A GPU's links. What is on one at a time shares it: collectives inside a domain, collectives
+/// between domains through the GPU's part of the NICs, and copies to and from host memory, which go
+/// each way by themselves.
+enum class LinkClass { node, network, host_to_device, device_to_host };
 
 /// A node, or one NIC of it, that reaches only a part of its network bandwidth.
 struct SlowPart {

@@ -36,16 +36,21 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, PeakCheck& peak) {
                            .occupancy = cost.contention.occupancy,
                            .traffic = cost.contention.traffic,
                            .drag = cost.contention.drag,
-                           .link = cost.link == LinkClass::network ? 1 : 0};
+                           .link = static_cast<int>(cost.link)};
   };
   const auto kernel = [&costs, &peak](const Kernel& op) {
     const Nanos price = costs.kernel(op);
     peak.note(op, price);
     return price;
   };
-  return {.kernel = kernel, .collective = collective, .copy = [&costs](const Copy& op) {
-            return costs.copy(op.kind, Bytes(op.input.touched_bytes()));
-          }};
+  const auto copy = [&costs](const Copy& op) {
+    CopyPrice price{.duration = costs.copy(op.kind, Bytes(op.input.touched_bytes())),
+                    .latency = costs.copy(op.kind, Bytes(0))};
+    if (op.kind == CopyKind::h2d) price.link = static_cast<int>(LinkClass::host_to_device);
+    if (op.kind == CopyKind::d2h) price.link = static_cast<int>(LinkClass::device_to_host);
+    return price;
+  };
+  return {.kernel = kernel, .collective = collective, .copy = copy};
 }
 
 void count_ops(const Segment& segment, PlanSummary& summary) {

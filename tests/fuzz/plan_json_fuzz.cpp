@@ -60,7 +60,7 @@ Prices equal_prices() {
               [](const Collective&, const Communicator&) {
                 return CollectivePrice{.duration = price, .latency = Nanos(100), .occupancy = 1000};
               },
-          .copy = [](const Copy&) { return price; }};
+          .copy = [](const Copy&) { return CopyPrice{.duration = price}; }};
 }
 
 /// Numbers of the ops as they stand, up to 2^63 - 1 ns.
@@ -74,7 +74,7 @@ Prices stated_prices() {
                                        .traffic = kOne / 3,
                                        .link = communicator.purpose == "outer" ? 1 : 0};
               },
-          .copy = [](const Copy& op) { return Nanos(op.input.offset); }};
+          .copy = [](const Copy& op) { return CopyPrice{.duration = Nanos(op.input.offset)}; }};
 }
 
 void check_simulation(const Program& program, const Plan& plan, const Prices& prices) {

@@ -197,6 +197,26 @@ TEST(Simulate, LinksAreIndependent) {
             "step 100 compute 0 communication 100 exposed 100 idle 0 contention 0");
 }
 
+/// Two copies of 100 ns on streams of their own, of which 20 ns move no bytes.
+std::int64_t two_copies(std::optional<int> first, std::optional<int> second) {
+  Tiny tiny;
+  tiny.segment("only").copy(100, kCopyOut).copy(100, kScatter);
+  Prices prices = tiny_prices();
+  int calls = 0;
+  prices.copy = [&](const Copy& copy) {
+    return CopyPrice{.duration = Nanos(copy.input.offset),
+                     .latency = Nanos(20),
+                     .link = calls++ == 0 ? first : second};
+  };
+  return mfsdp::simulate(tiny.program, tiny.plan(), prices)->time.step.value;
+}
+
+TEST(Simulate, CopiesShareTheBandwidthOfTheirLink) {
+  EXPECT_EQ(two_copies(2, 2), 160);  // each wants 0.8 of it
+  EXPECT_EQ(two_copies(2, 3), 100);
+  EXPECT_EQ(two_copies({}, {}), 100);
+}
+
 TEST(Simulate, OneCommunicatorRunsItsCollectivesInHostOrder) {
   // The gather is issued first but waits for a kernel of 30; the other stream's turn comes after.
   Tiny tiny = gated();

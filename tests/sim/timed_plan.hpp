@@ -157,7 +157,7 @@ class Tiny {
 inline Prices tiny_prices() {
   Prices prices;
   prices.kernel = [](const Kernel& kernel) { return Nanos(kernel.flops); };
-  prices.copy = [](const Copy& copy) { return Nanos(copy.input.offset); };
+  prices.copy = [](const Copy& copy) { return CopyPrice{.duration = Nanos(copy.input.offset)}; };
   prices.collective = [](const Collective& collective, const Communicator& communicator) {
     CollectivePrice price;
     price.duration = Nanos(collective.count);

@@ -25,7 +25,7 @@ Prices uneven_prices() {
                 price.latency = Nanos(10);
                 return price;
               },
-          .copy = [](const Copy&) { return Nanos(20); }};
+          .copy = [](const Copy&) { return CopyPrice{.duration = Nanos(20)}; }};
 }
 
 RC_GTEST_PROP(RandomRecords, WhatTheSimulatorRunsConforms, ()) {
