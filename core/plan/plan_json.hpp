@@ -20,9 +20,12 @@ inline constexpr std::string_view kFirstPlanSchema = "mfsdp.plan/1";
 /// Reads such text, in any layout. Every error names the file and the place
 /// ("plan.json: plans[0].segments[1].ops[17].stream: expected ..."). The structure is checked
 /// (core/plan/check.hpp); a stored hash that no longer fits is kept in meta and is not an error.
+/// Plans of several classes of ranks or microbatches are refused: job_from_json() of
+/// core/plan/job.hpp reads these.
 [[nodiscard]] Result<Program> program_from_json(std::string_view text, const std::string& where);
 
-/// The same without the check of the structure: for what judges plans that are to be wrong.
+/// Of one class of ranks, without the check of the structure: for what judges plans that are to be
+/// wrong.
 [[nodiscard]] Result<Program> unchecked_program_from_json(std::string_view text,
                                                           const std::string& where);
 

@@ -311,7 +311,9 @@ Result<Program> unchecked_program_from_json(std::string_view text, const std::st
 
 Result<Program> program_from_json(std::string_view text, const std::string& where) {
   MFSDP_LET(job, job_from_json(text, where));
-  return of_one_class(std::move(job), where);
+  auto only = only_program(std::move(job));
+  if (!only) return fail(fmt::format("{}: {}", where, only.error().where), only.error().what);
+  return only;
 }
 
 }  // namespace mfsdp

@@ -23,14 +23,11 @@ void note_change(const Meta& meta, const std::string& hash, const std::string& p
 
 Result<Program> load_plan(const std::string& path, const Talk& talk) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
-  MFSDP_LET(job, job_from_json(text, path));
-  auto only = only_program(std::move(job));
-  if (!only) return fail(fmt::format("{}: {}", path, only.error().where), only.error().what);
-  Program program = *std::move(only);
+  MFSDP_LET(program, program_from_json(text, path));
   if (const auto valid = validate(program.config); !valid)
     return fail(path + ": config", valid.error().message());
   note_change(program.meta, plan_hash(program), path, talk);
-  return program;
+  return std::move(program);
 }
 
 Result<std::optional<Job>> load_pipeline(const std::string& path, const Talk& talk) {

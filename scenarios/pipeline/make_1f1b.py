@@ -2,7 +2,7 @@
 """Makes a 1F1B plan: the step of one GPU, as the planner has it, dealt out to pipeline stages.
 
   mfsdp-sim --model scenarios/pipeline/model.json --gpus 1 --strategy no_shard --global-batch 4 \\
-    --seq-len 8 --recompute none --clip 0 --no-save --plan-out one_gpu.json
+    --seq-len 8 --recompute none --no-save --plan-out one_gpu.json
   scenarios/pipeline/make_1f1b.py one_gpu.json 2 scenarios/pipeline/1f1b_2x4.json
 
 Stage s of S has w = S - 1 - s forwards ahead of its backwards. F and B are the planner's kernels;
@@ -12,7 +12,8 @@ what is written between {} is one launch on the stream that talks to the neighbo
   first          {recv activations} F {send activations, recv gradient} B
   steady x rest  {send gradient, recv activations} F {send activations, recv gradient} B
   drain          {send gradient}, then w times {recv gradient} B {send gradient}
-  optimizer      the last stage finishes the loss and sends 1/T back; all update
+  optimizer      all send their parts of the norm to the last stage, which finishes loss and norm and
+                 sends 1/T and the clip factor back from stage to stage; all update
 
 What backward reads of forward has w + 1 instances. The last tensor that a stage sends has two, and
 the event that tells of its sending has two as well, so that a forward need not wait for the send
@@ -95,13 +96,11 @@ class Stage:
     def life(self, stream, phase, kind, buffer):
         self.add(stream, phase, buffer, kind, {"buffer": self.id_of[buffer]})
 
-    def transfer(self, kind, buffer, step, phase):
+    def transfer(self, kind, buffer, step, phase, part=None):
         whole = next(b for b in self.base["buffers"] if b["name"] == buffer)
-        count = whole["size"] // {"bf16": 2, "fp32": 4}[whole["dtype"]]
-        if buffer == "report":
-            count = 4  # what loss.finish writes; the rest is of the norm
+        first, count = part or (0, whole["size"] // {"bf16": 2, "fp32": 4}[whole["dtype"]])
         operand = {"access": "read" if kind == "send" else "write", "buffer": whole["id"],
-                   "dtype": whole["dtype"], "offset": 0,
+                   "dtype": whole["dtype"], "offset": 4 * first,
                    "role": "input" if kind == "send" else "output", "shape": [count]}
         self.add(OUTER, phase, f"{buffer}.{kind}", "collective",
                  {"kind": kind, "communicator": 0, "count": count, "dtype": whole["dtype"],
@@ -234,12 +233,22 @@ class Stage:
         finish = next(op for s in self.base["plans"][0]["segments"] for op in s["ops"]
                       if op["name"] == "loss.finish")
         self.segment("optimizer", 0)
+        for op in (o for s in self.base["plans"][0]["segments"] for o in s["ops"]):
+            if op["name"].endswith(".norm_partial") and op["unit"] in self.units:
+                self.copy_op(dict(op, stream=COMPUTE))
+        self.record(COMPUTE, "optimizer", "sums_made")
+        self.wait(OUTER, "optimizer", "sums_made")
         if self.is_last:
-            self.record(COMPUTE, "output", "loss_summed")
-            self.wait(OUTER, "output", "loss_summed")
+            for other in range(self.stage):
+                units = Stage(self.base, other, self.stages).units
+                self.transfer("recv", "norm_partials", other - self.stage, "optimizer",
+                              (min(units), len(units)))
             self.wait(OUTER, "output", "readback")
             self.copy_op(finish)
+            self.copy_op(next(op for op in ops if op["name"] == "norm.finish"))
         else:
+            self.transfer("send", "norm_partials", self.ahead, "optimizer",
+                          (min(self.units), len(self.units)))
             self.wait(OUTER, "output", "step_block_read")
             self.exchange([("recv", ["report"], 1, "output", 0)])
         self.record(OUTER, "output", "loss_ready")
@@ -372,7 +381,7 @@ class Stage:
 
 EVENTS = ["tokens_consumed", "tokens_staged", "input_read", "input_received", "output_made",
           "output_sent", "gradient_read", "gradient_received", "gradient_made", "gradient_sent",
-          "loss_summed", "loss_ready", "step_block_read", "step_block_ready", "readback"]
+          "sums_made", "loss_ready", "step_block_read", "step_block_ready", "readback"]
 
 
 def make(base, stages):

@@ -1,5 +1,6 @@
 // Arbitrary bytes as a plan: an error, or a program that reads back as it was written and that
-// lifetimes, proofs, simulator and prediction answer with a value or an error.
+// lifetimes, proofs, simulator and prediction answer with a value or an error. A plan of several
+// classes or microbatches reads back too, and is proved or not.
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "verify/checker/check_certificate.hpp"
 #include "verify/findings/render_findings.hpp"
 #include "verify/proof/certificate.hpp"
+#include "verify/proof/job.hpp"
 #include "verify/proof/prove.hpp"
 
 namespace {
@@ -118,6 +120,30 @@ bool is_slow(const Plan& plan) {
   return ops > quick && ops <= kMostOps;
 }
 
+/// Ops of all classes: proofs write them out in full.
+bool is_long(const Job& job) {
+  constexpr std::int64_t most = 20'000;
+  Int128 ops = 0;
+  for (const Program& program : job.programs)
+    for (const Plan& plan : program.plans)
+      for (const Segment& segment : plan.segments)
+        ops += static_cast<Int128>(segment.repeat) * (std::ssize(segment.ops) + 1);
+  return ops > most;
+}
+
+void check_job(const Job& job) {
+  const std::string written = to_canonical_json(job);
+  const auto back = job_from_json(written, "plan.json");
+  require(back && plan_hash(*back) == plan_hash(job) && to_canonical_json(*back) == written);
+  if (is_long(job)) return;
+  const auto proof = prove_job(job);
+  const auto again = prove_job(*back);
+  require(proof.has_value() == again.has_value() && (!proof || proof->findings == again->findings));
+  if (!proof) return;
+  require(nlohmann::json::accept(render_findings_json(proof->findings, {})));
+  require(!render_findings_text(proof->findings).empty());
+}
+
 }  // namespace
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
@@ -127,6 +153,12 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto job = job_from_json(text, "plan.json");
+  if (job && (job->programs.size() > 1 || is_pipelined(job->programs[0]))) {
+    require(!program_from_json(text, "plan.json"));
+    check_job(*job);
+    return 0;
+  }
   const auto program = program_from_json(text, "plan.json");
   if (!program) {
     require(program.error().where.starts_with("plan.json"));

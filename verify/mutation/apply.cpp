@@ -21,6 +21,7 @@ class Change {
       case shift_group:
       case change_contents:
       case change_buffer_dtype: return change_buffer();
+      case change_instances: return change_turns();
       case change_placement:
       case change_group_dtype:
       case shift_parameter: return change_group();
@@ -47,6 +48,17 @@ class Change {
     if (value == static_cast<Enum>(mutant_.by)) return false;
     value = static_cast<Enum>(mutant_.by);
     return true;
+  }
+
+  bool change_turns() {
+    const auto change = [&](auto& list) {
+      if (mutant_.index >= list.size() || !list[mutant_.index].instances) return false;
+      std::optional<std::int64_t>& instances = list[mutant_.index].instances;
+      add(*instances);
+      if (*instances == 1) instances.reset();
+      return true;
+    };
+    return mutant_.part == 0 ? change(program_.buffers) : change(program_.events);
   }
 
   bool change_buffer() {
@@ -120,7 +132,7 @@ class Change {
 
   bool change_order(Plan& plan) {
     if (!reorder()) return false;
-    rebind(plan);
+    rebind(plan, program_.events);
     return true;
   }
 
@@ -230,6 +242,8 @@ class Change {
     if (mutant_.kind == change_stream) return move_to_next_stream();
     if (mutant_.kind == change_op_group) return op_->group && to_next_group(*op_->group);
     if (mutant_.kind == change_scale) return drop_scaling();
+    if (mutant_.kind == change_lag) return add(op_->lag);
+    if (mutant_.kind == change_distance) return change_distance_of_wait();
     if (auto* collective = std::get_if<Collective>(&op_->body))
       if (change(*collective)) return true;
     if (auto* kernel = std::get_if<Kernel>(&op_->body))
@@ -240,6 +254,14 @@ class Change {
       return change_shape_of(copy->input) && change_shape_of(copy->output);
     Operand* operand = operand_at(*op_, mutant_.part);
     return operand != nullptr && change(*operand);
+  }
+
+  bool change_distance_of_wait() {
+    const auto change = [&](auto* wait) {
+      return wait != nullptr && mutant_.part < wait->bindings.size() &&
+             add(wait->bindings[mutant_.part].distance);
+    };
+    return change(std::get_if<Wait>(&op_->body)) || change(std::get_if<HostWait>(&op_->body));
   }
 
   bool change_shape_of(Operand& operand) {
@@ -270,6 +292,7 @@ class Change {
             (static_cast<std::int64_t>(collective.kind) + mutant_.by) % 3);
         return true;
       case change_communicator: return change_members(collective);
+      case change_peer: return collective.peer && add(collective.peer->step);
       case change_dtype:
         if (mutant_.part == kWholeCollective) {
           set(collective.input.dtype);

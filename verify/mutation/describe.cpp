@@ -63,6 +63,11 @@ std::string place_of(const Program& program, const Mutant& mutant) {
                   : "");
     case change_placement: return fmt::format("group {}, part {}", mutant.index, mutant.part);
     case change_group_dtype: return fmt::format("group {}", mutant.index);
+    case change_instances:
+      return mutant.part == 0 ? "buffer " + name_at(program.buffers, mutant.index,
+                                                    [](const auto& b) { return b.name; })
+                              : "event " + name_at(program.events, mutant.index,
+                                                   [](const auto& e) { return e.name; });
     case shift_parameter: return fmt::format("group {}, parameter {}", mutant.index, mutant.part);
     default: break;
   }

@@ -37,6 +37,7 @@ class Enumeration {
         for (std::size_t i = 0; i < segment.ops.size() && !ended_; ++i) {
           at_.index = static_cast<std::uint32_t>(i);
           mutate_order();
+          if (segment.ops[i].lag > 0) by(change_lag, 0, 0, 1);
           std::visit([this](const auto& body) { mutate(body); }, segment.ops[i].body);
         }
       }
@@ -70,8 +71,15 @@ class Enumeration {
     add(change_op_group);
   }
 
-  void mutate(const Wait&) { add(drop_wait); }
-  void mutate(const HostWait&) { add(drop_wait); }
+  void mutate(const Wait& wait) { mutate_wait(wait); }
+  void mutate(const HostWait& wait) { mutate_wait(wait); }
+  template <class AnyWait>
+  void mutate_wait(const AnyWait& wait) {
+    add(drop_wait);
+    const auto event = std::ranges::find(program_.events, wait.event, &Event::id);
+    if (event == program_.events.end() || !event->instances) return;
+    for (std::size_t i = 0; i < wait.bindings.size(); ++i) by(change_distance, i, 0, 1);
+  }
   void mutate(const Record&) { add(drop_record); }
   void mutate(const Acquire&) {
     add(drop_acquire);
@@ -120,9 +128,11 @@ class Enumeration {
     add(change_collective, 0, 0, 1);
     add(change_collective, 0, 0, 2);
     add(change_communicator);
+    if (collective.peer) by(change_peer, 0, 0, 1);
   }
 
   void mutate_operand(const Operand& operand, std::size_t part) {
+    if (!operand.stated()) return;
     by(shift_operand, part, 0, size_of(operand.dtype));
     for (std::size_t i = 0; i < operand.rank_strides.size(); ++i)
       by(shift_rank, part, i, size_of(operand.dtype));
@@ -136,6 +146,11 @@ class Enumeration {
       by(shift_buffer, 0, 0, pool == program_.pools.end() ? 1 : pool->alignment);
       dtypes(change_buffer_dtype, 0, buffer.dtype);
       if (buffer.holds) mutate_contents(*buffer.holds, buffer.dtype);
+      if (buffer.instances) by(change_instances, 0, 0, 1);
+    }
+    for (std::size_t i = 0; i < program_.events.size(); ++i) {
+      at_.index = static_cast<std::uint32_t>(i);
+      if (program_.events[i].instances) by(change_instances, 1, 0, 1);
     }
   }
 

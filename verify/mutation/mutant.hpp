@@ -49,12 +49,16 @@ enum class MutantKind {
   change_contents,      ///< what a buffer holds: see ContentsPart
   change_placement,     ///< of a group: see PlacementPart
   change_op_group,      ///< an op names the next group
-  change_microbatches   ///< that a segment begins
+  change_microbatches,  ///< that a segment begins
+  change_lag,           ///< of an op that has one
+  change_instances,     ///< of a buffer (part 0) or event (1) that has several
+  change_distance,      ///< of a wait's binding (part: which) to an event that has several
+  change_peer           ///< of a send or a recv: one step further, or less far
 };
 
 template <>
 struct Names<MutantKind> {
-  static constexpr std::array<std::string_view, 35> values{
+  static constexpr std::array<std::string_view, 39> values{
       "drop_wait",        "drop_record",       "drop_collective",     "drop_copy",
       "drop_kernel",      "drop_acquire",      "drop_release",        "double_collective",
       "double_kernel",    "swap_neighbours",   "swap_on_stream",      "reorder_collectives",
@@ -63,7 +67,8 @@ struct Names<MutantKind> {
       "change_count",     "change_shape",      "change_attribute",    "change_repeat",
       "change_scale",     "change_dtype",      "change_buffer_dtype", "change_group_dtype",
       "change_reduction", "change_collective", "change_communicator", "change_contents",
-      "change_placement", "change_op_group",   "change_microbatches"};
+      "change_placement", "change_op_group",   "change_microbatches", "change_lag",
+      "change_instances", "change_distance",   "change_peer"};
 };
 
 /// What of a buffer's contents is another.

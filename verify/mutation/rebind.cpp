@@ -5,16 +5,19 @@
 #include <tuple>
 #include <vector>
 
+#include "core/plan/rotation.hpp"
+
 namespace mfsdp {
 namespace {
 
 /// Where a record was issued.
 struct Latest {
   OpId record;
-  int step = 0;
   std::size_t segment = 0;
-  std::int64_t repetition = 0;
+  std::int64_t run = 0;  ///< of the segment, counted from 1
 };
+
+constexpr std::int64_t kMostRepetitions = 1000;  ///< that are gone through, of plans in turns
 
 using Bindings = std::vector<Binding>;
 
@@ -29,14 +32,27 @@ bool same(Bindings a, Bindings b) {
 
 class Issue {
  public:
+  explicit Issue(const std::vector<Event>& events) {
+    for (const Event& event : events)
+      if (event.instances) turns_.emplace(event.id, *event.instances);
+  }
+
   void run(const Plan& plan) {
-    for (now_.step = 0; now_.step < 2; ++now_.step)
-      for (now_.segment = 0; now_.segment < plan.segments.size(); ++now_.segment) {
-        const Segment& segment = plan.segments[now_.segment];
-        const std::int64_t repetitions = std::min<std::int64_t>(segment.repeat, 2);
-        for (now_.repetition = 0; now_.repetition < repetitions; ++now_.repetition)
+    runs_.assign(plan.segments.size(), 0);
+    // Where events take turns, which one it is depends on how many microbatches have begun.
+    const std::int64_t most = turns_.empty() ? 2 : kMostRepetitions;
+    const int steps = turns_.empty() ? 2 : 3;
+    for (int step = 0; step < steps; ++step) {
+      begun_ = 0;
+      for (segment_ = 0; segment_ < plan.segments.size(); ++segment_) {
+        const Segment& segment = plan.segments[segment_];
+        for (std::int64_t i = 0; i < std::min(segment.repeat, most); ++i) {
+          begun_ += segment.microbatches;
+          ++runs_[segment_];
           for (const Op& op : segment.ops) issue(op);
+        }
       }
+    }
   }
 
   void state(Op& op) const {
@@ -51,34 +67,42 @@ class Issue {
 
  private:
   void issue(const Op& op) {
-    if (const auto* record = std::get_if<Record>(&op.body)) {
-      latest_[record->event] = now_;
-      latest_[record->event].record = op.id;
-    }
-    if (const auto* wait = std::get_if<Wait>(&op.body)) get(op.id, wait->event);
-    if (const auto* wait = std::get_if<HostWait>(&op.body)) get(op.id, wait->event);
+    if (const auto* record = std::get_if<Record>(&op.body))
+      latest_[turn_of(record->event, op)] = {
+          .record = op.id, .segment = segment_, .run = runs_[segment_]};
+    if (const auto* wait = std::get_if<Wait>(&op.body)) get(op, wait->event);
+    if (const auto* wait = std::get_if<HostWait>(&op.body)) get(op, wait->event);
   }
 
-  void get(OpId wait, EventId event) {
-    const auto found = latest_.find(event);
+  using Turn = std::pair<EventId, std::int64_t>;
+  [[nodiscard]] Turn turn_of(EventId event, const Op& op) const {
+    const auto turns = turns_.find(event);
+    return {event, turns == turns_.end() ? 0 : instance_of(begun_, op.lag, turns->second)};
+  }
+
+  void get(const Op& wait, EventId event) {
+    const auto found = latest_.find(turn_of(event, wait));
     if (found == latest_.end()) return;
     const Latest& latest = found->second;
-    const bool here = latest.segment != now_.segment || latest.repetition == now_.repetition;
+    const std::int64_t not_come_to = latest.segment > segment_ ? 1 : 0;
     const Binding binding{.record = latest.record,
-                          .distance = latest.step == now_.step && here ? 0 : 1};
-    Bindings& bindings = got_[wait];
+                          .distance = runs_[latest.segment] - latest.run + not_come_to};
+    Bindings& bindings = got_[wait.id];
     if (std::ranges::find(bindings, binding) == bindings.end()) bindings.push_back(binding);
   }
 
-  Latest now_;
-  std::map<EventId, Latest> latest_;
+  std::map<EventId, std::int64_t> turns_;  ///< of events that have several instances
+  std::vector<std::int64_t> runs_;         ///< by segment, over all steps
+  std::int64_t begun_ = 0;                 ///< microbatches of this step
+  std::size_t segment_ = 0;                ///< that runs
+  std::map<Turn, Latest> latest_;
   std::map<OpId, Bindings> got_;
 };
 
 }  // namespace
 
-void rebind(Plan& plan) {
-  Issue host;
+void rebind(Plan& plan, const std::vector<Event>& events) {
+  Issue host(events);
   host.run(plan);
   for (Segment& segment : plan.segments)
     for (Op& op : segment.ops) host.state(op);

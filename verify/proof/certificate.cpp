@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
 #include "verify/proof/prove.hpp"
 #include "verify/proof/unrolled_plan.hpp"
@@ -59,6 +60,8 @@ std::string collectives_of(const UnrolledPlan& unrolled) {
 }  // namespace
 
 Result<std::string> certificate_of(const Program& program) {
+  if (is_pipelined(program))
+    return fail("plan", "certificates say nothing of several microbatches under way");
   MFSDP_LET(proof, prove(program));
   for (const Finding& finding : proof.findings)
     if (is_error(finding.rule)) return fail(finding.rule, finding.message);

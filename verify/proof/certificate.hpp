@@ -25,7 +25,8 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 ///     collectives    128 bits over the list, by communicator, of the [kind, count, dtype] that it
 ///               issues in a step; equal where plans of several classes meet
 ///
-/// Errors: those of prove(), or the first finding that is an error.
+/// Errors: those of prove(), the first finding that is an error, or a plan with several
+/// microbatches under way (is_pipelined() of core/plan/job.hpp).
 [[nodiscard]] Result<std::string> certificate_of(const Program& program);
 
 /// The same without a proof: of a program that was proved before, or of a wrong one, which the

@@ -10,162 +10,18 @@
 #include <tuple>
 
 #include "core/plan/mesh.hpp"
-#include "verify/proof/meetings.hpp"
+#include "verify/proof/class_sequences.hpp"
+#include "verify/proof/rank_pairs.hpp"
 
 namespace mfsdp {
+
+using every_rank::PairsCompared;
+using every_rank::Ranks;
+using every_rank::Sequence;
+using every_rank::Sequencer;
+using every_rank::Sequences;
+
 namespace {
-
-/// What a class sends to a peer on a communicator, or receives from it.
-struct Channel {
-  CollectiveKind kind = CollectiveKind::send;
-  Axis axis = Axis::pp;
-  std::int64_t step = 0;
-
-  friend auto operator<=>(const Channel&, const Channel&) = default;
-
-  /// The same at the peer.
-  [[nodiscard]] Channel other_end() const {
-    return {.kind = kind == CollectiveKind::send ? CollectiveKind::recv : CollectiveKind::send,
-            .axis = axis,
-            .step = -step};
-  }
-};
-
-Channel channel_of(const Collective& collective) {
-  return {.kind = collective.kind, .axis = collective.peer->axis, .step = collective.peer->step};
-}
-
-/// A class's collectives on one communicator, in their order.
-struct Sequence {
-  std::vector<PlannedMeeting> meetings;
-  /// By meeting: one past the last of its launch.
-  std::vector<std::uint32_t> launch_ends;
-  /// By meeting: with whom, where it is a send or a recv; its place among those of that kind.
-  std::vector<const Collective*> point_to_point;
-  std::vector<std::uint32_t> place;
-  /// Sends and recvs by kind and peer: meetings.
-  std::map<Channel, std::vector<std::uint32_t>> channels;
-  std::vector<std::uint32_t> signatures;  ///< numbers that are equal where signatures are
-  /// By meeting and communicator: how many must have ended before it begins.
-  std::vector<std::uint32_t> needs;
-};
-
-/// By communicator.
-using Sequences = std::vector<Sequence>;
-
-class Sequencer {
- public:
-  explicit Sequencer(std::size_t communicators) : communicators_(communicators) {}
-
-  [[nodiscard]] Sequences sequences_of(const UnrolledPlan& unrolled) {
-    Sequences made(communicators_);
-    for (const PlannedMeeting& meeting : meetings_of(unrolled)) {
-      Sequence& sequence = made[meeting.communicator];
-      sequence.meetings.push_back(meeting);
-      const auto number = static_cast<std::uint32_t>(numbers_.size());
-      sequence.signatures.push_back(
-          numbers_.try_emplace(signature_of(unrolled, meeting), number).first->second);
-    }
-    for (Sequence& sequence : made) {
-      add_needs(unrolled, made, sequence);
-      add_channels(unrolled, sequence);
-    }
-    return made;
-  }
-
- private:
-  /// Collectives of one communicator serialise, so those before another one come first, and their
-  /// number does not fall from one collective of a communicator to the next.
-  static void add_needs(const UnrolledPlan& unrolled, const Sequences& all, Sequence& sequence) {
-    std::vector<std::uint32_t> ended(all.size(), 0);
-    sequence.needs.reserve(sequence.meetings.size() * all.size());
-    for (const PlannedMeeting& meeting : sequence.meetings) {
-      for (std::size_t k = 0; k < all.size(); ++k) {
-        const std::vector<PlannedMeeting>& others = all[k].meetings;
-        while (ended[k] < others.size() &&
-               unrolled.before(others[ended[k]].instance, meeting.instance))
-          ++ended[k];
-      }
-      sequence.needs.insert(sequence.needs.end(), ended.begin(), ended.end());
-    }
-  }
-
-  static void add_channels(const UnrolledPlan& unrolled, Sequence& sequence) {
-    const std::size_t count = sequence.meetings.size();
-    sequence.launch_ends.assign(count, static_cast<std::uint32_t>(count));
-    for (std::size_t m = count; m-- > 1;) {
-      const Instance& instance = unrolled.instances[sequence.meetings[m].instance];
-      const Instance& before = unrolled.instances[sequence.meetings[m - 1].instance];
-      const bool same = instance.chain == before.chain && instance.position == before.position;
-      sequence.launch_ends[m - 1] = same ? sequence.launch_ends[m] : static_cast<std::uint32_t>(m);
-    }
-    for (std::uint32_t m = 0; m < count; ++m) {
-      const auto* collective =
-          std::get_if<Collective>(&unrolled.instances[sequence.meetings[m].instance].op->body);
-      const bool pairs = is_point_to_point(collective->kind) && collective->peer.has_value();
-      sequence.point_to_point.push_back(pairs ? collective : nullptr);
-      sequence.place.push_back(0);
-      if (!pairs) continue;
-      std::vector<std::uint32_t>& channel = sequence.channels[channel_of(*collective)];
-      sequence.place.back() = static_cast<std::uint32_t>(channel.size());
-      channel.push_back(m);
-    }
-  }
-
-  std::size_t communicators_;
-  std::map<Signature, std::uint32_t> numbers_;
-};
-
-/// Each launch after the one before it in the host's order.
-void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences) {
-  const std::vector<PlannedMeeting> meetings = meetings_of(unrolled);
-  for (std::size_t m = 1; m < meetings.size(); ++m) {
-    const PlannedMeeting& before = meetings[m - 1];
-    const PlannedMeeting& meeting = meetings[m];
-    if (!launched_apart(unrolled, before, meeting)) continue;
-    std::uint32_t& needed = sequences[meeting.communicator]
-                                .needs[meeting.number * sequences.size() + before.communicator];
-    needed = std::max(needed, before.number + 1);
-  }
-}
-
-/// What all ranks are.
-struct Ranks {
-  std::span<const UnrolledPlan* const> plans;  ///< by class
-  std::span<const std::uint32_t> class_of;     ///< by rank
-  std::vector<Membership> memberships;         ///< by communicator
-  std::vector<Sequences> sequences;            ///< by class
-  Mesh mesh;
-  std::vector<char> pairs;  ///< by communicator: its ranks meet by two, in sends and recvs
-
-  /// The rank at a peer's place, or nothing where the axis has ended.
-  [[nodiscard]] std::optional<std::size_t> peer(std::size_t rank, Axis axis,
-                                                std::int64_t step) const {
-    const Int128 index = Int128{mesh.index(static_cast<std::int64_t>(rank), axis)} + step;
-    if (index < 0 || index >= mesh.size(axis)) return std::nullopt;
-    return static_cast<std::size_t>(static_cast<std::int64_t>(rank) + step * mesh.stride(axis));
-  }
-  /// The other end of a rank's n-th meeting, which is a send or a recv: the peer, and which of the
-  /// peer's meetings. Requires that there is one.
-  [[nodiscard]] std::pair<std::size_t, std::uint32_t> other_end(std::size_t rank, std::size_t k,
-                                                                std::size_t n) const {
-    const Sequence& own = sequence(rank, k);
-    const Channel channel = channel_of(*own.point_to_point[n]);
-    const std::size_t other = *peer(rank, channel.axis, channel.step);
-    return {other, sequence(other, k).channels.at(channel.other_end())[own.place[n]]};
-  }
-
-  [[nodiscard]] const Sequence& sequence(std::size_t rank, std::size_t communicator) const {
-    return sequences[class_of[rank]][communicator];
-  }
-  /// The place of a rank's n-th collective of a communicator.
-  [[nodiscard]] Place place(std::size_t rank, std::size_t communicator, std::size_t n) const {
-    const UnrolledPlan& unrolled = *plans[class_of[rank]];
-    Place place = place_of(unrolled, sequence(rank, communicator).meetings[n].instance);
-    place.stream = fmt::format("rank {} {}", rank, place.stream);
-    return place;
-  }
-};
 
 // ---- what is issued ----------------------------------------------------------------------------
 
@@ -178,10 +34,7 @@ class SequenceCheck {
   std::int64_t run() {
     std::int64_t compared = 0;
     for (std::size_t k = 0; k < ranks_.memberships.size(); ++k) {
-      if (ranks_.pairs[k] != 0) {
-        compared += compare_pairs(k);
-        continue;
-      }
+      if (ranks_.pairs[k] != 0) continue;  // rank_pairs.hpp
       const Membership& membership = ranks_.memberships[k];
       for (std::int64_t c = 0; c < membership.count(); ++c) {
         const auto first = static_cast<std::size_t>(membership.rank(c, 0));
@@ -195,94 +48,7 @@ class SequenceCheck {
     return compared;
   }
 
-  /// Whether all sends and recvs have another end.
-  [[nodiscard]] bool all_paired() const { return all_paired_; }
-
  private:
-  std::int64_t compare_pairs(std::size_t k) {
-    std::int64_t compared = 0;
-    for (std::size_t rank = 0; rank < ranks_.class_of.size(); ++rank) {
-      const Sequence& own = ranks_.sequence(rank, k);
-      compared += std::ssize(own.meetings);
-      if (!std::ranges::all_of(own.point_to_point, [](const auto* p) { return p != nullptr; }))
-        report_pair(
-            "MF201", k, rank, rank, {},
-            fmt::format("rank {} has other collectives on it beside sends and recvs", rank));
-      for (const auto& [channel, meetings] : own.channels) {
-        const auto other = ranks_.peer(rank, channel.axis, channel.step);
-        if (!other) {
-          report_pair("MF206", k, rank, rank, {ranks_.place(rank, k, meetings[0])},
-                      fmt::format("rank {} has no peer {} steps along {}", rank, channel.step,
-                                  to_string(channel.axis)));
-          continue;
-        }
-        check_peer_class(k, rank, *other, channel, meetings[0]);
-        compare_channel(k, rank, *other, channel, meetings);
-      }
-    }
-    return compared;
-  }
-
-  /// All ranks of a class have peers of one class.
-  void check_peer_class(std::size_t k, std::size_t rank, std::size_t other, const Channel& channel,
-                        std::uint32_t meeting) {
-    const auto [known, fresh] =
-        peer_class_.try_emplace({k, ranks_.class_of[rank], channel}, ranks_.class_of[other]);
-    if (known->second != ranks_.class_of[other])
-      report_pair("MF206", k, rank, other, {ranks_.place(rank, k, meeting)},
-                  fmt::format("the peers {} steps along {} of rank {} and others of its class are "
-                              "of several classes",
-                              channel.step, to_string(channel.axis), rank));
-  }
-
-  void compare_channel(std::size_t k, std::size_t rank, std::size_t other, const Channel& channel,
-                       const std::vector<std::uint32_t>& meetings) {
-    if (!compared_.emplace(k, ranks_.class_of[rank], ranks_.class_of[other], channel).second)
-      return;
-    const Sequence& theirs = ranks_.sequence(other, k);
-    const auto found = theirs.channels.find(channel.other_end());
-    static const std::vector<std::uint32_t> none;
-    const std::vector<std::uint32_t>& ends = found == theirs.channels.end() ? none : found->second;
-    const auto body = [&](std::size_t of, const std::vector<std::uint32_t>& list, std::size_t n) {
-      return ranks_.sequence(of, k).point_to_point[list[n]];
-    };
-    for (std::size_t n = 0; n < std::max(meetings.size(), ends.size()); ++n) {
-      std::vector<Place> places;
-      const auto describe = [&](std::size_t of, const std::vector<std::uint32_t>& list) {
-        if (n >= list.size()) return fmt::format("rank {} has no other end for it", of);
-        places.push_back(ranks_.place(of, k, list[n]));
-        const Collective& collective = *body(of, list, n);
-        return fmt::format("rank {} issues {} (a {} of {} {})", of, to_text(places.back()),
-                           to_string(collective.kind), collective.count,
-                           to_string(collective.dtype));
-      };
-      if (n < meetings.size() && n < ends.size()) {
-        const Collective& a = *body(rank, meetings, n);
-        const Collective& b = *body(other, ends, n);
-        if (a.count == b.count && a.dtype == b.dtype) continue;
-      } else {
-        all_paired_ = false;
-      }
-      const std::string left = describe(rank, meetings);
-      const std::string right = describe(other, ends);
-      return report_pair("MF201", k, rank, other, std::move(places), left + ", " + right);
-    }
-  }
-
-  void report_pair(const char* rule, std::size_t k, std::size_t rank, std::size_t other,
-                   std::vector<Place> places, const std::string& what) {
-    all_paired_ = all_paired_ && std::string_view(rule) != "MF206" && rank != other;
-    const auto classes = std::minmax(ranks_.class_of[rank], ranks_.class_of[other]);
-    if (!reported_.emplace(k, classes.first, classes.second).second) return;
-    Finding finding;
-    finding.rule = rule;
-    finding.places = std::move(places);
-    finding.message = fmt::format("of communicator {}, {}",
-                                  ranks_.plans.front()->program->communicators[k].id.value, what);
-    finding.interleaving = finding.places;
-    findings_.add(std::move(finding));
-  }
-
   void compare(std::size_t k, std::size_t first, std::size_t rank) {
     const std::vector<std::uint32_t>& expected = ranks_.sequence(first, k).signatures;
     const std::vector<std::uint32_t>& issued = ranks_.sequence(rank, k).signatures;
@@ -316,9 +82,6 @@ class SequenceCheck {
   const Ranks& ranks_;
   FindingList& findings_;
   std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t>> reported_;
-  std::set<std::tuple<std::size_t, std::uint32_t, std::uint32_t, Channel>> compared_;
-  std::map<std::tuple<std::size_t, std::uint32_t, Channel>, std::uint32_t> peer_class_;
-  bool all_paired_ = true;
 };
 
 // ---- whether all come to the end ---------------------------------------------------------------
@@ -549,10 +312,10 @@ std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
   for (const Sequences& sequences : ranks.sequences)
     for (std::size_t k = 0; k < sequences.size(); ++k)
       if (!sequences[k].channels.empty()) ranks.pairs[k] = 1;
-  SequenceCheck check(ranks, findings);
-  const std::int64_t compared = check.run();
-  if (check.all_paired()) find_deadlock(ranks, findings);
-  return compared;
+  const std::int64_t compared = SequenceCheck(ranks, findings).run();
+  const PairsCompared pairs = compare_pairs(ranks, findings);
+  if (pairs.all_paired) find_deadlock(ranks, findings);
+  return compared + pairs.meetings;
 }
 
 }  // namespace mfsdp

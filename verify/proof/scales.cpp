@@ -12,9 +12,16 @@
 namespace mfsdp {
 namespace {
 
+/// Of the norm, of a unit of another class.
+struct ReceivedPartial {
+  UnitId unit;
+  std::uint32_t instance = 0;  ///< that received it
+};
+
 /// A small buffer's contents: the instances that made them, by where they lie.
 struct Cells {
   std::multimap<std::int64_t, std::uint32_t> made_by;  ///< byte offset: instance
+  std::map<std::int64_t, ReceivedPartial> received{};  ///< byte offset: from another class
   bool garbage = true;                                 ///< added to what nothing had written
   std::int64_t ranks = 1;                              ///< whose contents are here
 };
@@ -89,6 +96,7 @@ class ScaleRun::Impl {
     Cells& cells = cells_[output->buffer];
     cells.garbage = false;
     cells.made_by.erase(output->offset);
+    cells.received.erase(output->offset);
     cells.made_by.emplace(output->offset, now_);
   }
 
@@ -102,25 +110,47 @@ class ScaleRun::Impl {
     cells_[collective.output.buffer] = std::move(gathered);
   }
 
-  /// Of 1/T and norm in the operand: where they lie in it, if they are this step's.
+  static bool lies_in(std::int64_t offset, const Operand& operand) {
+    return offset >= operand.offset && offset - operand.offset < operand.span_bytes();
+  }
+
   void send(const Collective& collective, WireEnds<SentScales>* wires) {
     if (wires == nullptr) return;
-    std::vector<std::int64_t> fresh;
+    SentScales sent;
     const Operand& from = collective.input;
     for (const auto& [place, instance] : finished_)
-      if (place.first == from.buffer && place.second >= from.offset &&
-          place.second - from.offset < from.span_bytes() && step_of(instance) == step())
-        fresh.push_back(place.second - from.offset);
-    wires->send(collective, std::move(fresh));
+      if (place.first == from.buffer && lies_in(place.second, from) && step_of(instance) == step())
+        sent.finished.push_back(place.second - from.offset);
+    if (const auto found = cells_.find(from.buffer); found != cells_.end()) {
+      for (const auto& [offset, instance] : found->second.made_by)
+        if (const auto& unit = unrolled_.instances[instance].op->unit;
+            unit && lies_in(offset, from) && step_of(instance) == step())
+          sent.partials.emplace_back(offset - from.offset, *unit);
+      for (const auto& [offset, partial] : found->second.received)
+        if (lies_in(offset, from) && step_of(partial.instance) == step())
+          sent.partials.emplace_back(offset - from.offset, partial.unit);
+    }
+    wires->send(collective, std::move(sent));
   }
+
   void receive(const Collective& collective, WireEnds<SentScales>& wires) {
     const Operand& to = collective.output;
+    const SentScales sent = wires.take(collective);
     std::erase_if(finished_, [&](const auto& entry) {
-      const auto& [buffer, offset] = entry.first;
-      return buffer == to.buffer && offset >= to.offset && offset - to.offset < to.span_bytes();
+      return entry.first.first == to.buffer && lies_in(entry.first.second, to);
     });
-    for (const std::int64_t offset : wires.take(collective))
+    for (const std::int64_t offset : sent.finished)
       finished_[{to.buffer, to.offset + offset}] = now_;
+    const auto overwritten = [&](const auto& entry) { return lies_in(entry.first, to); };
+    if (const auto found = cells_.find(to.buffer); found != cells_.end()) {
+      std::erase_if(found->second.made_by, overwritten);
+      std::erase_if(found->second.received, overwritten);
+    }
+    for (const auto& [offset, unit] : sent.partials) {
+      Cells& cells = cells_[to.buffer];
+      cells.garbage = false;
+      cells.received[to.offset + offset] = {.unit = unit, .instance = now_};
+    }
   }
 
   [[nodiscard]] const Cells& input_of(const Kernel& kernel) {
@@ -158,12 +188,15 @@ class ScaleRun::Impl {
     for (const auto& [offset, instance] : input.made_by)
       if (const Op& op = *unrolled_.instances[instance].op; step_of(instance) == step() && op.unit)
         units.insert(*op.unit);
+    for (const auto& [offset, partial] : input.received)
+      if (step_of(partial.instance) == step()) units.insert(partial.unit);
+    // Partials of other stages come by sends.
+    const std::int64_t ranks = config_.mesh.world_size() / config_.mesh.size(Axis::pp);
     if (units != trainable_)
       report("MF311", fmt::format("makes the norm of {} units of {} of this step", units.size(),
                                   trainable_.size()));
-    else if (input.ranks != config_.mesh.world_size())
-      report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks,
-                                  config_.mesh.world_size()));
+    else if (input.ranks != ranks)
+      report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks, ranks));
     if (!is_fresh(kernel, "loss")) report("MF307", "makes the norm without this step's 1/T");
     finish(kernel, "norm");
   }

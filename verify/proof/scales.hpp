@@ -3,10 +3,12 @@
 //   cross_entropy (each chunk) --+--> loss_sums -- all_gather --> loss_finish --> 1/T --> update
 //   norm_partial (each group)  --+--> partials  -- all_gather --> norm_finish --> clip factor
 //
-// Between classes of ranks 1/T and the norm are followed through sends; partials are not.
+// Between classes of ranks 1/T, the norm and its partials are followed through sends; sums of the
+// loss are not.
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "verify/proof/followed_ops.hpp"
@@ -15,8 +17,11 @@
 
 namespace mfsdp {
 
-/// Where in a sent operand, in bytes, 1/T or the norm of this step lie.
-using SentScales = std::vector<std::int64_t>;
+/// What of this step lies in a sent operand, by bytes from its first.
+struct SentScales {
+  std::vector<std::int64_t> finished;                     ///< 1/T and the norm
+  std::vector<std::pair<std::int64_t, UnitId>> partials;  ///< of the norm, with their units
+};
 
 /// The check of one plan, as far as what it receives was sent.
 class ScaleRun {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/plan/plan.hpp"

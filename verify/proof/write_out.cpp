@@ -14,8 +14,8 @@ namespace mfsdp {
 namespace {
 
 /// An op is a kilobyte.
-constexpr Int128 kMostOps = 1'000'000;
-constexpr Int128 kMostThings = 1'000'000;  ///< buffers, or events
+constexpr Int128 kMostOps = 200'000;
+constexpr Int128 kMostThings = 200'000;  ///< buffers, or events
 
 template <class Key>
 struct Instances {
@@ -179,9 +179,10 @@ class PlanWriter {
     std::vector<BufferId> made;
     for (const auto& [id, count] : counts) {
       std::vector<BufferId> all = buffers_.of.at(id);
-      const auto now = live_.find(id);
-      if (now != live_.end())
-        std::ranges::stable_partition(all, [&](BufferId i) { return now->second.contains(i); });
+      const auto live_now = live_.find(id);
+      if (live_now != live_.end())
+        std::ranges::stable_partition(all,
+                                      [&](BufferId i) { return live_now->second.contains(i); });
       made.insert(made.end(), all.begin(),
                   all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size())));
       made.insert(made.end(), count - std::min(count, all.size()), id);

@@ -144,13 +144,13 @@ TEST(Rebind, FindsWhatThePlannerStates) {
     config.microbatches = microbatches;
     const Program program = *build_program(config, {});
     Program again = program;
-    for (Plan& plan : again.plans) rebind(plan);
+    for (Plan& plan : again.plans) rebind(plan, again.events);
     EXPECT_EQ(again, program);
     for (Plan& plan : again.plans)
       for (Segment& segment : plan.segments)
         for (Op& op : segment.ops)
           if (auto* wait = std::get_if<Wait>(&op.body)) wait->bindings.clear();
-    for (Plan& plan : again.plans) rebind(plan);
+    for (Plan& plan : again.plans) rebind(plan, again.events);
     for (Plan& plan : again.plans) resolve_bindings(plan);  // the same in the planner's order
     EXPECT_EQ(again, program);
   }

@@ -213,6 +213,12 @@ TEST(Pipeline, AnUpdateWithoutThisStepsTokensIsFound) {
               Contains("MF307"));
 }
 
+TEST(Pipeline, ANormWithoutAUnitIsFound) {
+  EXPECT_THAT(
+      rules_after([](Job& job) { drop(job, kFirst, "optimizer", "layers.0.norm_partial"); }),
+      Contains("MF311"));
+}
+
 TEST(Pipeline, LiveBuffersAtABoundaryAreCounted) {
   EXPECT_THAT(rules_after([](Job& job) {
                 Segment& warm_up = segment(job, kFirst, "warm_up_0");

@@ -1,0 +1,79 @@
+// What plans of several classes and microbatches state beside others is proved: each of these
+// fields, altered by one, is found.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "core/base/read_file.hpp"
+#include "tests/support/scenarios.hpp"
+#include "verify/mutation/mutant.hpp"
+#include "verify/proof/job.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum MutantKind;
+
+Job pipeline() {
+  const std::string path = (test::kScenarios / "pipeline" / "1f1b_2x4.json").string();
+  auto read = job_from_json(read_file(path, "a plan", std::size_t{1} << 26).value(), path);
+  if (!read) throw std::runtime_error(read.error().message());
+  return *std::move(read);
+}
+
+bool is_right(const Job& job) {
+  const ProofSettings one_of_each{.steps = 2, .repetitions = 2, .most_findings = 1};
+  const auto proof = prove_job(job, one_of_each);
+  return proof && !has_errors(proof->findings);
+}
+
+bool takes_turns(const Program& program, BufferId id) {
+  return std::ranges::find(program.buffers, id, &Buffer::id)->instances.has_value();
+}
+
+/// Whether the op touches a buffer of which there are several: its lag means nothing otherwise.
+bool depends_on_lag(const Program& program, const Op& op) {
+  if (const auto* acquire = std::get_if<Acquire>(&op.body))
+    return takes_turns(program, acquire->buffer);
+  if (const auto* release = std::get_if<Release>(&op.body))
+    return takes_turns(program, release->buffer);
+  const auto* kernel = std::get_if<Kernel>(&op.body);
+  return kernel != nullptr && std::ranges::any_of(kernel->operands, [&](const Operand& operand) {
+           return takes_turns(program, operand.buffer);
+         });
+}
+
+/// More places than needed do no harm, nor do turns of an event that the class does not use.
+bool is_wrong(const Program& program, const Mutant& mutant) {
+  const Segment& segment = program.plans[mutant.plan].segments[mutant.segment];
+  switch (mutant.kind) {
+    case change_lag: return depends_on_lag(program, segment.ops[mutant.index]);
+    case change_instances: return mutant.part == 0 && mutant.by < 0;
+    case change_distance:
+    case change_peer: return true;
+    default: return false;
+  }
+}
+
+TEST(PipelineMutants, FieldsOfClassesAndTurnsAreFound) {
+  const Job job = pipeline();
+  std::set<MutantKind> judged;
+  for (std::size_t c = 0; c < job.programs.size(); ++c) {
+    for_each_mutant(job.programs[c], [&](const Mutant& mutant) {
+      if (!is_wrong(job.programs[c], mutant)) return true;
+      Job altered = job;
+      altered.programs[c] = apply(job.programs[c], mutant).value();
+      judged.insert(mutant.kind);
+      EXPECT_FALSE(is_right(altered)) << describe(job.programs[c], mutant);
+      return true;
+    });
+  }
+  EXPECT_THAT(judged,
+              testing::ElementsAre(change_lag, change_instances, change_distance, change_peer));
+}
+
+}  // namespace
+}  // namespace mfsdp
