@@ -71,7 +71,7 @@ std::string layout_text(const PlanConfig& config) {
 
 }  // namespace
 
-std::string explain_memory(const RunResult& run, const TextStyle& style) {
+std::string explain_memory(const RunFigures& run, const TextStyle& style) {
   Table table{.columns = {{"pool"},
                           {"height", Align::right},
                           {"lower bound", Align::right},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "core/cli/table.hpp"
 #include "core/cli/text_report.hpp"
 #include "core/plan/config_fields.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 
 namespace mfsdp {
 namespace {
@@ -52,21 +53,23 @@ void add_configuration(std::vector<Field>& fields, const PlanConfig& config, Fie
   });
 }
 
-std::vector<Field> later_fields(const RunResult& run) {
+std::vector<Field> later_fields(const RunResult& run, const Predicted& predicted) {
+  const std::optional<TrainingEstimate>& estimate = predicted.training;
   const auto training = [&](auto part) {
-    return run.training ? fmt::format("{}", part(*run.training)) : std::string();
+    return estimate ? fmt::format("{}", part(*estimate)) : std::string();
   };
-  const bool priced = run.training && run.training->cost;
+  const bool priced = estimate && estimate->cost;
   return {{"network", run.cluster.network},
           {"global_batch", fmt::format("{}", run.config.global_batch())},
           {"reserve_bytes", fmt::format("{}", run.memory.reserve.value)},
           {"training_tokens", training([](const TrainingEstimate& t) { return t.tokens; })},
           {"training_seconds", training([](const TrainingEstimate& t) { return t.seconds; })},
           {"training_gpu_hours", training([](const TrainingEstimate& t) { return t.gpu_hours; })},
-          {"training_cost", priced ? fmt::format("{}", *run.training->cost) : ""}};
+          {"training_cost", priced ? fmt::format("{}", *estimate->cost) : ""}};
 }
 
-void add_memory(std::vector<Field>& fields, const MemorySummary& memory) {
+void add_memory(std::vector<Field>& fields, const MemorySummary& memory,
+                const std::string& peak_op) {
   const auto bytes = [&](std::string name, Bytes value) {
     fields.push_back({std::move(name), fmt::format("{}", value.value)});
   };
@@ -75,12 +78,12 @@ void add_memory(std::vector<Field>& fields, const MemorySummary& memory) {
   bytes("allocated_bytes", memory.allocated);
   bytes("headroom_bytes", memory.headroom);
   bytes("peak_bytes", memory.peak);
-  fields.push_back({"peak_op", memory.peak_op});
+  fields.push_back({"peak_op", peak_op});
   for (std::size_t i = 0; i < memory.categories.size(); ++i)
     bytes(std::string(to_string(static_cast<Category>(i))) + "_bytes", memory.categories[i]);
 }
 
-void add_time(std::vector<Field>& fields, const RunResult& run) {
+void add_time(std::vector<Field>& fields, const RunFigures& run) {
   const TimeSummary& t = run.time;
   const auto integer = [&](std::string name, std::int64_t value) {
     fields.push_back({std::move(name), fmt::format("{}", value)});
@@ -105,26 +108,28 @@ void add_time(std::vector<Field>& fields, const RunResult& run) {
 
 /// Every column of the CSV, in order. Scripts find columns by name: add at the end.
 std::vector<Field> csv_fields(const RunResult& run) {
+  static const Predicted none;  // every run has every column
+  const Predicted& predicted = run.predicted() != nullptr ? *run.predicted() : none;
   std::vector<Field> fields{{"run_id", run.run_id},
                             {"name", run.name},
                             {"created_unix_ns", fmt::format("{}", run.created_unix_ns)},
                             {"tool", run.tool},
                             {"version", run.version},
-                            {"source", run.source},
+                            {"source", std::string(run.source())},
                             {"engine", run.engine},
-                            {"calibration", run.calibration},
-                            {"cost_model_version", run.cost_model_version},
+                            {"calibration", predicted.calibration},
+                            {"cost_model_version", predicted.cost_model_version},
                             {"plan_hash", run.plan_hash},
                             {"model", run.model_name},
                             {"parameters", fmt::format("{}", run.parameters)}};
   add_cluster(fields, run.cluster);
   add_configuration(fields, run.config, FieldAge::first);
-  add_memory(fields, run.memory);
+  add_memory(fields, run.memory, predicted.peak_op);
   add_time(fields, run);
   add_configuration(fields, run.config, FieldAge::second);
-  for (Field& field : later_fields(run)) fields.push_back(std::move(field));
-  fields.push_back({"trust", run.trust.tier});
-  fields.push_back({"step_error", fmt::format("{}", run.trust.step_error)});
+  for (Field& field : later_fields(run, predicted)) fields.push_back(std::move(field));
+  fields.push_back({"trust", predicted.trust.tier});
+  fields.push_back({"step_error", fmt::format("{}", predicted.trust.step_error)});
   add_configuration(fields, run.config, FieldAge::later);
   return fields;
 }

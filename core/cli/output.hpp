@@ -6,7 +6,7 @@
 
 #include "core/cli/common_options.hpp"
 #include "core/cli/text_style.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 

@@ -57,7 +57,7 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
   return format_count(count) + " " + std::string(count == 1 ? one : many);
 }
 
-void add_title(Screen& screen, const RunResult& run) {
+void add_title(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
   screen.line(printable(title), Colour::bold,
@@ -73,7 +73,7 @@ void add_title(Screen& screen, const RunResult& run) {
 }
 
 /// What the user asked for without seeing its extent: frozen parameters, and padding that weighs.
-void add_notes(Screen& screen, const RunResult& run) {
+void add_notes(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
   if (!config.frozen.empty()) {
     const Model model = make_model(config.model, config.param_dtype);
@@ -117,20 +117,22 @@ void add_verdict(Screen& screen, const MemorySummary& memory) {
 
 /// The peak takes every pool where it is fullest. Where pools are fullest at different times, less
 /// is live together, and the op belongs to that lesser amount.
-void add_peak(Screen& screen, const MemorySummary& memory) {
-  std::string text = fmt::format(" peak {} GiB", format_gib(memory.peak));
-  if (memory.live_peak && *memory.live_peak != memory.peak)
-    text += fmt::format(", each pool at its fullest; {} GiB at one time, at {}",
-                        format_gib(*memory.live_peak), memory.peak_op);
-  else if (!memory.peak_op.empty())
-    text += fmt::format(" at {} (1 GiB = 2^30 bytes)", memory.peak_op);
+void add_peak(Screen& screen, Bytes peak, const Predicted* predicted) {
+  std::string text = fmt::format(" peak {} GiB", format_gib(peak));
+  if (predicted != nullptr) {
+    if (predicted->live_peak && *predicted->live_peak != peak)
+      text += fmt::format(", each pool at its fullest; {} GiB at one time, at {}",
+                          format_gib(*predicted->live_peak), predicted->peak_op);
+    else if (!predicted->peak_op.empty())
+      text += fmt::format(" at {} (1 GiB = 2^30 bytes)", predicted->peak_op);
+  }
   screen.line("Memory", Colour::bold, text);
 }
 
 /// Categories with bytes at the peak, in the order of their enumeration.
-void add_memory(Screen& screen, const MemorySummary& memory) {
+void add_memory(Screen& screen, const MemorySummary& memory, const Predicted* predicted) {
   const double peak = static_cast<double>(std::max<std::int64_t>(memory.peak.value, 1));
-  add_peak(screen, memory);
+  add_peak(screen, memory.peak, predicted);
   for (std::size_t i = 0; i < memory.categories.size(); ++i) {
     const Bytes bytes = memory.categories[i];
     if (bytes.value == 0) continue;
@@ -144,7 +146,7 @@ void add_memory(Screen& screen, const MemorySummary& memory) {
   }
 }
 
-void add_time(Screen& screen, const RunResult& run) {
+void add_time(Screen& screen, const RunFigures& run) {
   const TimeSummary& time = run.time;
   const double total =
       time.tokens_per_second_per_gpu * static_cast<double>(run.config.mesh.world_size());
@@ -186,8 +188,10 @@ void add_communication(Screen& screen, const RunResult& run) {
   std::string text = fmt::format(
       "   {} a step, {} hidden, {} exposed", format_duration(time.communication),
       format_percent(time.overlap_fraction), format_duration(time.exposed_communication));
-  if (!run.exposed_units.empty() && run.exposed_units.front().exposed.value > 0) {
-    const ExposedUnit& most = run.exposed_units.front();
+  const Predicted* predicted = run.predicted();
+  if (predicted != nullptr && !predicted->exposed_units.empty() &&
+      predicted->exposed_units.front().exposed.value > 0) {
+    const ExposedUnit& most = predicted->exposed_units.front();
     text += fmt::format("; the largest part by {} ({})",
                         most.unit == "no unit" ? "ops of no unit" : most.unit,
                         format_duration(most.exposed));
@@ -206,16 +210,23 @@ std::string calibration_text(const std::string& calibration) {
   return calibration;
 }
 
+/// Of a simulation what its prices are, which its tier of trust says too: a run that was read back
+/// has no tier.
+std::string origin_text(const Predicted& predicted) {
+  return fmt::format("{} cost model {}",
+                     predicted.trust.text.empty()
+                         ? fmt::format(" calibration {};", calibration_text(predicted.calibration))
+                         : "",
+                     predicted.cost_model_version);
+}
+
 void add_footer(Screen& screen, const RunResult& run, const std::string& stored) {
-  if (!run.trust.text.empty()) screen.line(run.trust.text, Colour::dim);
-  // The tier of trust says what the calibration is; a run that was read back has only the latter.
-  const std::string calibration =
-      run.trust.text.empty() ? fmt::format(" calibration {};", calibration_text(run.calibration))
-                             : "";
-  screen.line(
-      fmt::format("{} {}: engine {};{} cost model {}", run.source.empty() ? "run" : run.source,
-                  run.version, run.engine, calibration, run.cost_model_version),
-      Colour::dim);
+  static const Predicted none;
+  const Predicted& predicted = run.predicted() != nullptr ? *run.predicted() : none;
+  if (!predicted.trust.text.empty()) screen.line(predicted.trust.text, Colour::dim);
+  screen.line(fmt::format("{} {}: engine {};{}", run.source(), run.version, run.engine,
+                          origin_text(predicted)),
+              Colour::dim);
   screen.line(run.cluster.network, Colour::dim);
   screen.line(fmt::format("plan {}; {}", run.plan_hash, stored), Colour::dim);
 }
@@ -228,12 +239,14 @@ std::string render_text(const RunResult& run, const TextStyle& style, const std:
   add_notes(screen, run);
   screen.blank();
   add_verdict(screen, run.memory);
-  add_memory(screen, run.memory);
+  add_memory(screen, run.memory, run.predicted());
   screen.blank();
   add_time(screen, run);
   add_communication(screen, run);
-  if (run.ranks) add_ranks(screen, *run.ranks);
-  if (run.training) add_training(screen, *run.training);
+  if (const Predicted* predicted = run.predicted()) {
+    if (predicted->ranks) add_ranks(screen, *predicted->ranks);
+    if (predicted->training) add_training(screen, *predicted->training);
+  }
   screen.blank();
   add_footer(screen, run, stored);
   return screen.text();

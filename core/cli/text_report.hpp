@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/cli/text_style.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_text.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 
 namespace mfsdp {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json model_of(const RunIdentity& run) {
-  RunResult result;
+  RunHead result;
   result.config = run.config;
   Json json = Json::parse(model_json(result));
   json.erase("name");

@@ -11,7 +11,7 @@
 #include "core/base/json_text.hpp"
 #include "core/base/parse_json.hpp"
 #include "core/formats/json_fields.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 
 namespace mfsdp {
 namespace {
@@ -151,8 +151,8 @@ Result<SavedFile> read_file_entry(const Json& json, const std::string& where) {
   return SavedFile{.name = name, .bytes = bytes, .checksum = checksum};
 }
 
-RunResult result_of(const RunIdentity& run) {
-  RunResult result;
+RunHead head_of(const RunIdentity& run) {
+  RunHead result;
   result.model_name = run.model_name;
   result.parameters = run.parameters;
   result.config = run.config;
@@ -333,7 +333,7 @@ std::string to_json(const Manifest& manifest) {
                       {{"description", run.data.description},
                        {"samples", run.data.samples},
                        {"fingerprint", checksum_text(run.data.fingerprint)}}},
-                     {"model", Written::parse(model_json(result_of(run)))},
+                     {"model", Written::parse(model_json(head_of(run)))},
                      {"optimizer",
                       {{"beta1", run.optimizer.beta1},
                        {"beta2", run.optimizer.beta2},

@@ -9,9 +9,9 @@
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -20,9 +20,9 @@ struct CudaRunInputs {
   const Program& program;
   const ExecOptions& options;
   const TrainSettings& settings;
-  const RunResult& predicted;  ///< of this plan: how long a step may take
-  const RankLaunch& launch;    ///< of a supervised rank
-  std::function<bool()> stop;  ///< whether the run should end, asked before each run of a plan
+  const PredictedRun& predicted;  ///< of this plan: how long a step may take
+  const RankLaunch& launch;       ///< of a supervised rank
+  std::function<bool()> stop;     ///< whether the run should end, asked before each run of a plan
 };
 
 /// Meets the other ranks, opens the GPU and joins the communicators. Errors: those of Rendezvous

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "core/base/quantity.hpp"
-#include "core/plan/rates.hpp"
+#include "reports/record/rates.hpp"
 
 namespace mfsdp {
 namespace {
@@ -15,23 +15,17 @@ CategoryBytes without_runtime(CategoryBytes categories) {
 
 }  // namespace
 
-RunResult head_of(const RunResult& predicted, const MachineFacts& facts) {
-  RunResult run = predicted;
+MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts) {
+  MeasuredRun run;
+  static_cast<RunHead&>(run) = predicted;
   run.cluster = facts.cluster;
-  run.source = "measured";
   run.status = RunStatus::running;
-  run.calibration = run.cost_model_version = "";
-  run.trust = {};
-  run.time = {};
-  run.memory = {};
-  run.exposed_units.clear();
-  run.timeline.clear();
-  run.memory_timeline.clear();
-  run.ranks.reset();
+  run.plan = predicted.plan;
+  run.traffic = predicted.traffic;
   return run;
 }
 
-void complete(RunResult& run, const RankMachine& machine, std::optional<double> peak_tflops) {
+void complete(MeasuredRun& run, const RankMachine& machine, std::optional<double> peak_tflops) {
   const RanRun& ran = machine.measured();
   const MachineFacts facts = machine.facts();
   MemorySummary& memory = run.memory;
@@ -53,7 +47,7 @@ void complete(RunResult& run, const RankMachine& machine, std::optional<double> 
       peak_tflops ? rates.tflops / *peak_tflops : std::numeric_limits<double>::quiet_NaN();
 }
 
-bool used_as_planned(const RunResult& predicted, const RunResult& run) {
+bool used_as_planned(const PredictedRun& predicted, const MeasuredRun& run) {
   return without_runtime(run.memory.categories) == without_runtime(predicted.memory.categories);
 }
 

@@ -6,8 +6,8 @@
 
 #include "core/plan/op_launch.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
 #include "core/runtime/backend.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 

@@ -11,8 +11,8 @@ Result<std::shared_ptr<const Program>> plan_run(const ExecOptions& options,
       .program(options.common, {.gpus_are_chosen = say_gpus(options.given), .runs = true});
 }
 
-Result<RunResult> predict_run(const std::shared_ptr<const Program>& program,
-                              const ExecOptions& options, const Session& session) {
+Result<PredictedRun> predict_run(const std::shared_ptr<const Program>& program,
+                                 const ExecOptions& options, const Session& session) {
   SimOptions same = same_question(options.common, options.given);
   same.memory_alone = true;
   const PlanRequest request{.config = program->config, .meta = program->meta, .program = program};

@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
@@ -17,7 +17,7 @@ namespace mfsdp {
                                                               const Session& session);
 
 /// One step of it on --gpu; its memory is that of the plan, whoever runs it.
-[[nodiscard]] Result<RunResult> predict_run(const std::shared_ptr<const Program>& program,
-                                            const ExecOptions& options, const Session& session);
+[[nodiscard]] Result<PredictedRun> predict_run(const std::shared_ptr<const Program>& program,
+                                               const ExecOptions& options, const Session& session);
 
 }  // namespace mfsdp

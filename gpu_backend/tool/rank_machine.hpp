@@ -8,11 +8,11 @@
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
 #include "core/plan/op_launch.hpp"
-#include "core/plan/result.hpp"
 #include "core/runtime/memory_meter.hpp"
 #include "gpu_backend/tool/measured_step.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "gpu_backend/weights/hf_export.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 

@@ -9,8 +9,8 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
-#include "core/plan/rates.hpp"
 #include "gpu_backend/checkpoint/disk.hpp"
+#include "reports/record/rates.hpp"
 
 namespace mfsdp {
 namespace {
@@ -40,7 +40,7 @@ std::string fitted(double value, std::size_t width, int decimals) {
 
 }  // namespace
 
-RunRecord::RunRecord(const ExecOptions& options, const Session& session, RunResult head,
+RunRecord::RunRecord(const ExecOptions& options, const Session& session, MeasuredRun head,
                      std::function<Bytes()> allocated, std::optional<double> peak_tflops)
     : options_(options),
       session_(session),
@@ -171,7 +171,7 @@ void RunRecord::flush() {
   flushed_ = std::chrono::steady_clock::now();
 }
 
-void RunRecord::finish(RunResult& result) {
+void RunRecord::finish(MeasuredRun& result) {
   progress_.end();
   flush();
   store_.finish(result);

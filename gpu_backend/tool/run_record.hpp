@@ -11,8 +11,8 @@
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/cli/progress.hpp"
-#include "core/plan/result.hpp"
 #include "gpu_backend/train/trainer.hpp"
+#include "reports/record/result.hpp"
 #include "reports/tool/run_store.hpp"
 #include "reports/tool/session.hpp"
 
@@ -22,7 +22,7 @@ class RunRecord final : public TrainSink {
  public:
   /// `head`: the run as it begins. `allocated`: bytes that the reporting rank has in pools.
   /// `peak_tflops`: of the device in bf16, where there is such a figure.
-  RunRecord(const ExecOptions& options, const Session& session, RunResult head,
+  RunRecord(const ExecOptions& options, const Session& session, MeasuredRun head,
             std::function<Bytes()> allocated, std::optional<double> peak_tflops);
 
   /// Stores the head. Errors: those of RunStore::begin.
@@ -36,7 +36,7 @@ class RunRecord final : public TrainSink {
 
   /// Stores what is not stored yet and how the run ended, and ends the line of progress; `result`
   /// gets steps and evaluations.
-  void finish(RunResult& result);
+  void finish(MeasuredRun& result);
 
   [[nodiscard]] const std::vector<StepResult>& steps() const { return all_.steps; }
   [[nodiscard]] std::string store_note() const { return store_.note(); }
@@ -51,7 +51,7 @@ class RunRecord final : public TrainSink {
   const ExecOptions& options_;
   Session session_;
   RunStore store_;
-  RunResult head_;
+  MeasuredRun head_;
   std::function<Bytes()> allocated_;
   std::optional<double> peak_tflops_;
   Progress progress_;

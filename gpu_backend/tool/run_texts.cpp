@@ -12,7 +12,7 @@
 
 namespace mfsdp {
 
-std::string run_title(const RunResult& run, const MachineFacts& facts, const RunInputs& inputs,
+std::string run_title(const MeasuredRun& run, const MachineFacts& facts, const RunInputs& inputs,
                       const Saves& saves, const ExecOptions& options) {
   const PlanConfig& config = run.config;
   std::string text = fmt::format(
@@ -39,7 +39,7 @@ std::string run_title(const RunResult& run, const MachineFacts& facts, const Run
   return text + "\n";
 }
 
-std::string run_summary(const RunResult& run, std::chrono::nanoseconds took) {
+std::string run_summary(const MeasuredRun& run, std::chrono::nanoseconds took) {
   if (run.steps.empty()) return "no step was done\n";
   Nanos sum;
   for (std::size_t i = 1; i < run.steps.size(); ++i) sum += run.steps[i].duration;
@@ -59,8 +59,8 @@ std::string run_summary(const RunResult& run, std::chrono::nanoseconds took) {
   return text;
 }
 
-std::string memory_table(const RunResult& predicted, const RunResult& run, const Program& program,
-                         const RanRun& ran, const TextStyle& style) {
+std::string memory_table(const PredictedRun& predicted, const MeasuredRun& run,
+                         const Program& program, const RanRun& ran, const TextStyle& style) {
   Table table{.columns = {{"memory of a rank"},
                           {"predicted", Align::right},
                           {"measured", Align::right},

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<RunIdentity> identity_of(const RunResult& run, const TrainSettings& settings,
+Result<RunIdentity> identity_of(const RunHead& run, const TrainSettings& settings,
                                 const Dataset& data) {
   MFSDP_LET(told_apart, identify(data, run.config.seq_len));
   return RunIdentity{.model_name = run.model_name,
@@ -103,7 +103,7 @@ void Saves::attach_to(TrainInputs& inputs) {
   inputs.keeper = saver ? &*saver : nullptr;
 }
 
-Result<Saves> open_saves(const ExecOptions& options, const Session& session, const RunResult& run,
+Result<Saves> open_saves(const ExecOptions& options, const Session& session, const RunHead& run,
                          const TrainSettings& settings, const Dataset& data, const Program& program,
                          bool leads) {
   Saves saves;

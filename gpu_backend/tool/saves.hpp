@@ -6,11 +6,11 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
-#include "core/plan/result.hpp"
 #include "gpu_backend/checkpoint/saved_state.hpp"
 #include "gpu_backend/checkpoint/saver.hpp"
 #include "gpu_backend/train/data/dataset.hpp"
 #include "gpu_backend/train/trainer.hpp"
+#include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
@@ -39,7 +39,7 @@ struct Saves {
 /// Errors:
 /// --resume holds no save that this run can go on from; --save cannot be written.
 [[nodiscard]] Result<Saves> open_saves(const ExecOptions& options, const Session& session,
-                                       const RunResult& run, const TrainSettings& settings,
+                                       const RunHead& run, const TrainSettings& settings,
                                        const Dataset& data, const Program& program, bool leads);
 
 }  // namespace mfsdp

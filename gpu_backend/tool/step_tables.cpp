@@ -22,7 +22,7 @@ struct Pair {
 
 using Pairs = std::map<std::pair<std::string, std::string>, Pair>;  ///< by stream and kind
 
-Pairs sums_of(const RunResult& predicted, const RunResult& measured, bool by_kind) {
+Pairs sums_of(const PredictedRun& predicted, const MeasuredRun& measured, bool by_kind) {
   Pairs sums;
   const auto key = [&](const OpTime& op) {
     return std::pair(op.stream, by_kind ? op.kind : std::string());
@@ -59,7 +59,7 @@ Table table_of(std::string title) {
 
 }  // namespace
 
-std::string render_step_tables(const RunResult& predicted, const RunResult& measured,
+std::string render_step_tables(const PredictedRun& predicted, const MeasuredRun& measured,
                                const TextStyle& style) {
   if (measured.timeline.empty()) return "";
   Table steps = table_of("last step of rank 0");

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "core/cli/text_style.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
 /// Two tables: compute, exposed communication and idle of the step with each stream's busy time;
 /// and each kind's time, by stream, largest first. Empty where nothing was timed.
-[[nodiscard]] std::string render_step_tables(const RunResult& predicted, const RunResult& measured,
-                                             const TextStyle& style);
+[[nodiscard]] std::string render_step_tables(const PredictedRun& predicted,
+                                             const MeasuredRun& measured, const TextStyle& style);
 
 }  // namespace mfsdp

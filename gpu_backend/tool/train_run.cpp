@@ -61,7 +61,8 @@ Result<ExitCode> dry_run(const ExecOptions& options, const Session& session) {
   MFSDP_TRY(write_plan(options.common, *program));
   if (options.common.trace) MFSDP_TRY(write_chrome_trace(predicted, *options.common.trace));
   sign(predicted, options.common, session);
-  session.out << render_runs({&predicted, 1}, options.common.output, session.style,
+  const RunResult result(std::move(predicted));
+  session.out << render_runs({&result, 1}, options.common.output, session.style,
                              "not stored (--dry-run)");
   return ExitCode::good;
 }
@@ -70,7 +71,7 @@ namespace {
 
 Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const ExecOptions& options,
                                                   const Program& program,
-                                                  const RunResult& predicted,
+                                                  const PredictedRun& predicted,
                                                   const RunInputs& inputs,
                                                   const std::function<bool()>& stop,
                                                   MakeCudaRun make_cuda_run) {
@@ -98,7 +99,7 @@ struct ReadyRun {
   const ExecOptions& options;
   const Session& session;
   const Program& program;
-  const RunResult& predicted;
+  const PredictedRun& predicted;
   const RunInputs& inputs;
   RankMachine& machine;
   Saves& saves;
@@ -113,7 +114,7 @@ std::string in_words(const FaultFlag& fault) {
 }
 
 /// Whether no step had a finite gradient: weights are as they were, or no numbers.
-bool learned_nothing(const RunResult& run, const Session& session) {
+bool learned_nothing(const MeasuredRun& run, const Session& session) {
   const bool nothing =
       !run.steps.empty() && std::ranges::none_of(run.steps, [](const StepResult& step) {
         return std::isfinite(step.grad_norm.value_or(0));
@@ -127,12 +128,14 @@ bool learned_nothing(const RunResult& run, const Session& session) {
 }
 
 /// Everything behind the last step that is said on stdout.
-std::string end_of(const ReadyRun& ready, const RunResult& run, std::chrono::nanoseconds took,
+std::string end_of(const ReadyRun& ready, const MeasuredRun& run, std::chrono::nanoseconds took,
                    const std::string& store_note) {
-  const RunResult& predicted = ready.predicted;
+  const PredictedRun& predicted = ready.predicted;
   const TextStyle& style = ready.session.style;
-  if (ready.options.common.output != OutputFormat::text)
-    return render_runs({&run, 1}, ready.options.common.output, style, store_note);
+  if (ready.options.common.output != OutputFormat::text) {
+    const RunResult result(run);
+    return render_runs({&result, 1}, ready.options.common.output, style, store_note);
+  }
   std::string text = "\n" + run_summary(run, took) + "\n";
   if (!run.steps.empty())
     text += memory_table(predicted, run, ready.program, ready.machine.measured(), style);
@@ -141,7 +144,7 @@ std::string end_of(const ReadyRun& ready, const RunResult& run, std::chrono::nan
   return wrap_text(text, style);
 }
 
-Result<ExitCode> train_and_tell(const ReadyRun& ready, RunResult run, const TrainInputs& inputs) {
+Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const TrainInputs& inputs) {
   const auto& [options, session, program, predicted, from, machine, saves, on_gpus, peak] = ready;
   run.resumed = saves.origin();
   const auto begin = std::chrono::steady_clock::now();
@@ -206,7 +209,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   const auto stop = [&] { return session.interrupted.load(); };
   MFSDP_LET(machine, make_machine(place, options, program, predicted, inputs, stop, make_cuda_run));
   const bool leads = machine->has_rank_0();
-  RunResult run = head_of(predicted, machine->facts());
+  MeasuredRun run = head_of(predicted, machine->facts());
   sign(run, common, session);
   MFSDP_LET(saves,
             open_saves(options, session, run, inputs.settings, *inputs.data, program, leads));

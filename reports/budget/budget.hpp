@@ -28,7 +28,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -60,7 +60,7 @@ struct Budget {
 [[nodiscard]] Result<Budget> load_budget(const std::string& file);
 
 /// A budget that holds exactly the run's own values: the run keeps it, and nothing larger does.
-[[nodiscard]] std::string budget_text(const RunResult& run);
+[[nodiscard]] std::string budget_text(const PredictedRun& run);
 
 enum class BudgetOutcome { within, exceeded, not_comparable };
 
@@ -85,7 +85,7 @@ struct BudgetReport {
 
 /// Compares each limit with the run's value; value <= limit is within. Requires a parsed budget:
 /// its keys are known.
-[[nodiscard]] BudgetReport check_budget(const Budget& budget, const RunResult& run);
+[[nodiscard]] BudgetReport check_budget(const Budget& budget, const PredictedRun& run);
 
 /// "FILE:LINE: KEY is VALUE, EXCESS over the limit of MOST" for each limit that is exceeded.
 [[nodiscard]] std::vector<std::string> exceeded_lines(const BudgetReport& report);

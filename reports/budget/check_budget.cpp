@@ -14,7 +14,7 @@ bool BudgetReport::passes() const {
       rows, [](const BudgetRow& row) { return row.outcome == BudgetOutcome::exceeded; });
 }
 
-BudgetReport check_budget(const Budget& budget, const RunResult& run) {
+BudgetReport check_budget(const Budget& budget, const PredictedRun& run) {
   BudgetReport report{.file = budget.file, .rows = {}, .notes = {}};
   const auto note = [&](const BudgetStamp& stamp, std::string_view what, const std::string& now,
                         std::string_view consequence) {
@@ -40,13 +40,13 @@ BudgetReport check_budget(const Budget& budget, const RunResult& run) {
   return report;
 }
 
-std::string budget_text(const RunResult& run) {
+std::string budget_text(const PredictedRun& run) {
   std::string text = fmt::format(
-      "# What {} {} {} of {} on {} {}: a budget for mfsdp-sim --budget.\n"
+      "# What {} {} simulated of {} on {} {}: a budget for mfsdp-sim --budget.\n"
       "# Each value is the largest that passes, in bytes, nanoseconds or as a count; \"48 GiB\" "
       "and\n"
       "# \"820 ms\" are understood too. Delete the limits that should not hold.\n",
-      run.tool, run.version, run.source, printable(run.model_name), run.cluster.gpus,
+      run.tool, run.version, printable(run.model_name), run.cluster.gpus,
       printable(run.cluster.gpu));
   text += fmt::format("cost_model_version = {}  # of other versions times are not comparable\n",
                       json_literal(run.cost_model_version));

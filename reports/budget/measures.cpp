@@ -2,7 +2,7 @@
 
 namespace mfsdp {
 
-std::vector<BudgetMeasure> budget_measures(const RunResult& run) {
+std::vector<BudgetMeasure> budget_measures(const RunFigures& run) {
   std::vector<BudgetMeasure> measures;
   const auto bytes = [&](const char* table, std::string name, Bytes value) {
     measures.push_back({table, std::move(name), MeasureUnit::bytes, value.value});

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -22,6 +22,6 @@ struct BudgetMeasure {
 };
 
 /// Every measure of the run, tables together, in the order in which files are written.
-[[nodiscard]] std::vector<BudgetMeasure> budget_measures(const RunResult& run);
+[[nodiscard]] std::vector<BudgetMeasure> budget_measures(const RunFigures& run);
 
 }  // namespace mfsdp

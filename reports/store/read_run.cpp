@@ -3,8 +3,9 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
 
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
@@ -61,14 +62,20 @@ Result<Enum> named(const std::string& name, std::string_view what, const std::st
   return fail(file, fmt::format("{}: expected {}, found \"{}\"", what, name_list<Enum>(), name));
 }
 
+/// What of a row is read further, or belongs to runs of one kind.
 struct Texts {
+  std::string source;
   std::string model;
   std::string config;
   std::string status;
+  std::string calibration;
+  std::string cost_model_version;
+  std::string peak_op;
+  std::optional<ResumedFrom> resumed;
 };
 
 /// False if there is no such run.
-bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, Texts& texts) {
+bool read_head(SQLite::Database& database, std::int64_t id, RunFigures& run, Texts& texts) {
   SQLite::Statement statement(database,
                               fmt::format("SELECT {} FROM runs WHERE id = ?", columns::kRuns));
   statement.bind(1, id);
@@ -78,16 +85,16 @@ bool read_head(SQLite::Database& database, std::int64_t id, RunResult& run, Text
   std::optional<std::int64_t> resumed_step;
   std::string resumed_run_id;
   Row(statement) >> run.run_id >> run.name >> run.tool >> run.version >> run.created_unix_ns >>
-      run.source >> run.plan_hash >> run.model_name >> run.parameters >> texts.model >>
+      texts.source >> run.plan_hash >> run.model_name >> run.parameters >> texts.model >>
       texts.config >> run.cluster.gpu >> run.cluster.gpus >> run.cluster.nodes >>
-      run.cluster.gpus_per_node >> run.cluster.network >> run.engine >> run.calibration >>
-      run.cost_model_version >> memory.capacity >> memory.allocated >> memory.peak >>
-      memory.peak_op >> memory.fits >> memory.headroom >> memory.runtime_source >> time.step >>
+      run.cluster.gpus_per_node >> run.cluster.network >> run.engine >> texts.calibration >>
+      texts.cost_model_version >> memory.capacity >> memory.allocated >> memory.peak >>
+      texts.peak_op >> memory.fits >> memory.headroom >> memory.runtime_source >> time.step >>
       time.compute >> time.communication >> time.exposed_communication >> time.idle >>
       time.contention >> time.overlap_fraction >> time.tokens_per_second_per_gpu >>
       time.tflops_per_gpu >> time.mfu >> run.traffic.all_gather >> run.traffic.reduce_scatter >>
       run.traffic.all_reduce >> texts.status >> resumed_step >> resumed_run_id;
-  if (resumed_step) run.resumed = {.step = *resumed_step, .run_id = resumed_run_id};
+  if (resumed_step) texts.resumed = {.step = *resumed_step, .run_id = resumed_run_id};
   return true;
 }
 
@@ -114,31 +121,15 @@ Result<std::size_t> category_index(const std::string& name, const std::string& f
   return static_cast<std::size_t>(category);
 }
 
-Result<void> read_summaries(SQLite::Database& database, std::int64_t run, RunResult& result,
-                            const std::string& file) {
+Result<void> read_categories(SQLite::Database& database, std::int64_t run, MemorySummary& memory,
+                             const std::string& file) {
   auto categories = select(database, run, columns::kMemoryCategories, "memory_categories", "");
   while (categories.executeStep()) {
     std::string name;
     Bytes bytes;
     Row(categories) >> name >> bytes;
     MFSDP_LET(index, category_index(name, file));
-    result.memory.categories.at(index) = bytes;
-  }
-  auto exposed = select(database, run, columns::kExposedUnits, "exposed_units", "position");
-  while (exposed.executeStep()) {
-    ExposedUnit& unit = result.exposed_units.emplace_back();
-    Row(exposed) >> unit.unit >> unit.exposed;
-  }
-  auto steps = select(database, run, columns::kSteps, "steps", "position");
-  while (steps.executeStep()) {
-    StepResult& step = result.steps.emplace_back();
-    Row(steps) >> step.step >> step.duration >> step.loss >> step.grad_norm >> step.tokens >>
-        step.learning_rate >> step.skipped;
-  }
-  auto evaluations = select(database, run, columns::kEvaluations, "evaluations", "position");
-  while (evaluations.executeStep()) {
-    EvaluationResult& evaluation = result.evaluations.emplace_back();
-    Row(evaluations) >> evaluation.step >> evaluation.loss >> evaluation.tokens;
+    memory.categories.at(index) = bytes;
   }
   return {};
 }
@@ -183,10 +174,43 @@ Result<void> read_memory(SQLite::Database& database, std::int64_t run,
   return {};
 }
 
+Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run, Texts& texts,
+                                 const std::string& file) {
+  Predicted predicted;
+  predicted.calibration = std::move(texts.calibration);
+  predicted.cost_model_version = std::move(texts.cost_model_version);
+  predicted.peak_op = std::move(texts.peak_op);
+  auto exposed = select(database, run, columns::kExposedUnits, "exposed_units", "position");
+  while (exposed.executeStep()) {
+    ExposedUnit& unit = predicted.exposed_units.emplace_back();
+    Row(exposed) >> unit.unit >> unit.exposed;
+  }
+  MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
+  return predicted;
+}
+
+Measured read_measured(SQLite::Database& database, std::int64_t run, Texts& texts) {
+  Measured measured;
+  measured.resumed = std::move(texts.resumed);
+  auto steps = select(database, run, columns::kSteps, "steps", "position");
+  while (steps.executeStep()) {
+    StepResult& step = measured.steps.emplace_back();
+    Row(steps) >> step.step >> step.duration >> step.loss >> step.grad_norm >> step.tokens >>
+        step.learning_rate >> step.skipped;
+  }
+  auto evaluations = select(database, run, columns::kEvaluations, "evaluations", "position");
+  while (evaluations.executeStep()) {
+    EvaluationResult& evaluation = measured.evaluations.emplace_back();
+    Row(evaluations) >> evaluation.step >> evaluation.loss >> evaluation.tokens;
+  }
+  read_launches(database, run, measured.launches);
+  return measured;
+}
+
 }  // namespace
 
 Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const std::string& file) {
-  RunResult result;
+  RunFigures result;
   Texts texts;
   if (!read_head(database, id, result, texts)) return fail(file, fmt::format("no run {}", id));
   const std::string where = fmt::format("{}: run {}", file, id);
@@ -195,11 +219,15 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const st
   MFSDP_LET(status, named<RunStatus>(texts.status, "runs.status", where));
   result.status = status;
   MFSDP_TRY(read_plan(database, id, result.plan, where));
-  MFSDP_TRY(read_summaries(database, id, result, where));
+  MFSDP_TRY(read_categories(database, id, result.memory, where));
   read_timeline(database, id, result.timeline);
-  MFSDP_TRY(read_memory(database, id, result.memory_timeline, where));
-  read_launches(database, id, result.launches);
-  return result;
+  if (texts.source == "measured")
+    return RunResult(std::move(result), read_measured(database, id, texts));
+  if (texts.source != "simulated")
+    return fail(where, fmt::format("runs.source: expected simulated or measured, found \"{}\"",
+                                   texts.source));
+  MFSDP_LET(predicted, read_predicted(database, id, texts, where));
+  return RunResult(std::move(result), std::move(predicted));
 }
 
 }  // namespace mfsdp

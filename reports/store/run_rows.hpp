@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 // NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
 namespace SQLite {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "reports/store/schema.hpp"
 
 namespace mfsdp {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
@@ -142,6 +142,8 @@ std::string launches_text(std::span<const OpLaunch> launches) {
   return std::move(list).finish();
 }
 
+const std::vector<MemoryPoint> kNoPoints;
+
 std::string memory_text(const std::vector<MemoryPoint>& points, NameTable& names) {
   decltype(MemoryPoint::categories) previous{};
   std::array<std::int64_t, previous.size()> ids{};
@@ -182,17 +184,30 @@ struct RunWriter::Statements {
   static void write_head(Write& head, const RunResult& run, const Row&... row) {
     const MemorySummary& memory = run.memory;
     const TimeSummary& time = run.time;
-    head(run.run_id, run.name, run.tool, run.version, run.created_unix_ns, run.source,
-         run.plan_hash, run.model_name, run.parameters, model_json(run), config_json(run.config),
-         run.cluster.gpu, run.cluster.gpus, run.cluster.nodes, run.cluster.gpus_per_node,
-         run.cluster.network, run.engine, run.calibration, run.cost_model_version, memory.capacity,
-         memory.allocated, memory.peak, memory.peak_op, memory.fits, memory.headroom,
-         memory.runtime_source, time.step, time.compute, time.communication,
-         time.exposed_communication, time.idle, time.contention, time.overlap_fraction,
-         time.tokens_per_second_per_gpu, time.tflops_per_gpu, time.mfu, run.traffic.all_gather,
-         run.traffic.reduce_scatter, run.traffic.all_reduce, std::string(to_string(run.status)),
-         run.resumed ? std::optional(run.resumed->step) : std::nullopt,
-         run.resumed ? std::optional(run.resumed->run_id) : std::nullopt, row...);
+    // Every row has every column: empty where the run is of the other kind.
+    const Predicted predicted = columns_of(run.predicted());
+    const auto resumed = run.measured() != nullptr ? run.measured()->resumed : std::nullopt;
+    head(run.run_id, run.name, run.tool, run.version, run.created_unix_ns,
+         std::string(run.source()), run.plan_hash, run.model_name, run.parameters, model_json(run),
+         config_json(run.config), run.cluster.gpu, run.cluster.gpus, run.cluster.nodes,
+         run.cluster.gpus_per_node, run.cluster.network, run.engine, predicted.calibration,
+         predicted.cost_model_version, memory.capacity, memory.allocated, memory.peak,
+         predicted.peak_op, memory.fits, memory.headroom, memory.runtime_source, time.step,
+         time.compute, time.communication, time.exposed_communication, time.idle, time.contention,
+         time.overlap_fraction, time.tokens_per_second_per_gpu, time.tflops_per_gpu, time.mfu,
+         run.traffic.all_gather, run.traffic.reduce_scatter, run.traffic.all_reduce,
+         std::string(to_string(run.status)), resumed ? std::optional(resumed->step) : std::nullopt,
+         resumed ? std::optional(resumed->run_id) : std::nullopt, row...);
+  }
+
+  /// What of a prediction stands in the row itself.
+  static Predicted columns_of(const Predicted* predicted) {
+    Predicted columns;
+    if (predicted == nullptr) return columns;
+    columns.calibration = predicted->calibration;
+    columns.cost_model_version = predicted->cost_model_version;
+    columns.peak_op = predicted->peak_op;
+    return columns;
   }
 
   void write_plan(std::int64_t run, const PlanSummary& summary) {
@@ -205,12 +220,14 @@ struct RunWriter::Statements {
       pools(run, position++, pool.name, pool.height, pool.lower_bound);
   }
 
-  void write_summaries(std::int64_t run, const RunResult& result) {
-    for (std::size_t i = 0; i < result.memory.categories.size(); ++i)
-      categories(run, std::string(Names<Category>::values.at(i)), result.memory.categories.at(i));
+  void write_categories(std::int64_t run, const MemorySummary& memory) {
+    for (std::size_t i = 0; i < memory.categories.size(); ++i)
+      categories(run, std::string(Names<Category>::values.at(i)), memory.categories.at(i));
+  }
+
+  void write_exposed(std::int64_t run, const std::vector<ExposedUnit>& units) {
     std::int64_t position = 0;
-    for (const ExposedUnit& unit : result.exposed_units)
-      exposed(run, position++, unit.unit, unit.exposed);
+    for (const ExposedUnit& unit : units) exposed(run, position++, unit.unit, unit.exposed);
   }
 
   void write_progress(std::int64_t run, const std::vector<StepResult>& new_steps,
@@ -236,9 +253,13 @@ struct RunWriter::Statements {
   /// All but the head, steps and evaluations.
   void write_parts(std::int64_t row, const RunResult& run) {
     write_plan(row, run.plan);
-    write_summaries(row, run);
-    timelines(row, ops_text(run.timeline, names), memory_text(run.memory_timeline, names));
-    write_launches(row, run.launches);
+    write_categories(row, run.memory);
+    const Predicted* predicted = run.predicted();
+    if (predicted != nullptr) write_exposed(row, predicted->exposed_units);
+    const std::string ops = ops_text(run.timeline, names);  // names get their numbers in this order
+    timelines(row, ops,
+              memory_text(predicted != nullptr ? predicted->memory_timeline : kNoPoints, names));
+    if (run.measured() != nullptr) write_launches(row, run.measured()->launches);
   }
 
   void write_launches(std::int64_t row, std::span<const OpLaunch> launches) {
@@ -260,7 +281,8 @@ std::int64_t RunWriter::write(const RunResult& run) {
   Statements::write_head(statements_->head, run);
   const std::int64_t row = statements_->database.getLastInsertRowid();
   statements_->write_parts(row, run);
-  append(row, {.steps = run.steps, .evaluations = run.evaluations});
+  if (const Measured* measured = run.measured())
+    append(row, {.steps = measured->steps, .evaluations = measured->evaluations});
   return row;
 }
 

@@ -44,7 +44,7 @@ std::string step_range(const std::vector<StepResult>& steps) {
 
 }  // namespace
 
-void sign(RunResult& run, const CommonOptions& options, const Session& session) {
+void sign(RunHead& run, const CommonOptions& options, const Session& session) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   run.tool = session.tool;
   run.version = version();
@@ -95,7 +95,7 @@ Result<void> RunStore::save(std::span<const RunResult> runs) {
   return {};
 }
 
-Result<void> RunStore::begin(const RunResult& run) {
+Result<void> RunStore::begin(const MeasuredRun& run) {
   if (options_.no_save) return {};
   const auto path = check_store_path(options_.store_path());
   if (!path && options_.db) return tl::unexpected<Error>(path.error());
@@ -151,23 +151,22 @@ void RunStore::postpone(const Error& error, std::string_view what) {
 }
 
 /// Where there is no room for all of it, without the times of ops, which are most of it.
-Result<void> RunStore::write_end(const RunResult& run) {
+Result<void> RunStore::write_end(const MeasuredRun& run) {
   MFSDP_TRY(write_waiting(usual_patience()));
   auto whole = store_->finish(*row_, run);
   if (whole) {
     end_waits_ = false;
     return {};
   }
-  RunResult small = run;
+  MeasuredRun small = run;
   small.timeline.clear();
-  small.memory_timeline.clear();
   small.launches.clear();
   end_waits_ = !store_->finish(*row_, small);
   timeline_waits_ = !end_waits_;
   return whole;
 }
 
-void RunStore::finish(const RunResult& run) {
+void RunStore::finish(const MeasuredRun& run) {
   if (options_.no_save || given_up_) return;
   end_waits_ = true;
   if (pause_ > seconds(0)) store_.reset();  // to be as patient as at the start

@@ -13,14 +13,14 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/common_options.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "reports/store/store.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
 
 /// Fills in who made the run, when, and an id of 128 random bits.
-void sign(RunResult& run, const CommonOptions& options, const Session& session);
+void sign(RunHead& run, const CommonOptions& options, const Session& session);
 
 /// The store is a by-product: no work ends because of it. What cannot be stored is said once on
 /// session.err. A file that must not be touched (another program's, a newer version's) is an error
@@ -37,15 +37,15 @@ class RunStore {
   /// Why --db lacks runs that were to be saved.
   [[nodiscard]] Result<void> outcome() const { return outcome_; }
 
-  // A run that goes on, stored as it goes: its head first, then its steps, then what it came to.
-  // What finds no room, or a store that another process holds, waits in memory and is tried again
-  // now and then, and at the end.
+  // A run that goes on, which a machine does, stored as it goes: its head first, then its steps,
+  // then what it came to. What finds no room, or a store that another process holds, waits in
+  // memory and is tried again now and then, and at the end.
 
   /// Errors: mistakes in --db, files that are no store of this version.
-  [[nodiscard]] Result<void> begin(const RunResult& run);
+  [[nodiscard]] Result<void> begin(const MeasuredRun& run);
   void append(const RunProgress& progress);
   /// Says what is not stored.
-  void finish(const RunResult& run);
+  void finish(const MeasuredRun& run);
 
   /// "stored in FILE", or what is not.
   [[nodiscard]] std::string note() const;
@@ -56,7 +56,7 @@ class RunStore {
   [[nodiscard]] Result<void> open(std::chrono::milliseconds patience);
   [[nodiscard]] bool is_foreign(const Error& error) const;
   [[nodiscard]] Result<void> write_waiting(std::chrono::milliseconds patience);
-  [[nodiscard]] Result<void> write_end(const RunResult& run);
+  [[nodiscard]] Result<void> write_end(const MeasuredRun& run);
   [[nodiscard]] std::string missing() const;
   void postpone(const Error& error, std::string_view what);
   void warn(const std::string& text);

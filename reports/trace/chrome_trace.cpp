@@ -61,7 +61,7 @@ void write_header(OutputFile& file, const RunResult& result) {
       "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"tool\":{},\"version\":{},\"run_id\":{},"
       "\"plan_hash\":{},\"source\":{}}},\n\"traceEvents\":[\n",
       json_literal(result.tool), json_literal(result.version), json_literal(result.run_id),
-      json_literal(result.plan_hash), json_literal(result.source)));
+      json_literal(result.plan_hash), json_literal(result.source())));
   const std::string run = result.name.empty() ? result.run_id : result.name;
   const std::string process = fmt::format("{}: {} on {} x {}", run, result.model_name,
                                           result.cluster.gpus, result.cluster.gpu);
@@ -122,7 +122,8 @@ Result<void> write_chrome_trace(const RunResult& result, const std::filesystem::
   write_header(file, result);
   for (const auto& [stream, track] : tracks) write_track(file, stream, track);
   for (const OpTime& op : result.timeline) write_op(file, op, tracks.find(op.stream)->second);
-  write_counters(file, result.memory_timeline);
+  if (const Predicted* predicted = result.predicted())
+    write_counters(file, predicted->memory_timeline);
   file.write("\n]}\n");
   return file.commit();
 }

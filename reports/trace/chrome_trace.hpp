@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "core/base/error.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -24,7 +24,7 @@ namespace mfsdp {
 /// Writes the memory timeline: a row for each point with `time_ns`, the bytes of each category and
 /// their `total`. CSV if the path ends in ".csv" or ".csv.gz", else JSON of schema
 /// mfsdp.memory/1: { schema, run_id, columns: [name...], rows: [[integer...]...] }.
-[[nodiscard]] Result<void> write_memory_trace(const RunResult& result,
+[[nodiscard]] Result<void> write_memory_trace(const PredictedRun& result,
                                               const std::filesystem::path& path);
 
 }  // namespace mfsdp

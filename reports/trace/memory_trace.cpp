@@ -35,13 +35,13 @@ std::array<std::int64_t, kColumns> row_of(const MemoryPoint& point) {
   return row;
 }
 
-void write_csv(OutputFile& file, const RunResult& result) {
+void write_csv(OutputFile& file, const PredictedRun& result) {
   file.write(fmt::format("{}\n", fmt::join(column_names(), ",")));
   for (const MemoryPoint& point : result.memory_timeline)
     file.write(fmt::format("{}\n", fmt::join(row_of(point), ",")));
 }
 
-void write_json(OutputFile& file, const RunResult& result) {
+void write_json(OutputFile& file, const PredictedRun& result) {
   const std::string run = json_literal(result.run_id);
   file.write(fmt::format("{{\"schema\":\"mfsdp.memory/1\",\"run_id\":{},\"columns\":[\"{}\"],\n",
                          run, fmt::join(column_names(), "\",\"")));
@@ -61,7 +61,7 @@ bool is_csv(std::filesystem::path path) {
 
 }  // namespace
 
-Result<void> write_memory_trace(const RunResult& result, const std::filesystem::path& path) {
+Result<void> write_memory_trace(const PredictedRun& result, const std::filesystem::path& path) {
   MFSDP_LET(file, OutputFile::create(path));
   if (is_csv(path))
     write_csv(file, result);

@@ -11,8 +11,8 @@
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
-#include "core/plan/result_json.hpp"
 #include "core/schedule/build.hpp"
+#include "reports/record/result_json.hpp"
 #include "sim/predict/predict.hpp"
 
 namespace mfsdp {
@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr double kLeastFactor = 0.25;
 constexpr double kMostFactor = 4;
 
-struct MeasuredRun {
+struct AnchorRun {
   std::string name;
   std::string model;
   std::string gpu;
@@ -68,7 +68,7 @@ Result<void> check_tokens(const Json& document, const PlanConfig& config, double
                                  stated, config.tokens_per_step()));
 }
 
-Result<MeasuredRun> read_run(std::string_view content, const std::string& where) {
+Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
   MFSDP_LET(document, parse_json(content, where));
   MFSDP_LET(schema, text_field(document, "schema", where));
   if (schema != kResultSchema)
@@ -92,20 +92,20 @@ Result<MeasuredRun> read_run(std::string_view content, const std::string& where)
             integer_field(document, "time/exposed_communication_ns", where, {.most = kMostCount}));
   if (step == 0) return fail(where, "time/step_ns is 0; expected a measured time");
   MFSDP_TRY(check_tokens(document, config, static_cast<double>(step), where));
-  return MeasuredRun{.name = printable(name.empty() ? id : name),
-                     .model = printable(model),
-                     .gpu = std::move(gpu),
-                     .gpus_per_node = per_node,
-                     .config = std::move(config),
-                     .step = static_cast<double>(step),
-                     .compute = static_cast<double>(compute),
-                     .exposed = static_cast<double>(exposed)};
+  return AnchorRun{.name = printable(name.empty() ? id : name),
+                   .model = printable(model),
+                   .gpu = std::move(gpu),
+                   .gpus_per_node = per_node,
+                   .config = std::move(config),
+                   .step = static_cast<double>(step),
+                   .compute = static_cast<double>(compute),
+                   .exposed = static_cast<double>(exposed)};
 }
 
 double ns(Nanos time) { return static_cast<double>(time.value); }
 
 /// Scales the prices until the prediction's parts are the measured ones, or as near as they get.
-Result<void> fit_parts(const MeasuredRun& run, const Program& program, const CostModel& costs,
+Result<void> fit_parts(const AnchorRun& run, const Program& program, const CostModel& costs,
                        TimeSummary time, Anchor& anchor) {
   constexpr int kRounds = 8;
   constexpr double kClose = 1e-4;

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "sim/calibrate/anchor.hpp"
 #include "sim/calibrate/tier.hpp"
 #include "sim/cost/cost_model.hpp"

@@ -7,7 +7,7 @@
 
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "sim/engine/plan_ids.hpp"
 
 namespace mfsdp {

@@ -25,7 +25,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "sim/engine/prices.hpp"
 #include "sim/engine/ranks.hpp"
 

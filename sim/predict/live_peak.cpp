@@ -17,7 +17,7 @@ std::string computing_at(const std::vector<OpTime>& timeline, Nanos time) {
 
 }  // namespace
 
-LivePeak live_peak(const RunResult& run) {
+LivePeak live_peak(const PredictedRun& run) {
   const auto total = [](const MemoryPoint& point) { return sum_of(point.categories); };
   const auto most = std::ranges::max_element(run.memory_timeline, {}, total);
   if (most == run.memory_timeline.end()) return {};

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -14,6 +14,6 @@ struct LivePeak {
 
 /// The first of the points with the largest total. `run`: with its timelines, and the runtime's
 /// memory in every point.
-[[nodiscard]] LivePeak live_peak(const RunResult& run);
+[[nodiscard]] LivePeak live_peak(const PredictedRun& run);
 
 }  // namespace mfsdp

@@ -6,7 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/op.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "sim/hardware/gpu.hpp"
 
 namespace mfsdp {

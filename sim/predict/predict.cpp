@@ -10,7 +10,7 @@
 #include "core/plan/lifetimes.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
-#include "core/plan/rates.hpp"
+#include "reports/record/rates.hpp"
 #include "sim/hardware/cluster.hpp"
 #include "sim/predict/live_peak.hpp"
 #include "sim/predict/peak_check.hpp"
@@ -101,7 +101,7 @@ MemorySummary memory_of(const Program& program, const CategoryBytes& peak, const
   return memory;
 }
 
-void complete_rates(RunResult& run, const Gpu& gpu) {
+void complete_rates(RunFigures& run, const Gpu& gpu) {
   const Rates rates = rates_of(run, run.time.step);
   run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
   run.time.tflops_per_gpu = rates.tflops;
@@ -109,12 +109,12 @@ void complete_rates(RunResult& run, const Gpu& gpu) {
 }
 
 /// Where the memory is that the timelines tell of.
-void complete_memory(RunResult& run, Bytes runtime) {
+void complete_memory(PredictedRun& run, Bytes runtime) {
   for (MemoryPoint& point : run.memory_timeline)
     point.categories[static_cast<std::size_t>(Category::runtime)] = runtime;
   const LivePeak peak = live_peak(run);
-  run.memory.live_peak = peak.live;
-  run.memory.peak_op = peak.op.empty() ? "start of the step" : peak.op;
+  run.live_peak = peak.live;
+  run.peak_op = peak.op.empty() ? "start of the step" : peak.op;
 }
 
 ClusterSummary cluster_summary(const Cluster& cluster) {
@@ -148,7 +148,7 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     PeakCheck peak(cluster.gpu);
     MFSDP_LET(simulation,
               simulate(program, *plan, prices_of(costs, program.config.mesh, peak), variation));
-    RunResult run;
+    PredictedRun run;
     run.plan_hash = plan_hash(program);
     run.model_name = program.meta.model_name;
     run.parameters = make_model(program.config.model, program.config.param_dtype).parameter_count();
@@ -156,7 +156,6 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.cluster = cluster_summary(cluster);
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
-    run.source = "simulated";
     run.plan = plan_summary(program, *plan, pools);
     run.time = simulation.time;
     run.traffic = simulation.traffic;

@@ -3,7 +3,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "sim/cost/cost_model.hpp"
 #include "sim/engine/simulation.hpp"
 
@@ -25,7 +25,7 @@ struct Footprint {
 
 /// A prediction with what led to it.
 struct Prediction {
-  RunResult run;
+  PredictedRun run;
   Simulation simulation;
 };
 

@@ -72,7 +72,7 @@ Result<Prediction> answer(const Question& question) {
   memory.reserve = question.reserve;
   memory.headroom -= question.reserve;
   memory.fits = fits(memory.allocated, question);
-  RunResult& run = prediction.run;
+  PredictedRun& run = prediction.run;
   const Trust trust = trust_of(*question.costs, question.errors, run.time, question.anchor);
   run.calibration = trust.calibration;
   run.trust = {.tier = std::string(tier_text(trust.tier)),

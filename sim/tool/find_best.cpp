@@ -13,7 +13,7 @@
 #include "core/cli/format.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/wrap.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/find_batch.hpp"
 #include "sim/tool/memory_warning.hpp"
@@ -70,7 +70,7 @@ Result<std::string> group_counts(const Sweep& sweep, const SimOptions& options, 
 }
 
 /// More is better: tokens per second of all GPUs, or tokens for the money.
-double score(const RunResult& run, const SimOptions& options) {
+double score(const RunFigures& run, const SimOptions& options) {
   if (options.find == Find::cheapest) return 1 / cost_per_trillion(run, options.prices);
   return run.time.tokens_per_second_per_gpu * static_cast<double>(run.cluster.gpus);
 }
@@ -94,7 +94,7 @@ std::string described(const Sweep& sweep, const SweepRow& row) {
   return sweep.axes.empty() ? "the one configuration" : sweep.text(row.values);
 }
 
-std::string scored(const RunResult& run, const SimOptions& options) {
+std::string scored(const RunFigures& run, const SimOptions& options) {
   if (options.find == Find::fastest) return format_rate(score(run, options)) + " tokens/s";
   const double cost = cost_per_trillion(run, options.prices);
   return price_of(run, options.prices) ? format_real(cost, 0) + " for 10^12 tokens"
@@ -108,7 +108,7 @@ struct Spent {
   double idle = 0;
 };
 
-Spent spent(const RunResult& run) {
+Spent spent(const RunFigures& run) {
   const double thousands = static_cast<double>(run.config.tokens_per_step()) / 1000;
   return {.compute = static_cast<double>(run.time.compute.value) / thousands,
           .exposed = static_cast<double>(run.time.exposed_communication.value) / thousands,
@@ -116,7 +116,7 @@ Spent spent(const RunResult& run) {
 }
 
 /// What the best spends less or more than the second best, the largest difference first.
-std::string why(const RunResult& best, const RunResult& second) {
+std::string why(const RunFigures& best, const RunFigures& second) {
   const Spent a = spent(best);
   const Spent b = spent(second);
   std::vector<std::pair<double, const char*>> parts{
@@ -232,7 +232,8 @@ std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
       "these{}:\n{}\n",
       all > kFrontRows ? fmt::format(" (the fastest {} of {})", kFrontRows, all) : std::string(),
       render_table(rows_table(sweep, rows, front), style));
-  return text + render_runs({&*winner.run, 1}, OutputFormat::text, style, stored);
+  const RunResult shown(*winner.run);
+  return text + render_runs({&shown, 1}, OutputFormat::text, style, stored);
 }
 
 /// All that fit, best first; the first is the winner.
@@ -265,7 +266,7 @@ std::string as_json(const Sweep& sweep, const std::vector<SweepRow>& rows,
   object["why"] = best.size() > 1 ? Json(why(*rows[best[0]].run, *rows[best[1]].run)) : Json();
   Json front = Json::array();
   for (const std::size_t place : front_of(rows)) {
-    const RunResult& run = *rows[place].run;
+    const PredictedRun& run = *rows[place].run;
     Json point = {{"run_id", run.run_id},
                   {"allocated_bytes", run.memory.allocated.value},
                   {"tokens_per_second_per_gpu", run.time.tokens_per_second_per_gpu}};

@@ -16,7 +16,7 @@
 #include "core/cli/table.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/plan/config_fields.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "reports/tool/run_store.hpp"
 #include "sim/search/find.hpp"
 #include "sim/tool/asker.hpp"
@@ -36,8 +36,8 @@ constexpr std::size_t kShown = 12;
 struct Finding {
   std::vector<std::string> values;  ///< of the axes
   Found found;
-  Bytes capacity;                ///< of the GPU
-  std::optional<RunResult> run;  ///< of the value found
+  Bytes capacity;                   ///< of the GPU
+  std::optional<PredictedRun> run;  ///< of the value found
 };
 
 const char* unit_of(Find what) {
@@ -199,11 +199,12 @@ std::string as_text(const Sweep& sweep, const Finding& finding, const SimOptions
   const std::string name(to_string(what));
   if (!finding.found.value)
     return fmt::format("{}{}: nothing fits; {}\n", label, name, reason(finding, what));
+  const RunResult shown(*finding.run);
   return fmt::format("{}{} is {}: {}\n{}Tried {}:\n{}\n", label, name,
                      format_count(*finding.found.value), reason(finding, what),
                      gaps_text(finding, what), format_count(std::ssize(finding.found.tried)),
                      tried_table(finding, what, style)) +
-         render_runs({&*finding.run, 1}, OutputFormat::text, style, stored);
+         render_runs({&shown, 1}, OutputFormat::text, style, stored);
 }
 
 Json as_json(const Sweep& sweep, const Finding& finding, const SimOptions& options) {
@@ -278,7 +279,8 @@ Result<ExitCode> find_limit(const Sweep& sweep, const SimOptions& options, const
         MFSDP_LET(question, asker.question(with_value(one, *finding.found.value)));
         MFSDP_LET(prediction, answer(question));
         sign(prediction.run, options.common, session);
-        MFSDP_TRY(store.save({&prediction.run, 1}));
+        const RunResult kept(prediction.run);
+        MFSDP_TRY(store.save({&kept, 1}));
         estimate_training(prediction.run, options);
         finding.run = std::move(prediction.run);
       }

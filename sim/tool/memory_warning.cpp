@@ -6,7 +6,7 @@
 
 namespace mfsdp {
 
-void warn_of_full_memory(const RunResult& run, const Session& session) {
+void warn_of_full_memory(const RunFigures& run, const Session& session) {
   if (run.memory.reserve > Bytes(0)) return;
   const Bytes free = run.memory.capacity - run.memory.allocated;
   const double part =

@@ -1,7 +1,7 @@
 // What searches say where the answer leaves almost no memory.
 #pragma once
 
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
@@ -11,6 +11,6 @@ inline constexpr double kAlmostNone = 0.03;
 
 /// A line on session.err where the run leaves less free, and no --memory-reserve has said how much
 /// shall stay.
-void warn_of_full_memory(const RunResult& run, const Session& session);
+void warn_of_full_memory(const RunFigures& run, const Session& session);
 
 }  // namespace mfsdp

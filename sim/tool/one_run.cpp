@@ -29,7 +29,7 @@ namespace mfsdp {
 namespace {
 
 Result<void> write_files(const CommonOptions& options, const Program& program,
-                         const RunResult& run) {
+                         const PredictedRun& run) {
   MFSDP_TRY(write_plan(options, program));
   if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace));
   if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
@@ -134,20 +134,22 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   MFSDP_LET(program, program_of(question));
   question.program = program;
   MFSDP_LET(prediction, answer(question));
-  RunResult& run = prediction.run;
+  PredictedRun& run = prediction.run;
   sign(run, common, session);
   estimate_training(run, options);
   MFSDP_LET(longer, explanation(options, *program, prediction, session.style, asker));
   MFSDP_TRY(write_files(common, *program, run));
   if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));
+  std::optional<BudgetReport> report;
+  if (budget) report = check_budget(*budget, run);
+  const RunResult result(std::move(run));
   RunStore store(common, session);
-  MFSDP_TRY(store.save({&run, 1}));
-  std::string text = render_runs({&run, 1}, common.output, session.style, store.note());
-  bool good = run.memory.fits || !options.require_fit;
-  if (budget) {
-    const BudgetReport report = check_budget(*budget, run);
-    text = judged(std::move(text), common.output, report, session);
-    good = good && report.passes();
+  MFSDP_TRY(store.save({&result, 1}));
+  std::string text = render_runs({&result, 1}, common.output, session.style, store.note());
+  bool good = result.memory.fits || !options.require_fit;
+  if (report) {
+    text = judged(std::move(text), common.output, *report, session);
+    good = good && report->passes();
   }
   session.out << text << wrap_text(longer, session.style);
   MFSDP_TRY(store.outcome());

@@ -9,7 +9,7 @@
 #include "core/cli/exit_code.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "reports/tool/run_store.hpp"
 #include "reports/tool/session.hpp"
 #include "sim/search/question.hpp"
@@ -23,7 +23,7 @@ struct SweepRow {
   std::optional<Error> impossible;  ///< why there is no such configuration
   bool too_large = false;           ///< not predicted, since it does not fit
   std::optional<Footprint> memory;  ///< of that, unless a bound was enough to know
-  std::optional<RunResult> run;     ///< without its timelines; none where interrupted
+  std::optional<PredictedRun> run;  ///< without its timelines; none where interrupted
 };
 
 /// Asks each combination's question; those that make no configuration are rows all the same.

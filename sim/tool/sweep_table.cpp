@@ -26,7 +26,7 @@ bool has_cost(const std::vector<SweepRow>& rows) {
       rows, [](const SweepRow& r) { return r.run && r.run->training && r.run->training->cost; });
 }
 
-void add_run(std::vector<std::string>& cells, const RunResult& run) {
+void add_run(std::vector<std::string>& cells, const RunFigures& run) {
   cells.insert(cells.end(),
                {run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
                 run.memory.headroom.value < 0 ? "-" + format_gib(Bytes(0) - run.memory.headroom)

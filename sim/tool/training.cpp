@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
-double tokens_per_second(const RunResult& run) {
+double tokens_per_second(const RunFigures& run) {
   return run.time.tokens_per_second_per_gpu * static_cast<double>(run.cluster.gpus);
 }
 
 }  // namespace
 
-std::optional<double> price_of(const RunResult& run, const std::vector<GpuPrice>& prices) {
+std::optional<double> price_of(const RunHead& run, const std::vector<GpuPrice>& prices) {
   for (const GpuPrice& price : prices)
     if (price.gpu.empty() || price.gpu == run.cluster.gpu) return price.price.value();
   return std::nullopt;
@@ -38,7 +38,7 @@ Result<void> check_prices(const SimOptions& options, const std::string& gpu,
   return {};
 }
 
-void estimate_training(RunResult& run, const SimOptions& options) {
+void estimate_training(PredictedRun& run, const SimOptions& options) {
   if (!options.tokens || tokens_per_second(run) <= 0) return;
   TrainingEstimate training;
   training.tokens = *options.tokens;
@@ -48,7 +48,7 @@ void estimate_training(RunResult& run, const SimOptions& options) {
   run.training = training;
 }
 
-double cost_per_trillion(const RunResult& run, const std::vector<GpuPrice>& prices) {
+double cost_per_trillion(const RunFigures& run, const std::vector<GpuPrice>& prices) {
   const double seconds = 1e12 / run.time.tokens_per_second_per_gpu;  // GPU-seconds
   return seconds / kSecondsPerHour * price_of(run, prices).value_or(1.0);
 }

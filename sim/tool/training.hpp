@@ -3,13 +3,13 @@
 
 #include "core/base/error.hpp"
 #include "core/cli/sim_options.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 #include "reports/tool/session.hpp"
 
 namespace mfsdp {
 
 /// Price of one GPU of the run's kind for one hour; none where no --price covers it.
-[[nodiscard]] std::optional<double> price_of(const RunResult& run,
+[[nodiscard]] std::optional<double> price_of(const RunHead& run,
                                              const std::vector<GpuPrice>& prices);
 
 /// Once there are prices there must be one for the GPU, and all must name GPUs of the catalogue or
@@ -18,9 +18,9 @@ namespace mfsdp {
                                         const Session& session);
 
 /// Fills in run.training where --tokens asks for it.
-void estimate_training(RunResult& run, const SimOptions& options);
+void estimate_training(PredictedRun& run, const SimOptions& options);
 
 /// Money (GPU-hours where there are no prices) for 10^12 tokens: what `cheapest` compares.
-[[nodiscard]] double cost_per_trillion(const RunResult& run, const std::vector<GpuPrice>& prices);
+[[nodiscard]] double cost_per_trillion(const RunFigures& run, const std::vector<GpuPrice>& prices);
 
 }  // namespace mfsdp

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (message.find('\n') != std::string::npos) std::abort();
     return 0;
   }
-  RunResult run;  // all zeros: no limit is exceeded, as none is negative
+  PredictedRun run;  // all zeros: no limit is exceeded, as none is negative
   const BudgetReport report = check_budget(*budget, run);
   if (report.rows.empty() || !report.passes()) std::abort();
   run.time.step = Nanos(INT64_MAX);

@@ -21,12 +21,15 @@ using ::testing::HasSubstr;
 constexpr std::string_view kTwoRanks =
     "--model llama_nano --data synthetic --world-size 2 --seq-len 16";
 
-RunResult stored(const std::filesystem::path& path) {
+MeasuredRun stored(const std::filesystem::path& path) {
   auto store = Store::open(path);
   EXPECT_TRUE(store) << store.error().message();
   auto run = store->load(1);
   EXPECT_TRUE(run) << run.error().message();
-  return *run;
+  MeasuredRun measured;
+  static_cast<RunFigures&>(measured) = *run;
+  static_cast<Measured&>(measured) = *run->measured();
+  return measured;
 }
 
 TEST(MfsdpExec, StoresEveryStepOfARun) {
@@ -38,9 +41,8 @@ TEST(MfsdpExec, StoresEveryStepOfARun) {
                   MFSDP_SOURCE_DIR "/scenarios/texts/jargon.txt", db.string()));
   ASSERT_EQ(ran.status, 0);
   const json printed = json::parse(ran.out);
-  const RunResult run = stored(db);
+  const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::complete);
-  EXPECT_EQ(run.source, "measured");
   EXPECT_EQ(run.plan_hash, printed["plan_hash"].get<std::string>());
   ASSERT_EQ(run.steps.size(), 30U);
   ASSERT_EQ(printed["steps"].size(), 30U);
@@ -94,7 +96,7 @@ TEST(MfsdpExec, AnInterruptEndsAfterTheStepAndKeepsWhatWasDone) {
   const auto db = folder / "runs.sqlite";
   const test::ToolRun ran = interrupted_run("--steps 1000000 --log-every 1000000", db);
   EXPECT_THAT(ran.out, HasSubstr("status 130"));
-  const RunResult run = stored(db);
+  const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::interrupted);
   ASSERT_FALSE(run.steps.empty());
   EXPECT_THAT(ran.out, HasSubstr(fmt::format("mfsdp-exec: interrupted after step {} of 1000000\n",
@@ -149,7 +151,7 @@ TEST(MfsdpExec, AnInterruptEndsAnEvaluation) {
   const test::ToolRun ran =
       interrupted_run("--steps 1 --eval-data synthetic --eval-every 1 --eval-batches 1000000", db);
   EXPECT_THAT(ran.out, HasSubstr("status 130"));
-  const RunResult run = stored(db);
+  const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::interrupted);
   EXPECT_EQ(run.steps.size(), 1U);
   EXPECT_TRUE(run.evaluations.empty());
@@ -177,7 +179,7 @@ TEST(MfsdpExec, AFailedRunKeepsTheStepsBeforeIt) {
   EXPECT_EQ(ran.status, 3);
   EXPECT_EQ(ran.out,
             "mfsdp-exec: rank 1, layers.1.qkv (compute), step 6: fails, as it was told to\n");
-  const RunResult run = stored(db);
+  const MeasuredRun run = stored(db);
   EXPECT_EQ(run.status, RunStatus::failed);
   EXPECT_EQ(run.steps.size(), 5U);
 }

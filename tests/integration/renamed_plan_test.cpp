@@ -25,7 +25,7 @@ std::vector<std::int64_t> figures_of(const Program& program) {
   const Gpu gpu = load_gpu("h100", test::kScenarios / "gpus").value();
   const auto costs =
       make_cost_model(make_cluster(gpu, program.config.mesh.world_size(), 1).value()).value();
-  const RunResult run = predict(program, costs).value().run;
+  const PredictedRun run = predict(program, costs).value().run;
   const TimeSummary& time = run.time;
   std::vector<std::int64_t> figures{time.step.value,
                                     time.compute.value,
@@ -37,7 +37,7 @@ std::vector<std::int64_t> figures_of(const Program& program) {
                                     run.traffic.reduce_scatter.value,
                                     run.traffic.all_reduce.value,
                                     run.memory.allocated.value,
-                                    run.memory.live_peak.value_or(Bytes()).value,
+                                    run.live_peak.value_or(Bytes()).value,
                                     run.plan.collectives,
                                     run.plan.max_live_full_weights,
                                     run.plan.max_live_full_gradients,

@@ -165,10 +165,10 @@ TEST(Resume, IsNotedInTheStore) {
   ASSERT_TRUE(store) << store.error().message();
   const RunResult first = store->load(1).value();
   const RunResult second = store->load(2).value();
-  EXPECT_FALSE(first.resumed);
-  EXPECT_EQ(second.resumed, (ResumedFrom{.step = 5, .run_id = first.run_id}));
-  ASSERT_EQ(second.steps.size(), 3U);
-  EXPECT_EQ(second.steps.front().step, 6);
+  EXPECT_FALSE(first.measured()->resumed);
+  EXPECT_EQ(second.measured()->resumed, (ResumedFrom{.step = 5, .run_id = first.run_id}));
+  ASSERT_EQ(second.measured()->steps.size(), 3U);
+  EXPECT_EQ(second.measured()->steps.front().step, 6);
 }
 
 TEST(Resume, OfAnInterruptedRunLosesNoStep) {

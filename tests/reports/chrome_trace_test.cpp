@@ -56,7 +56,7 @@ TEST(ChromeTrace, NamesTheProcessAndOneTrackAStream) {
 
 TEST(ChromeTrace, HasOneCompleteEventAnOp) {
   const ScratchFolder folder;
-  const RunResult run = sample_run("r", 40);
+  const PredictedRun run = sample_run("r", 40);
   ASSERT_TRUE(write_chrome_trace(run, folder / "t.json"));
   const auto ops = events_of(Json::parse(test::read_file(folder / "t.json")), "X");
   ASSERT_EQ(ops.size(), 40U);
@@ -73,7 +73,7 @@ TEST(ChromeTrace, HasOneCompleteEventAnOp) {
 
 TEST(ChromeTrace, TimesAreMicrosecondsExactToTheNanosecond) {
   const ScratchFolder folder;
-  RunResult run = sample_run("r", 0, 0);
+  PredictedRun run = sample_run("r", 0, 0);
   run.timeline = {{.op = OpId(0),
                    .name = "a",
                    .stream = "compute",
@@ -98,7 +98,7 @@ TEST(ChromeTrace, TimesAreMicrosecondsExactToTheNanosecond) {
 
 TEST(ChromeTrace, CountsLiveBytesByCategoryAndInTotal) {
   const ScratchFolder folder;
-  RunResult run = sample_run("r", 0, 0);
+  PredictedRun run = sample_run("r", 0, 0);
   MemoryPoint point{.at = Nanos(1500), .categories = {}};
   point.categories.at(0) = Bytes(30);
   point.categories.at(6) = Bytes(12);
@@ -113,7 +113,7 @@ TEST(ChromeTrace, CountsLiveBytesByCategoryAndInTotal) {
 
 TEST(ChromeTrace, CompressesByName) {
   const ScratchFolder folder;
-  const RunResult run = sample_run("r", 3000, 3000);  // several blocks
+  const PredictedRun run = sample_run("r", 3000, 3000);  // several blocks
   ASSERT_TRUE(write_chrome_trace(run, folder / "t.json"));
   ASSERT_TRUE(write_chrome_trace(run, folder / "t.json.gz"));
   ASSERT_TRUE(write_chrome_trace(run, folder / "again.json.gz"));
@@ -126,7 +126,7 @@ TEST(ChromeTrace, CompressesByName) {
 
 TEST(ChromeTrace, TextIsEscaped) {
   const ScratchFolder folder;
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.name = "\"\\\n\xff";
   run.timeline[0].name = "quote\" \x02 \xff";
   ASSERT_TRUE(write_chrome_trace(run, folder / "t.json"));
@@ -136,7 +136,7 @@ TEST(ChromeTrace, TextIsEscaped) {
 
 TEST(ChromeTraceErrors, OpsOfOneStreamMayTouchButNotOverlap) {
   const ScratchFolder folder;
-  RunResult run = sample_run("r", 2);
+  PredictedRun run = sample_run("r", 2);
   run.timeline[1] = run.timeline[0];
   run.timeline[1].name = "next";
   run.timeline[1].start = run.timeline[0].end;
@@ -157,7 +157,7 @@ TEST(ChromeTraceErrors, OpsOfOneStreamMayTouchButNotOverlap) {
 
 TEST(ChromeTraceErrors, AnOpEndsAfterItsStart) {
   const ScratchFolder folder;
-  RunResult run = sample_run("r", 1);
+  PredictedRun run = sample_run("r", 1);
   run.timeline[0].end = run.timeline[0].start - Nanos(1);
   const auto outcome = write_chrome_trace(run, folder / "t.json");
   ASSERT_FALSE(outcome);
@@ -185,7 +185,7 @@ TEST(ChromeTraceErrors, AFullDiskLeavesNothing) {
 
 TEST(MemoryTrace, CsvHasAColumnACategoryAndTheTotal) {
   const ScratchFolder folder;
-  RunResult run = sample_run("r", 0, 0);
+  PredictedRun run = sample_run("r", 0, 0);
   MemoryPoint point{.at = Nanos(-3), .categories = {}};
   point.categories.at(1) = Bytes(40);
   point.categories.at(9) = Bytes(2);
@@ -203,7 +203,7 @@ TEST(MemoryTrace, CsvHasAColumnACategoryAndTheTotal) {
 
 TEST(MemoryTrace, JsonHasTheSameRows) {
   const ScratchFolder folder;
-  const RunResult run = sample_run("r\"", 0, 30);
+  const PredictedRun run = sample_run("r\"", 0, 30);
   ASSERT_TRUE(write_memory_trace(run, folder / "m.json"));
   const Json trace = Json::parse(test::read_file(folder / "m.json"));
   EXPECT_EQ(trace["schema"], "mfsdp.memory/1");

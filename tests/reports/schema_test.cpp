@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "reports/store/store.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -16,6 +16,7 @@
 namespace mfsdp {
 namespace {
 
+using test::measured_run;
 using test::sample_run;
 using test::ScratchFolder;
 
@@ -68,7 +69,7 @@ TEST(Schema, AnEmptyDatabaseIsVersionZeroAndIsMigrated) {
 TEST(Schema, OneMoreEntryTakesAStoreToTheNextVersion) {
   const ScratchFolder folder;
   const auto path = folder / "s.sqlite";
-  RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   ASSERT_TRUE(Store::open(path)->save(run));
   const auto list = with_next_version("ALTER TABLE runs ADD COLUMN note TEXT DEFAULT 'none'");
   {
@@ -86,7 +87,7 @@ TEST(Schema, OneMoreEntryTakesAStoreToTheNextVersion) {
 TEST(Schema, TimelinesOfVersionOneAreKept) {
   const ScratchFolder folder;
   const auto path = folder / "old.sqlite";
-  const RunResult run = sample_run("a", 40, 50);
+  const PredictedRun run = sample_run("a", 40, 50);
   ASSERT_TRUE(Store::open(folder / "new.sqlite")->save(run));
   ASSERT_TRUE(Store::open(path, {.migrations = store_migrations().first(1)}));
   // What version 1 would have written, position by position.
@@ -119,10 +120,11 @@ TEST(Schema, TimelinesOfVersionOneAreKept) {
     EXPECT_EQ(loaded->timeline[i].name, run.timeline[i].name);
     EXPECT_EQ(loaded->timeline[i].end, run.timeline[i].end);
   }
-  ASSERT_EQ(loaded->memory_timeline.size(), run.memory_timeline.size());
+  const std::vector<MemoryPoint>& points = loaded->predicted()->memory_timeline;
+  ASSERT_EQ(points.size(), run.memory_timeline.size());
   for (std::size_t i = 0; i < run.memory_timeline.size(); ++i) {
-    EXPECT_EQ(loaded->memory_timeline[i].at, run.memory_timeline[i].at);
-    EXPECT_EQ(loaded->memory_timeline[i].categories, run.memory_timeline[i].categories);
+    EXPECT_EQ(points[i].at, run.memory_timeline[i].at);
+    EXPECT_EQ(points[i].categories, run.memory_timeline[i].categories);
   }
 }
 
@@ -130,7 +132,7 @@ TEST(Schema, RunsOfVersionsTwoAndThreeAreKeptWithoutLaunches) {
   for (const std::size_t version : {2U, 3U}) {
     const ScratchFolder folder;
     const auto path = folder / "old.sqlite";
-    RunResult run = sample_run("a", 8, 9);
+    MeasuredRun run = measured_run("a", 8);
     ASSERT_FALSE(run.launches.empty());
     ASSERT_TRUE(Store::open(folder / "new.sqlite")->save(run));
     ASSERT_TRUE(Store::open(path, {.migrations = store_migrations().first(version)}));
@@ -151,9 +153,9 @@ TEST(Schema, RunsOfVersionsTwoAndThreeAreKeptWithoutLaunches) {
     ASSERT_TRUE(loaded) << loaded.error().message();
     EXPECT_EQ(to_json(*loaded), to_json(run));
     EXPECT_EQ(loaded->timeline.size(), 8U);
-    EXPECT_TRUE(loaded->launches.empty());
+    EXPECT_TRUE(loaded->measured()->launches.empty());
     run.run_id = "b";
-    EXPECT_EQ(store->load(*store->save(run))->launches, run.launches);
+    EXPECT_EQ(store->load(*store->save(run))->measured()->launches, run.launches);
   }
 }
 
@@ -206,16 +208,18 @@ TEST(Schema, DeletingARunDeletesItsRows) {
   {
     auto store = Store::open(path);
     ASSERT_TRUE(store->save(sample_run("a")));
-    ASSERT_TRUE(store->save(sample_run("b")));
+    ASSERT_TRUE(store->save(measured_run("b")));
+    ASSERT_TRUE(store->save(sample_run("c")));
+    ASSERT_TRUE(store->save(measured_run("d")));
   }
   constexpr auto ops = "SELECT count(*) FROM op_times";
-  const std::int64_t both = scalar(path, ops);
-  execute(path, "PRAGMA foreign_keys = ON; DELETE FROM runs WHERE run_id = 'a'");
-  EXPECT_GT(both, 0);
-  EXPECT_EQ(scalar(path, ops), both / 2);
+  const std::int64_t all = scalar(path, ops);
+  execute(path, "PRAGMA foreign_keys = ON; DELETE FROM runs WHERE run_id < 'c'");
+  EXPECT_GT(all, 0);
+  EXPECT_EQ(scalar(path, ops), all / 2);
   EXPECT_EQ(scalar(path, "SELECT count(*) FROM memory_timeline WHERE run = 1"), 0);
-  EXPECT_EQ(scalar(path, "SELECT count(*) FROM launches WHERE run = 1"), 0);
-  EXPECT_GT(scalar(path, "SELECT count(*) FROM launches WHERE run = 2"), 0);
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM launches WHERE run = 2"), 0);
+  EXPECT_GT(scalar(path, "SELECT count(*) FROM launches WHERE run = 4"), 0);
   EXPECT_EQ(
       scalar(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check != 'ok'"), 0);
 }
@@ -224,13 +228,16 @@ TEST(Schema, ViewsShowTextsAndSums) {
   const ScratchFolder folder;
   const auto path = folder / "s.sqlite";
   {
-    ASSERT_TRUE(Store::open(path)->save(sample_run("a", 6)));
+    auto store = Store::open(path);
+    ASSERT_TRUE(store->save(sample_run("a", 6)));
+    ASSERT_TRUE(store->save(measured_run("b", 0)));
   }
   // Ops 0, 2, 4 run on compute, each for 150,000 ns.
   EXPECT_EQ(scalar(path, "SELECT sum(end_ns - start_ns) FROM op_times WHERE stream = 'compute'"),
             450'000);
-  EXPECT_EQ(scalar(path, "SELECT sum(bytes) FROM memory_categories"), 55);
-  EXPECT_EQ(scalar(path, "SELECT config ->> 'global_batch' FROM runs"), 192);  // 1 * 3 * 64
+  EXPECT_EQ(scalar(path, "SELECT sum(bytes) FROM memory_categories WHERE run = 1"), 55);
+  EXPECT_EQ(scalar(path, "SELECT config ->> 'global_batch' FROM runs WHERE id = 1"),
+            192);  // 1 * 3 * 64
   EXPECT_EQ(scalar(path, "SELECT count(*) FROM memory_timeline WHERE category IS NULL"), 0);
   // The host waits from 300 to 370 ns on rank 0, and as long on rank 2.
   EXPECT_EQ(scalar(path, "SELECT sum(end_ns - begin_ns) FROM launches WHERE stream IS NULL"), 140);

@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
 
+using test::measured_run;
 using test::sample_run;
 using test::ScratchFolder;
 using ::testing::AllOf;
@@ -52,7 +53,7 @@ StepResult a_step(std::int64_t number) {
 }
 
 void expect_same_timeline(const RunResult& a, const RunResult& b) {
-  EXPECT_EQ(a.launches, b.launches);
+  ASSERT_EQ(a.source(), b.source());
   ASSERT_EQ(a.timeline.size(), b.timeline.size());
   for (std::size_t i = 0; i < a.timeline.size(); ++i) {
     const OpTime& x = a.timeline[i];
@@ -60,38 +61,59 @@ void expect_same_timeline(const RunResult& a, const RunResult& b) {
     EXPECT_EQ(std::tie(x.op, x.name, x.stream, x.kind, x.segment, x.instance, x.start, x.end),
               std::tie(y.op, y.name, y.stream, y.kind, y.segment, y.instance, y.start, y.end));
   }
-  ASSERT_EQ(a.memory_timeline.size(), b.memory_timeline.size());
-  for (std::size_t i = 0; i < a.memory_timeline.size(); ++i) {
-    EXPECT_EQ(a.memory_timeline[i].at, b.memory_timeline[i].at);
-    EXPECT_EQ(a.memory_timeline[i].categories, b.memory_timeline[i].categories);
+  if (a.measured() != nullptr) {
+    EXPECT_EQ(a.measured()->launches, b.measured()->launches);
+    return;
+  }
+  const std::vector<MemoryPoint>& points = a.predicted()->memory_timeline;
+  const std::vector<MemoryPoint>& others = b.predicted()->memory_timeline;
+  ASSERT_EQ(points.size(), others.size());
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    EXPECT_EQ(points[i].at, others[i].at);
+    EXPECT_EQ(points[i].categories, others[i].categories);
   }
 }
 
-TEST(Store, LoadsWhatWasSaved) {
-  const ScratchFolder folder;
-  RunResult run = sample_run("run-1", 40, 60);
-  run.steps = {a_step(1), a_step(2)};
-  run.steps.front().grad_norm.reset();
-  run.steps.front().skipped = true;
-  run.evaluations = {{.step = 2, .loss = 5.0, .tokens = 96}};
-  run.source = "measured";
-  run.status = RunStatus::interrupted;
-  auto store = open_store(folder / "s.sqlite");
+/// The result's JSON shows every field but the timelines, the plan's configuration included.
+void expect_comes_back(Store& store, const RunResult& run) {
   const auto id = store.save(run);
   ASSERT_TRUE(id) << id.error().message();
   const auto loaded = store.load(*id);
   ASSERT_TRUE(loaded) << loaded.error().message();
-  // The result's JSON shows every field but the timelines, the plan's configuration included.
   EXPECT_EQ(to_json(*loaded), to_json(run));
   EXPECT_EQ(loaded->config, run.config);
   expect_same_timeline(*loaded, run);
 }
 
+TEST(Store, LoadsWhatWasSaved) {
+  const ScratchFolder folder;
+  MeasuredRun run = measured_run("run-1", 40);
+  run.steps = {a_step(1), a_step(2)};
+  run.steps.front().grad_norm.reset();
+  run.steps.front().skipped = true;
+  run.evaluations = {{.step = 2, .loss = 5.0, .tokens = 96}};
+  run.resumed = {.step = 7, .run_id = "run-0"};
+  run.status = RunStatus::interrupted;
+  auto store = open_store(folder / "s.sqlite");
+  expect_comes_back(store, run);
+  expect_comes_back(store, sample_run("run-2", 40, 60));
+}
+
+TEST(Store, ARunOfNoKnownSourceIsAnError) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  ASSERT_TRUE(store.save(sample_run()));
+  execute(folder / "s.sqlite", "UPDATE runs SET source = 'dreamt'");
+  const auto loaded = store.load(1);
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message(),
+              HasSubstr("runs.source: expected simulated or measured, found \"dreamt\""));
+}
+
 TEST(Store, ARunThatGoesOnIsThereAsFarAsItHasCome) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
-  RunResult run = sample_run("run-1", 0, 0);
-  run.source = "measured";
+  MeasuredRun run = measured_run("run-1", 0);
   run.status = RunStatus::running;
   const std::int64_t row = store.save(run).value();
   const std::int64_t other = store.save(sample_run("run-2")).value();
@@ -101,8 +123,7 @@ TEST(Store, ARunThatGoesOnIsThereAsFarAsItHasCome) {
   run.evaluations = {{.step = 3, .loss = 5.0, .tokens = 96}};
   EXPECT_EQ(to_json(*open_store(folder / "s.sqlite").load(row)), to_json(run));
 
-  RunResult end = sample_run("run-1", 40, 60);
-  end.source = "measured";
+  MeasuredRun end = measured_run("run-1", 40);
   const auto finished = store.finish(row, end);
   ASSERT_TRUE(finished) << finished.error().message();
   end.steps = run.steps;
@@ -123,7 +144,7 @@ TEST(Store, ARunThatIsGoneCannotBeFinished) {
 
 TEST(Store, KeepsMemoryPointsThatChangeNothingAndStartFromZero) {
   const ScratchFolder folder;
-  RunResult run = sample_run("run-1", 0, 0);
+  PredictedRun run = sample_run("run-1", 0, 0);
   MemoryPoint point{.at = Nanos(-5), .categories = {}};
   run.memory_timeline.push_back(point);  // nothing live
   point.at = Nanos(10);
@@ -165,7 +186,7 @@ TEST(Store, RefusesTheSameRunTwiceAndKeepsTheFirst) {
 TEST(Store, AFailedSaveLeavesNoRow) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
-  RunResult run = sample_run("a");
+  PredictedRun run = sample_run("a");
   run.config.microbatches = std::numeric_limits<std::int64_t>::max();  // global batch overflows
   EXPECT_FALSE(store.save(run));
   EXPECT_TRUE(store.list()->empty());
@@ -205,13 +226,13 @@ TEST(Store, SavesAllRunsOrNone) {
 TEST(Store, NumbersThatAreNoneComeBackAsNone) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
-  RunResult run = sample_run("a");
+  MeasuredRun run = measured_run("a");
   run.time.mfu = std::numeric_limits<double>::quiet_NaN();
   run.steps.emplace_back().loss = std::numeric_limits<double>::quiet_NaN();
   const auto loaded = store.load(*store.save(run));
   ASSERT_TRUE(loaded);
   EXPECT_TRUE(std::isnan(loaded->time.mfu));
-  EXPECT_FALSE(loaded->steps.at(0).loss.has_value());
+  EXPECT_FALSE(loaded->measured()->steps.at(0).loss.has_value());
 }
 
 TEST(Store, AnUnknownRunIsAnError) {

@@ -24,7 +24,7 @@ PlanConfig llama(Recompute recompute = Recompute::selective) {
   return config;
 }
 
-RunResult predicted(const PlanConfig& config) {
+PredictedRun predicted(const PlanConfig& config) {
   const auto program = build_program(config, {});
   const auto gpu = load_gpu("h200", kScenarios / "gpus");
   const auto cluster = make_cluster(*gpu, config.mesh.world_size(), 8);
@@ -35,7 +35,7 @@ RunResult predicted(const PlanConfig& config) {
 double gigabytes(Bytes bytes) { return static_cast<double>(bytes.value) / 1e9; }
 
 TEST(Llama3On8H200, PoolsTake45To50Gigabytes) {
-  const RunResult run = predicted(llama());
+  const PredictedRun run = predicted(llama());
   double pools = 0;
   for (const PoolSummary& pool : run.plan.pools) pools += gigabytes(pool.height);
   EXPECT_GT(pools, 45);
@@ -95,7 +95,7 @@ TEST(Llama3On8H200, ActivationsOfEveryPolicy) {
 }
 
 TEST(Llama3On8H200, StepLiesBetweenTheFloorAndMegatronFsdp) {
-  const RunResult run = predicted(llama());
+  const PredictedRun run = predicted(llama());
   // Sustained GEMM, attention, element-wise and update rates alone: 714 ms. Megatron-FSDP v2 was
   // measured at 831 ms on the same machines.
   EXPECT_GT(run.time.step.value, 714'000'000);
@@ -104,7 +104,7 @@ TEST(Llama3On8H200, StepLiesBetweenTheFloorAndMegatronFsdp) {
 }
 
 TEST(Llama3On8H200, TrafficIsSevenEighthsOfTheFullBytes) {
-  const RunResult run = predicted(llama());
+  const PredictedRun run = predicted(llama());
   std::int64_t gathered = 0;
   std::int64_t reduced = 0;
   const auto program = build_program(llama(), {});

@@ -11,8 +11,8 @@
 #include "core/model/hf_config.hpp"
 #include "core/plan/peak_memory.hpp"
 #include "core/plan/plan_json.hpp"
-#include "core/plan/rates.hpp"
 #include "core/schedule/build.hpp"
+#include "reports/record/rates.hpp"
 #include "sim/hardware/catalogue.hpp"
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/scenarios.hpp"
@@ -50,7 +50,7 @@ TEST_P(PredictOf, EverySumHolds) {
   ASSERT_TRUE(costs) << costs.error().message();
   const auto prediction = predict(*program, *costs);
   ASSERT_TRUE(prediction) << prediction.error().message();
-  const RunResult& run = prediction->run;
+  const PredictedRun& run = prediction->run;
 
   const MemorySummary& memory = run.memory;
   EXPECT_EQ(std::accumulate(memory.categories.begin(), memory.categories.end(), Bytes(0)),
@@ -186,7 +186,7 @@ TEST(Predict, ThePeaksOpIsWhereTheTimelineIsHighest) {
     ASSERT_TRUE(program);
     const auto prediction = predict(*program, costs_of(8).value());
     ASSERT_TRUE(prediction);
-    const RunResult& run = prediction->run;
+    const PredictedRun& run = prediction->run;
     Bytes most;
     Nanos when;
     for (const MemoryPoint& point : run.memory_timeline)
@@ -194,13 +194,13 @@ TEST(Predict, ThePeaksOpIsWhereTheTimelineIsHighest) {
         most = sum_of(point.categories);
         when = point.at;
       }
-    EXPECT_EQ(run.memory.live_peak, most);
+    EXPECT_EQ(run.live_peak, most);
     EXPECT_LE(most, run.memory.peak);
-    const auto op = std::ranges::find(run.timeline, run.memory.peak_op, &OpTime::name);
+    const auto op = std::ranges::find(run.timeline, run.peak_op, &OpTime::name);
     ASSERT_NE(op, run.timeline.end());
     EXPECT_EQ(op->stream, "compute");
     const bool running = std::ranges::any_of(run.timeline, [&](const OpTime& other) {
-      return other.name == run.memory.peak_op && other.end > when;
+      return other.name == run.peak_op && other.end > when;
     });
     EXPECT_TRUE(running);
   }

@@ -1,10 +1,10 @@
-// A run with something in every field, for tests of what is written from it.
+// Runs with something in every field, for tests of what is written from them.
 #pragma once
 
 #include <string>
 #include <utility>
 
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp::test {
 
@@ -42,11 +42,8 @@ inline PlanConfig sample_config() {
   return config;
 }
 
-/// `ops` ops that alternate between two streams and `points` memory points.
-inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
-                            std::int64_t points = 5) {
-  RunResult run;
-  run.tool = "mfsdp-sim";
+/// What both kinds of run have; `ops` ops that alternate between two streams.
+inline void fill_figures(RunFigures& run, std::string run_id, std::int64_t ops) {
   run.version = "0.1.0";
   run.run_id = std::move(run_id);
   run.name = "naïve'); DROP TABLE runs; -- \"日本\"";
@@ -56,9 +53,6 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
   run.parameters = 8'030'261'248;
   run.config = sample_config();
   run.cluster = {.gpu = "h100", .gpus = 64, .nodes = 8, .gpus_per_node = 8, .network = "8 x 400G"};
-  run.calibration = "measured";
-  run.cost_model_version = "1";
-  run.source = "simulated";
   run.plan = {.units = 34,
               .groups = 35,
               .ops = 3500,
@@ -75,8 +69,6 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
   run.memory = {.capacity = Bytes(100),
                 .allocated = Bytes(120),
                 .peak = Bytes(55),
-                .live_peak = std::nullopt,
-                .peak_op = "layers.31.swiglu",
                 .fits = false,
                 .reserve = Bytes(0),
                 .headroom = Bytes(-20),
@@ -95,7 +87,6 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
               .tflops_per_gpu = 0.1,
               .mfu = 1.0 / 3.0};
   run.traffic = {.all_gather = Bytes(11), .reduce_scatter = Bytes(22), .all_reduce = Bytes(33)};
-  run.exposed_units = {{"head", Nanos(150)}, {"layers.0", Nanos(50)}};
   for (std::int64_t i = 0; i < ops; ++i)
     run.timeline.push_back({.op = OpId(static_cast<std::size_t>(i)),
                             .name = "layers." + std::to_string(i / 2 % 1500) + ".op",
@@ -105,6 +96,32 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
                             .instance = i % 3,
                             .start = Nanos(i * 100'001),
                             .end = Nanos(i * 100'001 + 150'000)});
+}
+
+/// Predicted, with `points` memory points.
+inline PredictedRun sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
+                               std::int64_t points = 5) {
+  PredictedRun run;
+  fill_figures(run, std::move(run_id), ops);
+  run.tool = "mfsdp-sim";
+  run.calibration = "measured";
+  run.cost_model_version = "1";
+  run.peak_op = "layers.31.swiglu";
+  run.exposed_units = {{"head", Nanos(150)}, {"layers.0", Nanos(50)}};
+  MemoryPoint point;
+  for (std::int64_t i = 0; i < points; ++i) {
+    point.at = Nanos(i * 70'007);
+    if (i % 4 != 1) point.categories.at(static_cast<std::size_t>(i % 10)) = Bytes(i * 1'000'003);
+    run.memory_timeline.push_back(point);
+  }
+  return run;
+}
+
+/// Measured, with launches of two ranks.
+inline MeasuredRun measured_run(std::string run_id = "run-1", std::int64_t ops = 6) {
+  MeasuredRun run;
+  fill_figures(run, std::move(run_id), ops);
+  run.tool = "mfsdp-exec";
   for (const std::int64_t rank : {0, 2}) {
     run.launches.push_back({.op = OpId(3),
                             .rank = rank,
@@ -122,12 +139,6 @@ inline RunResult sample_run(std::string run_id = "run-1", std::int64_t ops = 6,
                             .issued = Nanos(300),
                             .begin = Nanos(300),
                             .end = Nanos(370)});
-  }
-  MemoryPoint point;
-  for (std::int64_t i = 0; i < points; ++i) {
-    point.at = Nanos(i * 70'007);
-    if (i % 4 != 1) point.categories.at(static_cast<std::size_t>(i % 10)) = Bytes(i * 1'000'003);
-    run.memory_timeline.push_back(point);
   }
   return run;
 }

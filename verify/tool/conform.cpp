@@ -61,15 +61,16 @@ Result<RunConformance> conform(const VerifyOptions& options, const Session& sess
   MFSDP_LET(run, load_run(*options.run));
   RunConformance conformed;
   conformed.subject = fmt::format("{}: run {}", options.run->store, run.run_id);
-  if (run.launches.empty())
+  const Measured* measured = run.measured();
+  if (measured == nullptr || measured->launches.empty())
     return fail(conformed.subject,
                 fmt::format("has no record of launches (tool {}, status {}): expected a run that "
                             "mfsdp-exec has brought to its end",
                             printable(run.tool), to_string(run.status)));
   MFSDP_LET(program, plan_of(run, conformed.subject, options, session));
   conformed.plan_hash = run.plan_hash;
-  auto checked =
-      check_conformance(program, *program.find_plan(kTrainPlan), run.launches, settings_for(run));
+  auto checked = check_conformance(program, *program.find_plan(kTrainPlan), measured->launches,
+                                   settings_for(run));
   if (!checked) return fail(conformed.subject + ": " + checked.error().where, checked.error().what);
   conformed.conformance = std::move(*checked);
   return conformed;

@@ -14,7 +14,7 @@ std::string rendered(const std::vector<RunResult>& runs, OutputFormat format) {
 }
 
 TEST(Output, JsonOfOneRunIsTheResult) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   EXPECT_EQ(rendered({run}, OutputFormat::json), to_json(run));
 }
 
@@ -31,7 +31,7 @@ TEST(Output, JsonOfASweepIsOneShapeWhateverTheNumberOfRuns) {
 }
 
 TEST(Output, MarkdownSaysHowTheModelIsShardedAndRecomputed) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.config.mesh = data_parallel_mesh(4, 2);
   run.config.recompute = {.kind = Recompute::full, .full_blocks = 20};
   const std::string text = rendered({run}, OutputFormat::md);
@@ -48,7 +48,7 @@ TEST(Output, RankedCsvEndsWithTheRank) {
 }
 
 TEST(Output, JsonlIsOneLineARun) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.name = "a\n  b";
   const std::string text = rendered({run, run}, OutputFormat::jsonl);
   ASSERT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
@@ -80,7 +80,7 @@ std::vector<std::vector<std::string>> parse_csv(const std::string& text) {
 }
 
 TEST(Output, CsvHasAHeaderAndQuotesSafely) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.run_id = "";
   run.name = "a,\"b\"\nc";
   const auto rows = parse_csv(rendered({run, sample_run()}, OutputFormat::csv));
@@ -102,7 +102,7 @@ TEST(Output, CsvHasAHeaderAndQuotesSafely) {
 }
 
 TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.config.clip = {1, 3};
   run.config.deterministic = true;
   run.config.frozen = {"embed", "norm"};

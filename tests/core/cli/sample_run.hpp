@@ -1,14 +1,14 @@
 // A result made by hand, for tests of what is printed.
 #pragma once
 
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
 inline Bytes mebibytes(std::int64_t count) { return Bytes(count << 20); }
 
-inline RunResult sample_run() {
-  RunResult run;
+inline PredictedRun sample_run() {
+  PredictedRun run;
   run.tool = "mfsdp-sim";
   run.version = "0.1.0";
   run.run_id = "00112233445566778899aabbccddeeff";
@@ -24,7 +24,6 @@ inline RunResult sample_run() {
                  .network = "NVLink 450 GB/s inside a node, 50 GB/s per GPU between nodes"};
   run.calibration = "datasheet";
   run.cost_model_version = "1";
-  run.source = "simulated";
   run.plan.pools = {{.name = "weights", .height = mebibytes(1100), .lower_bound = mebibytes(1000)},
                     {.name = "empty", .height = Bytes(0), .lower_bound = Bytes(0)}};
   run.plan.max_live_full_weights = 2;
@@ -37,7 +36,7 @@ inline RunResult sample_run() {
   run.memory.capacity = mebibytes(80 * 1024);
   run.memory.headroom = mebibytes(24 * 1024);
   run.memory.fits = true;
-  run.memory.peak_op = "layers.31.attention_backward";
+  run.peak_op = "layers.31.attention_backward";
   run.memory.runtime_source = "measured on H200";
   run.time = {.step = Nanos(1'000'000'000),
               .compute = Nanos(900'000'000),

@@ -50,7 +50,7 @@ plan 0123456789abcdef0123456789abcdef; stored in mfsdp.sqlite
 }
 
 TEST(TextReport, DoesNotFitByHowMuch) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.memory.fits = false;
   run.memory.allocated = mebibytes(92 * 1024 + 512);
   run.memory.headroom = mebibytes(-12 * 1024 - 512);
@@ -59,7 +59,7 @@ TEST(TextReport, DoesNotFitByHowMuch) {
 }
 
 TEST(TextReport, EmptyCategoriesAndMissingCommunicationAreLeftOut) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.memory.categories[static_cast<std::size_t>(Category::logits)] = Bytes(0);
   run.time.communication = Nanos(0);
   const std::string text = render_text(run, TextStyle{}, "");
@@ -68,7 +68,7 @@ TEST(TextReport, EmptyCategoriesAndMissingCommunicationAreLeftOut) {
 }
 
 TEST(TextReport, MeshNameAndMicrobatches) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.name = "try";
   run.config.mesh = data_parallel_mesh(4, 16);
   run.config.microbatches = 4;
@@ -81,13 +81,13 @@ TEST(TextReport, MeshNameAndMicrobatches) {
 }
 
 TEST(TextReport, AMomentWithLessThanThePeakIsNamedAsSuch) {
-  RunResult run = sample_run();
-  run.memory.live_peak = run.memory.peak;
+  PredictedRun run = sample_run();
+  run.live_peak = run.memory.peak;
   EXPECT_THAT(render_text(run, TextStyle{}, ""),
               HasSubstr("Memory peak 55.00 GiB at layers.31.attention_backward (1 GiB = 2^30 "
                         "bytes)\n"));
-  run.memory.live_peak = run.memory.peak - (Bytes(1) * (std::int64_t{1} << 30));
-  run.memory.peak_op = "head.swiglu";
+  run.live_peak = run.memory.peak - (Bytes(1) * (std::int64_t{1} << 30));
+  run.peak_op = "head.swiglu";
   EXPECT_THAT(render_text(run, TextStyle{}, ""),
               HasSubstr("Memory peak 55.00 GiB, each pool at its fullest; 54.00 GiB at one time, "
                         "at head.swiglu\n"));
@@ -108,7 +108,7 @@ ModelShape counted_model() {
 }
 
 TEST(TextReport, SaysHowMuchIsFrozen) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("frozen")));
   run.config.model = counted_model();
   run.config.frozen = {"embed_tokens"};
@@ -119,7 +119,7 @@ TEST(TextReport, SaysHowMuchIsFrozen) {
 }
 
 TEST(TextReport, NamesPaddingThatWeighs) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.plan.padding = Bytes(run.parameters * 2 / 50);  // 2 % of bf16 weights, rounded down
   EXPECT_THAT(render_text(run, TextStyle{}, ""), Not(HasSubstr("padding")));
   run.plan.padding = Bytes(run.parameters * 2 / 4);
@@ -129,7 +129,7 @@ TEST(TextReport, NamesPaddingThatWeighs) {
 }
 
 TEST(TextReport, NotesTakeThePlaceOfBlankLines) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.config.model = counted_model();
   run.config.frozen = {"embed_tokens"};
   run.plan.padding = Bytes(run.parameters);
@@ -141,7 +141,7 @@ TEST(TextReport, NotesTakeThePlaceOfBlankLines) {
 }
 
 TEST(TextReport, ASlowRunIsNotZero) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.time.tokens_per_second_per_gpu = 0.04;
   run.time.tflops_per_gpu = 0.002;
   // 0.04 * 64 = 2.56
@@ -159,7 +159,7 @@ TEST(TextReport, ColourAndUnicodeOnlyWhereWanted) {
 }
 
 TEST(TextReport, NothingIsCut) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.cluster.network = std::string(150, 'n');
   run.model_name = std::string(60, 'm');
   const std::string stored = "stored in " + std::string(120, 's');
@@ -177,10 +177,10 @@ TEST(TextReport, ANarrowTerminalWraps) {
 }
 
 RC_GTEST_PROP(TextReport, AlwaysOneScreen, (std::string name, std::string model, std::string op)) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.name = name;
   run.model_name = model;
-  run.memory.peak_op = op;
+  run.peak_op = op;
   run.cluster.network = name + op;
   run.exposed_units.front().unit = model + op;
   run.config.model = counted_model();

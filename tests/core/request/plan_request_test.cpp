@@ -1,8 +1,10 @@
 #include "core/request/plan_request.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -103,6 +105,48 @@ TEST(PlanRequest, GapsAreWarnedOfOnceAndRefusedWhereThePlanRuns) {
   options.seq_len = 4096;
   EXPECT_TRUE(requests.read(options, {.runs = true}));
   EXPECT_THAT(warnings, SizeIs(1));
+}
+
+Program planned(const CommonOptions& options) {
+  return **PlanRequests(kScenarios).program(options, {.gpus_are_chosen = true});
+}
+
+TEST(PlanRequest, TheHashKnowsTheLayout) {
+  std::set<std::string> hashes;
+  for (const LayoutRule layout : {LayoutRule::packed, LayoutRule::megatron_fsdp}) {
+    CommonOptions options = nano();
+    options.config.layout = layout;
+    hashes.insert(plan_hash(planned(options)));
+  }
+  EXPECT_THAT(hashes, SizeIs(2));
+}
+
+/// Where each parameter lies in its group, and how large the group is with its padding: what saves,
+/// norms and equal bits between strategies rest on.
+std::vector<std::string> layout_of(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Group& group : program.groups) {
+    lines.push_back(fmt::format("group {}: chunk {}, {} elements", group.id.value, group.chunk,
+                                group.elements));
+    for (const PlacedParameter& parameter : group.parameters)
+      lines.push_back(fmt::format("{} at {}", parameter.name, parameter.offset));
+  }
+  return lines;
+}
+
+TEST(PlanRequest, EveryStrategyHasTheLayoutOfItsMesh) {
+  for (const LayoutRule layout : {LayoutRule::packed, LayoutRule::megatron_fsdp})
+    for (const std::int64_t outer : {1, 2}) {
+      CommonOptions options = nano();
+      options.config.layout = layout;
+      options.outer_dp = outer;
+      const auto expected = layout_of(planned(options));  // of optim_grads_params
+      for (const Strategy strategy : {Strategy::no_shard, Strategy::optim, Strategy::optim_grads}) {
+        options.config.strategy = strategy;
+        EXPECT_EQ(layout_of(planned(options)), expected)
+            << to_string(layout) << ", " << to_string(strategy) << ", outer-dp " << outer;
+      }
+    }
 }
 
 TEST(PlanRequest, AChangedPlanIsNoted) {

@@ -10,7 +10,8 @@ namespace mfsdp {
 namespace {
 
 /// A step of a gemm on compute and an all-gather beside it.
-RunResult step(std::int64_t gemm_us, std::int64_t gather_us) {
+template <class Run>
+Run step_of(std::int64_t gemm_us, std::int64_t gather_us) {
   const auto op = [](const char* stream, const char* kind, std::int64_t microseconds) {
     OpTime time;
     time.stream = stream;
@@ -18,15 +19,18 @@ RunResult step(std::int64_t gemm_us, std::int64_t gather_us) {
     time.end = Nanos(1'000 * microseconds);
     return time;
   };
-  RunResult run;
+  Run run;
   run.time.step = Nanos(1'000 * gemm_us);
   run.time.compute = run.time.step;
   run.timeline = {op("compute", "gemm", gemm_us), op("all_gather", "all_gather", gather_us)};
   return run;
 }
 
+constexpr auto predicted = step_of<PredictedRun>;
+constexpr auto measured = step_of<MeasuredRun>;
+
 TEST(StepTables, CompareStepStreamsAndKinds) {
-  EXPECT_EQ(render_step_tables(step(100, 40), step(110, 30), {}),
+  EXPECT_EQ(render_step_tables(predicted(100, 40), measured(110, 30), {}),
             "last step of rank 0    launches  predicted   measured  difference\n"
             "step                             100.00 us  110.00 us     +10.0 %\n"
             "compute                          100.00 us  110.00 us     +10.0 %\n"
@@ -43,7 +47,7 @@ TEST(StepTables, CompareStepStreamsAndKinds) {
 TEST(StepTables, KeepToTheTerminal) {
   for (const std::size_t width : {64U, 30U}) {
     const std::string shown =
-        render_step_tables(step(100, 40), step(110, 30), TextStyle{.width = width});
+        render_step_tables(predicted(100, 40), measured(110, 30), TextStyle{.width = width});
     for (const std::string& line : split(shown, '\n'))
       EXPECT_LE(display_width(line), width) << shown;
     EXPECT_THAT(shown, testing::HasSubstr("110.00 us"));
@@ -51,7 +55,7 @@ TEST(StepTables, KeepToTheTerminal) {
 }
 
 TEST(StepTables, AreEmptyWhereNothingWasTimed) {
-  EXPECT_EQ(render_step_tables(step(100, 40), RunResult(), {}), "");
+  EXPECT_EQ(render_step_tables(predicted(100, 40), MeasuredRun(), {}), "");
 }
 
 }  // namespace

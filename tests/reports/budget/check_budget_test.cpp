@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/result_json.hpp"
 #include "reports/budget/budget.hpp"
+#include "reports/record/result_json.hpp"
 #include "tests/support/sample_run.hpp"
 
 namespace mfsdp {
@@ -11,14 +11,14 @@ namespace {
 
 using test::sample_run;
 
-Budget exact_budget(const RunResult& run) {
+Budget exact_budget(const PredictedRun& run) {
   const auto budget = parse_budget(budget_text(run), "b.toml");
   EXPECT_TRUE(budget) << (budget ? "" : budget.error().message());
   return *budget;
 }
 
 TEST(CheckBudget, ARunKeepsItsOwnBudgetAndNothingLarger) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   const Budget exact = exact_budget(run);
   // 2 of memory, a limit for each category, 2 of time, 4 of traffic, 3 of the plan.
   ASSERT_EQ(exact.limits.size(), 2 + Names<Category>::values.size() + 2 + 4 + 3);
@@ -44,34 +44,34 @@ TEST(CheckBudget, ARunKeepsItsOwnBudgetAndNothingLarger) {
 }
 
 TEST(CheckBudget, OneByteOneNanosecondOneWaitTooMany) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   const Budget exact = exact_budget(run);
   const auto lines = [&](auto worsen) {
-    RunResult worse = run;
+    PredictedRun worse = run;
     worsen(worse);
     return exceeded_lines(check_budget(exact, worse));
   };
   using testing::ElementsAre;
   using testing::EndsWith;
-  EXPECT_THAT(lines([](RunResult& r) { r.memory.allocated += Bytes(1); }),
+  EXPECT_THAT(lines([](PredictedRun& r) { r.memory.allocated += Bytes(1); }),
               ElementsAre(EndsWith(": memory.allocated_bytes is 121, 1 over the limit of 120")));
-  EXPECT_THAT(lines([](RunResult& r) { r.time.step += Nanos(1); }),
+  EXPECT_THAT(lines([](PredictedRun& r) { r.time.step += Nanos(1); }),
               ElementsAre(EndsWith(": time.step_ns is 1001, 1 over the limit of 1000")));
-  EXPECT_THAT(lines([](RunResult& r) { r.plan.waits += 1; }),
+  EXPECT_THAT(lines([](PredictedRun& r) { r.plan.waits += 1; }),
               ElementsAre(EndsWith(": plan.waits is 81, 1 over the limit of 80")));
   // The total of 11 + 22 + 33 bytes goes with its part.
-  EXPECT_THAT(lines([](RunResult& r) { r.traffic.all_gather += Bytes(1); }),
+  EXPECT_THAT(lines([](PredictedRun& r) { r.traffic.all_gather += Bytes(1); }),
               ElementsAre(EndsWith(": traffic.all_gather_bytes is 12, 1 over the limit of 11"),
                           EndsWith(": traffic.total_bytes is 67, 1 over the limit of 66")));
-  EXPECT_THAT(lines([](RunResult& r) { r.memory.categories.at(6) += Bytes(1); }),
+  EXPECT_THAT(lines([](PredictedRun& r) { r.memory.categories.at(6) += Bytes(1); }),
               ElementsAre(EndsWith("activation_bytes is 8, 1 over the limit of 7")));
-  EXPECT_THAT(lines([](RunResult& r) { r.plan.waits -= 1; }), testing::IsEmpty());
+  EXPECT_THAT(lines([](PredictedRun& r) { r.plan.waits -= 1; }), testing::IsEmpty());
 }
 
 TEST(CheckBudget, AnotherCostModelLeavesBytesAndCounts) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   const Budget exact = exact_budget(run);
-  RunResult worse = run;
+  PredictedRun worse = run;
   worse.cost_model_version = "2";
   worse.time.step += Nanos(500);
   worse.memory.peak += Bytes(1);
@@ -90,7 +90,7 @@ TEST(CheckBudget, AnotherCostModelLeavesBytesAndCounts) {
 }
 
 TEST(CheckBudget, WithoutACostModelVersionTimesAlwaysCompare) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   Budget budget = exact_budget(run);
   budget.cost_model_version.reset();
   run.cost_model_version = "2";
@@ -99,7 +99,7 @@ TEST(CheckBudget, WithoutACostModelVersionTimesAlwaysCompare) {
 }
 
 TEST(CheckBudget, AnotherPlanIsANote) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   const Budget budget = exact_budget(run);
   run.plan_hash = "f00";
   const BudgetReport report = check_budget(budget, run);

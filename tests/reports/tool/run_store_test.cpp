@@ -8,13 +8,14 @@
 #include <sstream>
 #include <string>
 
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp {
 namespace {
 
+using test::measured_run;
 using test::sample_run;
 using test::ScratchFolder;
 using ::testing::AllOf;
@@ -57,7 +58,7 @@ struct Telling {
   RunStore store{
       options,
       {.tool = "mfsdp-exec", .scenarios = {}, .out = out, .err = err, .interrupted = interrupted}};
-  RunResult run = sample_run("run-1", 40, 60);
+  MeasuredRun run = measured_run("run-1", 40);
 
   /// Stores a run that goes on and three of its steps; then the disk is full. False where the run
   /// could not be stored.
@@ -98,8 +99,8 @@ TEST(RunStore, ADiskThatFillsUpLosesNothingOnceThereIsRoomAgain) {
   const auto stored = Store::open(path)->load(1);
   ASSERT_TRUE(stored) << stored.error().message();
   EXPECT_EQ(stored->status, RunStatus::complete);
-  ASSERT_EQ(stored->steps.size(), 6U);
-  EXPECT_EQ(stored->steps.back().step, 6);
+  ASSERT_EQ(stored->measured()->steps.size(), 6U);
+  EXPECT_EQ(stored->measured()->steps.back().step, 6);
   EXPECT_EQ(stored->timeline.size(), 40U);
 }
 
@@ -122,7 +123,7 @@ TEST(RunStore, ADiskThatStaysFullIsSaidTwiceAndEndsNothing) {
     return telling.store.note() == note ? 0 : wrong(telling.store.note());
   });
   ASSERT_EQ(test::wait_for(child), 0);
-  EXPECT_EQ(Store::open(path)->load(1)->steps.size(), 3U);
+  EXPECT_EQ(Store::open(path)->load(1)->measured()->steps.size(), 3U);
 }
 
 /// The times of ops are most of a run's end.
@@ -131,11 +132,11 @@ TEST(RunStore, AnEndWithoutRoomForTheTimesOfOpsIsStoredWithoutThem) {
   const auto path = folder / "s.sqlite";
   const pid_t child = test::start_child([&] {
     Telling telling(path);
-    RunResult head = sample_run("run-1");
+    MeasuredRun head = measured_run("run-1");
     head.status = RunStatus::running;
     if (!telling.store.begin(head)) return wrong("begin");
     telling.store.append(steps_of(1, 3));
-    telling.run = sample_run("run-1", 20'000, 20'000);
+    telling.run = measured_run("run-1", 40'000);
     leave_room(400'000);
     telling.store.finish(telling.run);
     leave_room(kNoLimit);
@@ -147,7 +148,7 @@ TEST(RunStore, AnEndWithoutRoomForTheTimesOfOpsIsStoredWithoutThem) {
   const auto stored = Store::open(path)->load(1);
   ASSERT_TRUE(stored) << stored.error().message();
   EXPECT_EQ(stored->status, RunStatus::complete);
-  EXPECT_EQ(stored->steps.size(), 3U);
+  EXPECT_EQ(stored->measured()->steps.size(), 3U);
   EXPECT_TRUE(stored->timeline.empty());
 }
 
@@ -165,7 +166,7 @@ TEST(RunStore, ARunThatBeginsOnAFullDiskIsStoredLater) {
     return telling.store.note() == "stored in " + path.string() ? 0 : wrong(telling.store.note());
   });
   ASSERT_EQ(test::wait_for(child), 0);
-  EXPECT_EQ(Store::open(path)->load(1)->steps.size(), 2U);
+  EXPECT_EQ(Store::open(path)->load(1)->measured()->steps.size(), 2U);
 }
 
 TEST(RunStore, MistakesInThePathAreErrorsBeforeTheRun) {
@@ -188,7 +189,8 @@ TEST(RunStore, ResultsThatCannotBeStoredAreThereToBePrinted) {
   const pid_t child = test::start_child([&] {
     Telling telling(path);
     leave_room(100);
-    if (!telling.store.save({&telling.run, 1})) return wrong("save");
+    const RunResult run = sample_run();
+    if (!telling.store.save({&run, 1})) return wrong("save");
     if (telling.store.note() != "not stored") return wrong(telling.store.note());
     const auto outcome = telling.store.outcome();
     if (outcome || outcome.error().fault != Fault::environment) return wrong("outcome");
@@ -202,7 +204,8 @@ TEST(RunStore, ResultsThatCannotBeStoredAreThereToBePrinted) {
 TEST(RunStore, TheNoteIsPrintable) {
   const ScratchFolder folder;
   Telling telling(folder / "a\x1b[31mb.sqlite");
-  ASSERT_TRUE(telling.store.save({&telling.run, 1}));
+  const RunResult run = sample_run();
+  ASSERT_TRUE(telling.store.save({&run, 1}));
   EXPECT_THAT(telling.store.note(), AllOf(StartsWith("stored in "), HasSubstr("a\\x1b[31mb")));
 }
 

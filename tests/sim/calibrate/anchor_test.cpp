@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/model/hf_config.hpp"
-#include "core/plan/result_json.hpp"
 #include "core/schedule/build.hpp"
+#include "reports/record/result_json.hpp"
 #include "sim/predict/predict.hpp"
 #include "tests/sim/calibrate/samples.hpp"
 #include "tests/sim/cost/cost_fixture.hpp"
@@ -22,7 +22,7 @@ Result<CostModel> h200(std::int64_t gpus, std::int64_t per_node) {
 }
 
 /// What a machine would have measured whose kernels and collectives take that many times as long.
-RunResult measured(double kernels, double collectives, std::int64_t gpus = 8) {
+MeasuredRun measured(double kernels, double collectives, std::int64_t gpus = 8) {
   const auto model = load_model("llama3_1b", kSource / "scenarios/models").value();
   PlanConfig config;
   config.model = model.shape;
@@ -30,11 +30,12 @@ RunResult measured(double kernels, double collectives, std::int64_t gpus = 8) {
   const Program program =
       build_program(config, {.model_name = "llama3_1b", .tool_version = "", .stored_hash = ""})
           .value();
-  RunResult run = predict(program, h200(gpus, 8).value().scaled(kernels, collectives)).value().run;
+  const CostModel costs = h200(gpus, 8).value().scaled(kernels, collectives);
+  MeasuredRun run;
+  static_cast<RunFigures&>(run) = predict(program, costs).value().run;
   run.tool = "mfsdp-exec";
   run.run_id = "abc";
   run.name = "night-7";
-  run.source = "measured";
   return run;
 }
 
@@ -66,7 +67,7 @@ TEST(Anchor, ARunThatIsAsPredictedChangesNothing) {
 }
 
 TEST(Anchor, TakesOneFactorWhereOnlyTheStepIsKnown) {
-  RunResult run = measured(1, 1);
+  MeasuredRun run = measured(1, 1);
   const Nanos predicted = run.time.step;
   run.time = {};
   run.time.step = Nanos(predicted.value * 6 / 5);
@@ -87,11 +88,11 @@ TEST(Anchor, OneGpuHasNoCollectivesToScale) {
 }
 
 TEST(Anchor, RefusesOtherRuns) {
-  RunResult run = measured(1, 1);
-  run.source = "simulated";
-  EXPECT_EQ(anchor_error(to_json(run)),
+  MeasuredRun run = measured(1, 1);
+  PredictedRun prediction;
+  static_cast<RunFigures&>(prediction) = run;
+  EXPECT_EQ(anchor_error(to_json(prediction)),
             "r.json: source is \"simulated\"; expected \"measured\": a prediction anchors nothing");
-  run.source = "measured";
   run.cluster.gpu = "h100";
   EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: was measured on h100; expected a run on h200 (--gpu)");
@@ -120,7 +121,7 @@ TEST(Anchor, CountsTheDomainsOfItsRun) {
 }
 
 TEST(Anchor, RefusesARunThatContradictsItself) {
-  RunResult run = measured(1, 1);
+  MeasuredRun run = measured(1, 1);
   run.cluster.gpus = 16;
   EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: cluster/gpus is 16; expected 8, dp_outer 1 x dp_shard 8 of its config");

@@ -1,4 +1,4 @@
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "core/plan/config_fields.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 
 namespace mfsdp {
 
@@ -34,7 +35,7 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 Json finite(const std::optional<double>& value) { return value ? finite(*value) : Json(nullptr); }
 
-Json model_object(const RunResult& result) {
+Json model_object(const RunHead& result) {
   const ModelShape& shape = result.config.model;
   return {{"name", result.model_name},
           {"parameters", result.parameters},
@@ -115,26 +116,33 @@ Json plan_object(const PlanSummary& plan) {
           {"padding_bytes", plan.padding.value}};
 }
 
-Json memory_object(const MemorySummary& memory) {
+/// The part of the result, or one in which nothing is: every key stands in each result.
+template <class Part>
+const Part& part_or_none(const Part* part) {
+  static const Part none;
+  return part != nullptr ? *part : none;
+}
+
+Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
   Json categories = Json::object();
   for (std::size_t i = 0; i < memory.categories.size(); ++i)
     categories[name_of(static_cast<Category>(i))] = memory.categories[i].value;
-  return {{"capacity_bytes", memory.capacity.value},
-          {"allocated_bytes", memory.allocated.value},
-          {"peak_bytes", memory.peak.value},
-          {"live_peak_bytes", memory.live_peak ? Json(memory.live_peak->value) : Json(nullptr)},
-          {"peak_op", memory.peak_op},
-          {"fits", memory.fits},
-          {"reserve_bytes", memory.reserve.value},
-          {"headroom_bytes", memory.headroom.value},
-          {"categories", std::move(categories)},
-          {"runtime_source", memory.runtime_source}};
+  return {
+      {"capacity_bytes", memory.capacity.value},
+      {"allocated_bytes", memory.allocated.value},
+      {"peak_bytes", memory.peak.value},
+      {"live_peak_bytes", predicted.live_peak ? Json(predicted.live_peak->value) : Json(nullptr)},
+      {"peak_op", predicted.peak_op},
+      {"fits", memory.fits},
+      {"reserve_bytes", memory.reserve.value},
+      {"headroom_bytes", memory.headroom.value},
+      {"categories", std::move(categories)},
+      {"runtime_source", memory.runtime_source}};
 }
 
-Json time_object(const RunResult& result) {
-  const TimeSummary& time = result.time;
+Json time_object(const TimeSummary& time, const Predicted& predicted) {
   Json exposed = Json::array();
-  for (const ExposedUnit& unit : result.exposed_units)
+  for (const ExposedUnit& unit : predicted.exposed_units)
     exposed.push_back({{"unit", unit.unit}, {"exposed_ns", unit.exposed.value}});
   return {{"step_ns", time.step.value},
           {"compute_ns", time.compute.value},
@@ -196,7 +204,28 @@ Json evaluations_array(const std::vector<EvaluationResult>& evaluations) {
   return array;
 }
 
+/// The keys that only such results have.
+void add_predicted(Json& object, const Predicted& predicted) {
+  const TrustSummary& trust = predicted.trust;
+  if (!trust.tier.empty())
+    object["trust"] = {
+        {"tier", trust.tier}, {"step_error", finite(trust.step_error)}, {"text", trust.text}};
+  if (predicted.ranks) object["ranks"] = ranks_object(*predicted.ranks);
+  if (predicted.training) object["training"] = training_object(*predicted.training);
+}
+
+void add_measured(Json& object, const Measured& measured, RunStatus status) {
+  object["status"] = name_of(status);
+  if (measured.resumed)
+    object["resumed"] = {{"step", measured.resumed->step}, {"run_id", measured.resumed->run_id}};
+  object["skipped_steps"] = std::ranges::count(measured.steps, true, &StepResult::skipped);
+  object["steps"] = steps_array(measured.steps);
+  if (!measured.evaluations.empty())
+    object["evaluations"] = evaluations_array(measured.evaluations);
+}
+
 Json result_object(const RunResult& result) {
+  const auto& predicted = part_or_none(result.predicted());
   Json object = {{"schema", kResultSchema},
                  {"tool", result.tool},
                  {"version", result.version},
@@ -213,30 +242,18 @@ Json result_object(const RunResult& result) {
                    {"network", result.cluster.network}}},
                  {"config", config_object(result.config)},
                  {"engine", result.engine},
-                 {"calibration", result.calibration},
-                 {"cost_model_version", result.cost_model_version},
+                 {"calibration", predicted.calibration},
+                 {"cost_model_version", predicted.cost_model_version},
                  {"plan", plan_object(result.plan)},
-                 {"memory", memory_object(result.memory)},
-                 {"time", time_object(result)},
+                 {"memory", memory_object(result.memory, predicted)},
+                 {"time", time_object(result.time, predicted)},
                  {"traffic",
                   {{"all_gather_bytes", result.traffic.all_gather.value},
                    {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
                    {"all_reduce_bytes", result.traffic.all_reduce.value}}},
-                 {"source", result.source}};
-  if (result.source == "measured") object["status"] = name_of(result.status);
-  if (result.resumed)
-    object["resumed"] = {{"step", result.resumed->step}, {"run_id", result.resumed->run_id}};
-  if (!result.trust.tier.empty())
-    object["trust"] = {{"tier", result.trust.tier},
-                       {"step_error", finite(result.trust.step_error)},
-                       {"text", result.trust.text}};
-  if (result.ranks) object["ranks"] = ranks_object(*result.ranks);
-  if (result.training) object["training"] = training_object(*result.training);
-  if (result.source == "measured" || !result.steps.empty()) {
-    object["skipped_steps"] = std::ranges::count(result.steps, true, &StepResult::skipped);
-    object["steps"] = steps_array(result.steps);
-  }
-  if (!result.evaluations.empty()) object["evaluations"] = evaluations_array(result.evaluations);
+                 {"source", result.source()}};
+  if (const Predicted* part = result.predicted()) add_predicted(object, *part);
+  if (const Measured* part = result.measured()) add_measured(object, *part, result.status);
   return object;
 }
 
@@ -248,13 +265,26 @@ constexpr int kOneLine = -1;  // nlohmann's word for it
 
 }  // namespace
 
+RunResult::RunResult(RunFigures figures, std::variant<Predicted, Measured> part)
+    : RunFigures(std::move(figures)), part_(std::move(part)) {}
+
+RunResult::RunResult(PredictedRun run)
+    : RunResult(static_cast<RunFigures&&>(run), static_cast<Predicted&&>(run)) {}
+
+RunResult::RunResult(MeasuredRun run)
+    : RunResult(static_cast<RunFigures&&>(run), static_cast<Measured&&>(run)) {}
+
+std::string_view RunResult::source() const {
+  return predicted() != nullptr ? "simulated" : "measured";
+}
+
 std::string to_json(const RunResult& result) { return text_of(result_object(result), 2) + "\n"; }
 
 std::string to_json_line(const RunResult& result) {
   return text_of(result_object(result), kOneLine);
 }
 
-std::string model_json(const RunResult& result) { return text_of(model_object(result), kOneLine); }
+std::string model_json(const RunHead& result) { return text_of(model_object(result), kOneLine); }
 
 std::string config_json(const PlanConfig& config) {
   return text_of(config_object(config), kOneLine);

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/plan/config_fields.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 
 namespace mfsdp {
 

@@ -1,10 +1,18 @@
-// What a step took, simulated or measured alike: the record that is printed and stored.
+// What a step took: the record that is printed and stored.
+//
+//   RunFigures             what every run has, by the same definitions: who, of what, memory and
+//   time
+//   |- PredictedRun        and what a simulation alone knows
+//   |- MeasuredRun         and what a machine alone has done
+//   `- RunResult           one of the two, for whoever prints, stores or compares either
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/base/vocabulary.hpp"
@@ -41,7 +49,7 @@ struct PlanSummary {
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;
   std::vector<PoolSummary> pools;
   Bytes padding;  ///< of the flat layouts, per full copy of the compute weights
-  /// Of one step on one rank, as MFU counts them (core/plan/rates.hpp); not stored.
+  /// Of one step on one rank, as MFU counts them (reports/record/rates.hpp); not stored.
   double model_flops = 0;
 };
 
@@ -51,10 +59,6 @@ struct MemorySummary {
   /// Every pool where it is fullest (core/plan/peak_memory.hpp), and the runtime. Pools need not be
   /// fullest together: at no time is more live, however fast anything is.
   Bytes peak;
-  /// The most that is live at one simulated time, runtime included: the largest total of the memory
-  /// timeline. None where nothing was simulated; not stored.
-  std::optional<Bytes> live_peak;
-  std::string peak_op;  ///< what compute does at that time, or does next
   bool fits = false;
   Bytes reserve;   ///< to be kept free; not stored
   Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
@@ -171,7 +175,8 @@ struct ResumedFrom {
   friend bool operator==(const ResumedFrom&, const ResumedFrom&) = default;
 };
 
-struct RunResult {
+/// Who ran what, where and under which name.
+struct RunHead {
   std::string tool;
   std::string version;
   std::string run_id;
@@ -183,29 +188,65 @@ struct RunResult {
   PlanConfig config;
   ClusterSummary cluster;
   std::string engine = "mfsdp";  ///< whose kernels and allocator this describes
-  std::string calibration;       ///< "measured", "datasheet" or "anchored"
-  std::string cost_model_version;
-  std::string source;  ///< "simulated" or "measured"
   RunStatus status = RunStatus::complete;
-  std::optional<ResumedFrom> resumed;
+};
+
+/// What every run has, simulated or measured.
+struct RunFigures : RunHead {
   PlanSummary plan;
   MemorySummary memory;
   TimeSummary time;
   TrafficSummary traffic;
+  std::vector<OpTime> timeline;  ///< of one step, by start
+};
+
+/// What a simulation alone knows.
+struct Predicted {
+  std::string calibration;  ///< "measured", "datasheet" or "anchored"
+  std::string cost_model_version;
   TrustSummary trust;
   std::optional<RankReport> ranks;           ///< where ranks differ
   std::optional<TrainingEstimate> training;  ///< where it was asked for
+  /// The most that is live at one simulated time, runtime included: the largest total of the memory
+  /// timeline. Not stored.
+  std::optional<Bytes> live_peak;
+  std::string peak_op;                     ///< what compute does at that time, or does next
+  std::vector<ExposedUnit> exposed_units;  ///< largest first
+  std::vector<MemoryPoint> memory_timeline;
+};
+
+/// What a machine alone has done.
+struct Measured {
+  std::optional<ResumedFrom> resumed;
   std::vector<StepResult> steps;
   std::vector<EvaluationResult> evaluations;
-  std::vector<ExposedUnit> exposed_units;  ///< largest first
-  std::vector<OpTime> timeline;            ///< of one step, by start
-  std::vector<MemoryPoint> memory_timeline;
-  std::vector<OpLaunch> launches;  ///< of a run's last steps, rank by rank; none where simulated
+  std::vector<OpLaunch> launches;  ///< of the last steps, rank by rank
+};
+
+struct PredictedRun : RunFigures, Predicted {};
+struct MeasuredRun : RunFigures, Measured {};
+
+/// A run of either kind.
+class RunResult : public RunFigures {
+ public:
+  RunResult() = default;
+  RunResult(PredictedRun run);  // NOLINT(google-explicit-constructor): is one
+  RunResult(MeasuredRun run);   // NOLINT(google-explicit-constructor): is one
+  RunResult(RunFigures figures, std::variant<Predicted, Measured> part);
+
+  /// The part that only such a run has; null where it is of the other kind.
+  [[nodiscard]] const Predicted* predicted() const { return std::get_if<Predicted>(&part_); }
+  [[nodiscard]] const Measured* measured() const { return std::get_if<Measured>(&part_); }
+  /// "simulated" or "measured".
+  [[nodiscard]] std::string_view source() const;
+
+ private:
+  std::variant<Predicted, Measured> part_;
 };
 
 /// JSON of schema mfsdp.result/1 on several lines, keys in the schema's order; timelines and
 /// launches are not part of it. Numbers that are not finite become null, bytes that are not UTF-8
-/// the replacement character. See core/plan/result_json.hpp for one line and for reading back.
+/// the replacement character. See reports/record/result_json.hpp for one line and for reading back.
 [[nodiscard]] std::string to_json(const RunResult& result);
 
 }  // namespace mfsdp

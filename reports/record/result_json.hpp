@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -15,7 +15,7 @@ inline constexpr std::string_view kResultSchema = "mfsdp.result/1";
 [[nodiscard]] std::string to_json_line(const RunResult& result);
 
 /// The result's `model` object on one line: name, parameters and every field of the shape.
-[[nodiscard]] std::string model_json(const RunResult& result);
+[[nodiscard]] std::string model_json(const RunHead& run);
 
 /// The result's `config` object on one line: every flag that shapes the plan.
 /// Requires a valid configuration: throws OverflowError if the global batch leaves 63 bits.

@@ -1,4 +1,4 @@
-#include "core/plan/rates.hpp"
+#include "reports/record/rates.hpp"
 
 namespace mfsdp {
 namespace {
@@ -25,7 +25,7 @@ double model_flops(const Plan& plan) {
   return sum;
 }
 
-Rates rates_of(const RunResult& run, Nanos step) {
+Rates rates_of(const RunFigures& run, Nanos step) {
   if (step <= Nanos(0)) return {};
   const auto tokens = static_cast<double>(run.config.tokens_per_step());
   const double seconds = static_cast<double>(step.value) / 1e9;

@@ -1,4 +1,4 @@
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/plan/config_fields.hpp"
-#include "core/plan/result_json.hpp"
+#include "reports/record/result_json.hpp"
 #include "tests/support/sample_run.hpp"
 
 namespace mfsdp {
@@ -94,9 +94,8 @@ TEST(ResultJson, ConfigNamesEveryFlag) {
 }
 
 TEST(ResultJson, StepsAppearWhereSomethingWasMeasured) {
-  RunResult run = sample_run();
-  EXPECT_FALSE(Json::parse(to_json(run)).contains("steps"));
-  run.source = "measured";
+  EXPECT_FALSE(Json::parse(to_json(sample_run())).contains("steps"));
+  MeasuredRun run = test::measured_run();
   EXPECT_EQ(Json::parse(to_json(run))["steps"], Json::array());
   run.steps = {{.step = 1,
                 .duration = Nanos(7),
@@ -111,15 +110,45 @@ TEST(ResultJson, StepsAppearWhereSomethingWasMeasured) {
   EXPECT_EQ(step["step_ns"], 7);
 }
 
+TEST(RunResult, IsPredictedOrMeasured) {
+  const RunResult predicted = sample_run();
+  ASSERT_NE(predicted.predicted(), nullptr);
+  EXPECT_EQ(predicted.measured(), nullptr);
+  EXPECT_EQ(predicted.source(), "simulated");
+  EXPECT_EQ(predicted.predicted()->peak_op, "layers.31.swiglu");
+  EXPECT_EQ(predicted.plan_hash, sample_run().plan_hash);
+  const RunResult measured = test::measured_run();
+  ASSERT_NE(measured.measured(), nullptr);
+  EXPECT_EQ(measured.predicted(), nullptr);
+  EXPECT_EQ(measured.source(), "measured");
+  EXPECT_EQ(measured.measured()->launches.size(), 4U);
+  EXPECT_EQ(measured.timeline.size(), 6U);
+}
+
+/// Keys of predictions stand in the JSON of measured runs too, without a value.
+TEST(ResultJson, MeasuredRunsHaveTheSameKeys) {
+  const Json json = Json::parse(to_json(test::measured_run()));
+  EXPECT_EQ(json["source"], "measured");
+  EXPECT_EQ(json["status"], "complete");
+  EXPECT_EQ(json["calibration"], "");
+  EXPECT_EQ(json["cost_model_version"], "");
+  EXPECT_TRUE(json["memory"]["live_peak_bytes"].is_null());
+  EXPECT_EQ(json["memory"]["peak_op"], "");
+  EXPECT_EQ(json["time"]["exposed_units"], Json::array());
+  EXPECT_EQ(json["skipped_steps"], 0);
+  for (const char* key : {"trust", "ranks", "training", "resumed", "evaluations"})
+    EXPECT_FALSE(json.contains(key)) << key;
+}
+
 TEST(ResultJson, AnyTextIsEscapedAndReadableByAll) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.name = "a\"b\\c\nd\t\x01 \xff\xfe Ω";
   const Json json = Json::parse(to_json(run));
   EXPECT_EQ(json["name"], "a\"b\\c\nd\t\x01 \uFFFD\uFFFD Ω");
 }
 
 TEST(ResultJson, NumbersThatAreNotFiniteBecomeNull) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   run.time.mfu = std::numeric_limits<double>::quiet_NaN();
   run.time.tflops_per_gpu = std::numeric_limits<double>::infinity();
   const Json json = Json::parse(to_json(run));
@@ -134,7 +163,7 @@ TEST(ResultJson, OneLineHoldsTheSame) {
 }
 
 TEST(ResultConfig, ReadsBackWhatWasWritten) {
-  RunResult run = sample_run();
+  PredictedRun run = sample_run();
   auto read = config_from_json(model_json(run), config_json(run.config), "run");
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(*read, run.config);
@@ -146,7 +175,7 @@ TEST(ResultConfig, ReadsBackWhatWasWritten) {
 }
 
 TEST(ResultConfig, WithoutALayoutIsOfMegatronFsdps) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   Json config = Json::parse(config_json(run.config));
   config.erase("layout");
   const auto read = config_from_json(model_json(run), config.dump(), "run");
@@ -159,7 +188,7 @@ TEST(ResultConfig, WithoutALayoutIsOfMegatronFsdps) {
 
 /// Results of before a field came lack it; all others are whole.
 TEST(ResultConfig, OnlyLaterFieldsMayBeMissing) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   const Json whole = Json::parse(config_json(run.config));
   for (const std::string& key : keys(whole)) {
     if (key == "global_batch") continue;  // follows from the others
@@ -176,7 +205,7 @@ TEST(ResultConfig, OnlyLaterFieldsMayBeMissing) {
 }
 
 TEST(ResultConfig, ErrorsNameTheField) {
-  const RunResult run = sample_run();
+  const PredictedRun run = sample_run();
   const auto message = [&](const char* key, const Json& value) {
     Json config = Json::parse(config_json(run.config));
     config[key] = value;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/plan/plan.hpp"
-#include "core/plan/result.hpp"
+#include "reports/record/result.hpp"
 
 namespace mfsdp {
 
@@ -26,6 +26,6 @@ struct Rates {
 };
 
 /// Of steps of the run's plan that take `step` each; 0 for a step of no time.
-[[nodiscard]] Rates rates_of(const RunResult& run, Nanos step);
+[[nodiscard]] Rates rates_of(const RunFigures& run, Nanos step);
 
 }  // namespace mfsdp
