@@ -130,7 +130,7 @@ void fields(Io& io, Kernel& v) {
 }
 
 template <class Io>
-void fields(Io& io, Peer& v) {
+void fields(Io& io, PeerStep& v) {
   Signed step{v.step};
   io("axis", v.axis);
   io("step", step);

@@ -160,11 +160,11 @@ struct Names<CollectiveKind> {
 
 /// The rank with which a send or a recv has to do: that many steps along an axis of its
 /// communicator, forward or (negative) backward. The axis has an end: no step leads around it.
-struct Peer {
+struct PeerStep {
   Axis axis = Axis::pp;
   std::int64_t step = 1;
 
-  friend bool operator==(const Peer&, const Peer&) = default;
+  friend bool operator==(const PeerStep&, const PeerStep&) = default;
 };
 
 enum class Reduction { none, sum };
@@ -182,9 +182,9 @@ struct Collective {
   /// all others in all.
   std::int64_t count = 0;
   DType dtype = DType::bf16;
-  Operand input;               ///< not stated of a recv
-  Operand output;              ///< not stated of a send
-  std::optional<Peer> peer{};  ///< of a send or a recv, and of these alone
+  Operand input;                   ///< not stated of a recv
+  Operand output;                  ///< not stated of a send
+  std::optional<PeerStep> peer{};  ///< of a send or a recv, and of these alone
 
   friend bool operator==(const Collective&, const Collective&) = default;
 };

@@ -23,7 +23,7 @@ class PeerClasses {
       : mesh_(mesh), class_of_(class_of) {}
 
   /// Requires that the class's ranks have such a peer.
-  [[nodiscard]] std::uint32_t of(std::uint32_t own, const Peer& peer) const {
+  [[nodiscard]] std::uint32_t of(std::uint32_t own, const PeerStep& peer) const {
     std::size_t rank = 0;
     while (class_of_[rank] != own) ++rank;
     return class_of_[static_cast<std::size_t>(static_cast<std::int64_t>(rank) +

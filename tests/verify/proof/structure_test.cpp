@@ -121,7 +121,7 @@ TEST(Structure, NumbersThatNoPlanHas) {
       [](Program& p, Sound&) { p.buffers[1].instances = 1; },
       [](Program& p, Sound&) { p.events[0].instances = 5000; },
       [](Program& p, Sound& s) {
-        std::get<Collective>(op_at(p, s.summed).body).peer = Peer{.axis = Axis::dp_shard};
+        std::get<Collective>(op_at(p, s.summed).body).peer = PeerStep{.axis = Axis::dp_shard};
       },
       [](Program& p, Sound& s) {
         std::get<Collective>(op_at(p, s.summed).body).kind = CollectiveKind::send;
