@@ -114,8 +114,8 @@ struct Collective {
   /// all others in all.
   std::int64_t count = 0;
   DType dtype = DType::bf16;
-  Operand input;               ///< not stated of a recv
-  Operand output;              ///< not stated of a send
+  Operand input;                   ///< not stated of a recv
+  Operand output;                  ///< not stated of a send
   std::optional<PeerStep> peer{};  ///< of a send or a recv, and of these alone
 
   friend bool operator==(const Collective&, const Collective&) = default;

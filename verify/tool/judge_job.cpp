@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
 #include "verify/proof/job.hpp"
+#include "verify/tool/judge_plan.hpp"
 #include "verify/tool/print_findings.hpp"
+#include "verify/traces/configuration_rules.hpp"
 
 namespace mfsdp {
 namespace {
@@ -61,8 +65,13 @@ Result<void> check_flags(const VerifyOptions& options) {
 
 Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options, const Session& session) {
   MFSDP_TRY(check_flags(options));
+  if (options.common.plan_out)
+    MFSDP_TRY(write_file_atomically(*options.common.plan_out, to_canonical_json(job) + "\n"));
   MFSDP_LET(proof, prove_job(job));
   std::vector<Finding> findings = proof.findings;
+  for (Finding& finding :
+       traces::check_configuration(job.programs[0].config, environment_of(options)))
+    findings.push_back(std::move(finding));
   if (options.output == FindingsFormat::text) {
     // Waits too many are no news here; other formats list each.
     std::erase_if(findings, [](const Finding& finding) { return finding.rule == "MF604"; });

@@ -9,7 +9,8 @@
 
 namespace mfsdp {
 
-/// Proves the job and prints what was found. Certificates and mutants are for plans of one class:
+/// Writes the job where --plan-out was given, proves it and prints what was found; every rank is
+/// looked at, with --expand or without. Certificates and mutants are for plans of one class:
 /// the error names the flag that asks for them.
 [[nodiscard]] Result<ExitCode> judge_job(const Job& job, const VerifyOptions& options,
                                          const Session& session);
