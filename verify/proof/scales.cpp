@@ -258,7 +258,8 @@ class ScaleRun::Impl {
 
 namespace {
 
-/// A microbatch begins where tokens are taken.
+/// A microbatch begins where tokens are taken. Plans by hand may state microbatches and take no
+/// tokens; none states fewer than none.
 void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
   Int128 count = 0;
   for (const Segment& segment : unrolled.plan->segments) {
@@ -267,7 +268,7 @@ void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
       return kernel != nullptr && kernel->kind == KernelKind::token_copy;
     });
     count += Int128{segment.repeat} * begun;
-    if (begun > 0 && begun != segment.microbatches)
+    if ((begun > 0 || segment.microbatches < 0) && begun != segment.microbatches)
       findings.add(
           {.rule = "MF312",
            .message = fmt::format("segment '{}' of plan '{}' begins {} microbatches where "
