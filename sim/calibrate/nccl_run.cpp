@@ -9,6 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "sim/cost/nccl.hpp"
+#include "sim/cost/tables.hpp"
 
 namespace mfsdp {
 namespace {
@@ -49,9 +50,9 @@ Result<CollectiveKind> kind_by_counts(const NcclRun& run, std::int64_t type_byte
 
 Result<CollectiveKind> kind_of(const NcclRun& run, std::int64_t type_bytes) {
   if (run.benchmark.empty()) return kind_by_counts(run, type_bytes);
-  if (const auto kind = parse<CollectiveKind>(run.benchmark)) return *kind;
+  if (const auto kind = measured_collective(run.benchmark)) return *kind;
   return fail(run.place, fmt::format("measures {}; expected {}", printable(run.benchmark),
-                                     name_list<CollectiveKind>()));
+                                     kMeasuredCollectives));
 }
 
 Result<void> check_timing(const NcclTiming& timing, const NcclLine& line, CollectiveKind kind,

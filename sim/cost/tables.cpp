@@ -71,6 +71,11 @@ Result<void> check_grid(const std::vector<CollectiveRow>& rows, const std::strin
 
 }  // namespace
 
+std::optional<CollectiveKind> measured_collective(std::string_view name) {
+  const auto kind = parse<CollectiveKind>(name);
+  return kind && !is_point_to_point(*kind) ? kind : std::nullopt;
+}
+
 Result<std::vector<GemmRow>> parse_gemm_table(std::string_view text, const std::string& where) {
   MFSDP_LET(table, CsvTable::parse(text, where));
   MFSDP_LET(kinds, (words_of<3>(table, "kind", {"fwd", "dgrad", "wgrad"}, where)));
@@ -136,10 +141,10 @@ Result<std::vector<CollectiveSample>> parse_collective_samples(std::string_view 
   std::vector<CollectiveSample> samples;
   for (std::size_t row = 0; row < table.rows(); ++row) {
     const std::string& name = table.cell(row, kind_column);
-    const auto kind = parse<CollectiveKind>(name);
+    const auto kind = measured_collective(name);
     if (!kind)
       return fail(table.place(row), fmt::format("collective is \"{}\"; expected {}",
-                                                name.substr(0, 40), name_list<CollectiveKind>()));
+                                                name.substr(0, 40), kMeasuredCollectives));
     CollectiveSample sample;
     sample.kind = *kind;
     sample.place = table.place(row);

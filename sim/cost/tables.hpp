@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,10 @@ struct CollectiveRow {
   double reduce_scatter_ns = 0;
   double all_reduce_ns = 0;
 };
+
+/// The collective of that name of which tables are measured; nothing for other names.
+[[nodiscard]] std::optional<CollectiveKind> measured_collective(std::string_view name);
+inline constexpr std::string_view kMeasuredCollectives = "all_gather, all_reduce or reduce_scatter";
 
 /// Time of one collective over `ranks` GPUs on `nodes` hosts, as many on each.
 struct CollectiveSample {

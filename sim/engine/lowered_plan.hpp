@@ -37,7 +37,7 @@ struct Launch {
 };
 
 /// What a copy takes of a link; no two kinds of ops share one.
-struct Transfer {
+struct LinkShare {
   std::int64_t demand = 0;  ///< share of the link that it wants, of kOne
   int link = 0;
 };
@@ -75,8 +75,8 @@ struct LoweredPlan {
   std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise
   std::vector<LoweredWait> waits;
   std::vector<Launch> launches;
-  std::vector<Transfer> transfers{{}};  ///< of copies; the first is that of one without a link
-  std::vector<std::uint32_t> live_in;   ///< buffers live before the first op
+  std::vector<LinkShare> transfers{{}};  ///< of copies; the first is that of one without a link
+  std::vector<std::uint32_t> live_in;    ///< buffers live before the first op
 };
 
 /// Most ops of one step that are worth simulating; more is an error.

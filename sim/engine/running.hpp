@@ -22,8 +22,8 @@ struct Running {
   std::uint32_t group = 0;    ///< of collectives: whose ranks meet in it
   std::uint32_t segment = 0;  ///< position among the lowered segments
   const Entry* entry = nullptr;
-  const Launch* launch = nullptr;      ///< of collectives
-  const Transfer* transfer = nullptr;  ///< of copies
+  const Launch* launch = nullptr;       ///< of collectives
+  const LinkShare* transfer = nullptr;  ///< of copies
   std::int64_t step = 0;
   std::int64_t instance = 0;
   std::int64_t start = 0;  ///< ns; waiting is part of it

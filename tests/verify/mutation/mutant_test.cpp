@@ -8,6 +8,7 @@
 
 #include "core/plan/plan_json.hpp"
 #include "core/schedule/build.hpp"
+#include "tests/support/pipeline.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/samples.hpp"
 #include "verify/mutation/rebind.hpp"
@@ -69,16 +70,18 @@ TEST(Mutants, AreTheSameEachTime) {
 }
 
 TEST(Mutants, EveryKindOccursAndChangesThePlan) {
-  const Program program = hybrid();
+  std::vector<Program> programs = test::pipeline().programs;
+  programs.push_back(hybrid());
   std::set<MutantKind> applied;
   test::Sample sample;
-  for (const Mutant& mutant : all_mutants(program)) {
-    if (applied.contains(mutant.kind) && !sample.takes_next()) continue;
-    const auto altered = apply(program, mutant);
-    if (!altered) continue;
-    EXPECT_NE(*altered, program) << describe(program, mutant);
-    applied.insert(mutant.kind);
-  }
+  for (const Program& program : programs)
+    for (const Mutant& mutant : all_mutants(program)) {
+      if (applied.contains(mutant.kind) && !sample.takes_next()) continue;
+      const auto altered = apply(program, mutant);
+      if (!altered) continue;
+      EXPECT_NE(*altered, program) << describe(program, mutant);
+      applied.insert(mutant.kind);
+    }
   EXPECT_EQ(applied.size(), Names<MutantKind>::values.size());
 }
 

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <set>
-#include <stdexcept>
 
-#include "core/base/read_file.hpp"
-#include "tests/support/scenarios.hpp"
+#include "tests/support/pipeline.hpp"
 #include "verify/mutation/mutant.hpp"
 #include "verify/proof/job.hpp"
 
@@ -18,13 +16,6 @@ namespace {
 using enum MutantKind;
 
 constexpr std::size_t kLagsForOne = 13;  ///< nearly every op of backward has one
-
-Job pipeline() {
-  const std::string path = (test::kScenarios / "pipeline" / "1f1b_2x4.json").string();
-  auto read = job_from_json(read_file(path, "a plan", std::size_t{1} << 26).value(), path);
-  if (!read) throw std::runtime_error(read.error().message());
-  return *std::move(read);
-}
 
 bool is_right(const Job& job) {
   const ProofSettings one_of_each{.steps = 2, .repetitions = 2, .most_findings = 1};
@@ -61,7 +52,7 @@ bool is_wrong(const Program& program, const Mutant& mutant) {
 }
 
 TEST(PipelineMutants, FieldsOfClassesAndTurnsAreFound) {
-  const Job job = pipeline();
+  const Job job = test::pipeline();
   std::set<MutantKind> judged;
   std::size_t lags = 0;
   for (std::size_t c = 0; c < job.programs.size(); ++c) {
