@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/read_file.hpp"
+#include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
 #include "tests/support/scenarios.hpp"
 
@@ -13,7 +14,7 @@ namespace mfsdp::test {
 /// 1F1B of two stages and four microbatches.
 inline Job pipeline() {
   const std::string path = (kScenarios / "pipeline" / "1f1b_2x4.json").string();
-  auto read = job_from_json(read_file(path, "a plan", std::size_t{1} << 26).value(), path);
+  auto read = job_from_json(mfsdp::read_file(path, "a plan", std::size_t{1} << 26).value(), path);
   if (!read) throw std::runtime_error(read.error().message());
   return *std::move(read);
 }
