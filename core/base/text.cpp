@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 namespace mfsdp {
 namespace {
@@ -32,6 +33,24 @@ bool is_control(std::string_view sequence) {
   return sequence.size() == 2 && lead == 0xC2 && static_cast<unsigned char>(sequence[1]) < 0xA0;
 }
 
+/// The character of a valid sequence.
+char32_t character_of(std::string_view sequence) {
+  const auto lead = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return lead;
+  char32_t value = lead & (0x7FU >> sequence.size());
+  for (const char c : sequence.substr(1))
+    value = (value << 6U) | (static_cast<unsigned>(c) & 0x3FU);
+  return value;
+}
+
+/// Direction marks, embeddings, overrides and isolates; blanks and joiners without width;
+/// separators of lines and paragraphs; tags.
+bool is_unseen(char32_t c) {
+  return c == 0x061C || c == 0x180E || (c >= 0x200B && c <= 0x200F) ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
+         (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F);
+}
+
 }  // namespace
 
 bool is_utf8(std::string_view text) {
@@ -50,6 +69,8 @@ std::string printable(std::string_view text) {
     const std::string_view sequence = text.substr(0, length);
     if (length == 0) {
       out += '?';
+    } else if (is_unseen(character_of(sequence))) {
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(character_of(sequence)));
     } else if (!is_control(sequence)) {
       out += sequence;
     } else if (sequence == "\n") {

@@ -177,6 +177,14 @@ std::vector<std::pair<std::string, std::string>> TomlFields::texts_below(std::st
   return found;
 }
 
+std::vector<std::string> TomlFields::keys_below(std::string_view table) const {
+  const std::string prefix = std::string(table) + ".";
+  std::vector<std::string> keys;
+  for (const TomlEntry& entry : entries_)
+    if (entry.key.starts_with(prefix)) keys.push_back(entry.key.substr(prefix.size()));
+  return keys;
+}
+
 Result<void> TomlFields::finish() {
   for (const TomlEntry& entry : entries_) {
     if (entry.used) continue;

@@ -48,6 +48,9 @@ class TomlFields {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> texts_below(
       std::string_view table);
 
+  /// The keys below `table` relative to it, by line, for tables whose keys the file chooses.
+  [[nodiscard]] std::vector<std::string> keys_below(std::string_view table) const;
+
   /// A value of any type, for fields with rules of their own; null where there is none.
   [[nodiscard]] const TomlEntry* find(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const;

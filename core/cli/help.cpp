@@ -49,6 +49,15 @@ std::string render_help(const HelpText& text, const std::vector<FlagGroup>& grou
 
 std::string_view version() { return MFSDP_VERSION; }
 
+std::string build_commit() {
+  const std::string commit = MFSDP_COMMIT;
+  return commit == "unknown" ? "" : commit;
+}
+
+std::string_view build_compiler() { return MFSDP_COMPILER; }
+
+std::string_view build_gpu_libraries() { return MFSDP_CUDA_VERSIONS; }
+
 std::string render_version(std::string_view tool) {
   return fmt::format("{} {}\ncommit:   {}\ncompiler: {}\nGPU:      {}\n", tool, MFSDP_VERSION,
                      MFSDP_COMMIT, MFSDP_COMPILER, MFSDP_CUDA_VERSIONS);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -106,6 +108,25 @@ void add_time(std::vector<Field>& fields, const RunFigures& run) {
   integer("all_reduce_bytes", run.traffic.all_reduce.value);
 }
 
+/// What nobody knows is an empty cell.
+void clear_absent(std::vector<Field>& fields, const FigureSet& absent) {
+  if (absent.empty()) return;
+  const auto clear = [&](std::string_view name) {
+    for (Field& field : fields)
+      if (field.name == name) field.value.clear();
+  };
+  for (std::size_t i = 0; i < FigureSet::kFigures; ++i)
+    if (absent.has(static_cast<ResultFigure>(i))) clear(Names<ResultFigure>::values.at(i));
+  if (absent.has(ResultFigure::categories))
+    for (const std::string_view category : Names<Category>::values)
+      clear(fmt::format("{}_bytes", category));
+  if (!absent.has(ResultFigure::config)) return;
+  std::vector<Field> of_config{{"global_batch", ""}};
+  for (const FieldAge age : {FieldAge::first, FieldAge::second, FieldAge::later})
+    add_configuration(of_config, PlanConfig{}, age);
+  for (const Field& field : of_config) clear(field.name);
+}
+
 /// Every column of the CSV, in order. Scripts find columns by name: add at the end.
 std::vector<Field> csv_fields(const RunResult& run) {
   static const Predicted none;  // every run has every column
@@ -131,6 +152,8 @@ std::vector<Field> csv_fields(const RunResult& run) {
   fields.push_back({"trust", predicted.trust.tier});
   fields.push_back({"step_error", fmt::format("{}", predicted.trust.step_error)});
   add_configuration(fields, run.config, FieldAge::later);
+  fields.push_back({"commit", run.commit});
+  clear_absent(fields, run.absent);
   return fields;
 }
 
@@ -165,6 +188,32 @@ void add_later_cells(std::vector<std::string>& cells, const PlanConfig& config) 
   });
 }
 
+/// Cells of render_markdown() whose figures nobody knows.
+void hide_absent(std::vector<std::string>& cells, const FigureSet& absent) {
+  if (absent.empty()) return;
+  const std::array<std::optional<ResultFigure>, 17> figures{std::nullopt,
+                                                            std::nullopt,
+                                                            ResultFigure::gpus,
+                                                            ResultFigure::config,
+                                                            ResultFigure::config,
+                                                            ResultFigure::config,
+                                                            ResultFigure::config,
+                                                            ResultFigure::config,
+                                                            ResultFigure::fits,
+                                                            ResultFigure::allocated_bytes,
+                                                            ResultFigure::peak_bytes,
+                                                            ResultFigure::step_ns,
+                                                            ResultFigure::tokens_per_second_per_gpu,
+                                                            ResultFigure::tflops_per_gpu,
+                                                            ResultFigure::mfu,
+                                                            ResultFigure::overlap_fraction,
+                                                            std::nullopt};
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto figure = i < figures.size() ? figures.at(i) : ResultFigure::config;
+    if (figure && absent.has(*figure)) cells[i] = "-";
+  }
+}
+
 std::string render_markdown(std::span<const RunResult> runs) {
   Table table{.columns = {{"model"},
                           {"GPU"},
@@ -197,6 +246,7 @@ std::string render_markdown(std::span<const RunResult> runs) {
          format_rate(run.time.tokens_per_second_per_gpu), format_real(run.time.tflops_per_gpu, 1),
          format_percent(run.time.mfu), format_percent(run.time.overlap_fraction), run.plan_hash});
     add_later_cells(table.rows.back(), c);
+    hide_absent(table.rows.back(), run.absent);
   }
   return render_markdown_table(table);
 }
@@ -225,7 +275,21 @@ std::string render_sweep_json(std::span<const RunResult> runs) {
 
 }  // namespace
 
+namespace {
+
+/// Whether a spreadsheet would take the text for a formula. Numbers are none.
+bool looks_like_a_formula(std::string_view text) {
+  if (text.empty() || std::string_view("=+-@\t\r").find(text.front()) == std::string_view::npos)
+    return false;
+  double number = 0;
+  const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return code != std::errc() || stop != text.data() + text.size();
+}
+
+}  // namespace
+
 std::string csv_field(std::string_view text) {
+  if (looks_like_a_formula(text)) return csv_field("'" + std::string(text));
   const bool plain = text.find_first_of(",\"\r\n") == std::string_view::npos &&
                      !text.starts_with(' ') && !text.ends_with(' ');
   if (plain) return std::string(text);

@@ -148,6 +148,9 @@ FlagGroup question_group(SimOptions& o) {
                       "memory, layout, critical-path or network: a longer answer after the text",
                       o.explain),
           path_flag("--budget", "exit status 1 if a limit of this TOML file is exceeded", o.budget),
+          switch_flag("--allow-incomparable",
+                      "no failure if the budget is of another model, cluster or cost model",
+                      o.allow_incomparable),
           path_flag("--budget-out", "write the run's values as a budget", o.budget_out),
           switch_flag("--list-models", "built-in models", o.list_models),
           switch_flag("--list-gpus", "GPUs of the catalogue", o.list_gpus),
@@ -225,6 +228,8 @@ Result<void> check_pairs(const SimOptions& options) {
     return fail("--seq-len", "contradicts --find max-seq-len, which looks for it");
   if (!options.prices.empty() && !options.tokens && options.find != Find::cheapest)
     return fail("--price", "needs --tokens: how many of them are to be paid for");
+  if (options.allow_incomparable && !options.budget)
+    return fail("--allow-incomparable", "needs --budget: what to compare with");
   if (options.calibrate_out && options.calibrate.empty())
     return fail("--calibrate-out", "needs --calibrate and the measurements to fit");
   if (options.find && options.common.plan)
@@ -295,7 +300,7 @@ Result<SimOptions> SweptOptions::combination(std::size_t index) {
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {
   for (const char* flag : {"--explain", "--trace", "--memory-trace", "--plan-out", "--budget",
-                           "--budget-out", "--calibrate", "--fidelity"})
+                           "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
     if (contains(options.given, flag))
       return fail(flag, "is about one run and contradicts " + several);
   return {};

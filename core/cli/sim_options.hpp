@@ -68,6 +68,7 @@ struct SimOptions {
   bool require_fit = false;
   std::optional<Explain> explain;
   std::optional<std::string> budget;      ///< limits that the run must keep
+  bool allow_incomparable = false;        ///< a budget of another model or machine is no failure
   std::optional<std::string> budget_out;  ///< where the run's own values become a budget
   // Trust.
   bool fidelity = false;

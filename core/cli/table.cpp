@@ -17,15 +17,6 @@ std::string padded(const std::string& text, std::size_t width, Align align) {
   return align == Align::left ? text + blanks : blanks + text;
 }
 
-std::string escaped_for_markdown(const std::string& cell) {
-  std::string out;
-  for (const char c : printable(cell)) {
-    if (c == '|' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 // ---- text ---------------------------------------------------------------------------------------
 
 using Cells = std::vector<std::vector<std::string>>;  // titles first
@@ -151,16 +142,35 @@ std::string render_table(const Table& table, const TextStyle& style) {
   return as_lines(table, cells, widened(table, narrow, natural, *style.width));
 }
 
+std::string markdown_text(std::string_view text) {
+  // "_" stays: inside of words, as in keys, it means nothing.
+  constexpr std::string_view meaningful = "\\`*[]|~";
+  const std::string shown = printable(text);
+  if (shown == "*") return shown;  // a mark, which emphasises nothing
+  std::string out;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const char c = shown[i];
+    const char next = i + 1 < shown.size() ? lower_case(shown[i + 1]) : ' ';
+    const bool letter = next >= 'a' && next <= 'z';
+    const bool tag = c == '<' && (letter || next == '/' || next == '!' || next == '?');
+    const bool entity = c == '&' && (letter || next == '#');
+    if (tag || entity || meaningful.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 std::string render_markdown_table(const Table& table) {
   std::string out = "|";
-  for (const Column& column : table.columns) out += " " + escaped_for_markdown(column.title) + " |";
+  for (const Column& column : table.columns) out += " " + markdown_text(column.title) + " |";
   out += "\n|";
   for (const Column& column : table.columns)
     out += column.align == Align::left ? " --- |" : " ---: |";
   out += "\n";
   for (const auto& row : table.rows) {
     out += "|";
-    for (const std::string& cell : row) out += " " + escaped_for_markdown(cell) + " |";
+    for (std::size_t c = 0; c < row.size(); ++c)
+      out += " " + (table.columns[c].is_markdown ? row[c] : markdown_text(row[c])) + " |";
     out += "\n";
   }
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cli/text_style.hpp"
@@ -13,6 +14,7 @@ enum class Align { left, right };
 struct Column {
   std::string title;
   Align align = Align::left;
+  bool is_markdown = false;  ///< of links: render_markdown_table leaves its cells as they are
 };
 
 struct Table {
@@ -26,7 +28,10 @@ struct Table {
 /// row is a record: a line for each cell that is not empty. Numbers are never broken.
 [[nodiscard]] std::string render_table(const Table& table, const TextStyle& style = {});
 
-/// The same as a Markdown table; "|" in cells is escaped.
+/// Text as Markdown shows it: printable, without emphasis, links, HTML or cells of its own.
+[[nodiscard]] std::string markdown_text(std::string_view text);
+
+/// The same as a Markdown table; cells are markdown_text.
 [[nodiscard]] std::string render_markdown_table(const Table& table);
 
 }  // namespace mfsdp

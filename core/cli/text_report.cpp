@@ -8,11 +8,13 @@
 
 #include "core/base/text.hpp"
 #include "core/cli/format.hpp"
+#include "core/cli/partial_report.hpp"
 #include "core/cli/strategy_names.hpp"
 #include "core/cli/wrap.hpp"
 #include "core/model/model.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/shard/groups.hpp"
+#include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
 namespace {
@@ -146,14 +148,21 @@ void add_memory(Screen& screen, const MemorySummary& memory, const Predicted* pr
   }
 }
 
-void add_time(Screen& screen, const RunFigures& run) {
+void add_time(Screen& screen, const RunResult& run) {
   const TimeSummary& time = run.time;
   const double total =
       time.tokens_per_second_per_gpu * static_cast<double>(run.config.mesh.world_size());
-  screen.line("Time", Colour::bold,
-              fmt::format("   {} a step = {} compute + {} exposed communication + {} idle",
-                          format_duration(time.step), format_duration(time.compute),
-                          format_duration(time.exposed_communication), format_duration(time.idle)));
+  const std::string parts = fmt::format(
+      "= {} compute + {} exposed communication + {} idle", format_duration(time.compute),
+      format_duration(time.exposed_communication), format_duration(time.idle));
+  std::string text = fmt::format("   {} a step", format_duration(time.step));
+  if (run.measured() == nullptr)
+    text += " " + parts;
+  else if (!run.absent.has(ResultFigure::compute_ns))
+    text +=
+        fmt::format(" (median); the last {} {}",
+                    format_duration(time.compute + time.exposed_communication + time.idle), parts);
+  screen.line("Time", Colour::bold, text);
   screen.line(fmt::format("       {} tokens/s per GPU, {} in all; {} TFLOP/s per GPU, MFU {}",
                           format_rate(time.tokens_per_second_per_gpu), format_rate(total),
                           time.tflops_per_gpu < 0.05 ? format_rate(time.tflops_per_gpu)
@@ -203,6 +212,26 @@ void add_communication(Screen& screen, const RunResult& run) {
       format_duration(time.contention)));
 }
 
+/// Of a run that has not ended: nobody knows its figures yet, and none is zero.
+std::string not_known(const RunResult& run) {
+  const std::string why = why_unfinished(run.status);
+  return "not known" + (why.empty() ? "" : ": " + why);
+}
+
+void add_memory_part(Screen& screen, const RunResult& run) {
+  if (run.absent.has(ResultFigure::allocated_bytes) || run.absent.has(ResultFigure::categories))
+    return screen.line("Memory", Colour::bold, " " + not_known(run));
+  add_verdict(screen, run.memory);
+  add_memory(screen, run.memory, run.predicted());
+}
+
+void add_time_part(Screen& screen, const RunResult& run) {
+  if (run.absent.has(ResultFigure::step_ns))
+    return screen.line("Time", Colour::bold, "   " + not_known(run));
+  add_time(screen, run);
+  if (!run.absent.has(ResultFigure::communication_ns)) add_communication(screen, run);
+}
+
 std::string calibration_text(const std::string& calibration) {
   if (calibration == "measured") return "measured (sustained rates)";
   if (calibration == "datasheet") return "datasheet (never measured)";
@@ -224,8 +253,8 @@ void add_footer(Screen& screen, const RunResult& run, const std::string& stored)
   static const Predicted none;
   const Predicted& predicted = run.predicted() != nullptr ? *run.predicted() : none;
   if (!predicted.trust.text.empty()) screen.line(predicted.trust.text, Colour::dim);
-  screen.line(fmt::format("{} {}: engine {};{}", run.source(), run.version, run.engine,
-                          origin_text(predicted)),
+  screen.line(fmt::format("{} {}: engine {}{}", run.source(), run.version, run.engine,
+                          run.predicted() == nullptr ? "" : ";" + origin_text(predicted)),
               Colour::dim);
   screen.line(run.cluster.network, Colour::dim);
   screen.line(fmt::format("plan {}; {}", run.plan_hash, stored), Colour::dim);
@@ -234,15 +263,14 @@ void add_footer(Screen& screen, const RunResult& run, const std::string& stored)
 }  // namespace
 
 std::string render_text(const RunResult& run, const TextStyle& style, const std::string& stored) {
+  if (run.absent.has(ResultFigure::plan)) return render_partial_text(run, style, stored);
   Screen screen(style);
   add_title(screen, run);
   add_notes(screen, run);
   screen.blank();
-  add_verdict(screen, run.memory);
-  add_memory(screen, run.memory, run.predicted());
+  add_memory_part(screen, run);
   screen.blank();
-  add_time(screen, run);
-  add_communication(screen, run);
+  add_time_part(screen, run);
   if (const Predicted* predicted = run.predicted()) {
     if (predicted->ranks) add_ranks(screen, *predicted->ranks);
     if (predicted->training) add_training(screen, *predicted->training);

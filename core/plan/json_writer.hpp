@@ -19,14 +19,15 @@ class JsonWriter {
   /// Without meta the text is what gets hashed.
   JsonWriter(TextStream& out, bool with_meta) : out_(out), with_meta_(with_meta) {}
 
+  // Keys are literals: inlined where they stand, each is copied as a constant of known size.
   template <class T>
-  void operator()(std::string_view key, T& value) {
+  [[gnu::always_inline]] void operator()(std::string_view key, T& value) {
     put_key(key);
     put(value);
   }
 
   template <class T>
-  void sparse(std::string_view key, T& value) {
+  [[gnu::always_inline]] void sparse(std::string_view key, T& value) {
     if (!is_absent(value)) (*this)(key, value);
   }
 
@@ -53,7 +54,7 @@ class JsonWriter {
     first_ = false;
   }
 
-  void put_key(std::string_view key) {
+  [[gnu::always_inline]] void put_key(std::string_view key) {
     char* at = out_.room(key.size() + 4);
     if (!first_) *at++ = ',';
     first_ = false;
@@ -131,9 +132,12 @@ class JsonWriter {
 
   /// Text that needs no escapes, in quotes.
   void put_plain(std::string_view text) {
-    out_.put('"');
-    out_.put(text);
-    out_.put('"');
+    char* at = out_.room(text.size() + 2);
+    *at++ = '"';
+    std::memcpy(at, text.data(), text.size());
+    at += text.size();
+    *at++ = '"';
+    out_.advance(at);
   }
 
   static constexpr std::size_t most_digits = 24;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/recipe/parts.hpp"
+#include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
@@ -29,23 +30,28 @@ class HeadRecipe {
             .outputs = s_.vocab,
             .inputs = s_.hidden},
         // Chunks are summed in fp32; a narrower gradient is made from the sum at the end.
-        wide_sum_(wire(config) != s_.statistic && chunk_ < s_.tokens) {}
+        wide_sum_(weight_gradient_dtype(config) != s_.statistic && chunk_ < s_.tokens) {}
 
   UnitRecipe build() && {
     final_norm();
     b_.phase = Phase::backward;
     b_.target = &b_.recipe.backward;
-    declare("logits", s_.compute, chunk_ * s_.vocab, Category::logits);
+    b_.tensor({.name = "logits",
+               .dtype = s_.compute,
+               .elements = chunk_ * s_.vocab,
+               .category = Category::logits});
     if (wide_sum_)
-      declare("head_grad_sum", s_.statistic, s_.vocab * s_.hidden, Category::workspace);
+      b_.tensor({.name = "head_grad_sum",
+                 .dtype = s_.statistic,
+                 .elements = s_.vocab * s_.hidden,
+                 .category = Category::workspace});
     for (std::int64_t begin = 0; begin < s_.tokens; begin += chunk_)
       train_chunk(begin, std::min(chunk_, s_.tokens - begin));
     if (wide_sum_) narrow_sum();
     b_.tensor({.name = "d_residual",
                .source = Source::microbatch,
                .dtype = s_.compute,
-               .elements = s_.tokens * s_.hidden,
-               .slot_class = "d_residual"});
+               .elements = s_.tokens * s_.hidden});
     b_.norm_backward({.name = "final_norm.backward",
                       .role = ParameterRole::final_norm,
                       .d_normed = on("d_normed", "normed"),
@@ -61,20 +67,6 @@ class HeadRecipe {
   }
 
  private:
-  /// The dtype that weight gradients are written in.
-  static DType wire(const PlanConfig& config) {
-    const bool sharded = sharded_by(config.strategy, config.mesh.size(Axis::dp_shard)).gradient;
-    return sharded ? config.reduce_dtype : config.grad_dtype;
-  }
-
-  void declare(const char* name, DType dtype, std::int64_t elements, Category category) {
-    b_.tensor({.name = name,
-               .dtype = dtype,
-               .elements = elements,
-               .category = category,
-               .slot_class = name});
-  }
-
   void final_norm() {
     b_.norm_forward("final_norm", ParameterRole::final_norm,
                     {from(Source::previous, on("residual", "mid")),

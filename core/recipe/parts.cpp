@@ -112,6 +112,11 @@ RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape sh
   return operand;
 }
 
+void Builder::tensor(RecipeTensor tensor) {
+  if (tensor.slot_class.empty()) tensor.slot_class = tensor.name;
+  recipe.tensors.push_back(std::move(tensor));
+}
+
 void Builder::declare(const RecipeOperand& operand) {
   if (operand.source != Source::tensor) return;
   if (std::ranges::find(recipe.tensors, operand.name, &RecipeTensor::name) != recipe.tensors.end())
@@ -121,7 +126,7 @@ void Builder::declare(const RecipeOperand& operand) {
        .dtype = operand.dtype,
        .elements = product_of(operand.shape),
        .category = operand.access == Access::scratch ? Category::workspace : Category::activation,
-       .slot_class = slot_class.empty() ? operand.name : slot_class});
+       .slot_class = slot_class});
 }
 
 void Builder::fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const {
@@ -159,13 +164,14 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
     }
     declare(operand);
   }
-  target->push_back({.name = std::move(name),
-                     .phase = phase,
-                     .kind = kind,
-                     .operands = std::move(operands),
-                     .attributes = stated.attributes,
-                     .flops = spec.flops == nullptr ? 0 : spec.flops(stated),
-                     .gradient_of = gradient_of});
+  target->push_back(
+      {.name = std::move(name),
+       .phase = phase,
+       .operands = std::move(operands),
+       .gradient_of = gradient_of,
+       .body = RecipeKernel{.kind = kind,
+                            .attributes = stated.attributes,
+                            .flops = spec.flops == nullptr ? 0 : spec.flops(stated)}});
 }
 
 void Builder::gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,

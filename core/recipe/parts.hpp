@@ -68,7 +68,8 @@ class Builder {
  public:
   explicit Builder(const PlanConfig& plan_config) : config(plan_config), sizes(plan_config) {}
 
-  void tensor(RecipeTensor tensor) { recipe.tensors.push_back(std::move(tensor)); }
+  /// In a slot class of its own name where it states none.
+  void tensor(RecipeTensor tensor);
 
   /// Adds a kernel of the current phase. Shapes, dtypes, accesses and FLOPs are those of its kind's
   /// row, with the attributes that are given here, sorted by name.
@@ -107,7 +108,7 @@ class Builder {
   const PlanConfig& config;
   const Sizes sizes;
   UnitRecipe recipe;
-  std::vector<RecipeKernel>* target = &recipe.forward;
+  std::vector<RecipeOp>* target = &recipe.forward;
   Phase phase = Phase::forward;
   std::string slot_class;  ///< of tensors that kernels declare, instead of their names
 

@@ -1,6 +1,7 @@
-// The kernels of a unit, forward and backward, as data. A recipe names tensors; the schedule gives
-// them buffers. What a tensor is saved for follows from its last use: a tensor that only forward
-// touches dies there, one that backward reads lives until then.
+// What a unit computes, forward and backward, as data: kernels, and collectives between them. A
+// recipe names tensors; the schedule gives them buffers, and collectives their place in time. What
+// a tensor is saved for follows from its last use: a tensor that only forward touches dies there,
+// one that backward reads lives until then.
 //
 // Shapes: T tokens of a microbatch, h hidden, f intermediate, Q columns of fused qkv,
 // A = heads * head_dim, V vocabulary. All activations are compute dtype unless said otherwise.
@@ -10,11 +11,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/model/model.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/op.hpp"
+#include "core/plan/placement.hpp"
 
 namespace mfsdp {
 
@@ -32,35 +35,52 @@ struct RecipeOperand {
   std::string role;
   Access access = Access::read;
   Source source = Source::tensor;
-  std::string name;                                    ///< of the tensor; unused for weights
+  std::string name{};                                  ///< of the tensor; unused for weights
   ParameterRole parameter = ParameterRole::embedding;  ///< for weight and weight_grad
   bool adds = false;          ///< written or, where attribute "beta" is 1, added to
   bool rewritten = false;     ///< made into another value when it has been read
   DType dtype = DType::bf16;  ///< for weight_grad the schedule sets it
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  ///< elements; empty means contiguous
-  std::int64_t offset = 0;            ///< elements from the tensor's start
+  std::vector<std::int64_t> shape{};
+  std::vector<std::int64_t> strides{};  ///< elements; empty means contiguous
+  std::int64_t offset = 0;              ///< elements from the tensor's start
 };
 
-/// A kernel over named operands. Attribute "beta" on one that writes a weight gradient: 0 writes,
-/// 1 adds to what this microbatch wrote before.
+/// Attribute "beta" on a kernel that writes a weight gradient: 0 writes, 1 adds to what this
+/// microbatch wrote before.
 struct RecipeKernel {
-  std::string name;
-  Phase phase = Phase::forward;
   KernelKind kind = KernelKind::gemm;
-  std::vector<RecipeOperand> operands;
   std::vector<Attribute> attributes;
   std::int64_t flops = 0;
-  /// The parameter whose gradient this kernel is for; left out where that one is frozen.
-  std::optional<ParameterRole> gradient_of;
 };
 
-/// Bytes that a recipe's tensor needs.
+/// Over the ranks of one mesh axis, from the operand "input" to the operand "output", which have
+/// one dtype.
+struct RecipeCollective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  Axis axis = Axis::tp;
+  Reduction reduction = Reduction::none;
+  std::int64_t count = 0;  ///< as Collective counts
+};
+
+/// A kernel or a collective over named operands.
+struct RecipeOp {
+  std::string name;
+  Phase phase = Phase::forward;
+  std::vector<RecipeOperand> operands;
+  /// The parameter whose gradient this op is for; left out where that one is frozen.
+  std::optional<ParameterRole> gradient_of{};
+  std::variant<RecipeKernel, RecipeCollective> body;
+
+  [[nodiscard]] const RecipeKernel* kernel() const { return std::get_if<RecipeKernel>(&body); }
+};
+
+/// What a recipe's tensor is.
 struct RecipeTensor {
   std::string name;
   Source source = Source::tensor;  ///< tensor or microbatch
   DType dtype = DType::bf16;
-  std::int64_t elements = 0;
+  std::int64_t elements = 0;  ///< of all of it
+  Placement placement{};      ///< what of it a rank has
   Category category = Category::activation;
   /// Tensors of one class and category take turns in the slots of `double_buffer`.
   std::string slot_class{};
@@ -68,9 +88,9 @@ struct RecipeTensor {
 
 struct UnitRecipe {
   std::vector<RecipeTensor> tensors;
-  std::vector<RecipeKernel> forward;
-  std::vector<RecipeKernel> backward;
-  std::vector<RecipeKernel> eval;  ///< runs instead of `backward` in the eval plan
+  std::vector<RecipeOp> forward;
+  std::vector<RecipeOp> backward;
+  std::vector<RecipeOp> eval;  ///< runs instead of `backward` in the eval plan
 };
 
 /// Persistent device buffers that recipes refer to by these names.
@@ -99,6 +119,9 @@ inline constexpr std::string_view kOwnEngine = "mfsdp";
 
 /// The recipes in recipes.cpp; null where that engine has none for the family.
 [[nodiscard]] const FamilyRecipe* find_recipe(std::string_view engine, Family family);
+
+/// Our own engine's, which has every family: std::logic_error else.
+[[nodiscard]] const FamilyRecipe& own_recipe(Family family);
 
 /// tokens -> "mid" [T, h].
 [[nodiscard]] UnitRecipe embedding_recipe(const PlanConfig& config);

@@ -1,6 +1,7 @@
 // Which recipe an engine has for which family.
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "core/recipe/recipe.hpp"
 
@@ -20,6 +21,12 @@ const FamilyRecipe* find_recipe(std::string_view engine, Family family) {
     return recipe.engine == engine && recipe.family == family;
   });
   return found == kRecipes.end() ? nullptr : &*found;
+}
+
+const FamilyRecipe& own_recipe(Family family) {
+  const FamilyRecipe* recipe = find_recipe(kOwnEngine, family);
+  if (recipe == nullptr) throw std::logic_error("no recipe for " + std::string(to_string(family)));
+  return *recipe;
 }
 
 }  // namespace mfsdp

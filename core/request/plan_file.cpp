@@ -30,14 +30,9 @@ Result<Program> load_plan(const std::string& path, const Talk& talk) {
   return std::move(program);
 }
 
-Result<std::optional<Job>> load_pipeline(const std::string& path, const Talk& talk) {
+Result<Job> load_job(const std::string& path, const Talk& talk) {
   MFSDP_LET(text, read_file(path, "a plan", kMostPlanBytes));
-  // Keys that no other plan has: reading a large one twice would take long.
-  const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
-  if (!has("\"at\"") && !has("\"instances\"") && !has("\"lag\"") && !has("\"peer\""))
-    return std::nullopt;
   MFSDP_LET(job, job_from_json(text, path));
-  if (job.programs.size() == 1 && !is_pipelined(job.programs[0])) return std::nullopt;
   note_change(job.programs[0].meta, plan_hash(job), path, talk);
   return std::move(job);
 }

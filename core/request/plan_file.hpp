@@ -1,7 +1,6 @@
 // The plans that --plan and --plan-out name.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "core/base/error.hpp"
@@ -16,9 +15,8 @@ namespace mfsdp {
 /// noted; it is no error.
 [[nodiscard]] Result<Program> load_plan(const std::string& path, const Talk& talk);
 
-/// The job of a plan file in which several classes of ranks or several microbatches are under way:
-/// for proofs alone. Nothing of any other plan file, which load_plan() reads.
-[[nodiscard]] Result<std::optional<Job>> load_pipeline(const std::string& path, const Talk& talk);
+/// The same of one class of ranks or several, whatever they state: for proofs.
+[[nodiscard]] Result<Job> load_job(const std::string& path, const Talk& talk);
 
 /// Writes the plan where --plan-out was given.
 [[nodiscard]] Result<void> write_plan(const CommonOptions& options, const Program& program);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/memory/assign.hpp"
@@ -10,6 +11,7 @@
 #include "core/schedule/exact_sums.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/schedule/optimizer.hpp"
+#include "core/schedule/route.hpp"
 
 namespace mfsdp {
 namespace {
@@ -19,9 +21,10 @@ using schedule::MicrobatchSchedule;
 using schedule::State;
 
 /// first, middle x k, last, optimizer; a single microbatch is the segment "only".
-void build_train(Emitter& emitter, const State& state, std::int64_t microbatches) {
+void build_train(Emitter& emitter, const State& state, const FamilyRecipe& recipe,
+                 std::int64_t microbatches) {
   emitter.program().plans.push_back({.name = "train", .segments = {}});
-  MicrobatchSchedule microbatch(emitter, state, true);
+  MicrobatchSchedule microbatch(emitter, state, recipe, true);
   if (microbatches == 1) {
     microbatch.emit("only", 1, {.first = true, .last = true});
   } else {
@@ -39,9 +42,9 @@ void build_train(Emitter& emitter, const State& state, std::int64_t microbatches
 }
 
 /// One microbatch forward and its loss.
-void build_eval(Emitter& emitter, const State& state) {
+void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe) {
   emitter.program().plans.push_back({.name = "eval", .segments = {}});
-  MicrobatchSchedule microbatch(emitter, state, false);
+  MicrobatchSchedule microbatch(emitter, state, recipe, false);
   microbatch.emit("eval", 1, {.first = true, .last = true});
   schedule::emit_loss(emitter, state, "eval.");
   schedule::emit_readback(emitter, state, "loss_ready", "eval.");
@@ -49,18 +52,20 @@ void build_eval(Emitter& emitter, const State& state) {
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
 }
 
-/// The schedule knows two axes. Plans over others can be stated, proved and run, not built.
+/// The schedule knows the axes of data parallelism. Plans over others can be stated and proved.
 Result<void> check_axes(const Mesh& mesh) {
   if (!mesh.experts.empty()) return fail("mesh.experts", "no schedule is built over these axes");
   for (const MeshAxis& on : mesh.dense)
-    if (on.axis != Axis::dp_outer && on.axis != Axis::dp_shard)
+    if (std::ranges::find(schedule::axis_traffic(), on.axis, &schedule::AxisTraffic::axis) ==
+        schedule::axis_traffic().end())
       return fail("mesh.dense", fmt::format("no schedule is built over {}", to_string(on.axis)));
   return {};
 }
 
 }  // namespace
 
-Result<Program> build_program(const PlanConfig& config, const Meta& meta, AllocationCache* cache) {
+Result<Program> build_program(const PlanConfig& config, const Meta& meta, AllocationCache* cache,
+                              const FamilyRecipe* recipe) {
   MFSDP_TRY(validate(config));
   MFSDP_TRY(check_axes(config.mesh));
   try {
@@ -70,8 +75,9 @@ Result<Program> build_program(const PlanConfig& config, const Meta& meta, Alloca
     program.classes = {{.role = "data_parallel", .ranks = config.mesh.world_size()}};
     Emitter emitter(program);
     const State state(emitter, make_model(config.model, config.param_dtype));
-    build_train(emitter, state, config.microbatches);
-    build_eval(emitter, state);
+    const FamilyRecipe& computed = recipe != nullptr ? *recipe : own_recipe(config.model.family);
+    build_train(emitter, state, computed, config.microbatches);
+    build_eval(emitter, state, computed);
     schedule::mark_exact_sums(program);
     for (Plan& plan : program.plans) resolve_bindings(plan);
     MFSDP_TRY(assign_memory(program, cache));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/schedule/route.hpp"
+
 namespace mfsdp::schedule {
 
 Operand operand(std::string role, Access access, const Region& region) {
@@ -17,24 +19,25 @@ Operand operand(std::string role, Access access, const Region& region) {
   return made;
 }
 
+namespace {
+
+/// The dense axes, outermost first.
+std::vector<Axis> axes_of(const Mesh& mesh) {
+  std::vector<Axis> axes;
+  for (const MeshAxis& on : mesh.dense) axes.push_back(on.axis);
+  return axes;
+}
+
+}  // namespace
+
 Emitter::Emitter(Program& program) : program_(program) {
   for (std::size_t i = 0; i < Names<StreamRole>::values.size(); ++i)
     program_.streams.push_back({.id = StreamId(i), .role = static_cast<StreamRole>(i)});
-  const Mesh& mesh = program_.config.mesh;
-  const auto add = [&](std::vector<Axis> axes, std::string purpose) {
-    std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
-    std::int64_t size = 1;
-    for (const Axis axis : axes) size = checked_mul(size, mesh.size(axis));
-    if (size > 1)
-      program_.communicators.push_back({.id = CommunicatorId(program_.communicators.size()),
-                                        .axes = std::move(axes),
-                                        .purpose = std::move(purpose),
-                                        .size = size});
-  };
-  add({Axis::dp_shard}, "all_gather");
-  add({Axis::dp_shard}, "reduce_scatter");
-  add({Axis::dp_outer}, "outer");
-  add({Axis::dp_outer, Axis::dp_shard}, "world");
+  for (const AxisTraffic& on : axis_traffic()) {
+    make_communicator({on.axis}, on.gather_communicator);
+    make_communicator({on.axis}, on.reduce_communicator);
+  }
+  make_communicator(axes_of(program_.config.mesh), kWorld);
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
                            "activations", "workspace", "pinned"}) {
     Pool pool;
@@ -113,10 +116,24 @@ EventId Emitter::event(const std::string& name) {
   return found->second;
 }
 
-CommunicatorId Emitter::communicator(const std::string& purpose) const {
+void Emitter::make_communicator(std::vector<Axis> axes, std::string_view purpose) {
+  const Mesh& mesh = program_.config.mesh;
+  std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
+  std::int64_t size = 1;
+  for (const Axis axis : axes) size = checked_mul(size, mesh.size(axis));
+  const bool is_made = std::ranges::find(program_.communicators, purpose, &Communicator::purpose) !=
+                       program_.communicators.end();
+  if (size == 1 || is_made) return;
+  program_.communicators.push_back({.id = CommunicatorId(program_.communicators.size()),
+                                    .axes = std::move(axes),
+                                    .purpose = std::string(purpose),
+                                    .size = size});
+}
+
+CommunicatorId Emitter::communicator(std::string_view purpose) const {
   for (const Communicator& communicator : program_.communicators)
     if (communicator.purpose == purpose) return communicator.id;
-  throw std::logic_error("no communicator for " + purpose);
+  throw std::logic_error("no communicator for " + std::string(purpose));
 }
 
 }  // namespace mfsdp::schedule

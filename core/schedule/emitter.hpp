@@ -24,6 +24,9 @@ enum class PoolRole {
   pinned              ///< host memory of copies
 };
 
+/// The communicator of all ranks.
+inline constexpr std::string_view kWorld = "world";
+
 /// Where an operand lies, short of its access and role.
 struct Region {
   BufferId buffer;
@@ -68,7 +71,9 @@ class Emitter {
   /// The same, for the whole run.
   BufferId persistent(const std::string& name, const BufferForm& form);
   EventId event(const std::string& name);
-  CommunicatorId communicator(const std::string& purpose) const;
+  /// Over axes of more than one rank in all; none is made twice, nor for one rank.
+  void make_communicator(std::vector<Axis> axes, std::string_view purpose);
+  [[nodiscard]] CommunicatorId communicator(std::string_view purpose) const;
 
   [[nodiscard]] const Buffer& at(BufferId id) const { return program_.buffers[id.value]; }
   [[nodiscard]] Program& program() { return program_; }

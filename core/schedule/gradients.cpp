@@ -31,7 +31,7 @@ BufferId MicrobatchSchedule::gradient_slot(std::size_t unit) const {
 /// A slot is taken before the unit's first weight gradient: compute waits until fewer than
 /// grad_slots are in use, oldest reduction first.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
-  if (state_.layout.shard_gradient) {
+  if (state_.route_of_gradient(unit).shards_gradient()) {
     // A tied unit takes its slot at the head and gives it back after the embedding's backward.
     std::size_t in_use = carry_.reducing.size();
     for (std::size_t u = 0; u < gradients_.size(); ++u)
@@ -64,7 +64,7 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
 void MicrobatchSchedule::zero_padding(std::size_t unit) {
   const UnitState& state = state_.units[unit];
   const GroupState& group = state_.groups[*state.trainable];
-  const bool slot = state_.layout.shard_gradient;
+  const bool slot = group.route.shards_gradient();
   const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
   Kernel kernel{.kind = KernelKind::zero_padding, .operands = {}, .attributes = {}, .flops = 0};
   for (const Interval& gap : padding_intervals(layout_of(*group.group, config_.mesh)))
@@ -82,14 +82,15 @@ void MicrobatchSchedule::zero_padding(std::size_t unit) {
 void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
   const GroupState& group = state_.groups[*state.trainable];
-  if (!state_.layout.shard_gradient && !position.last) return;
+  const Route& route = group.route;
+  if (!route.shards_gradient() && !position.last) return;
   e_.record(StreamRole::compute, Phase::backward, "grad_ready." + state.name);
   e_.wait(StreamRole::reduce_scatter, Phase::reduce, "grad_ready." + state.name);
-  if (state_.layout.shard_gradient) {
+  if (route.shards_gradient()) {
     reduce_to_shard(state, group, position);
     held_[unit] = false;
     carry_.reducing.push_back(unit);
-  } else if (state_.layout.reduce) {
+  } else if (!route.reduces.empty() && route.reduces.front().on->wire) {
     reduce_whole(state, group);
   }
   if (position.last) finish_gradient(state, group);
@@ -99,27 +100,17 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
 /// which then begins the main gradient or is added to it.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
+  const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(unit.id.value);
-  const std::int64_t elements = group.group->elements;
-  const std::int64_t shard = elements / config_.mesh.size(Axis::dp_shard);
   const DType wire = config_.reduce_dtype;
-  const Region whole{
-      .buffer = slot, .offset = 0, .dtype = wire, .shape = {elements}, .rank_strides = {}};
-  const Region own{.buffer = slot,
-                   .offset = 0,
-                   .dtype = wire,
-                   .shape = {shard},
-                   .rank_strides = {{.axis = Axis::dp_shard, .bytes = shard * size_of(wire)}}};
-  const Region main{.buffer = *group.main_grad,
-                    .offset = 0,
-                    .dtype = config_.grad_dtype,
-                    .shape = {shard},
-                    .rank_strides = {}};
-  e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + ".reduce_scatter",
+  const Region whole = state_.slice(slot, wire, group, {});
+  const Region own = state_.slice(slot, wire, group, {on.axis});
+  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".reduce_scatter",
           Collective{.kind = CollectiveKind::reduce_scatter,
-                     .communicator = e_.communicator("reduce_scatter"),
+                     .communicator = e_.communicator(on.reduce_communicator),
                      .reduction = Reduction::sum,
-                     .count = shard,
+                     .count = own.shape[0],
                      .dtype = wire,
                      .input = operand("input", Access::read, whole),
                      .output = operand("output", Access::write, own)},
@@ -130,27 +121,27 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
                    operand("output", position.first ? Access::write : Access::read_write, main)},
       .attributes = {{"beta", position.first ? 0 : 1}},
       .flops = 0};
-  e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + ".accumulate",
+  e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".accumulate",
           std::move(accumulate), group.group->id);
-  e_.release(StreamRole::reduce_scatter, Phase::reduce, slot);
-  e_.record(StreamRole::reduce_scatter, Phase::reduce, "reduced." + unit.name);
+  e_.release(on.reduce_stream, Phase::reduce, slot);
+  e_.record(on.reduce_stream, Phase::reduce, "reduced." + unit.name);
 }
 
 /// no_shard and optim: the summed main gradient is reduced once, in place. A wire of another dtype
 /// goes through a buffer of its own.
 void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& group) {
-  const bool scatter = state_.layout.shard_optimizer;
-  const std::int64_t elements = group.group->elements;
-  const std::int64_t shard = elements / config_.mesh.size(Axis::dp_shard);
-  const Region main{.buffer = *group.main_grad,
-                    .offset = 0,
-                    .dtype = config_.grad_dtype,
-                    .shape = {elements},
-                    .rank_strides = {}};
+  const Reduce& way = group.route.reduces.front();
+  const AxisTraffic& on = *way.on;
   const bool cast = config_.reduce_dtype != config_.grad_dtype;
-  Region wire = main;
+  BufferId crossing = *group.main_grad;
+  const auto whole = [&](BufferId buffer, DType dtype) {
+    return state_.slice(buffer, dtype, group, {});
+  };
+  const auto result = [&](BufferId buffer, DType dtype) {
+    return way.scatters ? state_.slice(buffer, dtype, group, {on.axis}) : whole(buffer, dtype);
+  };
   const auto emit_cast = [&](const Region& from, const Region& to, const char* name) {
-    e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id, unit.name + name,
+    e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + name,
             Kernel{.kind = KernelKind::cast,
                    .operands = {operand("input", Access::read, from),
                                 operand("output", Access::write, to)},
@@ -158,69 +149,58 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
                    .flops = 0},
             group.group->id);
   };
+  const DType wire = config_.reduce_dtype;
   if (cast) {
-    wire.dtype = config_.reduce_dtype;
-    wire.buffer =
-        e_.buffer(unit.name + ".grad_wire", full_gradient(unit, *group.group, wire.dtype));
-    e_.acquire(StreamRole::reduce_scatter, Phase::reduce, wire.buffer);
-    emit_cast(main, wire, ".grad.to_wire");
+    crossing = e_.buffer(unit.name + ".grad_wire", full_gradient(unit, *group.group, wire));
+    e_.acquire(on.reduce_stream, Phase::reduce, crossing);
+    emit_cast(whole(*group.main_grad, config_.grad_dtype), whole(crossing, wire), ".grad.to_wire");
   }
-  const auto own = [&](Region region) {
-    if (!scatter) return region;
-    region.shape = {shard};
-    region.rank_strides = {{.axis = Axis::dp_shard, .bytes = shard * size_of(region.dtype)}};
-    return region;
-  };
-  e_.emit(StreamRole::reduce_scatter, Phase::reduce, unit.id,
-          unit.name + (scatter ? ".reduce_scatter" : ".all_reduce"),
-          Collective{.kind = scatter ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                     .communicator = e_.communicator("reduce_scatter"),
-                     .reduction = Reduction::sum,
-                     .count = scatter ? shard : elements,
-                     .dtype = wire.dtype,
-                     .input = operand("input", Access::read, wire),
-                     .output = operand("output", Access::write, own(wire))},
-          group.group->id);
+  const Region sum = result(crossing, wire);
+  e_.emit(
+      on.reduce_stream, Phase::reduce, unit.id,
+      unit.name + (way.scatters ? ".reduce_scatter" : ".all_reduce"),
+      Collective{.kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                 .communicator = e_.communicator(on.reduce_communicator),
+                 .reduction = Reduction::sum,
+                 .count = sum.shape[0],
+                 .dtype = wire,
+                 .input = operand("input", Access::read, whole(crossing, wire)),
+                 .output = operand("output", Access::write, sum)},
+      group.group->id);
   if (cast) {
-    emit_cast(own(wire), own(main), ".grad.from_wire");
-    e_.release(StreamRole::reduce_scatter, Phase::reduce, wire.buffer);
+    emit_cast(sum, result(*group.main_grad, config_.grad_dtype), ".grad.from_wire");
+    e_.release(on.reduce_stream, Phase::reduce, crossing);
   }
 }
 
-/// Last microbatch: the outer axis once, then this rank's share of the gradient norm.
+/// Last microbatch: the axes that the main gradient itself crosses, once, then this rank's share of
+/// the gradient norm.
 void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState& group) {
   StreamRole stream = StreamRole::reduce_scatter;
-  if (state_.layout.outer) {
+  std::vector<Axis> cut;  // what the reductions so far have left to this rank
+  for (const Reduce& way : group.route.reduces) {
+    const std::vector<Axis> before = cut;
+    if (way.scatters) cut.push_back(way.on->axis);
+    if (way.on->wire) continue;
     e_.record(stream, Phase::reduce, "shard_ready." + unit.name);
-    stream = StreamRole::outer;
+    stream = way.on->reduce_stream;
     e_.wait(stream, Phase::reduce, "shard_ready." + unit.name);
-    const Region own = state_.gradient_slice(group);
-    Region whole = own;
-    if (state_.layout.outer_shard) {
-      std::erase_if(whole.rank_strides,
-                    [](const RankStride& stride) { return stride.axis == Axis::dp_outer; });
-      whole.shape[0] *= config_.mesh.size(Axis::dp_outer);
-    }
+    const Region whole = state_.slice(*group.main_grad, config_.grad_dtype, group, before);
+    const Region own = state_.slice(*group.main_grad, config_.grad_dtype, group, cut);
     e_.emit(stream, Phase::reduce, unit.id,
-            unit.name + (state_.layout.outer_shard ? ".outer_reduce_scatter" : ".outer_all_reduce"),
-            Collective{.kind = state_.layout.outer_shard ? CollectiveKind::reduce_scatter
-                                                         : CollectiveKind::all_reduce,
-                       .communicator = e_.communicator("outer"),
-                       .reduction = Reduction::sum,
-                       .count = own.shape[0],
-                       .dtype = config_.grad_dtype,
-                       .input = operand("input", Access::read, whole),
-                       .output = operand("output", Access::write, own)},
+            unit.name + (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
+            Collective{
+                .kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                .communicator = e_.communicator(way.on->reduce_communicator),
+                .reduction = Reduction::sum,
+                .count = own.shape[0],
+                .dtype = config_.grad_dtype,
+                .input = operand("input", Access::read, whole),
+                .output = operand("output", Access::write, own)},
             group.group->id);
   }
   // Every strategy sums the same slices in the same order: one partial per group and rank.
-  Region slice = state_.gradient_slice(group);
-  if (!state_.layout.shard_optimizer && config_.mesh.size(Axis::dp_shard) > 1) {
-    const std::int64_t shard = slice.shape[0] / config_.mesh.size(Axis::dp_shard);
-    slice.shape = {shard};
-    slice.rank_strides.push_back(
-        {.axis = Axis::dp_shard, .bytes = shard * size_of(config_.grad_dtype)});
-  }
+  const Region slice = state_.slice(*group.main_grad, config_.grad_dtype, group, group.group->cut);
   const Region partial{
       .buffer = state_.norm_partials,
       .offset = static_cast<std::int64_t>(group.norm_index) * size_of(state_.norm_dtype),

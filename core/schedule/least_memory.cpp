@@ -4,6 +4,7 @@
 
 #include "core/model/model.hpp"
 #include "core/schedule/microbatch.hpp"
+#include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
@@ -17,7 +18,7 @@ struct Buffers {
   explicit Buffers(const PlanConfig& config)
       : emitter(with_config(program, config)),
         state(emitter, make_model(config.model, config.param_dtype)),
-        microbatch(emitter, state, true) {}
+        microbatch(emitter, state, own_recipe(config.model.family), true) {}
 
   static Program& with_config(Program& program, const PlanConfig& config) {
     program.config = config;
@@ -64,9 +65,7 @@ PlanConfig sharded_key(PlanConfig config) {
 /// Of all configurations with the same activations one that shards nothing. The head's depend on
 /// the dtype that weight gradients are written in.
 PlanConfig activation_key(PlanConfig config) {
-  const bool sharded = sharded_by(config.strategy, config.mesh.size(Axis::dp_shard)).gradient;
-  const DType written = sharded ? config.reduce_dtype : config.grad_dtype;
-  config.grad_dtype = config.reduce_dtype = written;
+  config.grad_dtype = config.reduce_dtype = weight_gradient_dtype(config);
   config.mesh = {};
   config.strategy = config.outer_strategy = Strategy::no_shard;
   config.microbatches = 1;

@@ -37,14 +37,15 @@ void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, P
   std::size_t weight_use = 0;
   for (std::size_t u = 0; u < uses_.size(); ++u) {
     const Use& use = uses_[u];
-    phase_ = steps_[use.begin].kernel->phase == Phase::forward ? Phase::forward : Phase::backward;
+    phase_ = steps_[use.begin].op->phase == Phase::forward ? Phase::forward : Phase::backward;
     if (use.weights) {
       change_residents(weight_use, position);
       await_weights(use.unit, position);
     }
     emit_use(u, position);
     if (use.weights) {
-      if (state_.layout.gather && !contains(resident_[weight_use + 1], use.unit))
+      if (state_.route_of_weights(use.unit).gather &&
+          !contains(resident_[weight_use + 1], use.unit))
         e_.record(StreamRole::compute, phase_,
                   event("used." + e_.at(*carry_.weights[use.unit]).name));
       ++weight_use;
@@ -92,44 +93,70 @@ void MicrobatchSchedule::emit_use(std::size_t use, Position position) {
   }
 }
 
+/// Collectives run where the recipe has them, in the stream of the kernels that they stand between.
 void MicrobatchSchedule::emit_step(const Step& step, Position position) {
-  for (const BufferId id : step.acquires) e_.acquire(StreamRole::compute, step.kernel->phase, id);
-  emit_kernel(step, position);
-  for (const BufferId id : step.releases) e_.release(StreamRole::compute, step.kernel->phase, id);
+  const RecipeOp& op = *step.op;
+  const UnitState& unit = state_.units[step.unit];
+  for (const BufferId id : step.acquires) e_.acquire(StreamRole::compute, op.phase, id);
+  OpBody body;
+  if (const RecipeKernel* kernel = op.kernel())
+    body = made_kernel(step, *kernel, position);
+  else
+    body = made_collective(step, std::get<RecipeCollective>(op.body));
+  e_.emit(StreamRole::compute, op.phase, unit.id, unit.name + "." + op.name, std::move(body));
+  for (const BufferId id : step.releases) e_.release(StreamRole::compute, op.phase, id);
 }
 
-void MicrobatchSchedule::emit_kernel(const Step& step, Position position) {
-  const RecipeKernel& recipe = *step.kernel;
+Kernel MicrobatchSchedule::made_kernel(const Step& step, const RecipeKernel& recipe,
+                                       Position position) const {
+  const RecipeOp& op = *step.op;
   Kernel kernel{
       .kind = recipe.kind, .operands = {}, .attributes = recipe.attributes, .flops = recipe.flops};
   // Sums that live longer than a microbatch are begun by the first one and added to by the others.
-  const bool whole_gradient =
-      recipe.gradient_of && !state_.layout.shard_gradient &&
-      std::ranges::any_of(recipe.operands, [](const RecipeOperand& operand) {
-        return operand.source == Source::weight_grad;
-      });
+  const bool whole_gradient = op.gradient_of &&
+                              !state_.route_of_gradient(step.unit).shards_gradient() &&
+                              std::ranges::any_of(op.operands, [](const RecipeOperand& operand) {
+                                return operand.source == Source::weight_grad;
+                              });
   const bool loss =
       recipe.kind == KernelKind::cross_entropy || recipe.kind == KernelKind::cross_entropy_loss;
   for (Attribute& attribute : kernel.attributes)
     if (attribute.name == "beta" && !position.first && (whole_gradient || loss))
       attribute.value = {.num = 1};
   const bool adds = kernel.attribute("beta") != 0;
-  for (const RecipeOperand& operand : recipe.operands)
-    kernel.operands.push_back(resolve(step, operand, adds));
-  const UnitState& unit = state_.units[step.unit];
-  e_.emit(StreamRole::compute, recipe.phase, unit.id, unit.name + "." + recipe.name,
-          std::move(kernel));
+  kernel.operands.reserve(op.operands.size());
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    kernel.operands.push_back(resolve(step, i, adds));
+  return kernel;
 }
 
-Operand MicrobatchSchedule::resolve(const Step& step, const RecipeOperand& recipe,
-                                    bool adds) const {
+Collective MicrobatchSchedule::made_collective(const Step& step,
+                                               const RecipeCollective& recipe) const {
+  const auto found = [&](std::string_view role) {
+    const auto& operands = step.op->operands;
+    const auto at = std::ranges::find(operands, role, &RecipeOperand::role);
+    return resolve(step, static_cast<std::size_t>(at - operands.begin()), false);
+  };
+  Collective made{.kind = recipe.kind,
+                  .communicator = e_.communicator(activations_over(recipe.axis)),
+                  .reduction = recipe.reduction,
+                  .count = recipe.count,
+                  .dtype = {},
+                  .input = found("input"),
+                  .output = found("output")};
+  made.dtype = made.input.dtype;
+  return made;
+}
+
+Operand MicrobatchSchedule::resolve(const Step& step, std::size_t number, bool adds) const {
+  const RecipeOperand& recipe = step.op->operands[number];
   Region region;
   Access access = recipe.access;
   switch (recipe.source) {
     case Source::tensor:
     case Source::previous:
     case Source::microbatch:
-      region = {.buffer = tensor_buffer(step.owner, recipe),
+      region = {.buffer = step.tensors[number],
                 .offset = 0,
                 .dtype = recipe.dtype,
                 .shape = recipe.shape,
@@ -156,7 +183,7 @@ Operand MicrobatchSchedule::resolve(const Step& step, const RecipeOperand& recip
 Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) const {
   const auto [group, parameter] = state_.find(unit, role);
   const std::int64_t offset = parameter->offset * size_of(config_.param_dtype);
-  const bool gathered = state_.layout.gather;
+  const bool gathered = state_.route_of_weights(unit).gather.has_value();
   return {.buffer = gathered ? *carry_.weights[unit] : group->model_weight,
           .offset = gathered ? group->full_offset + offset : offset,
           .dtype = config_.param_dtype,
@@ -166,7 +193,7 @@ Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) c
 
 Region MicrobatchSchedule::gradient_region(std::size_t unit, ParameterRole role) const {
   const auto [group, parameter] = state_.find(unit, role);
-  const bool slot = state_.layout.shard_gradient;
+  const bool slot = state_.route_of_gradient(unit).shards_gradient();
   const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
   return {.buffer = slot ? gradient_slot(unit) : *group->main_grad,
           .offset = parameter->offset * size_of(dtype),
@@ -198,7 +225,6 @@ BufferId MicrobatchSchedule::gathered_buffer(std::size_t unit, std::size_t weigh
 
 /// Brings the gathered units to what use `weight_use` (or the end of the microbatch) wants.
 void MicrobatchSchedule::change_residents(std::size_t weight_use, Position position) {
-  if (!state_.layout.gather) return;
   const auto& wanted = resident_[weight_use];
   for (std::size_t unit = 0; unit < carry_.weights.size(); ++unit) {
     if (!carry_.weights[unit] || contains(wanted, unit)) continue;
@@ -208,7 +234,8 @@ void MicrobatchSchedule::change_residents(std::size_t weight_use, Position posit
     carry_.weights[unit].reset();
   }
   for (const std::size_t unit : wanted)
-    if (!carry_.weights[unit]) gather(unit, weight_use, position);
+    if (!carry_.weights[unit] && state_.route_of_weights(unit).gather)
+      gather(unit, weight_use, position);
 }
 
 void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Position position) {
@@ -220,7 +247,8 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   if (train_ && position.first && state.trainable && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
-  const CommunicatorId communicator = e_.communicator("all_gather");
+  const Gather& way = *state_.route_of_weights(unit).gather;
+  const CommunicatorId communicator = e_.communicator(way.on->gather_communicator);
   const bool several = state.groups.size() > 1;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
@@ -229,7 +257,7 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   bracket(GroupBegin{.communicator = communicator}, ".all_gather.begin");
   for (const std::size_t g : state.groups) {
     const Group& group = *state_.groups[g].group;
-    const std::int64_t shard = group.elements / config_.mesh.size(Axis::dp_shard);
+    const std::int64_t shard = group.elements / way.ranks;
     const Region input{.buffer = state_.groups[g].model_weight,
                        .offset = 0,
                        .dtype = config_.param_dtype,
@@ -260,13 +288,12 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
 /// whole weights at the end of the last step.
 void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
-  if (state_.layout.gather) {
+  if (state_.route_of_weights(unit).gather) {
     if (carry_.unwaited.erase(unit) > 0)
       e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));
     return;
   }
-  const bool refreshed_elsewhere = state_.layout.refresh || state_.layout.outer_shard;
-  if (train_ && refreshed_elsewhere && position.first && state.trainable &&
+  if (train_ && state_.route_of_weights(unit).refresh && position.first && state.trainable &&
       fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::compute, phase_, "fresh." + state.name);
 }

@@ -25,7 +25,7 @@ struct Position {
 /// otherwise the plan is `eval`: forward and loss.
 class MicrobatchSchedule {
  public:
-  MicrobatchSchedule(Emitter& emitter, const State& state, bool train);
+  MicrobatchSchedule(Emitter& emitter, const State& state, const FamilyRecipe& family, bool train);
 
   /// Emits one segment's ops and declares what is live at its ends.
   void emit(const std::string& segment, std::int64_t repeat, Position position);
@@ -47,43 +47,46 @@ class MicrobatchSchedule {
   [[nodiscard]] Bytes most_full_gradients() const;
 
  private:
-  /// One pass over a unit: its kernels in order.
+  /// One pass over a unit: its ops in order.
   struct Use {
     std::size_t unit = 0;
     bool weights = true;
     std::size_t begin = 0;  ///< of steps_
     std::size_t end = 0;
   };
-  /// A kernel with the tensors that begin and end with it.
+  /// An op with the tensors that begin and end with it.
   struct Step {
-    const RecipeKernel* kernel = nullptr;
+    const RecipeOp* op = nullptr;
     std::size_t owner = 0;
     std::size_t unit = 0;
+    std::vector<BufferId> tensors;  ///< of the op's operands; of the others, nothing that counts
     std::vector<BufferId> acquires;
     std::vector<BufferId> releases;
   };
-  /// The kernels of a unit that write its gradient, as indices of steps_.
+  /// The ops of a unit that write its gradient, as indices of steps_.
   struct GradientSpan {
     std::optional<std::size_t> first;
     std::size_t last = 0;
   };
 
-  void make_recipes();
+  void make_recipes(const FamilyRecipe& family);
+  void make_communicators();
   void make_uses();
-  void add_use(std::size_t owner, std::vector<const std::vector<RecipeKernel>*> lists,
-               bool weights);
+  void add_use(std::size_t owner, std::vector<const std::vector<RecipeOp>*> lists, bool weights);
   void make_tensors();
   [[nodiscard]] std::size_t lowest_trainable_owner() const;
   [[nodiscard]] std::size_t unit_of(std::size_t owner) const;
   [[nodiscard]] const UnitRecipe& recipe_of(std::size_t owner) const;
   [[nodiscard]] bool is_frozen(std::size_t unit, ParameterRole role) const;
-  [[nodiscard]] BufferId tensor_buffer(std::size_t owner, const RecipeOperand& operand) const;
 
   void emit_input();
   void emit_use(std::size_t use, Position position);
   void emit_step(const Step& step, Position position);
-  void emit_kernel(const Step& step, Position position);
-  [[nodiscard]] Operand resolve(const Step& step, const RecipeOperand& operand, bool adds) const;
+  [[nodiscard]] Kernel made_kernel(const Step& step, const RecipeKernel& recipe,
+                                   Position position) const;
+  [[nodiscard]] Collective made_collective(const Step& step, const RecipeCollective& recipe) const;
+  /// The step's operand of that number.
+  [[nodiscard]] Operand resolve(const Step& step, std::size_t number, bool adds) const;
   [[nodiscard]] Region weight_region(std::size_t unit, ParameterRole role) const;
   [[nodiscard]] Region gradient_region(std::size_t unit, ParameterRole role) const;
 
@@ -114,7 +117,6 @@ class MicrobatchSchedule {
   std::vector<std::size_t> weight_uses_;  // units, in the order of uses that need weights
   std::vector<std::vector<std::size_t>> resident_;
   std::vector<GradientSpan> gradients_;  // per unit
-  std::unordered_map<std::string, BufferId> tensors_;
   Carry carry_;
   std::vector<bool> held_;              // units whose gradient is being written
   Phase phase_ = Phase::forward;        // of the use that is being emitted

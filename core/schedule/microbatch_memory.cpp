@@ -27,26 +27,32 @@ Bytes MicrobatchSchedule::most_live_activations() const {
 
 /// All that a use wants is gathered before it, and what the one before wanted alone is gone.
 Bytes MicrobatchSchedule::most_gathered_weights() const {
-  if (!state_.layout.gather) return {};
+  const auto is_gathered = [&](std::size_t unit) {
+    return state_.route_of_weights(unit).gather.has_value();
+  };
   std::int64_t most = 0;
   for (const auto& units :
        resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), false)) {
     std::int64_t live = 0;
     for (const std::size_t unit : units)
-      live = checked_add(live, round_up(state_.units[unit].weight_bytes, kAlignment));
+      if (is_gathered(unit))
+        live = checked_add(live, round_up(state_.units[unit].weight_bytes, kAlignment));
     most = std::max(most, live);
   }
   return Bytes(most);
 }
 
 Bytes MicrobatchSchedule::most_full_gradients() const {
-  const Layout& layout = state_.layout;
   const bool cast = config_.reduce_dtype != config_.grad_dtype;
-  const bool through_wire = !layout.shard_gradient && layout.reduce && cast;
-  if (!layout.shard_gradient && !through_wire) return {};
   std::vector<std::size_t> order;  // units with gradients, as they begin them
   for (std::size_t unit = 0; unit < gradients_.size(); ++unit)
     if (gradients_[unit].first) order.push_back(unit);
+  if (order.empty()) return {};
+  const Route& route = state_.route_of_gradient(order.front());  // and of all others
+  const bool through_wire =
+      !route.shards_gradient() && cast &&
+      std::ranges::any_of(route.reduces, [](const Reduce& reduce) { return reduce.on->wire; });
+  if (!route.shards_gradient() && !through_wire) return {};
   std::ranges::sort(order, {}, [&](std::size_t unit) { return gradients_[unit].first; });
   const auto size = [&](std::size_t unit) {
     const Group& group = *state_.groups[*state_.units[unit].trainable].group;

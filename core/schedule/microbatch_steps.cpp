@@ -27,6 +27,15 @@ std::string tensor_key(Source source, std::size_t owner, const std::string& name
   return owner_name(source == Source::previous ? owner - 1 : owner, config) + "." + name;
 }
 
+/// What of a tensor a rank has: an equal part along each axis that cuts it.
+std::int64_t elements_of(const RecipeTensor& tensor, const Mesh& mesh) {
+  std::int64_t elements = tensor.elements;
+  for (const AxisPlacement& on : tensor.placement)
+    if (on.kind == PlacementKind::shard || on.kind == PlacementKind::flat)
+      elements /= mesh.size(on.axis);
+  return elements;
+}
+
 Recompute recompute_of(std::size_t block, const RecomputePolicy& policy) {
   if (policy.kind != Recompute::full || policy.full_blocks == 0) return policy.kind;
   return static_cast<std::int64_t>(block) < policy.full_blocks ? Recompute::full
@@ -35,21 +44,20 @@ Recompute recompute_of(std::size_t block, const RecomputePolicy& policy) {
 
 }  // namespace
 
-MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state, bool train)
+MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
+                                       const FamilyRecipe& family, bool train)
     : e_(emitter), state_(state), config_(emitter.config()), train_(train) {
   carry_.weights.resize(state_.units.size());
   gradients_.resize(state_.units.size());
   held_.resize(state_.units.size());
-  make_recipes();
+  make_recipes(family);
+  make_communicators();
   make_uses();
   make_tensors();
 }
 
-void MicrobatchSchedule::make_recipes() {
-  const FamilyRecipe* family = find_recipe(kOwnEngine, config_.model.family);
-  if (family == nullptr)
-    throw std::logic_error("no recipe for " + std::string(to_string(config_.model.family)));
-  recipes_ = {family->embedding(config_), family->head(config_)};
+void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
+  recipes_ = {family.embedding(config_), family.head(config_)};
   std::vector<std::pair<std::pair<bool, Recompute>, std::size_t>> made;
   for (std::int64_t block = 0; block < config_.model.layers; ++block) {
     const std::pair kind{block == 0,
@@ -58,11 +66,20 @@ void MicrobatchSchedule::make_recipes() {
                               [&](const auto& entry) { return entry.first == kind; });
     if (found == made.end()) {
       made.emplace_back(kind, recipes_.size());
-      recipes_.push_back(family->block(config_, kind.first, kind.second));
+      recipes_.push_back(family.block(config_, kind.first, kind.second));
       found = made.end() - 1;
     }
     block_recipe_.push_back(found->second);
   }
+}
+
+/// Every axis that a recipe communicates over has a communicator for it.
+void MicrobatchSchedule::make_communicators() {
+  for (const UnitRecipe& recipe : recipes_)
+    for (const auto* list : {&recipe.forward, &recipe.backward, &recipe.eval})
+      for (const RecipeOp& op : *list)
+        if (const auto* collective = std::get_if<RecipeCollective>(&op.body))
+          e_.make_communicator({collective->axis}, activations_over(collective->axis));
 }
 
 std::size_t MicrobatchSchedule::unit_of(std::size_t owner) const {
@@ -91,20 +108,23 @@ std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   return owner;
 }
 
-void MicrobatchSchedule::add_use(std::size_t owner,
-                                 std::vector<const std::vector<RecipeKernel>*> lists,
+void MicrobatchSchedule::add_use(std::size_t owner, std::vector<const std::vector<RecipeOp>*> lists,
                                  bool weights) {
   Use use{.unit = unit_of(owner), .weights = weights, .begin = steps_.size(), .end = 0};
   for (const auto* list : lists)
-    for (const RecipeKernel& kernel : *list) {
-      if (kernel.gradient_of && is_frozen(use.unit, *kernel.gradient_of)) continue;
-      if (kernel.gradient_of) {
+    for (const RecipeOp& op : *list) {
+      if (op.gradient_of && is_frozen(use.unit, *op.gradient_of)) continue;
+      if (op.gradient_of) {
         GradientSpan& span = gradients_[use.unit];
         if (!span.first) span.first = steps_.size();
         span.last = steps_.size();
       }
-      steps_.push_back(
-          {.kernel = &kernel, .owner = owner, .unit = use.unit, .acquires = {}, .releases = {}});
+      steps_.push_back({.op = &op,
+                        .owner = owner,
+                        .unit = use.unit,
+                        .tensors = {},
+                        .acquires = {},
+                        .releases = {}});
     }
   use.end = steps_.size();
   if (use.end == use.begin) return;
@@ -126,10 +146,6 @@ void MicrobatchSchedule::make_uses() {
   if (lowest == kEmbedding) add_use(kEmbedding, {&recipe_of(kEmbedding).backward}, false);
 }
 
-BufferId MicrobatchSchedule::tensor_buffer(std::size_t owner, const RecipeOperand& operand) const {
-  return tensors_.at(tensor_key(operand.source, owner, operand.name, config_));
-}
-
 /// A tensor lives from the first kernel that touches it to the last.
 void MicrobatchSchedule::make_tensors() {
   const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
@@ -139,29 +155,32 @@ void MicrobatchSchedule::make_tensors() {
       declared.emplace(tensor_key(tensor.source, owner, tensor.name, config_),
                        std::pair{&tensor, owner});
     }
+  std::unordered_map<std::string, BufferId> tensors;
   std::unordered_map<BufferId, std::size_t> last_use;
   for (std::size_t i = 0; i < steps_.size(); ++i)
-    for (const RecipeOperand& operand : steps_[i].kernel->operands) {
+    for (const RecipeOperand& operand : steps_[i].op->operands) {
+      BufferId& buffer = steps_[i].tensors.emplace_back();
       if (operand.source != Source::tensor && operand.source != Source::previous &&
           operand.source != Source::microbatch)
         continue;
       const std::string key = tensor_key(operand.source, steps_[i].owner, operand.name, config_);
-      auto found = tensors_.find(key);
-      if (found == tensors_.end()) {
+      auto found = tensors.find(key);
+      if (found == tensors.end()) {
         const auto& [tensor, owner] = declared.at(key);
         std::optional<UnitId> unit;
         if (tensor->source != Source::microbatch) unit = state_.units[unit_of(owner)].id;
         const BufferId id = e_.buffer(key, {.category = tensor->category,
                                             .dtype = tensor->dtype,
-                                            .elements = tensor->elements,
+                                            .elements = elements_of(*tensor, config_.mesh),
                                             .pool = PoolRole::activations,
                                             .unit = unit,
                                             .holds = {},
                                             .slot_class = tensor->slot_class});
-        found = tensors_.emplace(key, id).first;
+        found = tensors.emplace(key, id).first;
         steps_[i].acquires.push_back(id);
       }
-      last_use[found->second] = i;
+      buffer = found->second;
+      last_use[buffer] = i;
     }
   for (std::size_t i = 0; i < steps_.size(); ++i)
     for (const BufferId id : steps_[i].acquires) steps_[last_use.at(id)].releases.push_back(id);

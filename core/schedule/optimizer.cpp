@@ -28,7 +28,7 @@ Region gather_small(Emitter& e, const std::string& name, Phase phase, const Regi
   const Region output = vector_of(to, elements * world, own.dtype);
   e.emit(StreamRole::outer, phase, std::nullopt, name,
          Collective{.kind = CollectiveKind::all_gather,
-                    .communicator = e.communicator("world"),
+                    .communicator = e.communicator(kWorld),
                     .reduction = Reduction::none,
                     .count = elements,
                     .dtype = own.dtype,
@@ -75,17 +75,16 @@ class OptimizerSegment {
 
   void norm() {
     const auto groups = static_cast<std::int64_t>(state_.trainable_groups);
-    if (!state_.layout.outer) {
-      e_.record(StreamRole::reduce_scatter, Phase::optimizer, "norm_partials");
+    if (state_.norm_stream() != StreamRole::outer) {
+      e_.record(state_.norm_stream(), Phase::optimizer, "norm_partials");
       e_.wait(StreamRole::outer, Phase::optimizer, "norm_partials");
     }
     Region parts = gather_small(e_, "norm.all_gather", Phase::optimizer,
                                 vector_of(state_.norm_partials, groups, state_.norm_dtype),
                                 state_.gathered_norms);
-    // Without HFSDP every outer replica has the same slices: the norm is that of the first one,
-    // whose ranks come first in the world's order.
-    if (state_.layout.outer && !state_.layout.outer_shard)
-      parts.shape = {groups * config_.mesh.size(Axis::dp_shard)};
+    // Replicas have the same slices: the norm is that of the first one, whose ranks come first in
+    // the world's order.
+    parts.shape = {groups * state_.norm_ranks()};
     e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish",
             Kernel{.kind = KernelKind::norm_finish,
                    .operands = {operand("input", Access::read, parts),
@@ -136,24 +135,22 @@ class OptimizerSegment {
 
   /// Makes the updated slice known to the ranks that hold more of the weights than they update.
   void refresh(const UnitState& unit, const GroupState& group) {
-    const Layout& layout = state_.layout;
     const std::string fresh = "fresh." + unit.name;
-    if (!layout.refresh && !layout.outer_shard) {
-      if (layout.gather) e_.record(StreamRole::compute, Phase::refresh, fresh);
+    if (!group.route.refresh) {
+      if (group.route.gather) e_.record(StreamRole::compute, Phase::refresh, fresh);
       return;
     }
-    const StreamRole stream = layout.outer_shard ? StreamRole::outer : StreamRole::all_gather;
-    const Axis axis = layout.outer_shard ? Axis::dp_outer : Axis::dp_shard;
-    const std::int64_t ranks = config_.mesh.size(axis);
+    const AxisTraffic& on = *group.route.refresh->on;
+    const StreamRole stream = on.gather_stream;
     const Region own = state_.weight_slice(group);
     Region whole = own;
-    std::erase_if(whole.rank_strides, [&](const RankStride& s) { return s.axis == axis; });
-    whole.shape[0] *= ranks;
+    std::erase_if(whole.rank_strides, [&](const RankStride& s) { return s.axis == on.axis; });
+    whole.shape[0] *= group.route.refresh->ranks;
     e_.record(StreamRole::compute, Phase::refresh, "updated." + unit.name);
     e_.wait(stream, Phase::refresh, "updated." + unit.name);
     e_.emit(stream, Phase::refresh, unit.id, unit.name + ".refresh",
             Collective{.kind = CollectiveKind::all_gather,
-                       .communicator = e_.communicator(layout.outer_shard ? "outer" : "all_gather"),
+                       .communicator = e_.communicator(on.gather_communicator),
                        .reduction = Reduction::none,
                        .count = own.shape[0],
                        .dtype = config_.param_dtype,

@@ -7,21 +7,7 @@
 
 namespace mfsdp::schedule {
 
-Layout::Layout(const PlanConfig& config) {
-  const std::int64_t shards = config.mesh.size(Axis::dp_shard);
-  const std::int64_t replicas = config.mesh.size(Axis::dp_outer);
-  const Sharded inner = sharded_by(config.strategy, shards);
-  gather = inner.parameter;
-  shard_optimizer = inner.state;
-  refresh = shard_optimizer && !gather;
-  shard_gradient = inner.gradient;
-  reduce = shards > 1;
-  outer = replicas > 1;
-  outer_shard = sharded_by(config.outer_strategy, replicas).state;
-}
-
-State::State(Emitter& emitter, const Model& model)
-    : layout(emitter.config()), emitter_(emitter), config_(emitter.config()) {
+State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(emitter.config()) {
   Program& program = emitter.program();
   program.groups = make_groups(model, config_);
   for (const Unit& unit : model.units) {
@@ -44,6 +30,7 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
   const ResidentElements resident = resident_elements(group, config_);
   GroupState state;
   state.group = &group;
+  state.route = route_of(group, config_.mesh);
   const auto make = [&](const std::string& name, Category category, DType dtype,
                         std::int64_t elements, PoolRole pool, Contents holds) {
     holds.groups = {{.group = group.id, .offset = 0}};
@@ -137,13 +124,26 @@ std::int64_t State::slice_elements(const GroupState& group) const {
   return updated_interval(*group.group, config_.mesh, 0).size();
 }
 
-/// Where the optimizer's slice begins in a buffer: one that is not cut along an axis is entered at
-/// the rank's index on it.
-Region State::slice(BufferId buffer, DType dtype, const GroupState& group) const {
+StreamRole State::norm_stream() const {
+  for (const GroupState& group : groups)
+    if (group.group->requires_grad && !group.route.reduces.empty())
+      return group.route.reduces.back().on->reduce_stream;
+  return StreamRole::reduce_scatter;
+}
+
+std::int64_t State::norm_ranks() const {
+  std::int64_t ranks = 1;
+  for (const Axis axis : groups.front().group->cut)
+    ranks = checked_mul(ranks, config_.mesh.size(axis));
+  return ranks;
+}
+
+Region State::slice(BufferId buffer, DType dtype, const GroupState& group,
+                    const std::vector<Axis>& axes) const {
   const Placement& held = emitter_.at(buffer).holds->placement;
   std::int64_t elements = group.group->elements;
   Region region{.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {}, .rank_strides = {}};
-  for (const Axis axis : flat_axes(group.group->state)) {
+  for (const Axis axis : axes) {
     elements /= config_.mesh.size(axis);
     if (std::ranges::find(held, axis, &AxisPlacement::axis) == held.end())
       region.rank_strides.push_back({.axis = axis, .bytes = checked_mul(elements, size_of(dtype))});
@@ -153,11 +153,11 @@ Region State::slice(BufferId buffer, DType dtype, const GroupState& group) const
 }
 
 Region State::gradient_slice(const GroupState& group) const {
-  return slice(*group.main_grad, config_.grad_dtype, group);
+  return slice(*group.main_grad, config_.grad_dtype, group, flat_axes(group.group->state));
 }
 
 Region State::weight_slice(const GroupState& group) const {
-  return slice(group.model_weight, config_.param_dtype, group);
+  return slice(group.model_weight, config_.param_dtype, group, flat_axes(group.group->state));
 }
 
 }  // namespace mfsdp::schedule

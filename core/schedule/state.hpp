@@ -7,24 +7,13 @@
 #include "core/model/model.hpp"
 #include "core/recipe/recipe.hpp"
 #include "core/schedule/emitter.hpp"
+#include "core/schedule/route.hpp"
 
 namespace mfsdp::schedule {
 
-/// What each parallel decision comes to under a configuration.
-struct Layout {
-  explicit Layout(const PlanConfig& config);
-
-  bool gather;           ///< weights are sharded: gathered before each use
-  bool refresh;          ///< weights are whole but updated in slices: gathered after the update
-  bool shard_gradient;   ///< each microbatch's gradient is reduced into a shard
-  bool reduce;           ///< gradients cross the dp_shard axis at all
-  bool outer;            ///< there is a dp_outer axis
-  bool outer_shard;      ///< HFSDP: optimizer state is cut along it too
-  bool shard_optimizer;  ///< the update works on one rank's slice
-};
-
 struct GroupState {
   const Group* group = nullptr;
+  Route route;
   BufferId model_weight;
   std::optional<BufferId> main_weight;
   std::optional<BufferId> main_grad;
@@ -46,7 +35,6 @@ class State {
  public:
   State(Emitter& emitter, const Model& model);
 
-  const Layout layout;
   std::vector<GroupState> groups;
   std::vector<UnitState> units;
   std::size_t trainable_groups = 0;
@@ -75,6 +63,23 @@ class State {
   };
   [[nodiscard]] Place find(std::size_t unit, ParameterRole role) const;
 
+  /// How weights of a unit travel: all of its groups alike.
+  [[nodiscard]] const Route& route_of_weights(std::size_t unit) const {
+    return groups[units[unit].groups.front()].route;
+  }
+  /// And gradients. Without trainable parameters there is none: std::bad_optional_access.
+  [[nodiscard]] const Route& route_of_gradient(std::size_t unit) const {
+    return groups[units[unit].trainable.value()].route;
+  }
+  /// The stream of the last reduction of every gradient, and so of the parts of the norm.
+  [[nodiscard]] StreamRole norm_stream() const;
+  /// Ranks whose parts of the norm are all of it, each element once: the first of the world.
+  [[nodiscard]] std::int64_t norm_ranks() const;
+
+  /// What this rank has of a group's elements in a buffer when they are cut along these axes: a
+  /// buffer that is not cut along one itself is entered at the rank's index on it.
+  [[nodiscard]] Region slice(BufferId buffer, DType dtype, const GroupState& group,
+                             const std::vector<Axis>& axes) const;
   /// This rank's slice of a group's main gradient, as the optimizer sees it (flat).
   [[nodiscard]] Region gradient_slice(const GroupState& group) const;
   /// The slice of the compute weights that this rank updates.
@@ -85,7 +90,6 @@ class State {
  private:
   void make_group_buffers(Emitter& emitter, const Group& group);
   void make_globals(Emitter& emitter);
-  [[nodiscard]] Region slice(BufferId buffer, DType dtype, const GroupState& group) const;
 
   const Emitter& emitter_;
   const PlanConfig& config_;

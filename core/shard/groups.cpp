@@ -111,6 +111,10 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
   return groups;
 }
 
+DType weight_gradient_dtype(const PlanConfig& config) {
+  return cuts_of(config).gradient.empty() ? config.grad_dtype : config.reduce_dtype;
+}
+
 FlatLayout layout_of(const Group& group, const Mesh& mesh) {
   FlatLayout layout{.chunk = group.chunk,
                     .elements = group.elements,

@@ -15,6 +15,10 @@ namespace mfsdp {
 /// the strategy's and the outer strategy's preset.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);
 
+/// The dtype that weight gradients are written in: on the wire's where each microbatch's is reduced
+/// at once, else the main gradient's.
+[[nodiscard]] DType weight_gradient_dtype(const PlanConfig& config);
+
 /// The layout a group was made with.
 [[nodiscard]] FlatLayout layout_of(const Group& group, const Mesh& mesh);
 

@@ -1,7 +1,10 @@
 #include "gpu_backend/cuda/device.hpp"
 
+#include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <cudnn.h>
 #include <fmt/format.h>
+#include <nccl.h>
 
 #include <cstdlib>
 
@@ -52,6 +55,32 @@ Result<Device> open_device(std::int64_t local_rank) {
   MFSDP_TRY(check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo", place));
   device.memory = Bytes(static_cast<std::int64_t>(total));
   return device;
+}
+
+namespace {
+
+/// CUDA counts 1000 a major version and 10 a minor one.
+std::string cuda_version(int number) {
+  return number > 0 ? fmt::format("{}.{}", number / 1000, number % 1000 / 10) : "";
+}
+
+/// The others count 10000 a major version and 100 a minor one.
+std::string library_version(std::int64_t number) {
+  if (number <= 0) return "";
+  return fmt::format("{}.{}.{}", number / 10'000, number % 10'000 / 100, number % 100);
+}
+
+}  // namespace
+
+LibraryVersions library_versions() {
+  LibraryVersions versions;
+  int number = 0;
+  if (cudaDriverGetVersion(&number) == cudaSuccess) versions.driver = cuda_version(number);
+  if (cudaRuntimeGetVersion(&number) == cudaSuccess) versions.runtime = cuda_version(number);
+  if (ncclGetVersion(&number) == ncclSuccess) versions.nccl = library_version(number);
+  versions.cudnn = library_version(static_cast<std::int64_t>(cudnnGetVersion()));
+  versions.cublaslt = library_version(static_cast<std::int64_t>(cublasLtGetVersion()));
+  return versions;
 }
 
 Result<Bytes> taken_memory() {

@@ -29,6 +29,18 @@ struct Device {
 /// where there are fewer GPUs, and the compute capability where this build has no code for it.
 [[nodiscard]] Result<Device> open_device(std::int64_t local_rank);
 
+/// What is loaded, which need not be what the program was built with: "13.0", "2.27.7". Empty where
+/// a library does not say.
+struct LibraryVersions {
+  std::string driver;  ///< the newest CUDA that the driver serves
+  std::string runtime;
+  std::string nccl;
+  std::string cudnn;
+  std::string cublaslt;
+};
+
+[[nodiscard]] LibraryVersions library_versions();
+
 /// Bytes of the current device that are taken, by whomever.
 [[nodiscard]] Result<Bytes> taken_memory();
 

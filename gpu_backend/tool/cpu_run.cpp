@@ -10,6 +10,7 @@
 #include "core/cli/format.hpp"
 #include "gpu_backend/tool/fault_of.hpp"
 #include "gpu_backend/tool/process_memory.hpp"
+#include "gpu_backend/tool/run_facts.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 
 namespace mfsdp {
@@ -135,7 +136,8 @@ MachineFacts CpuRun::facts() const {
           .sharing = ranks,
           .runtime_source = "not measured: ranks share a process",
           .process =
-              "process: " + format_bytes(resident_high_water()) + " resident at most, all ranks\n"};
+              "process: " + format_bytes(resident_high_water()) + " resident at most, all ranks\n",
+          .facts = cpu_facts()};
 }
 
 }  // namespace mfsdp

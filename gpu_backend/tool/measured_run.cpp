@@ -1,9 +1,7 @@
 #include "gpu_backend/tool/measured_run.hpp"
 
-#include <limits>
-
 #include "core/base/quantity.hpp"
-#include "reports/record/rates.hpp"
+#include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
 namespace {
@@ -19,13 +17,15 @@ MeasuredRun head_of(const RunFigures& predicted, const MachineFacts& facts) {
   MeasuredRun run;
   static_cast<RunHead&>(run) = predicted;
   run.cluster = facts.cluster;
+  run.facts = facts.facts;  // those of the prediction are of the machine that it assumed
   run.status = RunStatus::running;
   run.plan = predicted.plan;
   run.traffic = predicted.traffic;
+  forget_unmeasured(run);  // what is stored until the run ends
   return run;
 }
 
-void complete(MeasuredRun& run, const RankMachine& machine, std::optional<double> peak_tflops) {
+void complete(MeasuredRun& run, const RankMachine& machine) {
   const RanRun& ran = machine.measured();
   const MachineFacts facts = machine.facts();
   MemorySummary& memory = run.memory;
@@ -40,11 +40,7 @@ void complete(MeasuredRun& run, const RankMachine& machine, std::optional<double
   run.time = ran.step.time;
   run.timeline = ran.step.timeline;
   run.launches = ran.launches;
-  const Rates rates = rates_of(run, run.time.step);
-  run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
-  run.time.tflops_per_gpu = rates.tflops;
-  run.time.mfu =
-      peak_tflops ? rates.tflops / *peak_tflops : std::numeric_limits<double>::quiet_NaN();
+  run.absent = {};
 }
 
 bool used_as_planned(const PredictedRun& predicted, const MeasuredRun& run) {

@@ -35,6 +35,7 @@ struct MachineFacts {
   std::int64_t sharing = 1;    ///< ranks
   std::string runtime_source;  ///< where RanRun::runtime comes from, or why there is none
   std::string process;         ///< a line of what the process took beside the plan; may be empty
+  Facts facts;                 ///< of hardware, and of software that was loaded
 };
 
 class RankMachine {

@@ -11,6 +11,7 @@
 #include "core/cli/format.hpp"
 #include "gpu_backend/checkpoint/disk.hpp"
 #include "reports/record/rates.hpp"
+#include "reports/record/step_figures.hpp"
 
 namespace mfsdp {
 namespace {
@@ -174,9 +175,10 @@ void RunRecord::flush() {
 void RunRecord::finish(MeasuredRun& result) {
   progress_.end();
   flush();
-  store_.finish(result);
   result.steps = all_.steps;
   result.evaluations = all_.evaluations;
+  set_step_figures(result, peak_tflops_);
+  store_.finish(result);
 }
 
 }  // namespace mfsdp

@@ -41,17 +41,13 @@ std::string run_title(const MeasuredRun& run, const MachineFacts& facts, const R
 
 std::string run_summary(const MeasuredRun& run, std::chrono::nanoseconds took) {
   if (run.steps.empty()) return "no step was done\n";
-  Nanos sum;
-  for (std::size_t i = 1; i < run.steps.size(); ++i) sum += run.steps[i].duration;
-  const double tokens =
-      static_cast<double>(run.config.tokens_per_step()) * static_cast<double>(run.steps.size() - 1);
   std::string text =
       fmt::format("{} steps in {}: loss {:.4f}, at last {:.4f}", run.steps.size(),
                   format_duration(Nanos(took.count())), run.steps.front().loss.value_or(NAN),
                   run.steps.back().loss.value_or(NAN));
-  if (sum > Nanos(0))
-    text += fmt::format("; {} tokens/s per rank after the first",
-                        format_rate(tokens / (static_cast<double>(sum.value) / 1e9)));
+  if (run.steps.size() > 1 && !run.absent.has(ResultFigure::tokens_per_second_per_gpu))
+    text += fmt::format("; {} tokens/s per rank (median)",
+                        format_rate(run.time.tokens_per_second_per_gpu));
   text += "\n";
   if (const auto skipped = std::ranges::count(run.steps, true, &StepResult::skipped); skipped > 0)
     text += fmt::format("{} of {} steps skipped: their gradients were not finite\n", skipped,

@@ -21,6 +21,7 @@
 #include "gpu_backend/tool/measured_run.hpp"
 #include "gpu_backend/tool/predicted_run.hpp"
 #include "gpu_backend/tool/rank_machine.hpp"
+#include "gpu_backend/tool/run_facts.hpp"
 #include "gpu_backend/tool/run_inputs.hpp"
 #include "gpu_backend/tool/run_place.hpp"
 #include "gpu_backend/tool/run_record.hpp"
@@ -157,7 +158,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
 
   const auto trained = machine.train(inputs, &record, from.export_or_null());
   if (!trained && saves.saver) saves.saver->tidy();
-  complete(run, machine, peak);
+  complete(run, machine);
   const bool cut = machine.stopped();
   run.status = !trained ? RunStatus::failed : cut ? RunStatus::interrupted : RunStatus::complete;
   record.finish(run);
@@ -210,6 +211,8 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   MFSDP_LET(machine, make_machine(place, options, program, predicted, inputs, stop, make_cuda_run));
   const bool leads = machine->has_rank_0();
   MeasuredRun run = head_of(predicted, machine->facts());
+  MFSDP_LET(recipe, recipe_facts(options, inputs, run));
+  run.facts.insert(run.facts.end(), recipe.begin(), recipe.end());
   sign(run, common, session);
   MFSDP_LET(saves,
             open_saves(options, session, run, inputs.settings, *inputs.data, program, leads));

@@ -113,7 +113,8 @@ Json plan_object(const PlanSummary& plan) {
           {"max_live_full_gradients", plan.max_live_full_gradients},
           {"allocator", name_of(plan.allocator)},
           {"pools", std::move(pools)},
-          {"padding_bytes", plan.padding.value}};
+          {"padding_bytes", plan.padding.value},
+          {"model_flops", plan.model_flops > 0 ? finite(plan.model_flops) : Json(nullptr)}};
 }
 
 /// The part of the result, or one in which nothing is: every key stands in each result.
@@ -179,7 +180,7 @@ Json step_object(const StepResult& step) {
   Json object = {{"step", step.step},
                  {"loss", finite(step.loss)},
                  {"grad_norm", finite(step.grad_norm)},
-                 {"step_ns", step.duration.value}};
+                 {"step_ns", step.timed ? Json(step.duration.value) : Json(nullptr)}};
   if (step.tokens) object["tokens"] = *step.tokens;
   if (step.learning_rate) object["learning_rate"] = finite(step.learning_rate);
   if (step.skipped) object["skipped"] = true;
@@ -224,36 +225,71 @@ void add_measured(Json& object, const Measured& measured, RunStatus status) {
     object["evaluations"] = evaluations_array(measured.evaluations);
 }
 
+/// Where a figure stands in the object.
+std::string place_of(ResultFigure figure) {
+  const std::string name(to_string(figure));
+  switch (figure) {
+    case ResultFigure::parameters: return "/model/parameters";
+    case ResultFigure::model:
+    case ResultFigure::config:
+    case ResultFigure::plan: return "/" + name;
+    case ResultFigure::gpus:
+    case ResultFigure::nodes:
+    case ResultFigure::gpus_per_node: return "/cluster/" + name;
+    case ResultFigure::all_gather_bytes:
+    case ResultFigure::reduce_scatter_bytes:
+    case ResultFigure::all_reduce_bytes: return "/traffic/" + name;
+    default: break;
+  }
+  return (figure < ResultFigure::step_ns ? "/memory/" : "/time/") + name;
+}
+
+/// What nobody knows is null; of a model without a shape the name is left.
+void clear_absent(Json& object, const FigureSet& absent) {
+  if (absent.empty()) return;
+  if (absent.has(ResultFigure::model))
+    object["model"] = {{"name", object["model"]["name"]},
+                       {"parameters", object["model"]["parameters"]}};
+  for (std::size_t i = 0; i < FigureSet::kFigures; ++i)
+    if (const auto figure = static_cast<ResultFigure>(i);
+        absent.has(figure) && figure != ResultFigure::model)
+      object[Json::json_pointer(place_of(figure))] = nullptr;
+}
+
 Json result_object(const RunResult& result) {
   const auto& predicted = part_or_none(result.predicted());
-  Json object = {{"schema", kResultSchema},
-                 {"tool", result.tool},
-                 {"version", result.version},
-                 {"run_id", result.run_id},
-                 {"name", result.name},
-                 {"created_unix_ns", result.created_unix_ns},
-                 {"plan_hash", result.plan_hash},
-                 {"model", model_object(result)},
-                 {"cluster",
-                  {{"gpu", result.cluster.gpu},
-                   {"gpus", result.cluster.gpus},
-                   {"nodes", result.cluster.nodes},
-                   {"gpus_per_node", result.cluster.gpus_per_node},
-                   {"network", result.cluster.network}}},
-                 {"config", config_object(result.config)},
-                 {"engine", result.engine},
-                 {"calibration", predicted.calibration},
-                 {"cost_model_version", predicted.cost_model_version},
-                 {"plan", plan_object(result.plan)},
-                 {"memory", memory_object(result.memory, predicted)},
-                 {"time", time_object(result.time, predicted)},
-                 {"traffic",
-                  {{"all_gather_bytes", result.traffic.all_gather.value},
-                   {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
-                   {"all_reduce_bytes", result.traffic.all_reduce.value}}},
-                 {"source", result.source()}};
+  Json object = {
+      {"schema", kResultSchema},
+      {"tool", result.tool},
+      {"version", result.version},
+      {"commit", result.commit},
+      {"run_id", result.run_id},
+      {"name", result.name},
+      {"created_unix_ns", result.created_unix_ns},
+      {"plan_hash", result.plan_hash},
+      {"model", model_object(result)},
+      {"cluster",
+       {{"gpu", result.cluster.gpu},
+        {"gpus", result.cluster.gpus},
+        {"nodes", result.cluster.nodes},
+        {"gpus_per_node", result.cluster.gpus_per_node},
+        {"network", result.cluster.network}}},
+      {"config", result.absent.has(ResultFigure::config) ? Json() : config_object(result.config)},
+      {"engine", result.engine},
+      {"calibration", predicted.calibration},
+      {"cost_model_version", predicted.cost_model_version},
+      {"plan", plan_object(result.plan)},
+      {"memory", memory_object(result.memory, predicted)},
+      {"time", time_object(result.time, predicted)},
+      {"traffic",
+       {{"all_gather_bytes", result.traffic.all_gather.value},
+        {"reduce_scatter_bytes", result.traffic.reduce_scatter.value},
+        {"all_reduce_bytes", result.traffic.all_reduce.value}}},
+      {"facts", Json::parse(facts_json(result.facts))},
+      {"source", result.source()}};
   if (const Predicted* part = result.predicted()) add_predicted(object, *part);
   if (const Measured* part = result.measured()) add_measured(object, *part, result.status);
+  clear_absent(object, result.absent);
   return object;
 }
 

@@ -18,6 +18,8 @@
 #include "core/base/vocabulary.hpp"
 #include "core/plan/config.hpp"
 #include "core/plan/op_launch.hpp"
+#include "reports/record/facts.hpp"
+#include "reports/record/figures.hpp"
 
 namespace mfsdp {
 
@@ -49,7 +51,8 @@ struct PlanSummary {
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;
   std::vector<PoolSummary> pools;
   Bytes padding;  ///< of the flat layouts, per full copy of the compute weights
-  /// Of one step on one rank, as MFU counts them (reports/record/rates.hpp); not stored.
+  /// Of one step on one rank, as MFU counts them (reports/record/rates.hpp); 0: not known, as of
+  /// runs that were stored before version 7.
   double model_flops = 0;
 };
 
@@ -60,14 +63,17 @@ struct MemorySummary {
   /// fullest together: at no time is more live, however fast anything is.
   Bytes peak;
   bool fits = false;
-  Bytes reserve;   ///< to be kept free; not stored
+  Bytes reserve;   ///< to be kept free
   Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
   std::array<Bytes, Names<Category>::values.size()> categories{};  ///< of the peak; sum to it
   std::string runtime_source;  ///< where the figure for `runtime` comes from
 };
 
+/// Simulated: of the one step, which is compute + exposed_communication + idle. Measured: `step`
+/// and the rates are of all steps (reports/record/step_figures.hpp), the other members of the last
+/// one.
 struct TimeSummary {
-  Nanos step;           ///< = compute + exposed_communication + idle
+  Nanos step;
   Nanos compute;        ///< union of compute-stream kernels, contention included
   Nanos communication;  ///< union of collectives
   Nanos exposed_communication;
@@ -97,6 +103,18 @@ struct OpTime {
   Nanos end;
 };
 
+/// Instances of a segment that a timeline leaves out, as the step is too long to keep whole. They
+/// follow the last instance that is kept, and take about as long.
+struct OmittedInstances {
+  std::string segment;
+  std::int64_t first = 0;  ///< number of the first one that is left out
+  std::int64_t count = 0;
+  Nanos begin;   ///< of the first one, about
+  Nanos period;  ///< from one to the next, on average
+
+  friend bool operator==(const OmittedInstances&, const OmittedInstances&) = default;
+};
+
 /// Live bytes by category from `at` until the next point.
 struct MemoryPoint {
   Nanos at;
@@ -111,12 +129,13 @@ struct ExposedUnit {
 
 struct StepResult {
   std::int64_t step = 0;
-  Nanos duration;
+  Nanos duration;                      ///< 0 where it is not `timed`
   std::optional<double> loss;          ///< mean over the step's tokens that have a label
   std::optional<double> grad_norm;     ///< before clipping
   std::optional<std::int64_t> tokens;  ///< with a label, over all ranks
   std::optional<double> learning_rate;
   bool skipped = false;  ///< the gradient was not finite: nothing was updated
+  bool timed = true;     ///< false: nobody knows how long it took
 };
 
 /// A pass over evaluation data between two steps.
@@ -141,7 +160,7 @@ struct Names<RunStatus> {
                                                           "failed"};
 };
 
-/// What training on a number of tokens takes at the run's speed. Not stored: it follows from it.
+/// What training on a number of tokens takes at the run's speed.
 struct TrainingEstimate {
   std::int64_t tokens = 0;
   double seconds = 0;
@@ -149,14 +168,14 @@ struct TrainingEstimate {
   std::optional<double> cost;  ///< in the currency of the price; none where none was given
 };
 
-/// How far the predicted step can be trusted. Not stored beyond `calibration`.
+/// How far the predicted step can be trusted.
 struct TrustSummary {
   std::string tier;  ///< "datasheet only", "calibrated by micro-benchmarks", ...; empty: unknown
   double step_error = 0;  ///< expected, a fraction of the step
   std::string text;       ///< tier, error and where it is from
 };
 
-/// Ranks that differ from each other. Not stored.
+/// Ranks that differ from each other.
 struct RankReport {
   std::int64_t ranks = 0;
   std::int64_t simulated = 0;  ///< one of each class of ranks that behave alike
@@ -189,6 +208,8 @@ struct RunHead {
   ClusterSummary cluster;
   std::string engine = "mfsdp";  ///< whose kernels and allocator this describes
   RunStatus status = RunStatus::complete;
+  std::string commit;  ///< of mfsdp, as git names it; empty: not known
+  Facts facts;         ///< what else shaped the run
 };
 
 /// What every run has, simulated or measured.
@@ -197,7 +218,9 @@ struct RunFigures : RunHead {
   MemorySummary memory;
   TimeSummary time;
   TrafficSummary traffic;
-  std::vector<OpTime> timeline;  ///< of one step, by start
+  std::vector<OpTime> timeline;                ///< of one step, every microbatch, by start
+  std::vector<OmittedInstances> omitted = {};  ///< of the timeline
+  FigureSet absent = {};                       ///< what nobody knows of the run
 };
 
 /// What a simulation alone knows.
@@ -208,7 +231,7 @@ struct Predicted {
   std::optional<RankReport> ranks;           ///< where ranks differ
   std::optional<TrainingEstimate> training;  ///< where it was asked for
   /// The most that is live at one simulated time, runtime included: the largest total of the memory
-  /// timeline. Not stored.
+  /// timeline.
   std::optional<Bytes> live_peak;
   std::string peak_op;                     ///< what compute does at that time, or does next
   std::vector<ExposedUnit> exposed_units;  ///< largest first

@@ -126,13 +126,23 @@ Result<void> migrate(SQLite::Database& database, const std::string& file,
 }
 
 Result<void> prepare(SQLite::Database& database, const std::string& file,
-                     std::span<const std::string_view> migrations) {
+                     const StoreOptions& options) {
+  const std::span<const std::string_view> migrations = options.migrations;
   const auto newest = static_cast<std::int64_t>(migrations.size());
   SQLite::Transaction snapshot(database, SQLite::TransactionBehavior::DEFERRED);
   MFSDP_LET(version, read_version(database, file, newest));
   snapshot.commit();
-  if (sqlite3_db_readonly(database.getHandle(), "main") == 1)
-    return fail(file, std::string(kReadOnly), Fault::environment);
+  if (version == 0 && options.for_reading && !options.create)
+    return fail(file, "is empty, expected an mfsdp store");  // and stays as it is
+  const bool only_read = sqlite3_db_readonly(database.getHandle(), "main") == 1;
+  if (only_read && options.for_reading && version == newest) return {};
+  if (only_read && options.for_reading && version > 0)
+    return fail(file,
+                fmt::format("is read-only and a store of version {}: copy it to where it can be "
+                            "written, so that it can be brought to version {}",
+                            version, newest),
+                Fault::environment);
+  if (only_read) return fail(file, std::string(kReadOnly), Fault::environment);
   // In WAL mode readers never block the writer, and NORMAL can lose the last runs in a power cut
   // but never damages the file.
   database.exec("PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL");
@@ -142,6 +152,42 @@ Result<void> prepare(SQLite::Database& database, const std::string& file,
   MFSDP_TRY(migrate(database, file, migrations));
   database.exec("PRAGMA foreign_keys = ON");
   return {};
+}
+
+/// How SQLite is to open a file, and by which name.
+struct Opening {
+  std::string name;
+  int flags = 0;
+};
+
+/// A URI for SQLite, whose characters mean themselves.
+std::string uri_of(const std::string& name) {
+  std::string uri = "file:";
+  for (const char c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '/' || c == '.' || c == '_' || c == '-';
+    uri += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return uri;
+}
+
+Opening opening_of(const std::filesystem::path& path, const StoreOptions& options) {
+  const std::string file = path.string();
+  // A relative path gets a "./", as SQLite has meanings of its own for ":memory:" and "file:...".
+  Opening opening{.name = path.is_absolute() ? file : "./" + file,
+                  .flags = SQLite::OPEN_READWRITE | SQLite::OPEN_NOMUTEX |  // one thread a store
+                           (options.create ? SQLite::OPEN_CREATE : 0)};
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  const bool writable =
+      ::access(file.c_str(), W_OK) == 0 && ::access(folder.c_str(), W_OK | X_OK) == 0;
+  if (!options.for_reading || writable || ::access(file.c_str(), R_OK) != 0) return opening;
+  opening.flags = SQLite::OPEN_READONLY | SQLite::OPEN_NOMUTEX;
+  // Readers of a write-ahead log need files beside it, which cannot be made here. Without a log
+  // everything is in the file.
+  if (::access((file + "-wal").c_str(), F_OK) == 0) return opening;
+  opening.name = uri_of(opening.name) + "?immutable=1";
+  opening.flags |= SQLite::OPEN_URI;
+  return opening;
 }
 
 }  // namespace
@@ -178,16 +224,13 @@ Result<std::shared_ptr<SQLite::Database>> open_database(const std::filesystem::p
                                                         const StoreOptions& options) {
   const std::string file = path.string();
   MFSDP_TRY(check_path(file, options.create));
-  // A relative path gets a "./", as SQLite has meanings of its own for ":memory:" and "file:...".
-  const std::string name = path.is_absolute() ? file : "./" + file;
-  const int flags = SQLite::OPEN_READWRITE | SQLite::OPEN_NOMUTEX |  // a store has one thread
-                    (options.create ? SQLite::OPEN_CREATE : 0);
+  const Opening opening = opening_of(path, options);
   std::shared_ptr<SQLite::Database> database;
   MFSDP_TRY(guarded(file, options.patience, [&]() -> Result<void> {
     database.reset();
-    database =
-        std::make_shared<SQLite::Database>(name, flags, static_cast<int>(options.patience.count()));
-    return prepare(*database, file, options.migrations);
+    database = std::make_shared<SQLite::Database>(opening.name, opening.flags,
+                                                  static_cast<int>(options.patience.count()));
+    return prepare(*database, file, options);
   }));
   return database;
 }

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "reports/record/result_json.hpp"
+#include "reports/record/step_figures.hpp"
+#include "reports/store/compress.hpp"
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
@@ -28,18 +31,30 @@ class Row {
     value = column.isNull() ? std::numeric_limits<double>::quiet_NaN() : column.getDouble();
     return *this;
   }
-  Row& operator>>(std::optional<std::int64_t>& value) {
-    const SQLite::Column column = next();
-    if (!column.isNull()) value = column.getInt64();
-    return *this;
+  template <class Value>
+  Row& operator>>(std::optional<Value>& value) {
+    if (is_null()) {
+      ++index_;
+      value.reset();
+      return *this;
+    }
+    return *this >> value.emplace();
   }
-  Row& operator>>(std::optional<double>& value) {
-    const SQLite::Column column = next();
-    if (!column.isNull()) value = column.getDouble();
+
+  /// The next column; where it is NULL, the value stays and the figure is absent.
+  template <class Value>
+  Row& known(ResultFigure figure, Value& value, FigureSet& absent) {
+    std::optional<Value> found;
+    *this >> found;
+    if (found)
+      value = std::move(*found);
+    else
+      absent.add(figure);
     return *this;
   }
 
  private:
+  [[nodiscard]] bool is_null() { return statement_.getColumn(index_).isNull(); }
   SQLite::Column next() { return statement_.getColumn(index_++); }
 
   SQLite::Statement& statement_;
@@ -67,6 +82,7 @@ struct Texts {
   std::string source;
   std::string model;
   std::string config;
+  std::string facts;
   std::string status;
   std::string calibration;
   std::string cost_model_version;
@@ -74,38 +90,78 @@ struct Texts {
   std::optional<ResumedFrom> resumed;
 };
 
+/// What was no number is NULL, as what nobody knows: a share of a peak that nobody states.
+void read_rate(Row& row, ResultFigure figure, double& value, FigureSet& absent) {
+  value = std::numeric_limits<double>::quiet_NaN();
+  row.known(figure, value, absent);
+}
+
+void read_figures(Row& row, RunFigures& run) {
+  const auto read = [&](ResultFigure figure, auto& value) { row.known(figure, value, run.absent); };
+  MemorySummary& memory = run.memory;
+  TimeSummary& time = run.time;
+  read(ResultFigure::parameters, run.parameters);
+  read(ResultFigure::gpus, run.cluster.gpus);
+  read(ResultFigure::nodes, run.cluster.nodes);
+  read(ResultFigure::gpus_per_node, run.cluster.gpus_per_node);
+  read(ResultFigure::capacity_bytes, memory.capacity);
+  read(ResultFigure::allocated_bytes, memory.allocated);
+  read(ResultFigure::peak_bytes, memory.peak);
+  read(ResultFigure::fits, memory.fits);
+  read(ResultFigure::reserve_bytes, memory.reserve);
+  read(ResultFigure::headroom_bytes, memory.headroom);
+  read(ResultFigure::step_ns, time.step);
+  read(ResultFigure::compute_ns, time.compute);
+  read(ResultFigure::communication_ns, time.communication);
+  read(ResultFigure::exposed_communication_ns, time.exposed_communication);
+  read(ResultFigure::idle_ns, time.idle);
+  read(ResultFigure::contention_ns, time.contention);
+  read_rate(row, ResultFigure::overlap_fraction, time.overlap_fraction, run.absent);
+  read_rate(row, ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
+            run.absent);
+  read_rate(row, ResultFigure::tflops_per_gpu, time.tflops_per_gpu, run.absent);
+  read_rate(row, ResultFigure::mfu, time.mfu, run.absent);
+  read(ResultFigure::all_gather_bytes, run.traffic.all_gather);
+  read(ResultFigure::reduce_scatter_bytes, run.traffic.reduce_scatter);
+  read(ResultFigure::all_reduce_bytes, run.traffic.all_reduce);
+}
+
 /// False if there is no such run.
 bool read_head(SQLite::Database& database, std::int64_t id, RunFigures& run, Texts& texts) {
   SQLite::Statement statement(database,
-                              fmt::format("SELECT {} FROM runs WHERE id = ?", columns::kRuns));
+                              fmt::format("SELECT {} FROM run_rows WHERE id = ?", columns::kRuns));
   statement.bind(1, id);
   if (!statement.executeStep()) return false;
-  MemorySummary& memory = run.memory;
-  TimeSummary& time = run.time;
   std::optional<std::int64_t> resumed_step;
-  std::string resumed_run_id;
-  Row(statement) >> run.run_id >> run.name >> run.tool >> run.version >> run.created_unix_ns >>
-      texts.source >> run.plan_hash >> run.model_name >> run.parameters >> texts.model >>
-      texts.config >> run.cluster.gpu >> run.cluster.gpus >> run.cluster.nodes >>
-      run.cluster.gpus_per_node >> run.cluster.network >> run.engine >> texts.calibration >>
-      texts.cost_model_version >> memory.capacity >> memory.allocated >> memory.peak >>
-      texts.peak_op >> memory.fits >> memory.headroom >> memory.runtime_source >> time.step >>
-      time.compute >> time.communication >> time.exposed_communication >> time.idle >>
-      time.contention >> time.overlap_fraction >> time.tokens_per_second_per_gpu >>
-      time.tflops_per_gpu >> time.mfu >> run.traffic.all_gather >> run.traffic.reduce_scatter >>
-      run.traffic.all_reduce >> texts.status >> resumed_step >> resumed_run_id;
-  if (resumed_step) texts.resumed = {.step = *resumed_step, .run_id = resumed_run_id};
+  std::optional<std::string> resumed_run_id;
+  Row row(statement);
+  row >> run.run_id >> run.name >> run.tool >> run.version >> run.commit >> run.created_unix_ns >>
+      texts.source >> texts.status >> run.engine >> run.plan_hash >> run.model_name >>
+      run.cluster.gpu >> run.cluster.network >> texts.calibration >> texts.cost_model_version >>
+      texts.peak_op >> run.memory.runtime_source;
+  read_figures(row, run);
+  row >> resumed_step >> resumed_run_id;
+  row.known(ResultFigure::model, texts.model, run.absent);
+  row.known(ResultFigure::config, texts.config, run.absent);
+  row >> texts.facts;
+  if (texts.source == "measured") forget_unmeasured(run);  // earlier versions stored zeros
+  if (resumed_step) texts.resumed = {.step = *resumed_step, .run_id = resumed_run_id.value_or("")};
   return true;
 }
 
 Result<void> read_plan(SQLite::Database& database, std::int64_t run, PlanSummary& plan,
-                       const std::string& file) {
+                       FigureSet& absent, const std::string& file) {
   auto summary = select(database, run, columns::kPlanSummaries, "plan_summaries", "");
-  if (!summary.executeStep()) return fail(file, "run has no plan summary");
+  if (!summary.executeStep()) {
+    absent.add(ResultFigure::plan);
+    return {};
+  }
   std::string allocator;
+  std::optional<double> model_flops;
   Row(summary) >> plan.units >> plan.groups >> plan.ops >> plan.events >> plan.waits >>
       plan.buffers >> plan.collectives >> plan.segments >> plan.max_live_full_weights >>
-      plan.max_live_full_gradients >> allocator >> plan.padding;
+      plan.max_live_full_gradients >> allocator >> plan.padding >> model_flops;
+  plan.model_flops = model_flops.value_or(0);
   MFSDP_LET(policy, named<AllocatorPolicy>(allocator, "plan_summaries.allocator", file));
   plan.allocator = policy;
   auto pools = select(database, run, columns::kPools, "pools", "position");
@@ -122,25 +178,71 @@ Result<std::size_t> category_index(const std::string& name, const std::string& f
 }
 
 Result<void> read_categories(SQLite::Database& database, std::int64_t run, MemorySummary& memory,
-                             const std::string& file) {
+                             FigureSet& absent, const std::string& file) {
   auto categories = select(database, run, columns::kMemoryCategories, "memory_categories", "");
+  bool found = false;
   while (categories.executeStep()) {
     std::string name;
     Bytes bytes;
     Row(categories) >> name >> bytes;
     MFSDP_LET(index, category_index(name, file));
     memory.categories.at(index) = bytes;
+    found = true;
   }
+  if (!found) absent.add(ResultFigure::categories);
   return {};
 }
 
-void read_timeline(SQLite::Database& database, std::int64_t run, std::vector<OpTime>& timeline) {
-  auto ops = select(database, run, columns::kOpTimes, "op_times", "position");
+std::vector<InstanceCopy> read_copies(SQLite::Database& database, std::int64_t run) {
+  std::vector<InstanceCopy> copies;
+  auto rows = select(database, run, "n.text, instance, copy, shift_ns, omitted",
+                     "op_copies LEFT JOIN names AS n ON n.id = segment", "segment, instance, copy");
+  while (rows.executeStep()) {
+    InstanceCopy& copy = copies.emplace_back();
+    Row(rows) >> copy.segment >> copy.instance >> copy.copy >> copy.shift >> copy.omitted;
+  }
+  return copies;
+}
+
+/// Instances whose times nobody kept, from the copies that stand for them.
+void read_omitted(const std::vector<InstanceCopy>& copies, RunFigures& run) {
+  for (const InstanceCopy& copy : copies) {
+    if (!copy.omitted) continue;
+    std::vector<OmittedInstances>& all = run.omitted;
+    const bool goes_on = !all.empty() && all.back().segment == copy.segment &&
+                         all.back().first + all.back().count == copy.copy;
+    if (goes_on) {
+      ++all.back().count;
+      continue;
+    }
+    Nanos begin;
+    for (const OpTime& op : run.timeline)
+      if (op.segment == copy.segment && op.instance == copy.instance) {
+        begin = op.start;
+        break;
+      }
+    all.push_back({.segment = copy.segment,
+                   .first = copy.copy,
+                   .count = 1,
+                   .begin = begin + copy.shift,
+                   .period = copy.shift});
+  }
+}
+
+void read_timeline(SQLite::Database& database, std::int64_t id, RunFigures& run) {
+  auto ops = select(database, id, "op, n.text, s.text, k.text, g.text, instance, start_ns, end_ns",
+                    "op_time_rows LEFT JOIN names AS n ON n.id = name "
+                    "LEFT JOIN names AS s ON s.id = stream LEFT JOIN names AS k ON k.id = kind "
+                    "LEFT JOIN names AS g ON g.id = segment",
+                    "position");
   while (ops.executeStep()) {
-    OpTime& op = timeline.emplace_back();
+    OpTime& op = run.timeline.emplace_back();
     Row(ops) >> op.op >> op.name >> op.stream >> op.kind >> op.segment >> op.instance >> op.start >>
         op.end;
   }
+  const std::vector<InstanceCopy> copies = read_copies(database, id);
+  read_omitted(copies, run);
+  add_copies(run.timeline, copies);
 }
 
 void read_launches(SQLite::Database& database, std::int64_t run, std::vector<OpLaunch>& launches) {
@@ -154,79 +256,165 @@ void read_launches(SQLite::Database& database, std::int64_t run, std::vector<OpL
   }
 }
 
+using NumberedPoints = std::map<std::int64_t, MemoryPoint>;
+
 /// A point holds what the previous one did, except the categories that have a row.
-Result<void> read_memory(SQLite::Database& database, std::int64_t run,
-                         std::vector<MemoryPoint>& points, const std::string& file) {
-  auto changes = select(database, run, "point, at_ns, category, bytes", "memory_timeline", "point");
-  std::optional<std::int64_t> current;
+Result<NumberedPoints> read_points(SQLite::Database& database, std::int64_t run,
+                                   const std::string& file) {
+  auto changes = select(database, run, "point, at_ns, n.text, bytes",
+                        "memory_changes LEFT JOIN names AS n ON n.id = category", "point");
+  NumberedPoints points;
   while (changes.executeStep()) {
     std::int64_t number = 0;
     Nanos at;
     std::string category;
     Bytes bytes;
     Row(changes) >> number >> at >> category >> bytes;
-    if (current != number) points.push_back(points.empty() ? MemoryPoint{} : points.back());
-    current = number;
+    if (!points.contains(number))
+      points.emplace(number, points.empty() ? MemoryPoint{} : points.rbegin()->second);
     MFSDP_LET(index, category_index(category, file));
-    points.back().at = at;
-    points.back().categories.at(index) = bytes;
+    MemoryPoint& point = points.rbegin()->second;
+    point.at = at;
+    point.categories.at(index) = bytes;
   }
+  return points;
+}
+
+Result<void> read_memory(SQLite::Database& database, std::int64_t run,
+                         std::vector<MemoryPoint>& points, const std::string& file) {
+  MFSDP_LET(numbered, read_points(database, run, file));
+  auto copies = select(database, run, columns::kMemoryCopies, "memory_copies", "point, copy");
+  NumberedPoints copied;
+  while (copies.executeStep()) {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::int64_t copy = 0;
+    Nanos shift;
+    Row(copies) >> first >> count >> copy >> shift;
+    const auto end = numbered.lower_bound(first + count);
+    for (auto at = numbered.lower_bound(first); at != end; ++at) {
+      MemoryPoint point = at->second;
+      point.at += shift;
+      copied.emplace(at->first + copy * count, point);
+    }
+  }
+  numbered.merge(copied);
+  for (auto& [number, point] : numbered) points.push_back(point);
   return {};
 }
 
-Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run, Texts& texts,
-                                 const std::string& file) {
+void read_prediction(SQLite::Database& database, std::int64_t run, Predicted& predicted) {
+  auto row = select(database, run, columns::kPredictions, "predictions", "");
+  if (!row.executeStep()) return;  // of versions before 7
+  RankReport ranks;
+  TrainingEstimate training;
+  std::optional<double> error;
+  std::optional<std::int64_t> rank_count;
+  std::optional<std::int64_t> tokens;
+  std::optional<std::string> variation;
+  FigureSet unused;
+  Row fields(row);
+  const auto part = [&](auto& value) { fields.known(ResultFigure::plan, value, unused); };
+  fields >> predicted.live_peak >> predicted.trust.tier >> error >> predicted.trust.text >>
+      rank_count;
+  predicted.trust.step_error = error.value_or(0);
+  part(ranks.simulated);
+  part(ranks.slowest);
+  part(ranks.compute_mean);
+  part(ranks.compute_most);
+  part(ranks.waiting_mean);
+  fields >> variation >> tokens;
+  part(training.seconds);
+  part(training.gpu_hours);
+  fields >> training.cost;
+  if (rank_count) {
+    ranks.ranks = *rank_count;
+    ranks.variation = variation.value_or("");
+    predicted.ranks = std::move(ranks);
+  }
+  if (tokens) {
+    training.tokens = *tokens;
+    predicted.training = training;
+  }
+}
+
+Result<Predicted> read_predicted(SQLite::Database& database, std::int64_t run,
+                                 const LoadedParts& parts, Texts& texts, const std::string& file) {
   Predicted predicted;
   predicted.calibration = std::move(texts.calibration);
   predicted.cost_model_version = std::move(texts.cost_model_version);
   predicted.peak_op = std::move(texts.peak_op);
+  read_prediction(database, run, predicted);
   auto exposed = select(database, run, columns::kExposedUnits, "exposed_units", "position");
   while (exposed.executeStep()) {
     ExposedUnit& unit = predicted.exposed_units.emplace_back();
     Row(exposed) >> unit.unit >> unit.exposed;
   }
-  MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
+  if (parts.timeline) MFSDP_TRY(read_memory(database, run, predicted.memory_timeline, file));
   return predicted;
 }
 
-Measured read_measured(SQLite::Database& database, std::int64_t run, Texts& texts) {
-  Measured measured;
-  measured.resumed = std::move(texts.resumed);
-  auto steps = select(database, run, columns::kSteps, "steps", "position");
-  while (steps.executeStep()) {
-    StepResult& step = measured.steps.emplace_back();
-    Row(steps) >> step.step >> step.duration >> step.loss >> step.grad_norm >> step.tokens >>
-        step.learning_rate >> step.skipped;
-  }
+std::vector<EvaluationResult> read_evaluations(SQLite::Database& database, std::int64_t run) {
+  std::vector<EvaluationResult> list;
   auto evaluations = select(database, run, columns::kEvaluations, "evaluations", "position");
   while (evaluations.executeStep()) {
-    EvaluationResult& evaluation = measured.evaluations.emplace_back();
+    EvaluationResult& evaluation = list.emplace_back();
     Row(evaluations) >> evaluation.step >> evaluation.loss >> evaluation.tokens;
   }
-  read_launches(database, run, measured.launches);
+  return list;
+}
+
+Measured read_measured(SQLite::Database& database, std::int64_t run, const LoadedParts& parts,
+                       Texts& texts) {
+  Measured measured;
+  measured.resumed = std::move(texts.resumed);
+  if (parts.steps) {
+    measured.steps = read_steps(database, run);
+    measured.evaluations = read_evaluations(database, run);
+  }
+  if (parts.launches) read_launches(database, run, measured.launches);
   return measured;
 }
 
 }  // namespace
 
-Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const std::string& file) {
+std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id) {
+  std::vector<StepResult> list;
+  auto steps = select(database, id, columns::kSteps, "steps", "position");
+  while (steps.executeStep()) {
+    StepResult& step = list.emplace_back();
+    std::optional<Nanos> duration;
+    Row(steps) >> step.step >> duration >> step.loss >> step.grad_norm >> step.tokens >>
+        step.learning_rate >> step.skipped;
+    step.duration = duration.value_or(Nanos(0));
+    step.timed = duration.has_value();
+  }
+  return list;
+}
+
+Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const LoadedParts& parts,
+                           const std::string& file) {
   RunFigures result;
   Texts texts;
   if (!read_head(database, id, result, texts)) return fail(file, fmt::format("no run {}", id));
   const std::string where = fmt::format("{}: run {}", file, id);
-  MFSDP_LET(config, config_from_json(texts.model, texts.config, where));
-  result.config = std::move(config);
+  if (!result.absent.has(ResultFigure::config) && !result.absent.has(ResultFigure::model)) {
+    MFSDP_LET(config, config_from_json(texts.model, texts.config, where));
+    result.config = std::move(config);
+  }
+  MFSDP_LET(facts, facts_from_json(texts.facts, where + ": facts"));
+  result.facts = std::move(facts);
   MFSDP_LET(status, named<RunStatus>(texts.status, "runs.status", where));
   result.status = status;
-  MFSDP_TRY(read_plan(database, id, result.plan, where));
-  MFSDP_TRY(read_categories(database, id, result.memory, where));
-  read_timeline(database, id, result.timeline);
+  MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
+  MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
+  if (parts.timeline) read_timeline(database, id, result);
   if (texts.source == "measured")
-    return RunResult(std::move(result), read_measured(database, id, texts));
+    return RunResult(std::move(result), read_measured(database, id, parts, texts));
   if (texts.source != "simulated")
     return fail(where, fmt::format("runs.source: expected simulated or measured, found \"{}\"",
                                    texts.source));
-  MFSDP_LET(predicted, read_predicted(database, id, texts, where));
+  MFSDP_LET(predicted, read_predicted(database, id, parts, texts, where));
   return RunResult(std::move(result), std::move(predicted));
 }
 

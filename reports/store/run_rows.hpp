@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "reports/record/result.hpp"
+#include "reports/store/store.hpp"
 
 // NOLINTNEXTLINE(readability-identifier-naming): the name is SQLiteCpp's
 namespace SQLite {
@@ -19,25 +21,30 @@ namespace mfsdp {
 
 namespace columns {
 
+/// Of the table run_rows; the view runs has them too.
 inline constexpr std::string_view kRuns =
-    "run_id, name, tool, version, created_unix_ns, source, plan_hash, model_name, parameters, "
-    "model, config, gpu, gpus, nodes, gpus_per_node, network, engine, calibration, "
-    "cost_model_version, capacity_bytes, allocated_bytes, peak_bytes, peak_op, fits, "
-    "headroom_bytes, runtime_source, step_ns, compute_ns, communication_ns, "
+    "run_id, name, tool, version, git_commit, created_unix_ns, source, status, engine, plan_hash, "
+    "model_name, gpu, network, calibration, cost_model_version, peak_op, runtime_source, "
+    "parameters, gpus, nodes, gpus_per_node, capacity_bytes, allocated_bytes, peak_bytes, fits, "
+    "reserve_bytes, headroom_bytes, step_ns, compute_ns, communication_ns, "
     "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, "
     "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
-    "all_reduce_bytes, status, resumed_step, resumed_run_id";
+    "all_reduce_bytes, resumed_step, resumed_run_id, model, config, facts";
 inline constexpr std::string_view kPlanSummaries =
     "units, groups, ops, events, waits, buffers, collectives, segments, max_live_full_weights, "
-    "max_live_full_gradients, allocator, padding_bytes";
+    "max_live_full_gradients, allocator, padding_bytes, model_flops";
+inline constexpr std::string_view kPredictions =
+    "live_peak_bytes, trust_tier, trust_step_error, trust_text, ranks, simulated_ranks, "
+    "slowest_rank, compute_mean_ns, compute_most_ns, waiting_mean_ns, variation, "
+    "training_tokens, training_seconds, training_gpu_hours, training_cost";
 inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
 inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
 inline constexpr std::string_view kSteps =
     "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped";
 inline constexpr std::string_view kEvaluations = "step, loss, tokens";
-inline constexpr std::string_view kOpTimes =
-    "op, name, stream, kind, segment, instance, start_ns, end_ns";
+inline constexpr std::string_view kOpCopies = "segment, instance, copy, shift_ns, omitted";
+inline constexpr std::string_view kMemoryCopies = "point, points, copy, shift_ns";
 inline constexpr std::string_view kLaunches =
     "rank, op, step, stream, drains, issued_ns, begin_ns, end_ns";
 
@@ -71,6 +78,9 @@ class RunWriter {
 
 /// Reads the run of that row. `file` names the store in errors.
 [[nodiscard]] Result<RunResult> read_run(SQLite::Database& database, std::int64_t id,
-                                         const std::string& file);
+                                         const LoadedParts& parts, const std::string& file);
+
+/// The steps of that row's run, in order.
+[[nodiscard]] std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id);
 
 }  // namespace mfsdp

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "reports/store/schema_version_7.hpp"
+
 namespace mfsdp {
 
 namespace {
@@ -246,10 +248,12 @@ constexpr std::string_view kVersion6 = R"sql(
 ALTER TABLE steps ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
-
 }  // namespace
 
-std::span<const std::string_view> store_migrations() { return kMigrations; }
+std::span<const std::string_view> store_migrations() {
+  static const std::array migrations{kVersion1, kVersion2, kVersion3,        kVersion4,
+                                     kVersion5, kVersion6, store_version_7()};
+  return migrations;
+}
 
 }  // namespace mfsdp

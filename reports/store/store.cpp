@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reports/store/database.hpp"
+#include "reports/store/list_runs.hpp"
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
@@ -95,42 +96,77 @@ Result<void> Store::finish(std::int64_t id, const RunResult& result) {
   });
 }
 
-Result<RunResult> Store::load(std::int64_t id) {
+Result<RunResult> Store::load(std::int64_t id, const LoadedParts& parts) {
   RunResult result;
-  MFSDP_TRY(state_->run([&]() -> Result<void> {
+  auto outcome = state_->run([&]() -> Result<void> {
     SQLite::Transaction snapshot(*state_->database);  // all tables as of one moment
-    MFSDP_LET(read, read_run(*state_->database, id, state_->file));
+    MFSDP_LET(read, read_run(*state_->database, id, parts, state_->file));
     result = std::move(read);
     return {};
-  }));
-  return result;
+  });
+  if (outcome) return result;
+  Error& error = outcome.error();
+  if (error.fault == Fault::environment) error.what = fmt::format("run {}: {}", id, error.what);
+  return tl::unexpected<Error>(std::move(error));
 }
 
-Result<std::vector<StoredRun>> Store::list() {
+Result<std::vector<StepResult>> Store::load_steps(std::int64_t id) {
+  std::vector<StepResult> steps;
+  MFSDP_TRY(state_->run([&]() -> Result<void> {
+    steps = read_steps(*state_->database, id);
+    return {};
+  }));
+  return steps;
+}
+
+Result<std::vector<StoredRun>> Store::list(const RunQuery& query) {
   std::vector<StoredRun> runs;
   MFSDP_TRY(state_->run([&]() -> Result<void> {
-    runs.clear();
-    SQLite::Statement query(*state_->database,
-                            "SELECT id, run_id, name, tool, source, model_name, plan_hash, gpu, "
-                            "gpus, created_unix_ns, step_ns, peak_bytes, fits FROM runs "
-                            "ORDER BY id");
-    while (query.executeStep())
-      runs.push_back({.id = query.getColumn(0).getInt64(),
-                      .run_id = query.getColumn(1).getString(),
-                      .name = query.getColumn(2).getString(),
-                      .tool = query.getColumn(3).getString(),
-                      .source = query.getColumn(4).getString(),
-                      .model_name = query.getColumn(5).getString(),
-                      .plan_hash = query.getColumn(6).getString(),
-                      .gpu = query.getColumn(7).getString(),
-                      .gpus = query.getColumn(8).getInt64(),
-                      .created_unix_ns = query.getColumn(9).getInt64(),
-                      .step = Nanos(query.getColumn(10).getInt64()),
-                      .peak = Bytes(query.getColumn(11).getInt64()),
-                      .fits = query.getColumn(12).getInt() != 0});
+    SQLite::Transaction snapshot(*state_->database);
+    runs = list_runs(*state_->database, query);
     return {};
   }));
   return runs;
+}
+
+Result<void> Store::mark(std::int64_t id, const std::string& mark) {
+  return state_->write([&](RunWriter&) -> Result<void> {
+    if (mark_run(*state_->database, id, mark)) return {};
+    return fail(state_->file, fmt::format("no run {}", id));
+  });
+}
+
+Result<bool> Store::unmark(std::int64_t id, const std::string& mark) {
+  bool had = false;
+  MFSDP_TRY(state_->write([&](RunWriter&) -> Result<void> {
+    had = unmark_run(*state_->database, id, mark);
+    return {};
+  }));
+  return had;
+}
+
+Result<std::int64_t> Store::remove(std::span<const std::int64_t> ids) {
+  std::int64_t removed = 0;
+  MFSDP_TRY(state_->write([&](RunWriter&) -> Result<void> {
+    removed = 0;
+    SQLite::Statement remove(*state_->database, "DELETE FROM run_rows WHERE id = ?");
+    for (const std::int64_t id : ids) {
+      remove.bind(1, id);
+      removed += remove.exec();
+      remove.reset();
+    }
+    return {};
+  }));
+  return removed;
+}
+
+Result<void> Store::shrink() {
+  return state_->run([&]() -> Result<void> {
+    state_->writer.reset();  // its statements would be in the way
+    state_->database->exec("VACUUM");
+    state_->database->exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    return {};
+  });
 }
 
 std::int64_t Store::version() const { return state_->version; }

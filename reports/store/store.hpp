@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,12 +13,14 @@
 
 #include "core/base/error.hpp"
 #include "reports/record/result.hpp"
+#include "reports/store/run_query.hpp"
 #include "reports/store/schema.hpp"
 
 namespace mfsdp {
 
 struct StoreOptions {
   bool create = true;                         ///< make the file if there is none
+  bool for_reading = false;                   ///< a file that cannot be written will do
   std::chrono::milliseconds patience{30000};  ///< how long to wait for other writers
   /// The versions that this program knows. Only tests pass another list.
   std::span<const std::string_view> migrations = store_migrations();
@@ -35,9 +38,29 @@ struct StoredRun {
   std::string gpu;
   std::int64_t gpus = 0;
   std::int64_t created_unix_ns = 0;
-  Nanos step;
-  Bytes peak;
-  bool fits = false;
+  std::string engine;
+  std::string status;  ///< to_string(RunStatus)
+  std::string commit;  ///< of the program that made it; empty: unknown
+  // What follows is absent where nobody knows it, as of runs that were imported.
+  std::optional<std::string> strategy;
+  std::optional<std::int64_t> micro_batch;
+  std::optional<std::int64_t> seq_len;
+  std::optional<std::int64_t> global_batch;
+  std::optional<Nanos> step;
+  std::optional<double> tokens_per_second_per_gpu;
+  std::optional<double> mfu;
+  std::optional<Bytes> peak;
+  std::optional<bool> fits;
+  std::vector<std::string> marks;  ///< "baseline", ...
+};
+
+[[nodiscard]] RunGroup group_of(const StoredRun& run);
+
+/// Which of a run's long lists to load.
+struct LoadedParts {
+  bool timeline = true;  ///< of ops and memory
+  bool steps = true;     ///< and evaluations
+  bool launches = true;
 };
 
 /// Whether there can be a store at that path: its folder takes files, and what is there is a file
@@ -51,7 +74,8 @@ struct StoredRun {
 /// the runs stored before are intact and nothing of the new one remains.
 class Store {
  public:
-  /// Opens or creates the file and brings it to the newest version that this program knows.
+  /// Opens or creates the file and brings it to the newest version that this program knows. A file
+  /// that is opened for reading and cannot be written must be of that version.
   [[nodiscard]] static Result<Store> open(const std::filesystem::path& path,
                                           const StoreOptions& options = {});
 
@@ -75,11 +99,27 @@ class Store {
   /// Writes a run that went on anew, but for its steps and evaluations, which are there already.
   [[nodiscard]] Result<void> finish(std::int64_t id, const RunResult& result);
 
-  /// The run of that row, as it was saved.
-  [[nodiscard]] Result<RunResult> load(std::int64_t id);
+  /// The run of that row, as it was saved; lists that are not asked for are empty. Where the file
+  /// is damaged the error names the run: others may be whole.
+  [[nodiscard]] Result<RunResult> load(std::int64_t id, const LoadedParts& parts = {});
 
-  /// All runs, in the order in which they were saved.
-  [[nodiscard]] Result<std::vector<StoredRun>> list();
+  /// The steps of that row's run alone, in order; none of a simulated one.
+  [[nodiscard]] Result<std::vector<StepResult>> load_steps(std::int64_t id);
+
+  /// The runs that the query asks for; all of them in the order in which they were saved.
+  [[nodiscard]] Result<std::vector<StoredRun>> list(const RunQuery& query = {});
+
+  /// Gives the run a mark, such as "baseline", and takes it from the other runs of its group.
+  [[nodiscard]] Result<void> mark(std::int64_t id, const std::string& mark);
+
+  /// Takes the mark from the run. False if the run had none.
+  [[nodiscard]] Result<bool> unmark(std::int64_t id, const std::string& mark);
+
+  /// Removes the runs of those rows in one transaction, and returns how many there were.
+  [[nodiscard]] Result<std::int64_t> remove(std::span<const std::int64_t> ids);
+
+  /// Gives the room of removed runs back to the file system. Other processes wait for as long.
+  [[nodiscard]] Result<void> shrink();
 
   /// The schema version of the open file.
   [[nodiscard]] std::int64_t version() const;

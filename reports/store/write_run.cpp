@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "reports/record/result_json.hpp"
+#include "reports/store/compress.hpp"
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
@@ -47,9 +48,16 @@ class Write {
   template <class Value>
   void bind(int index, const std::optional<Value>& value) {
     if (value)
-      statement_.bind(index, *value);
+      copy(index, *value);
     else
       statement_.bind(index);
+  }
+
+  /// An optional may be of one expression alone.
+  void copy(int index, const std::string& value) { statement_.bind(index, value); }
+  template <class Value>
+  void copy(int index, const Value& value) {
+    bind(index, value);
   }
 
   SQLite::Statement statement_;
@@ -125,11 +133,14 @@ class Lists {
   std::string text_ = "[";
 };
 
-std::string ops_text(const std::vector<OpTime>& timeline, NameTable& names) {
+std::string ops_text(const std::vector<OpTime>& timeline, std::span<const std::size_t> kept,
+                     NameTable& names) {
   Lists ops;
-  for (const OpTime& op : timeline)
+  for (const std::size_t i : kept) {
+    const OpTime& op = timeline[i];
     ops.add(std::int64_t{op.op.value}, names.id_of(op.name), names.id_of(op.stream),
             names.id_of(op.kind), names.id_of(op.segment), op.instance, op.start, op.end);
+  }
   return std::move(ops).finish();
 }
 
@@ -144,20 +155,30 @@ std::string launches_text(std::span<const OpLaunch> launches) {
 
 const std::vector<MemoryPoint> kNoPoints;
 
-std::string memory_text(const std::vector<MemoryPoint>& points, NameTable& names) {
+/// Whether one of the stretches holds the point as a copy.
+bool is_copied(std::size_t point, std::span<const PointCopies> copies) {
+  return std::ranges::any_of(copies, [&](const PointCopies& stretch) {
+    const std::size_t begin = stretch.first + stretch.points;
+    return point >= begin &&
+           point < begin + stretch.points * static_cast<std::size_t>(stretch.copies);
+  });
+}
+
+std::string memory_text(const std::vector<MemoryPoint>& points, std::span<const PointCopies> copies,
+                        NameTable& names) {
   decltype(MemoryPoint::categories) previous{};
   std::array<std::int64_t, previous.size()> ids{};
   for (std::size_t i = 0; i < ids.size(); ++i)
     ids.at(i) = names.id_of(std::string(Names<Category>::values.at(i)));
   Lists changes;
-  std::int64_t number = 0;
-  for (const MemoryPoint& point : points) {
+  for (std::size_t number = 0; number < points.size(); ++number) {
+    const MemoryPoint& point = points[number];
+    if (is_copied(number, copies)) continue;
     const bool changed = point.categories != previous;
     for (std::size_t i = 0; i < ids.size(); ++i)
       if (point.categories.at(i) != previous.at(i) || (!changed && i == 0))
-        changes.add(number, point.at, ids.at(i), point.categories.at(i));
+        changes.add(static_cast<std::int64_t>(number), point.at, ids.at(i), point.categories.at(i));
     previous = point.categories;
-    ++number;
   }
   return std::move(changes).finish();
 }
@@ -169,14 +190,17 @@ struct RunWriter::Statements {
 
   SQLite::Database& database;
   NameTable names{database};
-  Insert head{database, "runs", columns::kRuns};
+  Insert head{database, "run_rows", columns::kRuns};
   Insert plan{database, "plan_summaries", with_keys("run", columns::kPlanSummaries)};
+  Insert predictions{database, "predictions", with_keys("run", columns::kPredictions)};
   Insert pools{database, "pools", with_keys("run, position", columns::kPools)};
   Insert categories{database, "memory_categories", with_keys("run", columns::kMemoryCategories)};
   Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
   Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
   Insert evaluations{database, "evaluations", with_keys("run, position", columns::kEvaluations)};
   Insert timelines{database, "timelines", "run, ops, memory"};
+  Insert op_copies{database, "op_copies", with_keys("run", columns::kOpCopies)};
+  Insert memory_copies{database, "memory_copies", with_keys("run", columns::kMemoryCopies)};
   Insert launch_lists{database, "launch_lists", "run, rank, launches"};
 
   /// `row`: of the run that is written anew; nothing for a new one.
@@ -187,17 +211,39 @@ struct RunWriter::Statements {
     // Every row has every column: empty where the run is of the other kind.
     const Predicted predicted = columns_of(run.predicted());
     const auto resumed = run.measured() != nullptr ? run.measured()->resumed : std::nullopt;
-    head(run.run_id, run.name, run.tool, run.version, run.created_unix_ns,
-         std::string(run.source()), run.plan_hash, run.model_name, run.parameters, model_json(run),
-         config_json(run.config), run.cluster.gpu, run.cluster.gpus, run.cluster.nodes,
-         run.cluster.gpus_per_node, run.cluster.network, run.engine, predicted.calibration,
-         predicted.cost_model_version, memory.capacity, memory.allocated, memory.peak,
-         predicted.peak_op, memory.fits, memory.headroom, memory.runtime_source, time.step,
-         time.compute, time.communication, time.exposed_communication, time.idle, time.contention,
-         time.overlap_fraction, time.tokens_per_second_per_gpu, time.tflops_per_gpu, time.mfu,
-         run.traffic.all_gather, run.traffic.reduce_scatter, run.traffic.all_reduce,
-         std::string(to_string(run.status)), resumed ? std::optional(resumed->step) : std::nullopt,
-         resumed ? std::optional(resumed->run_id) : std::nullopt, row...);
+    const auto known = [&](ResultFigure figure, const auto& value) {
+      return run.absent.has(figure) ? std::nullopt : std::optional(value);
+    };
+    head(run.run_id, run.name, run.tool, run.version, run.commit, run.created_unix_ns,
+         std::string(run.source()), std::string(to_string(run.status)), run.engine, run.plan_hash,
+         run.model_name, run.cluster.gpu, run.cluster.network, predicted.calibration,
+         predicted.cost_model_version, predicted.peak_op, memory.runtime_source,
+         known(ResultFigure::parameters, run.parameters),
+         known(ResultFigure::gpus, run.cluster.gpus), known(ResultFigure::nodes, run.cluster.nodes),
+         known(ResultFigure::gpus_per_node, run.cluster.gpus_per_node),
+         known(ResultFigure::capacity_bytes, memory.capacity),
+         known(ResultFigure::allocated_bytes, memory.allocated),
+         known(ResultFigure::peak_bytes, memory.peak), known(ResultFigure::fits, memory.fits),
+         known(ResultFigure::reserve_bytes, memory.reserve),
+         known(ResultFigure::headroom_bytes, memory.headroom),
+         known(ResultFigure::step_ns, time.step), known(ResultFigure::compute_ns, time.compute),
+         known(ResultFigure::communication_ns, time.communication),
+         known(ResultFigure::exposed_communication_ns, time.exposed_communication),
+         known(ResultFigure::idle_ns, time.idle),
+         known(ResultFigure::contention_ns, time.contention),
+         known(ResultFigure::overlap_fraction, time.overlap_fraction),
+         known(ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu),
+         known(ResultFigure::tflops_per_gpu, time.tflops_per_gpu),
+         known(ResultFigure::mfu, time.mfu),
+         known(ResultFigure::all_gather_bytes, run.traffic.all_gather),
+         known(ResultFigure::reduce_scatter_bytes, run.traffic.reduce_scatter),
+         known(ResultFigure::all_reduce_bytes, run.traffic.all_reduce),
+         resumed ? std::optional(resumed->step) : std::nullopt,
+         resumed ? std::optional(resumed->run_id) : std::nullopt,
+         run.absent.has(ResultFigure::model) ? std::nullopt : std::optional(model_json(run)),
+         run.absent.has(ResultFigure::config) ? std::nullopt
+                                              : std::optional(config_json(run.config)),
+         facts_json(run.facts), row...);
   }
 
   /// What of a prediction stands in the row itself.
@@ -214,7 +260,8 @@ struct RunWriter::Statements {
     plan(run, summary.units, summary.groups, summary.ops, summary.events, summary.waits,
          summary.buffers, summary.collectives, summary.segments, summary.max_live_full_weights,
          summary.max_live_full_gradients, std::string(to_string(summary.allocator)),
-         summary.padding);
+         summary.padding,
+         summary.model_flops > 0 ? std::optional(summary.model_flops) : std::nullopt);
     std::int64_t position = 0;
     for (const PoolSummary& pool : summary.pools)
       pools(run, position++, pool.name, pool.height, pool.lower_bound);
@@ -223,6 +270,25 @@ struct RunWriter::Statements {
   void write_categories(std::int64_t run, const MemorySummary& memory) {
     for (std::size_t i = 0; i < memory.categories.size(); ++i)
       categories(run, std::string(Names<Category>::values.at(i)), memory.categories.at(i));
+  }
+
+  void write_prediction(std::int64_t run, const Predicted& predicted) {
+    const auto& [tier, step_error, trust] = predicted.trust;
+    const auto of_ranks = [&](auto member) {
+      return predicted.ranks ? std::optional(*predicted.ranks.*member) : std::nullopt;
+    };
+    const auto& training = predicted.training;
+    const auto of_training = [&](auto member) {
+      return training ? std::optional(*training.*member) : std::nullopt;
+    };
+    predictions(run, predicted.live_peak, tier,
+                tier.empty() ? std::nullopt : std::optional(step_error), trust,
+                of_ranks(&RankReport::ranks), of_ranks(&RankReport::simulated),
+                of_ranks(&RankReport::slowest), of_ranks(&RankReport::compute_mean),
+                of_ranks(&RankReport::compute_most), of_ranks(&RankReport::waiting_mean),
+                of_ranks(&RankReport::variation), of_training(&TrainingEstimate::tokens),
+                of_training(&TrainingEstimate::seconds), of_training(&TrainingEstimate::gpu_hours),
+                training ? training->cost : std::nullopt);
   }
 
   void write_exposed(std::int64_t run, const std::vector<ExposedUnit>& units) {
@@ -234,8 +300,8 @@ struct RunWriter::Statements {
                       const std::vector<EvaluationResult>& new_evaluations) {
     std::int64_t position = new_steps.empty() ? 0 : next_position(run, "steps");
     for (const StepResult& step : new_steps)
-      steps(run, position++, step.step, step.duration, step.loss, step.grad_norm, step.tokens,
-            step.learning_rate, step.skipped);
+      steps(run, position++, step.step, step.timed ? std::optional(step.duration) : std::nullopt,
+            step.loss, step.grad_norm, step.tokens, step.learning_rate, step.skipped);
     position = new_evaluations.empty() ? 0 : next_position(run, "evaluations");
     for (const EvaluationResult& evaluation : new_evaluations)
       evaluations(run, position++, evaluation.step, evaluation.loss, evaluation.tokens);
@@ -252,14 +318,29 @@ struct RunWriter::Statements {
 
   /// All but the head, steps and evaluations.
   void write_parts(std::int64_t row, const RunResult& run) {
-    write_plan(row, run.plan);
-    write_categories(row, run.memory);
-    const Predicted* predicted = run.predicted();
-    if (predicted != nullptr) write_exposed(row, predicted->exposed_units);
-    const std::string ops = ops_text(run.timeline, names);  // names get their numbers in this order
-    timelines(row, ops,
-              memory_text(predicted != nullptr ? predicted->memory_timeline : kNoPoints, names));
+    if (!run.absent.has(ResultFigure::plan)) write_plan(row, run.plan);
+    if (!run.absent.has(ResultFigure::categories)) write_categories(row, run.memory);
+    if (const Predicted* predicted = run.predicted()) {
+      write_prediction(row, *predicted);
+      write_exposed(row, predicted->exposed_units);
+    }
+    write_timelines(row, run);
     if (run.measured() != nullptr) write_launches(row, run.measured()->launches);
+  }
+
+  void write_timelines(std::int64_t row, const RunResult& run) {
+    const auto& points = run.predicted() != nullptr ? run.predicted()->memory_timeline : kNoPoints;
+    const CompressedOps compressed = compress_ops(run.timeline, run.omitted);
+    const auto stretches = find_point_copies(points, run.timeline, compressed.copies);
+    // Names get their numbers in this order.
+    const std::string ops = ops_text(run.timeline, compressed.kept, names);
+    timelines(row, ops, memory_text(points, stretches, names));
+    for (const InstanceCopy& copy : compressed.copies)
+      op_copies(row, names.id_of(copy.segment), copy.instance, copy.copy, copy.shift, copy.omitted);
+    for (const PointCopies& stretch : stretches)
+      for (std::int64_t i = 1; i <= stretch.copies; ++i)
+        memory_copies(row, static_cast<std::int64_t>(stretch.first),
+                      static_cast<std::int64_t>(stretch.points), i, stretch.period * i);
   }
 
   void write_launches(std::int64_t row, std::span<const OpLaunch> launches) {
@@ -288,12 +369,13 @@ std::int64_t RunWriter::write(const RunResult& run) {
 
 bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   SQLite::Database& database = statements_->database;
-  Write head(database, fmt::format("UPDATE runs SET ({}) = ({}) WHERE id = ?", columns::kRuns,
+  Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns::kRuns,
                                    marks_for(columns::kRuns)));
   Statements::write_head(head, run, row);
   if (database.getChanges() == 0) return false;
-  for (const char* part : {"plan_summaries", "pools", "memory_categories", "exposed_units",
-                           "timelines", "launch_lists"})
+  for (const char* part :
+       {"plan_summaries", "predictions", "pools", "memory_categories", "exposed_units", "timelines",
+        "op_copies", "memory_copies", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

@@ -48,6 +48,9 @@ void sign(RunHead& run, const CommonOptions& options, const Session& session) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   run.tool = session.tool;
   run.version = version();
+  run.commit = build_commit();
+  run.facts.push_back({"software", "compiler", std::string(build_compiler())});
+  run.facts.push_back({"software", "gpu_libraries", std::string(build_gpu_libraries())});
   run.run_id = random_id();
   run.name = options.name;
   run.created_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();

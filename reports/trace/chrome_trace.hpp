@@ -1,25 +1,35 @@
 // A step as pictures: a Chrome trace for Perfetto, and the memory timeline as a table.
 //
-//   process  "<run>: <model> on <gpus> x <gpu>"
+//   process  "<run>: <model> on <gpus> x <gpu>", or one a rank where launches of ranks are stored
 //   |- track   compute         | F 1  | F 2  | B 2 | B 1 |      one complete event an op
 //   |- track   all_gather   | AG 1 | AG 2 |
+//   |            `-> F 1                                        an arrow from what is waited for
 //   |- counter live bytes          one series a category
 //   `- counter live bytes, total
+//
+// Perfetto wants what a track has to be nested, and times that are not negative. Ops that run ahead
+// of their step have times before it, so the trace begins with the first of them; the instants
+// "step begins" and "step ends" and otherData.step_begin_ns say where the step lies.
 #pragma once
 
 #include <filesystem>
 
 #include "core/base/error.hpp"
+#include "core/plan/plan.hpp"
 #include "reports/record/result.hpp"
 
 namespace mfsdp {
 
-/// Writes the timeline and the memory timeline as Chrome-trace JSON, compressed if the path ends in
-/// ".gz". Times are microseconds with three decimals, exact to the nanosecond.
+/// Writes a step's ops and memory as Chrome-trace JSON, compressed if the path ends in ".gz". Times
+/// are microseconds with three decimals, exact to the nanosecond. Every microbatch is there; those
+/// whose times were not kept say "omitted". With `program`, the program of the run's plan, ops have
+/// bytes and FLOPs, arrows lead from what is waited for, and memory is that of every microbatch.
 /// Errors: an op that ends before it starts, two ops of one stream at one time (a stream runs its
-/// ops one by one), or a file that cannot be written; the target is then as it was.
+/// ops one by one), or a file that cannot be written; the target is then as it was. Launches of
+/// ranks that overlap, as clocks have it, are put on tracks of their own.
 [[nodiscard]] Result<void> write_chrome_trace(const RunResult& result,
-                                              const std::filesystem::path& path);
+                                              const std::filesystem::path& path,
+                                              const Program* program = nullptr);
 
 /// Writes the memory timeline: a row for each point with `time_ns`, the bytes of each category and
 /// their `total`. CSV if the path ends in ".csv" or ".csv.gz", else JSON of schema

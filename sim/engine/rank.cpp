@@ -198,11 +198,15 @@ void Rank::advance_host() {
     if (blocked_on_[stream] == kHost) wake(stream);
 }
 
+bool Rank::keeps_instance(std::int64_t instance) const {
+  return instance < kKeptInstances || lowered_.spans <= kMostSpans;
+}
+
 /// False where an acquired buffer is live or a released one is not.
 bool Rank::use_buffer(const Cursor& cursor) {
   if (finished_) return true;  // the window is over
   const Entry& entry = *cursor.next;
-  const bool keep = keeps_times_ && cursor.instance < kKeptInstances;
+  const bool keep = keeps_times_ && keeps_instance(cursor.instance);
   return entry.action == Action::acquire ? memory_.acquire(entry.detail, now_, keep)
                                          : memory_.release(entry.detail, now_, keep);
 }
@@ -339,7 +343,7 @@ std::uint32_t Rank::exposed_unit() const {
 }
 
 void Rank::keep_spans(const Running& op) {
-  if (op.instance >= kKeptInstances && lowered_.spans > kMostSpans) return;
+  if (!keeps_instance(op.instance)) return;
   OpSpan span;
   span.segment = lowered_.segments[op.segment].source;
   span.op = op.entry->op;

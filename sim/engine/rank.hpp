@@ -105,6 +105,8 @@ class Rank {
   void advance_host();
   void wake(std::uint32_t stream);
   [[nodiscard]] bool use_buffer(const Cursor& cursor);
+  /// Whether times of that instance of a segment are kept.
+  [[nodiscard]] bool keeps_instance(std::int64_t instance) const;
   [[nodiscard]] Error misused_buffer(const Cursor& cursor) const;
   Running& begin(std::uint32_t stream);
   Result<void> step(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected);

@@ -64,7 +64,6 @@ std::vector<OpTime> timeline_of(const Program& program, const Plan& plan, const 
   std::vector<OpTime> timeline;
   timeline.reserve(spans.size());
   for (const OpSpan& span : spans) {
-    if (span.instance >= 2) continue;
     const Segment& segment = plan.segments[span.segment];
     const Op& op = segment.ops[span.op];
     OpTime time;
@@ -79,6 +78,39 @@ std::vector<OpTime> timeline_of(const Program& program, const Plan& plan, const 
     timeline.push_back(std::move(time));
   }
   return timeline;
+}
+
+/// Of segments whose later instances were not kept: their mean period is known from where the next
+/// segment begins.
+std::vector<OmittedInstances> omitted_of(const Plan& plan, std::span<const OpSpan> spans) {
+  struct Seen {
+    std::int64_t instances = 0;
+    std::optional<Nanos> begin;  ///< of instance 0
+    std::optional<Nanos> last;   ///< of the last instance that was kept
+  };
+  std::vector<Seen> seen(plan.segments.size() + 1);
+  for (const OpSpan& span : spans) {
+    Seen& segment = seen[span.segment];
+    if (span.instance >= segment.instances) {
+      segment.instances = span.instance + 1;
+      segment.last.reset();
+    }
+    if (span.instance == 0 && !segment.begin) segment.begin = span.start;
+    if (span.instance + 1 == segment.instances && !segment.last) segment.last = span.start;
+  }
+  std::vector<OmittedInstances> omitted;
+  for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+    const std::int64_t left_out = plan.segments[i].repeat - seen[i].instances;
+    if (left_out <= 0 || !seen[i].last) continue;
+    const Nanos next = seen[i + 1].begin.value_or(*seen[i].last);
+    const Nanos period((next - *seen[i].last).value / (left_out + 1));
+    omitted.push_back({.segment = plan.segments[i].name,
+                       .first = seen[i].instances,
+                       .count = left_out,
+                       .begin = *seen[i].last + period,
+                       .period = period});
+  }
+  return omitted;
 }
 
 std::vector<ExposedUnit> exposed_of(const Program& program, const StepRecord& record) {
@@ -150,6 +182,7 @@ void describe(const Program& program, const Plan& plan, const PlanIds& ids, Rank
   });
   simulation.time = time_of(record);
   simulation.timeline = timeline_of(program, plan, ids, record.spans);
+  simulation.omitted = omitted_of(plan, record.spans);
   simulation.memory_timeline = rank.memory().take_points();
   for (MemoryPoint& point : simulation.memory_timeline) point.at -= begin;
   simulation.exposed_units = exposed_of(program, record);

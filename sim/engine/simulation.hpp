@@ -70,10 +70,12 @@ struct Simulation {
   /// rates (tokens/s, FLOP/s, MFU) are left to the caller.
   TimeSummary time;
   TrafficSummary traffic;
-  /// Kernels, collectives and copies by start. Of a repeated segment only instances 0 and 1.
+  /// Kernels, collectives and copies by start: all of the step when they are at most kMostSpans;
+  /// else of a repeated segment only instances 0 and 1, and what `omitted` says of the others.
   std::vector<OpTime> timeline;
-  /// One point for each acquire and release in the window, host pools excluded. Of a repeated
-  /// segment only those of instances 0 and 1.
+  std::vector<OmittedInstances> omitted;
+  /// One point for each acquire and release in the window, host pools excluded; of the same
+  /// instances.
   std::vector<MemoryPoint> memory_timeline;
   /// Largest first. A stretch of exposed communication belongs to the collective that the compute
   /// stream waits for or, where it waits for none that runs, to the one with most time left.

@@ -14,6 +14,7 @@
 #include "sim/hardware/cluster.hpp"
 #include "sim/predict/live_peak.hpp"
 #include "sim/predict/peak_check.hpp"
+#include "sim/predict/run_facts.hpp"
 
 namespace mfsdp {
 
@@ -154,6 +155,8 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.parameters = make_model(program.config.model, program.config.param_dtype).parameter_count();
     run.config = program.config;
     run.cluster = cluster_summary(cluster);
+    run.facts = cluster_facts(cluster);
+    for (Fact& fact : variation_facts(variation)) run.facts.push_back(std::move(fact));
     run.calibration = costs.calibration();
     run.cost_model_version = std::string(costs.version());
     run.plan = plan_summary(program, *plan, pools);
@@ -161,6 +164,7 @@ Result<Prediction> predict(const Program& program, const CostModel& costs,
     run.traffic = simulation.traffic;
     run.exposed_units = simulation.exposed_units;
     run.timeline = std::move(simulation.timeline);
+    run.omitted = std::move(simulation.omitted);
     run.memory_timeline = std::move(simulation.memory_timeline);
     const Bytes runtime = runtime_bytes(cluster.gpu, std::ssize(program.communicators));
     run.memory = memory_of(program, peak_memory(program, pools), cluster.gpu, runtime);

@@ -78,6 +78,9 @@ Result<Prediction> answer(const Question& question) {
   run.trust = {.tier = std::string(tier_text(trust.tier)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
+  if (question.anchor)
+    run.facts.push_back(
+        {.topic = "simulation", .name = "anchor", .value = question.anchor->text()});
   run.ranks = report_of(prediction.simulation.ranks, question.variation);
   return std::move(prediction);
 }

@@ -31,7 +31,7 @@ namespace {
 Result<void> write_files(const CommonOptions& options, const Program& program,
                          const PredictedRun& run) {
   MFSDP_TRY(write_plan(options, program));
-  if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace));
+  if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace, &program));
   if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
   return {};
 }
@@ -109,7 +109,7 @@ std::string with_budget(std::string output, OutputFormat format, const BudgetRep
 /// The budget's lines on session.err, and the run's output with its report.
 std::string judged(std::string output, OutputFormat format, const BudgetReport& report,
                    const Session& session) {
-  for (const std::string& line : exceeded_lines(report))
+  for (const std::string& line : failure_lines(report))
     session.err << session.tool << ": " << line << "\n";
   if (format == OutputFormat::csv)
     for (const std::string& note : report.notes)
@@ -139,17 +139,20 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   estimate_training(run, options);
   MFSDP_LET(longer, explanation(options, *program, prediction, session.style, asker));
   MFSDP_TRY(write_files(common, *program, run));
-  if (options.budget_out) MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(run)));
-  std::optional<BudgetReport> report;
-  if (budget) report = check_budget(*budget, run);
   const RunResult result(std::move(run));
+  if (options.budget_out)
+    MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(result)));
+  std::optional<BudgetReport> report;
+  if (budget)
+    report =
+        check_budget(*budget, {&result, 1}, {}, {.allow_incomparable = options.allow_incomparable});
   RunStore store(common, session);
   MFSDP_TRY(store.save({&result, 1}));
   std::string text = render_runs({&result, 1}, common.output, session.style, store.note());
   bool good = result.memory.fits || !options.require_fit;
   if (report) {
     text = judged(std::move(text), common.output, *report, session);
-    good = good && report->passes();
+    good = good && passes(*report);
   }
   session.out << text << wrap_text(longer, session.style);
   MFSDP_TRY(store.outcome());

@@ -39,6 +39,8 @@ Result<void> check_prices(const SimOptions& options, const std::string& gpu,
 }
 
 void estimate_training(PredictedRun& run, const SimOptions& options) {
+  if (const auto price = price_of(run, options.prices))
+    run.facts.push_back({.topic = "simulation", .name = "price_per_gpu_hour", .value = *price});
   if (!options.tokens || tokens_per_second(run) <= 0) return;
   TrainingEstimate training;
   training.tokens = *options.tokens;

@@ -15,12 +15,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (message.find('\n') != std::string::npos) std::abort();
     return 0;
   }
-  PredictedRun run;  // all zeros: no limit is exceeded, as none is negative
-  const BudgetReport report = check_budget(*budget, run);
-  if (report.rows.empty() || !report.passes()) std::abort();
+  PredictedRun run;
+  const auto checked = [&] {
+    const RunResult result(run);
+    return check_budget(*budget, {&result, 1}, {&result, 1});
+  };
+  if (checked().rows.empty()) std::abort();
   run.time.step = Nanos(INT64_MAX);
   run.memory.allocated = Bytes(INT64_MAX);
-  for (const std::string& line : exceeded_lines(check_budget(*budget, run)))
+  const BudgetReport report = checked();
+  for (const std::string& line : failure_lines(report))
     if (line.find('\n') != std::string::npos) std::abort();
+  if (render_budget_text(report).empty()) std::abort();
   return 0;
 }

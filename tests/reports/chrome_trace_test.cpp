@@ -60,14 +60,14 @@ TEST(ChromeTrace, HasOneCompleteEventAnOp) {
   ASSERT_TRUE(write_chrome_trace(run, folder / "t.json"));
   const auto ops = events_of(Json::parse(test::read_file(folder / "t.json")), "X");
   ASSERT_EQ(ops.size(), 40U);
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    const OpTime& op = run.timeline[i];
-    EXPECT_EQ(ops[i]["name"], op.name);
-    EXPECT_EQ(ops[i]["tid"], op.stream == "compute" ? 0 : 1);
-    EXPECT_EQ(ops[i]["args"], (Json{{"op", op.op.value},
-                                    {"segment", op.segment},
-                                    {"instance", op.instance},
-                                    {"kind", op.kind}}));
+  for (const Json& event : ops) {
+    const OpTime& op = run.timeline.at(event["args"]["op"].get<std::size_t>());
+    EXPECT_EQ(event["name"], op.name);
+    EXPECT_EQ(event["tid"], op.stream == "compute" ? 0 : 1);
+    EXPECT_EQ(event["args"], (Json{{"op", op.op.value},
+                                   {"segment", op.segment},
+                                   {"instance", op.instance},
+                                   {"kind", op.kind}}));
   }
 }
 
@@ -92,8 +92,11 @@ TEST(ChromeTrace, TimesAreMicrosecondsExactToTheNanosecond) {
                    .end = Nanos(9'007'199'254'740'993)}};
   ASSERT_TRUE(write_chrome_trace(run, folder / "t.json"));
   const std::string text = test::read_file(folder / "t.json");
-  EXPECT_THAT(text, HasSubstr(R"("ts":-1.002,"dur":1.007,)"));
-  EXPECT_THAT(text, HasSubstr(R"("ts":0.005,"dur":9007199254740.988,)"));
+  // The trace begins with the op that runs ahead; the step is 1.002 us later.
+  EXPECT_THAT(text, HasSubstr(R"("step_begin_ns":1002})"));
+  EXPECT_THAT(text, HasSubstr(R"("ts":0.000,"dur":1.007,)"));
+  EXPECT_THAT(text, HasSubstr(R"("ts":1.007,"dur":9007199254740.988,)"));
+  EXPECT_THAT(text, HasSubstr(R"("step begins","ph":"i","s":"p","ts":1.002,)"));
 }
 
 TEST(ChromeTrace, CountsLiveBytesByCategoryAndInTotal) {

@@ -54,7 +54,7 @@ TEST(Schema, EveryTableIsStrict) {
       "schema = 'main' AND name NOT LIKE 'sqlite_%' AND NOT strict";
   EXPECT_EQ(scalar(folder / "s.sqlite", loose), 0);
   constexpr auto tables = "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND strict";
-  EXPECT_EQ(scalar(folder / "s.sqlite", tables), 11);
+  EXPECT_EQ(scalar(folder / "s.sqlite", tables), 15);
 }
 
 TEST(Schema, AnEmptyDatabaseIsVersionZeroAndIsMigrated) {
@@ -71,7 +71,7 @@ TEST(Schema, OneMoreEntryTakesAStoreToTheNextVersion) {
   const auto path = folder / "s.sqlite";
   const PredictedRun run = sample_run();
   ASSERT_TRUE(Store::open(path)->save(run));
-  const auto list = with_next_version("ALTER TABLE runs ADD COLUMN note TEXT DEFAULT 'none'");
+  const auto list = with_next_version("ALTER TABLE run_rows ADD COLUMN note TEXT DEFAULT 'none'");
   {
     auto store = Store::open(path, {.migrations = list});
     ASSERT_TRUE(store) << store.error().message();
@@ -79,81 +79,114 @@ TEST(Schema, OneMoreEntryTakesAStoreToTheNextVersion) {
     EXPECT_EQ(to_json(*store->load(1)), to_json(run));  // the older run is still there
   }
   EXPECT_EQ(scalar(path, "PRAGMA user_version"), static_cast<std::int64_t>(list.size()));
-  EXPECT_EQ(scalar(path, "SELECT count(*) FROM runs WHERE note = 'none'"), 1);
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM run_rows WHERE note = 'none'"), 1);
   EXPECT_EQ(scalar(path, "SELECT count(*) FROM schema_versions"),
             static_cast<std::int64_t>(list.size()));
 }
 
-TEST(Schema, TimelinesOfVersionOneAreKept) {
-  const ScratchFolder folder;
-  const auto path = folder / "old.sqlite";
-  const PredictedRun run = sample_run("a", 40, 50);
-  ASSERT_TRUE(Store::open(folder / "new.sqlite")->save(run));
-  ASSERT_TRUE(Store::open(path, {.migrations = store_migrations().first(1)}));
-  // What version 1 would have written, position by position.
-  execute(path, "ATTACH '" + (folder / "new.sqlite").string() + "' AS new;" +
-                    R"sql(
-      ALTER TABLE new.runs DROP COLUMN status;  -- of version 3
-      ALTER TABLE new.runs DROP COLUMN resumed_step;  -- of version 5
-      ALTER TABLE new.runs DROP COLUMN resumed_run_id;
-      INSERT INTO runs SELECT * FROM new.runs;
-      INSERT INTO plan_summaries SELECT * FROM new.plan_summaries;
+/// What is done to a store of this program, attached as `new`, to get what earlier versions wrote.
+std::string rows_of_earlier_versions(std::size_t version) {
+  constexpr std::string_view before_3 =
+      "run_id, name, tool, version, created_unix_ns, source, plan_hash, model_name, parameters, "
+      "model, config, gpu, gpus, nodes, gpus_per_node, network, engine, calibration, "
+      "cost_model_version, capacity_bytes, allocated_bytes, peak_bytes, peak_op, fits, "
+      "headroom_bytes, runtime_source, step_ns, compute_ns, communication_ns, "
+      "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, "
+      "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
+      "all_reduce_bytes";
+  std::string runs = std::string(before_3);
+  std::string steps = "run, position, step, step_ns, loss, grad_norm";
+  if (version >= 3) {
+    runs += ", status";
+    steps += ", tokens, learning_rate";
+  }
+  if (version >= 5) runs += ", resumed_step, resumed_run_id";
+  if (version >= 6) steps += ", skipped";
+  std::string sql =
+      "INSERT INTO runs (id, " + runs + ") SELECT id, " + runs + " FROM new.run_rows;";
+  sql += "INSERT INTO steps (" + steps + ") SELECT " + steps + " FROM new.steps;";
+  sql += R"sql(
+      INSERT INTO plan_summaries SELECT run, units, groups, ops, events, waits, buffers,
+          collectives, segments, max_live_full_weights, max_live_full_gradients, allocator,
+          padding_bytes FROM new.plan_summaries;
       INSERT INTO pools SELECT * FROM new.pools;
       INSERT INTO memory_categories SELECT * FROM new.memory_categories;
       INSERT INTO exposed_units SELECT * FROM new.exposed_units;
-      INSERT INTO names SELECT * FROM new.names ORDER BY id DESC;
-      INSERT INTO op_time_rows SELECT run, position, op, n.id, s.id, k.id, g.id, instance, start_ns,
-                                      end_ns
+      INSERT INTO names SELECT * FROM new.names ORDER BY id DESC;)sql";
+  if (version >= 2) sql += "INSERT INTO timelines SELECT run, ops, memory FROM new.timelines;";
+  if (version >= 3) sql += "INSERT INTO evaluations SELECT * FROM new.evaluations;";
+  if (version >= 4) sql += "INSERT INTO launch_lists SELECT * FROM new.launch_lists;";
+  if (version == 1)
+    sql += R"sql(
+      INSERT INTO op_time_rows SELECT run, row_number() OVER (ORDER BY start_ns) - 1, op, n.id,
+                                      s.id, k.id, g.id, instance, start_ns, end_ns
         FROM new.op_times AS o
         JOIN names AS n ON n.text = o.name JOIN names AS s ON s.text = o.stream
         JOIN names AS k ON k.text = o.kind JOIN names AS g ON g.text = o.segment;
       INSERT INTO memory_changes SELECT run, point, n.id, at_ns, bytes
-        FROM new.memory_timeline JOIN names AS n ON n.text = category;)sql");
-  EXPECT_EQ(scalar(path, "SELECT count(*) FROM op_times"), 40);
-  auto store = Store::open(path);
-  ASSERT_TRUE(store) << store.error().message();
-  const auto loaded = store->load(1);
-  ASSERT_TRUE(loaded) << loaded.error().message();
-  EXPECT_EQ(to_json(*loaded), to_json(run));
-  ASSERT_EQ(loaded->timeline.size(), run.timeline.size());
+        FROM new.memory_timeline JOIN names AS n ON n.text = category;)sql";
+  return sql;
+}
+
+/// A store of that version with the run.
+void write_earlier(const std::filesystem::path& path, std::size_t version, const RunResult& run) {
+  const auto now = path.parent_path() / "now.sqlite";
+  std::filesystem::remove(now);
+  ASSERT_TRUE(Store::open(now)->save(run));
+  ASSERT_TRUE(Store::open(path, {.migrations = store_migrations().first(version)}));
+  execute(path, "ATTACH '" + now.string() + "' AS new;" + rows_of_earlier_versions(version));
+}
+
+void expect_same_timelines(const RunResult& loaded, const RunResult& run) {
+  ASSERT_EQ(loaded.timeline.size(), run.timeline.size());
   for (std::size_t i = 0; i < run.timeline.size(); ++i) {
-    EXPECT_EQ(loaded->timeline[i].name, run.timeline[i].name);
-    EXPECT_EQ(loaded->timeline[i].end, run.timeline[i].end);
+    EXPECT_EQ(loaded.timeline[i].name, run.timeline[i].name);
+    EXPECT_EQ(loaded.timeline[i].end, run.timeline[i].end);
   }
-  const std::vector<MemoryPoint>& points = loaded->predicted()->memory_timeline;
-  ASSERT_EQ(points.size(), run.memory_timeline.size());
-  for (std::size_t i = 0; i < run.memory_timeline.size(); ++i) {
-    EXPECT_EQ(points[i].at, run.memory_timeline[i].at);
-    EXPECT_EQ(points[i].categories, run.memory_timeline[i].categories);
+  if (run.predicted() == nullptr) return;
+  const std::vector<MemoryPoint>& points = loaded.predicted()->memory_timeline;
+  const std::vector<MemoryPoint>& expected = run.predicted()->memory_timeline;
+  ASSERT_EQ(points.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(points[i].at, expected[i].at);
+    EXPECT_EQ(points[i].categories, expected[i].categories);
   }
 }
 
-TEST(Schema, RunsOfVersionsTwoAndThreeAreKeptWithoutLaunches) {
-  for (const std::size_t version : {2U, 3U}) {
+TEST(Schema, RunsOfEveryEarlierVersionAreKept) {
+  for (std::size_t version = 1; version < store_migrations().size(); ++version) {
+    SCOPED_TRACE(version);
     const ScratchFolder folder;
-    const auto path = folder / "old.sqlite";
-    MeasuredRun run = measured_run("a", 8);
-    ASSERT_FALSE(run.launches.empty());
-    ASSERT_TRUE(Store::open(folder / "new.sqlite")->save(run));
-    ASSERT_TRUE(Store::open(path, {.migrations = store_migrations().first(version)}));
-    execute(path, "ATTACH '" + (folder / "new.sqlite").string() + "' AS new;" +
-                      (version == 2 ? "ALTER TABLE new.runs DROP COLUMN status;" : "") + R"sql(
-      ALTER TABLE new.runs DROP COLUMN resumed_step;  -- of version 5
-      ALTER TABLE new.runs DROP COLUMN resumed_run_id;
-      INSERT INTO runs SELECT * FROM new.runs;
-      INSERT INTO plan_summaries SELECT * FROM new.plan_summaries;
-      INSERT INTO pools SELECT * FROM new.pools;
-      INSERT INTO memory_categories SELECT * FROM new.memory_categories;
-      INSERT INTO exposed_units SELECT * FROM new.exposed_units;
-      INSERT INTO names SELECT * FROM new.names;
-      INSERT INTO timelines SELECT * FROM new.timelines;)sql");
-    auto store = Store::open(path);
+    const RunResult run = sample_run("a", 40, 50);
+    write_earlier(folder / "old.sqlite", version, run);
+    auto store = Store::open(folder / "old.sqlite");
     ASSERT_TRUE(store) << store.error().message();
     const auto loaded = store->load(1);
     ASSERT_TRUE(loaded) << loaded.error().message();
     EXPECT_EQ(to_json(*loaded), to_json(run));
-    EXPECT_EQ(loaded->timeline.size(), 8U);
-    EXPECT_TRUE(loaded->measured()->launches.empty());
+    EXPECT_TRUE(loaded->absent.empty());
+    expect_same_timelines(*loaded, run);
+    EXPECT_EQ(scalar(folder / "old.sqlite", "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    // And what this version knows goes in beside it.
+    EXPECT_TRUE(store->save(sample_run("b")));
+    EXPECT_TRUE(store->mark(1, "baseline"));
+  }
+}
+
+TEST(Schema, MeasuredRunsOfEveryEarlierVersionAreKept) {
+  for (std::size_t version = 1; version < store_migrations().size(); ++version) {
+    SCOPED_TRACE(version);
+    const ScratchFolder folder;
+    MeasuredRun run = measured_run("a", 8);
+    run.steps = {test::sample_step(1, Nanos(70), 2.5), test::sample_step(2, Nanos(60), 2.25)};
+    write_earlier(folder / "old.sqlite", version, run);
+    auto store = Store::open(folder / "old.sqlite");
+    ASSERT_TRUE(store) << store.error().message();
+    const auto loaded = store->load(1);
+    ASSERT_TRUE(loaded) << loaded.error().message();
+    EXPECT_EQ(to_json(*loaded), to_json(run));
+    expect_same_timelines(*loaded, run);
+    EXPECT_EQ(loaded->measured()->launches.empty(), version < 4);
     run.run_id = "b";
     EXPECT_EQ(store->load(*store->save(run))->measured()->launches, run.launches);
   }
@@ -163,12 +196,13 @@ TEST(Schema, AFailedMigrationChangesNothing) {
   const ScratchFolder folder;
   const auto path = folder / "s.sqlite";
   ASSERT_TRUE(Store::open(path)->save(sample_run()));
-  const auto list = with_next_version("ALTER TABLE runs ADD COLUMN note TEXT; SELECT broken");
+  const auto list = with_next_version("ALTER TABLE run_rows ADD COLUMN note TEXT; SELECT broken");
   const auto store = Store::open(path, {.migrations = list});
   ASSERT_FALSE(store);
   EXPECT_EQ(scalar(path, "PRAGMA user_version"),
             static_cast<std::int64_t>(store_migrations().size()));
-  EXPECT_EQ(scalar(path, "SELECT count(*) FROM pragma_table_info('runs') WHERE name = 'note'"), 0);
+  EXPECT_EQ(scalar(path, "SELECT count(*) FROM pragma_table_info('run_rows') WHERE name = 'note'"),
+            0);
   EXPECT_EQ(Store::open(path)->list()->size(), 1U);
 }
 
@@ -178,12 +212,12 @@ TEST(Schema, AStoreFromTheFutureIsRefusedUntouched) {
   {
     ASSERT_TRUE(Store::open(path)->save(sample_run()));
   }
-  execute(path, "PRAGMA user_version = 7");
+  execute(path, "PRAGMA user_version = 1000");
   const std::string before = test::read_file(path);
   const auto store = Store::open(path);
   ASSERT_FALSE(store);
   EXPECT_EQ(store.error().message(),
-            path.string() + ": is a store of version 7, this program knows versions up to " +
+            path.string() + ": is a store of version 1000, this program knows versions up to " +
                 std::to_string(store_migrations().size()) + ": use a newer mfsdp or another file");
   EXPECT_EQ(store.error().fault, Fault::input);
   EXPECT_EQ(test::read_file(path), before);
@@ -214,7 +248,7 @@ TEST(Schema, DeletingARunDeletesItsRows) {
   }
   constexpr auto ops = "SELECT count(*) FROM op_times";
   const std::int64_t all = scalar(path, ops);
-  execute(path, "PRAGMA foreign_keys = ON; DELETE FROM runs WHERE run_id < 'c'");
+  execute(path, "PRAGMA foreign_keys = ON; DELETE FROM run_rows WHERE run_id < 'c'");
   EXPECT_GT(all, 0);
   EXPECT_EQ(scalar(path, ops), all / 2);
   EXPECT_EQ(scalar(path, "SELECT count(*) FROM memory_timeline WHERE run = 1"), 0);

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -103,7 +105,7 @@ TEST(Store, ARunOfNoKnownSourceIsAnError) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
   ASSERT_TRUE(store.save(sample_run()));
-  execute(folder / "s.sqlite", "UPDATE runs SET source = 'dreamt'");
+  execute(folder / "s.sqlite", "UPDATE run_rows SET source = 'dreamt'");
   const auto loaded = store.load(1);
   ASSERT_FALSE(loaded);
   EXPECT_THAT(loaded.error().message(),
@@ -169,7 +171,7 @@ TEST(Store, ListsRunsInTheOrderOfSaving) {
   EXPECT_EQ(runs->at(1).run_id, "a");
   EXPECT_EQ(runs->at(1).name, sample_run().name);
   EXPECT_EQ(runs->at(1).step, Nanos(1000));
-  EXPECT_FALSE(runs->at(1).fits);
+  EXPECT_EQ(runs->at(1).fits, false);
 }
 
 TEST(Store, RefusesTheSameRunTwiceAndKeepsTheFirst) {
@@ -430,6 +432,16 @@ TEST(StoreErrors, PermissionsAreFaultsOfTheEnvironment) {
   });
   EXPECT_EQ(test::wait_for(child), 0);
   fs::permissions(folder / "closed", fs::perms(0777));
+}
+
+TEST(Store, ReadingAnEmptyFileLeavesItEmpty) {
+  const test::ScratchFolder folder;
+  const std::filesystem::path file = folder / "empty";
+  std::ofstream(file).close();
+  const auto store = Store::open(file, {.create = false, .for_reading = true});
+  ASSERT_FALSE(store);
+  EXPECT_NE(store.error().message().find("is empty, expected an mfsdp store"), std::string::npos);
+  EXPECT_EQ(std::filesystem::file_size(file), 0U);
 }
 
 }  // namespace

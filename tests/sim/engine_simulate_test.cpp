@@ -106,10 +106,27 @@ TEST(Simulate, DistanceOneBindsToTheInstanceBefore) {
   tiny.wait(kScatter, 1).collective(kScatter, 1, {.duration = 25}).record(kScatter, 0);
   const auto result = simulate(tiny);
   EXPECT_EQ(summary(result), "step 105 compute 30 communication 75 exposed 75 idle 0 contention 0");
-  // Times of instances 0 and 1 only: 2 * (kernel + collective).
-  EXPECT_EQ(result->timeline.size(), 4U);
+  // Times of every instance: 3 * (kernel + collective).
+  EXPECT_EQ(result->timeline.size(), 6U);
+  EXPECT_TRUE(result->omitted.empty());
   EXPECT_EQ(result->spans.size(), 6U);
   EXPECT_EQ(find(*result, "kernel", 1).start, Nanos(35));
+}
+
+TEST(Simulate, OfAStepThatIsTooLongSaysWhichInstancesItLeavesOut) {
+  Tiny tiny;
+  tiny.segment("middle", kMostSpans).kernel(10);
+  tiny.segment("last", 1).kernel(30);
+  const auto result = simulate(tiny);
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(result->timeline.size(), 3U);  // instances 0 and 1, and the last kernel
+  ASSERT_EQ(result->omitted.size(), 1U);
+  const OmittedInstances expected{.segment = "middle",
+                                  .first = 2,
+                                  .count = kMostSpans - 2,
+                                  .begin = Nanos(20),
+                                  .period = Nanos(10)};
+  EXPECT_EQ(result->omitted.front(), expected);
 }
 
 TEST(Simulate, AWaitInARepeatedSegmentBindsToTheEarlierSegmentFirst) {

@@ -15,6 +15,7 @@ inline const std::filesystem::path kBuild = MFSDP_BINARY_DIR;
 inline const std::filesystem::path kSim = kBuild / "sim" / "mfsdp-sim";
 inline const std::filesystem::path kExec = kBuild / "gpu_backend" / "mfsdp-exec";
 inline const std::filesystem::path kVerify = kBuild / "verify" / "mfsdp-verify";
+inline const std::filesystem::path kReport = kBuild / "reports" / "mfsdp-report";
 
 struct ToolRun {
   int status = 0;
@@ -42,6 +43,9 @@ inline ToolRun run_exec(const std::string& arguments) {
 }
 inline ToolRun run_verify(const std::string& arguments) {
   return run_shell(fmt::format("'{}' {}", kVerify.string(), arguments));
+}
+inline ToolRun run_report(const std::string& arguments) {
+  return run_shell(fmt::format("'{}' {}", kReport.string(), arguments));
 }
 
 }  // namespace mfsdp::test

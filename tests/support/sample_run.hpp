@@ -117,6 +117,15 @@ inline PredictedRun sample_run(std::string run_id = "run-1", std::int64_t ops = 
   return run;
 }
 
+/// A step with a loss and a duration alone.
+inline StepResult sample_step(std::int64_t step, Nanos duration, double loss) {
+  StepResult result;
+  result.step = step;
+  result.duration = duration;
+  result.loss = loss;
+  return result;
+}
+
 /// Measured, with launches of two ranks.
 inline MeasuredRun measured_run(std::string run_id = "run-1", std::int64_t ops = 6) {
   MeasuredRun run;

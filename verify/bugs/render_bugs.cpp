@@ -47,7 +47,11 @@ std::string render_bugs_text(std::span<const BugVerdict> verdicts, const TextSty
 }
 
 std::string render_bugs_markdown(std::span<const BugVerdict> verdicts) {
-  Table table{.columns = {{"row"}, {"thread"}, {"what went wrong"}, {"rules"}}, .rows = {}};
+  Table table{.columns = {{"row"},
+                          {.title = "thread", .is_markdown = true},
+                          {"what went wrong"},
+                          {"rules"}},
+              .rows = {}};
   for (const BugVerdict& v : verdicts)
     table.rows.push_back({fmt::format("{}", v.row), link_to(v.thread), v.bug, list_of(v.expected)});
   return render_markdown_table(table);

@@ -11,6 +11,7 @@
 
 #include "core/plan/mesh.hpp"
 #include "verify/proof/meetings.hpp"
+#include "verify/proof/members.hpp"
 
 namespace mfsdp::every_rank {
 
@@ -68,7 +69,7 @@ void add_launch_order(const UnrolledPlan& unrolled, Sequences& sequences);
 struct Ranks {
   std::span<const UnrolledPlan* const> plans;  ///< by class
   std::span<const std::uint32_t> class_of;     ///< by rank
-  std::vector<Membership> memberships;         ///< by communicator
+  std::vector<Members> members;                ///< by communicator
   std::vector<Sequences> sequences;            ///< by class
   Mesh mesh;
   std::vector<char> pairs;  ///< by communicator: its ranks meet by two, in sends and recvs

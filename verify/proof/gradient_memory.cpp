@@ -37,7 +37,8 @@ std::optional<Spot> spot_of(const Layouts& layouts, const Located& located) {
   return Spot{.buffer = located.buffer, .group = located.group, .level = 0, .atoms = *atoms};
 }
 
-GradientMemory::GradientMemory(const Layouts& layouts) : buffers_(layouts.homes.size()) {
+GradientMemory::GradientMemory(const Layouts& layouts)
+    : buffers_(layouts.homes.size()), levels_(layouts.levels) {
   for (std::uint32_t b = 0; b < buffers_.size(); ++b) {
     const Home& home = layouts.homes[b];
     if (home.holds != Holds::gradient) continue;

@@ -77,6 +77,8 @@ class GradientMemory {
   [[nodiscard]] Held& edit(std::uint32_t buffer, int level, std::uint32_t atom);
   /// All finer levels hold what this one holds.
   void drop_finer(std::uint32_t buffer, int level);
+  /// The most that any group has.
+  [[nodiscard]] int levels() const { return levels_; }
   /// All atoms of a buffer's group.
   [[nodiscard]] AtomRange all(std::uint32_t buffer) const {
     return {.first = 0, .last = buffers_[buffer].atoms};
@@ -90,6 +92,7 @@ class GradientMemory {
     std::array<bool, kMostLevels> kept{};
   };
   std::vector<Layers> buffers_;
+  int levels_;
 };
 
 }  // namespace mfsdp

@@ -21,6 +21,9 @@ GradientVerdict::GradientVerdict(const UnrolledPlan& unrolled, const Layouts& la
   for (const GroupLayout& layout : layouts.groups) {
     first_atom_.push_back(atoms);
     atoms += layout.atoms.size();
+    AxisSums& wanted = wanted_sums_.emplace_back();
+    for (const Axis axis : layout.group->reduce)
+      if (unrolled.program->config.mesh.size(axis) > 1 && wanted.on(axis) == 0) wanted.add(axis);
   }
   uses_.resize(atoms);
 }
@@ -73,7 +76,7 @@ void GradientVerdict::judge(std::uint32_t instance, const GradientMemory& memory
 void GradientVerdict::judge_atoms(std::uint32_t instance, const GradientMemory& memory,
                                   const Spot& spot, bool parameters) {
   const GroupLayout& layout = layouts_.groups[spot.group];
-  for (int level = spot.level; level < kMostLevels; ++level) {
+  for (int level = spot.level; level < memory.levels(); ++level) {
     if (level != spot.level && !memory.differs(spot.buffer, level)) continue;
     for (std::uint32_t a = spot.atoms.first; a < spot.atoms.last; ++a) {
       const Held& held = memory.at(spot.buffer, level, a);
@@ -125,7 +128,7 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
     const std::uint32_t of_unit = unrolled_.facts(term.instance).unit;
     if (of_unit != kNone && unrolled_.program->units[of_unit].id != its_group.unit)
       faults.push_back({"MF306", "which holds a gradient of another unit", term.instance});
-    add_sum_faults(term, its_group, faults);
+    if (term.sums != wanted_sums_[group]) add_sum_faults(term, wanted_sums_[group], faults);
   }
   // What an earlier step left is wrong in other ways too, for that reason alone.
   if (stale)
@@ -136,13 +139,12 @@ std::vector<GradientVerdict::Fault> GradientVerdict::faults_of(std::uint32_t ins
 }
 
 /// Each contribution is summed once over each axis that its group names, and over no other.
-void GradientVerdict::add_sum_faults(const Term& term, const Group& group,
-                                     std::vector<Fault>& faults) const {
+void GradientVerdict::add_sum_faults(const Term& term, AxisSums wanted_sums,
+                                     std::vector<Fault>& faults) {
   for (std::size_t i = 0; i < Names<Axis>::values.size(); ++i) {
     const auto axis = static_cast<Axis>(i);
     const unsigned sums = term.sums.on(axis);
-    const bool wanted = unrolled_.program->config.mesh.size(axis) > 1 &&
-                        std::ranges::find(group.reduce, axis) != group.reduce.end();
+    const bool wanted = wanted_sums.on(axis) != 0;
     if (sums == 0 && wanted)
       faults.push_back(
           {"MF303", fmt::format("which is not summed over {}", to_string(axis)), term.instance});

@@ -47,7 +47,7 @@ class GradientVerdict {
                        const Held& held);
   [[nodiscard]] std::vector<Fault> faults_of(std::uint32_t instance, std::uint32_t group,
                                              std::uint32_t atom, const Held& held);
-  void add_sum_faults(const Term& term, const Group& group, std::vector<Fault>& faults) const;
+  static void add_sum_faults(const Term& term, AxisSums wanted_sums, std::vector<Fault>& faults);
   void count_contributions(const std::vector<Uses>& uses, const Held& held,
                            std::vector<Fault>& faults);
   [[nodiscard]] const std::vector<Uses>& uses_of(std::uint32_t group, std::uint32_t atom,
@@ -62,6 +62,7 @@ class GradientVerdict {
   std::vector<std::size_t> first_atom_;   ///< by group: where its atoms' uses begin
   std::vector<std::vector<Uses>> uses_;   ///< by atom, of one step
   std::vector<std::uint32_t> instances_;  ///< scratch, for its memory
+  std::vector<AxisSums> wanted_sums_;     // of each group
   std::vector<bool> given_up_;
   std::set<std::pair<std::string, std::uint32_t>> reported_;
 };

@@ -146,7 +146,7 @@ class GradientLedger {
 
   /// Writes or adds one value to all atoms of a spot, at its level and all finer ones.
   static void put(const Spot& at, GradientMemory& memory, const Held& held, bool adds) {
-    for (int level = at.level; level < kMostLevels; ++level) {
+    for (int level = at.level; level < memory.levels(); ++level) {
       if (level != at.level && !memory.differs(at.buffer, level)) continue;
       for (std::uint32_t a = at.atoms.first; a < at.atoms.last; ++a) {
         Held& edited = memory.edit(at.buffer, level, a);
@@ -201,7 +201,7 @@ class GradientLedger {
   /// Finest level first: a coarser one's value stands for the finer ones until they are kept.
   void move_spot(const Spot& from, const Spot& to, bool adds) {
     const bool whole = to.atoms.first == 0 && to.atoms.last == memory_.all(to.buffer).last;
-    for (int level = kMostLevels - 1; level >= to.level; --level) {
+    for (int level = memory_.levels() - 1; level >= to.level; --level) {
       const bool own = level == to.level || memory_.differs(from.buffer, level) ||
                        memory_.differs(to.buffer, level);
       if (!own) continue;
@@ -218,7 +218,7 @@ class GradientLedger {
   }
 
   [[nodiscard]] bool differs_below(const Spot& at) const {
-    for (int level = at.level + 1; level < kMostLevels; ++level)
+    for (int level = at.level + 1; level < memory_.levels(); ++level)
       if (memory_.differs(at.buffer, level)) return true;
     return false;
   }
@@ -301,20 +301,20 @@ class GradientLedger {
       for (Term& term : held.terms)
         for (const Axis axis : axes)
           if (sums && config_.mesh.size(axis) > 1) term.sums.add(axis);
-      for (int level = to.level; level < kMostLevels; ++level)
+      for (int level = to.level; level < memory_.levels(); ++level)
         if (level == to.level || memory_.differs(to.buffer, level))
           memory_.edit(to.buffer, level, a) = held;
     }
   }
 
   [[nodiscard]] const Held& finest(const Spot& from, std::uint32_t atom) const {
-    int level = kMostLevels - 1;
+    int level = memory_.levels() - 1;
     while (level > from.level && !memory_.differs(from.buffer, level)) --level;
     return memory_.at(from.buffer, level, atom);
   }
   /// Ranks add what lies in their own slice to what others have outside of theirs.
   [[nodiscard]] bool is_uneven(const Spot& from, std::uint32_t atom) const {
-    for (int level = from.level + 1; level < kMostLevels; ++level)
+    for (int level = from.level + 1; level < memory_.levels(); ++level)
       if (memory_.differs(from.buffer, level) &&
           memory_.at(from.buffer, level, atom) != memory_.at(from.buffer, from.level, atom))
         return true;

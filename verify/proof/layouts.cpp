@@ -76,11 +76,16 @@ std::optional<int> level_of(const Placement& placement, const Group& group, cons
         return on.kind != PlacementKind::flat && on.kind != PlacementKind::replicate;
       }))
     return std::nullopt;
-  const std::vector<Axis> cut = cutting_axes(group.cut, mesh);
-  const std::vector<Axis> flat = cutting_axes(flat_axes(placement), mesh);
-  if (flat.size() > cut.size() || !std::ranges::equal(flat, std::span(cut).first(flat.size())))
-    return std::nullopt;
-  return static_cast<int>(flat.size());
+  int level = 0;
+  auto cut = group.cut.begin();
+  for (const AxisPlacement& on : placement) {
+    if (on.kind != PlacementKind::flat || mesh.size(on.axis) == 1) continue;
+    while (cut != group.cut.end() && mesh.size(*cut) == 1) ++cut;
+    if (cut == group.cut.end() || *cut != on.axis) return std::nullopt;
+    ++cut;
+    ++level;
+  }
+  return level;
 }
 
 Holds holds_of(const Buffer& buffer) {
@@ -155,6 +160,7 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
            fmt::format("group '{}' names other axes to sum its gradient over than those whose "
                        "ranks work on other tokens",
                        layout.name));
+  levels = std::max(levels, layout.levels());
   groups.push_back(std::move(layout));
 }
 
@@ -192,7 +198,7 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
       !fault.empty())
     return report(findings, "MF503", fmt::format("buffer '{}' {}", buffer.name, fault), buffer.id);
   std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
-  for (std::size_t i = 0; i < home.groups.size(); ++i)
+  for (std::size_t i = 0; home.groups.size() > 1 && i < home.groups.size(); ++i)
     bytes.emplace_back(
         home.offsets[i],
         checked_add(home.offsets[i],

@@ -95,6 +95,7 @@ class Layouts {
 
   std::vector<GroupLayout> groups;
   std::vector<Home> homes;  ///< by buffer
+  int levels = 1;           ///< the most that any group has
 
   [[nodiscard]] Holds holds(const Operand& operand) const {
     return homes[index_->buffers[operand.buffer]].holds;

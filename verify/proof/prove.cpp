@@ -59,11 +59,11 @@ void note_redundant(const UnrolledPlan& unrolled, FindingList& findings) {
   std::vector<bool> noted(unrolled.redundant_waits.empty() ? 0 : unrolled.instances.size());
   if (noted.empty()) return;
   for (std::size_t i = 0; i < unrolled.instances.size(); ++i) {
-    if (!findings.wants("MF604")) return;
     const Instance& instance = unrolled.instances[i];
     const OpKind kind = unrolled.facts(i).kind;
     if ((kind != OpKind::wait && kind != OpKind::host_wait) || noted[instance.op_index]) continue;
     if (!std::ranges::binary_search(unrolled.redundant_waits, instance.op->id)) continue;
+    if (!findings.wants("MF604")) return;
     noted[instance.op_index] = true;
     Finding finding;
     finding.rule = "MF604";

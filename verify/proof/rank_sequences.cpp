@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -33,14 +34,12 @@ class SequenceCheck {
 
   std::int64_t run() {
     std::int64_t compared = 0;
-    for (std::size_t k = 0; k < ranks_.memberships.size(); ++k) {
+    for (std::size_t k = 0; k < ranks_.members.size(); ++k) {
       if (ranks_.pairs[k] != 0) continue;  // rank_pairs.hpp
-      const Membership& membership = ranks_.memberships[k];
-      for (std::int64_t c = 0; c < membership.count(); ++c) {
-        const auto first = static_cast<std::size_t>(membership.rank(c, 0));
-        for (std::int64_t m = 0; m < membership.size(); ++m) {
-          const auto rank = static_cast<std::size_t>(membership.rank(c, m));
-          compare(k, first, rank);
+      const Members& members = ranks_.members[k];
+      for (std::size_t c = 0; c < members.count(); ++c) {
+        for (const std::size_t rank : members.ranks(c)) {
+          compare(k, members.ranks(c).front(), rank);
           compared += std::ssize(ranks_.sequence(rank, k).meetings);
         }
       }
@@ -91,12 +90,12 @@ class Execution {
  public:
   explicit Execution(const Ranks& ranks)
       : ranks_(ranks),
-        kinds_(ranks.memberships.size()),
+        kinds_(ranks.members.size()),
         ended_(ranks.class_of.size() * kinds_, 0),
         arrived_(ended_.size(), 0) {
     for (std::size_t k = 0; k < kinds_; ++k) {
       first_.push_back(missing_.size());
-      for (std::int64_t c = 0; c < ranks.memberships[k].count(); ++c)
+      for (std::size_t c = 0; c < ranks_.members[k].count(); ++c)
         missing_.push_back(members_left(k, c));
     }
   }
@@ -160,9 +159,8 @@ class Execution {
       });
       return;
     }
-    const std::int64_t communicator = ranks_.memberships[k].of(static_cast<std::int64_t>(rank));
-    if (--missing_[first_[k] + static_cast<std::size_t>(communicator)] == 0)
-      complete_.emplace_back(k, communicator);
+    const std::size_t communicator = ranks_.members[k].of(rank);
+    if (--missing_[first_[k] + communicator] == 0) complete_.emplace_back(k, communicator);
   }
 
   /// The other ends of a rank's next launch of sends and recvs, until `visit` returns false.
@@ -194,26 +192,21 @@ class Execution {
   }
 
   /// Members that still have a collective: all of them or none, or there is a finding already.
-  [[nodiscard]] std::int64_t members_left(std::size_t k, std::int64_t communicator) const {
-    const Membership& membership = ranks_.memberships[k];
-    std::int64_t left = 0;
-    for (std::int64_t m = 0; m < membership.size(); ++m)
-      if (!is_done(static_cast<std::size_t>(membership.rank(communicator, m)), k)) ++left;
-    return left;
+  [[nodiscard]] std::int64_t members_left(std::size_t k, std::size_t communicator) const {
+    return std::ranges::count_if(ranks_.members[k].ranks(communicator),
+                                 [&](std::uint32_t rank) { return !is_done(rank, k); });
   }
 
-  void end(std::size_t k, std::int64_t communicator) {
-    const Membership& membership = ranks_.memberships[k];
-    std::int64_t& missing = missing_[first_[k] + static_cast<std::size_t>(communicator)];
-    for (std::int64_t m = 0; m < membership.size(); ++m) {
-      const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
+  void end(std::size_t k, std::size_t communicator) {
+    const std::span<const std::uint32_t> members = ranks_.members[k].ranks(communicator);
+    std::int64_t& missing = missing_[first_[k] + communicator];
+    for (const std::size_t rank : members) {
       if (is_done(rank, k)) continue;
       ++ended_[rank * kinds_ + k];
       arrived_[rank * kinds_ + k] = 0;
       if (!is_done(rank, k)) ++missing;
     }
-    for (std::int64_t m = 0; m < membership.size(); ++m) {
-      const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
+    for (const std::size_t rank : members) {
       for (std::size_t j = 0; j < kinds_; ++j) try_to_arrive(rank, j);
     }
   }
@@ -232,10 +225,8 @@ class Execution {
       });
       return cause;
     }
-    const Membership& membership = ranks_.memberships[next.k];
-    const std::int64_t communicator = membership.of(static_cast<std::int64_t>(next.rank));
-    for (std::int64_t m = 0; m < membership.size(); ++m) {
-      const auto rank = static_cast<std::size_t>(membership.rank(communicator, m));
+    const Members& members = ranks_.members[next.k];
+    for (const std::size_t rank : members.ranks(members.of(next.rank))) {
       if (!is_done(rank, next.k) && arrived_[rank * kinds_ + next.k] == 0)
         return {.rank = rank, .k = next.k};
     }
@@ -263,7 +254,7 @@ class Execution {
   std::vector<char> arrived_;          // by rank and kind: has come to its next collective
   std::vector<std::size_t> first_;     // by kind: its first communicator in missing_
   std::vector<std::int64_t> missing_;  // by communicator: members that have not come
-  std::vector<std::pair<std::size_t, std::int64_t>> complete_;  // kind and communicator
+  std::vector<std::pair<std::size_t, std::size_t>> complete_;  // kind and communicator
   std::vector<Next> to_try_;  // launches of sends and recvs that may have come to their end
 };
 
@@ -300,12 +291,12 @@ std::int64_t check_every_rank(std::span<const UnrolledPlan* const> classes,
   const Program& program = *classes.front()->program;
   Ranks ranks{.plans = classes,
               .class_of = class_of,
-              .memberships = {},
+              .members = {},
               .sequences = {},
               .mesh = program.config.mesh,
               .pairs = std::vector<char>(program.communicators.size(), 0)};
   for (const Communicator& communicator : program.communicators)
-    ranks.memberships.emplace_back(communicator.axes, ranks.mesh);
+    ranks.members.emplace_back(Membership(communicator.axes, ranks.mesh));
   Sequencer sequencer(program.communicators.size());
   for (const UnrolledPlan* unrolled : classes)
     ranks.sequences.push_back(sequencer.sequences_of(*unrolled));

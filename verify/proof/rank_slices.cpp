@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/plan/mesh.hpp"
+#include "verify/proof/members.hpp"
 
 namespace mfsdp {
 namespace {
@@ -20,14 +22,33 @@ struct Interval {
   friend auto operator<=>(const Interval&, const Interval&) = default;
 };
 
-Interval interval_of(const Region& region, const Mesh& mesh, std::int64_t rank) {
-  Int128 begin = region.begin;
-  for (const auto* grid : {&mesh.dense, &mesh.experts})
-    for (const MeshAxis& on : *grid)
-      if (const std::int64_t stride = region.strides[on.axis]; stride != 0)
-        begin += Int128{stride} * mesh.index(rank, on.axis);
-  return {.begin = begin, .end = begin + region.count};
-}
+/// A region of every rank. A rank's index on the axes that the region moves along is looked at
+/// once for each of these, not once for each of the mesh.
+class RankIntervals {
+ public:
+  RankIntervals(const Region& region, const Mesh& mesh) : region_(region) {
+    for (const auto* grid : {&mesh.dense, &mesh.experts})
+      for (const MeshAxis& on : *grid)
+        if (const std::int64_t step = region.strides[on.axis]; step != 0)
+          moves_.push_back({.step = step, .ranks = mesh.stride(on.axis), .size = on.size});
+  }
+
+  [[nodiscard]] Interval of(std::int64_t rank) const {
+    Int128 begin = region_.begin;
+    for (const Move& move : moves_) begin += Int128{move.step} * (rank / move.ranks % move.size);
+    return {.begin = begin, .end = begin + region_.count};
+  }
+
+ private:
+  struct Move {
+    std::int64_t step = 0;   ///< elements
+    std::int64_t ranks = 1;  ///< from one index to the next
+    std::int64_t size = 1;
+  };
+
+  const Region& region_;
+  std::vector<Move> moves_;
+};
 
 std::string to_text(const Interval& interval) {
   return fmt::format("[{}, {})", static_cast<std::int64_t>(interval.begin),
@@ -44,7 +65,7 @@ class RankSlices {
         followed_(followed),
         findings_(findings) {
     for (const Communicator& communicator : unrolled.program->communicators)
-      memberships_.emplace_back(communicator.axes, mesh_);
+      members_.emplace_back(Membership(communicator.axes, mesh_));
   }
 
   std::int64_t run() {
@@ -63,6 +84,16 @@ class RankSlices {
   }
 
  private:
+  /// What of a collective decides which elements its ranks exchange.
+  struct Compared {
+    std::size_t communicator = 0;
+    bool splits = false;
+    Region whole;
+    Region part;
+
+    friend bool operator==(const Compared&, const Compared&) = default;
+  };
+
   void check_collective(std::size_t op_index) {
     const auto& collective = std::get<Collective>(op_->body);
     const FollowedOperand* input = followed_.find(op_index, collective.input);
@@ -70,21 +101,27 @@ class RankSlices {
     if (input == nullptr || output == nullptr || !input->located.exact || !output->located.exact ||
         input->located.group != output->located.group)
       return;  // gradients.hpp and weights.hpp have said what there is to say
-    const Membership& membership = memberships_[unrolled_.ops[op_index].subject];
+    const std::size_t communicator = unrolled_.ops[op_index].subject;
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     const bool splits = collective.kind != CollectiveKind::all_reduce;
     const Region& whole = (gathers ? output : input)->located.region;
     const Region& part = (gathers ? input : output)->located.region;
-    for (std::int64_t c = 0; c < membership.count(); ++c) {
-      const Interval all = interval_of(whole, mesh_, membership.rank(c, 0));
+    // Blocks are alike: what is right of one is right of all.
+    Compared compared{.communicator = communicator, .splits = splits, .whole = whole, .part = part};
+    if (std::ranges::find(right_, compared) != right_.end()) return;
+    const RankIntervals wholes(whole, mesh_);
+    const RankIntervals parts(part, mesh_);
+    const Members& members = members_[communicator];
+    for (std::size_t c = 0; c < members.count(); ++c) {
+      const std::span<const std::uint32_t> ranks = members.ranks(c);
+      const Interval all = wholes.of(ranks.front());
       Int128 covered = all.begin;
-      for (std::int64_t m = 0; m < membership.size(); ++m) {
-        const std::int64_t rank = membership.rank(c, m);
-        const Interval own = interval_of(part, mesh_, rank);
-        const Interval others = interval_of(whole, mesh_, rank);
+      for (const std::int64_t rank : ranks) {
+        const Interval own = parts.of(rank);
+        const Interval others = wholes.of(rank);
         if (others != all)
           return report(input->located.group, rank, others,
-                        fmt::format("where rank {} has {}", membership.rank(c, 0), to_text(all)));
+                        fmt::format("where rank {} has {}", ranks.front(), to_text(all)));
         if (own.begin != covered || (!splits && own != all))
           return report(
               input->located.group, rank, own,
@@ -92,10 +129,10 @@ class RankSlices {
         if (splits) covered = own.end;
       }
       if (splits && covered != all.end)
-        return report(input->located.group, membership.rank(c, membership.size() - 1),
-                      {.begin = all.begin, .end = covered},
+        return report(input->located.group, ranks.back(), {.begin = all.begin, .end = covered},
                       fmt::format("with all before it, of {}", to_text(all)));
     }
+    right_.push_back(std::move(compared));
   }
 
   void check_update(std::size_t op_index) {
@@ -109,8 +146,9 @@ class RankSlices {
     slices.reserve(static_cast<std::size_t>(world));
     // By atom: elements that some rank updates, each as often as there are such ranks.
     std::vector<Int128> updated(layout.atoms.size(), 0);
+    const RankIntervals intervals(gradient->located.region, mesh_);
     for (std::int64_t rank = 0; rank < world; ++rank) {
-      slices.push_back(interval_of(gradient->located.region, mesh_, rank));
+      slices.push_back(intervals.of(rank));
       add_parameters(layout, slices.back(), updated);
     }
     std::ranges::sort(slices);
@@ -171,7 +209,8 @@ class RankSlices {
   const Layouts& layouts_;
   const FollowedOps& followed_;
   FindingList& findings_;
-  std::vector<Membership> memberships_;
+  std::vector<Members> members_;
+  std::vector<Compared> right_;
   const Segment* segment_ = nullptr;  // of the op that is looked at
   const Op* op_ = nullptr;
   std::int64_t parameter_intervals_ = 0;

@@ -17,6 +17,7 @@ class ReportCheck {
       : program_(program), index_(index), plan_(plan), findings_(findings) {
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) ops_.push_back(&op);
+    find_taken();
   }
 
   void run() {
@@ -72,17 +73,23 @@ class ReportCheck {
         report(fmt::format("op {} ({}) of plan '{}' brings buffer '{}', which is not the port {}",
                            op.id.value, op.name, plan_.name, host.name, to_string(port)));
     };
-    check_for(Port::tokens, is_taken_as(copy.output.buffer, "input", true));
-    check_for(Port::step_block, is_taken_as(copy.output.buffer, "step_block", false));
+    const auto has = [&](const std::vector<BufferId>& taken) {
+      return std::ranges::find(taken, copy.output.buffer) != taken.end();
+    };
+    check_for(Port::tokens, has(tokens_));
+    check_for(Port::step_block, has(step_blocks_));
   }
-  [[nodiscard]] bool is_taken_as(BufferId buffer, std::string_view role, bool by_token_copy) const {
-    return std::ranges::any_of(ops_, [&](const Op* op) {
-      const auto* kernel = std::get_if<Kernel>(&op->body);
-      if (kernel == nullptr || (kernel->kind == KernelKind::token_copy) != by_token_copy)
-        return false;
-      const Operand* operand = operand_of(*kernel, role);
-      return operand != nullptr && operand->buffer == buffer;
-    });
+
+  /// What kernels take for tokens and for the step block.
+  void find_taken() {
+    const auto add = [](const Kernel& kernel, std::string_view role, std::vector<BufferId>& taken) {
+      if (const Operand* operand = operand_of(kernel, role)) taken.push_back(operand->buffer);
+    };
+    for (const Op* op : ops_)
+      if (const auto* kernel = std::get_if<Kernel>(&op->body)) {
+        if (kernel->kind == KernelKind::token_copy) add(*kernel, "input", tokens_);
+        if (kernel->kind == KernelKind::update) add(*kernel, "step_block", step_blocks_);
+      }
   }
 
   void report(std::string what) {
@@ -95,6 +102,8 @@ class ReportCheck {
   const Plan& plan_;
   FindingList& findings_;
   std::vector<const Op*> ops_;
+  std::vector<BufferId> tokens_;       // copied as tokens
+  std::vector<BufferId> step_blocks_;  // read as step blocks
 };
 
 }  // namespace

@@ -174,20 +174,22 @@ class ProgramCheck {
     if (pool.alignment > 0 && buffer.offset.value % pool.alignment != 0)
       add("MF004", where(),
           fmt::format("expected an offset that is a multiple of {}", pool.alignment), buffer.id);
-    if (buffer.holds) check_contents(buffer, where());
+    if (buffer.holds) check_contents(buffer, where);
   }
 
-  void check_contents(const Buffer& buffer, const std::string& where) {
+  template <class Where>
+  void check_contents(const Buffer& buffer, Where where) {
     const Contents& holds = *buffer.holds;
     if ((holds.kind == ContentKind::port) != holds.port.has_value() ||
         (holds.kind == ContentKind::port) != holds.groups.empty())
-      add("MF004", where, "expected a port of kind port, else groups", buffer.id);
+      add("MF004", where(), "expected a port of kind port, else groups", buffer.id);
     if (holds.port && (!buffer.persistent || !ports_.insert(*holds.port).second))
-      add("MF004", where, "expected one persistent buffer for each port", buffer.id);
+      add("MF004", where(), "expected one persistent buffer for each port", buffer.id);
     for (const HeldGroup& held : holds.groups) {
       if (!groups_.find(held.group))
-        add("MF001", where, fmt::format("there is no group with id {}", held.group.value));
-      if (held.offset < 0) add("MF004", where, "expected no negative offset of a group", buffer.id);
+        add("MF001", where(), fmt::format("there is no group with id {}", held.group.value));
+      if (held.offset < 0)
+        add("MF004", where(), "expected no negative offset of a group", buffer.id);
     }
   }
 

@@ -32,8 +32,6 @@ class Unroller {
       for (const Op& op : segment.ops) {
         out_.ops.push_back(facts_of(op));
         out_.lags = out_.lags || op.lag > 0;
-        if (op.kind() == OpKind::record)
-          record_segment_.emplace(op.id, static_cast<std::size_t>(&segment - plan.segments.data()));
       }
       find_copied_events(segment);
     }
@@ -270,8 +268,15 @@ class Unroller {
     const Pass& here = out_.passes.back();
     return segment > here.segment ? 1 : 0;
   }
+  /// Few waits ask for it.
+  void find_records() {
+    for (std::size_t s = 0; s < out_.plan->segments.size(); ++s)
+      for (const Op& op : out_.plan->segments[s].ops)
+        if (op.kind() == OpKind::record) record_segment_.emplace(op.id, s);
+  }
   /// Whether the record is that of a run before the first one.
-  [[nodiscard]] bool reaches_back(const Binding& binding) const {
+  [[nodiscard]] bool reaches_back(const Binding& binding) {
+    if (record_segment_.empty()) find_records();
     const auto at = record_segment_.find(binding.record);
     return at != record_segment_.end() &&
            runs_[at->second] - 1 - binding.distance + not_come_to(at->second) < 0;

@@ -46,12 +46,11 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
 }
 
 /// What the buffer of an update's operand is to hold; nothing for operands of other roles.
-std::optional<Contents> contents_of(std::string_view role) {
-  if (role == "grad") return Contents{.kind = ContentKind::gradient};
-  if (role == "weight") return Contents{.kind = ContentKind::parameter};
-  if (role == "main_weight") return Contents{.kind = ContentKind::main_parameter};
-  if (is_optimizer_state(role))
-    return Contents{.kind = ContentKind::optimizer_state, .state = std::string(role)};
+std::optional<ContentKind> content_of(std::string_view role) {
+  if (role == "grad") return ContentKind::gradient;
+  if (role == "weight") return ContentKind::parameter;
+  if (role == "main_weight") return ContentKind::main_parameter;
+  if (is_optimizer_state(role)) return ContentKind::optimizer_state;
   return std::nullopt;
 }
 
@@ -59,10 +58,12 @@ std::optional<Contents> contents_of(std::string_view role) {
 std::string fault_of_contents(const Kernel& kernel, const Program& program,
                               const IdIndex<BufferId>& buffers) {
   for (const Operand& operand : kernel.operands) {
-    const auto wanted = contents_of(operand.role);
+    const auto wanted = content_of(operand.role);
     if (!wanted) continue;
+    const std::string_view state =
+        wanted == ContentKind::optimizer_state ? std::string_view(operand.role) : "";
     const Buffer& buffer = program.buffers[buffers[operand.buffer]];
-    if (!buffer.holds || buffer.holds->kind != wanted->kind || buffer.holds->state != wanted->state)
+    if (!buffer.holds || buffer.holds->kind != *wanted || buffer.holds->state != state)
       return fmt::format("has '{}' in buffer '{}', which does not hold it", operand.role,
                          buffer.name);
   }
@@ -98,8 +99,9 @@ std::string fault_of_group(const Op& op, const Layouts& layouts) {
   if (!op.group) return {};
   const auto fault = [&](const Operand& operand) -> std::string {
     if (!operand.stated()) return {};
-    if (layouts.holds(operand) == Holds::other) return {};
-    const GroupLayout& layout = layouts.groups[layouts.locate(operand)->group];
+    const auto located = layouts.locate(operand);
+    if (!located) return {};
+    const GroupLayout& layout = layouts.groups[located->group];
     if (layout.group->id == *op.group) return {};
     return fmt::format("names group {}, but has '{}' of '{}'", op.group->value, operand.role,
                        layout.name);
@@ -120,9 +122,11 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
-        std::string fault;
         const auto* kernel = std::get_if<Kernel>(&op.body);
-        if (kernel != nullptr && is_update(*kernel)) {
+        const bool updates = kernel != nullptr && is_update(*kernel);
+        if (!updates && !op.group) continue;
+        std::string fault;
+        if (updates) {
           fault = fault_of_contents(*kernel, program, buffers);
           if (fault.empty()) fault = fault_of(op, *kernel, layouts);
           if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);

@@ -94,7 +94,7 @@ class WeightCheck {
     int coarsest = level;
     while (coarsest > 0 && all[static_cast<std::size_t>(coarsest)] == kCoarser) --coarsest;
     const std::int64_t version = all[static_cast<std::size_t>(coarsest)];
-    for (int finer = level + 1; finer < kMostLevels; ++finer)
+    for (int finer = level + 1; finer < layouts_.levels; ++finer)
       if (const std::int64_t own = all[static_cast<std::size_t>(finer)];
           own != kCoarser && own != version)
         return kMixed;
@@ -102,7 +102,7 @@ class WeightCheck {
   }
   void set_version(std::uint32_t buffer, std::uint32_t group, int level, std::int64_t version) {
     Versions& all = versions(buffer, group);
-    for (int finer = level; finer < kMostLevels; ++finer)
+    for (int finer = level; finer < layouts_.levels; ++finer)
       all[static_cast<std::size_t>(finer)] = kCoarser;
     all[static_cast<std::size_t>(level)] = version;
   }

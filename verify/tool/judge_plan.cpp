@@ -34,8 +34,8 @@ namespace {
 constexpr std::size_t kMostFileBytes = std::size_t{4} << 30;
 
 /// The plan that every tool makes of these flags.
-Result<std::shared_ptr<const Program>> plan_of(const VerifyOptions& options,
-                                               const Session& session) {
+Result<std::shared_ptr<const Program>> build_plan(const VerifyOptions& options,
+                                                  const Session& session) {
   return PlanRequests(session.scenarios, talk_on(session.err, session.tool))
       .program(options.common, {.gpus_are_chosen = say_gpus(options.given)});
 }
@@ -177,6 +177,15 @@ Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& option
   return report.total.uncertified == 0 ? ExitCode::good : ExitCode::negative;
 }
 
+/// Of one class of ranks, with one microbatch under way.
+Result<ExitCode> judge_program(const Program& program, const VerifyOptions& options,
+                               const Session& session) {
+  MFSDP_TRY(write_plan(options.common, program));
+  if (options.check) return check_plan(program, options, session);
+  if (options.mutate) return mutate_plan(program, options, session);
+  return prove_plan(program, options, session);
+}
+
 }  // namespace
 
 std::map<std::string, std::string, std::less<>> environment_of(const VerifyOptions& options) {
@@ -190,15 +199,14 @@ Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session
   MFSDP_TRY(check_paths(
       options.common, session.scenarios,
       {.read = {{"--check", options.check}}, .written = {{"--certificate", options.certificate}}}));
-  if (options.common.plan) {
-    MFSDP_LET(job, load_pipeline(*options.common.plan, talk_on(session.err, session.tool)));
-    if (job) return judge_job(*job, options, session);
+  if (!options.common.plan) {
+    MFSDP_LET(program, build_plan(options, session));
+    return judge_program(*program, options, session);
   }
-  MFSDP_LET(plan, plan_of(options, session));
-  MFSDP_TRY(write_plan(options.common, *plan));
-  if (options.check) return check_plan(*plan, options, session);
-  if (options.mutate) return mutate_plan(*plan, options, session);
-  return prove_plan(*plan, options, session);
+  MFSDP_LET(job, load_job(*options.common.plan, talk_on(session.err, session.tool)));
+  const bool is_plain = job.programs.size() == 1 && !is_pipelined(job.programs[0]);
+  return is_plain ? judge_program(job.programs[0], options, session)
+                  : judge_job(job, options, session);
 }
 
 }  // namespace mfsdp

@@ -262,6 +262,20 @@ Result<void> CudaRun::gather(std::vector<OpLaunch> launches) {
   return rendezvous_->barrier([this] { return alive(); });
 }
 
+namespace {
+
+Facts library_facts() {
+  const cuda::LibraryVersions versions = cuda::library_versions();
+  const auto software = [](std::string name, std::string version) {
+    return Fact{.topic = "software", .name = std::move(name), .value = std::move(version)};
+  };
+  return {software("driver_cuda", versions.driver), software("cuda_runtime", versions.runtime),
+          software("nccl", versions.nccl), software("cudnn", versions.cudnn),
+          software("cublaslt", versions.cublaslt)};
+}
+
+}  // namespace
+
 MachineFacts CudaRun::facts() const {
   const cuda::Device& device = backend_->device();
   const std::int64_t ranks = place_.world_size;
@@ -275,7 +289,8 @@ MachineFacts CudaRun::facts() const {
           .capacity = device.memory,
           .sharing = 1,
           .runtime_source = "measured: what cudaMemGetInfo has lost beside the pools",
-          .process = {}};
+          .process = {},
+          .facts = library_facts()};
 }
 
 Result<std::unique_ptr<RankMachine>> make_cuda_run(const CudaRunInputs& inputs) {

@@ -30,12 +30,27 @@ TEST(FlagSurface, CommonFlags) {
 TEST(FlagSurface, MfsdpSim) {
   SimOptions options;
   std::vector<std::string> names = common_names;
-  names.insert(
-      names.end(),
-      {"--network-gbps",  "--memory-reserve", "--jitter",     "--slow-rank",   "--seed",
-       "--by-rank",       "--find",           "--tokens",     "--price",       "--require-fit",
-       "--explain",       "--budget",         "--budget-out", "--list-models", "--list-gpus",
-       "--list-clusters", "--fidelity",       "--anchor",     "--calibrate",   "--calibrate-out"});
+  names.insert(names.end(), {"--network-gbps",
+                             "--memory-reserve",
+                             "--jitter",
+                             "--slow-rank",
+                             "--seed",
+                             "--by-rank",
+                             "--find",
+                             "--tokens",
+                             "--price",
+                             "--require-fit",
+                             "--explain",
+                             "--budget",
+                             "--allow-incomparable",
+                             "--budget-out",
+                             "--list-models",
+                             "--list-gpus",
+                             "--list-clusters",
+                             "--fidelity",
+                             "--anchor",
+                             "--calibrate",
+                             "--calibrate-out"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 

@@ -109,16 +109,19 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.config.logits_chunk = 512;
   run.config.layout = LayoutRule::megatron_fsdp;
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
+  run.commit = "0123456789ab";
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 15, row.end() - 10);
-    cells.insert(cells.end(), row.end() - 3, row.end());
+    std::vector<std::string> cells(row.end() - 16, row.end() - 11);
+    cells.insert(cells.end(), row.end() - 4, row.end());
     return cells;
   };
-  EXPECT_THAT(last(rows[0]), testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen",
-                                                  "logits_chunk", "trust", "step_error", "layout"));
-  EXPECT_THAT(last(rows[1]), testing::ElementsAre("1/3", "true", "false", "embed,norm", "512",
-                                                  "datasheet only", "0.25", "megatron_fsdp"));
+  EXPECT_THAT(last(rows[0]),
+              testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen", "logits_chunk",
+                                   "trust", "step_error", "layout", "commit"));
+  EXPECT_THAT(last(rows[1]),
+              testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
+                                   "0.25", "megatron_fsdp", "0123456789ab"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp |\n"));
   run.config.clip = {1, 10};

@@ -63,6 +63,14 @@ TEST(Table, NoWidthBreaksANumber) {
             "step  1,234.567 s\n");
 }
 
+TEST(MarkdownText, IsShownAsItStands) {
+  EXPECT_EQ(markdown_text("[a](https://b) <img src=x> &lt; **b** `c` ~~d~~ a_b|\\"),
+            "\\[a\\](https://b) \\<img src=x> \\&lt; \\*\\*b\\*\\* \\`c\\` \\~\\~d\\~\\~ "
+            "a_b\\|\\\\");
+  EXPECT_EQ(markdown_text("<0.1 % </b> a & b"), "<0.1 % \\</b> a & b");
+  EXPECT_EQ(markdown_text("a\u202Eb"), "a\\\\u202eb");
+}
+
 TEST(Table, MarkdownEscapesBars) {
   const Table table{.columns = {{"a"}, {"n", Align::right}}, .rows = {{"x|y", "1"}}};
   EXPECT_EQ(render_markdown_table(table),

@@ -21,9 +21,9 @@ PlanConfig llama3_8b() {
   return config;
 }
 
-std::int64_t flops(const std::vector<RecipeKernel>& kernels) {
+std::int64_t flops(const std::vector<RecipeOp>& ops) {
   std::int64_t sum = 0;
-  for (const RecipeKernel& kernel : kernels) sum += kernel.flops;
+  for (const RecipeOp& op : ops) sum += op.kernel()->flops;
   return sum;
 }
 
@@ -31,11 +31,11 @@ std::int64_t flops(const std::vector<RecipeKernel>& kernels) {
 std::int64_t saved_bytes(const UnitRecipe& recipe) {
   std::set<std::string> made;
   std::set<std::string> needed;
-  for (const RecipeKernel& kernel : recipe.forward)
-    for (const RecipeOperand& operand : kernel.operands)
+  for (const RecipeOp& op : recipe.forward)
+    for (const RecipeOperand& operand : op.operands)
       if (operand.source == Source::tensor) made.insert(operand.name);
-  for (const RecipeKernel& kernel : recipe.backward)
-    for (const RecipeOperand& operand : kernel.operands)
+  for (const RecipeOp& op : recipe.backward)
+    for (const RecipeOperand& operand : op.operands)
       if (operand.source == Source::tensor && made.contains(operand.name))
         needed.insert(operand.name);
   std::int64_t bytes = 0;
@@ -44,9 +44,9 @@ std::int64_t saved_bytes(const UnitRecipe& recipe) {
   return bytes;
 }
 
-std::vector<std::string> names(const std::vector<RecipeKernel>& kernels) {
+std::vector<std::string> names(const std::vector<RecipeOp>& ops) {
   std::vector<std::string> list;
-  for (const RecipeKernel& kernel : kernels) list.push_back(kernel.name);
+  for (const RecipeOp& op : ops) list.push_back(op.name);
   return list;
 }
 
@@ -118,8 +118,8 @@ TEST(HeadRecipe, AnUnevenLastChunkIsShorter) {
   config.seq_len = 20;
   config.logits_chunk = 8;  // 8 + 8 + 4
   std::vector<std::int64_t> rows;
-  for (const RecipeKernel& kernel : head_recipe(config).backward)
-    if (kernel.kind == KernelKind::cross_entropy) rows.push_back(kernel.operands[0].shape[0]);
+  for (const RecipeOp& op : head_recipe(config).backward)
+    if (op.kernel()->kind == KernelKind::cross_entropy) rows.push_back(op.operands[0].shape[0]);
   EXPECT_EQ(rows, (std::vector<std::int64_t>{8, 8, 4}));
 }
 
@@ -129,11 +129,11 @@ TEST(HeadRecipe, WeightGradientAccumulatesOverChunksInFp32) {
   config.reduce_dtype = DType::bf16;
   const UnitRecipe recipe = head_recipe(config);
   std::map<std::string, int> writes;
-  for (const RecipeKernel& kernel : recipe.backward)
-    for (const RecipeOperand& operand : kernel.operands)
+  for (const RecipeOp& op : recipe.backward)
+    for (const RecipeOperand& operand : op.operands)
       if (operand.name == "head_grad_sum") {
         EXPECT_EQ(operand.dtype, DType::fp32);
-        ++writes[kernel.kind == KernelKind::cast ? "cast" : "wgrad"];
+        ++writes[op.kernel()->kind == KernelKind::cast ? "cast" : "wgrad"];
       }
   EXPECT_EQ(writes["wgrad"], 8);
   EXPECT_EQ(writes["cast"], 1);
@@ -179,15 +179,14 @@ TEST(BlockRecipe, NothingIsReadBeforeItIsWritten) {
         const UnitRecipe recipe = block_recipe(config, first, policy);
         std::set<std::string> written;
         for (const auto* list : {&recipe.forward, &recipe.backward})
-          for (const RecipeKernel& kernel : *list) {
-            for (const RecipeOperand& operand : kernel.operands) {
+          for (const RecipeOp& op : *list) {
+            for (const RecipeOperand& operand : op.operands) {
               const bool reads =
                   operand.access == Access::read || operand.access == Access::read_write;
               if (operand.source != Source::tensor || !reads) continue;
-              EXPECT_TRUE(written.contains(operand.name))
-                  << kernel.name << " reads " << operand.name;
+              EXPECT_TRUE(written.contains(operand.name)) << op.name << " reads " << operand.name;
             }
-            for (const RecipeOperand& operand : kernel.operands)
+            for (const RecipeOperand& operand : op.operands)
               if (operand.access != Access::read) written.insert(operand.name);
           }
       }

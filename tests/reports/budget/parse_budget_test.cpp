@@ -21,7 +21,7 @@ std::int64_t limit_of(const std::string& table, const std::string& assignment) {
     return -1;
   }
   EXPECT_EQ(budget->limits.size(), 1u);
-  return budget->limits.front().most;
+  return std::get<std::int64_t>(*budget->limits.front().most);
 }
 
 TEST(ParseBudget, EveryLimitKnowsItsLine) {
@@ -36,15 +36,17 @@ TEST(ParseBudget, EveryLimitKnowsItsLine) {
       "b.toml");
   ASSERT_TRUE(budget) << budget.error().message();
   EXPECT_EQ(budget->file, "b.toml");
-  EXPECT_EQ(budget->plan_hash->text, "abc");
-  EXPECT_EQ(budget->plan_hash->line, 1u);
-  EXPECT_EQ(budget->cost_model_version->text, "7");
+  ASSERT_EQ(budget->stamps.size(), 2u);
+  EXPECT_EQ(budget->stamps[0].key, "cost_model_version");
+  EXPECT_EQ(budget->stamps[0].text, "7");
+  EXPECT_EQ(budget->stamps[1].text, "abc");
+  EXPECT_EQ(budget->stamps[1].line, 1u);
   ASSERT_EQ(budget->limits.size(), 3u);
-  EXPECT_EQ(budget->limits[0].key, "memory.allocated_bytes");
+  EXPECT_EQ(budget->limits[0].measure.key, "memory.allocated_bytes");
   EXPECT_EQ(budget->limits[0].line, 3u);
-  EXPECT_EQ(budget->limits[1].key, "plan.waits");
+  EXPECT_EQ(budget->limits[1].measure.key, "plan.waits");
   EXPECT_EQ(budget->limits[1].line, 5u);
-  EXPECT_EQ(budget->limits[2].most, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(budget->limits[2].most, Figure(std::numeric_limits<std::int64_t>::max()));
   EXPECT_EQ(budget->limits[2].line, 7u);
 }
 
@@ -97,6 +99,65 @@ TEST(ParseBudget, UnknownKeysNameTheClosest) {
             "\"memory.peak_categories.activation_bytes\"");
   EXPECT_EQ(error_of("plan_hsh = 'x'\n"),
             "b.toml:1: unknown key \"plan_hsh\"; the closest is \"plan_hash\"");
+}
+
+TEST(ParseBudget, LimitsHaveSidesAndTolerances) {
+  const auto budget = parse_budget(
+      "[memory]\n"
+      "peak_bytes = { most = '2 KiB', least = 1000 }\n"
+      "[time]\n"
+      "step_ns = { expected = '1 us', tolerance = '2.5 %' }\n"
+      "mfu = '45 %'\n"
+      "tflops_per_gpu = { worse_by = 3.5 }\n"
+      "[loss]\n"
+      "100 = { most = 3.5, worse_by = '1%' }\n"
+      "20 = 4\n",
+      "b.toml");
+  ASSERT_TRUE(budget) << budget.error().message();
+  ASSERT_EQ(budget->limits.size(), 6u);
+  const Limit& peak = budget->limits[0];
+  EXPECT_EQ(peak.most, Figure(std::int64_t{2048}));
+  EXPECT_EQ(peak.least, Figure(std::int64_t{1000}));
+  EXPECT_EQ(peak.line, 2u);
+  const Limit& step = budget->limits[1];
+  EXPECT_EQ(step.expected, Figure(std::int64_t{1000}));
+  EXPECT_DOUBLE_EQ(step.tolerance->share.value(), 0.025);
+  const Limit& mfu = budget->limits[2];  // what should be large has a least value
+  EXPECT_EQ(mfu.least, Figure(0.45));
+  EXPECT_FALSE(mfu.most);
+  EXPECT_EQ(budget->limits[3].worse_by->amount, Figure(3.5));
+  EXPECT_EQ(budget->limits[4].measure.key, "loss.100");
+  EXPECT_EQ(budget->limits[4].most, Figure(3.5));
+  EXPECT_DOUBLE_EQ(budget->limits[4].worse_by->share.value(), 0.01);
+  EXPECT_EQ(budget->limits[5].measure.key, "loss.20");
+}
+
+TEST(ParseBudget, SidesThatContradictEachOtherAreRefused) {
+  EXPECT_EQ(error_of("[time]\nstep_ns = { expected = 5, most = 6 }\n"),
+            "b.toml:2: time.step_ns.expected contradicts most and least; give one or the other");
+  EXPECT_EQ(error_of("[time]\nstep_ns = { most = 5, tolerance = '1 %' }\n"),
+            "b.toml:2: time.step_ns.tolerance needs expected: a tolerance around what");
+  EXPECT_EQ(error_of("[time]\nstep_ns = { most = 5, least = 6 }\n"),
+            "b.toml:2: time.step_ns.least is 6 ns, more than most: nothing passes");
+  EXPECT_EQ(error_of("[time]\nstep_ns = { worse_by = '-2 %' }\n"),
+            "b.toml:2: time.step_ns.worse_by is \"-2 %\"; expected a part such as \"2 %\", or an "
+            "amount: an integer from 0 to 2^63 - 1 in nanoseconds, or text such as \"820 ms\"");
+  EXPECT_EQ(error_of("[time]\nmfu = 45\n"),
+            "b.toml:2: time.mfu is 45; expected a number from 0 to 1, or text such as \"45 %\"");
+  EXPECT_EQ(error_of("[time]\nmfu = nan\n"),
+            "b.toml:2: time.mfu is nan; expected a number from 0 to 1, or text such as \"45 %\"");
+  EXPECT_EQ(error_of("[loss]\nlast = 3\n"),
+            "b.toml:2: loss.last is not named by a step: expected a whole number, such as 100");
+  EXPECT_EQ(error_of("[time]\nstep_ns = { mots = 5 }\n"),
+            "b.toml:2: unknown key \"time.step_ns.mots\"; the closest is \"time.step_ns.most\"");
+}
+
+TEST(ParseBudget, StampsOfNumbersAreNumbers) {
+  const auto budget = parse_budget("gpus = 64\nmodel = 'm'\n[plan]\nops = 1\n", "b.toml");
+  ASSERT_TRUE(budget) << budget.error().message();
+  EXPECT_EQ(budget->stamps[1].text, "64");
+  EXPECT_THAT(error_of("gpus = 'many'\n[plan]\nops = 1\n"),
+              testing::StartsWith("b.toml:1: gpus must be an integer"));
 }
 
 TEST(ParseBudget, ABudgetThatCannotFailIsRefused) {

@@ -32,16 +32,16 @@ std::vector<std::string> keys(const Json& object) {
 TEST(ResultJson, HasTheKeysOfTheSchemaInItsOrder) {
   const Json json = Json::parse(to_json(sample_run()));
   EXPECT_EQ(json["schema"], "mfsdp.result/1");
-  EXPECT_THAT(keys(json),
-              ElementsAre("schema", "tool", "version", "run_id", "name", "created_unix_ns",
-                          "plan_hash", "model", "cluster", "config", "engine", "calibration",
-                          "cost_model_version", "plan", "memory", "time", "traffic", "source"));
+  EXPECT_THAT(keys(json), ElementsAre("schema", "tool", "version", "commit", "run_id", "name",
+                                      "created_unix_ns", "plan_hash", "model", "cluster", "config",
+                                      "engine", "calibration", "cost_model_version", "plan",
+                                      "memory", "time", "traffic", "facts", "source"));
   EXPECT_THAT(keys(json["cluster"]),
               ElementsAre("gpu", "gpus", "nodes", "gpus_per_node", "network"));
   EXPECT_THAT(keys(json["plan"]),
               ElementsAre("units", "groups", "ops", "events", "waits", "buffers", "collectives",
                           "segments", "max_live_full_weights", "max_live_full_gradients",
-                          "allocator", "pools", "padding_bytes"));
+                          "allocator", "pools", "padding_bytes", "model_flops"));
   EXPECT_THAT(keys(json["plan"]["pools"][0]),
               ElementsAre("name", "height_bytes", "lower_bound_bytes"));
   EXPECT_THAT(

@@ -8,8 +8,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "core/base/read_file.hpp"
-#include "tests/support/scenarios.hpp"
+#include "tests/support/pipeline.hpp"
 
 namespace mfsdp {
 namespace {
@@ -22,13 +21,7 @@ constexpr std::size_t kFirst = 0;   // stage
 constexpr std::size_t kSecond = 1;  // and the last
 
 const Job& pipeline() {
-  static const Job job = [] {
-    const std::string path = (test::kScenarios / "pipeline" / "1f1b_2x4.json").string();
-    const auto text = read_file(path, "a plan", std::size_t{1} << 26);
-    auto read = job_from_json(text.value(), path);
-    if (!read) throw std::runtime_error(read.error().message());
-    return *std::move(read);
-  }();
+  static const Job job = test::pipeline();
   return job;
 }
 

@@ -239,7 +239,21 @@ void CpuRank::set_current(Stream& stream, const Item& item) {
   stream.current = item;
 }
 
-/// After a failure only drains are served.
+/// After a failure streams go on with what brings results that are there already to the host, up to
+/// the first op that they cannot do. So the last step that ended is told whatever thread is late.
+bool CpuRank::ends_after_failure(const Item& item) const {
+  switch (item.op->op->kind()) {
+    case OpKind::copy:
+    case OpKind::record: return true;
+    case OpKind::wait: {
+      Event& awaited = *events_[item.op->event];
+      const std::scoped_lock lock(awaited.gate.mutex);
+      return awaited.recorded >= item.number;
+    }
+    default: return false;
+  }
+}
+
 void CpuRank::run_item(Stream& stream, const Item& item) {
   if (item.op == nullptr) {
     {
@@ -249,10 +263,15 @@ void CpuRank::run_item(Stream& stream, const Item& item) {
     stream.gate.changed.notify_all();
     return;
   }
-  if (share_.run.failed()) return;
+  if (share_.run.failed() && (stream.halted || !ends_after_failure(item))) {
+    stream.halted = true;
+    return;
+  }
   set_current(stream, item);
   auto outcome = run_op(stream, item);
   set_current(stream, {});
+  // A wait that the failure ended has not seen its event.
+  if (share_.run.failed()) stream.halted = stream.halted || !ends_after_failure(item);
   share_.run.count_ended();
   if (!outcome)
     share_.run.fail({.where = place(*item.op, item.step),

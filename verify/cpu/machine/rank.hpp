@@ -104,6 +104,7 @@ class CpuRank final : public Backend {
     Item current;                ///< what it runs, if anything
     Chaos chaos;                 ///< the thread's own
     Nanos ended;                 ///< the thread's: its last timed op
+    bool halted = false;         ///< the thread's: an op after a failure could not be done
     std::vector<Timed> timings;  ///< the thread's, and the host's after a drain
     std::jthread thread;
   };
@@ -122,6 +123,7 @@ class CpuRank final : public Backend {
   void serve(Stream& stream);
   static void set_current(Stream& stream, const Item& item);
   void run_item(Stream& stream, const Item& item);
+  [[nodiscard]] bool ends_after_failure(const Item& item) const;
   [[nodiscard]] Result<void> run_op(Stream& stream, const Item& item);
   [[nodiscard]] Result<void> run_body(const Item& item, OpTiming& timing);
   [[nodiscard]] Result<void> run_faulty(Stream& stream, const Item& item, InjectedFault::Kind kind);

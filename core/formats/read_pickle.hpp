@@ -1,0 +1,58 @@
+// Pickles as data: the opcodes that build numbers, texts, lists, tuples and dicts, and no others.
+//
+// Nothing is ever called or imported: opcodes that would (GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ,
+// persistent ids, extensions) are an error that names them. That is enough for what
+// torch.cuda.memory._dump_snapshot writes (torch/cuda/memory.py: pickle.dump of _snapshot()). The
+// opcodes are those of Python's pickletools, protocols 0 to 5.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+struct PickleValue;
+
+/// Into the document: pickles refer to what they have built before, even in circles.
+using PickleRef = const PickleValue*;
+
+struct PickleList {
+  std::vector<PickleRef> items;
+};
+
+/// In the order of building; of equal keys the last one counts.
+struct PickleDict {
+  std::vector<std::pair<PickleRef, PickleRef>> items;
+};
+
+/// None, a truth value, an integer, a float, a text (bytes as well), a list (tuples and sets as
+/// well), a dict.
+struct PickleValue {
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, PickleList, PickleDict>
+      value;
+
+  [[nodiscard]] const std::int64_t* integer() const { return std::get_if<std::int64_t>(&value); }
+  [[nodiscard]] const std::string* text() const { return std::get_if<std::string>(&value); }
+  [[nodiscard]] const PickleList* list() const { return std::get_if<PickleList>(&value); }
+  [[nodiscard]] const PickleDict* dict() const { return std::get_if<PickleDict>(&value); }
+  /// The value of that key of a dict; null where there is none.
+  [[nodiscard]] const PickleValue* find(std::string_view key) const;
+};
+
+struct PickleDocument {
+  std::deque<PickleValue> values;  ///< all that were built; none moves
+  const PickleValue* root = nullptr;
+};
+
+/// Errors name `where`, the byte and the opcode: what is not data, what is cut off, counts that are
+/// larger than the file, an integer beyond 64 bits.
+[[nodiscard]] Result<PickleDocument> read_pickle(std::string_view bytes, const std::string& where);
+
+}  // namespace mfsdp

@@ -1,0 +1,63 @@
+#include "core/schedule/route.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace mfsdp::schedule {
+namespace {
+
+constexpr std::array kTraffic{
+    AxisTraffic{.axis = Axis::dp_shard,
+                .gather_stream = StreamRole::all_gather,
+                .gather_communicator = "all_gather",
+                .reduce_stream = StreamRole::reduce_scatter,
+                .reduce_communicator = "reduce_scatter",
+                .wire = true},
+    AxisTraffic{.axis = Axis::dp_outer,
+                .gather_stream = StreamRole::outer,
+                .gather_communicator = "outer",
+                .reduce_stream = StreamRole::outer,
+                .reduce_communicator = "outer"},
+};
+
+bool is_flat(const Placement& placement, Axis axis) {
+  return std::ranges::any_of(placement, [&](const AxisPlacement& on) {
+    return on.axis == axis && on.kind == PlacementKind::flat;
+  });
+}
+
+/// The one axis along which ranks hold less under `cut` than under `whole`.
+std::optional<Gather> gather_between(const Placement& cut, const Placement& whole,
+                                     const Mesh& mesh) {
+  std::optional<Gather> gather;
+  for (const AxisTraffic& on : kTraffic) {
+    if (!is_flat(cut, on.axis) || is_flat(whole, on.axis)) continue;
+    if (gather) throw std::logic_error("no schedule gathers over several axes");
+    gather = {.on = &on, .ranks = mesh.size(on.axis)};
+  }
+  return gather;
+}
+
+}  // namespace
+
+std::span<const AxisTraffic> axis_traffic() { return kTraffic; }
+
+std::string activations_over(Axis axis) { return "activations." + std::string(to_string(axis)); }
+
+Route route_of(const Group& group, const Mesh& mesh) {
+  Route route{.gather = gather_between(group.weight, {}, mesh),
+              .reduces = {},
+              .refresh = gather_between(group.state, group.weight, mesh)};
+  for (const AxisTraffic& on : kTraffic) {
+    if (mesh.size(on.axis) == 1 || std::ranges::find(group.reduce, on.axis) == group.reduce.end())
+      continue;
+    route.reduces.push_back({.on = &on,
+                             .ranks = mesh.size(on.axis),
+                             .scatters = is_flat(group.state, on.axis),
+                             .each_microbatch = is_flat(group.gradient, on.axis)});
+  }
+  return route;
+}
+
+}  // namespace mfsdp::schedule

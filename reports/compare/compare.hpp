@@ -1,0 +1,79 @@
+// Runs side by side: one column a run, one row a figure, sections of rows.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/cli/common_options.hpp"
+#include "core/cli/text_style.hpp"
+#include "reports/measures/measure.hpp"
+#include "reports/record/result.hpp"
+
+namespace mfsdp {
+
+struct ComparedCell {
+  std::string text;              ///< as it is shown; "-": not known
+  std::optional<Figure> figure;  ///< where it is a number
+};
+
+struct ComparedRow {
+  std::string name;
+  MeasureUnit unit = MeasureUnit::plain;
+  std::vector<ComparedCell> cells;  ///< one a run
+
+  [[nodiscard]] bool differs() const;
+};
+
+struct ComparedSection {
+  std::string title;
+  std::vector<std::string> notes;  ///< what its rows mean, or why there are none
+  std::vector<ComparedRow> rows;
+  bool relative = false;  ///< cells after the first are shown with their difference from it
+  /// Titles of the columns where they are not the runs: cells are then what these say.
+  std::vector<std::string> columns = {};
+};
+
+/// A run as a column's title: name or short id, and its kind, which no table leaves out.
+struct ComparedRun {
+  std::string label;  ///< "3fa91b2c"
+  std::string name;
+  std::string kind;  ///< "simulated" or "measured"
+  std::string run_id;
+};
+
+struct Comparison {
+  std::vector<ComparedRun> runs;
+  std::vector<std::string> notes;
+  std::vector<ComparedSection> sections;
+};
+
+/// Compares with the first run. Timelines and steps are used where the runs have them.
+[[nodiscard]] Comparison compare_runs(std::span<const RunResult> runs);
+
+// Its parts.
+
+/// Who ran what: kind, tool, model, cluster, versions, configuration, recipe and other facts.
+[[nodiscard]] ComparedSection compare_heads(std::span<const RunResult> runs);
+[[nodiscard]] ComparedSection compare_configurations(std::span<const RunResult> runs);
+/// Every measure below a table's name: "memory", "time", "traffic", "plan".
+[[nodiscard]] ComparedSection compare_measures(std::span<const RunResult> runs,
+                                               const std::string& table);
+/// How long each stream is busy, and each kind of kernel, collective and copy takes, summed over
+/// one step.
+[[nodiscard]] std::vector<ComparedSection> compare_streams_and_kinds(
+    std::span<const RunResult> runs);
+/// Pools, units and ops that appeared, vanished or changed since the first run.
+[[nodiscard]] ComparedSection compare_plans(std::span<const RunResult> runs);
+/// Loss and gradient norm of measured runs (compare/convergence.hpp).
+[[nodiscard]] std::vector<ComparedSection> compare_convergence(std::span<const RunResult> runs);
+/// Of each measured run with the prediction of it: signed errors by figure, kind and op.
+[[nodiscard]] std::vector<ComparedSection> prediction_errors(std::span<const RunResult> runs);
+
+/// text: at most 100 columns, or the terminal's; runs that do not fit stand below. With
+/// `differences_only` rows are left out in which all runs agree.
+[[nodiscard]] std::string render_comparison(const Comparison& comparison, OutputFormat format,
+                                            bool differences_only, const TextStyle& style);
+
+}  // namespace mfsdp

@@ -1,0 +1,48 @@
+// Whether two trainings go the same way.
+//
+// Their losses are put beside each other by step, and by tokens seen; where the second has none at
+// just that many tokens, it is interpolated between its neighbours. d is the difference at each
+// place. Noise is estimated from d itself: sigma = 1.4826 * median(|change of d - its median|) /
+// sqrt(2), the robust deviation of single differences, to which a slow drift adds nothing. The runs
+// diverge at the first of kWindow places from which on the mean of d over kWindow places stays
+// outside 3 * sigma / sqrt(kWindow) for kWindow means in a row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "reports/record/result.hpp"
+
+namespace mfsdp {
+
+/// A figure of a training at each place, places rising: steps, or tokens seen.
+struct Curve {
+  std::vector<double> at;
+  std::vector<double> values;
+};
+
+enum class CurveOf { loss, grad_norm };
+enum class CurveBy { steps, tokens };
+
+/// Of a run's steps; those without the figure are left out. Tokens are those that the steps
+/// counted, or what the configuration says; nothing where neither is known.
+[[nodiscard]] Curve curve_of(const RunResult& run, CurveOf what, CurveBy by);
+
+inline constexpr std::size_t kWindow = 10;
+
+struct CurveDifference {
+  std::size_t places = 0;  ///< that both have
+  double most = 0;         ///< |d|
+  double most_at = 0;      ///< where
+  double mean = 0;         ///< of d, signed: second - first
+  /// None where there are fewer than 2 * kWindow places.
+  std::optional<double> band;         ///< 3 * sigma / sqrt(kWindow)
+  std::optional<double> diverges_at;  ///< none: they do not
+};
+
+[[nodiscard]] CurveDifference difference_of(const Curve& first, const Curve& second);
+
+}  // namespace mfsdp

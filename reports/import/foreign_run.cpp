@@ -1,0 +1,258 @@
+#include "reports/import/foreign_run.hpp"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "reports/record/step_figures.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Of the second half of the steps that have the value.
+template <class Get>
+std::optional<double> settled(const std::map<std::int64_t, ForeignStep>& steps, Get get) {
+  std::vector<double> values;
+  for (const auto& [number, step] : steps)
+    if (const std::optional<double> value = get(step); value && std::isfinite(*value))
+      values.push_back(*value);
+  if (values.empty()) return std::nullopt;
+  values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+constexpr double kNanosPerSecond = 1e9;
+constexpr double kLongestSeconds = 1e9;  ///< 31 years
+
+std::optional<Nanos> nanos_of(std::optional<double> seconds) {
+  if (!seconds || !(*seconds >= 0) || *seconds > kLongestSeconds) return std::nullopt;
+  return Nanos(std::llround(*seconds * kNanosPerSecond));
+}
+
+std::string hash_of(std::string_view bytes, const ImportSettings& settings) {
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_128bits_reset(&state);
+  const auto add = [&](std::string_view text) {
+    XXH3_128bits_update(&state, text.data(), text.size());
+    XXH3_128bits_update(&state, "", 1);
+  };
+  for (const auto* text : {&settings.engine, &settings.model, &settings.name, &settings.gpu})
+    add(text->value_or(""));
+  add(fmt::format("{}", settings.gpus.value_or(0)));
+  add(bytes);
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::int64_t time_of_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(path, error);
+  if (error) return 0;
+  const auto system = std::chrono::file_clock::to_sys(time).time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(system).count();
+}
+
+/// Takes what is known out of the set of what is absent.
+template <class Value, class Target>
+void know(MeasuredRun& run, ResultFigure figure, const std::optional<Value>& value,
+          Target& target) {
+  if (!value) return;
+  target = *value;
+  run.absent.remove(figure);
+}
+
+void set_memory(MeasuredRun& run, const ForeignRun& from) {
+  MemorySummary& memory = run.memory;
+  know(run, ResultFigure::capacity_bytes, from.capacity, memory.capacity);
+  know(run, ResultFigure::allocated_bytes, from.reserved, memory.allocated);
+  know(run, ResultFigure::peak_bytes, from.peak, memory.peak);
+  if (from.reserved) memory.runtime_source = "what the caching allocator reserved, no context";
+  if (!from.capacity || !from.reserved) return;
+  know(run, ResultFigure::headroom_bytes, std::optional(*from.capacity - *from.reserved),
+       memory.headroom);
+  know(run, ResultFigure::fits, std::optional(memory.headroom >= Bytes(0)), memory.fits);
+}
+
+void set_time(MeasuredRun& run, const ForeignRun& from) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  TimeSummary& time = run.time;
+  if (from.time) {
+    time = *from.time;
+    for (const ResultFigure figure :
+         {ResultFigure::compute_ns, ResultFigure::communication_ns, ResultFigure::idle_ns,
+          ResultFigure::exposed_communication_ns, ResultFigure::overlap_fraction})
+      run.absent.remove(figure);
+  } else {
+    time.overlap_fraction = none;
+  }
+  time.tokens_per_second_per_gpu = time.tflops_per_gpu = time.mfu = none;
+  auto step = from.time ? std::optional(from.time->step) : typical_step(run.steps);
+  know(run, ResultFigure::step_ns, step, time.step);
+  auto rate = settled(from.steps, [](const auto& s) { return s.tokens_per_second; });
+  const auto tokens = settled(from.steps, [](const auto& s) {
+    return s.tokens ? std::optional(static_cast<double>(*s.tokens)) : std::nullopt;
+  });
+  const bool all_known = !rate && tokens && step && *step > Nanos(0) && from.gpus;
+  if (all_known)
+    rate = *tokens / (static_cast<double>(step->value) / kNanosPerSecond) /
+           static_cast<double>(*from.gpus);
+  know(run, ResultFigure::tokens_per_second_per_gpu, rate, time.tokens_per_second_per_gpu);
+  know(run, ResultFigure::tflops_per_gpu,
+       settled(from.steps, [](const auto& s) { return s.tflops; }), time.tflops_per_gpu);
+  know(run, ResultFigure::mfu, settled(from.steps, [](const auto& s) { return s.mfu; }), time.mfu);
+}
+
+void set_steps(MeasuredRun& run, const ForeignRun& from) {
+  for (const auto& [number, step] : from.steps) {
+    StepResult& result = run.steps.emplace_back();
+    result.step = number;
+    const auto duration = nanos_of(step.seconds);
+    result.duration = duration.value_or(Nanos(0));
+    result.timed = duration.has_value();
+    result.loss = step.loss;
+    result.grad_norm = step.grad_norm;
+    result.tokens = step.tokens;
+    result.learning_rate = step.learning_rate;
+    result.skipped = step.skipped;
+  }
+}
+
+}  // namespace
+
+void ForeignRun::fact(const std::string& name, FactValue value) {
+  const auto found = std::ranges::find(facts, name, &Fact::name);
+  if (found != facts.end())
+    found->value = std::move(value);
+  else
+    facts.push_back({.topic = "import", .name = name, .value = std::move(value)});
+}
+
+RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string_view bytes,
+                    const std::filesystem::path& path) {
+  if (settings.engine) from.engine = *settings.engine;
+  if (settings.model) from.model_name = *settings.model;
+  if (settings.gpu) from.gpu = *settings.gpu;
+  if (settings.gpus) from.gpus = settings.gpus;
+  from.fact("file", path.filename().string());
+  from.fact("format", from.format);
+  MeasuredRun run;
+  run.absent = FigureSet::all();
+  run.run_id = hash_of(bytes, settings);
+  run.name = settings.name.value_or(path.filename().string());
+  run.engine = from.engine;
+  run.model_name = from.model_name;
+  run.cluster.gpu = from.gpu;
+  run.created_unix_ns = from.created_unix_ns.value_or(time_of_file(path));
+  run.timeline = from.timeline;
+  run.facts = from.facts;
+  know(run, ResultFigure::gpus, from.gpus, run.cluster.gpus);
+  know(run, ResultFigure::parameters, from.parameters, run.parameters);
+  set_memory(run, from);
+  set_steps(run, from);
+  set_time(run, from);
+  return run;
+}
+
+// ---- texts --------------------------------------------------------------------------------------
+
+std::string without_colours(std::string_view line) {
+  std::string text;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] != '\x1b' || i + 1 >= line.size() || line[i + 1] != '[') {
+      text += line[i];
+      continue;
+    }
+    i += 2;
+    while (i < line.size() && (line[i] < '@' || line[i] > '~')) ++i;
+  }
+  return text;
+}
+
+std::optional<double> leading_number(std::string_view text, std::string_view* end) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  std::array<char, 64> digits{};
+  std::size_t count = 0;
+  std::size_t used = 0;
+  for (; used < text.size() && count < digits.size(); ++used) {
+    const char c = text[used];
+    const bool separates =
+        c == ',' && used + 1 < text.size() && text[used + 1] >= '0' && text[used + 1] <= '9';
+    if (separates) continue;
+    if (std::string_view("0123456789+-.eEnaifNAI").find(c) == std::string_view::npos) break;
+    digits.at(count++) = c;
+  }
+  double value = 0;
+  const auto [stop, code] = std::from_chars(digits.data(), digits.data() + count, value);
+  if (code != std::errc() || stop == digits.data()) return std::nullopt;
+  if (end != nullptr) *end = text.substr(used);
+  return value;
+}
+
+std::optional<double> number_after(std::string_view line, std::string_view key) {
+  for (std::size_t at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1))
+    if (at == 0 || line[at - 1] == ' ') return leading_number(line.substr(at + key.size()));
+  return std::nullopt;
+}
+
+namespace {
+
+/// The digits of "2026-02-24 19:46:17" at their places, the others as they stand.
+bool has_form_of_time(std::string_view text) {
+  constexpr std::string_view form = "0000-00-00 00:00:00";
+  if (text.size() < form.size()) return false;
+  for (std::size_t i = 0; i < form.size(); ++i) {
+    const bool digit = text[i] >= '0' && text[i] <= '9';
+    const bool fits = form[i] == '0' ? digit : text[i] == form[i];
+    if (!fits) return false;
+  }
+  return true;
+}
+
+int digits_at(std::string_view text, std::size_t at, std::size_t count) {
+  int value = 0;
+  for (std::size_t i = at; i < at + count; ++i) value = value * 10 + (text[i] - '0');
+  return value;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> time_in(std::string_view line) {
+  namespace chrono = std::chrono;
+  for (std::size_t dash = line.find('-'); dash != std::string_view::npos;
+       dash = line.find('-', dash + 1)) {
+    if (dash < 4) continue;
+    const std::string_view text = line.substr(dash - 4);
+    if (!has_form_of_time(text)) continue;
+    const chrono::year_month_day date{chrono::year(digits_at(text, 0, 4)),
+                                      chrono::month(static_cast<unsigned>(digits_at(text, 5, 2))),
+                                      chrono::day(static_cast<unsigned>(digits_at(text, 8, 2)))};
+    if (!date.ok() || date.year() < chrono::year(1970) || date.year() > chrono::year(2200))
+      continue;
+    const auto days = chrono::sys_days(date).time_since_epoch();
+    std::int64_t nanos =
+        (chrono::duration_cast<chrono::seconds>(days).count() + digits_at(text, 11, 2) * 3600 +
+         digits_at(text, 14, 2) * 60 + digits_at(text, 17, 2)) *
+        1'000'000'000;
+    std::int64_t unit = 100'000'000;
+    if (text.size() > 20 && (text[19] == ',' || text[19] == '.'))
+      for (std::size_t i = 20; i < text.size() && text[i] >= '0' && text[i] <= '9' && unit > 0;
+           ++i, unit /= 10)
+        nanos += (text[i] - '0') * unit;
+    return nanos;
+  }
+  return std::nullopt;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,154 @@
+#include "reports/import/import.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "core/base/read_file.hpp"
+#include "reports/import/foreign_run.hpp"
+#include "reports/record/result_json.hpp"
+#include "reports/store/store.hpp"
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostFileBytes = std::size_t{2} << 30;
+
+bool is_events_file(const fs::path& path) {
+  return path.filename().string().find("tfevents") != std::string::npos;
+}
+
+/// The events file in a folder, or in those below it; an error where there is none or several.
+Result<fs::path> events_file_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    if (at->is_regular_file(error) && is_events_file(at->path())) found.push_back(at->path());
+  std::ranges::sort(found);
+  if (found.size() == 1) return found.front();
+  if (found.empty())
+    return fail(folder.string(), "holds no events.out.tfevents.* file of TensorBoard");
+  return fail(folder.string(), fmt::format("holds {} event files: name one, such as {}",
+                                           found.size(), found.front().string()));
+}
+
+/// Results of mfsdp: one object, a sweep's, or an object a line, where the events of a run that
+/// goes on are passed over.
+Result<std::vector<RunResult>> read_results(const std::string& text, const std::string& where) {
+  std::vector<RunResult> runs;
+  const auto whole = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (whole.is_object() && whole.contains("results") && whole["results"].is_array()) {
+    for (std::size_t i = 0; i < whole["results"].size(); ++i) {
+      MFSDP_LET(run, result_from_json(whole["results"][i].dump(),
+                                      fmt::format("{}: results[{}]", where, i)));
+      runs.push_back(std::move(run));
+    }
+    return runs;
+  }
+  if (whole.is_object()) {
+    MFSDP_LET(run, result_from_json(text, where));
+    runs.push_back(std::move(run));
+    return runs;
+  }
+  Result<void> outcome;
+  for_each_line(text, [&](std::string_view line, std::int64_t number) {
+    if (!outcome || line.find_first_not_of(" \t") == std::string_view::npos) return;
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("event")) return;
+    auto run = result_from_json(line, fmt::format("{}:{}", where, number));
+    if (run)
+      runs.push_back(std::move(*run));
+    else
+      outcome = tl::unexpected<Error>(run.error());
+  });
+  MFSDP_TRY(outcome);
+  if (runs.empty()) return fail(where, "holds no result of mfsdp");
+  return runs;
+}
+
+Result<std::vector<RunResult>> read_store(const fs::path& path) {
+  StoreOptions options;
+  options.create = false;
+  options.for_reading = true;
+  MFSDP_LET(store, Store::open(path, options));
+  MFSDP_LET(listed, store.list());
+  std::vector<RunResult> runs;
+  for (const StoredRun& each : listed) {
+    MFSDP_LET(run, store.load(each.id));
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+Result<ForeignRun> read_foreign(ImportFormat format, std::string_view bytes,
+                                const std::string& where) {
+  switch (format) {
+    case ImportFormat::tensorboard: return read_tensorboard(bytes, where);
+    case ImportFormat::torchtitan: return read_torchtitan_log(bytes, where);
+    case ImportFormat::megatron: return read_megatron_log(bytes, where);
+    case ImportFormat::memory_snapshot: return read_memory_snapshot(bytes, where);
+    case ImportFormat::kineto: return read_profile(bytes, where);
+    case ImportFormat::steps: return read_step_lines(bytes, where);
+    default: break;
+  }
+  return fail(where, "is of no format that is imported");
+}
+
+}  // namespace
+
+Result<ImportFormat> detect_format(std::string_view bytes, const std::string& where) {
+  const std::string_view head = bytes.substr(0, std::size_t{1} << 20);
+  const auto holds = [&](std::string_view text) { return head.find(text) != head.npos; };
+  if (bytes.empty()) return fail(where, "is empty");
+  if (bytes.starts_with("SQLite format 3")) return ImportFormat::store;
+  if (bytes.starts_with("\x1f\x8b")) return ImportFormat::kineto;
+  const bool is_pickle = bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
+  if (is_pickle) return ImportFormat::memory_snapshot;
+  if (holds("mfsdp.result/1")) return ImportFormat::result;
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  if (first != head.npos && (head[first] == '{' || head[first] == '[')) {
+    if (holds("\"traceEvents\"")) return ImportFormat::kineto;
+    if (head[first] == '{') return ImportFormat::steps;
+  }
+  if (holds("elapsed time per iteration (ms):")) return ImportFormat::megatron;
+  // Event files begin with a length below 256, of which seven of eight bytes are zero.
+  if (bytes.size() >= 12 && bytes.substr(1, 7) == std::string_view("\0\0\0\0\0\0\0", 7))
+    return ImportFormat::tensorboard;
+  if (holds("step:") && holds("loss:")) return ImportFormat::torchtitan;
+  if (bytes.find("elapsed time per iteration (ms):") != bytes.npos) return ImportFormat::megatron;
+  if (bytes.find("step:") != bytes.npos && bytes.find("loss:") != bytes.npos)
+    return ImportFormat::torchtitan;
+  return fail(where, "is of no format that is known: expected one of " + name_list<ImportFormat>() +
+                         " (--format)");
+}
+
+Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSettings& settings) {
+  std::error_code ignored;
+  fs::path file = path;
+  ImportFormat format = settings.format;
+  if (fs::is_directory(path, ignored)) {
+    MFSDP_LET(found, events_file_in(path));
+    file = found;
+    if (format == ImportFormat::automatic) format = ImportFormat::tensorboard;
+  }
+  const std::string where = file.string();
+  MFSDP_LET(bytes,
+            read_file(file, "a log, a trace, a snapshot, a result or a store", kMostFileBytes));
+  if (format == ImportFormat::automatic && is_events_file(file)) format = ImportFormat::tensorboard;
+  if (format == ImportFormat::automatic) {
+    MFSDP_LET(detected, detect_format(bytes, where));
+    format = detected;
+  }
+  if (format == ImportFormat::store) return read_store(file);
+  if (format == ImportFormat::result) return read_results(bytes, where);
+  MFSDP_LET(run, read_foreign(format, bytes, where));
+  return std::vector<RunResult>{result_of(std::move(run), settings, bytes, file)};
+}
+
+}  // namespace mfsdp

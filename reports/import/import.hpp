@@ -1,0 +1,63 @@
+// Runs that others have left, as results that stand beside ours.
+//
+//   a log of torchtitan or Megatron-LM ─┐
+//   TensorBoard event files            ─┤
+//   lines of JSON, a step each         ─┼─► steps ─► RunResult: measured, the engine named; what
+//   the a memory snapshot of PyTorch       ─┤            file does not say is absent, never zero a
+//   trace of PyTorch's profiler      ─┘ results and stores of mfsdp        ───────────► as they
+//   were saved
+//
+// One file is a format's reader: a new format is its reader, a name in ImportFormat and a line in
+// detect_format().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/vocabulary.hpp"
+#include "reports/record/result.hpp"
+
+namespace mfsdp {
+
+enum class ImportFormat {
+  automatic,
+  result,
+  store,
+  tensorboard,
+  torchtitan,
+  megatron,
+  memory_snapshot,
+  kineto,
+  steps
+};
+
+template <>
+struct Names<ImportFormat> {
+  static constexpr std::array<std::string_view, 9> values{
+      "auto",     "result",          "store",  "tensorboard", "torchtitan",
+      "megatron", "memory-snapshot", "kineto", "steps"};
+};
+
+/// What the user knows and the file may not say. None of it changes results and stores of mfsdp.
+struct ImportSettings {
+  ImportFormat format = ImportFormat::automatic;
+  std::optional<std::string> engine = {};
+  std::optional<std::string> model = {};
+  std::optional<std::string> name = {};
+  std::optional<std::string> gpu = {};
+  std::optional<std::int64_t> gpus = {};
+};
+
+/// The runs that a file (of TensorBoard also a folder) holds, in order. The run_id of a foreign
+/// file is a hash of its bytes and of the settings, so that it is imported once. Errors name the
+/// file, and the line or byte of what is wrong in it; a file in which no run is found is one.
+[[nodiscard]] Result<std::vector<RunResult>> import_file(const std::filesystem::path& path,
+                                                         const ImportSettings& settings);
+
+}  // namespace mfsdp

@@ -1,0 +1,76 @@
+// What can be limited, compared and followed over time: one table for budgets, comparisons,
+// histories and help.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/vocabulary.hpp"
+#include "reports/record/result.hpp"
+#include "reports/statistics/judge.hpp"
+
+namespace mfsdp {
+
+enum class MeasureUnit { bytes, nanoseconds, count, fraction, rate, plain };
+
+/// Where a figure comes from, which decides how two of them are compared.
+enum class Nature {
+  planned,  ///< the plan's own: exact, simulated or measured
+  timed,    ///< by prices in a simulation (exact), by a clock on a machine (samples)
+  trained   ///< losses and norms: as the run printed them
+};
+
+/// A whole number in its unit, or a real one.
+using Figure = std::variant<std::int64_t, double>;
+[[nodiscard]] double real_of(const Figure& figure);
+/// Exact where both are whole. Figures of one measure are of one kind.
+[[nodiscard]] bool is_less(const Figure& a, const Figure& b);
+
+struct Measure {
+  std::string key;    ///< as in budgets: "memory.allocated_bytes"
+  std::string title;  ///< "allocated"
+  MeasureUnit unit = MeasureUnit::count;
+  Better better = Better::lower;
+  Nature nature = Nature::planned;
+  bool golden = false;  ///< stands in budgets that are written from a run; others follow from those
+  /// None where the run does not say.
+  std::function<std::optional<Figure>(const RunResult&)> read = {};
+
+  /// "memory.peak_categories" and "activation_bytes".
+  [[nodiscard]] std::string table() const;
+  [[nodiscard]] std::string name() const;
+};
+
+/// All that have a key of their own, tables together, in the order in which they are shown.
+[[nodiscard]] const std::vector<Measure>& measures();
+/// One of measures(); null for other keys.
+[[nodiscard]] const Measure* find_measure(std::string_view key);
+
+/// The mean loss of training step `step`, its gradient norm, and the loss of the evaluation after
+/// it: "loss.100", "grad_norm.100", "evaluation_loss.100".
+enum class StepMeasure { loss, grad_norm, evaluation_loss };
+template <>
+struct Names<StepMeasure> {
+  static constexpr std::array<std::string_view, 3> values{"loss", "grad_norm", "evaluation_loss"};
+};
+[[nodiscard]] Measure measure_at_step(StepMeasure what, std::int64_t step);
+
+/// The measure's values of the single steps of a measured run, in order: times and what follows
+/// from them alone. Empty where there are none, as of simulated runs.
+[[nodiscard]] std::vector<double> steps_of(const Measure& measure, const RunResult& run);
+
+/// For people: "32.38 GiB", "872.41 ms", "3,179", "45.2 %", "12,346".
+[[nodiscard]] std::string human_text(MeasureUnit unit, const Figure& figure);
+/// To the last digit, without a unit: "34768170496".
+[[nodiscard]] std::string exact_text(const Figure& figure);
+/// The amount by which `to` is more than `from`, with its sign: "+1 B", "-12.35 ms", "+1.2 points".
+[[nodiscard]] std::string difference_text(MeasureUnit unit, const Figure& from, const Figure& to);
+/// The same as a part of `from`: "+5.3 %"; "" where that is 0, "<0.1 %" where it is so small.
+[[nodiscard]] std::string relative_text(const Figure& from, const Figure& to);
+
+}  // namespace mfsdp

@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "reports/measures/measure.hpp"
+#include "reports/record/step_figures.hpp"
+
+namespace mfsdp {
+namespace {
+
+using Reader = std::function<std::optional<Figure>(const RunResult&)>;
+
+/// What `read` gives, or none where nobody knows that figure of the run.
+template <class Read>
+Reader known(ResultFigure figure, Read read) {
+  return [figure, read](const RunResult& run) -> std::optional<Figure> {
+    if (run.absent.has(figure)) return std::nullopt;
+    return Figure(read(run));
+  };
+}
+
+/// The figure that is named as the last part of the measure's key.
+ResultFigure figure_named(std::string_view name) { return *parse<ResultFigure>(name); }
+
+Measure bytes_measure(std::string key, std::string title, Reader read) {
+  return {.key = std::move(key),
+          .title = std::move(title),
+          .unit = MeasureUnit::bytes,
+          .golden = true,
+          .read = std::move(read)};
+}
+
+Measure pool_bytes(const std::string& name, std::string title, Bytes MemorySummary::* member) {
+  return bytes_measure("memory." + name, std::move(title),
+                       known(figure_named(name), [member](const RunResult& run) {
+                         return (run.memory.*member).value;
+                       }));
+}
+
+Measure category_bytes(std::size_t category) {
+  const std::string name(Names<Category>::values.at(category));
+  std::string title = name;
+  std::ranges::replace(title, '_', ' ');
+  return bytes_measure("memory.peak_categories." + name + "_bytes", title,
+                       known(ResultFigure::categories, [category](const RunResult& run) {
+                         return run.memory.categories.at(category).value;
+                       }));
+}
+
+Measure time_measure(const std::string& name, std::string title, Nanos TimeSummary::* member,
+                     bool golden) {
+  return {.key = "time." + name,
+          .title = std::move(title),
+          .unit = MeasureUnit::nanoseconds,
+          .nature = Nature::timed,
+          .golden = golden,
+          .read = known(figure_named(name),
+                        [member](const RunResult& run) { return (run.time.*member).value; })};
+}
+
+Measure rate_measure(const std::string& name, std::string title, MeasureUnit unit,
+                     double TimeSummary::* member) {
+  return {.key = "time." + name,
+          .title = std::move(title),
+          .unit = unit,
+          .better = Better::higher,
+          .nature = Nature::timed,
+          .read = known(figure_named(name),
+                        [member](const RunResult& run) { return run.time.*member; })};
+}
+
+Measure traffic_measure(const std::string& name, std::string title,
+                        Bytes TrafficSummary::* member) {
+  return bytes_measure("traffic." + name + "_bytes", std::move(title),
+                       known(figure_named(name + "_bytes"), [member](const RunResult& run) {
+                         return (run.traffic.*member).value;
+                       }));
+}
+
+Measure plan_count(const std::string& name, std::int64_t PlanSummary::* member, bool golden) {
+  std::string title = name;
+  std::ranges::replace(title, '_', ' ');
+  return {.key = "plan." + name,
+          .title = std::move(title),
+          .golden = golden,
+          .read = known(ResultFigure::plan,
+                        [member](const RunResult& run) { return run.plan.*member; })};
+}
+
+void add_times(std::vector<Measure>& all) {
+  all.push_back(time_measure("step_ns", "step", &TimeSummary::step, true));
+  all.push_back(time_measure("exposed_communication_ns", "exposed communication",
+                             &TimeSummary::exposed_communication, true));
+  all.push_back(time_measure("compute_ns", "compute", &TimeSummary::compute, false));
+  all.push_back(
+      time_measure("communication_ns", "communication", &TimeSummary::communication, false));
+  all.push_back(time_measure("idle_ns", "idle", &TimeSummary::idle, false));
+  all.push_back(time_measure("contention_ns", "contention", &TimeSummary::contention, false));
+  all.push_back(rate_measure("overlap_fraction", "overlap", MeasureUnit::fraction,
+                             &TimeSummary::overlap_fraction));
+  all.push_back(rate_measure("tokens_per_second_per_gpu", "tokens/s per GPU", MeasureUnit::rate,
+                             &TimeSummary::tokens_per_second_per_gpu));
+  all.push_back(rate_measure("tflops_per_gpu", "TFLOP/s per GPU", MeasureUnit::rate,
+                             &TimeSummary::tflops_per_gpu));
+  all.push_back(rate_measure("mfu", "MFU", MeasureUnit::fraction, &TimeSummary::mfu));
+}
+
+std::optional<Figure> all_traffic(const RunResult& run) {
+  for (const ResultFigure part :
+       {ResultFigure::all_gather_bytes, ResultFigure::reduce_scatter_bytes,
+        ResultFigure::all_reduce_bytes})
+    if (run.absent.has(part)) return std::nullopt;
+  const TrafficSummary& sent = run.traffic;
+  return (sent.all_gather + sent.reduce_scatter + sent.all_reduce).value;
+}
+
+std::vector<Measure> make_measures() {
+  std::vector<Measure> all;
+  all.push_back(pool_bytes("allocated_bytes", "allocated", &MemorySummary::allocated));
+  all.push_back(pool_bytes("peak_bytes", "peak", &MemorySummary::peak));
+  for (std::size_t i = 0; i < Names<Category>::values.size(); ++i) all.push_back(category_bytes(i));
+  add_times(all);
+  all.push_back(traffic_measure("all_gather", "all-gather", &TrafficSummary::all_gather));
+  all.push_back(
+      traffic_measure("reduce_scatter", "reduce-scatter", &TrafficSummary::reduce_scatter));
+  all.push_back(traffic_measure("all_reduce", "all-reduce", &TrafficSummary::all_reduce));
+  all.push_back(bytes_measure("traffic.total_bytes", "all traffic", all_traffic));
+  all.push_back(plan_count("ops", &PlanSummary::ops, true));
+  all.push_back(plan_count("events", &PlanSummary::events, true));
+  all.push_back(plan_count("waits", &PlanSummary::waits, true));
+  all.push_back(plan_count("buffers", &PlanSummary::buffers, false));
+  all.push_back(plan_count("collectives", &PlanSummary::collectives, false));
+  return all;
+}
+
+std::optional<Figure> loss_after(const Measured& run, std::int64_t step) {
+  for (const EvaluationResult& evaluation : run.evaluations)
+    if (evaluation.step == step) return evaluation.loss;
+  return std::nullopt;
+}
+
+std::optional<Figure> figure_at(const Measured& run, StepMeasure what, std::int64_t step) {
+  if (what == StepMeasure::evaluation_loss) return loss_after(run, step);
+  const auto found = std::ranges::find(run.steps, step, &StepResult::step);
+  if (found == run.steps.end()) return std::nullopt;
+  const std::optional<double>& value = what == StepMeasure::loss ? found->loss : found->grad_norm;
+  return value ? std::optional<Figure>(*value) : std::nullopt;
+}
+
+}  // namespace
+
+std::string Measure::table() const { return key.substr(0, key.rfind('.')); }
+std::string Measure::name() const { return key.substr(key.rfind('.') + 1); }
+
+const std::vector<Measure>& measures() {
+  static const std::vector<Measure> all = make_measures();
+  return all;
+}
+
+const Measure* find_measure(std::string_view key) {
+  const auto found = std::ranges::find(measures(), key, &Measure::key);
+  return found == measures().end() ? nullptr : &*found;
+}
+
+Measure measure_at_step(StepMeasure what, std::int64_t step) {
+  std::string title(to_string(what));
+  std::ranges::replace(title, '_', ' ');
+  return {.key = std::string(to_string(what)) + "." + std::to_string(step),
+          .title = title + " at step " + std::to_string(step),
+          .unit = MeasureUnit::plain,
+          .nature = Nature::trained,
+          .read = [what, step](const RunResult& run) -> std::optional<Figure> {
+            const Measured* measured = run.measured();
+            return measured == nullptr ? std::nullopt : figure_at(*measured, what, step);
+          }};
+}
+
+std::vector<double> steps_of(const Measure& measure, const RunResult& run) {
+  const Measured* measured = run.measured();
+  if (measured == nullptr || measure.nature != Nature::timed) return {};
+  const bool is_step = measure.key == "time.step_ns";
+  const bool follows = measure.better == Better::higher && measure.key != "time.overlap_fraction";
+  if (!is_step && !follows) return {};
+  // Rates are inverse to the step: what the whole run has, times the run's step, over each step.
+  const std::optional<Figure> whole = measure.read(run);
+  if (!whole || (follows && run.time.step.value <= 0)) return {};
+  const double product = real_of(*whole) * static_cast<double>(run.time.step.value);
+  std::vector<double> values = step_times(measured->steps);
+  if (!is_step)
+    for (double& value : values) value = product / value;
+  return values;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,42 @@
+// What shaped a run beside its plan: the cluster's figures, seeds, the recipe, versions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+using FactValue = std::variant<bool, std::int64_t, double, std::string>;
+
+/// One of them. Topics are "cluster", "simulation", "recipe", "software", "hardware", "import"; the
+/// name states the unit ("nic_latency_ns").
+struct Fact {
+  std::string topic;
+  std::string name;
+  FactValue value;
+
+  friend bool operator==(const Fact&, const Fact&) = default;
+};
+
+using Facts = std::vector<Fact>;
+
+/// The fact of that topic and name; null where there is none.
+[[nodiscard]] const Fact* find_fact(const Facts& facts, std::string_view topic,
+                                    std::string_view name);
+
+/// The value as text: "true", "8192", "0.02", the text itself.
+[[nodiscard]] std::string fact_text(const FactValue& value);
+
+/// {"topic": {"name": value}} on one line, in the order of the facts. Numbers that are not finite
+/// become null, and are no facts when they are read back.
+[[nodiscard]] std::string facts_json(const Facts& facts);
+
+/// What facts_json wrote. Errors name `where`.
+[[nodiscard]] Result<Facts> facts_from_json(const std::string& text, const std::string& where);
+
+}  // namespace mfsdp

@@ -1,0 +1,336 @@
+// Reading a result of schema mfsdp.result/1 back.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "reports/record/result_json.hpp"
+#include "reports/record/step_figures.hpp"
+
+namespace mfsdp {
+namespace {
+
+using ResultDocument = nlohmann::json;
+
+/// Reads the members of one object. What is null or not there stays as it is: keys were added over
+/// time. The first member of another type is kept as the error.
+class MemberReader {
+ public:
+  MemberReader(const ResultDocument& object, std::string where, FigureSet& absent)
+      : object_(object), where_(std::move(where)), absent_(absent) {}
+
+  void text(std::string_view key, std::string& value) {
+    if (const auto* found = find(key, "text", &ResultDocument::is_string))
+      value = found->get<std::string>();
+  }
+  void truth(std::string_view key, bool& value) {
+    if (const auto* found = find(key, "true or false", &ResultDocument::is_boolean))
+      value = found->get<bool>();
+  }
+  void integer(std::string_view key, std::int64_t& value) {
+    const auto fits = [](const ResultDocument& json) {
+      return json.is_number_integer() &&
+             (!json.is_number_unsigned() || std::in_range<std::int64_t>(json.get<std::uint64_t>()));
+    };
+    if (const auto* found = find(key, "an integer below 2^63", fits))
+      value = found->get<std::int64_t>();
+  }
+  void bytes(std::string_view key, Bytes& value) { integer(key, value.value); }
+  void nanos(std::string_view key, Nanos& value) { integer(key, value.value); }
+  void real(std::string_view key, double& value) {
+    if (const auto* found = find(key, "a number", &ResultDocument::is_number))
+      value = found->get<double>();
+  }
+  template <class Value, class Read>
+  void optional(std::string_view key, std::optional<Value>& value, Read read) {
+    if (!has(key)) return;
+    Value found{};
+    (this->*read)(key, found);
+    value = found;
+  }
+
+  /// A figure of the result: absent where it is null or not there.
+  template <class Value, class Read>
+  void figure(ResultFigure which, Value& value, Read read) {
+    if (has(to_string(which)))
+      (this->*read)(to_string(which), value);
+    else
+      absent_.add(which);
+  }
+
+  [[nodiscard]] bool has(std::string_view key) const {
+    const auto found = object_.find(key);
+    return found != object_.end() && !found->is_null();
+  }
+  /// The object of that key; an empty one where there is none.
+  [[nodiscard]] const ResultDocument& object(std::string_view key) {
+    static const ResultDocument none = ResultDocument::object();
+    const auto* found = find(key, "an object", &ResultDocument::is_object);
+    return found != nullptr ? *found : none;
+  }
+  [[nodiscard]] const ResultDocument& list(std::string_view key) {
+    static const ResultDocument none = ResultDocument::array();
+    const auto* found = find(key, "a list", &ResultDocument::is_array);
+    return found != nullptr ? *found : none;
+  }
+  [[nodiscard]] Result<void> outcome() const {
+    if (error_) return tl::unexpected<Error>(*error_);
+    return {};
+  }
+  [[nodiscard]] std::string place(std::string_view key) const {
+    return fmt::format("{}.{}", where_, key);
+  }
+
+ private:
+  template <class Check>
+  const ResultDocument* find(std::string_view key, std::string_view kind, Check check) {
+    if (error_ || !has(key)) return nullptr;
+    const auto found = object_.find(key);
+    if (std::invoke(check, *found)) return &*found;
+    error_ = Error{.where = place(key), .what = "expected " + std::string(kind)};
+    return nullptr;
+  }
+
+  const ResultDocument& object_;
+  std::string where_;
+  FigureSet& absent_;
+  std::optional<Error> error_;
+};
+
+using Members = MemberReader;
+
+Result<void> read_plan_object(const ResultDocument& json, const std::string& where,
+                              RunFigures& run) {
+  Members read(json, where, run.absent);
+  PlanSummary& plan = run.plan;
+  read.integer("units", plan.units);
+  read.integer("groups", plan.groups);
+  read.integer("ops", plan.ops);
+  read.integer("events", plan.events);
+  read.integer("waits", plan.waits);
+  read.integer("buffers", plan.buffers);
+  read.integer("collectives", plan.collectives);
+  read.integer("segments", plan.segments);
+  read.integer("max_live_full_weights", plan.max_live_full_weights);
+  read.integer("max_live_full_gradients", plan.max_live_full_gradients);
+  read.bytes("padding_bytes", plan.padding);
+  read.real("model_flops", plan.model_flops);
+  std::string allocator(to_string(plan.allocator));
+  read.text("allocator", allocator);
+  for (const ResultDocument& pool : read.list("pools")) {
+    if (!pool.is_object()) return fail(read.place("pools"), "expected objects");
+    PoolSummary& summary = plan.pools.emplace_back();
+    Members of_pool(pool, read.place("pools"), run.absent);
+    of_pool.text("name", summary.name);
+    of_pool.bytes("height_bytes", summary.height);
+    of_pool.bytes("lower_bound_bytes", summary.lower_bound);
+    MFSDP_TRY(of_pool.outcome());
+  }
+  MFSDP_TRY(read.outcome());
+  const auto policy = parse<AllocatorPolicy>(allocator);
+  if (!policy)
+    return fail(read.place("allocator"), "expected one of " + name_list<AllocatorPolicy>());
+  plan.allocator = *policy;
+  return {};
+}
+
+Result<void> read_memory_object(const ResultDocument& json, const std::string& where,
+                                RunFigures& run, Predicted& predicted) {
+  Members read(json, where, run.absent);
+  MemorySummary& memory = run.memory;
+  read.figure(ResultFigure::capacity_bytes, memory.capacity, &Members::bytes);
+  read.figure(ResultFigure::allocated_bytes, memory.allocated, &Members::bytes);
+  read.figure(ResultFigure::peak_bytes, memory.peak, &Members::bytes);
+  read.figure(ResultFigure::fits, memory.fits, &Members::truth);
+  read.figure(ResultFigure::reserve_bytes, memory.reserve, &Members::bytes);
+  read.figure(ResultFigure::headroom_bytes, memory.headroom, &Members::bytes);
+  read.optional("live_peak_bytes", predicted.live_peak, &Members::bytes);
+  read.text("peak_op", predicted.peak_op);
+  read.text("runtime_source", memory.runtime_source);
+  if (!read.has("categories")) run.absent.add(ResultFigure::categories);
+  Members categories(read.object("categories"), read.place("categories"), run.absent);
+  for (std::size_t i = 0; i < memory.categories.size(); ++i)
+    categories.bytes(Names<Category>::values.at(i), memory.categories.at(i));
+  MFSDP_TRY(categories.outcome());
+  return read.outcome();
+}
+
+Result<void> read_time_object(const ResultDocument& json, const std::string& where, RunFigures& run,
+                              Predicted& predicted) {
+  Members read(json, where, run.absent);
+  TimeSummary& time = run.time;
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  time.overlap_fraction = time.tokens_per_second_per_gpu = time.tflops_per_gpu = time.mfu = none;
+  read.figure(ResultFigure::step_ns, time.step, &Members::nanos);
+  read.figure(ResultFigure::compute_ns, time.compute, &Members::nanos);
+  read.figure(ResultFigure::communication_ns, time.communication, &Members::nanos);
+  read.figure(ResultFigure::exposed_communication_ns, time.exposed_communication, &Members::nanos);
+  read.figure(ResultFigure::idle_ns, time.idle, &Members::nanos);
+  read.figure(ResultFigure::contention_ns, time.contention, &Members::nanos);
+  read.figure(ResultFigure::overlap_fraction, time.overlap_fraction, &Members::real);
+  read.figure(ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
+              &Members::real);
+  read.figure(ResultFigure::tflops_per_gpu, time.tflops_per_gpu, &Members::real);
+  read.figure(ResultFigure::mfu, time.mfu, &Members::real);
+  for (const ResultDocument& unit : read.list("exposed_units")) {
+    if (!unit.is_object()) return fail(read.place("exposed_units"), "expected objects");
+    ExposedUnit& exposed = predicted.exposed_units.emplace_back();
+    Members of_unit(unit, read.place("exposed_units"), run.absent);
+    of_unit.text("unit", exposed.unit);
+    of_unit.nanos("exposed_ns", exposed.exposed);
+    MFSDP_TRY(of_unit.outcome());
+  }
+  return read.outcome();
+}
+
+Result<void> read_predicted_part(Members& read, RunFigures& run, Predicted& predicted) {
+  read.text("calibration", predicted.calibration);
+  read.text("cost_model_version", predicted.cost_model_version);
+  if (read.has("trust")) {
+    Members trust(read.object("trust"), read.place("trust"), run.absent);
+    trust.text("tier", predicted.trust.tier);
+    trust.real("step_error", predicted.trust.step_error);
+    trust.text("text", predicted.trust.text);
+    MFSDP_TRY(trust.outcome());
+  }
+  if (read.has("ranks")) {
+    Members ranks(read.object("ranks"), read.place("ranks"), run.absent);
+    RankReport& report = predicted.ranks.emplace();
+    ranks.integer("ranks", report.ranks);
+    ranks.integer("simulated", report.simulated);
+    ranks.integer("slowest", report.slowest);
+    ranks.nanos("compute_mean_ns", report.compute_mean);
+    ranks.nanos("compute_most_ns", report.compute_most);
+    ranks.nanos("waiting_mean_ns", report.waiting_mean);
+    ranks.text("variation", report.variation);
+    MFSDP_TRY(ranks.outcome());
+  }
+  if (read.has("training")) {
+    Members training(read.object("training"), read.place("training"), run.absent);
+    TrainingEstimate& estimate = predicted.training.emplace();
+    training.integer("tokens", estimate.tokens);
+    training.real("seconds", estimate.seconds);
+    training.real("gpu_hours", estimate.gpu_hours);
+    training.optional("cost", estimate.cost, &Members::real);
+    MFSDP_TRY(training.outcome());
+  }
+  return read.outcome();
+}
+
+Result<void> read_measured_part(Members& read, RunFigures& run, Measured& measured) {
+  std::string status(to_string(run.status));
+  read.text("status", status);
+  if (const auto known = parse<RunStatus>(status))
+    run.status = *known;
+  else
+    return fail(read.place("status"), "expected one of " + name_list<RunStatus>());
+  if (read.has("resumed")) {
+    Members resumed(read.object("resumed"), read.place("resumed"), run.absent);
+    ResumedFrom& from = measured.resumed.emplace();
+    resumed.integer("step", from.step);
+    resumed.text("run_id", from.run_id);
+    MFSDP_TRY(resumed.outcome());
+  }
+  for (const ResultDocument& json : read.list("steps")) {
+    if (!json.is_object()) return fail(read.place("steps"), "expected objects");
+    StepResult& step = measured.steps.emplace_back();
+    Members of_step(json, read.place("steps"), run.absent);
+    of_step.integer("step", step.step);
+    of_step.optional("loss", step.loss, &Members::real);
+    of_step.optional("grad_norm", step.grad_norm, &Members::real);
+    step.timed = of_step.has("step_ns");
+    of_step.nanos("step_ns", step.duration);
+    of_step.optional("tokens", step.tokens, &Members::integer);
+    of_step.optional("learning_rate", step.learning_rate, &Members::real);
+    of_step.truth("skipped", step.skipped);
+    MFSDP_TRY(of_step.outcome());
+  }
+  for (const ResultDocument& json : read.list("evaluations")) {
+    if (!json.is_object()) return fail(read.place("evaluations"), "expected objects");
+    EvaluationResult& evaluation = measured.evaluations.emplace_back();
+    evaluation.loss = std::numeric_limits<double>::quiet_NaN();
+    Members of_evaluation(json, read.place("evaluations"), run.absent);
+    of_evaluation.integer("step", evaluation.step);
+    of_evaluation.real("loss", evaluation.loss);
+    of_evaluation.integer("tokens", evaluation.tokens);
+    MFSDP_TRY(of_evaluation.outcome());
+  }
+  return read.outcome();
+}
+
+Result<void> read_head_objects(Members& read, const std::string& where, RunFigures& run) {
+  Members model(read.object("model"), read.place("model"), run.absent);
+  model.text("name", run.model_name);
+  model.figure(ResultFigure::parameters, run.parameters, &Members::integer);
+  MFSDP_TRY(model.outcome());
+  Members cluster(read.object("cluster"), read.place("cluster"), run.absent);
+  cluster.text("gpu", run.cluster.gpu);
+  cluster.figure(ResultFigure::gpus, run.cluster.gpus, &Members::integer);
+  cluster.figure(ResultFigure::nodes, run.cluster.nodes, &Members::integer);
+  cluster.figure(ResultFigure::gpus_per_node, run.cluster.gpus_per_node, &Members::integer);
+  cluster.text("network", run.cluster.network);
+  MFSDP_TRY(cluster.outcome());
+  if (!model.has("layers")) run.absent.add(ResultFigure::model);
+  if (!read.has("config")) run.absent.add(ResultFigure::config);
+  if (!run.absent.has(ResultFigure::model) && !run.absent.has(ResultFigure::config)) {
+    MFSDP_LET(config,
+              config_from_json(read.object("model").dump(), read.object("config").dump(), where));
+    run.config = std::move(config);
+  }
+  if (read.has("facts")) {
+    MFSDP_LET(facts, facts_from_json(read.object("facts").dump(), read.place("facts")));
+    run.facts = std::move(facts);
+  }
+  Members traffic(read.object("traffic"), read.place("traffic"), run.absent);
+  traffic.figure(ResultFigure::all_gather_bytes, run.traffic.all_gather, &Members::bytes);
+  traffic.figure(ResultFigure::reduce_scatter_bytes, run.traffic.reduce_scatter, &Members::bytes);
+  traffic.figure(ResultFigure::all_reduce_bytes, run.traffic.all_reduce, &Members::bytes);
+  return traffic.outcome();
+}
+
+}  // namespace
+
+Result<RunResult> result_from_json(std::string_view text, const std::string& where) {
+  const ResultDocument json = ResultDocument::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return fail(where, "expected a JSON object");
+  RunFigures run;
+  Predicted predicted;
+  Measured measured;
+  Members read(json, where, run.absent);
+  std::string schema;
+  std::string source;
+  read.text("schema", schema);
+  read.text("source", source);
+  read.text("tool", run.tool);
+  read.text("version", run.version);
+  read.text("commit", run.commit);
+  read.text("run_id", run.run_id);
+  read.text("name", run.name);
+  read.integer("created_unix_ns", run.created_unix_ns);
+  read.text("plan_hash", run.plan_hash);
+  read.text("engine", run.engine);
+  MFSDP_TRY(read.outcome());
+  if (schema != kResultSchema)
+    return fail(read.place("schema"), fmt::format("expected \"{}\"", kResultSchema));
+  if (run.run_id.empty()) return fail(read.place("run_id"), "expected the run's id");
+  if (source != "simulated" && source != "measured")
+    return fail(read.place("source"), "expected simulated or measured");
+  MFSDP_TRY(read_head_objects(read, where, run));
+  if (!read.has("plan")) run.absent.add(ResultFigure::plan);
+  MFSDP_TRY(read_plan_object(read.object("plan"), read.place("plan"), run));
+  MFSDP_TRY(read_memory_object(read.object("memory"), read.place("memory"), run, predicted));
+  MFSDP_TRY(read_time_object(read.object("time"), read.place("time"), run, predicted));
+  if (source == "measured") {
+    MFSDP_TRY(read_measured_part(read, run, measured));
+    forget_unmeasured(run);
+    return RunResult(std::move(run), std::move(measured));
+  }
+  MFSDP_TRY(read_predicted_part(read, run, predicted));
+  return RunResult(std::move(run), std::move(predicted));
+}
+
+}  // namespace mfsdp

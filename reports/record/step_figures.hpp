@@ -1,0 +1,38 @@
+// One figure for how long a step of a measured run takes, out of all its steps.
+//
+//   steps        1 2 3 4 5 | 6 ... 15 | 16 ... 25 | ...
+//                warm-up     block      block           means of blocks; their median
+//
+// Lists, comparisons, the store and mfsdp-exec's summary show it, and it is what a budget judges.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reports/record/result.hpp"
+
+namespace mfsdp {
+
+/// The times of the run's steps in nanoseconds, in order, without those that nobody timed.
+[[nodiscard]] std::vector<double> step_times(std::span<const StepResult> steps);
+
+/// How long a step takes: the median of the means of blocks (reports/statistics/blocks.hpp). Of
+/// runs that are too short for a block, the median of the steps after the warm-up; where there are
+/// none, of those after the first; the first where there is no other. None without a timed step.
+[[nodiscard]] std::optional<Nanos> typical_step(std::span<const StepResult> steps);
+
+/// Sets the step and the rates that follow from it, from the run's steps; a run without a timed
+/// step knows none of them. `peak_tflops`: of the GPU; none: MFU is no number.
+void set_step_figures(MeasuredRun& run, std::optional<double> peak_tflops);
+
+/// A machine's step takes time and its ranks take memory: where a measured run has none, nobody has
+/// measured it yet, as while the run goes on or after it was killed. Such figures, and those that
+/// stand or fall with them, become absent. Not for simulated runs.
+void forget_unmeasured(RunFigures& run);
+
+/// Why there are no figures of a run that has not come to its end; empty where it has.
+[[nodiscard]] std::string why_unfinished(RunStatus status);
+
+}  // namespace mfsdp

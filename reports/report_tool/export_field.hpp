@@ -1,0 +1,33 @@
+// Runs in the files of other tools: Perfetto, memory_viz, TensorBoard.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/base/vocabulary.hpp"
+#include "reports/record/result.hpp"
+#include "reports/report_tool/known_plan.hpp"
+
+namespace mfsdp {
+
+enum class FieldFormat { chrome, memory_snapshot, tensorboard };
+
+template <>
+struct Names<FieldFormat> {
+  static constexpr std::array<std::string_view, 3> values{"chrome", "memory-snapshot",
+                                                          "tensorboard"};
+};
+
+/// The name of a run's file in a folder of such files: "trace_3fa91b2c.json.gz",
+/// "memory_3fa91b2c.pickle", or the name that TensorBoard looks for.
+[[nodiscard]] std::string field_file_name(FieldFormat format, const RunHead& run);
+
+/// Writes one run. Errors: as the writers state; memory-snapshot also for a run whose plan is not
+/// known.
+[[nodiscard]] Result<void> export_field(FieldFormat format, const RunResult& run, KnownPlans& plans,
+                                        const std::filesystem::path& path);
+
+}  // namespace mfsdp

@@ -1,0 +1,22 @@
+// Runs of a store of which one may be damaged: the others are worth having.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "reports/store/store.hpp"
+#include "reports/tool/session.hpp"
+
+namespace mfsdp {
+
+struct LoadedRuns {
+  std::vector<RunResult> runs = {};
+  bool all = true;  ///< false: some could not be read, which was said on stderr
+};
+
+/// The runs that can be read. An error where none can, the first one's.
+[[nodiscard]] Result<LoadedRuns> load_readable(Store& store, std::span<const StoredRun> found,
+                                               const LoadedParts& parts, const Session& session);
+
+}  // namespace mfsdp

@@ -1,0 +1,56 @@
+#include "reports/report_tool/output_guard.hpp"
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "core/cli/format.hpp"
+
+namespace mfsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Whether both names lead to one file, be it there or not.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  if (fs::exists(a, error) && fs::exists(b, error)) return fs::equivalent(a, b, error);
+  const fs::path one = fs::weakly_canonical(a, error);
+  if (error) return false;
+  const fs::path other = fs::weakly_canonical(b, error);
+  return !error && one == other;
+}
+
+bool is_device(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) && !fs::is_regular_file(path, error);
+}
+
+bool is_of_store(const fs::path& path, const std::string& db) {
+  constexpr std::array<std::string_view, 4> endings{"", "-wal", "-shm", "-journal"};
+  for (const std::string_view ending : endings)
+    if (is_same_file(path, db + std::string(ending))) return true;
+  return false;
+}
+
+}  // namespace
+
+Result<void> check_outputs(std::span<const OutputName> outputs, const std::string& db,
+                           std::span<const std::string> inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const OutputName& output = outputs[i];
+    const std::string named = in_quotes(output.path);
+    if (is_of_store(output.path, db)) return fail(output.flag, named + " is the store itself");
+    for (const std::string& input : inputs)
+      if (is_same_file(output.path, input))
+        return fail(output.flag, named + " is read by this command");
+    for (const OutputName& other : outputs.first(i))
+      if (!is_device(output.path) && is_same_file(output.path, other.path))
+        return fail(output.flag, named + " is written by " + other.flag);
+  }
+  return {};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,28 @@
+// Figures of a list of measured numbers.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace mfsdp {
+
+/// Of a list that is not empty.
+[[nodiscard]] double mean_of(std::span<const double> values);
+/// The middle one, or the mean of the two in the middle. Of a list that is not empty.
+[[nodiscard]] double median_of(std::span<const double> values);
+/// Standard deviation of the population that the values are a sample of (n - 1); 0 of fewer than 2.
+[[nodiscard]] double deviation_of(std::span<const double> values);
+/// How much each value resembles the next one, from -1 to 1; 0 of fewer than 3 or of equal ones.
+[[nodiscard]] double autocorrelation_of(std::span<const double> values);
+
+/// The median's confidence interval by order statistics, which asks nothing of the distribution:
+/// the true median lies below `low` with a chance of at most `significance`, and so above `high`.
+/// Five values and 0.05 give the smallest and the largest (1/32 each).
+struct MedianRange {
+  double low = 0;
+  double high = 0;
+  bool known = false;  ///< false: too few values for that significance
+};
+[[nodiscard]] MedianRange median_range(std::span<const double> values, double significance);
+
+}  // namespace mfsdp

@@ -1,0 +1,25 @@
+// Runs of one store, or of none, put into another.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "reports/store/store.hpp"
+
+namespace mfsdp {
+
+struct Copied {
+  std::vector<std::int64_t> rows;         ///< in the store that they were put into
+  std::vector<std::string> there_before;  ///< run_ids that it had already
+};
+
+/// Saves the runs that the store does not have, all or none.
+[[nodiscard]] Result<Copied> save_new(Store& store, std::span<const RunResult> runs);
+
+/// Copies whole runs with their marks, a few at a time, so that any number of them fits in memory.
+[[nodiscard]] Result<Copied> copy_runs(Store& from, std::span<const StoredRun> runs, Store& to);
+
+}  // namespace mfsdp

@@ -1,0 +1,30 @@
+// A run's steps as an event file of TensorBoard, with the tags of torchtitan.
+//
+//   file     record*             record: length, its checksum, event, its checksum
+//   event    wall time, step, scalars by tag (a protocol buffer)
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "reports/record/result.hpp"
+
+namespace mfsdp {
+
+/// The text with "_" for all but letters, digits and "-".
+[[nodiscard]] std::string file_name_part(std::string_view text);
+
+/// "events.out.tfevents.<seconds>.<run_id>": TensorBoard looks for that name.
+[[nodiscard]] std::string tensorboard_file_name(const RunHead& run);
+
+/// Writes what each step of a measured run came to, and of a predicted run its one step. Tags:
+/// loss_metrics/global_avg_loss, grad_norm, lr, throughput(tps), tflops, mfu(%),
+/// time_metrics/end_to_end(s), memory/max_active(GiB), memory/max_reserved(GiB) and their (%), and
+/// validation_metrics/loss. What is not stored has no value. Rates are per GPU. Steps follow each
+/// other from the run's creation on. Error: a file that cannot be written.
+[[nodiscard]] Result<void> write_tensorboard(const RunResult& run,
+                                             const std::filesystem::path& path);
+
+}  // namespace mfsdp

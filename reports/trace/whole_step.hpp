@@ -1,0 +1,37 @@
+// All of a step, microbatch by microbatch.
+//
+//   stored    | first 0 | middle 0 | middle 1 |     omitted: 2      | last 0 |
+//   shown     | first 0 | middle 0 | middle 1 | middle 2 | middle 3 | last 0 |
+//
+// A record of a long step leaves out instances of a segment that runs often, and says how many and
+// how far apart. They are shown as the last one that it keeps, shifted: in steady state that is
+// exact.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reports/record/result.hpp"
+
+namespace mfsdp {
+
+/// One instance of an op.
+struct TimedOp {
+  const OpTime* op =
+      nullptr;  ///< of the run's timeline; its instance and times are the stored ones
+  std::int64_t instance = 0;
+  Nanos start;
+  Nanos end;
+  bool omitted = false;  ///< its times were not kept: another instance's, shifted
+};
+
+/// Ops of the run's timeline and those that it leaves out, by start and end. What is left out gives
+/// way to what is kept: it is cut where two would overlap on a stream. `run` must outlive the
+/// result.
+[[nodiscard]] std::vector<TimedOp> whole_step(const RunFigures& run);
+
+/// When the step of the timeline ends. A measured timeline is of the last step, which took another
+/// time than a typical one (reports/record/step_figures.hpp); it ends with its last op.
+[[nodiscard]] Nanos end_of_step(const RunResult& run);
+
+}  // namespace mfsdp

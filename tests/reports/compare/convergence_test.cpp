@@ -1,0 +1,90 @@
+#include "reports/compare/convergence.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/gpu_steps.hpp"
+#include "tests/support/sample_run.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A falling loss with noise; from `at` on it is higher by `more` a step.
+Curve noisy_curve(std::uint64_t seed, std::size_t at, double more) {
+  test::Draw draw(seed);
+  Curve curve;
+  for (std::size_t i = 0; i < 300; ++i) {
+    const double drift = i < at ? 0 : more * static_cast<double>(i - at);
+    curve.at.push_back(static_cast<double>(i + 1));
+    curve.values.push_back(3 + 7 * std::exp(-static_cast<double>(i) / 60) + drift +
+                           0.1 * (draw.share() - 0.5));
+  }
+  return curve;
+}
+
+TEST(Convergence, MostMeanAndPlaces) {
+  const Curve first{.at = {1, 2, 3, 4}, .values = {5, 4, 3, 2}};
+  const Curve second{.at = {2, 3, 5}, .values = {4.5, 2, 9}};
+  const CurveDifference d = difference_of(first, second);
+  EXPECT_EQ(d.places, 3U);  // 2, 3, and 4 between 3 and 5: (2 + 9) / 2 = 5.5
+  EXPECT_EQ(d.most, 3.5);
+  EXPECT_EQ(d.most_at, 4);
+  EXPECT_DOUBLE_EQ(d.mean, (0.5 - 1 + 3.5) / 3);
+  EXPECT_FALSE(d.band);  // three places are too few
+  EXPECT_FALSE(d.diverges_at);
+  EXPECT_EQ(difference_of(first, {}).places, 0U);
+}
+
+TEST(Convergence, NoiseAloneDoesNotDiverge) {
+  int diverged = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const CurveDifference d =
+        difference_of(noisy_curve(seed, 300, 0), noisy_curve(1000 + seed, 300, 0));
+    ASSERT_TRUE(d.band);
+    diverged += d.diverges_at.has_value();
+  }
+  EXPECT_LE(diverged, 4);  // of 200
+}
+
+TEST(Convergence, ASlowDriftIsFoundSoonAfterItBegins) {
+  const CurveDifference d = difference_of(noisy_curve(1, 300, 0), noisy_curve(2, 150, 0.002));
+  ASSERT_TRUE(d.diverges_at);
+  EXPECT_GE(*d.diverges_at, 145);
+  EXPECT_LE(*d.diverges_at, 200);
+  // The drift does not widen the band: it is the noise of single differences, +-0.1 triangular with
+  // a deviation of 0.1 / sqrt(6) = 0.041: 3 * 0.041 / sqrt(10) = 0.039.
+  EXPECT_NEAR(*d.band, 0.039, 0.01);
+}
+
+TEST(Convergence, EqualRunsThatPartDivergeWhereTheyPart) {
+  Curve first = noisy_curve(1, 300, 0);
+  Curve second = first;
+  for (std::size_t i = 200; i < 300; ++i) second.values[i] += 0.01;
+  const CurveDifference d = difference_of(first, second);
+  ASSERT_TRUE(d.diverges_at);
+  EXPECT_EQ(*d.band, 0);
+  EXPECT_EQ(*d.diverges_at, 192);  // the window of ten that holds step 201 first
+  EXPECT_FALSE(difference_of(first, first).diverges_at);
+}
+
+TEST(CurveOf, StepsAndTokens) {
+  MeasuredRun run = test::measured_run();
+  for (std::int64_t i = 1; i <= 3; ++i) {
+    run.steps.push_back(test::sample_step(i, Nanos(1), 10.0 - static_cast<double>(i)));
+    run.steps.back().tokens = 100 * i;
+  }
+  run.steps[1].loss.reset();
+  const Curve by_step = curve_of(RunResult(run), CurveOf::loss, CurveBy::steps);
+  EXPECT_EQ(by_step.at, (std::vector<double>{1, 3}));
+  EXPECT_EQ(by_step.values, (std::vector<double>{9, 7}));
+  const Curve by_tokens = curve_of(RunResult(run), CurveOf::loss, CurveBy::tokens);
+  EXPECT_EQ(by_tokens.at, (std::vector<double>{100, 600}));  // 100 + 200 + 300
+  EXPECT_TRUE(curve_of(RunResult(run), CurveOf::grad_norm, CurveBy::steps).at.empty());
+  EXPECT_TRUE(curve_of(RunResult(test::sample_run()), CurveOf::loss, CurveBy::steps).at.empty());
+  run.resumed = ResumedFrom{.step = 10, .run_id = "before"};
+  EXPECT_EQ(curve_of(RunResult(run), CurveOf::loss, CurveBy::tokens).at.front(), 1100);
+}
+
+}  // namespace
+}  // namespace mfsdp

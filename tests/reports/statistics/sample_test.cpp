@@ -1,0 +1,44 @@
+#include "reports/statistics/sample.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace mfsdp {
+namespace {
+
+using Values = std::vector<double>;
+
+TEST(Sample, MeanMedianAndDeviation) {
+  EXPECT_EQ(mean_of(Values{1, 2, 6}), 3);
+  EXPECT_EQ(median_of(Values{6, 1, 2}), 2);
+  EXPECT_EQ(median_of(Values{6, 1, 2, 4}), 3);
+  EXPECT_DOUBLE_EQ(deviation_of(Values{1, 2, 6}), std::sqrt((4.0 + 1 + 9) / 2));
+  EXPECT_EQ(deviation_of(Values{5}), 0);
+}
+
+TEST(Sample, AutocorrelationIsOfNeighbours) {
+  // Deviations 1 1 -1 -1: products 1 - 1 + 1 over squares 4.
+  EXPECT_DOUBLE_EQ(autocorrelation_of(Values{2, 2, 0, 0}), 0.25);
+  EXPECT_DOUBLE_EQ(autocorrelation_of(Values{2, 0, 2, 0}), -0.75);
+  EXPECT_EQ(autocorrelation_of(Values{3, 3, 3}), 0);
+  EXPECT_EQ(autocorrelation_of(Values{1, 2}), 0);
+}
+
+TEST(MedianRange, LeavesOutWhatTheBinomialAllows) {
+  // (1/2)^5 = 0.031 fits into 0.05; with one left out (1 + 5) / 32 does not.
+  const MedianRange five = median_range(Values{5, 1, 4, 2, 3}, 0.05);
+  EXPECT_TRUE(five.known);
+  EXPECT_EQ(five.low, 1);
+  EXPECT_EQ(five.high, 5);
+  // (1 + 10) / 1024 = 0.011, (1 + 10 + 45) / 1024 = 0.055: one is left out at each end.
+  const MedianRange ten = median_range(Values{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0.05);
+  EXPECT_EQ(ten.low, 2);
+  EXPECT_EQ(ten.high, 9);
+  EXPECT_FALSE(median_range(Values{1, 2, 3, 4}, 0.05).known);  // 1/16
+  EXPECT_FALSE(median_range(Values{}, 0.05).known);
+}
+
+}  // namespace
+}  // namespace mfsdp
