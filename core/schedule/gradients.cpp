@@ -28,6 +28,11 @@ BufferId MicrobatchSchedule::gradient_slot(std::size_t unit) const {
   return e_.buffer(state.name + ".grad", full_gradient(state, group, config_.reduce_dtype));
 }
 
+BufferId MicrobatchSchedule::gradient_buffer(std::size_t unit) const {
+  const GroupState& group = state_.groups[*state_.units[unit].trainable];
+  return group.route.shards_gradient() ? gradient_slot(unit) : *group.main_grad;
+}
+
 /// A slot is taken before the unit's first weight gradient: compute waits until fewer than
 /// grad_slots are in use, oldest reduction first.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
@@ -64,12 +69,12 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
 void MicrobatchSchedule::zero_padding(std::size_t unit) {
   const UnitState& state = state_.units[unit];
   const GroupState& group = state_.groups[*state.trainable];
-  const bool slot = group.route.shards_gradient();
-  const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
+  const BufferId buffer = gradient_buffer(unit);
+  const DType dtype = e_.at(buffer).dtype;
   Kernel kernel{.kind = KernelKind::zero_padding, .operands = {}, .attributes = {}, .flops = 0};
   for (const Interval& gap : padding_intervals(layout_of(*group.group, config_.mesh)))
     kernel.operands.push_back(operand("padding", Access::write,
-                                      {.buffer = slot ? gradient_slot(unit) : *group.main_grad,
+                                      {.buffer = buffer,
                                        .offset = gap.begin * size_of(dtype),
                                        .dtype = dtype,
                                        .shape = {gap.size()},

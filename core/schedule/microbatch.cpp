@@ -192,11 +192,10 @@ Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) c
 }
 
 Region MicrobatchSchedule::gradient_region(std::size_t unit, ParameterRole role) const {
-  const auto [group, parameter] = state_.find(unit, role);
-  const bool slot = state_.route_of_gradient(unit).shards_gradient();
-  const DType dtype = slot ? config_.reduce_dtype : config_.grad_dtype;
-  return {.buffer = slot ? gradient_slot(unit) : *group->main_grad,
-          .offset = parameter->offset * size_of(dtype),
+  const BufferId buffer = gradient_buffer(unit);
+  const DType dtype = e_.at(buffer).dtype;
+  return {.buffer = buffer,
+          .offset = state_.find(unit, role).parameter->offset * size_of(dtype),
           .dtype = dtype,
           .shape = {},
           .rank_strides = {}};

@@ -102,6 +102,8 @@ class MicrobatchSchedule {
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradient(const UnitState& unit, const GroupState& group);
   [[nodiscard]] BufferId gradient_slot(std::size_t unit) const;
+  /// Where weight-gradient kernels write: the slot, or the main gradient itself.
+  [[nodiscard]] BufferId gradient_buffer(std::size_t unit) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
 

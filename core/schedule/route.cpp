@@ -53,7 +53,6 @@ Route route_of(const Group& group, const Mesh& mesh) {
     if (mesh.size(on.axis) == 1 || std::ranges::find(group.reduce, on.axis) == group.reduce.end())
       continue;
     route.reduces.push_back({.on = &on,
-                             .ranks = mesh.size(on.axis),
                              .scatters = is_flat(group.state, on.axis),
                              .each_microbatch = is_flat(group.gradient, on.axis)});
   }

@@ -35,7 +35,6 @@ struct Gather {
 
 struct Reduce {
   const AxisTraffic* on = nullptr;
-  std::int64_t ranks = 0;
   bool scatters = false;         ///< else every rank gets all of the sum
   bool each_microbatch = false;  ///< else once, after the last microbatch
 };
