@@ -27,6 +27,7 @@ std::string MicrobatchSchedule::event(const std::string& name) const {
 }
 
 void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, Position position) {
+  make_tensors();
   resident_ =
       resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), !position.last);
   fresh_waited_.clear();

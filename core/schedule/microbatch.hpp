@@ -42,7 +42,7 @@ class MicrobatchSchedule {
 
   /// Bytes that any packing of a training microbatch has live at one time, whatever else is:
   /// microbatch_memory.cpp. They need no emitted op.
-  [[nodiscard]] Bytes most_live_activations() const;
+  [[nodiscard]] Bytes most_live_activations();
   [[nodiscard]] Bytes most_gathered_weights() const;
   [[nodiscard]] Bytes most_full_gradients() const;
 
@@ -73,6 +73,7 @@ class MicrobatchSchedule {
   void make_communicators();
   void make_uses();
   void add_use(std::size_t owner, std::vector<const std::vector<RecipeOp>*> lists, bool weights);
+  /// Of the activations, once: what looks at weights and gradients alone needs none of them.
   void make_tensors();
   [[nodiscard]] std::size_t lowest_trainable_owner() const;
   [[nodiscard]] std::size_t unit_of(std::size_t owner) const;
@@ -116,6 +117,7 @@ class MicrobatchSchedule {
   std::vector<std::size_t> block_recipe_;  // of each block, index into recipes_
   std::vector<Use> uses_;
   std::vector<Step> steps_;
+  bool tensors_made_ = false;
   std::vector<std::size_t> weight_uses_;  // units, in the order of uses that need weights
   std::vector<std::vector<std::size_t>> resident_;
   std::vector<GradientSpan> gradients_;  // per unit

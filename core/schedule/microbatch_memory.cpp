@@ -13,7 +13,8 @@ const std::int64_t kAlignment = Pool{}.alignment;
 }  // namespace
 
 /// Acquires and releases stand in the compute stream, around the kernels.
-Bytes MicrobatchSchedule::most_live_activations() const {
+Bytes MicrobatchSchedule::most_live_activations() {
+  make_tensors();
   std::int64_t live = 0;
   std::int64_t most = 0;
   const auto size = [&](BufferId id) { return round_up(e_.at(id).size.value, kAlignment); };

@@ -1,6 +1,7 @@
 // What a microbatch consists of, worked out once per plan: uses, kernels, tensor lifetimes.
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "core/schedule/microbatch.hpp"
 
@@ -53,7 +54,6 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
   make_recipes(family);
   make_communicators();
   make_uses();
-  make_tensors();
 }
 
 void MicrobatchSchedule::make_recipes(const FamilyRecipe& family) {
@@ -148,6 +148,7 @@ void MicrobatchSchedule::make_uses() {
 
 /// A tensor lives from the first kernel that touches it to the last.
 void MicrobatchSchedule::make_tensors() {
+  if (std::exchange(tensors_made_, true)) return;
   const auto head = static_cast<std::size_t>(config_.model.layers) + 1;
   std::unordered_map<std::string, std::pair<const RecipeTensor*, std::size_t>> declared;
   for (std::size_t owner = 0; owner <= head; ++owner)

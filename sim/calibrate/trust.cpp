@@ -18,6 +18,7 @@ constexpr double kDatasheetOneNode = 0.084;
 constexpr double kDatasheetNetwork = 0.147;
 /// Mean over the rows of h200_overlap.csv but the one that contention was fitted on; the worst of
 /// them, rs_fp32_default, is 24.6 % off. --fidelity prints them all.
+constexpr Evaluation kLeftOut = Evaluation::leave_one_out;
 constexpr double kContentionError = 0.094;
 
 std::int64_t domains_of(const Cluster& cluster) { return ceil_div(cluster.gpus, cluster.domain); }
@@ -85,30 +86,32 @@ std::string error_text(double error, const std::string& missing,
 
 }  // namespace
 
-PriceErrors price_errors(const CostTables& tables, const Cluster& cluster) {
-  constexpr ByteRange kTrusted{.least = 1048576};
-  constexpr std::array<CollectiveKind, 2> kSharded{CollectiveKind::all_gather,
-                                                   CollectiveKind::reduce_scatter};
-  const Evaluation left_out = Evaluation::leave_one_out;
+double kernel_error(const CostTables& tables, const Gpu& gpu) {
   std::vector<double> gemms;
   for (const GemmKind kind :
        {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
-    const std::vector<double> errors = gemm_errors(tables.gemm, cluster.gpu, kind, left_out);
+    const std::vector<double> errors = gemm_errors(tables.gemm, gpu, kind, kLeftOut);
     gemms.insert(gemms.end(), errors.begin(), errors.end());
   }
   std::vector<double> attention;
   for (const bool backward : {false, true}) {
-    const std::vector<double> errors =
-        attention_errors(tables.attention, cluster.gpu, backward, left_out);
+    const std::vector<double> errors = attention_errors(tables.attention, gpu, backward, kLeftOut);
     attention.insert(attention.end(), errors.begin(), errors.end());
   }
+  return std::max(summarise(gemms).mean, summarise(attention).mean);
+}
+
+PriceErrors price_errors(const CostTables& tables, const Cluster& cluster, double kernel_error) {
+  constexpr ByteRange kTrusted{.least = 1048576};
+  constexpr std::array<CollectiveKind, 2> kSharded{CollectiveKind::all_gather,
+                                                   CollectiveKind::reduce_scatter};
   Cluster node = cluster;
   node.gpus = node.domain;
   const std::vector<double> collectives =
-      collective_errors(tables.collective, node, kSharded, kTrusted, left_out);
+      collective_errors(tables.collective, node, kSharded, kTrusted, kLeftOut);
   const std::vector<double> network =
       network_errors(tables.network, tables.collective, cluster, kSharded, kTrusted);
-  return {.kernel = std::max(summarise(gemms).mean, summarise(attention).mean),
+  return {.kernel = kernel_error,
           .collective = summarise(collectives).mean,
           .contention = kContentionError,
           .network = summarise(network).mean};

@@ -19,9 +19,12 @@ struct PriceErrors {
   double network = 0;  ///< leave-one-out between domains from 1 MiB on; 0 where none was measured
 };
 
-/// From the tables that the model prices with, by the functions that --fidelity prints. Takes about
-/// a millisecond: ask once for each GPU.
-[[nodiscard]] PriceErrors price_errors(const CostTables& tables, const Cluster& cluster);
+/// From the tables that the model prices with, by the functions that --fidelity prints. The
+/// kernels' takes about a millisecond and is the same on any number of GPUs: ask once for each
+/// kind.
+[[nodiscard]] double kernel_error(const CostTables& tables, const Gpu& gpu);
+[[nodiscard]] PriceErrors price_errors(const CostTables& tables, const Cluster& cluster,
+                                       double kernel_error);
 
 struct Trust {
   Tier tier = Tier::datasheet;

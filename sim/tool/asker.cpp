@@ -45,6 +45,14 @@ Bytes reserve_of(const Reserve& reserve, const Gpu& gpu) {
 
 }  // namespace
 
+Result<const Asker::Measured*> Asker::measured(const CommonOptions& options, const Gpu& gpu) {
+  const std::pair key{options.gpu, options.cluster};
+  if (const auto known = measured_.find(key); known != measured_.end()) return &known->second;
+  MFSDP_LET(tables, load_cost_tables(gpu.tables));
+  const double error = kernel_error(tables, gpu);
+  return &(measured_[key] = {.tables = std::move(tables), .kernel_error = error});
+}
+
 Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus) {
   const CommonOptions& common = options.common;
   std::optional<std::pair<std::int64_t, std::int64_t>> network;
@@ -55,9 +63,11 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
   MFSDP_TRY(check_prices(options, cluster.gpu.name, session_));
-  MFSDP_LET(tables, load_cost_tables(cluster.gpu.tables));
+  MFSDP_LET(kind, measured(common, cluster.gpu));
   MFSDP_LET(costs, make_cost_model(cluster));
-  Priced priced{.costs = nullptr, .errors = price_errors(tables, cluster), .anchor = {}};
+  Priced priced{.costs = nullptr,
+                .errors = price_errors(kind->tables, cluster, kind->kernel_error),
+                .anchor = {}};
   if (options.anchor) {
     const auto costs_of = [&](std::int64_t count, std::int64_t per_node) -> Result<CostModel> {
       SimOptions measured = options;

@@ -47,11 +47,19 @@ class Asker {
     std::optional<Anchor> anchor;
   };
 
+  /// What is measured of a kind of GPU, on whatever number of them.
+  struct Measured {
+    CostTables tables;
+    double kernel_error = 0;
+  };
+
+  Result<const Measured*> measured(const CommonOptions& options, const Gpu& gpu);
   Result<Priced> priced(const SimOptions& options, std::int64_t gpus);
 
   Session session_;
   PlanRequests requests_;
   std::map<Machine, Priced> priced_;
+  std::map<std::pair<std::string, std::optional<std::string>>, Measured> measured_;
   std::shared_ptr<AllocationCache> cache_ = std::make_shared<AllocationCache>();
   std::shared_ptr<LeastMemoryTable> least_ = std::make_shared<LeastMemoryTable>();
 };

@@ -29,6 +29,10 @@ TimeSummary step_of_90_ms() {
 constexpr PriceErrors kErrors{
     .kernel = 0.01, .collective = 0.05, .contention = 0.25, .network = 0.14};
 
+PriceErrors errors_of(const CostTables& tables, const Cluster& cluster) {
+  return price_errors(tables, cluster, kernel_error(tables, cluster.gpu));
+}
+
 Trust checked(Trust trust) {
   EXPECT_LE(trust.text.size(), 125u) << trust.text;
   return trust;
@@ -146,7 +150,7 @@ TEST(TrustOf, AnAnchorThatWaitedForNothingSaysNothingOfCollectives) {
 
 TEST(PriceErrors, AreFidelitys) {
   CostTables tables = testing_cost::h200_tables();
-  const PriceErrors errors = price_errors(tables, testing_cost::cluster_of("h200", 8));
+  const PriceErrors errors = errors_of(tables, testing_cost::cluster_of("h200", 8));
   EXPECT_EQ(errors.network, 0);
   EXPECT_GT(errors.collective, 0.01);
   EXPECT_LT(errors.collective, 0.10);
@@ -194,10 +198,10 @@ TEST(PriceErrors, KnowTheNetworksOwn) {
                               .place = {}});
   }
   // 1 MiB lies between 512 KiB and 2 MiB, both 1.5: 0.5. 2 MiB: 1/3. 4 MiB from 2 MiB: 0.5.
-  EXPECT_NEAR(price_errors(tables, cluster).network, (0.5 + 1.0 / 3 + 0.5) / 3, 1e-3);
+  EXPECT_NEAR(errors_of(tables, cluster).network, (0.5 + 1.0 / 3 + 0.5) / 3, 1e-3);
   const std::vector<CollectiveSample> once = tables.network;
   tables.network.insert(tables.network.end(), once.begin(), once.end());
-  EXPECT_NEAR(price_errors(tables, cluster).network, (0.5 + 1.0 / 3 + 0.5) / 3, 1e-3);
+  EXPECT_NEAR(errors_of(tables, cluster).network, (0.5 + 1.0 / 3 + 0.5) / 3, 1e-3);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "tests/support/machine_run.hpp"
 #include "tests/support/races.hpp"
+#include "tests/support/samples.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 #ifdef MFSDP_THREAD_SANITIZED
@@ -30,7 +31,7 @@ constexpr std::int64_t kWorkspaceBytes = std::int64_t{1} << 15U;
 #ifdef MFSDP_THREAD_SANITIZED
 constexpr std::size_t kEvery = 1;
 #else
-constexpr std::size_t kEvery = 3;
+constexpr std::size_t kEvery = test::kThinner > 1 ? 12 : 3;
 #endif
 
 struct DroppedWait {
