@@ -69,7 +69,7 @@ Table list_table(std::span<const StoredRun> runs) {
          run.source, cut_to_width(run.name, kShownText),
          run.model_name.empty() ? std::string(kUnknown) : cut_to_width(run.model_name, kShownText),
          cluster_text(run), run.strategy.value_or(std::string(kUnknown)), run.status,
-         known(run.step, format_duration), known(run.tokens_per_second_per_gpu, format_rate),
+         known(run.median_step, format_duration), known(run.tokens_per_second_per_gpu, format_rate),
          known(run.mfu, format_percent), known(run.peak, format_gib), joined_marks(run.marks)});
   return table;
 }
@@ -105,7 +105,7 @@ Cells cells_of(const StoredRun& run) {
           {"plan_hash", run.plan_hash},
           {"fits", cell_of(run.fits)},
           {"peak_bytes", run.peak ? Cell(run.peak->value) : Cell()},
-          {"step_ns", run.step ? Cell(run.step->value) : Cell()},
+          {"median_step_ns", run.median_step ? Cell(run.median_step->value) : Cell()},
           {"tokens_per_second_per_gpu", cell_of(run.tokens_per_second_per_gpu)},
           {"mfu", cell_of(run.mfu)},
           {"marks", run.marks}};

@@ -121,6 +121,7 @@ void read_figures(Row& row, RunFigures& run) {
   read(ResultFigure::idle_ns, time.idle);
   read(ResultFigure::contention_ns, time.contention);
   read_rate(row, ResultFigure::overlap_fraction, time.overlap_fraction, run.absent);
+  read(ResultFigure::median_step_ns, time.median_step);
   read_rate(row, ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
             run.absent);
   read_rate(row, ResultFigure::tflops_per_gpu, time.tflops_per_gpu, run.absent);
