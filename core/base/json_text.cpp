@@ -1,5 +1,8 @@
 #include "core/base/json_text.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace mfsdp {
@@ -10,6 +13,9 @@ constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
 }  // namespace
 
 std::string json_literal(std::string_view text) {
+  const bool stands_for_itself = std::ranges::all_of(
+      text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (stands_for_itself) return fmt::format("\"{}\"", text);  // nearly all texts; many times faster
   return nlohmann::json(text).dump(-1, ' ', false, kReplace);
 }
 

@@ -8,8 +8,9 @@ namespace mfsdp {
 
 [[nodiscard]] bool is_utf8(std::string_view text);
 
-/// Text on one printable line: control characters become \n, \t or \x1b, bytes that are no UTF-8
-/// become '?'.
+/// Text on one printable line: control characters become \n, \t or \x1b; characters that nobody
+/// sees (marks of direction, blanks without width, line separators, tags) become \u202e and the
+/// like; bytes that are no UTF-8 become '?'.
 [[nodiscard]] std::string printable(std::string_view text);
 
 /// ASCII capitals become small letters; other bytes stay, in every locale.

@@ -153,6 +153,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   fields.push_back({"step_error", fmt::format("{}", predicted.trust.step_error)});
   add_configuration(fields, run.config, FieldAge::later);
   fields.push_back({"commit", run.commit});
+  fields.push_back({"median_step_ns", fmt::format("{}", run.time.median_step.value)});
   clear_absent(fields, run.absent);
   return fields;
 }
@@ -202,7 +203,7 @@ void hide_absent(std::vector<std::string>& cells, const FigureSet& absent) {
                                                             ResultFigure::fits,
                                                             ResultFigure::allocated_bytes,
                                                             ResultFigure::peak_bytes,
-                                                            ResultFigure::step_ns,
+                                                            ResultFigure::median_step_ns,
                                                             ResultFigure::tokens_per_second_per_gpu,
                                                             ResultFigure::tflops_per_gpu,
                                                             ResultFigure::mfu,
@@ -242,7 +243,7 @@ std::string render_markdown(std::span<const RunResult> runs) {
          format_count(c.mesh.size(Axis::dp_outer)), format_count(c.seq_len),
          fmt::format("{} x {}", c.microbatches, c.micro_batch), flag_text(c.recompute),
          run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
-         format_gib(run.memory.peak), format_duration(run.time.step),
+         format_gib(run.memory.peak), format_duration(run.time.median_step),
          format_rate(run.time.tokens_per_second_per_gpu), format_real(run.time.tflops_per_gpu, 1),
          format_percent(run.time.mfu), format_percent(run.time.overlap_fraction), run.plan_hash});
     add_later_cells(table.rows.back(), c);

@@ -60,11 +60,14 @@ std::string render_partial_text(const RunResult& run, const TextStyle& style,
                       gib(ResultFigure::allocated_bytes, memory.allocated),
                       gib(ResultFigure::capacity_bytes, memory.capacity),
                       gib(ResultFigure::peak_bytes, memory.peak));
-  text += fmt::format("Time   {} a step = {} compute + {} exposed communication + {} idle\n",
-                      duration(ResultFigure::step_ns, time.step),
-                      duration(ResultFigure::compute_ns, time.compute),
-                      duration(ResultFigure::exposed_communication_ns, time.exposed_communication),
-                      duration(ResultFigure::idle_ns, time.idle));
+  text += fmt::format("Time   {} a step", duration(ResultFigure::median_step_ns, time.median_step));
+  if (!run.absent.has(ResultFigure::step_ns))
+    text +=
+        fmt::format("; one of {} = {} compute + {} exposed communication + {} idle",
+                    format_duration(time.step), duration(ResultFigure::compute_ns, time.compute),
+                    duration(ResultFigure::exposed_communication_ns, time.exposed_communication),
+                    duration(ResultFigure::idle_ns, time.idle));
+  text += '\n';
   text += fmt::format(
       "       {} tokens/s per GPU; {} TFLOP/s per GPU, MFU {}\n",
       figure(ResultFigure::tokens_per_second_per_gpu,

@@ -155,13 +155,11 @@ void add_time(Screen& screen, const RunResult& run) {
   const std::string parts = fmt::format(
       "= {} compute + {} exposed communication + {} idle", format_duration(time.compute),
       format_duration(time.exposed_communication), format_duration(time.idle));
-  std::string text = fmt::format("   {} a step", format_duration(time.step));
+  std::string text = fmt::format("   {} a step", format_duration(time.median_step));
   if (run.measured() == nullptr)
     text += " " + parts;
-  else if (!run.absent.has(ResultFigure::compute_ns))
-    text +=
-        fmt::format(" (median); the last {} {}",
-                    format_duration(time.compute + time.exposed_communication + time.idle), parts);
+  else if (!run.absent.has(ResultFigure::step_ns))
+    text += fmt::format(" (median); the last {} {}", format_duration(time.step), parts);
   screen.line("Time", Colour::bold, text);
   screen.line(fmt::format("       {} tokens/s per GPU, {} in all; {} TFLOP/s per GPU, MFU {}",
                           format_rate(time.tokens_per_second_per_gpu), format_rate(total),
@@ -226,7 +224,7 @@ void add_memory_part(Screen& screen, const RunResult& run) {
 }
 
 void add_time_part(Screen& screen, const RunResult& run) {
-  if (run.absent.has(ResultFigure::step_ns))
+  if (run.absent.has(ResultFigure::median_step_ns))
     return screen.line("Time", Colour::bold, "   " + not_known(run));
   add_time(screen, run);
   if (!run.absent.has(ResultFigure::communication_ns)) add_communication(screen, run);

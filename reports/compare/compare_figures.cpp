@@ -115,8 +115,11 @@ ComparedSection compare_configurations(Runs runs) {
 
 ComparedSection compare_measures(Runs runs, const std::string& table) {
   ComparedSection section{.title = "By " + table, .notes = {}, .rows = {}, .relative = true};
+  const bool any_is_measured =
+      std::ranges::any_of(runs, [](const RunResult& run) { return run.measured() != nullptr; });
   for (const Measure& measure : measures()) {
     if (measure.key != table && !measure.key.starts_with(table + ".")) continue;
+    if (measure.key == "time.median_step_ns" && !any_is_measured) continue;  // the step again
     ComparedRow row{.name = measure.title, .unit = measure.unit, .cells = {}};
     for (const RunResult& run : runs)
       row.cells.push_back(figure_cell(measure.unit, measure.read(run)));

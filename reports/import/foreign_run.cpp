@@ -90,16 +90,17 @@ void set_time(MeasuredRun& run, const ForeignRun& from) {
   TimeSummary& time = run.time;
   if (from.time) {
     time = *from.time;
-    for (const ResultFigure figure :
-         {ResultFigure::compute_ns, ResultFigure::communication_ns, ResultFigure::idle_ns,
-          ResultFigure::exposed_communication_ns, ResultFigure::overlap_fraction})
+    for (const ResultFigure figure : {ResultFigure::compute_ns, ResultFigure::communication_ns,
+                                      ResultFigure::idle_ns, ResultFigure::exposed_communication_ns,
+                                      ResultFigure::overlap_fraction, ResultFigure::step_ns})
       run.absent.remove(figure);
   } else {
     time.overlap_fraction = none;
   }
   time.tokens_per_second_per_gpu = time.tflops_per_gpu = time.mfu = none;
-  auto step = from.time ? std::optional(from.time->step) : typical_step(run.steps);
-  know(run, ResultFigure::step_ns, step, time.step);
+  auto step = median_step(run.steps);
+  if (!step && from.time) step = from.time->step;
+  know(run, ResultFigure::median_step_ns, step, time.median_step);
   auto rate = settled(from.steps, [](const auto& s) { return s.tokens_per_second; });
   const auto tokens = settled(from.steps, [](const auto& s) {
     return s.tokens ? std::optional(static_cast<double>(*s.tokens)) : std::nullopt;

@@ -48,8 +48,8 @@ struct ForeignRun {
   void fact(const std::string& name, FactValue value);
 };
 
-/// The result. The step's time is that of the timeline, else the typical one of the steps
-/// (reports/record/step_figures.hpp); rates are the medians of the second half of the steps.
+/// The result. The median step is that of the steps (reports/record/step_figures.hpp), else the
+/// timeline's one; rates are the medians of the second half of the steps.
 /// `bytes` and `path` are the file's.
 [[nodiscard]] RunResult result_of(ForeignRun run, const ImportSettings& settings,
                                   std::string_view bytes, const std::filesystem::path& path);

@@ -88,7 +88,8 @@ Measure plan_count(const std::string& name, std::int64_t PlanSummary::* member, 
 }
 
 void add_times(std::vector<Measure>& all) {
-  all.push_back(time_measure("step_ns", "step", &TimeSummary::step, true));
+  all.push_back(time_measure("median_step_ns", "median step", &TimeSummary::median_step, true));
+  all.push_back(time_measure("step_ns", "step", &TimeSummary::step, false));
   all.push_back(time_measure("exposed_communication_ns", "exposed communication",
                              &TimeSummary::exposed_communication, true));
   all.push_back(time_measure("compute_ns", "compute", &TimeSummary::compute, false));
@@ -178,13 +179,13 @@ Measure measure_at_step(StepMeasure what, std::int64_t step) {
 std::vector<double> steps_of(const Measure& measure, const RunResult& run) {
   const Measured* measured = run.measured();
   if (measured == nullptr || measure.nature != Nature::timed) return {};
-  const bool is_step = measure.key == "time.step_ns";
+  const bool is_step = measure.key == "time.median_step_ns" || measure.key == "time.step_ns";
   const bool follows = measure.better == Better::higher && measure.key != "time.overlap_fraction";
   if (!is_step && !follows) return {};
-  // Rates are inverse to the step: what the whole run has, times the run's step, over each step.
+  // Rates are inverse to the step: what the whole run has, times its median step, over each step.
   const std::optional<Figure> whole = measure.read(run);
-  if (!whole || (follows && run.time.step.value <= 0)) return {};
-  const double product = real_of(*whole) * static_cast<double>(run.time.step.value);
+  if (!whole || (follows && run.time.median_step.value <= 0)) return {};
+  const double product = real_of(*whole) * static_cast<double>(run.time.median_step.value);
   std::vector<double> values = step_times(measured->steps);
   if (!is_step)
     for (double& value : values) value = product / value;

@@ -37,6 +37,7 @@ enum class ResultFigure {
   idle_ns,
   contention_ns,
   overlap_fraction,
+  median_step_ns,
   tokens_per_second_per_gpu,
   tflops_per_gpu,
   mfu,
@@ -47,7 +48,7 @@ enum class ResultFigure {
 
 template <>
 struct Names<ResultFigure> {
-  static constexpr std::array<std::string_view, 27> values{"parameters",
+  static constexpr std::array<std::string_view, 28> values{"parameters",
                                                            "model",
                                                            "config",
                                                            "plan",
@@ -68,6 +69,7 @@ struct Names<ResultFigure> {
                                                            "idle_ns",
                                                            "contention_ns",
                                                            "overlap_fraction",
+                                                           "median_step_ns",
                                                            "tokens_per_second_per_gpu",
                                                            "tflops_per_gpu",
                                                            "mfu",

@@ -152,6 +152,7 @@ Json time_object(const TimeSummary& time, const Predicted& predicted) {
           {"idle_ns", time.idle.value},
           {"contention_ns", time.contention.value},
           {"overlap_fraction", finite(time.overlap_fraction)},
+          {"median_step_ns", time.median_step.value},
           {"tokens_per_second_per_gpu", finite(time.tokens_per_second_per_gpu)},
           {"tflops_per_gpu", finite(time.tflops_per_gpu)},
           {"mfu", finite(time.mfu)},

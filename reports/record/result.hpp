@@ -69,9 +69,8 @@ struct MemorySummary {
   std::string runtime_source;  ///< where the figure for `runtime` comes from
 };
 
-/// Simulated: of the one step, which is compute + exposed_communication + idle. Measured: `step`
-/// and the rates are of all steps (reports/record/step_figures.hpp), the other members of the last
-/// one.
+/// `step` is compute + exposed_communication + idle of the one step whose op times are stored, of a
+/// measured run the last one. The rates follow from `median_step`.
 struct TimeSummary {
   Nanos step;
   Nanos compute;        ///< union of compute-stream kernels, contention included
@@ -80,6 +79,8 @@ struct TimeSummary {
   Nanos idle;
   Nanos contention;             ///< kernel slow-down beside collectives, inside compute
   double overlap_fraction = 0;  ///< 1 - exposed / communication; 1 without communication
+  /// Of all steps of a measured run (reports/record/step_figures.hpp); of a simulated one `step`.
+  Nanos median_step;
   double tokens_per_second_per_gpu = 0;
   double tflops_per_gpu = 0;
   double mfu = 0;

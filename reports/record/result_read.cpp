@@ -172,6 +172,12 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
   read.figure(ResultFigure::idle_ns, time.idle, &Members::nanos);
   read.figure(ResultFigure::contention_ns, time.contention, &Members::nanos);
   read.figure(ResultFigure::overlap_fraction, time.overlap_fraction, &Members::real);
+  read.figure(ResultFigure::median_step_ns, time.median_step, &Members::nanos);
+  const bool has_one_step = !json.contains("median_step_ns");  // as earlier versions wrote it
+  if (has_one_step && !run.absent.has(ResultFigure::step_ns)) {
+    time.median_step = time.step;
+    run.absent.remove(ResultFigure::median_step_ns);
+  }
   read.figure(ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
               &Members::real);
   read.figure(ResultFigure::tflops_per_gpu, time.tflops_per_gpu, &Members::real);

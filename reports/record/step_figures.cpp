@@ -18,15 +18,17 @@ constexpr std::array kMemoryFigures{ResultFigure::capacity_bytes, ResultFigure::
                                     ResultFigure::fits,           ResultFigure::headroom_bytes,
                                     ResultFigure::reserve_bytes};
 
-/// The step and what follows from it.
-constexpr std::array kStepFigures{ResultFigure::step_ns, ResultFigure::tokens_per_second_per_gpu,
-                                  ResultFigure::tflops_per_gpu, ResultFigure::mfu};
+/// The median step and what follows from it.
+constexpr std::array kMedianFigures{ResultFigure::median_step_ns,
+                                    ResultFigure::tokens_per_second_per_gpu,
+                                    ResultFigure::tflops_per_gpu, ResultFigure::mfu};
 
-/// What the last step consists of.
-constexpr std::array kPartFigures{
-    ResultFigure::compute_ns,    ResultFigure::communication_ns,
-    ResultFigure::idle_ns,       ResultFigure::exposed_communication_ns,
-    ResultFigure::contention_ns, ResultFigure::overlap_fraction};
+/// The last step and what it consists of.
+constexpr std::array kStepFigures{
+    ResultFigure::step_ns,         ResultFigure::compute_ns,
+    ResultFigure::idle_ns,         ResultFigure::exposed_communication_ns,
+    ResultFigure::contention_ns,   ResultFigure::overlap_fraction,
+    ResultFigure::communication_ns};
 
 template <std::size_t count>
 void add_all(FigureSet& absent, const std::array<ResultFigure, count>& figures) {
@@ -43,7 +45,7 @@ std::vector<double> step_times(std::span<const StepResult> steps) {
   return times;
 }
 
-std::optional<Nanos> typical_step(std::span<const StepResult> steps) {
+std::optional<Nanos> median_step(std::span<const StepResult> steps) {
   const std::vector<double> times = step_times(steps);
   if (times.empty()) return std::nullopt;
   const std::vector<double> means = blocks_of(times).means;
@@ -55,8 +57,8 @@ std::optional<Nanos> typical_step(std::span<const StepResult> steps) {
 }
 
 void set_step_figures(MeasuredRun& run, std::optional<double> peak_tflops) {
-  run.time.step = typical_step(run.steps).value_or(Nanos(0));
-  const Rates rates = rates_of(run, run.time.step);
+  run.time.median_step = median_step(run.steps).value_or(Nanos(0));
+  const Rates rates = rates_of(run, run.time.median_step);
   run.time.tokens_per_second_per_gpu = rates.tokens_per_second;
   run.time.tflops_per_gpu = rates.tflops;
   run.time.mfu =
@@ -72,10 +74,11 @@ void forget_unmeasured(RunFigures& run) {
   if (is_zero(ResultFigure::allocated_bytes, run.memory.allocated.value) ||
       is_zero(ResultFigure::peak_bytes, run.memory.peak.value))
     add_all(run.absent, kMemoryFigures);
-  if (is_zero(ResultFigure::step_ns, time.step.value)) add_all(run.absent, kStepFigures);
+  if (is_zero(ResultFigure::median_step_ns, time.median_step.value))
+    add_all(run.absent, kMedianFigures);
   if (is_zero(ResultFigure::compute_ns, time.compute.value) && time.communication == Nanos(0) &&
       time.idle == Nanos(0))
-    add_all(run.absent, kPartFigures);
+    add_all(run.absent, kStepFigures);
 }
 
 std::string why_unfinished(RunStatus status) {

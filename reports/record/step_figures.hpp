@@ -1,4 +1,4 @@
-// One figure for how long a step of a measured run takes, out of all its steps.
+// One figure for how long a step of a measured run takes, out of all its steps: median_step_ns.
 //
 //   steps        1 2 3 4 5 | 6 ... 15 | 16 ... 25 | ...
 //                warm-up     block      block           means of blocks; their median
@@ -18,13 +18,13 @@ namespace mfsdp {
 /// The times of the run's steps in nanoseconds, in order, without those that nobody timed.
 [[nodiscard]] std::vector<double> step_times(std::span<const StepResult> steps);
 
-/// How long a step takes: the median of the means of blocks (reports/statistics/blocks.hpp). Of
+/// The median step: the median of the means of blocks (reports/statistics/blocks.hpp). Of
 /// runs that are too short for a block, the median of the steps after the warm-up; where there are
 /// none, of those after the first; the first where there is no other. None without a timed step.
-[[nodiscard]] std::optional<Nanos> typical_step(std::span<const StepResult> steps);
+[[nodiscard]] std::optional<Nanos> median_step(std::span<const StepResult> steps);
 
-/// Sets the step and the rates that follow from it, from the run's steps; a run without a timed
-/// step knows none of them. `peak_tflops`: of the GPU; none: MFU is no number.
+/// Sets the median step and the rates that follow from it, from the run's steps; a run without a
+/// timed step knows none of them. `peak_tflops`: of the GPU; none: MFU is no number.
 void set_step_figures(MeasuredRun& run, std::optional<double> peak_tflops);
 
 /// A machine's step takes time and its ranks take memory: where a measured run has none, nobody has

@@ -85,7 +85,7 @@ Result<Budget> budget_of_two_commands(const CheckOptions& options, bool timed) {
   std::erase_if(tolerance, [](char c) { return c == '"' || c == '\\'; });
   std::string text;
   if (!timed) text += "[memory]\nallocated_bytes = { worse_by = 0 }\n";
-  text += fmt::format("[time]\nstep_ns = {{ worse_by = \"{}\" }}\n", tolerance);
+  text += fmt::format("[time]\nmedian_step_ns = {{ worse_by = \"{}\" }}\n", tolerance);
   auto budget = parse_budget(text, "default limits");
   if (!budget)
     return fail("--tolerance", in_quotes(options.tolerance) + " is not a part such as \"2 %\"");

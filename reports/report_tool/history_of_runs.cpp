@@ -22,22 +22,23 @@ namespace {
 using HistoryJson = nlohmann::ordered_json;
 
 struct HistoryOptions : ReportOptions {
-  std::string measure = "time.step_ns";
+  std::string measure = "time.median_step_ns";
   bool changes = false;
   double least_change = 1;
 };
 
 std::vector<FlagGroup> history_flags(HistoryOptions& o) {
-  return {{.title = "What is followed",
-           .flags = {text_flag("--measure", "KEY",
-                               "a key of budgets (time.step_ns), loss.100 too; docs/budgets.md "
-                               "lists them",
-                               o.measure),
-                     switch_flag("--changes", "only where it changed for good", o.changes),
-                     real_flag("--least-change", "percent of the median before (1)", o.least_change,
-                               {.lowest = 0, .highest = 1000})}},
-          filter_flags(o),
-          store_flags(o)};
+  return {
+      {.title = "What is followed",
+       .flags = {text_flag("--measure", "KEY",
+                           "a key of budgets (time.median_step_ns), loss.100 too; docs/budgets.md "
+                           "lists them",
+                           o.measure),
+                 switch_flag("--changes", "only where it changed for good", o.changes),
+                 real_flag("--least-change", "percent of the median before (1)", o.least_change,
+                           {.lowest = 0, .highest = 1000})}},
+      filter_flags(o),
+      store_flags(o)};
 }
 
 HelpText history_help() {
@@ -78,7 +79,8 @@ std::string made_at(std::int64_t unix_ns) {
 /// What lists of runs hold needs no look at the run itself.
 Result<std::optional<double>> value_of(Store& store, const StoredRun& run, const Measure& measure) {
   using Value = std::optional<double>;
-  if (measure.key == "time.step_ns" && run.step) return Value(static_cast<double>(run.step->value));
+  if (measure.key == "time.median_step_ns" && run.median_step)
+    return Value(static_cast<double>(run.median_step->value));
   if (measure.key == "memory.peak_bytes" && run.peak)
     return Value(static_cast<double>(run.peak->value));
   const bool by_step = measure.nature == Nature::trained;

@@ -3,8 +3,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <ctime>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -34,7 +37,7 @@ std::string known(const std::optional<Value>& value, Format format) {
   return value ? std::string(format(*value)) : std::string(kUnknown);
 }
 
-std::string joined_marks(const std::vector<std::string>& texts) {
+std::string joined_marks(std::span<const std::string> texts) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : " ") + text;
   return all;
@@ -69,24 +72,24 @@ Table list_table(std::span<const StoredRun> runs) {
          run.source, cut_to_width(run.name, kShownText),
          run.model_name.empty() ? std::string(kUnknown) : cut_to_width(run.model_name, kShownText),
          cluster_text(run), run.strategy.value_or(std::string(kUnknown)), run.status,
-         known(run.step, format_duration), known(run.tokens_per_second_per_gpu, format_rate),
+         known(run.median_step, format_duration), known(run.tokens_per_second_per_gpu, format_rate),
          known(run.mfu, format_percent), known(run.peak, format_gib), joined_marks(run.marks)});
   return table;
 }
 
-/// A field of a listed run; nothing: not known.
-using Cell =
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>>;
-using Cells = std::vector<std::pair<std::string_view, Cell>>;
+/// A field of a listed run, whose texts it looks at; nothing: not known.
+using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string_view,
+                          std::span<const std::string>>;
+using Cells = std::array<std::pair<std::string_view, Cell>, 23>;
 
 template <class Value>
 Cell cell_of(const std::optional<Value>& value) {
   return value ? Cell(*value) : Cell();
 }
 
-/// The columns of the CSV and the keys of the JSON, in order.
+/// The columns of the CSV and the keys of the JSON, in order. `run` must outlive them.
 Cells cells_of(const StoredRun& run) {
-  return {{"row", run.id},
+  return {{{"row", run.id},
           {"run_id", run.run_id},
           {"name", run.name},
           {"created_unix_ns", run.created_unix_ns},
@@ -105,10 +108,10 @@ Cells cells_of(const StoredRun& run) {
           {"plan_hash", run.plan_hash},
           {"fits", cell_of(run.fits)},
           {"peak_bytes", run.peak ? Cell(run.peak->value) : Cell()},
-          {"step_ns", run.step ? Cell(run.step->value) : Cell()},
+          {"median_step_ns", run.median_step ? Cell(run.median_step->value) : Cell()},
           {"tokens_per_second_per_gpu", cell_of(run.tokens_per_second_per_gpu)},
           {"mfu", cell_of(run.mfu)},
-          {"marks", run.marks}};
+          {"marks", std::span(run.marks)}}};
 }
 
 /// Writes a cell as JSON.
@@ -119,8 +122,8 @@ struct JsonCell {
   std::string operator()(double value) const {
     return std::isfinite(value) ? fmt::format("{}", value) : "null";
   }
-  std::string operator()(const std::string& value) const { return json_literal(value); }
-  std::string operator()(const std::vector<std::string>& values) const {
+  std::string operator()(std::string_view value) const { return json_literal(value); }
+  std::string operator()(std::span<const std::string> values) const {
     std::string text = "[";
     for (const std::string& value : values)
       text += (text.size() > 1 ? "," : "") + json_literal(value);
@@ -131,8 +134,8 @@ struct JsonCell {
 /// Writes a cell as CSV: nothing for what is not known.
 struct CsvCell {
   std::string operator()(std::monostate) const { return ""; }
-  std::string operator()(const std::string& value) const { return csv_field(value); }
-  std::string operator()(const std::vector<std::string>& values) const {
+  std::string operator()(std::string_view value) const { return csv_field(value); }
+  std::string operator()(std::span<const std::string> values) const {
     return csv_field(joined_marks(values));
   }
   template <class Value>
@@ -153,7 +156,8 @@ std::string json_line_of(const StoredRun& run) {
 
 std::string render_csv_list(std::span<const StoredRun> runs) {
   std::string out;
-  for (const auto& [key, cell] : cells_of(StoredRun{})) {
+  const StoredRun none;
+  for (const auto& [key, cell] : cells_of(none)) {
     out += out.empty() ? "" : ",";
     out += key;
   }

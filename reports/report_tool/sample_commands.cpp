@@ -18,8 +18,8 @@ RunResult timed_run(Nanos wall) {
   run.tool = "command";
   run.engine = "command";
   run.absent = FigureSet::all();
-  run.absent.remove(ResultFigure::step_ns);
-  run.time.step = wall;
+  run.absent.remove(ResultFigure::median_step_ns);
+  run.time.median_step = wall;
   return RunResult(std::move(run));
 }
 

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <vector>
 
-#include "reports/statistics/sample.hpp"
-
 namespace mfsdp {
 namespace {
 
@@ -36,13 +34,32 @@ struct Distribution {
   std::size_t unit = 2;        ///< 1 where values are equal, which u need not be whole for
 };
 
-/// Groups of equal values by size. Adds one group after the other: j of its values and k - j of
+/// Of values that all differ: the coefficients of Gauss's binomial (Mann and Whitney, 1947),
+///   product over i = 1 ... chosen of (1 - x^(others + i)) / (1 - x^i),
+/// symmetric, so the lower half is enough. Every partial product is such a binomial itself: small
+/// coefficients are exact.
+Distribution distribution_without_ties(std::size_t chosen, std::size_t others) {
+  const std::size_t most = chosen * others;
+  std::vector<double> ways(most / 2 + 1, 0);
+  ways[0] = 1;
+  for (std::size_t i = 1; i <= chosen; ++i) {
+    for (std::size_t u = ways.size(); u-- > others + i;) ways[u] -= ways[u - others - i];
+    for (std::size_t u = i; u < ways.size(); ++u) ways[u] += ways[u - i];
+  }
+  Distribution result{.shares = std::move(ways), .unit = 2};
+  std::vector<double>& shares = result.shares;
+  shares.resize(most + 1);
+  for (std::size_t u = most / 2 + 1; u <= most; ++u) shares[u] = shares[most - u];
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share /= all;
+  return result;
+}
+
+/// Of groups of equal values, by size. Adds one group after the other: j of its values and k - j of
 /// those before it make k.
-Distribution distribution_of_u(std::size_t chosen, std::span<const std::size_t> groups) {
-  Distribution result;
-  if (std::ranges::any_of(groups, [](std::size_t size) { return size > 1; })) result.unit = 1;
+Distribution distribution_with_ties(std::size_t chosen, std::span<const std::size_t> groups) {
   const std::size_t others = std::accumulate(groups.begin(), groups.end(), std::size_t{0}) - chosen;
-  const std::size_t most = 2 * chosen * others / result.unit;
+  const std::size_t most = 2 * chosen * others;
   // ways[k][i]: k values chosen so far; u counts, for each, the unchosen ones below it.
   std::vector<std::vector<double>> ways(chosen + 1, std::vector<double>(most + 1, 0));
   ways[0][0] = 1;
@@ -55,7 +72,7 @@ Distribution distribution_of_u(std::size_t chosen, std::span<const std::size_t> 
         if (k - j > before) continue;
         const std::size_t below = before - (k - j);  // unchosen
         if (below > others) continue;                // leads nowhere
-        const std::size_t added = j * (2 * below + (size - j)) / result.unit;
+        const std::size_t added = j * (2 * below + (size - j));
         const std::vector<double>& from = ways[k - j];
         std::vector<double>& to = ways[k];
         for (std::size_t i = added; i <= most; ++i) to[i] += choices * from[i - added];
@@ -63,7 +80,7 @@ Distribution distribution_of_u(std::size_t chosen, std::span<const std::size_t> 
     }
     before += size;
   }
-  result.shares = std::move(ways[chosen]);
+  Distribution result{.shares = std::move(ways[chosen]), .unit = 1};
   const double all = std::accumulate(result.shares.begin(), result.shares.end(), 0.0);
   for (double& share : result.shares) share /= all;
   return result;
@@ -72,7 +89,10 @@ Distribution distribution_of_u(std::size_t chosen, std::span<const std::size_t> 
 /// The same for the second list's u, whichever list is the shorter one.
 Distribution distribution_of(std::span<const double> first, std::span<const double> second) {
   const std::vector<std::size_t> groups = group_sizes(first, second);
-  Distribution result = distribution_of_u(std::min(first.size(), second.size()), groups);
+  const auto [chosen, others] = std::minmax({first.size(), second.size()});
+  const bool has_ties = groups.size() < chosen + others;
+  if (!has_ties) return distribution_without_ties(chosen, others);
+  Distribution result = distribution_with_ties(chosen, groups);
   // Both lists' u make all pairs.
   if (first.size() < second.size()) std::ranges::reverse(result.shares);
   return result;
@@ -98,8 +118,8 @@ double deviation_of_u(double n, double m, double ties) {
 /// The largest count c of smallest differences that may be left out: P(U < c) <= significance.
 std::size_t left_out_of(std::size_t n, std::size_t m, double significance) {
   if (has_exact_distribution(n, m)) {
-    const std::vector<std::size_t> without_ties(n + m, 1);
-    const std::vector<double> shares = distribution_of_u(std::min(n, m), without_ties).shares;
+    const std::vector<double> shares =
+        distribution_without_ties(std::min(n, m), std::max(n, m)).shares;
     double sum = 0;
     std::size_t count = 0;
     while (count < shares.size() && sum + shares[count] <= significance) sum += shares[count++];
@@ -154,9 +174,10 @@ Shift shift_between(std::span<const double> first, std::span<const double> secon
   const std::size_t count = left_out_of(first.size(), second.size(), significance);
   // c differences are left out at each end: the range begins with the next one.
   const std::size_t skipped = count == 0 ? 0 : count - 1;
-  return {.estimate = median_of(differences),
+  const std::size_t all = differences.size();
+  return {.estimate = (differences[(all - 1) / 2] + differences[all / 2]) / 2,
           .low = differences[skipped],
-          .high = differences[differences.size() - 1 - skipped],
+          .high = differences[all - 1 - skipped],
           .bounded = count > 0};
 }
 

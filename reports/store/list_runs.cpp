@@ -87,7 +87,7 @@ std::string_view order_of(RunOrder order) {
 
 constexpr std::string_view kListedColumns =
     "id, run_id, name, tool, source, model_name, plan_hash, gpu, gpus, created_unix_ns, engine, "
-    "status, git_commit, strategy, micro_batch, seq_len, global_batch, step_ns, "
+    "status, git_commit, strategy, micro_batch, seq_len, global_batch, median_step_ns, "
     "tokens_per_second_per_gpu, mfu, peak_bytes, fits";
 
 template <class Value, class Get>
@@ -102,8 +102,8 @@ void forget_zeros(StoredRun& run) {
     run.peak.reset();
     run.fits.reset();
   }
-  if (run.step == Nanos(0)) {
-    run.step.reset();
+  if (run.median_step == Nanos(0)) {
+    run.median_step.reset();
     run.tokens_per_second_per_gpu.reset();
     run.mfu.reset();
   }
@@ -140,7 +140,7 @@ StoredRun listed_run(SQLite::Statement& row) {
   run.micro_batch = maybe_integer();
   run.seq_len = maybe_integer();
   run.global_batch = maybe_integer();
-  if (const auto step = maybe_integer()) run.step = Nanos(*step);
+  if (const auto step = maybe_integer()) run.median_step = Nanos(*step);
   run.tokens_per_second_per_gpu = maybe_real();
   run.mfu = maybe_real();
   if (const auto peak = maybe_integer()) run.peak = Bytes(*peak);

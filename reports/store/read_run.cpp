@@ -1,14 +1,18 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "reports/record/result_json.hpp"
 #include "reports/record/step_figures.hpp"
 #include "reports/store/compress.hpp"
+#include "reports/store/number_lists.hpp"
 #include "reports/store/run_rows.hpp"
 
 namespace mfsdp {
@@ -117,6 +121,7 @@ void read_figures(Row& row, RunFigures& run) {
   read(ResultFigure::idle_ns, time.idle);
   read(ResultFigure::contention_ns, time.contention);
   read_rate(row, ResultFigure::overlap_fraction, time.overlap_fraction, run.absent);
+  read(ResultFigure::median_step_ns, time.median_step);
   read_rate(row, ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu,
             run.absent);
   read_rate(row, ResultFigure::tflops_per_gpu, time.tflops_per_gpu, run.absent);
@@ -229,20 +234,62 @@ void read_omitted(const std::vector<InstanceCopy>& copies, RunFigures& run) {
   }
 }
 
-void read_timeline(SQLite::Database& database, std::int64_t id, RunFigures& run) {
-  auto ops = select(database, id, "op, n.text, s.text, k.text, g.text, instance, start_ns, end_ns",
-                    "op_time_rows LEFT JOIN names AS n ON n.id = name "
-                    "LEFT JOIN names AS s ON s.id = stream LEFT JOIN names AS k ON k.id = kind "
-                    "LEFT JOIN names AS g ON g.id = segment",
-                    "position");
-  while (ops.executeStep()) {
-    OpTime& op = run.timeline.emplace_back();
-    Row(ops) >> op.op >> op.name >> op.stream >> op.kind >> op.segment >> op.instance >> op.start >>
-        op.end;
+/// The texts that numbers of `names` stand for; an unknown number for none.
+class NameTexts {
+ public:
+  explicit NameTexts(SQLite::Database& database)
+      : find_(database, "SELECT text FROM names WHERE id = ?") {}
+
+  const std::string& of(std::int64_t id) {
+    const auto [place, is_new] = texts_.try_emplace(id);
+    if (is_new) {
+      find_.bind(1, id);
+      if (find_.executeStep()) place->second = find_.getColumn(0).getString();
+      find_.reset();
+    }
+    return place->second;
   }
+
+ private:
+  SQLite::Statement find_;
+  std::unordered_map<std::int64_t, std::string> texts_;
+};
+
+/// Hands each list of a column of the run's timelines to `take`.
+template <std::size_t count, class Take>
+Result<void> read_lists(SQLite::Database& database, std::int64_t run, std::string_view column,
+                        const std::string& file, Take take) {
+  auto row = select(database, run, column, "timelines", "");
+  if (!row.executeStep()) return {};
+  const SQLite::Column text = row.getColumn(0);
+  NumberLists lists({text.getText(), static_cast<std::size_t>(text.getBytes())});
+  std::array<std::int64_t, count> numbers{};
+  while (lists.next(numbers)) MFSDP_TRY(take(numbers));
+  if (lists.is_whole()) return {};
+  return fail(file, fmt::format("timelines.{}: expected lists of {} integers, found none at byte "
+                                "{}",
+                                column, count, lists.at()));
+}
+
+Result<void> read_timeline(SQLite::Database& database, std::int64_t id, RunFigures& run,
+                           const std::string& file) {
+  NameTexts names(database);
+  MFSDP_TRY(read_lists<8>(database, id, "ops", file, [&](const auto& numbers) -> Result<void> {
+    const auto [op, name, stream, kind, segment, instance, start, end] = numbers;
+    run.timeline.push_back({.op = OpId(static_cast<std::size_t>(op)),
+                            .name = names.of(name),
+                            .stream = names.of(stream),
+                            .kind = names.of(kind),
+                            .segment = names.of(segment),
+                            .instance = instance,
+                            .start = Nanos(start),
+                            .end = Nanos(end)});
+    return {};
+  }));
   const std::vector<InstanceCopy> copies = read_copies(database, id);
   read_omitted(copies, run);
   add_copies(run.timeline, copies);
+  return {};
 }
 
 void read_launches(SQLite::Database& database, std::int64_t run, std::vector<OpLaunch>& launches) {
@@ -261,22 +308,19 @@ using NumberedPoints = std::map<std::int64_t, MemoryPoint>;
 /// A point holds what the previous one did, except the categories that have a row.
 Result<NumberedPoints> read_points(SQLite::Database& database, std::int64_t run,
                                    const std::string& file) {
-  auto changes = select(database, run, "point, at_ns, n.text, bytes",
-                        "memory_changes LEFT JOIN names AS n ON n.id = category", "point");
+  NameTexts names(database);
   NumberedPoints points;
-  while (changes.executeStep()) {
-    std::int64_t number = 0;
-    Nanos at;
-    std::string category;
-    Bytes bytes;
-    Row(changes) >> number >> at >> category >> bytes;
-    if (!points.contains(number))
-      points.emplace(number, points.empty() ? MemoryPoint{} : points.rbegin()->second);
-    MFSDP_LET(index, category_index(category, file));
+  MFSDP_TRY(read_lists<4>(database, run, "memory", file, [&](const auto& numbers) -> Result<void> {
+    const auto [number, at, category, bytes] = numbers;
+    if (points.empty() || points.rbegin()->first != number)
+      points.emplace_hint(points.end(), number,
+                          points.empty() ? MemoryPoint{} : points.rbegin()->second);
+    MFSDP_LET(index, category_index(names.of(category), file));
     MemoryPoint& point = points.rbegin()->second;
-    point.at = at;
-    point.categories.at(index) = bytes;
-  }
+    point.at = Nanos(at);
+    point.categories.at(index) = Bytes(bytes);
+    return {};
+  }));
   return points;
 }
 
@@ -408,7 +452,7 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   result.status = status;
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
-  if (parts.timeline) read_timeline(database, id, result);
+  if (parts.timeline) MFSDP_TRY(read_timeline(database, id, result, where));
   if (texts.source == "measured")
     return RunResult(std::move(result), read_measured(database, id, parts, texts));
   if (texts.source != "simulated")

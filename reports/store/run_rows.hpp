@@ -27,7 +27,7 @@ inline constexpr std::string_view kRuns =
     "model_name, gpu, network, calibration, cost_model_version, peak_op, runtime_source, "
     "parameters, gpus, nodes, gpus_per_node, capacity_bytes, allocated_bytes, peak_bytes, fits, "
     "reserve_bytes, headroom_bytes, step_ns, compute_ns, communication_ns, "
-    "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, "
+    "exposed_communication_ns, idle_ns, contention_ns, overlap_fraction, median_step_ns, "
     "tokens_per_second_per_gpu, tflops_per_gpu, mfu, all_gather_bytes, reduce_scatter_bytes, "
     "all_reduce_bytes, resumed_step, resumed_run_id, model, config, facts";
 inline constexpr std::string_view kPlanSummaries =

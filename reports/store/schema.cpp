@@ -3,6 +3,7 @@
 #include <array>
 
 #include "reports/store/schema_version_7.hpp"
+#include "reports/store/schema_version_8.hpp"
 
 namespace mfsdp {
 
@@ -251,8 +252,8 @@ ALTER TABLE steps ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
-  static const std::array migrations{kVersion1, kVersion2, kVersion3,        kVersion4,
-                                     kVersion5, kVersion6, store_version_7()};
+  static const std::array migrations{kVersion1, kVersion2, kVersion3,         kVersion4,
+                                     kVersion5, kVersion6, store_version_7(), store_version_8()};
   return migrations;
 }
 

@@ -46,7 +46,7 @@ struct StoredRun {
   std::optional<std::int64_t> micro_batch;
   std::optional<std::int64_t> seq_len;
   std::optional<std::int64_t> global_batch;
-  std::optional<Nanos> step;
+  std::optional<Nanos> median_step;
   std::optional<double> tokens_per_second_per_gpu;
   std::optional<double> mfu;
   std::optional<Bytes> peak;

@@ -232,6 +232,7 @@ struct RunWriter::Statements {
          known(ResultFigure::idle_ns, time.idle),
          known(ResultFigure::contention_ns, time.contention),
          known(ResultFigure::overlap_fraction, time.overlap_fraction),
+         known(ResultFigure::median_step_ns, time.median_step),
          known(ResultFigure::tokens_per_second_per_gpu, time.tokens_per_second_per_gpu),
          known(ResultFigure::tflops_per_gpu, time.tflops_per_gpu),
          known(ResultFigure::mfu, time.mfu),

@@ -108,9 +108,9 @@ void add_memory(Scalars& scalars, const RunFigures& run) {
 void add_rates(Scalars& scalars, const RunFigures& run, Nanos duration) {
   scalars.add("time_metrics/end_to_end(s)", static_cast<double>(duration.value) / kSecond);
   const bool knows_tokens = !run.absent.has(ResultFigure::tokens_per_second_per_gpu);
-  if (duration <= Nanos(0) || run.time.step <= Nanos(0) || !knows_tokens) return;
+  if (duration <= Nanos(0) || run.time.median_step <= Nanos(0) || !knows_tokens) return;
   const double faster =
-      static_cast<double>(run.time.step.value) / static_cast<double>(duration.value);
+      static_cast<double>(run.time.median_step.value) / static_cast<double>(duration.value);
   scalars.add("throughput(tps)", run.time.tokens_per_second_per_gpu * faster);
   if (const auto tflops = known(run, ResultFigure::tflops_per_gpu, run.time.tflops_per_gpu))
     scalars.add("tflops", *tflops * faster);

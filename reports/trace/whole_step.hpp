@@ -30,8 +30,8 @@ struct TimedOp {
 /// result.
 [[nodiscard]] std::vector<TimedOp> whole_step(const RunFigures& run);
 
-/// When the step of the timeline ends. A measured timeline is of the last step, which took another
-/// time than a typical one (reports/record/step_figures.hpp); it ends with its last op.
+/// When the step of the timeline ends. A measured one ends with its last op: what others have left
+/// may have a timeline without the step's time.
 [[nodiscard]] Nanos end_of_step(const RunResult& run);
 
 }  // namespace mfsdp

@@ -86,11 +86,14 @@ Result<AnchorRun> read_run(std::string_view content, const std::string& where) {
   MFSDP_LET(gpu, text_field(document, "cluster/gpu", where));
   MFSDP_LET(per_node, integer_field(document, "cluster/gpus_per_node", where,
                                     {.least = 1, .most = kMostCount}));
-  MFSDP_LET(step, integer_field(document, "time/step_ns", where, {.most = kMostCount}));
+  // Results of earlier versions have one step.
+  const bool has_median = find_field(document, "time/median_step_ns") != nullptr;
+  const std::string step_path = has_median ? "time/median_step_ns" : "time/step_ns";
+  MFSDP_LET(step, integer_field(document, step_path, where, {.most = kMostCount}));
   MFSDP_LET(compute, integer_field(document, "time/compute_ns", where, {.most = kMostCount}));
   MFSDP_LET(exposed,
             integer_field(document, "time/exposed_communication_ns", where, {.most = kMostCount}));
-  if (step == 0) return fail(where, "time/step_ns is 0; expected a measured time");
+  if (step == 0) return fail(where, step_path + " is 0; expected a measured time");
   MFSDP_TRY(check_tokens(document, config, static_cast<double>(step), where));
   return AnchorRun{.name = printable(name.empty() ? id : name),
                    .model = printable(model),

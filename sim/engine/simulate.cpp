@@ -46,7 +46,7 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
 
 TimeSummary time_of(const StepRecord& record) {
   TimeSummary time;
-  time.step = Nanos(record.end - record.begin);
+  time.step = time.median_step = Nanos(record.end - record.begin);
   time.compute = Nanos(record.compute);
   time.communication = Nanos(record.communication);
   time.exposed_communication = Nanos(record.exposed);

@@ -80,6 +80,7 @@ Sample measured(const std::string& name, const Sample& sample, std::int64_t step
     op.end = op.start + Nanos(length - length * (1 + op.op.value % 5) / 100);
   }
   run.time.step = Nanos(run.time.step.value * 26 / 25);
+  run.time.median_step = run.time.step;
   run.time.compute = Nanos(run.time.compute.value * 24 / 25);
   run.time.idle = run.time.step - run.time.compute - run.time.exposed_communication;
   run.time.tokens_per_second_per_gpu *= 25.0 / 26;

@@ -322,7 +322,7 @@ test("what nobody knows of a run is not stored, and never zero", async () => {
     const row = await page.$eval("#runs tbody tr", (one) => Array.from(one.cells, (cell) => cell.textContent));
     assert.deepEqual(row.slice(4, 12), Array(8).fill("not stored"));
     const shown = await page.$$eval("#facts dl > div", (list) => Object.fromEntries(list.map((one) => [one.children[0].textContent, one.children[1].textContent])));
-    for (const name of ["Step", "Compute", "Idle", "Memory peak", "Tokens/s per GPU", "Sent per GPU and step"]) assert.equal(shown[name], "not stored", name);
+    for (const name of ["Median step", "Step of the timeline", "Compute", "Idle", "Memory peak", "Tokens/s per GPU", "Sent per GPU and step"]) assert.equal(shown[name], "not stored", name);
     for (const [part, text] of [["memory", /not stored/], ["timeline", /not stored/], ["pools", /not stored/]]) assert.match(await page.textContent("#" + part + "-body"), text);
     assert.match(await page.getAttribute("#curves [data-metric='Loss']", "aria-label"), /torchtitan's run 0.225/);
     assert.equal(await page.textContent("#curves [data-metric='Step time, ms'] + p"), "Nothing stored.");

@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return check_budget(*budget, {&result, 1}, {&result, 1});
   };
   if (checked().rows.empty()) std::abort();
-  run.time.step = Nanos(INT64_MAX);
+  run.time.step = run.time.median_step = Nanos(INT64_MAX);
   run.memory.allocated = Bytes(INT64_MAX);
   const BudgetReport report = checked();
   for (const std::string& line : failure_lines(report))

@@ -1,6 +1,7 @@
 #include "reports/store/schema.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,13 +103,18 @@ std::string rows_of_earlier_versions(std::size_t version) {
   }
   if (version >= 5) runs += ", resumed_step, resumed_run_id";
   if (version >= 6) steps += ", skipped";
-  std::string sql =
-      "INSERT INTO runs (id, " + runs + ") SELECT id, " + runs + " FROM new.run_rows;";
+  if (version >= 7) runs += ", git_commit, reserve_bytes, facts";
+  std::string now = runs;
+  if (version == 7) now.replace(now.find(" step_ns"), 8, " median_step_ns");  // its step was that
+  std::string sql = std::string("INSERT INTO ") + (version < 7 ? "runs" : "run_rows") + " (id, " +
+                    runs + ") SELECT id, " + now + " FROM new.run_rows;";
   sql += "INSERT INTO steps (" + steps + ") SELECT " + steps + " FROM new.steps;";
   sql += R"sql(
       INSERT INTO plan_summaries SELECT run, units, groups, ops, events, waits, buffers,
           collectives, segments, max_live_full_weights, max_live_full_gradients, allocator,
-          padding_bytes FROM new.plan_summaries;
+          padding_bytes)sql" +
+         std::string(version < 7 ? "" : ", model_flops") +
+         R"sql( FROM new.plan_summaries;
       INSERT INTO pools SELECT * FROM new.pools;
       INSERT INTO memory_categories SELECT * FROM new.memory_categories;
       INSERT INTO exposed_units SELECT * FROM new.exposed_units;
@@ -116,6 +122,9 @@ std::string rows_of_earlier_versions(std::size_t version) {
   if (version >= 2) sql += "INSERT INTO timelines SELECT run, ops, memory FROM new.timelines;";
   if (version >= 3) sql += "INSERT INTO evaluations SELECT * FROM new.evaluations;";
   if (version >= 4) sql += "INSERT INTO launch_lists SELECT * FROM new.launch_lists;";
+  if (version >= 7)
+    for (const char* table : {"predictions", "op_copies", "memory_copies"})
+      sql += fmt::format("INSERT INTO {0} SELECT * FROM new.{0};", table);
   if (version == 1)
     sql += R"sql(
       INSERT INTO op_time_rows SELECT run, row_number() OVER (ORDER BY start_ns) - 1, op, n.id,
@@ -179,6 +188,7 @@ TEST(Schema, MeasuredRunsOfEveryEarlierVersionAreKept) {
     const ScratchFolder folder;
     MeasuredRun run = measured_run("a", 8);
     run.steps = {test::sample_step(1, Nanos(70), 2.5), test::sample_step(2, Nanos(60), 2.25)};
+    if (version == 7) run.time.median_step = Nanos(1100);  // before, the last step alone was stored
     write_earlier(folder / "old.sqlite", version, run);
     auto store = Store::open(folder / "old.sqlite");
     ASSERT_TRUE(store) << store.error().message();

@@ -170,7 +170,7 @@ TEST(Store, ListsRunsInTheOrderOfSaving) {
   EXPECT_EQ(runs->at(0).run_id, "b");
   EXPECT_EQ(runs->at(1).run_id, "a");
   EXPECT_EQ(runs->at(1).name, sample_run().name);
-  EXPECT_EQ(runs->at(1).step, Nanos(1000));
+  EXPECT_EQ(runs->at(1).median_step, Nanos(1000));
   EXPECT_EQ(runs->at(1).fits, false);
 }
 

@@ -82,8 +82,8 @@ TEST(WholeRun, WhatNobodyKnowsIsNullAndNeverZero) {
   run.run_id = "imported";
   run.engine = "megatron-lm";
   run.absent = FigureSet::all();
-  run.absent.remove(ResultFigure::step_ns);
-  run.time.step = Nanos(77);
+  run.absent.remove(ResultFigure::median_step_ns);
+  run.time.median_step = Nanos(77);
   run.steps = {test::sample_step(1, Nanos(0), 2.0)};
   run.steps.front().timed = false;
   const RunResult loaded = stored_and_loaded(folder / "s.sqlite", run);
@@ -92,9 +92,9 @@ TEST(WholeRun, WhatNobodyKnowsIsNullAndNeverZero) {
   ASSERT_EQ(loaded.measured()->steps.size(), 1U);
   EXPECT_FALSE(loaded.measured()->steps[0].timed);
   const auto path = folder / "s.sqlite";
-  EXPECT_EQ(number(path, "SELECT step_ns FROM runs"), 77);
+  EXPECT_EQ(number(path, "SELECT median_step_ns FROM runs"), 77);
   for (const char* column : {"gpus", "parameters", "config", "strategy", "peak_bytes", "fits",
-                             "mfu", "compute_ns", "all_gather_bytes", "model_flops"})
+                             "mfu", "step_ns", "compute_ns", "all_gather_bytes", "model_flops"})
     EXPECT_EQ(number(path, std::string("SELECT count(*) FROM runs WHERE ") + column + " IS NULL"),
               1)
         << column;
@@ -103,7 +103,7 @@ TEST(WholeRun, WhatNobodyKnowsIsNullAndNeverZero) {
   const auto listed = Store::open(path)->list();
   EXPECT_FALSE(listed->front().peak);
   EXPECT_FALSE(listed->front().strategy);
-  EXPECT_EQ(listed->front().step, Nanos(77));
+  EXPECT_EQ(listed->front().median_step, Nanos(77));
 }
 
 // ---- microbatches ------------------------------------------------------------------------------

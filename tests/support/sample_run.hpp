@@ -83,6 +83,7 @@ inline void fill_figures(RunFigures& run, std::string run_id, std::int64_t ops) 
               .idle = Nanos(100),
               .contention = Nanos(30),
               .overlap_fraction = 0.75,  // 1 - 200 / 800
+              .median_step = Nanos(1000),
               .tokens_per_second_per_gpu = 12345.678,
               .tflops_per_gpu = 0.1,
               .mfu = 1.0 / 3.0};

@@ -47,7 +47,7 @@ report.fidelity = (holder) => {
     const notes = [];
     if (p.plan_hash !== m.plan_hash) notes.push("These two are of different plans: the errors are those of comparing two things.");
     if (p.cluster.gpu !== m.cluster.gpu) notes.push("The prediction is for " + clean(p.cluster.gpu, 40) + ", the measurement is of " + clean(m.cluster.gpu, 40) + ".");
-    const spans = [["step", "step_ns"], ["compute", "compute_ns"], ["communication", "communication_ns"], ["exposed communication", "exposed_communication_ns"], ["idle", "idle_ns"]];
+    const spans = [["median step", "median_step_ns"], ["step", "step_ns"], ["compute", "compute_ns"], ["communication", "communication_ns"], ["exposed communication", "exposed_communication_ns"], ["idle", "idle_ns"]];
     const figures = [
       ...spans.map(([name, key]) => row(name, p.time[key], m.time[key], format.time)),
       row("tokens/s per GPU", p.time.tokens_per_second_per_gpu, m.time.tokens_per_second_per_gpu, (value) => format.count(value)),

@@ -92,8 +92,8 @@ class Run {
   }
   get plan() { return this.packed.plan === null ? null : planOf(this.packed.plan); }
   get ops() { return (this.unpackedOps ??= unpackOps(this.packed.ops)); }
-  get step() { return this.result.time.step_ns; }
-  /** Where the timeline's step ends: of a measured run the last one, which is not the typical one. */
+  get step() { return this.result.time.median_step_ns; }
+  /** Where the timeline's step ends. */
   get end() { return this.packed.end; }
 
   /** { lanes, omitted: how many runs of a segment, counts: runs of each, first, last, byOp }: of a step. */

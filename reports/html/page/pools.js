@@ -28,7 +28,7 @@ report.poolsPart = (holder, run) => {
   canvas.setAttribute("aria-label", "Map of " + pools.length + " pools with " + format.count(all.length) + " stretches of buffers over " + format.time(run.end));
   const details = element("div", { class: "details", id: "pools-details", role: "status" });
   const [top, left, height] = [20, 92, 360];
-  let [chosen, hovered, view] = [null, null, null];
+  let view = null;
   let shown = all;
   let bases = [];
   let bytes = 1;
@@ -80,7 +80,7 @@ report.poolsPart = (holder, run) => {
       context.fillStyle = report.colours.page("outside");
       context.fillRect(v.x(buffers.until), top, v.width, v.height);
     }
-    for (const [one, colour, wide] of [[hovered, "ink", 1.5], [chosen, "accent", 3]]) {
+    for (const [one, colour, wide] of [[v.hovered, "ink", 1.5], [v.chosen, "accent", 3]]) {
       if (!one || bases[held.pool[one.b]] === null) continue;
       const [x0, y0, x1, y1] = box(one);
       context.strokeStyle = report.colours.page(colour);
@@ -131,19 +131,14 @@ report.poolsPart = (holder, run) => {
     }
     return best;
   };
-  const pick = (one) => {
-    chosen = one;
-    describe(one);
-    view.later();
-  };
   const step = (by) => {
-    const here = shown.indexOf(chosen);
+    const here = shown.indexOf(view.chosen);
     const next = shown[Math.max(0, Math.min(shown.length - 1, here < 0 ? 0 : here + by))];
     if (!next) return;
-    pick(next);
+    view.choose(next);
     if (!next.always) view.reveal(next.begin, next.end);
   };
-  const keys = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), Escape: () => pick(null) };
+  const keys = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), Escape: () => view.choose(null) };
 
   const used = new Set(all.map((one) => held.category[one.b]));
   const legend = element("ul", { class: "legend", "aria-label": "Categories" }, ...report.data.categories.map((name, c) => {
@@ -152,31 +147,14 @@ report.poolsPart = (holder, run) => {
     swatch.style.background = report.colours.categories[c];
     return element("li", {}, swatch, name);
   }));
-  choice.addEventListener("change", () => { arrange(); chosen = hovered = null; describe(null); view.later(); });
+  choice.addEventListener("change", () => { arrange(); view.hovered = null; view.choose(null); });
   const notes = ["Offsets come from the run's plan, built again and compared by its hash; times follow from its op times."];
   if (buffers.until < run.end) notes.push("The step has too many stretches for this page: they are shown until " + format.time(buffers.until) + "; the grey part is left out.");
   report.clear(holder, element("div", { class: "tools" }, element("label", {}, "Pool ", choice), ...report.viewTools(() => view)), canvas, legend,
     element("p", { id: "pools-help", class: "muted screen", text: "Drag pans, Ctrl with the wheel zooms. With Tab the canvas takes keys: left and right go from buffer to buffer by their begin, + and \u2212 zoom, Home shows the whole step." }),
     ...notes.map((text) => element("p", { class: "muted", text })), details, heights);
   arrange();
-  view = new report.TimeView(canvas, {
-    first: 0, last: run.end, left, height, draw,
-    pick: (x, place, press) => {
-      const one = at(x, place);
-      if (press) return pick(one);
-      if (one === hovered) return undefined;
-      hovered = one;
-      describe(one || chosen);
-      return view.later();
-    },
-    key: (event) => {
-      if (!keys[event.key]) return false;
-      keys[event.key]();
-      return true;
-    },
-  });
-  canvas.addEventListener("pointerleave", () => { hovered = null; describe(chosen); view.later(); });
-  describe(null);
+  view = new report.TimeView(canvas, { first: 0, last: run.end, left, height, draw, at, describe, keys });
   view.fit();
   return { redraw: () => view.draw(), resize: () => view.resize(), stop: () => {}, view, shown: () => shown, box };
 };

@@ -15,12 +15,12 @@ report.timelinePart = (holder, run) => {
   const canvas = element("canvas", { class: "own", id: "timeline-canvas", tabindex: "0", role: "img", "aria-describedby": "timeline-help" });
   canvas.setAttribute("aria-label", "Timeline of " + lanes.length + " streams with " + format.count(lanes.reduce((sum, lane) => sum + lane.start.length, 0)) + " ops over " + format.time(run.end));
   const details = element("div", { class: "details", id: "timeline-details", role: "status" });
-  let chosen = null;  // [lane, position]
-  let hovered = null;
   let found = new Set();
-  let view = null;
+  let view = null;  // of ops as [lane, position]
 
   const name = (lane, i) => clean(report.text(ops.text[lanes[lane].row[i]]), 80);
+
+  const same = (a, b) => a[0] === b[0] && a[1] === b[1];
 
   /** The instance of an op that ended last before a time: what was awaited. */
   const awaited = (id, before) => {
@@ -29,7 +29,7 @@ report.timelinePart = (holder, run) => {
       if (lanes[lane].end[i] <= before && (!best || lanes[lane].end[i] > lanes[best[0]].end[best[1]])) best = [lane, i];
     return best;
   };
-  const jump = (place, text) => element("button", { type: "button", class: "link", text, onclick: () => { pick(place); view.reveal(lanes[place[0]].start[place[1]], lanes[place[0]].end[place[1]]); canvas.focus(); } });
+  const jump = (place, text) => element("button", { type: "button", class: "link", text, onclick: () => { view.choose(place); view.reveal(lanes[place[0]].start[place[1]], lanes[place[0]].end[place[1]]); canvas.focus(); } });
 
   const waits = (lane, i, facts) => {
     const start = lanes[lane].start[i];
@@ -108,7 +108,7 @@ report.timelinePart = (holder, run) => {
       context.fillText(clean(lane.name, 14), 2, y + bar / 2);
       if (found.size) outline(context, v, number, y);
     });
-    for (const [place, colour, wide] of [[hovered, "ink", 1.5], [chosen, "accent", 3]])
+    for (const [place, colour, wide] of [[v.hovered, "ink", 1.5], [v.chosen, "accent", 3]])
       if (place) box(context, v, place, report.colours.page(colour), wide);
     canvas.dataset.redraw = (performance.now() - begun).toFixed(2);
   };
@@ -143,27 +143,22 @@ report.timelinePart = (holder, run) => {
     const i = report.upperBound(lane.end, view.time(x) - slack);
     return i < lane.start.length && lane.start[i] <= view.time(x) + slack ? [number, i] : null;
   };
-  const pick = (place) => {
-    chosen = place;
-    describe(place);
-    view.later();
-  };
 
   const step = (by) => {
-    const [number, i] = chosen || [0, -1];
+    const [number, i] = view.chosen || [0, -1];
     const next = Math.max(0, Math.min(lanes[number].start.length - 1, i + by));
-    pick([number, next]);
+    view.choose([number, next]);
     view.reveal(lanes[number].start[next], lanes[number].end[next]);
   };
   const change = (by) => {
-    const [number, i] = chosen || [-by, 0];
+    const [number, i] = view.chosen || [-by, 0];
     const other = Math.max(0, Math.min(lanes.length - 1, number + by));
-    const time = chosen ? lanes[number].start[i] : first;
+    const time = view.chosen ? lanes[number].start[i] : first;
     const next = Math.max(0, Math.min(lanes[other].start.length - 1, report.upperBound(lanes[other].start, time) - 1));
-    pick([other, next]);
+    view.choose([other, next]);
     view.reveal(lanes[other].start[next], lanes[other].end[next]);
   };
-  const keys = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => change(1), ArrowUp: () => change(-1), Escape: () => pick(null), "/": () => search.focus() };
+  const keys = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => change(1), ArrowUp: () => change(-1), Escape: () => view.choose(null), "/": () => search.focus() };
 
   // ---- Search ----
   const result = element("span", { class: "muted", id: "timeline-found", role: "status" });
@@ -184,9 +179,9 @@ report.timelinePart = (holder, run) => {
     if (!places.length) return;
     const start = ([number, i]) => lanes[number].start[i];
     places.sort((a, b) => start(a) - start(b) || a[0] - b[0]);
-    const here = chosen ? places.findIndex(([number, i]) => number === chosen[0] && i === chosen[1]) : -1;
+    const here = view.chosen ? places.findIndex((place) => same(place, view.chosen)) : -1;
     const place = places[here < 0 ? (by > 0 ? 0 : places.length - 1) : (here + by + places.length) % places.length];
-    pick(place);
+    view.choose(place);
     view.reveal(start(place), lanes[place[0]].end[place[1]]);
   };
   search.addEventListener("input", look);
@@ -205,24 +200,7 @@ report.timelinePart = (holder, run) => {
   report.clear(holder,
     element("div", { class: "tools" }, element("label", {}, "Find ", search), element("button", { type: "button", text: "Previous", onclick: () => next(-1) }), element("button", { type: "button", text: "Next", onclick: () => next(1) }), result, ...report.viewTools(() => view)),
     canvas, legend, element("p", { id: "timeline-help", class: "muted screen", text: "Drag pans, Ctrl with the wheel zooms, a click keeps an op. With Tab the canvas takes keys: arrows go from op to op and from stream to stream, + and \u2212 zoom, Shift with arrows pans, Home shows the whole step, / searches." }), ...notes.map((text) => element("p", { class: "muted", text })), details);
-  view = new report.TimeView(canvas, {
-    first, last, left, height: top + lanes.length * pitch + 6, draw,
-    pick: (x, y, press) => {
-      const place = at(x, y);
-      if (press) return pick(place);
-      if ((place && place.join()) === (hovered && hovered.join())) return undefined;
-      hovered = place;
-      describe(place || chosen);
-      return view.later();
-    },
-    key: (event) => {
-      if (!keys[event.key]) return false;
-      keys[event.key]();
-      return true;
-    },
-  });
-  canvas.addEventListener("pointerleave", () => { hovered = null; describe(chosen); view.later(); });
-  describe(null);
+  view = new report.TimeView(canvas, { first, last, left, height: top + lanes.length * pitch + 6, draw, at, describe, same, keys });
   view.fit();
   return { redraw: () => view.draw(), resize: () => view.resize(), stop: () => {}, view, lanes, at };
 };

@@ -1,11 +1,12 @@
 "use strict";
-// A canvas with time on its width: zoom and pan by mouse, finger and keyboard.
+// A canvas with time on its width: zoom and pan by mouse, finger and keyboard; one thing on it is pointed at, one chosen.
 
-/** `options`: first and last (ns), height, draw(context, view), pick(x, y), key(event) for keys that the view itself has
-    no use for. `draw` sees view.from, view.to, view.width, view.height and view.x(time). */
+/** `options`: first and last (ns), left, height, draw(context, view), at(x, y): the thing there or null, describe(thing or
+    null), same(a, b) where things are not compared by ===, keys: actions by name, beside the view's own keys. `draw` sees
+    view.from, view.to, view.width, view.height, view.x(time), view.hovered and view.chosen. */
 report.TimeView = class {
   constructor(canvas, options) {
-    Object.assign(this, { canvas, options, from: options.first, to: options.last, left: options.left || 0, pointers: new Map() });
+    Object.assign(this, { canvas, options, from: options.first, to: options.last, left: options.left || 0, pointers: new Map(), chosen: null, hovered: null });
     this.resize();
     const on = (name, handler, passive) => canvas.addEventListener(name, handler, passive === undefined ? undefined : { passive });
     on("wheel", (event) => this.wheel(event), false);
@@ -13,7 +14,9 @@ report.TimeView = class {
     on("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointercancel"]) on(name, (event) => this.up(event));
     on("dblclick", (event) => this.zoom(0.25, this.time(event.offsetX)));
+    on("pointerleave", () => this.hover(null));
     on("keydown", (event) => this.key(event));
+    options.describe(null);
   }
 
   resize() {
@@ -67,6 +70,21 @@ report.TimeView = class {
     return this.show((begin + end) / 2 - use / 2, (begin + end) / 2 + use / 2);
   }
 
+  /** Keeps a thing described, until another one is chosen; null: none. */
+  choose(thing) {
+    this.chosen = thing;
+    this.options.describe(thing);
+    this.later();
+  }
+  /** Describes a thing for as long as it is pointed at. */
+  hover(thing) {
+    const same = this.options.same || ((a, b) => a === b);
+    if (thing && this.hovered ? same(thing, this.hovered) : thing === this.hovered) return;
+    this.hovered = thing;
+    this.options.describe(thing || this.chosen);
+    this.later();
+  }
+
   wheel(event) {
     // Plain turns of the wheel scroll the page until the canvas has been taken.
     if (document.activeElement !== this.canvas && !event.ctrlKey && !event.metaKey) return;
@@ -82,7 +100,7 @@ report.TimeView = class {
   }
   move(event) {
     const before = this.pointers.get(event.pointerId);
-    if (before === undefined) return this.options.pick(event.offsetX, event.offsetY, false);
+    if (before === undefined) return this.hover(this.options.at(event.offsetX, event.offsetY));
     const x = event.offsetX;
     this.moved += Math.abs(x - before);
     const others = [...this.pointers].filter(([id]) => id !== event.pointerId);
@@ -96,7 +114,7 @@ report.TimeView = class {
     return undefined;
   }
   up(event) {
-    if (this.pointers.delete(event.pointerId) && this.moved <= 3 && event.type === "pointerup") this.options.pick(event.offsetX, event.offsetY, true);
+    if (this.pointers.delete(event.pointerId) && this.moved <= 3 && event.type === "pointerup") this.choose(this.options.at(event.offsetX, event.offsetY));
   }
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -105,7 +123,8 @@ report.TimeView = class {
     else if (event.key === "0" || event.key === "Home") this.fit();
     else if (event.shiftKey && event.key === "ArrowLeft") this.pan(-0.2);
     else if (event.shiftKey && event.key === "ArrowRight") this.pan(0.2);
-    else if (!this.options.key(event)) return;
+    else if (this.options.keys[event.key]) this.options.keys[event.key]();
+    else return;
     event.preventDefault();
   }
 };

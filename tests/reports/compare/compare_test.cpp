@@ -101,7 +101,7 @@ TEST(CompareRuns, WithoutTimelinesThatIsSaid) {
 
 TEST(CompareRuns, PredictionAndMeasurementAreLabelled) {
   MeasuredRun measured = test::measured_run("run-3");
-  measured.time.step = Nanos(1250);
+  measured.time.median_step = Nanos(1250);
   measured.memory.categories.at(0) = Bytes(2);
   measured.timeline[0].end += Nanos(50'000);
   const std::vector<RunResult> runs{RunResult(test::sample_run()), RunResult(measured)};

@@ -98,14 +98,14 @@ TEST_F(Import, ALogOfTorchtitan) {
   EXPECT_EQ(steps[1].step, 11);
   EXPECT_EQ(steps[1].duration, Nanos(2'000'000'000));  // 20 s, 10 steps
   EXPECT_EQ(steps[1].grad_norm, 2.5);
-  EXPECT_EQ(run.time.step, Nanos(2'000'000'000));
+  EXPECT_EQ(run.time.median_step, Nanos(2'000'000'000));
   EXPECT_EQ(run.time.tokens_per_second_per_gpu, 10'050);
   EXPECT_DOUBLE_EQ(run.time.mfu, 0.14);
   EXPECT_EQ(run.memory.allocated.value, 71'844'065'444);  // 66.91 * 2^30
   EXPECT_TRUE(run.memory.fits);
   EXPECT_EQ(find_fact(run.facts, "import", "validation_loss")->value, FactValue(8.0));
   for (const ResultFigure absent :
-       {ResultFigure::config, ResultFigure::plan, ResultFigure::peak_bytes,
+       {ResultFigure::config, ResultFigure::plan, ResultFigure::peak_bytes, ResultFigure::step_ns,
         ResultFigure::compute_ns, ResultFigure::nodes, ResultFigure::overlap_fraction})
     EXPECT_TRUE(run.absent.has(absent)) << to_string(absent);
   EXPECT_FALSE(run.absent.has(ResultFigure::mfu));
@@ -126,7 +126,7 @@ TEST_F(Import, ALogOfMegatron) {
   EXPECT_FALSE(steps[0].skipped);
   EXPECT_FALSE(steps[1].loss);
   EXPECT_TRUE(steps[1].skipped);
-  EXPECT_EQ(run.time.step, Nanos(4'000'000'000));
+  EXPECT_EQ(run.time.median_step, Nanos(4'000'000'000));
   EXPECT_DOUBLE_EQ(run.time.tokens_per_second_per_gpu, 8192);  // 128 * 4096 / 4 s / 16
   EXPECT_EQ(run.memory.peak, Bytes(1'074'266'112));            // 1024.5 * 2^20
   EXPECT_EQ(run.memory.allocated, Bytes(2'147'483'648));
@@ -173,6 +173,7 @@ TEST_F(Import, ATraceOfTheProfiler) {
     {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllGather_RING_LL","pid":0,"tid":20,"ts":30,
      "dur":50,"args":{"device":0,"stream":20,"correlation":2}}]})");
   EXPECT_EQ(run.time.step, Nanos(100'000));
+  EXPECT_EQ(run.time.median_step, run.time.step);
   EXPECT_EQ(run.time.compute, Nanos(40'000));
   EXPECT_EQ(run.time.communication, Nanos(50'000));
   EXPECT_EQ(run.time.exposed_communication, Nanos(30'000));  // from 50 to 80 us

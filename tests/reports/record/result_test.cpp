@@ -54,7 +54,7 @@ TEST(ResultJson, HasTheKeysOfTheSchemaInItsOrder) {
                   "unsharded_grad", "activation", "logits", "workspace", "runtime"));
   EXPECT_THAT(keys(json["time"]),
               ElementsAre("step_ns", "compute_ns", "communication_ns", "exposed_communication_ns",
-                          "idle_ns", "contention_ns", "overlap_fraction",
+                          "idle_ns", "contention_ns", "overlap_fraction", "median_step_ns",
                           "tokens_per_second_per_gpu", "tflops_per_gpu", "mfu", "exposed_units"));
   EXPECT_THAT(keys(json["traffic"]),
               ElementsAre("all_gather_bytes", "reduce_scatter_bytes", "all_reduce_bytes"));

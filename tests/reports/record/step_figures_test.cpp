@@ -20,15 +20,15 @@ std::vector<StepResult> steps_of(const std::vector<std::int64_t>& durations) {
 }
 
 TEST(StepFigures, AShortRunLeavesOutItsFirstStep) {
-  EXPECT_EQ(typical_step({}), std::nullopt);
-  EXPECT_EQ(typical_step(steps_of({70})), Nanos(70));
-  EXPECT_EQ(typical_step(steps_of({900, 70})), Nanos(70));
-  EXPECT_EQ(typical_step(steps_of({900, 10, 30, 20})), Nanos(20));
+  EXPECT_EQ(median_step({}), std::nullopt);
+  EXPECT_EQ(median_step(steps_of({70})), Nanos(70));
+  EXPECT_EQ(median_step(steps_of({900, 70})), Nanos(70));
+  EXPECT_EQ(median_step(steps_of({900, 10, 30, 20})), Nanos(20));
 }
 
 TEST(StepFigures, TheWarmUpIsLeftOut) {
   // Five steps of warm-up, then fewer than a block of ten: the median of 1, 2, 9.
-  EXPECT_EQ(typical_step(steps_of({900, 900, 900, 900, 900, 1, 9, 2})), Nanos(2));
+  EXPECT_EQ(median_step(steps_of({900, 900, 900, 900, 900, 1, 9, 2})), Nanos(2));
 }
 
 TEST(StepFigures, LongRunsAreTheMedianOfTheirBlocks) {
@@ -38,13 +38,13 @@ TEST(StepFigures, LongRunsAreTheMedianOfTheirBlocks) {
   durations.push_back(400);
   durations.insert(durations.end(), 10, 110);
   durations.push_back(5'000);  // fills no block: the last step is not the run
-  EXPECT_EQ(typical_step(steps_of(durations)), Nanos(110));
+  EXPECT_EQ(median_step(steps_of(durations)), Nanos(110));
 }
 
 TEST(StepFigures, StepsThatNobodyTimedDoNotCount) {
   std::vector<StepResult> steps = steps_of({900, 0, 30});
   steps[1].timed = false;
-  EXPECT_EQ(typical_step(steps), Nanos(30));
+  EXPECT_EQ(median_step(steps), Nanos(30));
 }
 
 TEST(StepFigures, RatesFollowFromTheStep) {
@@ -52,7 +52,8 @@ TEST(StepFigures, RatesFollowFromTheStep) {
   run.plan.model_flops = 5e9;
   run.steps = steps_of({900, 1'000'000});
   set_step_figures(run, 10.0);
-  EXPECT_EQ(run.time.step, Nanos(1'000'000));
+  EXPECT_EQ(run.time.median_step, Nanos(1'000'000));
+  EXPECT_EQ(run.time.step, test::measured_run().time.step);  // of the step whose ops are stored
   const auto tokens = static_cast<double>(run.config.tokens_per_step());
   EXPECT_DOUBLE_EQ(run.time.tokens_per_second_per_gpu, tokens * 1000);
   EXPECT_DOUBLE_EQ(run.time.tflops_per_gpu, 5.0);  // 5e9 in a millisecond
@@ -72,7 +73,7 @@ TEST(StepFigures, WhatNobodyHasMeasuredIsAbsent) {
   for (const ResultFigure figure :
        {ResultFigure::allocated_bytes, ResultFigure::peak_bytes, ResultFigure::fits,
         ResultFigure::categories, ResultFigure::step_ns, ResultFigure::idle_ns,
-        ResultFigure::tokens_per_second_per_gpu, ResultFigure::mfu})
+        ResultFigure::median_step_ns, ResultFigure::tokens_per_second_per_gpu, ResultFigure::mfu})
     EXPECT_TRUE(run.absent.has(figure)) << to_string(figure);
   EXPECT_FALSE(run.absent.has(ResultFigure::all_gather_bytes));
   EXPECT_FALSE(run.absent.has(ResultFigure::plan));

@@ -103,7 +103,7 @@ TEST_F(ReportCommands, ARunThatHasNotEndedHasNoFigures) {
                            HasSubstr("Time   not known")));
   EXPECT_THAT(shown, Not(HasSubstr("0 ns")));
   const auto listed = nlohmann::json::parse(run({"list", "cc33", "--output", "json"}).out);
-  for (const char* key : {"step_ns", "tokens_per_second_per_gpu", "peak_bytes", "fits"})
+  for (const char* key : {"median_step_ns", "tokens_per_second_per_gpu", "peak_bytes", "fits"})
     EXPECT_TRUE(listed.at("runs").at(0).at(key).is_null()) << key;
   const auto result = nlohmann::json::parse(run({"show", "cc33", "--output", "json"}).out);
   EXPECT_TRUE(result.at("memory").at("fits").is_null());

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace mfsdp {
@@ -53,6 +56,39 @@ TEST(MannWhitney, ExactIsTheShareOfAllOrders) {
   EXPECT_EQ(all, 126);
   EXPECT_NEAR(test.p_larger, static_cast<double>(larger) / all, 1e-14);
   EXPECT_NEAR(test.p_smaller, static_cast<double>(smaller) / all, 1e-14);
+}
+
+/// P(U <= u) of n and m values that all differ: the largest one is of the first list, below which
+/// m of the second are, or of the second.
+double share_up_to(std::size_t n, std::size_t m, std::size_t u) {
+  std::vector<std::vector<double>> ways(m + 1, {1.0});  // of 0 values and j: one way, u = 0
+  for (std::size_t i = 1; i <= n; ++i)
+    for (std::size_t j = 0; j <= m; ++j) {
+      std::vector<double> sum(i * j + 1, 0);
+      for (std::size_t k = 0; k < ways[j].size(); ++k) sum[k + j] += ways[j][k];
+      if (j > 0)
+        for (std::size_t k = 0; k < ways[j - 1].size(); ++k) sum[k] += ways[j - 1][k];
+      ways[j] = sum;
+    }
+  const auto begin = ways[m].begin();
+  const double all = std::accumulate(begin, ways[m].end(), 0.0);
+  return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(u) + 1, 0.0) / all;
+}
+
+TEST(MannWhitney, ExactIsTheRecurrencesShareEvenInTheTail) {
+  // 20 values among 200, the lower ones moved up from case to case: u falls to 0.
+  Values second(200);
+  std::iota(second.begin(), second.end(), 0.0);
+  for (const std::size_t least : {0U, 60U, 110U, 180U, 200U}) {
+    Values first;
+    for (std::size_t i = 0; i < 20; ++i)
+      first.push_back(static_cast<double>(std::max(least, 10 * i)) - 0.5 +
+                      0.01 * static_cast<double>(i));
+    const RankTest test = mann_whitney(first, second);
+    ASSERT_TRUE(test.exact);
+    const double expected = share_up_to(20, 200, static_cast<std::size_t>(test.u));
+    EXPECT_NEAR(test.p_smaller / expected, 1, 1e-12) << "u " << test.u;
+  }
 }
 
 TEST(MannWhitney, EqualValuesAreDealtOutToo) {

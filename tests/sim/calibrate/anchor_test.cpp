@@ -70,7 +70,7 @@ TEST(Anchor, TakesOneFactorWhereOnlyTheStepIsKnown) {
   MeasuredRun run = measured(1, 1);
   const Nanos predicted = run.time.step;
   run.time = {};
-  run.time.step = Nanos(predicted.value * 6 / 5);
+  run.time.median_step = Nanos(predicted.value * 6 / 5);
   const auto anchor = anchor_from(to_json(run), "r.json", h200);
   ASSERT_TRUE(anchor) << anchor.error().message();
   EXPECT_FALSE(anchor->parts);
@@ -97,12 +97,12 @@ TEST(Anchor, RefusesOtherRuns) {
   EXPECT_EQ(anchor_error(to_json(run)),
             "r.json: was measured on h100; expected a run on h200 (--gpu)");
   run.cluster.gpu = "h200";
-  run.time.step = run.time.compute = Nanos(run.time.step.value * 10);
+  run.time.median_step = run.time.compute = Nanos(run.time.step.value * 10);
   run.time.tokens_per_second_per_gpu /= 10;
   EXPECT_THAT(anchor_error(to_json(run)),
               HasSubstr("times as long as predicted; expected 0.25 to 4"));
-  run.time.step = Nanos(0);
-  EXPECT_THAT(anchor_error(to_json(run)), HasSubstr("time/step_ns is 0"));
+  run.time.median_step = Nanos(0);
+  EXPECT_THAT(anchor_error(to_json(run)), HasSubstr("time/median_step_ns is 0"));
   const std::string json = to_json(measured(1, 1));
   EXPECT_THAT(anchor_error(replaced(json, "mfsdp.result/1", "mfsdp.result/9")),
               HasSubstr("schema is \"mfsdp.result/9\"; expected \"mfsdp.result/1\""));
