@@ -32,23 +32,22 @@ Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariab
 }
 
 FlagGroup plan_group(VerifyOptions& o) {
-  return {.title = "What to do with the plan beside proving it",
-          .flags = {switch_flag("--expand", "look at every rank by itself too", o.expand),
-                    path_flag("--certificate", "write what --check needs", o.certificate),
-                    path_flag("--check", "re-check a certificate, with code that proves nothing",
-                              o.check),
-                    switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
-                    switch_flag("--mutate-fields",
-                                "change every field: what passes must compute the same",
-                                o.mutate_fields),
-                    integer_flag("--per-field", "changes of each field, at most (32)", o.per_field,
-                                 {.lowest = 1}),
-                    integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
-                                 {.lowest = 1}),
-                    integer_flag("--mutant", "change number N of --mutate-fields", o.mutant,
-                                 {.lowest = 0}),
-                    path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
-                    integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
+  return {
+      .title = "What to do with the plan beside proving it",
+      .flags = {
+          switch_flag("--expand", "look at every rank by itself too", o.expand),
+          path_flag("--certificate", "write what --check needs", o.certificate),
+          path_flag("--check", "re-check a certificate, with code that proves nothing", o.check),
+          switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
+          switch_flag("--mutate-fields", "change every field: what passes must compute the same",
+                      o.mutate_fields),
+          integer_flag("--per-field", "changes of each field, at most (32)", o.per_field,
+                       {.lowest = 1}),
+          integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
+                       {.lowest = 1}),
+          integer_flag("--mutant", "change number N of --mutate-fields", o.mutant, {.lowest = 0}),
+          path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
+          integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
 }
 
 FlagGroup subject_group(VerifyOptions& o) {
@@ -107,8 +106,9 @@ Result<void> check_subject(const VerifyOptions& o) {
                       static_cast<int>(o.check.has_value()) +
                       static_cast<int>(o.expand || o.certificate);
   if (actions > 1)
-    return fail("", "one of --mutate, --mutate-fields, --check, and --expand or --certificate at a "
-                    "time");
+    return fail("",
+                "one of --mutate, --mutate-fields, --check, and --expand or --certificate at a "
+                "time");
   for (const char* flag : {"--mutants", "--seed"})
     if (contains(o.given, flag) && !o.mutate && !o.mutate_fields)
       return fail(flag, "needs --mutate or --mutate-fields");

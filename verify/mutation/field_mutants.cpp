@@ -157,8 +157,8 @@ class Draw {
     if (value.is_boolean()) edits.push_back(flip);
     if (value.is_array() || value.is_string()) edits.push_back(empty);
     if (value.is_number_integer())
-      for (const FieldEdit edit : {zero, one, minus_one, one_more, one_less, doubled, halved,
-                                   two_to_31, two_to_63_less_1})
+      for (const FieldEdit edit :
+           {zero, one, minus_one, one_more, one_less, doubled, halved, two_to_31, two_to_63_less_1})
         edits.push_back(edit);
     return edits;
   }
@@ -183,13 +183,14 @@ class Draw {
 
   std::optional<FieldMutant> added(const Slot& slot) {
     const PlanJson& value = *any(field_.present).value;
-    FieldMutant mutant = made(slot, FieldEdit::add, PlanJson::array({change("add", slot.pointer(),
-                                                                        value)}));
+    FieldMutant mutant =
+        made(slot, FieldEdit::add, PlanJson::array({change("add", slot.pointer(), value)}));
     mutant.after = shortened(value);
     return mutant;
   }
 
-  std::optional<FieldMutant> replaced(const Slot& slot, FieldEdit edit, const PlanJson& value) const {
+  std::optional<FieldMutant> replaced(const Slot& slot, FieldEdit edit,
+                                      const PlanJson& value) const {
     if (value == *slot.value) return std::nullopt;
     FieldMutant mutant =
         made(slot, edit, PlanJson::array({change("replace", slot.pointer(), value)}));
@@ -208,7 +209,7 @@ class Draw {
     if (other == *slot.value) return std::nullopt;
     FieldMutant mutant = made(slot, FieldEdit::exchange,
                               PlanJson::array({change("replace", slot.pointer(), other),
-                                           change("replace", other_at, *slot.value)}));
+                                               change("replace", other_at, *slot.value)}));
     mutant.after = fmt::format("{} of {}", shortened(other), other_at.to_string());
     return mutant;
   }
@@ -221,7 +222,8 @@ class Draw {
                     PlanJson::array({{{"op", "remove"}, {"path", slot.pointer().to_string()}}}));
       case FieldEdit::add: return std::nullopt;
       case FieldEdit::twice_there: {
-        FieldMutant mutant = made(slot, edit, PlanJson::array({change("add", slot.pointer(), value)}));
+        FieldMutant mutant =
+            made(slot, edit, PlanJson::array({change("add", slot.pointer(), value)}));
         mutant.after = mutant.before;
         return mutant;
       }

@@ -41,8 +41,8 @@ enum class FieldEdit {
 template <>
 struct Names<FieldEdit> {
   static constexpr std::array<std::string_view, 16> values{
-      "dropped",  "added", "there twice", "copied",   "exchanged", "emptied", "flipped", "0",
-      "1",        "-1",    "one more",    "one less", "doubled",   "halved",  "2^31",    "2^63-1"};
+      "dropped", "added", "there twice", "copied",   "exchanged", "emptied", "flipped", "0",
+      "1",       "-1",    "one more",    "one less", "doubled",   "halved",  "2^31",    "2^63-1"};
 };
 
 /// One change of a plan's JSON.
@@ -63,8 +63,8 @@ struct FieldMutants {
   std::vector<FieldMutant> list;  ///< by field
 };
 
-/// At most `per_field` changes of every field, all different, drawn with `seed`: a function of these
-/// three.
+/// At most `per_field` changes of every field, all different, drawn with `seed`: a function of
+/// these three.
 [[nodiscard]] FieldMutants field_mutants(const nlohmann::json& plan, std::size_t per_field,
                                          std::uint64_t seed);
 

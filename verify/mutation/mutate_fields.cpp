@@ -60,8 +60,8 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
   };
   const auto program = only_program(std::move(job));
   if (!program) return ends(FieldFate::not_run, program.error().message());
-  for (const auto& [run, expected] : {std::pair(&machines.once, &right.once),
-                                      std::pair(&machines.shaken, &right.shaken)}) {
+  for (const auto& [run, expected] :
+       {std::pair(&machines.once, &right.once), std::pair(&machines.shaken, &right.shaken)}) {
     const auto results = (*run)(*program);
     if (!results) return ends(FieldFate::not_run, results.error().message());
     if (std::string differs = difference(*expected, *results); !differs.empty())
@@ -74,7 +74,8 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
 
 /// A verdict less its mutant, as a line between processes.
 std::string line_of(const FieldVerdict& verdict) {
-  return FieldJson{{"fate", to_string(verdict.fate)}, {"rules", verdict.rules}, {"why", verdict.why}}
+  return FieldJson{
+             {"fate", to_string(verdict.fate)}, {"rules", verdict.rules}, {"why", verdict.why}}
              .dump(-1, ' ', true, FieldJson::error_handler_t::replace) +
          "\n";
 }
@@ -128,8 +129,8 @@ Result<RightResults> right_results(const Program& program, const Machines& machi
 }  // namespace
 
 std::int64_t FieldMutationReport::defects() const {
-  return std::ranges::count_if(
-      verdicts, [](const FieldVerdict& verdict) { return is_defect(verdict.fate); });
+  return std::ranges::count_if(verdicts,
+                               [](const FieldVerdict& verdict) { return is_defect(verdict.fate); });
 }
 
 FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,

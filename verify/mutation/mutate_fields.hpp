@@ -18,13 +18,13 @@
 namespace mfsdp {
 
 enum class FieldFate {
-  refused,         ///< by the reader of plans, which all tools share
-  found,           ///< the proofs find an error
-  same,            ///< no bit differs when it is run, and the field is listed (inert_fields.hpp)
-  not_listed,      ///< no bit differs, but why that is so is written nowhere
-  differs,         ///< the proofs find nothing, and something else is computed
-  not_run,         ///< the proofs find nothing, and the machine refuses or cannot end it
-  crashed          ///< reader, proofs or machine crash, or do not end
+  refused,     ///< by the reader of plans, which all tools share
+  found,       ///< the proofs find an error
+  same,        ///< no bit differs when it is run, and the field is listed (inert_fields.hpp)
+  not_listed,  ///< no bit differs, but why that is so is written nowhere
+  differs,     ///< the proofs find nothing, and something else is computed
+  not_run,     ///< the proofs find nothing, and the machine refuses or cannot end it
+  crashed      ///< reader, proofs or machine crash, or do not end
 };
 
 template <>
@@ -59,7 +59,8 @@ struct FieldMutationSettings {
   std::size_t per_field = 32;
   std::optional<std::size_t> most = {};  ///< judge so many of all, drawn with `seed`
   std::uint64_t seed = 0;
-  std::size_t workers = 0;  ///< processes; 0: twice as many as the machine has threads, as runs wait
+  std::size_t workers =
+      0;  ///< processes; 0: twice as many as the machine has threads, as runs wait
   std::chrono::milliseconds limit{60'000};  ///< for one mutant
   /// Called after each; no further mutants are judged once it says false.
   std::function<bool(std::size_t done, std::size_t of)> progress = {};
@@ -68,8 +69,8 @@ struct FieldMutationSettings {
 struct FieldMutationReport {
   std::string plan_hash;
   std::int64_t fields = 0;
-  std::int64_t mutants = 0;                            ///< of all fields
-  std::map<FieldFate, std::int64_t> total;             ///< of those that were judged
+  std::int64_t mutants = 0;                 ///< of all fields
+  std::map<FieldFate, std::int64_t> total;  ///< of those that were judged
   std::map<std::string, std::map<FieldFate, std::int64_t>> by_field;
   std::map<std::string, std::int64_t> by_rule;
   std::vector<FieldVerdict> verdicts;  ///< by number

@@ -38,7 +38,8 @@ std::vector<std::pair<std::string, std::int64_t>> ranked(const FieldMutationRepo
   for (const auto& [field, counts] : report.by_field)
     if (const std::int64_t defects = defects_in(counts); defects > 0)
       list.emplace_back(field, defects);
-  std::ranges::stable_sort(list, std::ranges::greater{}, &std::pair<std::string, std::int64_t>::second);
+  std::ranges::stable_sort(list, std::ranges::greater{},
+                           &std::pair<std::string, std::int64_t>::second);
   return list;
 }
 

@@ -89,9 +89,9 @@ class Collected final : public TrainSink {
       if (!places.first_replica) continue;
       MFSDP_TRY(add(backend, name + ", main weight", places.own));
       for (std::size_t i = 0; i < places.states.size(); ++i)
-        MFSDP_TRY(add(backend,
-                      fmt::format("{}, {}", name, spec_of(*places.group->optimizer).states[i].saved),
-                      places.states[i]));
+        MFSDP_TRY(add(
+            backend, fmt::format("{}, {}", name, spec_of(*places.group->optimizer).states[i].saved),
+            places.states[i]));
     }
     return {};
   }
@@ -151,9 +151,9 @@ class Run {
     settings.chaos = chaos_;
     settings.poison = poison_;
     Machine machine(program_, settings);
-    SharedHostGather gather(
-        program_.config.mesh.world_size(),
-        [&](std::int64_t rank, bool waits) { machine.host_waits(rank, waits); });
+    SharedHostGather gather(program_.config.mesh.world_size(), [&](std::int64_t rank, bool waits) {
+      machine.host_waits(rank, waits);
+    });
     TrainInputs inputs{.settings = training_, .data = data_.get(), .eval_data = eval_data_.get()};
     inputs.gather = &gather;
     if (saver_) inputs.keeper = &*saver_;
@@ -163,8 +163,8 @@ class Run {
     }
     Collected collected;
     MFSDP_TRY(machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
-      MFSDP_LET(trainer, Trainer::create(program_, backend, rank, inputs,
-                                         rank == 0 ? &collected : nullptr));
+      MFSDP_LET(trainer,
+                Trainer::create(program_, backend, rank, inputs, rank == 0 ? &collected : nullptr));
       MFSDP_TRY(trainer->run());
       MFSDP_TRY(collected.state(backend, rank, trainer->parameters()));
       if (exported_ == nullptr) return {};
@@ -206,8 +206,7 @@ Result<void> add_files(RunBits& to, const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".safetensors") continue;
     MFSDP_LET(text, read_file(entry.path(), "an export", kMostFile));
-    to["export, " + entry.path().filename().string()] =
-        checksum_of(std::as_bytes(std::span(text)));
+    to["export, " + entry.path().filename().string()] = checksum_of(std::as_bytes(std::span(text)));
   }
   return {};
 }

@@ -18,7 +18,7 @@ namespace mfsdp {
 using RunBits = std::map<std::string, std::uint64_t>;
 
 struct RunBitsSettings {
-  std::int64_t steps = 3;  ///< the evaluation stands after step 2 and at the end
+  std::int64_t steps = 3;                     ///< the evaluation stands after step 2 and at the end
   std::chrono::milliseconds deadline{4'000};  ///< MachineSettings::deadline
   std::filesystem::path folder;               ///< exists; for saves and exports
 };

@@ -185,15 +185,14 @@ Result<ExitCode> write_field_mutant(const Program& program, const VerifyOptions&
   const FieldMutants all = field_mutants(plan, static_cast<std::size_t>(options.per_field),
                                          static_cast<std::uint64_t>(options.seed));
   if (*options.mutant >= std::ssize(all.list))
-    return fail("--mutant",
-                fmt::format("expected a number below {}, got {}", all.list.size(), *options.mutant));
+    return fail("--mutant", fmt::format("expected a number below {}, got {}", all.list.size(),
+                                        *options.mutant));
   const FieldMutant& mutant = all.list.at(static_cast<std::size_t>(*options.mutant));
   MFSDP_TRY(write_file_atomically(*options.mutant_out, altered_text(plan, mutant) + "\n"));
-  session.out << wrap_text(
-      fmt::format("{}: {}, {} -> {}\n", mutant.place, to_string(mutant.edit),
-                  mutant.before.empty() ? "nothing" : mutant.before,
-                  mutant.after.empty() ? "nothing" : mutant.after),
-      session.style);
+  session.out << wrap_text(fmt::format("{}: {}, {} -> {}\n", mutant.place, to_string(mutant.edit),
+                                       mutant.before.empty() ? "nothing" : mutant.before,
+                                       mutant.after.empty() ? "nothing" : mutant.after),
+                           session.style);
   return ExitCode::good;
 }
 
@@ -245,8 +244,8 @@ Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session
                             const Machines& machines) {
   MFSDP_TRY(check_paths(
       options.common, session.scenarios,
-      {.read = {{"--check", options.check}}, .written = {{"--certificate", options.certificate},
-                              {"--mutant-out", options.mutant_out}}}));
+      {.read = {{"--check", options.check}},
+       .written = {{"--certificate", options.certificate}, {"--mutant-out", options.mutant_out}}}));
   if (!options.common.plan) {
     MFSDP_LET(program, build_plan(options, session));
     return judge_program(*program, options, session, machines);
