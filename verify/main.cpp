@@ -1,5 +1,7 @@
 // mfsdp-verify: reads flags and hands them to the judgement that they ask for (verify/tool).
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,8 +9,10 @@
 #include "core/cli/help.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/verify_options.hpp"
+#include "gpu_backend/weights/temporary_folder.hpp"
 #include "reports/tool/interrupt.hpp"
 #include "reports/tool/run_main.hpp"
+#include "verify/oracle/run_bits.hpp"
 #include "verify/tool/judge.hpp"
 
 namespace {
@@ -20,6 +24,14 @@ constexpr std::string_view kTool = "mfsdp-verify";
 std::string describe() {
   VerifyOptions unused;
   return render_help(verify_help(), verify_flags(unused));
+}
+
+/// The CPU's, which save and export to `folder`.
+Machines machines_in(const std::filesystem::path& folder) {
+  RunBitsSettings settings;
+  settings.folder = folder;
+  return {.once = [=](const Program& program) { return plain_run_bits(program, settings); },
+          .shaken = [=](const Program& program) { return shaken_run_bits(program, settings); }};
 }
 
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
@@ -36,9 +48,12 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
                         .err = std::cerr,
                         .interrupted = interrupted(),
                         .style = style_of(describe_stdout())};
-  if (options.mutate)  // other judgements are short
+  if (options.mutate || options.mutate_fields)  // other judgements are short
     catch_interrupts("mfsdp-verify: stopping (a second signal ends it at once)");
-  return judge(options, session);
+  if (!options.mutate_fields) return judge(options, session, {});
+  const auto beside = std::filesystem::temp_directory_path() / kTool;
+  MFSDP_LET(folder, TemporaryFolder::beside(beside, beside));
+  return judge(options, session, machines_in(folder.path()));
 }
 
 }  // namespace

@@ -32,15 +32,22 @@ Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariab
 }
 
 FlagGroup plan_group(VerifyOptions& o) {
-  return {.title = "What to do with the plan beside proving it",
-          .flags = {switch_flag("--expand", "look at every rank by itself too", o.expand),
-                    path_flag("--certificate", "write what --check needs", o.certificate),
-                    path_flag("--check", "re-check a certificate, with code that proves nothing",
-                              o.check),
-                    switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
-                    integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
-                                 {.lowest = 1}),
-                    integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
+  return {
+      .title = "What to do with the plan beside proving it",
+      .flags = {
+          switch_flag("--expand", "look at every rank by itself too", o.expand),
+          path_flag("--certificate", "write what --check needs", o.certificate),
+          path_flag("--check", "re-check a certificate, with code that proves nothing", o.check),
+          switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
+          switch_flag("--mutate-fields", "change every field: what passes must compute the same",
+                      o.mutate_fields),
+          integer_flag("--per-field", "changes of each field, at most (32)", o.per_field,
+                       {.lowest = 1}),
+          integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
+                       {.lowest = 1}),
+          integer_flag("--mutant", "change number N of --mutate-fields", o.mutant, {.lowest = 0}),
+          path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
+          integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
 }
 
 FlagGroup subject_group(VerifyOptions& o) {
@@ -93,15 +100,23 @@ Result<void> check_subject(const VerifyOptions& o) {
                 "one of --model or --plan, --kineto, --config, --run, --bugs and --list-rules at a "
                 "time");
   if (!plan)
-    for (const char* flag : {"--expand", "--certificate", "--check", "--mutate"})
+    for (const char* flag : {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields"})
       if (contains(o.given, flag)) return fail(flag, "is about a plan: name a --model or a --plan");
-  const int actions = static_cast<int>(o.mutate) + static_cast<int>(o.check.has_value()) +
+  const int actions = static_cast<int>(o.mutate) + static_cast<int>(o.mutate_fields) +
+                      static_cast<int>(o.check.has_value()) +
                       static_cast<int>(o.expand || o.certificate);
   if (actions > 1)
-    return fail("", "one of --mutate, --check, and --expand or --certificate at a time");
+    return fail("",
+                "one of --mutate, --mutate-fields, --check, and --expand or --certificate at a "
+                "time");
   for (const char* flag : {"--mutants", "--seed"})
-    if (contains(o.given, flag) && !o.mutate) return fail(flag, "needs --mutate");
-  if ((o.mutate || o.check || o.bugs) && o.output == FindingsFormat::sarif)
+    if (contains(o.given, flag) && !o.mutate && !o.mutate_fields)
+      return fail(flag, "needs --mutate or --mutate-fields");
+  for (const char* flag : {"--per-field", "--mutant", "--mutant-out"})
+    if (contains(o.given, flag) && !o.mutate_fields) return fail(flag, "needs --mutate-fields");
+  if (o.mutant.has_value() != o.mutant_out.has_value())
+    return fail(o.mutant ? "--mutant" : "--mutant-out", "--mutant and --mutant-out go together");
+  if ((o.mutate || o.mutate_fields || o.check || o.bugs) && o.output == FindingsFormat::sarif)
     return fail("--output", "sarif is for findings in a plan");
   if (!o.kineto.empty() && o.output == FindingsFormat::sarif)
     return fail("--output", "sarif is for findings; a trace's report is text, json or md");

@@ -166,7 +166,7 @@ std::vector<Violation> check_manners(const File& file) {
     if (std::regex_search(line, main_function))
       list.push_back({file.path, number, "a program that is not one of the mains"});
     for (const Manner& manner : manners())
-      if (std::regex_search(line, manner.pattern))
+      if (file.path != manner.except && std::regex_search(line, manner.pattern))
         list.push_back({file.path, number, "a library " + std::string(manner.what) + ": " + line});
   }
   return list;

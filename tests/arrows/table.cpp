@@ -59,6 +59,7 @@ const std::vector<Room>& rooms() {
        "mfsdp_train",
        {"gpu_backend/train", "gpu_backend/checkpoint", "gpu_backend/weights"},
        {"runtime", "store", "launch", "formats"}},
+      {"oracle", "mfsdp_oracle", {"verify/oracle"}, {"train", "cpu"}},
       {"exec_tool", "mfsdp_exec_tool", {"gpu_backend/tool"}, {"train", "cpu", "sim_tool"}},
       {"cuda", "mfsdp_cuda", {"gpu_backend/cuda"}, {"runtime"}},
       // A build compiles one of the folders.
@@ -151,7 +152,9 @@ const std::vector<Manner>& manners() {
     list.push_back({"prints", std::regex(R"(\bstd::(cout|cerr|clog)\b)")});
     list.push_back({"prints", std::regex(R"(\bfmt::(v9::)?(print|println)\s*\()")});
     list.push_back({"prints", std::regex(R"((^|[^\w.>])(v?f?printf|f?puts|putchar|perror)\s*\()")});
-    list.push_back({"exits", std::regex(R"((^|[^\w.>])(_?exit|_Exit|quick_exit|abort)\s*\()")});
+    // A forked child ends so.
+    list.push_back({"exits", std::regex(R"((^|[^\w.>])(_?exit|_Exit|quick_exit|abort)\s*\()"),
+                    "verify/mutation/run_apart.cpp"});
     return list;
   }();
   return table;

@@ -55,6 +55,7 @@ struct Library {
 struct Manner {
   std::string_view what;
   std::regex pattern;
+  std::string_view except = {};  ///< the one library source that may
 };
 
 [[nodiscard]] const std::vector<Manner>& manners();

@@ -53,6 +53,7 @@ class FormCheck {
 
   /// What does not fit, or nothing.
   std::optional<std::string> run() {
+    if (auto wrong = check_names()) return wrong;
     if (is_element_wise(kernel_)) return check_element_wise();
     const KernelSpec* form = spec_of(kernel_);
     if (form == nullptr) return "is no product of its kind's three";
@@ -67,6 +68,7 @@ class FormCheck {
         return fmt::format("lacks operand '{}'", role);
       }
     }
+    if (auto wrong = check_lists(*form)) return wrong;
     return check_relations();
   }
 
@@ -110,7 +112,81 @@ class FormCheck {
     return got;
   }
 
+  /// Whoever runs a kernel finds attributes by name: there is one of each.
+  [[nodiscard]] std::optional<std::string> check_names() const {
+    for (std::size_t i = 1; i < kernel_.attributes.size(); ++i)
+      if (kernel_.attributes[i - 1].name >= kernel_.attributes[i].name)
+        return fmt::format("attribute '{}' stands after '{}': expected each once, by name",
+                           kernel_.attributes[i].name, kernel_.attributes[i - 1].name);
+    const Attribute* beta = kernel_.find_attribute("beta");
+    if (beta != nullptr && beta->value != Rational{.num = 0} && beta->value != Rational{.num = 1})
+      return "attribute 'beta' is neither 0 nor 1";
+    return std::nullopt;
+  }
+
+  /// The attributes and operands of its form and no others, none given twice: of two, prover and
+  /// machine could take different ones.
+  [[nodiscard]] std::optional<std::string> check_lists(const KernelSpec& form) const {
+    for (const std::string_view name : form.attributes)
+      if (kernel_.find_attribute(name) == nullptr)
+        return fmt::format("lacks attribute '{}'", name);
+    for (const Attribute& attribute : kernel_.attributes)
+      if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end())
+        return fmt::format("has no attribute '{}'", attribute.name);
+    for (const Operand& operand : kernel_.operands) {
+      const auto given = std::ranges::count(kernel_.operands, operand.role, &Operand::role);
+      const auto taken = std::ranges::count(form.operands, operand.role, &OperandSpec::role);
+      const std::optional<OperandUse> beside = use_beside_form(operand.role);
+      if (given > std::max(taken, std::ptrdiff_t{beside ? 1 : 0}))
+        return fmt::format("operand '{}' stands there {} times, expected {}", operand.role, given,
+                           beside ? 1 : taken);
+      if (!beside) continue;
+      if (auto wrong = check_access(operand, *beside)) return wrong;
+    }
+    return std::nullopt;
+  }
+
+  /// What the table leaves to others: workspaces, and the slices of updates and norms.
+  [[nodiscard]] std::optional<OperandUse> use_beside_form(std::string_view role) const {
+    if (role == "workspace") return OperandUse::scratch;
+    if (kernel_.kind == norm_partial && role == "input") return OperandUse::reads;
+    if (kernel_.kind != update) return std::nullopt;
+    if (role == "grad") return OperandUse::reads;
+    if (role == "main_weight") return OperandUse::updates;
+    if (role == "weight")
+      return operand_of(kernel_, "main_weight") == nullptr ? OperandUse::updates
+                                                           : OperandUse::writes;
+    const auto states = spec_of(config_.optimizer).states;
+    return std::ranges::find(states, role, &OptimizerState::name) == states.end()
+               ? std::nullopt
+               : std::optional(OperandUse::updates);
+  }
+
+  /// What a kernel does to an operand is fixed by what it is. Whether gradients and the loss are
+  /// added to what was there, is followed by what is proved of them.
+  [[nodiscard]] std::optional<std::string> check_access(const Operand& operand,
+                                                        OperandUse use) const {
+    const Access access = operand.access;
+    const auto is = [&](Access wanted) -> std::optional<std::string> {
+      if (access == wanted) return std::nullopt;
+      return fmt::format("operand '{}' is {} where {} is expected", operand.role,
+                         to_string(access), to_string(wanted));
+    };
+    switch (use) {
+      case OperandUse::reads: return is(Access::read);
+      case OperandUse::writes: return is(Access::write);
+      case OperandUse::updates: return is(Access::read_write);
+      case OperandUse::scratch: return is(Access::scratch);
+      case OperandUse::yields:
+        return access == Access::read_write ? std::nullopt : is(Access::read);
+      case OperandUse::adds:
+        return access == Access::read_write ? std::nullopt : is(Access::write);
+    }
+    return std::nullopt;
+  }
+
   std::optional<std::string> check(const Operand& operand, const OperandSpec& form) {
+    if (auto wrong = check_access(operand, form.use)) return wrong;
     if (!fits(operand.dtype, form.element))
       return fmt::format("operand '{}' may not be {} here", operand.role, to_string(operand.dtype));
     std::vector<std::int64_t> shape;
@@ -350,8 +426,8 @@ class ProgramForms {
     }
     const auto both = [&](const auto* body) {
       if (body == nullptr) return;
-      if (body->input.stated()) check(body->input);
-      if (body->output.stated()) check(body->output);
+      check_end(body->input, "input", Access::read);
+      check_end(body->output, "output", Access::write);
     };
     both(std::get_if<Collective>(&op.body));
     both(std::get_if<Copy>(&op.body));
@@ -367,10 +443,18 @@ class ProgramForms {
       fitting_.add(kernel, hash, form.columns());
   }
 
+  /// Of a collective or a copy.
+  void check_end(const Operand& operand, std::string_view role, Access access) {
+    if (!operand.stated()) return;
+    if (operand.role != role || operand.access != access)
+      report(fmt::format("{} '{}' where {} '{}' is expected", to_string(operand.access),
+                         operand.role, to_string(access), role));
+    check(operand);
+  }
+
   void check(const Operand& operand) {
     const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
-    const auto is_bytes = [](DType dtype) { return dtype == DType::uint8; };
-    if (operand.dtype != buffer.dtype && !is_bytes(operand.dtype) && !is_bytes(buffer.dtype))
+    if (operand.dtype != buffer.dtype)
       report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
   }

@@ -95,7 +95,8 @@ std::string rules_table(FindingsFormat format, const TextStyle& style) {
 
 }  // namespace
 
-Result<ExitCode> judge(const VerifyOptions& options, const Session& session) {
+Result<ExitCode> judge(const VerifyOptions& options, const Session& session,
+                       const Machines& machines) {
   if (options.list_rules) {
     session.out << rules_table(options.output, session.style);
     return ExitCode::good;
@@ -104,7 +105,7 @@ Result<ExitCode> judge(const VerifyOptions& options, const Session& session) {
   if (!options.config.empty()) return judge_configurations(options, session);
   if (options.run) return judge_run(options, session);
   if (options.bugs) return judge_bugs(options, session);
-  return judge_plan(options, session);
+  return judge_plan(options, session, machines);
 }
 
 }  // namespace mfsdp

@@ -5,11 +5,14 @@
 #include "core/cli/exit_code.hpp"
 #include "core/cli/verify_options.hpp"
 #include "reports/tool/session.hpp"
+#include "verify/mutation/mutate_fields.hpp"
 
 namespace mfsdp {
 
 /// Judges the plan, the traces or the configurations that the options name, and prints what it
-/// finds. `negative` where a finding is an error; notes are not.
-[[nodiscard]] Result<ExitCode> judge(const VerifyOptions& options, const Session& session);
+/// finds. `negative` where a finding is an error; notes are not. `machines` run what
+/// --mutate-fields does not see through.
+[[nodiscard]] Result<ExitCode> judge(const VerifyOptions& options, const Session& session,
+                                     const Machines& machines);
 
 }  // namespace mfsdp

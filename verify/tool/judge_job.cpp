@@ -58,6 +58,7 @@ Result<void> check_flags(const VerifyOptions& options) {
   if (options.certificate) return refuse("--certificate");
   if (options.check) return refuse("--check");
   if (options.mutate) return refuse("--mutate");
+  if (options.mutate_fields) return refuse("--mutate-fields");
   return {};
 }
 

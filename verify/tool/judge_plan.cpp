@@ -21,6 +21,7 @@
 #include "core/request/plan_request.hpp"
 #include "verify/checker/check_certificate.hpp"
 #include "verify/mutation/mutate.hpp"
+#include "verify/mutation/render_field_mutation.hpp"
 #include "verify/mutation/render_mutation.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
@@ -177,12 +178,56 @@ Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& option
   return report.total.uncertified == 0 ? ExitCode::good : ExitCode::negative;
 }
 
+/// The plan with one of the changes, as a file that all tools read.
+Result<ExitCode> write_field_mutant(const Program& program, const VerifyOptions& options,
+                                    const Session& session) {
+  const auto plan = nlohmann::json::parse(to_canonical_json(program));
+  const FieldMutants all = field_mutants(plan, static_cast<std::size_t>(options.per_field),
+                                         static_cast<std::uint64_t>(options.seed));
+  if (*options.mutant >= std::ssize(all.list))
+    return fail("--mutant", fmt::format("expected a number below {}, got {}", all.list.size(),
+                                        *options.mutant));
+  const FieldMutant& mutant = all.list.at(static_cast<std::size_t>(*options.mutant));
+  MFSDP_TRY(write_file_atomically(*options.mutant_out, altered_text(plan, mutant) + "\n"));
+  session.out << wrap_text(fmt::format("{}: {}, {} -> {}\n", mutant.place, to_string(mutant.edit),
+                                       mutant.before.empty() ? "nothing" : mutant.before,
+                                       mutant.after.empty() ? "nothing" : mutant.after),
+                           session.style);
+  return ExitCode::good;
+}
+
+Result<ExitCode> mutate_plan_fields(const Program& program, const VerifyOptions& options,
+                                    const Session& session, const Machines& machines) {
+  if (options.mutant) return write_field_mutant(program, options, session);
+  FieldMutationSettings settings;
+  settings.machines = machines;
+  settings.per_field = static_cast<std::size_t>(options.per_field);
+  if (options.mutants) settings.most = static_cast<std::size_t>(*options.mutants);
+  settings.seed = static_cast<std::uint64_t>(options.seed);
+  std::optional<Progress> progress;
+  settings.progress = [&](std::size_t done, std::size_t of) {
+    if (!progress) progress.emplace(session.err, "mutants", static_cast<std::int64_t>(of));
+    progress->at(static_cast<std::int64_t>(done));
+    return !session.interrupted;
+  };
+  MFSDP_LET(report, mutate_fields(program, settings));
+  progress.reset();
+  switch (options.output) {
+    case FindingsFormat::json: session.out << render_field_mutation_json(report); break;
+    case FindingsFormat::md: session.out << render_field_mutation_markdown(report); break;
+    default: session.out << wrap_text(render_field_mutation_text(report), session.style);
+  }
+  if (session.interrupted) return ExitCode::interrupted;
+  return report.defects() == 0 ? ExitCode::good : ExitCode::negative;
+}
+
 /// Of one class of ranks, with one microbatch under way.
 Result<ExitCode> judge_program(const Program& program, const VerifyOptions& options,
-                               const Session& session) {
+                               const Session& session, const Machines& machines) {
   MFSDP_TRY(write_plan(options.common, program));
   if (options.check) return check_plan(program, options, session);
   if (options.mutate) return mutate_plan(program, options, session);
+  if (options.mutate_fields) return mutate_plan_fields(program, options, session, machines);
   return prove_plan(program, options, session);
 }
 
@@ -195,17 +240,19 @@ std::map<std::string, std::string, std::less<>> environment_of(const VerifyOptio
   return environment;
 }
 
-Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session) {
+Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session,
+                            const Machines& machines) {
   MFSDP_TRY(check_paths(
       options.common, session.scenarios,
-      {.read = {{"--check", options.check}}, .written = {{"--certificate", options.certificate}}}));
+      {.read = {{"--check", options.check}},
+       .written = {{"--certificate", options.certificate}, {"--mutant-out", options.mutant_out}}}));
   if (!options.common.plan) {
     MFSDP_LET(program, build_plan(options, session));
-    return judge_program(*program, options, session);
+    return judge_program(*program, options, session, machines);
   }
   MFSDP_LET(job, load_job(*options.common.plan, talk_on(session.err, session.tool)));
   const bool is_plain = job.programs.size() == 1 && !is_pipelined(job.programs[0]);
-  return is_plain ? judge_program(job.programs[0], options, session)
+  return is_plain ? judge_program(job.programs[0], options, session, machines)
                   : judge_job(job, options, session);
 }
 

@@ -9,12 +9,14 @@
 #include "core/cli/exit_code.hpp"
 #include "core/cli/verify_options.hpp"
 #include "reports/tool/session.hpp"
+#include "verify/mutation/mutate_fields.hpp"
 
 namespace mfsdp {
 
 /// `negative` where the plan is wrong, its certificate is refused or a mutant is neither found nor
-/// certified.
-[[nodiscard]] Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session);
+/// certified, or a changed field passes that may not.
+[[nodiscard]] Result<ExitCode> judge_plan(const VerifyOptions& options, const Session& session,
+                                          const Machines& machines);
 
 /// The variables of --env by name.
 [[nodiscard]] std::map<std::string, std::string, std::less<>> environment_of(

@@ -51,6 +51,47 @@ TEST(KernelForms, SumWhereNothingWas) {
   EXPECT_THAT(misfit(plan), HasSubstr("beta is 1, but operand 'output' is write"));
 }
 
+TEST(KernelForms, AccessThatTheKernelDoesNotHave) {
+  EditedPlan written(config());
+  written.operand("only", "layers.0.swiglu", "gate_up").access = Access::write;
+  EXPECT_THAT(misfit(written), HasSubstr("operand 'gate_up' is write where read is expected"));
+  EditedPlan state(config());
+  state.operand("optimizer", "layers.0.adamw", "exp_avg").access = Access::read;
+  EXPECT_THAT(misfit(state), HasSubstr("operand 'exp_avg' is read where read_write is expected"));
+  EditedPlan gathered(config());
+  gathered.collective("only", "layers.0.all_gather").output.access = Access::read;
+  EXPECT_THAT(misfit(gathered), HasSubstr("read 'output' where write 'output' is expected"));
+}
+
+TEST(KernelForms, GivenTwice) {
+  EditedPlan operand(config());
+  auto& operands = operand.kernel("only", "layers.0.swiglu").operands;
+  operands.push_back(operands.back());
+  EXPECT_THAT(misfit(operand), HasSubstr("operand 'product' stands there 2 times, expected 1"));
+  EditedPlan attribute(config());
+  auto& attributes = attribute.kernel("only", "layers.0.swiglu").attributes;
+  attributes.push_back(attributes.back());
+  EXPECT_THAT(misfit(attribute), HasSubstr("attribute 'rows' stands after 'rows'"));
+}
+
+TEST(KernelForms, WhatIsNotOfItsKind) {
+  EditedPlan operand(config());
+  operand.operand("only", "layers.0.swiglu", "product").role = "tokens";
+  EXPECT_THAT(misfit(operand), HasSubstr("lacks operand 'product'"));
+  EditedPlan attribute(config());
+  attribute.kernel("only", "layers.0.swiglu").attributes.emplace_back("seq", 16);
+  EXPECT_THAT(misfit(attribute), HasSubstr("has no attribute 'seq'"));
+  EditedPlan beta(config());
+  beta.set("only", "layers.0.down", "beta", 2);
+  EXPECT_THAT(misfit(beta), HasSubstr("attribute 'beta' is neither 0 nor 1"));
+}
+
+TEST(KernelForms, BytesInABufferOfNumbers) {
+  EditedPlan plan(config());
+  plan.buffer("layers.0.rstd2").dtype = DType::uint8;
+  EXPECT_THAT(misfit(plan), HasSubstr("operand 'rstd' is fp32 in buffer 'layers.0.rstd2'"));
+}
+
 TEST(KernelForms, ProductOfAnotherKind) {
   EditedPlan plan(config());
   plan.set("only", "layers.0.attention_out", "kind", 1);

@@ -1,0 +1,113 @@
+// What becomes of changed fields, with machines that compute little; those of the CPU are in
+// tests/verify/oracle.
+#include "verify/mutation/mutate_fields.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "core/plan/plan_json.hpp"
+#include "tests/support/machine_run.hpp"
+#include "verify/mutation/inert_fields.hpp"
+#include "verify/mutation/render_field_mutation.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+
+Program one_block() { return test::built(test::small_config(2, 1)); }
+
+Machines always(const Results& results) {
+  const auto run = [results](const Program&) -> Result<Results> { return results; };
+  return {.once = run, .shaken = run};
+}
+
+/// The first of the plan's changes of `field` to `after`.
+FieldMutant change_of(const nlohmann::json& plan, std::string_view field, std::string_view after) {
+  for (const FieldMutant& mutant : field_mutants(plan, 64, 0).list)
+    if (mutant.field == field && mutant.after == after) return mutant;
+  ADD_FAILURE() << "no change of " << field << " to " << after;
+  return {};
+}
+
+class JudgeAltered : public testing::Test {
+ protected:
+  FieldVerdict judge(std::string_view field, std::string_view after, const Machines& machines) {
+    const nlohmann::json plan = nlohmann::json::parse(to_canonical_json(one_block()));
+    const FieldMutant mutant = change_of(plan, field, after);
+    const RightResults right{.once = {{"loss", 1}}, .shaken = {{"loss", 1}}};
+    return judge_altered(altered_text(plan, mutant), mutant, right, machines,
+                         [](std::string_view) {});
+  }
+
+  Machines same_ = always({{"loss", 1}});
+};
+
+TEST_F(JudgeAltered, WhatTheReaderRefusesIsRefused) {
+  const FieldVerdict verdict = judge("config.seq_len", "-1", same_);
+  EXPECT_EQ(verdict.fate, FieldFate::refused);
+  EXPECT_THAT(verdict.why, HasSubstr("config.seq_len"));
+}
+
+TEST_F(JudgeAltered, ALabelMayBeAnother) {
+  const FieldVerdict verdict = judge("units[]{head}.name", "\"\"", same_);
+  EXPECT_EQ(verdict.fate, FieldFate::same) << verdict.why;
+  EXPECT_EQ(verdict.why, find_inert("units[]{head}.name")->reason);
+}
+
+TEST_F(JudgeAltered, ButNotIfABitDiffers) {
+  const FieldVerdict verdict = judge("units[]{head}.name", "\"\"", always({{"loss", 2}}));
+  EXPECT_EQ(verdict.fate, FieldFate::differs);
+  EXPECT_EQ(verdict.why, "loss");
+}
+
+TEST_F(JudgeAltered, NorIfItDoesNotRun) {
+  const auto refuses = [](const Program&) -> Result<Results> { return fail("machine", "stuck"); };
+  const FieldVerdict verdict =
+      judge("units[]{head}.name", "\"\"", {.once = refuses, .shaken = refuses});
+  EXPECT_EQ(verdict.fate, FieldFate::not_run);
+  EXPECT_EQ(verdict.why, "machine: stuck");
+}
+
+TEST(MutateFields, JudgesADrawOfAllAndOutlivesCrashes) {
+  FieldMutationSettings settings;
+  settings.machines = always({{"loss", 1}});
+  settings.per_field = 2;
+  settings.most = 60;
+  settings.seed = 3;
+  const Program program = one_block();
+  const pid_t self = ::getpid();
+  settings.machines.once = [self](const Program&) -> Result<Results> {
+    if (::getpid() != self) std::raise(SIGKILL);
+    return Results{{"loss", 1}};
+  };
+  const auto report = mutate_fields(program, settings);
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->judged(), 60);
+  EXPECT_GT(report->mutants, report->fields);
+  std::int64_t judged = 0;
+  for (const auto& [fate, count] : report->total) judged += count;
+  EXPECT_EQ(judged, 60);
+  EXPECT_GT(report->total.at(FieldFate::crashed), 0);
+  EXPECT_FALSE(report->total.contains(FieldFate::same));
+  EXPECT_EQ(report->defects(), report->total.at(FieldFate::crashed));
+  EXPECT_THAT(render_field_mutation_text(*report), HasSubstr("run: ended by signal 9"));
+  const auto json = nlohmann::json::parse(render_field_mutation_json(*report));
+  EXPECT_EQ(json["defects"], report->defects());
+  EXPECT_EQ(json["verdicts"].size(), 60U);
+  EXPECT_THAT(render_field_mutation_markdown(*report), HasSubstr("| field | refused | found |"));
+}
+
+TEST(MutateFields, APlanThatIsWrongItselfIsRefused) {
+  Program program = one_block();
+  program.plans[0].segments[0].ops.pop_back();
+  FieldMutationSettings settings;
+  settings.machines = always({});
+  EXPECT_FALSE(mutate_fields(program, settings));
+}
+
+}  // namespace
+}  // namespace mfsdp
