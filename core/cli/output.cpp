@@ -183,36 +183,11 @@ void add_later_columns(Table& table) {
   }
 }
 
-void add_later_cells(std::vector<std::string>& cells, const PlanConfig& config) {
-  for_each_field(config, [&](const ConfigField& field, const auto& value) {
-    if (field.age != FieldAge::first) cells.push_back(flag_text(value));
+void add_later_cells(std::vector<std::string>& cells, const RunResult& run) {
+  const bool is_known = !run.absent.has(ResultFigure::config);
+  for_each_field(run.config, [&](const ConfigField& field, const auto& value) {
+    if (field.age != FieldAge::first) cells.push_back(is_known ? flag_text(value) : "-");
   });
-}
-
-/// Cells of render_markdown() whose figures nobody knows.
-void hide_absent(std::vector<std::string>& cells, const FigureSet& absent) {
-  if (absent.empty()) return;
-  const std::array<std::optional<ResultFigure>, 17> figures{std::nullopt,
-                                                            std::nullopt,
-                                                            ResultFigure::gpus,
-                                                            ResultFigure::config,
-                                                            ResultFigure::config,
-                                                            ResultFigure::config,
-                                                            ResultFigure::config,
-                                                            ResultFigure::config,
-                                                            ResultFigure::fits,
-                                                            ResultFigure::allocated_bytes,
-                                                            ResultFigure::peak_bytes,
-                                                            ResultFigure::median_step_ns,
-                                                            ResultFigure::tokens_per_second_per_gpu,
-                                                            ResultFigure::tflops_per_gpu,
-                                                            ResultFigure::mfu,
-                                                            ResultFigure::overlap_fraction,
-                                                            std::nullopt};
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const auto figure = i < figures.size() ? figures.at(i) : ResultFigure::config;
-    if (figure && absent.has(*figure)) cells[i] = "-";
-  }
 }
 
 std::string render_markdown(std::span<const RunResult> runs) {
@@ -236,18 +211,27 @@ std::string render_markdown(std::span<const RunResult> runs) {
               .rows = {}};
   add_later_columns(table);
   for (const RunResult& run : runs) {
+    using enum ResultFigure;
     const PlanConfig& c = run.config;
+    const auto known = [&](ResultFigure figure, std::string text) {
+      return run.absent.has(figure) ? std::string("-") : std::move(text);
+    };
     table.rows.push_back(
         {run.name.empty() ? run.model_name : run.model_name + ": " + run.name, run.cluster.gpu,
-         format_count(run.cluster.gpus), std::string(to_string(c.strategy)),
-         format_count(c.mesh.size(Axis::dp_outer)), format_count(c.seq_len),
-         fmt::format("{} x {}", c.microbatches, c.micro_batch), flag_text(c.recompute),
-         run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
-         format_gib(run.memory.peak), format_duration(run.time.median_step),
-         format_rate(run.time.tokens_per_second_per_gpu), format_real(run.time.tflops_per_gpu, 1),
-         format_percent(run.time.mfu), format_percent(run.time.overlap_fraction), run.plan_hash});
-    add_later_cells(table.rows.back(), c);
-    hide_absent(table.rows.back(), run.absent);
+         known(gpus, format_count(run.cluster.gpus)),
+         known(config, std::string(to_string(c.strategy))),
+         known(config, format_count(c.mesh.size(Axis::dp_outer))),
+         known(config, format_count(c.seq_len)),
+         known(config, fmt::format("{} x {}", c.microbatches, c.micro_batch)),
+         known(config, flag_text(c.recompute)), known(fits, run.memory.fits ? "yes" : "no"),
+         known(allocated_bytes, format_gib(run.memory.allocated)),
+         known(peak_bytes, format_gib(run.memory.peak)),
+         known(median_step_ns, format_duration(run.time.median_step)),
+         known(tokens_per_second_per_gpu, format_rate(run.time.tokens_per_second_per_gpu)),
+         known(tflops_per_gpu, format_real(run.time.tflops_per_gpu, 1)),
+         known(mfu, format_percent(run.time.mfu)),
+         known(overlap_fraction, format_percent(run.time.overlap_fraction)), run.plan_hash});
+    add_later_cells(table.rows.back(), run);
   }
   return render_markdown_table(table);
 }
@@ -273,10 +257,6 @@ std::string render_sweep_json(std::span<const RunResult> runs) {
     out += (i > 0 ? ",\n" : "\n") + indented(without_final_newline(to_json(runs[i])));
   return out + (runs.empty() ? "]\n}\n" : "\n  ]\n}\n");
 }
-
-}  // namespace
-
-namespace {
 
 /// Whether a spreadsheet would take the text for a formula. Numbers are none.
 bool looks_like_a_formula(std::string_view text) {

@@ -37,6 +37,12 @@ fs::path canonical_place(fs::path path) {
   return error ? absolute.lexically_normal() : place;
 }
 
+bool is_same_place(const fs::path& a, const fs::path& b) {
+  if (a == b) return true;
+  std::error_code error;  // hard links; false where one does not exist
+  return fs::equivalent(a, b, error) && !error;
+}
+
 bool may_repeat(const fs::path& path) {
   std::error_code ignored;
   // /dev/stdout may lead to a regular file.
@@ -51,10 +57,7 @@ void add(std::vector<NamedFile>& files, const std::string& flag, const std::stri
 }
 
 bool one_file(const NamedFile& a, const NamedFile& b) {
-  if (a.place.empty() || b.place.empty()) return false;
-  if (a.place == b.place) return true;
-  std::error_code error;  // hard links; false where one does not exist
-  return fs::equivalent(a.place, b.place, error) && !error;
+  return !a.place.empty() && !b.place.empty() && is_same_place(a.place, b.place);
 }
 
 /// Each file that a flag of its own names; none where it was not given.
@@ -123,6 +126,10 @@ std::vector<NamedFile> read(const CommonOptions& options, const fs::path& scenar
 }
 
 }  // namespace
+
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  return is_same_place(canonical_place(a), canonical_place(b));
+}
 
 Result<void> check_paths(const CommonOptions& options, const fs::path& scenarios,
                          const ToolFiles& tool) {

@@ -12,6 +12,9 @@
 
 namespace mfsdp {
 
+/// Whether both names lead to one file, be it there yet or not. Links are followed.
+[[nodiscard]] bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b);
+
 /// A file that one tool alone has a flag for.
 struct FlagFile {
   std::string flag;

@@ -102,49 +102,60 @@ double float_of(std::uint64_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
 }
 
-/// The number in a TensorProto of one: DT_FLOAT = 1 or DT_DOUBLE = 2, as raw bytes (4), or packed
-/// floats (5) or doubles (6). None of any other tensor.
-std::optional<double> number_of_tensor(std::string_view bytes, bool& good) {
+/// What a TensorProto of one number or string holds.
+struct TensorValue {
+  std::optional<double> number;
+  std::optional<std::string_view> text;
+};
+
+/// DT_FLOAT = 1 or DT_DOUBLE = 2, as raw bytes (4), or packed floats (5) or doubles (6); DT_STRING
+/// = 7, as string_val (8). Nothing of any other tensor.
+TensorValue value_of_tensor(std::string_view bytes, bool& good) {
   ProtoReader reader(bytes);
   std::uint64_t type = 0;
   std::string_view raw;
   std::string_view floats;
   std::string_view doubles;
+  std::optional<std::string_view> text;
   while (const auto field = reader.next()) {
     if (field->number == 1 && field->wire_type == kVarint) type = field->integer;
     if (field->wire_type != kBytes) continue;
     if (field->number == 4) raw = field->bytes;
     if (field->number == 5) floats = field->bytes;
     if (field->number == 6) doubles = field->bytes;
+    if (field->number == 8) text = field->bytes;
   }
   good = good && !reader.is_broken();
   if (type == 1 && floats.empty()) floats = raw;
   if (type == 2 && doubles.empty()) doubles = raw;
-  if (type == 1 && floats.size() == 4) return value_at<float>(floats, 0);
-  if (type == 2 && doubles.size() == 8) return value_at<double>(doubles, 0);
-  return std::nullopt;
+  if (type == 1 && floats.size() == 4) return {.number = value_at<float>(floats, 0), .text = {}};
+  if (type == 2 && doubles.size() == 8) return {.number = value_at<double>(doubles, 0), .text = {}};
+  if (type == 7) return {.number = {}, .text = text};
+  return {};
 }
 
 /// False where the bytes are no value of a summary.
-bool add_value(std::string_view bytes, EventScalar scalar, std::vector<EventScalar>& scalars) {
+bool add_value(std::string_view bytes, EventScalar scalar, Events& events) {
   ProtoReader reader(bytes);
-  std::optional<double> value;
+  TensorValue value;
   bool good = true;
   while (const auto field = reader.next()) {
     if (field->number == 1 && field->wire_type == kBytes) scalar.tag = std::string(field->bytes);
-    if (field->number == 2 && field->wire_type == kFixed32) value = float_of(field->integer);
-    if (field->number == 8 && field->wire_type == kBytes && !value)
-      value = number_of_tensor(field->bytes, good);
+    if (field->number == 2 && field->wire_type == kFixed32) value.number = float_of(field->integer);
+    if (field->number == 8 && field->wire_type == kBytes && !value.number)
+      value = value_of_tensor(field->bytes, good);
   }
-  if (value && !scalar.tag.empty()) {
-    scalar.value = *value;
-    scalars.push_back(std::move(scalar));
+  if (value.text && !scalar.tag.empty())
+    events.texts.push_back({.tag = scalar.tag, .text = std::string(*value.text)});
+  if (value.number && !scalar.tag.empty()) {
+    scalar.value = *value.number;
+    events.scalars.push_back(std::move(scalar));
   }
   return good && !reader.is_broken();
 }
 
 /// False where the bytes are no event.
-bool add_event(std::string_view bytes, std::vector<EventScalar>& scalars) {
+bool add_event(std::string_view bytes, Events& events) {
   ProtoReader reader(bytes);
   EventScalar scalar;
   std::vector<std::string_view> summaries;
@@ -160,7 +171,7 @@ bool add_event(std::string_view bytes, std::vector<EventScalar>& scalars) {
     ProtoReader values(summary);
     while (const auto value = values.next())
       if (value->number == 1 && value->wire_type == kBytes)
-        good = add_value(value->bytes, scalar, scalars) && good;
+        good = add_value(value->bytes, scalar, events) && good;
     good = good && !values.is_broken();
   }
   return good;
@@ -168,8 +179,8 @@ bool add_event(std::string_view bytes, std::vector<EventScalar>& scalars) {
 
 }  // namespace
 
-Result<std::vector<EventScalar>> read_events(std::string_view bytes, const std::string& where) {
-  std::vector<EventScalar> scalars;
+Result<Events> read_events(std::string_view bytes, const std::string& where) {
+  Events events;
   const auto wrong = [&](std::size_t at, std::string what) {
     return fail(fmt::format("{}: byte {}", where, at), std::move(what));
   };
@@ -187,10 +198,10 @@ Result<std::vector<EventScalar>> read_events(std::string_view bytes, const std::
     const std::string_view data = rest.substr(kHead, size);
     if (value_at<std::uint32_t>(rest, kHead + size) != masked_crc32c(data))
       return wrong(at, "the record's data has a wrong CRC");
-    if (!add_event(data, scalars)) return wrong(at, "the record is no event");
+    if (!add_event(data, events)) return wrong(at, "the record is no event");
     at += kHead + size + kTail;
   }
-  return scalars;
+  return events;
 }
 
 }  // namespace mfsdp

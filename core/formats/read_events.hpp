@@ -1,10 +1,10 @@
-// TensorBoard's event files (events.out.tfevents.*), reduced to their scalars.
+// TensorBoard's event files (events.out.tfevents.*), reduced to their scalars and texts.
 //
 // A file is a list of TFRecords: a length of 8 bytes, its masked CRC-32C, the data, the data's
 // (tensorflow/core/lib/io/record_writer.h). The data is a protocol buffer `Event`: wall_time = 1,
 // step = 2, summary = 5; a summary's values are `tag` = 1 with `simple_value` = 2 or, since
-// TensorFlow 2, a `tensor` = 8 of one number (tensorflow/core/framework/summary.proto). PyTorch's
-// SummaryWriter.add_scalar writes simple_value.
+// TensorFlow 2, a `tensor` = 8 of one number or string (tensorflow/core/framework/summary.proto).
+// PyTorch's SummaryWriter.add_scalar writes simple_value.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,19 @@ struct EventScalar {
   double wall_time = 0;  ///< unix seconds
 };
 
-/// All scalars in the order of the file. A last record that was cut off, as by a trainer that was
+struct EventText {
+  std::string tag;
+  std::string text;
+};
+
+struct Events {
+  std::vector<EventScalar> scalars;
+  std::vector<EventText> texts;
+};
+
+/// All in the order of the file. A last record that was cut off, as by a trainer that was
 /// killed, is left out. Errors name `where` and the byte: a checksum that is wrong, a length or a
 /// protocol buffer that cannot be. Other kinds of summaries are passed over.
-[[nodiscard]] Result<std::vector<EventScalar>> read_events(std::string_view bytes,
-                                                           const std::string& where);
+[[nodiscard]] Result<Events> read_events(std::string_view bytes, const std::string& where);
 
 }  // namespace mfsdp

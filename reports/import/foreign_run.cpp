@@ -142,6 +142,14 @@ void ForeignRun::fact(const std::string& name, FactValue value) {
 
 RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string_view bytes,
                     const std::filesystem::path& path) {
+  if (const auto& origin = from.origin) {
+    from.engine = origin->engine;
+    from.model_name = origin->model;
+    from.gpu = origin->gpu;
+    from.gpus = origin->gpus;
+    from.fact("exported_by", origin->tool);
+    from.fact("exported_run_id", origin->run_id);
+  }
   if (settings.engine) from.engine = *settings.engine;
   if (settings.model) from.model_name = *settings.model;
   if (settings.gpu) from.gpu = *settings.gpu;
@@ -163,10 +171,15 @@ RunResult result_of(ForeignRun from, const ImportSettings& settings, std::string
   set_memory(run, from);
   set_steps(run, from);
   set_time(run, from);
+  if (from.origin && from.origin->source == "simulated") return {run, Predicted()};
   return run;
 }
 
 // ---- texts --------------------------------------------------------------------------------------
+
+std::string_view without_leading_blanks(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
+}
 
 std::string without_colours(std::string_view line) {
   std::string text;
@@ -182,7 +195,7 @@ std::string without_colours(std::string_view line) {
 }
 
 std::optional<double> leading_number(std::string_view text, std::string_view* end) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  text = without_leading_blanks(text);
   std::array<char, 64> digits{};
   std::size_t count = 0;
   std::size_t used = 0;

@@ -11,6 +11,7 @@
 
 #include "core/base/error.hpp"
 #include "reports/import/import.hpp"
+#include "reports/record/origin.hpp"
 #include "reports/record/result.hpp"
 
 namespace mfsdp {
@@ -43,6 +44,8 @@ struct ForeignRun {
   std::vector<OpTime> timeline = {};
   std::map<std::int64_t, ForeignStep> steps = {};
   Facts facts = {};  ///< of topic "import"
+  /// Of a file that mfsdp itself has exported: it says what the run is, in place of the reader.
+  std::optional<RunOrigin> origin = {};
 
   /// Adds a fact, or replaces its value.
   void fact(const std::string& name, FactValue value);
@@ -61,6 +64,9 @@ void keep_largest(std::optional<Value>& largest, Value value) {
 }
 
 // Texts of logs.
+
+/// Without the blanks in front.
+[[nodiscard]] std::string_view without_leading_blanks(std::string_view text);
 
 /// Without colours, which terminals are told by "ESC [ ... letter".
 [[nodiscard]] std::string without_colours(std::string_view line);

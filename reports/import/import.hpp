@@ -2,10 +2,13 @@
 //
 //   a log of torchtitan or Megatron-LM ─┐
 //   TensorBoard event files            ─┤
-//   lines of JSON, a step each         ─┼─► steps ─► RunResult: measured, the engine named; what
-//   the a memory snapshot of PyTorch       ─┤            file does not say is absent, never zero a
-//   trace of PyTorch's profiler      ─┘ results and stores of mfsdp        ───────────► as they
-//   were saved
+//   lines of JSON, a step each         ─┼─► steps ─► RunResult: measured, its engine named
+//   a memory snapshot of PyTorch       ─┤
+//   a trace of PyTorch's profiler      ─┘
+//   results and stores of mfsdp        ──────────► as they were saved
+//
+// What a file does not say is absent, never zero. What mfsdp itself has exported to such a file
+// stays simulated or measured (reports/record/origin.hpp).
 //
 // One file is a format's reader: a new format is its reader, a name in ImportFormat and a line in
 // detect_format().

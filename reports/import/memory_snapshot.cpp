@@ -14,6 +14,7 @@
 #include "core/base/quantity.hpp"
 #include "core/formats/read_pickle.hpp"
 #include "reports/import/foreign_run.hpp"
+#include "reports/record/origin.hpp"
 
 namespace mfsdp {
 namespace {
@@ -118,6 +119,12 @@ Result<ForeignRun> read_memory_snapshot(std::string_view bytes, const std::strin
     for (const DeviceMemory& device : devices) {  // the largest device
       keep_largest(run.reserved, device.most_reserved);
       keep_largest(run.peak, device.most_active);
+    }
+    if (const PickleValue* mark = root.find(kOriginKey)) {
+      const std::string place = fmt::format("{}: {}", where, kOriginKey);
+      if (mark->text() == nullptr) return fail(place, "expected a text");
+      MFSDP_LET(origin, parse_origin(*mark->text(), place));
+      run.origin = std::move(origin);
     }
     run.fact("segments", static_cast<std::int64_t>(segments->list()->items.size()));
     run.fact("reserved_at_snapshot_bytes", devices.front().reserved.value);

@@ -1,12 +1,14 @@
 // Event files of TensorBoard.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
 
 #include "core/formats/read_events.hpp"
 #include "reports/import/foreign_run.hpp"
+#include "reports/record/origin.hpp"
 
 namespace mfsdp {
 namespace {
@@ -55,8 +57,14 @@ void read_memory_tag(const EventScalar& scalar, ForeignRun& run) {
 }  // namespace
 
 Result<ForeignRun> read_tensorboard(std::string_view bytes, const std::string& where) {
-  MFSDP_LET(scalars, read_events(bytes, where));
+  MFSDP_LET(events, read_events(bytes, where));
+  const std::vector<EventScalar>& scalars = events.scalars;
   ForeignRun run{.engine = "unknown", .format = "TensorBoard events"};
+  if (const auto mark = std::ranges::find(events.texts, kOriginTag, &EventText::tag);
+      mark != events.texts.end()) {
+    MFSDP_LET(origin, parse_origin(mark->text, fmt::format("{}: {}", where, kOriginTag)));
+    run.origin = std::move(origin);
+  }
   for (const EventScalar& scalar : scalars) {
     if (scalar.tag == "loss_metrics/global_avg_loss") run.engine = "torchtitan";
     if (scalar.tag == "lm loss") run.engine = "megatron-lm";

@@ -29,7 +29,7 @@ std::optional<Bytes> bytes_of_units(std::optional<double> count, double unit) {
 }
 
 std::string_view trimmed_text(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  text = without_leading_blanks(text);
   const std::size_t last = text.find_last_not_of(" \t");
   return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }

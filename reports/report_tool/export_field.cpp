@@ -1,6 +1,14 @@
 #include "reports/report_tool/export_field.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
 #include "core/base/text.hpp"
+#include "core/cli/format.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "reports/trace/memory_snapshot.hpp"
 #include "reports/trace/tensorboard.hpp"
@@ -18,7 +26,44 @@ Result<void> export_snapshot(const RunResult& run, KnownPlans& plans,
   return write_memory_snapshot(run, *program, path);
 }
 
+/// What a file's name says that it holds: a field format, or nothing of the kind.
+struct KnownEnding {
+  std::string_view ending;
+  std::optional<FieldFormat> format;
+};
+
+constexpr std::array kKnownEndings{KnownEnding{".json", FieldFormat::chrome},
+                                   KnownEnding{".gz", FieldFormat::chrome},
+                                   KnownEnding{".pickle", FieldFormat::memory_snapshot},
+                                   KnownEnding{".pkl", FieldFormat::memory_snapshot},
+                                   KnownEnding{".sqlite", {}},
+                                   KnownEnding{".jsonl", {}},
+                                   KnownEnding{".csv", {}},
+                                   KnownEnding{".md", {}},
+                                   KnownEnding{".html", {}}};
+
+std::string_view usual_name(FieldFormat format) {
+  switch (format) {
+    case FieldFormat::chrome: return "step.json.gz";
+    case FieldFormat::memory_snapshot: return "memory.pickle";
+    case FieldFormat::tensorboard: break;
+  }
+  return "events.out.tfevents.1";
+}
+
 }  // namespace
+
+Result<void> check_field_name(FieldFormat format, const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const auto known = std::ranges::find_if(
+      kKnownEndings, [&](const KnownEnding& each) { return name.ends_with(each.ending); });
+  const bool is_events = name.find("tfevents") != std::string::npos;
+  const bool differs = is_events ? format != FieldFormat::tensorboard
+                                 : known != kKnownEndings.end() && known->format != format;
+  if (!differs) return {};
+  return fail("--to", fmt::format("{} is no name for {}: expected one such as {}",
+                                  in_quotes(path.string()), to_string(format), usual_name(format)));
+}
 
 std::string field_file_name(FieldFormat format, const RunHead& run) {
   constexpr std::size_t kShown = 8;

@@ -25,6 +25,9 @@ struct Names<FieldFormat> {
 /// "memory_3fa91b2c.pickle", or the name that TensorBoard looks for.
 [[nodiscard]] std::string field_file_name(FieldFormat format, const RunHead& run);
 
+/// An error where the name's ending says that the file holds something else. Other endings will do.
+[[nodiscard]] Result<void> check_field_name(FieldFormat format, const std::filesystem::path& path);
+
 /// Writes one run. Errors: as the writers state; memory-snapshot also for a run whose plan is not
 /// known.
 [[nodiscard]] Result<void> export_field(FieldFormat format, const RunResult& run, KnownPlans& plans,

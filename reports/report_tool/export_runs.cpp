@@ -54,17 +54,42 @@ HelpText export_help() {
                         "for ui.perfetto.dev"}}};
 }
 
+bool is_store_name(const std::filesystem::path& path) { return path.extension() == ".sqlite"; }
+
 Result<void> check_to(const std::string& path, const std::string& db) {
   const OutputName to{.flag = "--to", .path = path};
   return check_outputs({&to, 1}, db);
 }
 
+/// The file's name must not say that it is something else.
+Result<void> check_choices(const ExportOptions& o) {
+  const bool lines = o.output == OutputFormat::jsonl;
+  if (o.format && !lines) return fail("--output", "contradicts --format: give one or the other");
+  if (!o.to) return {};
+  if (!o.format && !lines && is_store_name(*o.to))
+    return fail("--output", "contradicts --to " + in_quotes(*o.to) + ", which is a store's name");
+  std::error_code ignored;
+  const bool names_file = o.format && !std::filesystem::is_directory(*o.to, ignored);
+  return names_file ? check_field_name(*o.format, *o.to) : Result<void>();
+}
+
+/// A store that cannot be filled is not left behind where there was none.
 Result<void> export_store(Store& store, const std::vector<StoredRun>& runs,
                           const ExportOptions& options, const Session& session) {
-  MFSDP_LET(target, Store::open(*options.to));
-  MFSDP_LET(copied, copy_runs(store, runs, target));
+  std::error_code ignored;
+  const bool is_new = !std::filesystem::exists(*options.to, ignored);
+  const auto copied = [&]() -> Result<Copied> {
+    MFSDP_LET(target, Store::open(*options.to));
+    return copy_runs(store, runs, target);
+  }();
+  if (!copied) {
+    if (is_new)
+      for (const std::string_view ending : kStoreFileEndings)
+        std::filesystem::remove(*options.to + std::string(ending), ignored);
+    return tl::unexpected<Error>(copied.error());
+  }
   report_note(session.err,
-              fmt::format("{} of {} runs are new in {}", copied.rows.size(), runs.size(),
+              fmt::format("{} of {} runs are new in {}", copied->rows.size(), runs.size(),
                           printable(*options.to)),
               session.tool);
   return {};
@@ -92,6 +117,7 @@ Result<void> export_fields(Store& store, const std::vector<StoredRun>& runs,
 
 Result<ExitCode> export_runs(const ExportOptions& options, const Session& session) {
   if (options.to) MFSDP_TRY(check_to(*options.to, options.db));
+  MFSDP_TRY(check_choices(options));
   MFSDP_LET(store, open_store(options));
   MFSDP_LET(found, find_runs(store, options.words, options.filter));
   if (found.empty()) return fail(options.db, "holds no such run");
@@ -99,7 +125,7 @@ Result<ExitCode> export_runs(const ExportOptions& options, const Session& sessio
     MFSDP_TRY(export_fields(store, found, options));
     return ExitCode::good;
   }
-  if (options.to && std::filesystem::path(*options.to).extension() == ".sqlite") {
+  if (options.to && is_store_name(*options.to)) {
     MFSDP_TRY(export_store(store, found, options, session));
     return ExitCode::good;
   }

@@ -1,27 +1,19 @@
 #include "reports/report_tool/output_guard.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "core/cli/format.hpp"
+#include "core/cli/path_check.hpp"
+#include "reports/store/store.hpp"
 
 namespace mfsdp {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Whether both names lead to one file, be it there or not.
-bool is_same_file(const fs::path& a, const fs::path& b) {
-  std::error_code error;
-  if (fs::exists(a, error) && fs::exists(b, error)) return fs::equivalent(a, b, error);
-  const fs::path one = fs::weakly_canonical(a, error);
-  if (error) return false;
-  const fs::path other = fs::weakly_canonical(b, error);
-  return !error && one == other;
-}
 
 bool is_device(const fs::path& path) {
   std::error_code error;
@@ -29,10 +21,9 @@ bool is_device(const fs::path& path) {
 }
 
 bool is_of_store(const fs::path& path, const std::string& db) {
-  constexpr std::array<std::string_view, 4> endings{"", "-wal", "-shm", "-journal"};
-  for (const std::string_view ending : endings)
-    if (is_same_file(path, db + std::string(ending))) return true;
-  return false;
+  return std::ranges::any_of(kStoreFileEndings, [&](std::string_view ending) {
+    return is_same_file(path, db + std::string(ending));
+  });
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/file_descriptor.hpp"
+#include "core/cli/format.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX leaves it to programs
 
@@ -127,7 +128,7 @@ Result<ShellOutcome> run_shell(const std::string& command, const std::atomic<boo
     if (::poll(&waiting, 1, open ? kTickMs : kLastTickMs) > 0)
       open = read_some(ends[0], outcome.output);
     if (outcome.output.size() > kMostOutput)
-      return fail("sh", "the command wrote more than 256 MiB to standard output");
+      return fail(in_quotes(command), "wrote more than 256 MiB to standard output");
     if (open && !group.was_asked()) continue;
     if (const auto status = group.ended()) {
       outcome.status = *status;

@@ -1,9 +1,11 @@
 #include "reports/store/find_runs.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 #include <optional>
 
 #include "core/base/text.hpp"
@@ -29,11 +31,37 @@ std::string group_text(const RunGroup& group) {
                      printable(group.gpu), group.source);
 }
 
+/// " with --model llama*, --kind measured": what narrows the runs; empty where nothing does.
+std::string filter_text(const RunFilter& filter) {
+  std::string text;
+  const auto add = [&](std::string_view flag, const std::string& value) {
+    text += fmt::format("{} {} {}", text.empty() ? " with" : ",", flag, value);
+  };
+  const auto words = [&](std::string_view flag, const std::optional<std::string>& value) {
+    if (value) add(flag, quoted(*value));
+  };
+  const auto time = [&](std::string_view flag, const std::optional<std::int64_t>& unix_ns) {
+    if (unix_ns)
+      add(flag, fmt::format("{:%Y-%m-%dT%H:%M:%S}",
+                            fmt::gmtime(static_cast<std::time_t>(*unix_ns / 1'000'000'000))));
+  };
+  words("--model", filter.model);
+  words("--cluster", filter.cluster);
+  if (filter.gpus) add("--gpus", fmt::format("{}", *filter.gpus));
+  if (filter.kind) add("--kind", std::string(to_string(*filter.kind)));
+  words("--commit", filter.commit);
+  words("--name", filter.name);
+  time("--since", filter.since_ns);
+  time("--until", filter.until_ns);
+  return text;
+}
+
 /// One run alone, or what is wrong with there being none or several.
 Result<StoredRun> only_one(std::vector<StoredRun> runs, const std::string& word,
-                           std::string_view what) {
+                           std::string_view what, const RunFilter& filter) {
   if (runs.size() == 1) return std::move(runs.front());
-  if (runs.empty()) return fail(quoted(word), fmt::format("{} no run of the store", what));
+  if (runs.empty())
+    return fail(quoted(word), fmt::format("{} no run of the store{}", what, filter_text(filter)));
   return fail(quoted(word),
               fmt::format("{} several runs: {}; name one", what, candidates_text(runs)));
 }
@@ -45,11 +73,12 @@ Result<StoredRun> only_of_group(Store& store, RunQuery query, const std::string&
   query.limit = 1;
   MFSDP_LET(best, store.list(query));
   if (best.empty())
-    return fail(quoted(word), query.mark ? "no such run has that mark"
-                              : query.like
-                                  ? fmt::format("no run of {} has a speed, fits and is complete",
-                                                group_text(*query.like))
-                                  : "no such run has a speed, fits and is complete");
+    return fail(quoted(word),
+                (query.mark   ? "no such run has that mark"
+                 : query.like ? fmt::format("no run of {} has a speed, fits and is complete",
+                                            group_text(*query.like))
+                              : "no such run has a speed, fits and is complete") +
+                    filter_text(query.filter));
   if (query.like) return best.front();
   query.unlike = group_of(best.front());
   MFSDP_LET(others, store.list(query));
@@ -67,7 +96,7 @@ Result<StoredRun> find_by_rule(Store& store, const std::string& word, RunQuery q
     query.order = RunOrder::newest;
     query.limit = 1;
     MFSDP_LET(runs, store.list(query));
-    return only_one(std::move(runs), word, "names");
+    return only_one(std::move(runs), word, "names", query.filter);
   }
   if (like != nullptr) query.like = group_of(*like);
   if (word == "@best") {
@@ -100,7 +129,7 @@ std::optional<Result<StoredRun>> find_explicitly(Store& store, const std::string
     MFSDP_LET(runs, store.list(query));
     const auto whole = std::ranges::find(runs, query.id_prefix, &StoredRun::run_id);
     if (whole != runs.end()) return *whole;
-    return only_one(std::move(runs), word, "names");
+    return only_one(std::move(runs), word, "names", query.filter);
   };
   if (word.starts_with(kByName)) {
     query.exact_name = word.substr(kByName.size());
@@ -157,7 +186,7 @@ bool is_hexadecimal(const std::string& word) {
 }
 
 /// The run, where all meanings are that one.
-Result<StoredRun> one_meaning(Meanings meanings, const std::string& word) {
+Result<StoredRun> one_meaning(Meanings meanings, const std::string& word, const RunFilter& filter) {
   std::vector<StoredRun> all;
   std::size_t kinds = 0;
   for (auto* runs : {&meanings.row, &meanings.begun, &meanings.named}) {
@@ -170,7 +199,8 @@ Result<StoredRun> one_meaning(Meanings meanings, const std::string& word) {
     return only_one(std::move(all), word,
                     is_beginning           ? "is the beginning of"
                     : is_hexadecimal(word) ? "names"
-                                           : "is the name of");
+                                           : "is the name of",
+                    filter);
   }
   if (all.size() == 1) return std::move(all.front());
   return fail(quoted(word),
@@ -200,7 +230,7 @@ Result<StoredRun> find_run(Store& store, const std::string& word, const RunFilte
   query.limit = kSeveral;
   if (const auto explicitly = find_explicitly(store, word, query)) return *explicitly;
   MFSDP_LET(meanings, meanings_of(store, word, query));
-  return one_meaning(std::move(meanings), word);
+  return one_meaning(std::move(meanings), word, filter);
 }
 
 Result<std::vector<StoredRun>> find_runs(Store& store, std::span<const std::string> words,

@@ -64,14 +64,17 @@ class RunWriter {
   /// Writes all rows of the run inside the caller's transaction and returns its row in `runs`.
   [[nodiscard]] std::int64_t write(const RunResult& run);
 
-  /// Adds rows behind those that the run has.
-  void append(std::int64_t run, const RunProgress& progress);
+  /// Adds rows behind those that the run has. False if it is not in that row.
+  [[nodiscard]] bool append(std::int64_t row, const std::string& run_id,
+                            const RunProgress& progress);
 
-  /// Writes the run anew into its row, but for its steps and evaluations, which stay. False if
-  /// there is no such row.
+  /// Writes the run anew into its row, but for its steps and evaluations, which stay. False if it
+  /// is not there.
   [[nodiscard]] bool rewrite(std::int64_t row, const RunResult& run);
 
  private:
+  [[nodiscard]] bool has(std::int64_t row, const std::string& run_id) const;
+
   struct Statements;
   std::unique_ptr<Statements> statements_;
 };

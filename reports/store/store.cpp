@@ -82,18 +82,23 @@ Result<std::vector<std::int64_t>> Store::save_all(std::span<const RunResult> res
   return rows;
 }
 
-Result<void> Store::append(std::int64_t id, const RunProgress& progress) {
-  return state_->write([&](RunWriter& writer) -> Result<void> {
-    writer.append(id, progress);
+Result<bool> Store::append(std::int64_t id, const std::string& run_id,
+                           const RunProgress& progress) {
+  bool there = false;
+  MFSDP_TRY(state_->write([&](RunWriter& writer) -> Result<void> {
+    there = writer.append(id, run_id, progress);
     return {};
-  });
+  }));
+  return there;
 }
 
-Result<void> Store::finish(std::int64_t id, const RunResult& result) {
-  return state_->write([&](RunWriter& writer) -> Result<void> {
-    if (writer.rewrite(id, result)) return {};
-    return fail(state_->file, fmt::format("run {} is not there any more", id), Fault::environment);
-  });
+Result<bool> Store::finish(std::int64_t id, const RunResult& result) {
+  bool there = false;
+  MFSDP_TRY(state_->write([&](RunWriter& writer) -> Result<void> {
+    there = writer.rewrite(id, result);
+    return {};
+  }));
+  return there;
 }
 
 Result<RunResult> Store::load(std::int64_t id, const LoadedParts& parts) {

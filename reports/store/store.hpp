@@ -1,6 +1,7 @@
 // Where results are kept: one SQLite file, any number of processes writing to it at once.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -63,6 +64,10 @@ struct LoadedParts {
   bool launches = true;
 };
 
+/// What SQLite adds to a store's name for the files that it keeps beside it; the store itself
+/// first.
+constexpr std::array<std::string_view, 4> kStoreFileEndings{"", "-wal", "-shm", "-journal"};
+
 /// Whether there can be a store at that path: its folder takes files, and what is there is a file
 /// that can be written. Looks and changes nothing.
 [[nodiscard]] Result<void> check_store_path(const std::filesystem::path& path);
@@ -93,11 +98,14 @@ class Store {
   /// long as this takes.
   [[nodiscard]] Result<std::vector<std::int64_t>> save_all(std::span<const RunResult> results);
 
-  /// Adds steps and evaluations to a run that goes on.
-  [[nodiscard]] Result<void> append(std::int64_t id, const RunProgress& progress);
+  /// Adds steps and evaluations to a run that goes on. False, and nothing is written, where
+  /// somebody has removed it: its row may be another run's by now.
+  [[nodiscard]] Result<bool> append(std::int64_t id, const std::string& run_id,
+                                    const RunProgress& progress);
 
   /// Writes a run that went on anew, but for its steps and evaluations, which are there already.
-  [[nodiscard]] Result<void> finish(std::int64_t id, const RunResult& result);
+  /// False as above.
+  [[nodiscard]] Result<bool> finish(std::int64_t id, const RunResult& result);
 
   /// The run of that row, as it was saved; lists that are not asked for are empty. Where the file
   /// is damaged the error names the run: others may be whole.

@@ -364,16 +364,16 @@ std::int64_t RunWriter::write(const RunResult& run) {
   const std::int64_t row = statements_->database.getLastInsertRowid();
   statements_->write_parts(row, run);
   if (const Measured* measured = run.measured())
-    append(row, {.steps = measured->steps, .evaluations = measured->evaluations});
+    statements_->write_progress(row, measured->steps, measured->evaluations);
   return row;
 }
 
 bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
+  if (!has(row, run.run_id)) return false;
   SQLite::Database& database = statements_->database;
   Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns::kRuns,
                                    marks_for(columns::kRuns)));
   Statements::write_head(head, run, row);
-  if (database.getChanges() == 0) return false;
   for (const char* part :
        {"plan_summaries", "predictions", "pools", "memory_categories", "exposed_units", "timelines",
         "op_copies", "memory_copies", "launch_lists"})
@@ -382,8 +382,18 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   return true;
 }
 
-void RunWriter::append(std::int64_t run, const RunProgress& progress) {
-  statements_->write_progress(run, progress.steps, progress.evaluations);
+bool RunWriter::append(std::int64_t row, const std::string& run_id, const RunProgress& progress) {
+  if (!has(row, run_id)) return false;
+  statements_->write_progress(row, progress.steps, progress.evaluations);
+  return true;
+}
+
+bool RunWriter::has(std::int64_t row, const std::string& run_id) const {
+  SQLite::Statement there(statements_->database,
+                          "SELECT 1 FROM run_rows WHERE id = ? AND run_id = ?");
+  there.bind(1, row);
+  there.bind(2, run_id);
+  return there.executeStep();
 }
 
 }  // namespace mfsdp

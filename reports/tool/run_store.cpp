@@ -103,6 +103,7 @@ Result<void> RunStore::begin(const MeasuredRun& run) {
   const auto path = check_store_path(options_.store_path());
   if (!path && options_.db) return tl::unexpected<Error>(path.error());
   head_ = run;
+  run_id_ = run.run_id;
   const auto written = write_waiting(usual_patience());
   if (written) return {};
   const Error& error = written.error();
@@ -139,9 +140,18 @@ Result<void> RunStore::write_waiting(milliseconds patience) {
     head_.reset();
   }
   if (waiting_.steps.empty() && waiting_.evaluations.empty()) return {};
-  MFSDP_TRY(store_->append(*row_, waiting_));
+  MFSDP_LET(there, store_->append(*row_, run_id_, waiting_));
   waiting_ = {};
+  if (!there) give_up_removed();
   return {};
+}
+
+void RunStore::give_up_removed() {
+  removed_ = given_up_ = true;
+  warn(
+      fmt::format("{}: run {} was removed while it went on, as by mfsdp-report gc; nothing more of "
+                  "it is stored",
+                  printable(options_.store_path()), printable(run_id_.substr(0, 8))));
 }
 
 /// A connection that has failed is not used again.
@@ -156,9 +166,11 @@ void RunStore::postpone(const Error& error, std::string_view what) {
 /// Where there is no room for all of it, without the times of ops, which are most of it.
 Result<void> RunStore::write_end(const MeasuredRun& run) {
   MFSDP_TRY(write_waiting(usual_patience()));
-  auto whole = store_->finish(*row_, run);
+  if (removed_) return {};
+  const auto whole = store_->finish(*row_, run);
   if (whole) {
     end_waits_ = false;
+    if (!*whole) give_up_removed();
     return {};
   }
   MeasuredRun small = run;
@@ -166,7 +178,7 @@ Result<void> RunStore::write_end(const MeasuredRun& run) {
   small.launches.clear();
   end_waits_ = !store_->finish(*row_, small);
   timeline_waits_ = !end_waits_;
-  return whole;
+  return tl::unexpected<Error>(whole.error());
 }
 
 void RunStore::finish(const MeasuredRun& run) {
@@ -192,6 +204,8 @@ std::string RunStore::missing() const {
 
 std::string RunStore::note() const {
   if (options_.no_save) return "not stored (--no-save)";
+  if (removed_)
+    return "not stored: removed from " + printable(options_.store_path()) + " meanwhile";
   const std::string stored = "stored in " + printable(options_.store_path());
   if (given_up_ && saved_runs_ > 0)
     return fmt::format("{}: the first {} runs", stored, saved_runs_);

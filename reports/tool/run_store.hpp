@@ -44,7 +44,7 @@ class RunStore {
   /// Errors: mistakes in --db, files that are no store of this version.
   [[nodiscard]] Result<void> begin(const MeasuredRun& run);
   void append(const RunProgress& progress);
-  /// Says what is not stored.
+  /// Says what is not stored. A run that was removed meanwhile stays removed.
   void finish(const MeasuredRun& run);
 
   /// "stored in FILE", or what is not.
@@ -59,6 +59,7 @@ class RunStore {
   [[nodiscard]] Result<void> write_end(const MeasuredRun& run);
   [[nodiscard]] std::string missing() const;
   void postpone(const Error& error, std::string_view what);
+  void give_up_removed();
   void warn(const std::string& text);
 
   const CommonOptions& options_;
@@ -71,7 +72,9 @@ class RunStore {
   // Of the run that goes on.
   std::optional<RunResult> head_;    ///< not stored yet
   std::optional<std::int64_t> row_;  ///< where it is stored
-  RunProgress waiting_;              ///< not stored yet
+  std::string run_id_;
+  bool removed_ = false;  ///< by another process, as mfsdp-report gc does
+  RunProgress waiting_;   ///< not stored yet
   bool end_waits_ = false;
   bool timeline_waits_ = false;
   bool warned_ = false;

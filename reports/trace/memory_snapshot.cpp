@@ -9,6 +9,7 @@
 
 #include "core/base/atomic_file.hpp"
 #include "core/plan/rotation.hpp"
+#include "reports/record/origin.hpp"
 #include "reports/trace/pickle.hpp"
 #include "reports/trace/replay.hpp"
 #include "reports/trace/whole_step.hpp"
@@ -108,8 +109,9 @@ class SnapshotBuilder {
 
 class SnapshotWriter {
  public:
-  std::string write(Snapshot snapshot) {
+  std::string write(Snapshot snapshot, std::string_view origin) {
     out_.dict();
+    field(kOriginKey, origin);
     out_.text("segments");
     out_.list();
     for (MemorySegment& segment : snapshot.segments) {
@@ -240,7 +242,8 @@ Result<void> write_memory_snapshot(const RunResult& run, const Program& program,
   const std::vector<TimedOp> whole = whole_step(run);
   const Replay replayed = replay(program, *plan, whole, end_of_step(run));
   return write_file_atomically(
-      path, SnapshotWriter().write(SnapshotBuilder(run, program).build(replayed.buffers)));
+      path, SnapshotWriter().write(SnapshotBuilder(run, program).build(replayed.buffers),
+                                   origin_text(run)));
 }
 
 }  // namespace mfsdp

@@ -3,6 +3,7 @@
 //   segments        a pool each, with the blocks that are live at the end of the step; and one for
 //                   what lies outside of pools (context, libraries, communicators)
 //   device_traces   allocations and frees of the step's buffers in their order
+//   mfsdp_origin    whose run it is (reports/record/origin.hpp); viewers pass it over
 //
 // A block's frame names its category and buffer: "activation:0:layers.0.qkv".
 #pragma once

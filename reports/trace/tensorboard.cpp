@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/formats/crc32c.hpp"
+#include "reports/record/origin.hpp"
 #include "reports/trace/output_file.hpp"
 
 namespace mfsdp {
@@ -76,6 +77,35 @@ class Scalars {
  private:
   std::string summary_;
 };
+
+/// A text as PyTorch's SummaryWriter.add_text() writes it: a tensor of one string for the plug-in
+/// "text".
+std::string text_event(double wall_time, std::string_view tag, std::string_view text) {
+  constexpr std::uint64_t string_type = 7;
+  std::string dim;
+  append_key(dim, 1, WireType::varint);
+  append_varint(dim, 1);
+  std::string shape;
+  append_bytes(shape, 2, dim);
+  std::string tensor;
+  append_key(tensor, 1, WireType::varint);
+  append_varint(tensor, string_type);
+  append_bytes(tensor, 2, shape);
+  append_bytes(tensor, 8, text);
+  std::string plugin;
+  append_bytes(plugin, 1, "text");
+  std::string metadata;
+  append_bytes(metadata, 1, plugin);
+  std::string value;
+  append_bytes(value, 1, tag);
+  append_bytes(value, 8, tensor);
+  append_bytes(value, 9, metadata);
+  std::string summary;
+  append_bytes(summary, 1, value);
+  std::string event = event_head(wall_time, 0);
+  append_bytes(event, 5, summary);
+  return event;
+}
 
 void write_record(OutputFile& file, std::string_view event) {
   std::string head;
@@ -165,6 +195,7 @@ Result<void> write_tensorboard(const RunResult& run, const std::filesystem::path
   std::string version = event_head(begin, 0);
   append_bytes(version, 3, "brain.Event:2");
   write_record(file, version);
+  write_record(file, text_event(begin, kOriginTag, origin_text(run)));
   if (const Measured* measured = run.measured()) {
     write_steps(file, run, *measured);
   } else {

@@ -23,7 +23,8 @@ namespace mfsdp {
 /// loss_metrics/global_avg_loss, grad_norm, lr, throughput(tps), tflops, mfu(%),
 /// time_metrics/end_to_end(s), memory/max_active(GiB), memory/max_reserved(GiB) and their (%), and
 /// validation_metrics/loss. What is not stored has no value. Rates are per GPU. Steps follow each
-/// other from the run's creation on. Error: a file that cannot be written.
+/// other from the run's creation on. A text says whose run it is (reports/record/origin.hpp).
+/// Error: a file that cannot be written.
 [[nodiscard]] Result<void> write_tensorboard(const RunResult& run,
                                              const std::filesystem::path& path);
 

@@ -27,15 +27,6 @@ std::string measured_list(const MeasuredParts& parts) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string_view link_word(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::nvlink: return "nvlink";
-    case LinkKind::pcie: return "pcie";
-    case LinkKind::xgmi: return "xgmi";
-  }
-  return "";
-}
-
 /// Lines "key = value", as they come.
 class TomlText {
  public:
@@ -80,7 +71,7 @@ void add_memory(TomlText& toml, const Gpu& gpu) {
 
 void add_links(TomlText& toml, const Gpu& gpu) {
   toml.table("link");
-  toml.add("kind", link_word(gpu.link));
+  toml.add("kind", to_string(gpu.link));
   toml.add("gb_per_s", gpu.link_bandwidth);
   toml.add("efficiency", gpu.link_efficiency);
   if (gpu.per_peer_bandwidth) toml.add("per_peer_gb_per_s", *gpu.per_peer_bandwidth);

@@ -13,11 +13,9 @@ constexpr FieldRange kCopyFraction{0.01, 1};
 constexpr FieldRange kBytes{1e6, 1e15};  // a petabyte
 
 LinkKind link_kind(TomlFields& fields) {
-  const std::string kind = fields.text("link.kind");
-  if (kind == "pcie") return LinkKind::pcie;
-  if (kind == "xgmi") return LinkKind::xgmi;
-  if (kind != "nvlink") fields.reject("link.kind", "must be \"nvlink\", \"pcie\" or \"xgmi\"");
-  return LinkKind::nvlink;
+  const auto kind = parse<LinkKind>(fields.text("link.kind"));
+  if (!kind) fields.reject("link.kind", "must be " + name_list<LinkKind>());
+  return kind.value_or(LinkKind::nvlink);
 }
 
 /// "measured" stands for all parts; a GPU file that measured some of them lists those.

@@ -1,6 +1,7 @@
 // One kind of GPU: what the simulator must know to price work on it, and where each value is from.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/quantity.hpp"
+#include "core/base/vocabulary.hpp"
 
 namespace mfsdp {
 
@@ -19,6 +21,11 @@ using Teraflops = double;     ///< 10^12 floating point operations per second
 
 /// What joins the GPUs of a domain. Decides NCCL's latency per hop.
 enum class LinkKind { nvlink, pcie, xgmi };
+
+template <>
+struct Names<LinkKind> {
+  static constexpr std::array<std::string_view, 3> values{"nvlink", "pcie", "xgmi"};
+};
 
 /// Files of measured prices. The shipped ones hold for an H200 and are scaled to other GPUs.
 struct TableFiles {

@@ -12,15 +12,6 @@ namespace {
 constexpr const char* kClusterTopic = "cluster";
 constexpr const char* kSimulationTopic = "simulation";
 
-std::string_view word_of(LinkKind link) {
-  switch (link) {
-    case LinkKind::nvlink: return "nvlink";
-    case LinkKind::pcie: return "pcie";
-    case LinkKind::xgmi: return "xgmi";
-  }
-  return "";
-}
-
 std::string slow_parts(const Cluster& cluster) {
   std::string text;
   for (const SlowPart& part : cluster.slow)
@@ -49,7 +40,7 @@ Facts cluster_facts(const Cluster& cluster) {
   add("runtime_bytes", gpu.runtime.value);
   add("first_communicator_bytes", gpu.first_communicator.value);
   add("communicator_bytes", gpu.communicator.value);
-  add("link", std::string(word_of(gpu.link)));
+  add("link", std::string(to_string(gpu.link)));
   add("link_gb_per_s", gpu.link_bandwidth);
   add("link_efficiency", gpu.link_efficiency);
   if (gpu.per_peer_bandwidth) add("per_peer_gb_per_s", *gpu.per_peer_bandwidth);

@@ -148,6 +148,10 @@ class MemorySnapshot(unittest.TestCase):
         self.assertLessEqual(used, self.KNOWN)
         self.assertEqual(self.bytes[:2], b"\x80\x04")
 
+    def test_the_origin_is_beside_what_viewers_read(self):
+        self.assertEqual(set(self.snapshot), {"mfsdp_origin", "segments", "device_traces"})
+        self.assertEqual(json.loads(self.snapshot["mfsdp_origin"])["source"], "simulated")
+
     def test_blocks_fill_their_segments(self):
         for segment in self.snapshot["segments"]:
             at = segment["address"]
@@ -257,6 +261,13 @@ class TensorBoard(unittest.TestCase):
         name = EXPECTED["events"]["file"]
         self.assertRegex(name, r"^events\.out\.tfevents\.\d{10}\.[A-Za-z0-9_-]+$")
 
+    def check_origin(self, step, value):
+        self.assertEqual((step, value[1]), (0, b"mfsdp/origin/text_summary"))
+        self.assertEqual(message(dict(message(value[9]))[1]), [(1, b"text")])
+        tensor = dict(message(value[8]))
+        self.assertEqual(tensor[1], 7)
+        self.assertEqual(json.loads(tensor[8])["source"], "measured")
+
     def test_every_scalar_is_there_once_and_nothing_else_of_its_tag(self):
         first, *events = self.records()
         self.assertEqual(dict(first)[3], b"brain.Event:2")
@@ -269,6 +280,9 @@ class TensorBoard(unittest.TestCase):
             for number, value in message(fields[5]):
                 self.assertEqual(number, 1)
                 scalar = dict(message(value))
+                if 8 in scalar:
+                    self.check_origin(fields[2], scalar)
+                    continue
                 key = (fields[2], scalar[1].decode())
                 self.assertNotIn(key, found)
                 found[key] = scalar[2]

@@ -122,7 +122,18 @@ TEST_F(FindRuns, AWordThatMeansDifferentRunsInDifferentWaysIsAnError) {
 }
 
 TEST_F(FindRuns, ARowIsNoRowOutsideTheFilter) {
-  EXPECT_EQ(found("3", {.gpus = 64}), "'3': names no run of the store");
+  EXPECT_EQ(found("3", {.gpus = 64}), "'3': names no run of the store with --gpus 64");
+}
+
+TEST_F(FindRuns, WhatIsNotThereIsSaidWithTheFilter) {
+  EXPECT_EQ(
+      found("@latest",
+            {.model = "gpt2", .kind = RunKind::measured, .since_ns = 1'790'000'000'000'000'000}),
+      "'@latest': names no run of the store with --model 'gpt2', --kind measured, --since "
+      "2026-09-21T14:13:20");
+  EXPECT_EQ(found("name:none", {.gpus = 3}),
+            "'name:none': names no run of the store with --gpus 3");
+  EXPECT_EQ(found("none"), "'none': is the name of no run of the store");
 }
 
 TEST_F(FindRuns, TheBestIsOfOneGroupAndFits) {
@@ -131,7 +142,8 @@ TEST_F(FindRuns, TheBestIsOfOneGroupAndFits) {
   EXPECT_EQ(found("@best", {.gpus = 64, .kind = RunKind::simulated}), "aa22");  // not cc44
   const StoredRun like = store_.list({.row = 1})->front();
   EXPECT_EQ(found("@best", {}, &like), "aa22");
-  EXPECT_THAT(found("@best", {.model = "gpt2"}), HasSubstr("no such run has a speed"));
+  EXPECT_THAT(found("@best", {.model = "gpt2"}),
+              AllOf(HasSubstr("no such run has a speed"), HasSubstr(" with --model 'gpt2'")));
 }
 
 TEST_F(FindRuns, TheFirstNamedRunDecidesWhatTheBestIsLike) {

@@ -57,7 +57,7 @@ bool store_two(const fs::path& path, const std::string& suffix, std::vector<std:
   const auto row = store->save(begun);
   if (!row) return false;
   stored.push_back("m" + suffix);
-  if (!store->append(*row, {.steps = run.steps, .evaluations = {}})) return false;
+  if (!store->append(*row, run.run_id, {.steps = run.steps, .evaluations = {}})) return false;
   if (!store->finish(*row, run)) return false;
   stored.push_back("m" + suffix + " to its end");
   return true;

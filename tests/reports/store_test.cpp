@@ -119,8 +119,9 @@ TEST(Store, ARunThatGoesOnIsThereAsFarAsItHasCome) {
   run.status = RunStatus::running;
   const std::int64_t row = store.save(run).value();
   const std::int64_t other = store.save(sample_run("run-2")).value();
-  ASSERT_TRUE(store.append(row, {.steps = {a_step(1), a_step(2)}, .evaluations = {}}));
-  ASSERT_TRUE(store.append(row, {.steps = {a_step(3)}, .evaluations = {{3, 5.0, 96}}}));
+  EXPECT_EQ(store.append(row, "run-1", {.steps = {a_step(1), a_step(2)}, .evaluations = {}}), true);
+  EXPECT_EQ(store.append(row, "run-1", {.steps = {a_step(3)}, .evaluations = {{3, 5.0, 96}}}),
+            true);
   run.steps = {a_step(1), a_step(2), a_step(3)};
   run.evaluations = {{.step = 3, .loss = 5.0, .tokens = 96}};
   EXPECT_EQ(to_json(*open_store(folder / "s.sqlite").load(row)), to_json(run));
@@ -138,10 +139,21 @@ TEST(Store, ARunThatGoesOnIsThereAsFarAsItHasCome) {
 TEST(Store, ARunThatIsGoneCannotBeFinished) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
-  const auto finished = store.finish(7, sample_run());
-  ASSERT_FALSE(finished);
-  EXPECT_THAT(finished.error().message(), EndsWith("s.sqlite: run 7 is not there any more"));
+  EXPECT_EQ(store.finish(7, sample_run()), false);
   EXPECT_TRUE(store.list()->empty());
+}
+
+/// SQLite gives the row of a removed run to the next one.
+TEST(Store, ARemovedRunsStepsDoNotBecomeAnothers) {
+  const ScratchFolder folder;
+  auto store = open_store(folder / "s.sqlite");
+  const std::int64_t row = store.save(measured_run("run-1", 0)).value();
+  ASSERT_EQ(store.remove({&row, 1}), 1);
+  const MeasuredRun other = measured_run("run-2", 0);
+  ASSERT_EQ(store.save(other), row);
+  EXPECT_EQ(store.append(row, "run-1", {.steps = {a_step(9)}, .evaluations = {}}), false);
+  EXPECT_EQ(store.finish(row, measured_run("run-1", 40)), false);
+  EXPECT_EQ(to_json(*store.load(row)), to_json(other));
 }
 
 TEST(Store, KeepsMemoryPointsThatChangeNothingAndStartFromZero) {

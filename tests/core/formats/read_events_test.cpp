@@ -22,8 +22,9 @@ TEST(Crc32c, IsThatOfRfc3720) {
 }
 
 TEST(ReadEvents, ScalarsOfBothKinds) {
-  const auto scalars = read_events(from_hex(test::kEvents), "f");
-  ASSERT_TRUE(scalars) << scalars.error().message();
+  const auto events = read_events(from_hex(test::kEvents), "f");
+  ASSERT_TRUE(events) << events.error().message();
+  const std::vector<EventScalar>* scalars = &events->scalars;
   ASSERT_EQ(scalars->size(), 11U);
   EXPECT_EQ(scalars->front().tag, "loss_metrics/global_avg_loss");
   EXPECT_EQ(scalars->front().step, 1);
@@ -37,10 +38,10 @@ TEST(ReadEvents, ALastRecordThatIsCutOffIsLeftOut) {
   const std::string whole = from_hex(test::kEvents);
   std::size_t most = 0;
   for (std::size_t size = 12; size < whole.size(); ++size) {
-    const auto scalars = read_events(whole.substr(0, size), "f");
-    ASSERT_TRUE(scalars) << size << ": " << scalars.error().message();
-    EXPECT_GE(scalars->size(), most);
-    most = scalars->size();
+    const auto events = read_events(whole.substr(0, size), "f");
+    ASSERT_TRUE(events) << size << ": " << events.error().message();
+    EXPECT_GE(events->scalars.size(), most);
+    most = events->scalars.size();
   }
   EXPECT_EQ(most, 10U);
 }
@@ -50,9 +51,9 @@ TEST(ReadEvents, AnyChangedByteIsNoticed) {
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string bytes = whole;
     bytes[i] = static_cast<char>(bytes[i] ^ 0x10);
-    const auto scalars = read_events(bytes, "f");
-    ASSERT_FALSE(scalars) << i;
-    EXPECT_THAT(scalars.error().message(),
+    const auto events = read_events(bytes, "f");
+    ASSERT_FALSE(events) << i;
+    EXPECT_THAT(events.error().message(),
                 AllOf(StartsWith("f: byte "), HasSubstr("wrong CRC"), Not(HasSubstr("\n"))));
   }
   EXPECT_FALSE(read_events("short", "f"));

@@ -5,9 +5,13 @@
 
 #include <string>
 
+#include "core/base/read_file.hpp"
 #include "reports/record/result_json.hpp"
 #include "reports/store/store.hpp"
+#include "reports/trace/memory_snapshot.hpp"
+#include "reports/trace/tensorboard.hpp"
 #include "tests/support/foreign_files.hpp"
+#include "tests/support/predicted.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -219,6 +223,34 @@ TEST_F(Import, ResultsOfOurOwnComeBackWhole) {
   std::string wrong = to_json_line(predicted);
   wrong.replace(wrong.find("\"step_ns\":1000"), 14, "\"step_ns\":\"x\"");
   EXPECT_THAT(error("wrong.jsonl", wrong), HasSubstr("time.step_ns: expected an integer"));
+}
+
+TEST_F(Import, OurExportsToOtherToolsStayOfTheirKind) {
+  PredictedRun predicted = sample_run("aa");
+  predicted.engine = "megatron-fsdp";
+  const auto path = folder_ / "events.out.tfevents.1";
+  ASSERT_TRUE(write_tensorboard(predicted, path));
+  const RunResult run = import_file(path, {.model = "mine"}).value().at(0);
+  EXPECT_EQ(run.source(), "simulated");
+  EXPECT_EQ(run.engine, "megatron-fsdp");
+  EXPECT_EQ(run.model_name, "mine");
+  EXPECT_EQ(run.cluster.gpus, predicted.cluster.gpus);
+  EXPECT_EQ(run.time.step, predicted.time.step);
+  EXPECT_EQ(find_fact(run.facts, "import", "exported_run_id")->value, FactValue("aa"));
+  auto store = Store::open(folder_ / "s.sqlite");
+  EXPECT_EQ(to_json(*store->load(store->save(run).value())), to_json(run));
+  MeasuredRun measured = measured_run("bb");
+  measured.steps = {test::sample_step(1, Nanos(7), 2.0)};
+  ASSERT_TRUE(write_tensorboard(measured, path));
+  EXPECT_EQ(import_file(path, {}).value().at(0).source(), "measured");
+
+  const auto snapshot = test::predicted([](PlanConfig&) {});
+  ASSERT_TRUE(write_memory_snapshot(snapshot.run(), snapshot.program, folder_ / "m.pickle"));
+  EXPECT_EQ(import_file(folder_ / "m.pickle", {}).value().at(0).source(), "simulated");
+  std::string edited = *read_file(folder_ / "m.pickle", "a snapshot", 1 << 24);
+  edited.replace(edited.find("\"simulated\""), 11, "\"simulatad\"");
+  EXPECT_THAT(error("edited.pickle", edited),
+              HasSubstr("mfsdp_origin: source: expected simulated or measured"));
 }
 
 TEST_F(Import, AStoreComesWithItsTimelines) {

@@ -148,6 +148,43 @@ TEST_F(ReportCommands, ExportMakesAStoreWithTimelinesAndMarks) {
   EXPECT_EQ(std::ranges::count(run({"export", "bb"}).out, '\n'), 1);
 }
 
+TEST_F(ReportCommands, ExportRefusesNamesThatSayOtherwise) {
+  const auto refused = [&](std::vector<std::string> args, const std::string& name,
+                           const std::string& why) {
+    const std::string to = (folder_ / name).string();
+    args.insert(args.begin(), "export");
+    args.insert(args.end(), {"--to", to});
+    const Outcome outcome = run(args);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.out, HasSubstr(why));
+    EXPECT_FALSE(std::filesystem::exists(to));
+  };
+  refused({"aa", "--format", "chrome"}, "x.pickle", "is no name for chrome: expected one such as");
+  refused({"aa", "--format", "tensorboard"}, "x.sqlite", "is no name for tensorboard");
+  refused({"aa", "--format", "memory-snapshot"}, "events.out.tfevents.7", "such as memory.pickle");
+  refused({"aa", "--output", "csv"}, "x.sqlite", "--output: contradicts --to");
+  refused({"aa", "--output", "csv", "--format", "chrome"}, "x.gz",
+          "--output: contradicts --format");
+  EXPECT_EQ(
+      run({"export", "aa", "--format", "tensorboard", "--to", (folder_ / "x.any").string()}).status,
+      0);
+}
+
+TEST_F(ReportCommands, AStoreThatCannotBeFilledIsNotLeftBehind) {
+  const std::string to = (folder_ / "new.sqlite").string();
+  const pid_t child = test::start_child([&] {
+    test::limit_file_size(20'000);
+    return run({"export", "aa", "--to", to}).status;
+  });
+  EXPECT_EQ(test::wait_for(child), 3);
+  for (const std::string_view ending : kStoreFileEndings)
+    EXPECT_FALSE(std::filesystem::exists(to + std::string(ending))) << ending;
+  // What is there and no store stays as it is.
+  test::write_file(to, "no store");
+  EXPECT_EQ(run({"export", "aa", "--to", to}).status, 2);
+  EXPECT_EQ(std::filesystem::file_size(to), 8U);
+}
+
 TEST_F(ReportCommands, ADamagedRunIsLeftOutAndNamed) {
   SQLite::Database(db_, SQLite::OPEN_READWRITE)
       .exec("UPDATE run_rows SET facts = '[]' WHERE run_id = 'aa11'");

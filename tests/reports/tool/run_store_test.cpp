@@ -169,6 +169,26 @@ TEST(RunStore, ARunThatBeginsOnAFullDiskIsStoredLater) {
   EXPECT_EQ(Store::open(path)->load(1)->measured()->steps.size(), 2U);
 }
 
+TEST(RunStore, ARunThatIsRemovedMeanwhileIsSaidOnceAndStaysRemoved) {
+  const ScratchFolder folder;
+  const auto path = folder / "s.sqlite";
+  Telling telling(path);
+  telling.run.status = RunStatus::running;
+  ASSERT_TRUE(telling.store.begin(telling.run));
+  auto store = Store::open(path);
+  const std::int64_t row = 1;
+  ASSERT_EQ(store->remove({&row, 1}), 1);
+  ASSERT_EQ(store->save(measured_run("run-2", 0)), row);
+  telling.store.append(steps_of(1, 3));
+  telling.store.append(steps_of(4, 5));
+  telling.store.finish(telling.run);
+  EXPECT_EQ(telling.err.str(), "mfsdp-exec: warning: " + path.string() +
+                                   ": run run-1 was removed while it went on, as by mfsdp-report "
+                                   "gc; nothing more of it is stored\n");
+  EXPECT_EQ(telling.store.note(), "not stored: removed from " + path.string() + " meanwhile");
+  EXPECT_EQ(store->load(row)->measured()->steps.size(), measured_run("run-2", 0).steps.size());
+}
+
 TEST(RunStore, MistakesInThePathAreErrorsBeforeTheRun) {
   const ScratchFolder folder;
   const auto error_of = [](const std::filesystem::path& path) {
