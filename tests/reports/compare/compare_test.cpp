@@ -109,7 +109,7 @@ TEST(CompareRuns, PredictionAndMeasurementAreLabelled) {
   EXPECT_THAT(comparison.notes, Contains(HasSubstr("simulated and measured")));
   const std::string of = "run 1 (simulated) of run 2 (measured)";
   const ComparedSection& errors = section_of(comparison, "Prediction " + of);
-  const ComparedRow& step = row_of(errors, "step");
+  const ComparedRow& step = row_of(errors, "median step");
   EXPECT_EQ(step.cells[2].figure, Figure(std::int64_t{-250}));
   EXPECT_EQ(step.cells[3].figure, Figure(-0.2));
   EXPECT_EQ(step.cells[3].text, "-20.0 %");
