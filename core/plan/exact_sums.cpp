@@ -35,6 +35,22 @@ ExactSums exact_sums(const PlanConfig& config) {
           .piece_rows = config.seq_len};
 }
 
+std::vector<Attribute> exact_attributes(const Kernel& kernel, const ExactSums& sums) {
+  const KernelSpec* spec = spec_of(kernel);
+  if (spec == nullptr) return {};
+  std::vector<Attribute> made;
+  const auto add = [&](std::string_view name, std::int64_t value) {
+    made.push_back({std::string(name), value});
+  };
+  if (spec->sum != GradientSum::none) add(exact_attribute::grid_exponent, sums.exponent);
+  if (!spec->pieces.empty())
+    add(exact_attribute::piece_rows,
+        spec->rows_are_sums ? 1 : std::min(sums.piece_rows, kernel.attribute(spec->pieces)));
+  if (spec->sum == GradientSum::of_rank) add(exact_attribute::sum_limit, sums.rank_limit);
+  if (spec->sum == GradientSum::of_ranks) add(exact_attribute::sum_limit, sums.outer_limit);
+  return made;
+}
+
 Result<void> check_exact_sums(const PlanConfig& config) {
   if (!config.exact_sums) return {};
   for (const auto& [flag, dtype] :

@@ -16,8 +16,10 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "core/plan/config.hpp"
+#include "core/plan/op.hpp"
 
 namespace mfsdp {
 
@@ -41,5 +43,8 @@ inline constexpr std::string_view piece_rows = "piece_rows";  ///< of those that
 inline constexpr std::string_view sum_limit = "sum_limit";    ///< of those that add gradients
 inline constexpr std::string_view grid_exponent = "grid_exponent";  ///< of these and the norm's
 }  // namespace exact_attribute
+
+/// The attributes that --exact-sums gives a kernel beside those of its kind, sorted by name.
+[[nodiscard]] std::vector<Attribute> exact_attributes(const Kernel& kernel, const ExactSums& sums);
 
 }  // namespace mfsdp

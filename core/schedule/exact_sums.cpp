@@ -7,24 +7,10 @@
 namespace mfsdp::schedule {
 namespace {
 
-void set(Kernel& kernel, std::string_view name, std::int64_t value) {
-  const auto behind = std::ranges::lower_bound(
-      kernel.attributes, name, {},
-      [](const Attribute& attribute) { return std::string_view(attribute.name); });
-  kernel.attributes.insert(behind, {std::string(name), value});
-}
-
 void mark(Kernel& kernel, const ExactSums& sums) {
-  const KernelSpec* spec = spec_of(kernel);
-  if (spec == nullptr) return;
-  if (!spec->pieces.empty()) {
-    const std::int64_t rows = kernel.attribute(spec->pieces);
-    set(kernel, exact_attribute::piece_rows,
-        spec->rows_are_sums ? 1 : std::min(sums.piece_rows, rows));
-  }
-  if (spec->sum == GradientSum::of_rank) set(kernel, exact_attribute::sum_limit, sums.rank_limit);
-  if (spec->sum == GradientSum::of_ranks) set(kernel, exact_attribute::sum_limit, sums.outer_limit);
-  if (spec->sum != GradientSum::none) set(kernel, exact_attribute::grid_exponent, sums.exponent);
+  for (const Attribute& made : exact_attributes(kernel, sums))
+    kernel.attributes.insert(
+        std::ranges::lower_bound(kernel.attributes, made.name, {}, &Attribute::name), made);
 }
 
 }  // namespace

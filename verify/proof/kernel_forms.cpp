@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/plan/exact_sums.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -128,10 +129,18 @@ class FormCheck {
   /// machine could take different ones.
   [[nodiscard]] std::optional<std::string> check_lists(const KernelSpec& form) const {
     for (const std::string_view name : form.attributes)
-      if (kernel_.find_attribute(name) == nullptr)
-        return fmt::format("lacks attribute '{}'", name);
+      if (kernel_.find_attribute(name) == nullptr) return fmt::format("lacks attribute '{}'", name);
+    std::vector<Attribute> exact;
+    if (config_.exact_sums) exact = exact_attributes(kernel_, exact_sums(config_));
+    for (const Attribute& made : exact) {
+      const Attribute* stated = kernel_.find_attribute(made.name);
+      if (stated == nullptr || stated->value != made.value)
+        return fmt::format("attribute '{}' is not {}, as exact sums need it", made.name,
+                           made.value.num);
+    }
     for (const Attribute& attribute : kernel_.attributes)
-      if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end())
+      if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end() &&
+          std::ranges::find(exact, attribute.name, &Attribute::name) == exact.end())
         return fmt::format("has no attribute '{}'", attribute.name);
     for (const Operand& operand : kernel_.operands) {
       const auto given = std::ranges::count(kernel_.operands, operand.role, &Operand::role);
@@ -169,8 +178,8 @@ class FormCheck {
     const Access access = operand.access;
     const auto is = [&](Access wanted) -> std::optional<std::string> {
       if (access == wanted) return std::nullopt;
-      return fmt::format("operand '{}' is {} where {} is expected", operand.role,
-                         to_string(access), to_string(wanted));
+      return fmt::format("operand '{}' is {} where {} is expected", operand.role, to_string(access),
+                         to_string(wanted));
     };
     switch (use) {
       case OperandUse::reads: return is(Access::read);
@@ -179,8 +188,7 @@ class FormCheck {
       case OperandUse::scratch: return is(Access::scratch);
       case OperandUse::yields:
         return access == Access::read_write ? std::nullopt : is(Access::read);
-      case OperandUse::adds:
-        return access == Access::read_write ? std::nullopt : is(Access::write);
+      case OperandUse::adds: return access == Access::read_write ? std::nullopt : is(Access::write);
     }
     return std::nullopt;
   }
@@ -201,9 +209,30 @@ class FormCheck {
     if (operand.shape != shape)
       return fmt::format("operand '{}' is [{}] where [{}] is expected", operand.role,
                          fmt::join(operand.shape, ", "), fmt::join(shape, ", "));
-    if (!form.strided && !operand.strides.empty())
+    if (form.strided) return check_heads(operand);
+    if (!operand.strides.empty())
       return fmt::format("operand '{}' is not contiguous", operand.role);
     return std::nullopt;
+  }
+
+  /// Heads stand side by side in rows of tokens, and a row has the query and key heads of a token,
+  /// mostly its value heads too: [tokens, heads, head_dim] or [batch, heads, seq, head_dim].
+  [[nodiscard]] std::optional<std::string> check_heads(const Operand& operand) const {
+    const ModelShape& model = config_.model;
+    const std::int64_t head_dim = operand.shape.back();
+    const std::int64_t row = row_elements(operand);
+    const std::int64_t rotated = checked_mul(checked_add(model.heads, model.kv_heads), head_dim);
+    const std::int64_t all = checked_add(rotated, checked_mul(model.kv_heads, head_dim));
+    std::vector<std::int64_t> strides{row, head_dim, 1};
+    if (operand.shape.size() == 4) strides = {checked_mul(operand.shape[2], row), head_dim, row, 1};
+    const bool in_rows =
+        operand.strides == strides || (operand.strides.empty() && operand.shape.size() == 3);
+    if (head_dim == model.head_dim && in_rows && (row == all || row == rotated))
+      return std::nullopt;
+    return fmt::format(
+        "operand '{}' is [{}] with strides [{}], which are no heads in rows of {} or {}",
+        operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "), rotated,
+        all);
   }
 
   bool fits(DType dtype, Element element) {
@@ -266,6 +295,15 @@ class FormCheck {
     const bool norms = kernel_.kind == rms_norm_forward || kernel_.kind == qk_norm_rope_forward;
     if (norms && differs("epsilon", model.rms_norm_eps))
       return "attribute 'epsilon' is not the model's";
+    const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
+    if (attends)
+      for (const auto& [name, configured] : {std::pair{"batch", config_.micro_batch},
+                                             {"seq", config_.seq_len},
+                                             {"heads", model.heads},
+                                             {"kv_heads", model.kv_heads},
+                                             {"head_dim", model.head_dim}})
+        if (differs(name, {.num = configured}))
+          return fmt::format("attribute '{}' is not as configured", name);
     const bool turns =
         kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_norm_rope_backward;
     if (turns && differs("query_heads", {.num = model.heads}))
