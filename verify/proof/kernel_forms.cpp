@@ -128,8 +128,7 @@ class FormCheck {
   /// machine could take different ones.
   [[nodiscard]] std::optional<std::string> check_lists(const KernelSpec& form) const {
     for (const std::string_view name : form.attributes)
-      if (kernel_.find_attribute(name) == nullptr)
-        return fmt::format("lacks attribute '{}'", name);
+      if (kernel_.find_attribute(name) == nullptr) return fmt::format("lacks attribute '{}'", name);
     for (const Attribute& attribute : kernel_.attributes)
       if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end())
         return fmt::format("has no attribute '{}'", attribute.name);
@@ -169,8 +168,8 @@ class FormCheck {
     const Access access = operand.access;
     const auto is = [&](Access wanted) -> std::optional<std::string> {
       if (access == wanted) return std::nullopt;
-      return fmt::format("operand '{}' is {} where {} is expected", operand.role,
-                         to_string(access), to_string(wanted));
+      return fmt::format("operand '{}' is {} where {} is expected", operand.role, to_string(access),
+                         to_string(wanted));
     };
     switch (use) {
       case OperandUse::reads: return is(Access::read);
@@ -179,8 +178,7 @@ class FormCheck {
       case OperandUse::scratch: return is(Access::scratch);
       case OperandUse::yields:
         return access == Access::read_write ? std::nullopt : is(Access::read);
-      case OperandUse::adds:
-        return access == Access::read_write ? std::nullopt : is(Access::write);
+      case OperandUse::adds: return access == Access::read_write ? std::nullopt : is(Access::write);
     }
     return std::nullopt;
   }
