@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/plan/exact_sums.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -130,9 +131,11 @@ class FormCheck {
     for (const std::string_view name : form.attributes)
       if (kernel_.find_attribute(name) == nullptr) return fmt::format("lacks attribute '{}'", name);
     for (const Attribute& attribute : kernel_.attributes)
-      if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end())
+      if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end() &&
+          !(config_.exact_sums && is_exact(attribute.name)))
         return fmt::format("has no attribute '{}'", attribute.name);
     for (const Operand& operand : kernel_.operands) {
+      if (kernel_.kind == update && operand.role == "loss") continue;  // twice: MF308
       const auto given = std::ranges::count(kernel_.operands, operand.role, &Operand::role);
       const auto taken = std::ranges::count(form.operands, operand.role, &OperandSpec::role);
       const std::optional<OperandUse> beside = use_beside_form(operand.role);
@@ -143,6 +146,11 @@ class FormCheck {
       if (auto wrong = check_access(operand, *beside)) return wrong;
     }
     return std::nullopt;
+  }
+
+  [[nodiscard]] static bool is_exact(std::string_view attribute) {
+    using namespace exact_attribute;
+    return attribute == piece_rows || attribute == sum_limit || attribute == grid_exponent;
   }
 
   /// What the table leaves to others: workspaces, and the slices of updates and norms.
