@@ -69,6 +69,7 @@ struct PlanBuilder {
     Buffer made;
     made.id = BufferId(program.buffers.size());
     made.name = name;
+    made.dtype = DType::uint8;
     made.pool = pool;
     made.size = Bytes(kBytes);
     made.offset = Bytes(offset < 0 ? next_offset_ : offset);

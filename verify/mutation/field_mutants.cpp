@@ -116,6 +116,8 @@ class Walk {
 
 std::string shortened(const PlanJson& value) {
   constexpr std::size_t kMost = 60;
+  if (value.is_structured() && value.size() > kMost)
+    return fmt::format("{} of {} entries", value.is_array() ? "a list" : "an object", value.size());
   std::string text = value.dump();
   if (text.size() > kMost) text = text.substr(0, kMost - 3) + "...";
   return text;
@@ -139,8 +141,9 @@ class Draw {
     constexpr std::size_t kTriesEach = 12;
     std::vector<FieldMutant> list;
     std::set<std::string> known;
+    const std::size_t first = random_() % 64;  // so that few changes are not all of one edit
     for (std::size_t turn = 0; list.size() < most && turn < most * kTriesEach; ++turn) {
-      auto mutant = try_one(turn);
+      auto mutant = try_one(first + turn);
       if (mutant && known.insert(mutant->patch).second) list.push_back(std::move(*mutant));
     }
     return list;

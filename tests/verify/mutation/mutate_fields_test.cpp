@@ -2,8 +2,10 @@
 // tests/verify/oracle.
 #include "verify/mutation/mutate_fields.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -25,49 +27,47 @@ Machines always(const Results& results) {
   return {.once = run, .shaken = run};
 }
 
-/// The first of the plan's changes of `field` to `after`.
-FieldMutant change_of(const nlohmann::json& plan, std::string_view field, std::string_view after) {
-  for (const FieldMutant& mutant : field_mutants(plan, 64, 0).list)
-    if (mutant.field == field && mutant.after == after) return mutant;
-  ADD_FAILURE() << "no change of " << field << " to " << after;
-  return {};
+FieldMutant change_of(std::string_view field, std::string_view pointer, const std::string& after) {
+  FieldMutant mutant;
+  mutant.field = field;
+  mutant.patch = fmt::format(R"([{{"op": "replace", "path": "{}", "value": {}}}])", pointer, after);
+  return mutant;
 }
 
 class JudgeAltered : public testing::Test {
  protected:
-  FieldVerdict judge(std::string_view field, std::string_view after, const Machines& machines) {
+  static FieldVerdict judge(const FieldMutant& mutant, const Machines& machines) {
     const nlohmann::json plan = nlohmann::json::parse(to_canonical_json(one_block()));
-    const FieldMutant mutant = change_of(plan, field, after);
     const RightResults right{.once = {{"loss", 1}}, .shaken = {{"loss", 1}}};
     return judge_altered(altered_text(plan, mutant), mutant, right, machines,
                          [](std::string_view) {});
   }
 
   Machines same_ = always({{"loss", 1}});
+  FieldMutant label_ = change_of("units[]{block}.name", "/units/1/name", "\"\"");
 };
 
 TEST_F(JudgeAltered, WhatTheReaderRefusesIsRefused) {
-  const FieldVerdict verdict = judge("config.seq_len", "-1", same_);
+  const FieldVerdict verdict = judge(change_of("config.seq_len", "/config/seq_len", "-1"), same_);
   EXPECT_EQ(verdict.fate, FieldFate::refused);
   EXPECT_THAT(verdict.why, HasSubstr("config.seq_len"));
 }
 
 TEST_F(JudgeAltered, ALabelMayBeAnother) {
-  const FieldVerdict verdict = judge("units[]{head}.name", "\"\"", same_);
+  const FieldVerdict verdict = judge(label_, same_);
   EXPECT_EQ(verdict.fate, FieldFate::same) << verdict.why;
-  EXPECT_EQ(verdict.why, find_inert("units[]{head}.name")->reason);
+  EXPECT_EQ(verdict.why, find_inert(label_.field)->reason);
 }
 
 TEST_F(JudgeAltered, ButNotIfABitDiffers) {
-  const FieldVerdict verdict = judge("units[]{head}.name", "\"\"", always({{"loss", 2}}));
+  const FieldVerdict verdict = judge(label_, always({{"loss", 2}}));
   EXPECT_EQ(verdict.fate, FieldFate::differs);
   EXPECT_EQ(verdict.why, "loss");
 }
 
 TEST_F(JudgeAltered, NorIfItDoesNotRun) {
   const auto refuses = [](const Program&) -> Result<Results> { return fail("machine", "stuck"); };
-  const FieldVerdict verdict =
-      judge("units[]{head}.name", "\"\"", {.once = refuses, .shaken = refuses});
+  const FieldVerdict verdict = judge(label_, {.once = refuses, .shaken = refuses});
   EXPECT_EQ(verdict.fate, FieldFate::not_run);
   EXPECT_EQ(verdict.why, "machine: stuck");
 }
