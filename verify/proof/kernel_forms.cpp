@@ -166,10 +166,7 @@ class FormCheck {
     if (role == "weight")
       return operand_of(kernel_, "main_weight") == nullptr ? OperandUse::updates
                                                            : OperandUse::writes;
-    const auto states = spec_of(config_.optimizer).states;
-    return std::ranges::find(states, role, &OptimizerState::name) == states.end()
-               ? std::nullopt
-               : std::optional(OperandUse::updates);
+    return is_optimizer_state(role) ? std::optional(OperandUse::updates) : std::nullopt;
   }
 
   /// What a kernel does to an operand is fixed by what it is. Whether gradients and the loss are

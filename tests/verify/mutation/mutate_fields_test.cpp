@@ -103,7 +103,7 @@ TEST(MutateFields, JudgesADrawOfAllAndOutlivesCrashes) {
 
 TEST(MutateFields, APlanThatIsWrongItselfIsRefused) {
   Program program = one_block();
-  program.plans[0].segments[0].ops.pop_back();
+  program.plans[0].segments[0].ops.clear();
   FieldMutationSettings settings;
   settings.machines = always({});
   EXPECT_FALSE(mutate_fields(program, settings));
