@@ -56,10 +56,12 @@ Result<void> check_program(const Program& program) {
   return {};
 }
 
-/// Collects what a run's ranks and rank 0's reports say.
+/// Collects what a run's ranks and rank 0's reports say: other ranks may have ended before rank 0
+/// tells of the last evaluation.
 class Collected final : public TrainSink {
  public:
   Result<void> step(const StepReport& report) override {
+    const std::scoped_lock lock(mutex_);
     const std::string step = fmt::format("step {}, ", report.step);
     bits_[step + "loss"] = bits_of(report.loss);
     bits_[step + "grad_norm"] = bits_of(report.grad_norm);
@@ -69,6 +71,7 @@ class Collected final : public TrainSink {
     return {};
   }
   Result<void> evaluation(const EvalReport& report) override {
+    const std::scoped_lock lock(mutex_);
     const std::string after = fmt::format("eval after step {}, ", report.after_step);
     bits_[after + "loss"] = bits_of(report.loss);
     bits_[after + "tokens"] = static_cast<std::uint64_t>(report.tokens);
@@ -162,14 +165,15 @@ class Run {
       inputs.start = saved_->manifest().position;
     }
     Collected collected;
-    MFSDP_TRY(machine.run([&](std::int64_t rank, Backend& backend) -> Result<void> {
+    const auto train = [&](std::int64_t rank, Backend& backend) -> Result<void> {
       MFSDP_LET(trainer,
                 Trainer::create(program_, backend, rank, inputs, rank == 0 ? &collected : nullptr));
       MFSDP_TRY(trainer->run());
       MFSDP_TRY(collected.state(backend, rank, trainer->parameters()));
       if (exported_ == nullptr) return {};
       return exported_->write(rank, backend, trainer->parameters(), gather);
-    }));
+    };
+    MFSDP_TRY(machine.run(train));
     return collected.take();
   }
 
