@@ -45,6 +45,7 @@ inline PredictedRun sample_run() {
               .idle = Nanos(40'000'000),
               .contention = Nanos(9'000'000),
               .overlap_fraction = 0.85,  // 1 - 60 / 400
+              .median_step = Nanos(1'000'000'000),
               .tokens_per_second_per_gpu = 8192,
               .tflops_per_gpu = 421.5,
               .mfu = 0.426};

@@ -12,11 +12,10 @@
 namespace mfsdp {
 namespace {
 
-using nlohmann::json;
 using testing::UnorderedElementsAre;
 
-json document() {
-  return json::parse(R"({"ops": [
+nlohmann::json document() {
+  return nlohmann::json::parse(R"({"ops": [
     {"body": {"kernel": {"kind": "gemm", "attributes": [{"name": "m", "value": 4}]}}, "id": 1},
     {"body": {"wait": {"event": 3, "bindings": []}}, "id": 2, "lag": 5}],
     "never_seen_before": {"deep": true, "text": "a"}})");
@@ -45,14 +44,14 @@ TEST(FieldMutants, NameFieldsByWhatObjectsSayOfThemselves) {
 }
 
 TEST(FieldMutants, AreDifferentChangesWithinTheirBound) {
-  const json plan = document();
+  const nlohmann::json plan = document();
   for (const std::size_t most : {1U, 3U, 32U}) {
     std::map<std::string, std::size_t> counts;
     std::set<std::string> texts;
     for (const FieldMutant& mutant : field_mutants(plan, most, 7).list) {
       EXPECT_LE(++counts[mutant.field], most) << mutant.field;
       const std::string text = altered_text(plan, mutant);
-      EXPECT_NE(json::parse(text), plan) << mutant.place << ' ' << mutant.patch;
+      EXPECT_NE(nlohmann::json::parse(text), plan) << mutant.place << ' ' << mutant.patch;
       texts.insert(mutant.field + text);
     }
     EXPECT_EQ(texts.size(), field_mutants(plan, most, 7).list.size());

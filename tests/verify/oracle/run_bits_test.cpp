@@ -39,8 +39,11 @@ TEST_F(RunBitsTest, AreTheSameInEveryRun) {
   for (const auto& [name, bits] : *once) {
     for (const char* run : {"saving: ", "delays 0: ", "delays 3: "})
       EXPECT_EQ(shaken->at(run + name), bits) << run << name;
-    if (shaken->contains("resumed: " + name))
-      EXPECT_EQ(shaken->at("resumed: " + name), bits) << name;
+    // A run that goes on has not what was before its save.
+    const auto resumed = shaken->find("resumed: " + name);
+    if (resumed != shaken->end()) {
+      EXPECT_EQ(resumed->second, bits) << name;
+    }
   }
   EXPECT_TRUE(shaken->contains("resumed: step 3, loss"));
   EXPECT_EQ(folder_.file_count(), 0U);
