@@ -112,16 +112,16 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.commit = "0123456789ab";
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 16, row.end() - 11);
-    cells.insert(cells.end(), row.end() - 4, row.end());
+    std::vector<std::string> cells(row.end() - 17, row.end() - 12);
+    cells.insert(cells.end(), row.end() - 5, row.end());
     return cells;
   };
   EXPECT_THAT(last(rows[0]),
               testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen", "logits_chunk",
-                                   "trust", "step_error", "layout", "commit"));
+                                   "trust", "step_error", "layout", "commit", "median_step_ns"));
   EXPECT_THAT(last(rows[1]),
               testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
-                                   "0.25", "megatron_fsdp", "0123456789ab"));
+                                   "0.25", "megatron_fsdp", "0123456789ab", "1000000000"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp |\n"));
   run.config.clip = {1, 10};
