@@ -285,6 +285,18 @@ Table make_table() {
 
 }  // namespace
 
+Access access_of(OperandUse use, bool adds) {
+  switch (use) {
+    case OperandUse::reads:
+    case OperandUse::yields: return Access::read;
+    case OperandUse::writes: return Access::write;
+    case OperandUse::updates: return Access::read_write;
+    case OperandUse::adds: return adds ? Access::read_write : Access::write;
+    case OperandUse::scratch: break;
+  }
+  return Access::scratch;
+}
+
 const KernelSpec& spec_of(KernelKind kind, std::optional<GemmKind> variant) {
   static const Table table = make_table();
   return table.at(static_cast<std::size_t>(kind) * kVariants +

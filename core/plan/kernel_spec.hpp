@@ -112,6 +112,10 @@ enum class OperandUse {
   scratch
 };
 
+/// How a plan states an operand of that use; what `yields` may be stated as read_write too. `adds`:
+/// attribute "beta" is 1.
+[[nodiscard]] Access access_of(OperandUse use, bool adds);
+
 /// Types of elements that go together in one kernel.
 enum class Element {
   compute,    ///< T: any floating type, the same throughout the kernel

@@ -19,18 +19,6 @@ std::vector<Attribute> gemm_attributes(GemmKind kind, const Linear& layer, std::
           {"n", layer.outputs}};
 }
 
-Access access_of(OperandUse use, bool adds) {
-  switch (use) {
-    case OperandUse::reads:
-    case OperandUse::yields: return Access::read;
-    case OperandUse::writes: return Access::write;
-    case OperandUse::updates: return Access::read_write;
-    case OperandUse::adds: return adds ? Access::read_write : Access::write;
-    case OperandUse::scratch: break;
-  }
-  return Access::scratch;
-}
-
 DType dtype_of(Element element, const Sizes& sizes) {
   switch (element) {
     case Element::compute: return sizes.compute;

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
+#include "core/base/unix_time.hpp"
 #include "core/cli/format.hpp"
 #include "reports/html/html_report.hpp"
 #include "reports/report_tool/known_plan.hpp"
@@ -64,11 +64,6 @@ Result<std::vector<StoredRun>> runs_of(Store& store, const HtmlPageOptions& opti
   return runs;
 }
 
-std::int64_t now_ns() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
-
 Result<ExitCode> write_page(const HtmlPageOptions& options, const Session& session) {
   if (options.page.empty()) return fail("--page", "expected a file, or - for stdout");
   if (options.page != "-") {
@@ -86,7 +81,7 @@ Result<ExitCode> write_page(const HtmlPageOptions& options, const Session& sessi
   HtmlOptions html;
   html.title = options.title;
   html.tool_version = version();
-  html.unix_ns = now_ns();
+  html.unix_ns = unix_now_ns();
   html.program = [&](const RunResult& run) { return plans.of(run); };
   const std::string page = html_report(runs, html);
   if (options.page == "-") {

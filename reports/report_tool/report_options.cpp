@@ -7,15 +7,12 @@
 #include <chrono>
 #include <cstdio>
 
+#include "core/base/unix_time.hpp"
+
 namespace mfsdp {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-
-std::int64_t unix_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 /// "7d" before now; none where the text is not of that form.
 std::optional<std::int64_t> parse_ago(const std::string& text, std::int64_t now_ns) {
@@ -77,7 +74,7 @@ std::optional<std::int64_t> parse_date(std::string_view text) {
 Flag time_flag(const std::string& name, std::string help, std::optional<std::int64_t>& target) {
   return bound_flag(name, "TIME", std::move(help), target,
                     [](const std::string& text, const std::string& flag) {
-                      return parse_time(text, flag, unix_now());
+                      return parse_time(text, flag, unix_now_ns());
                     });
 }
 

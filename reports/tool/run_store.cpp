@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/base/unix_time.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/progress.hpp"
@@ -45,7 +46,6 @@ std::string step_range(const std::vector<StepResult>& steps) {
 }  // namespace
 
 void sign(RunHead& run, const CommonOptions& options, const Session& session) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   run.tool = session.tool;
   run.version = version();
   run.commit = build_commit();
@@ -53,7 +53,7 @@ void sign(RunHead& run, const CommonOptions& options, const Session& session) {
   run.facts.push_back({"software", "gpu_libraries", std::string(build_gpu_libraries())});
   run.run_id = random_id();
   run.name = options.name;
-  run.created_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  run.created_unix_ns = unix_now_ns();
 }
 
 Result<void> RunStore::open(milliseconds patience) {

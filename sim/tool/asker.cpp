@@ -64,7 +64,7 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));
   MFSDP_TRY(check_prices(options, cluster.gpu.name, session_));
   MFSDP_LET(kind, measured(common, cluster.gpu));
-  MFSDP_LET(costs, make_cost_model(cluster));
+  CostModel costs(cluster, kind->tables);
   Priced priced{.costs = nullptr,
                 .errors = price_errors(kind->tables, cluster, kind->kernel_error),
                 .anchor = {}};

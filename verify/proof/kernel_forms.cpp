@@ -171,24 +171,14 @@ class FormCheck {
 
   /// What a kernel does to an operand is fixed by what it is. Whether gradients and the loss are
   /// added to what was there, is followed by what is proved of them.
-  [[nodiscard]] std::optional<std::string> check_access(const Operand& operand,
-                                                        OperandUse use) const {
-    const Access access = operand.access;
-    const auto is = [&](Access wanted) -> std::optional<std::string> {
-      if (access == wanted) return std::nullopt;
-      return fmt::format("operand '{}' is {} where {} is expected", operand.role, to_string(access),
-                         to_string(wanted));
-    };
-    switch (use) {
-      case OperandUse::reads: return is(Access::read);
-      case OperandUse::writes: return is(Access::write);
-      case OperandUse::updates: return is(Access::read_write);
-      case OperandUse::scratch: return is(Access::scratch);
-      case OperandUse::yields:
-        return access == Access::read_write ? std::nullopt : is(Access::read);
-      case OperandUse::adds: return access == Access::read_write ? std::nullopt : is(Access::write);
-    }
-    return std::nullopt;
+  [[nodiscard]] static std::optional<std::string> check_access(const Operand& operand,
+                                                               OperandUse use) {
+    const bool may_be_both = use == OperandUse::yields || use == OperandUse::adds;
+    const Access expected = access_of(use, false);
+    if (operand.access == expected || (may_be_both && operand.access == Access::read_write))
+      return std::nullopt;
+    return fmt::format("operand '{}' is {} where {} is expected", operand.role,
+                       to_string(operand.access), to_string(expected));
   }
 
   std::optional<std::string> check(const Operand& operand, const OperandSpec& form) {

@@ -156,17 +156,22 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
 
 // ---- mutants ------------------------------------------------------------------------------------
 
+/// Shows on stderr how many are judged; false once somebody has interrupted the tool.
+auto mutant_progress(std::optional<Progress>& progress, const Session& session) {
+  return [&](std::size_t done, std::size_t of) {
+    if (!progress) progress.emplace(session.err, "mutants", static_cast<std::int64_t>(of));
+    progress->at(static_cast<std::int64_t>(done));
+    return !session.interrupted;
+  };
+}
+
 Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& options,
                              const Session& session) {
   MutationSettings settings;
   if (options.mutants) settings.most = static_cast<std::size_t>(*options.mutants);
   settings.seed = static_cast<std::uint64_t>(options.seed);
   std::optional<Progress> progress;
-  settings.progress = [&](std::size_t done, std::size_t of) {
-    if (!progress) progress.emplace(session.err, "mutants", static_cast<std::int64_t>(of));
-    progress->at(static_cast<std::int64_t>(done));
-    return !session.interrupted;
-  };
+  settings.progress = mutant_progress(progress, session);
   MFSDP_LET(report, mutate(program, settings));
   progress.reset();
   switch (options.output) {
@@ -205,11 +210,7 @@ Result<ExitCode> mutate_plan_fields(const Program& program, const VerifyOptions&
   if (options.mutants) settings.most = static_cast<std::size_t>(*options.mutants);
   settings.seed = static_cast<std::uint64_t>(options.seed);
   std::optional<Progress> progress;
-  settings.progress = [&](std::size_t done, std::size_t of) {
-    if (!progress) progress.emplace(session.err, "mutants", static_cast<std::int64_t>(of));
-    progress->at(static_cast<std::int64_t>(done));
-    return !session.interrupted;
-  };
+  settings.progress = mutant_progress(progress, session);
   MFSDP_LET(report, mutate_fields(program, settings));
   progress.reset();
   switch (options.output) {

@@ -1,0 +1,15 @@
+// The wall clock, as runs are stamped with it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace mfsdp {
+
+/// Nanoseconds since 1970-01-01 UTC.
+[[nodiscard]] inline std::int64_t unix_now_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+}  // namespace mfsdp
