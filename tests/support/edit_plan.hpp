@@ -1,11 +1,13 @@
 // Edits of planner plans by the names of their ops, for tests of what the proofs find.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/plan/kernel_spec.hpp"
 #include "core/schedule/build.hpp"
 #include "verify/proof/roles.hpp"
 
@@ -30,10 +32,15 @@ struct EditedPlan {
       if (operand.role == role) return operand;
     throw std::logic_error(name + " has no operand " + role);
   }
+  /// With "beta" goes how the sum is accessed.
   void set(const std::string& segment, const std::string& name, const std::string& attribute,
            std::int64_t value) {
-    for (Attribute& a : kernel(segment, name).attributes)
+    Kernel& edited = kernel(segment, name);
+    for (Attribute& a : edited.attributes)
       if (a.name == attribute) a.value = {.num = value};
+    if (attribute != "beta") return;
+    for (Operand& operand : edited.operands)
+      if (adds_to(edited, operand)) operand.access = access_of(OperandUse::adds, value != 0);
   }
   void drop(const std::string& segment, const std::string& name) {
     const auto [ops, place] = at(segment, name);
@@ -62,6 +69,13 @@ struct EditedPlan {
   }
 
  private:
+  static bool adds_to(const Kernel& kernel, const Operand& operand) {
+    const std::vector<OperandSpec>& form = spec_of(kernel)->operands;
+    if (form.empty()) return operand.role == "output" || operand.role == "weight_grad";
+    const auto found = std::ranges::find(form, operand.role, &OperandSpec::role);
+    return found != form.end() && found->use == OperandUse::adds;
+  }
+
   std::pair<std::vector<Op>*, std::vector<Op>::iterator> at(const std::string& segment,
                                                             const std::string& name) {
     for (Segment& s : program.plans[0].segments) {

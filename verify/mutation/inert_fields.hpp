@@ -10,6 +10,8 @@ namespace mfsdp {
 struct InertField {
   std::string_view field;   ///< as of FieldMutant; a * stands for any text
   std::string_view reason;  ///< why nothing that is computed depends on it
+  /// What is computed may depend on it: it says what is wanted, and no other field says it too.
+  bool is_input = false;
 };
 
 [[nodiscard]] std::span<const InertField> inert_fields();

@@ -58,6 +58,7 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
     verdict.why = std::move(why);
     return verdict;
   };
+  const InertField* inert = find_inert(verdict.mutant.field);
   const auto program = only_program(std::move(job));
   if (!program) return ends(FieldFate::not_run, program.error().message());
   for (const auto& [run, expected] :
@@ -65,9 +66,10 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
     const auto results = (*run)(*program);
     if (!results) return ends(FieldFate::not_run, results.error().message());
     if (std::string differs = difference(*expected, *results); !differs.empty())
-      return ends(FieldFate::differs, std::move(differs));
+      return inert != nullptr && inert->is_input
+                 ? ends(FieldFate::other_model, std::string(inert->reason))
+                 : ends(FieldFate::differs, std::move(differs));
   }
-  const InertField* inert = find_inert(verdict.mutant.field);
   if (inert == nullptr) return ends(FieldFate::not_listed, "no result differs");
   return ends(FieldFate::same, std::string(inert->reason));
 }

@@ -18,23 +18,24 @@
 namespace mfsdp {
 
 enum class FieldFate {
-  refused,     ///< by the reader of plans, which all tools share
-  found,       ///< the proofs find an error
-  same,        ///< no bit differs when it is run, and the field is listed (inert_fields.hpp)
-  not_listed,  ///< no bit differs, but why that is so is written nowhere
-  differs,     ///< the proofs find nothing, and something else is computed
-  not_run,     ///< the proofs find nothing, and the machine refuses or cannot end it
-  crashed      ///< reader, proofs or machine crash, or do not end
+  refused,      ///< by the reader of plans, which all tools share
+  found,        ///< the proofs find an error
+  same,         ///< no bit differs when it is run, and the field is listed (inert_fields.hpp)
+  other_model,  ///< something else is computed, as asked: the field is listed as an input
+  not_listed,   ///< no bit differs, but why that is so is written nowhere
+  differs,      ///< the proofs find nothing, and something else is computed
+  not_run,      ///< the proofs find nothing, and the machine refuses or cannot end it
+  crashed       ///< reader, proofs or machine crash, or do not end
 };
 
 template <>
 struct Names<FieldFate> {
-  static constexpr std::array<std::string_view, 7> values{
-      "refused", "found", "same", "not_listed", "differs", "not_run", "crashed"};
+  static constexpr std::array<std::string_view, 8> values{
+      "refused", "found", "same", "other_model", "not_listed", "differs", "not_run", "crashed"};
 };
 
 /// Whether a mutant of that fate shows that something is missing in reader, proofs or list.
-[[nodiscard]] constexpr bool is_defect(FieldFate fate) { return fate > FieldFate::same; }
+[[nodiscard]] constexpr bool is_defect(FieldFate fate) { return fate > FieldFate::other_model; }
 
 struct FieldVerdict {
   FieldMutant mutant;

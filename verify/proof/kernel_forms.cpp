@@ -55,9 +55,9 @@ class FormCheck {
   /// What does not fit, or nothing.
   std::optional<std::string> run() {
     if (auto wrong = check_names()) return wrong;
-    if (is_element_wise(kernel_)) return check_element_wise();
     const KernelSpec* form = spec_of(kernel_);
     if (form == nullptr) return "is no product of its kind's three";
+    if (is_element_wise(kernel_)) return check_element_wise(*form);
     for (std::size_t i = 0; i < form->operands.size(); ++i) {
       const std::string_view role = form->operands[i].role;
       const auto nth = std::ranges::count(form->operands.begin(),
@@ -69,7 +69,10 @@ class FormCheck {
         return fmt::format("lacks operand '{}'", role);
       }
     }
-    if (auto wrong = check_lists(*form)) return wrong;
+    for (const std::string_view name : form->attributes)
+      if (kernel_.find_attribute(name) == nullptr) return fmt::format("lacks attribute '{}'", name);
+    if (auto wrong = check_attributes(*form)) return wrong;
+    if (auto wrong = check_roles(*form)) return wrong;
     return check_relations();
   }
 
@@ -125,11 +128,8 @@ class FormCheck {
     return std::nullopt;
   }
 
-  /// The attributes and operands of its form and no others, none given twice: of two, prover and
-  /// machine could take different ones.
-  [[nodiscard]] std::optional<std::string> check_lists(const KernelSpec& form) const {
-    for (const std::string_view name : form.attributes)
-      if (kernel_.find_attribute(name) == nullptr) return fmt::format("lacks attribute '{}'", name);
+  /// No attributes but those of its form, and those that exact sums need.
+  [[nodiscard]] std::optional<std::string> check_attributes(const KernelSpec& form) const {
     std::vector<Attribute> exact;
     if (config_.exact_sums) exact = exact_attributes(kernel_, exact_sums(config_));
     for (const Attribute& made : exact) {
@@ -142,6 +142,12 @@ class FormCheck {
       if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end() &&
           std::ranges::find(exact, attribute.name, &Attribute::name) == exact.end())
         return fmt::format("has no attribute '{}'", attribute.name);
+    return std::nullopt;
+  }
+
+  /// The operands of its form and no others, none given twice: of two, prover and machine could
+  /// take different ones.
+  [[nodiscard]] std::optional<std::string> check_roles(const KernelSpec& form) const {
     for (const Operand& operand : kernel_.operands) {
       if (kernel_.kind == update && operand.role == "loss") continue;  // twice: MF308
       const auto given = std::ranges::count(kernel_.operands, operand.role, &Operand::role);
@@ -169,14 +175,13 @@ class FormCheck {
     return is_optimizer_state(role) ? std::optional(OperandUse::updates) : std::nullopt;
   }
 
-  /// What a kernel does to an operand is fixed by what it is. Whether gradients and the loss are
-  /// added to what was there, is followed by what is proved of them.
-  [[nodiscard]] static std::optional<std::string> check_access(const Operand& operand,
-                                                               OperandUse use) {
-    const bool may_be_both = use == OperandUse::yields || use == OperandUse::adds;
-    const Access expected = access_of(use, false);
-    if (operand.access == expected || (may_be_both && operand.access == Access::read_write))
-      return std::nullopt;
+  /// What a kernel does to an operand is fixed by what it is, and by attribute "beta" where it may
+  /// add.
+  [[nodiscard]] std::optional<std::string> check_access(const Operand& operand,
+                                                        OperandUse use) const {
+    const Access expected = access_of(use, kernel_.attribute("beta") != 0);
+    const bool may_be_both = use == OperandUse::yields && operand.access == Access::read_write;
+    if (operand.access == expected || may_be_both) return std::nullopt;
     return fmt::format("operand '{}' is {} where {} is expected", operand.role,
                        to_string(operand.access), to_string(expected));
   }
@@ -247,13 +252,16 @@ class FormCheck {
 
   /// One element of the input for each of the output, in any shape. On other than floating types
   /// no such kernel is defined: it stands for one that this proof does not know.
-  std::optional<std::string> check_element_wise() {
+  std::optional<std::string> check_element_wise(const KernelSpec& form) {
     const Operand* input = operand_of(kernel_, "input");
     const Operand* output = operand_of(kernel_, "output");
     if (output == nullptr) output = operand_of(kernel_, "weight_grad");
     if (input == nullptr || output == nullptr || !is_floating(input->dtype) ||
-        !is_floating(output->dtype) || input->elements() == output->elements())
+        !is_floating(output->dtype))
       return std::nullopt;
+    if (auto wrong = check_attributes(form)) return wrong;
+    if (auto wrong = check_access(*output, OperandUse::adds)) return wrong;
+    if (input->elements() == output->elements()) return std::nullopt;
     return fmt::format("{} elements go to {}", input->elements(), output->elements());
   }
 
@@ -269,7 +277,6 @@ class FormCheck {
       return "attribute 'deterministic' is not as configured";
     if (auto wrong = check_configured()) return wrong;
     if (auto wrong = check_workspace()) return wrong;
-    if (auto wrong = check_sum()) return wrong;
     return check_columns();
   }
 
@@ -303,30 +310,15 @@ class FormCheck {
 
   [[nodiscard]] std::optional<std::string> check_workspace() const {
     const std::int64_t least = least_workspace(kernel_);
-    if (least == 0) return std::nullopt;
     const Operand* workspace = operand_of(kernel_, "workspace");
+    if (workspace == nullptr && least == 0) return std::nullopt;
     if (workspace == nullptr)
       return fmt::format("lacks operand 'workspace' of at least {} bytes", least);
     if (workspace->dtype == DType::uint8 && workspace->shape.size() == 1 &&
-        workspace->strides.empty() && workspace->shape.front() >= least)
+        workspace->strides.empty() && workspace->shape.front() >= std::max<std::int64_t>(least, 1))
       return std::nullopt;
     return fmt::format("operand 'workspace' is {} [{}] where at least {} bytes are expected",
                        to_string(workspace->dtype), fmt::join(workspace->shape, ", "), least);
-  }
-
-  /// Attribute beta says whether the result is added to what was there, and so does the access.
-  /// Sums of gradients and of the loss are followed by what is proved of them.
-  [[nodiscard]] std::optional<std::string> check_sum() const {
-    const std::string_view result = kernel_.kind == gemm                ? "output"
-                                    : kernel_.kind == rms_norm_backward ? "d_residual"
-                                                                        : "";
-    const Operand* output = operand_of(kernel_, result);
-    if (output == nullptr && kernel_.kind == gemm) output = operand_of(kernel_, "d_input");
-    if (output == nullptr) return std::nullopt;
-    const bool adds = kernel_.attribute("beta") != 0;
-    if (adds == (output->access == Access::read_write)) return std::nullopt;
-    return fmt::format("beta is {}, but operand '{}' is {}", kernel_.attribute("beta"),
-                       output->role, to_string(output->access));
   }
 
   /// Rows lie where rows begin, and heads at their columns: query, key, value.
@@ -437,26 +429,74 @@ class ProgramForms {
 
   void run() {
     for (const Plan& plan : program_.plans)
-      for (const Segment& segment : plan.segments)
+      for (const Segment& segment : plan.segments) {
         for (const Op& op : segment.ops) {
           where_ = {&plan, &segment, &op};
           check(op);
         }
+        check_recomputed(plan, segment);
+      }
   }
 
  private:
+  /// A forward kernel, by the parameter and the rows that it works on.
+  struct Computed {
+    KernelKind kind = KernelKind::gemm;
+    std::uint32_t group = 0;
+    std::int64_t weight = 0;  ///< bytes into its buffer
+    std::int64_t input = 0;   ///< likewise
+
+    friend auto operator<=>(const Computed&, const Computed&) = default;
+  };
+
+  /// Nothing where the op has no parameter.
+  [[nodiscard]] std::optional<Computed> computed_by(const Op& op) const {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    if (kernel == nullptr || !is_forward(*kernel)) return std::nullopt;
+    const Operand* weight = operand_of(*kernel, "weight");
+    if (weight == nullptr || kernel->operands.empty()) return std::nullopt;
+    const Buffer& buffer = program_.buffers[*index_.buffers.find(weight->buffer)];
+    if (!buffer.holds || buffer.holds->groups.empty()) return std::nullopt;
+    return Computed{.kind = kernel->kind,
+                    .group = buffer.holds->groups.front().group.value,
+                    .weight = weight->offset,
+                    .input = kernel->operands.front().offset};
+  }
+
+  /// Uses of parameters that are said to be computed again get no gradient: in this microbatch each
+  /// was computed once before. Segments of several microbatches are left to what follows those.
+  void check_recomputed(const Plan& plan, const Segment& segment) {
+    std::vector<Computed> first;
+    for (const Op& op : segment.ops) {
+      if (op.lag != 0) return;
+      if (op.phase == Phase::recompute) continue;
+      if (const auto computed = computed_by(op)) first.push_back(*computed);
+    }
+    std::ranges::sort(first);
+    for (const Op& op : segment.ops) {
+      if (op.phase != Phase::recompute) continue;
+      const auto again = computed_by(op);
+      if (!again || std::ranges::binary_search(first, *again)) continue;
+      where_ = {&plan, &segment, &op};
+      report("is said to be computed again, but nothing of its microbatch computes it first");
+    }
+  }
+
   void check(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
       for (const Operand& operand : kernel->operands) check(operand);
       check_form(*kernel);
     }
-    const auto both = [&](const auto* body) {
-      if (body == nullptr) return;
-      check_end(body->input, "input", Access::read);
-      check_end(body->output, "output", Access::write);
-    };
-    both(std::get_if<Collective>(&op.body));
-    both(std::get_if<Copy>(&op.body));
+    if (const auto* collective = std::get_if<Collective>(&op.body)) {
+      if (collective->kind != CollectiveKind::recv)
+        check_end(collective->input, "input", Access::read);
+      if (collective->kind != CollectiveKind::send)
+        check_end(collective->output, "output", Access::write);
+    }
+    if (const auto* copy = std::get_if<Copy>(&op.body)) {
+      check_end(copy->input, "input", Access::read);
+      check_end(copy->output, "output", Access::write);
+    }
   }
 
   void check_form(const Kernel& kernel) {
@@ -471,11 +511,10 @@ class ProgramForms {
 
   /// Of a collective or a copy.
   void check_end(const Operand& operand, std::string_view role, Access access) {
-    if (!operand.stated()) return;
     if (operand.role != role || operand.access != access)
       report(fmt::format("{} '{}' where {} '{}' is expected", to_string(operand.access),
                          operand.role, to_string(access), role));
-    check(operand);
+    if (operand.stated()) check(operand);
   }
 
   void check(const Operand& operand) {
@@ -483,6 +522,16 @@ class ProgramForms {
     if (operand.dtype != buffer.dtype)
       report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
+    // Heads: the rows that an operand has are those of its buffer, be they wide or narrow.
+    if (operand.shape.size() != 3) return;
+    const std::int64_t row = operand.strides.empty()
+                                 ? checked_mul(operand.shape[1], operand.shape[2])
+                                 : operand.strides.front();
+    const std::int64_t rows =
+        checked_mul(checked_mul(operand.shape[0], row), size_of(operand.dtype));
+    if (rows != buffer.size.value)
+      report(fmt::format("operand '{}' has rows of {} bytes in all, buffer '{}' {} bytes",
+                         operand.role, rows, buffer.name, buffer.size.value));
   }
 
   void report(const std::string& what) {

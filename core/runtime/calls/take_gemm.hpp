@@ -40,7 +40,7 @@ template <class T>
   g.bias = in.take_if_any<const T>("weight", {s.n}, 1);
   g.c = in.take<T>("output", {s.m, s.n});
   g.piece_rows = take_piece_rows(in, "workspace", *call.kernel, s.m);
-  g.workspace = take_workspace(in);
+  g.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
   return g;
 }
@@ -54,7 +54,7 @@ template <class T>
   g.b = {.data = in.take<const T>("weight", {s.n, s.k}), .row = s.k};
   g.c = in.take<T>("d_input", {s.m, s.k});
   g.piece_rows = take_piece_rows(in, "workspace", *call.kernel, s.m);
-  g.workspace = take_workspace(in);
+  g.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
   return g;
 }
@@ -69,7 +69,7 @@ template <class T, class C>
   g.c = in.take<C>("weight_grad", {s.n, s.k});
   g.adds = in.attribute("beta") != 0;
   g.pieces = take_pieces(in, "input", *call.kernel, s.m);
-  g.workspace = take_workspace(in);
+  g.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
   return g;
 }

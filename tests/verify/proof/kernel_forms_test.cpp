@@ -48,7 +48,11 @@ TEST(KernelForms, DtypeOfAnotherKind) {
 TEST(KernelForms, SumWhereNothingWas) {
   EditedPlan plan(config());
   plan.set("only", "layers.0.down", "beta", 1);
-  EXPECT_THAT(misfit(plan), HasSubstr("beta is 1, but operand 'output' is write"));
+  plan.operand("only", "layers.0.down", "output").access = Access::write;
+  EXPECT_THAT(misfit(plan), HasSubstr("'output' is write where read_write is expected"));
+  EditedPlan gradient(config());
+  gradient.operand("only", "layers.0.down.wgrad", "weight_grad").access = Access::read_write;
+  EXPECT_THAT(misfit(gradient), HasSubstr("'weight_grad' is read_write where write is expected"));
 }
 
 TEST(KernelForms, AccessThatTheKernelDoesNotHave) {
@@ -121,6 +125,44 @@ TEST(KernelForms, AttributesOfTheModelAndTheConfiguration) {
   EditedPlan heads(qk_norm);
   heads.set("only", "layers.0.qk_norm.backward", "query_heads", 1);
   EXPECT_THAT(misfit(heads), HasSubstr("attribute 'query_heads' is not the model's"));
+}
+
+TEST(KernelForms, HeadsInNarrowerRowsThanTheirBuffer) {
+  EditedPlan plan(config());
+  plan.operand("only", "layers.0.rope", "query_key").strides.clear();
+  EXPECT_THAT(misfit(plan), HasSubstr("operand 'query_key' has rows of "));
+}
+
+TEST(KernelForms, CopiesStateBothEnds) {
+  EditedPlan plan(config());
+  for (Op& op : plan.program.plans[0].segments[0].ops)
+    if (auto* copy = std::get_if<Copy>(&op.body)) copy->input.role.clear();
+  EXPECT_THAT(misfit(plan), HasSubstr("read '' where read 'input' is expected"));
+}
+
+TEST(KernelForms, ComputedAgainBeforeItWasComputed) {
+  PlanConfig recompute = config();
+  recompute.recompute = {.kind = Recompute::full};
+  EXPECT_EQ(misfit(EditedPlan(recompute)), "");
+  EditedPlan plan(config());
+  plan.op("only", "layers.0.down").phase = Phase::recompute;
+  plan.drop("only", "layers.0.down.wgrad");
+  EXPECT_THAT(misfit(plan), HasSubstr("(layers.0.down): is said to be computed again"));
+}
+
+TEST(KernelForms, WorkspaceOfNoSize) {
+  EditedPlan plan(config());
+  plan.operand("only", "layers.0.down", "workspace").shape.clear();
+  EXPECT_THAT(misfit(plan), HasSubstr("operand 'workspace' is uint8 [] where"));
+}
+
+TEST(KernelForms, ExactSumsOfAnAccumulation) {
+  PlanConfig exact = config();
+  exact.microbatches = 2;
+  exact.exact_sums = true;
+  EditedPlan plan(exact);
+  plan.set("last", "layers.0.accumulate", "grid_exponent", 0);
+  EXPECT_THAT(misfit(plan), HasSubstr("attribute 'grid_exponent' is not "));
 }
 
 TEST(KernelForms, CastOfMoreThanThereIs) {
