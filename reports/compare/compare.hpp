@@ -1,6 +1,10 @@
 // Runs side by side: one column a run, one row a figure, sections of rows.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +12,7 @@
 
 #include "core/cli/common_options.hpp"
 #include "core/cli/text_style.hpp"
+#include "core/plan/plan.hpp"
 #include "reports/measures/measure.hpp"
 #include "reports/record/result.hpp"
 
@@ -33,6 +38,8 @@ struct ComparedSection {
   bool relative = false;  ///< cells after the first are shown with their difference from it
   /// Titles of the columns where they are not the runs: cells are then what these say.
   std::vector<std::string> columns = {};
+  /// Rows of text and Markdown, in which the rest is counted; JSON and CSV have all of them.
+  std::size_t most_shown = std::numeric_limits<std::size_t>::max();
 };
 
 /// A run as a column's title: name or short id, and its kind, which no table leaves out.
@@ -49,8 +56,13 @@ struct Comparison {
   std::vector<ComparedSection> sections;
 };
 
-/// Compares with the first run. Timelines and steps are used where the runs have them.
-[[nodiscard]] Comparison compare_runs(std::span<const RunResult> runs);
+/// The program of a run's plan; null where it is not known.
+using ProgramOf = std::function<std::shared_ptr<const Program>(const RunResult&)>;
+
+/// Compares with the first run. Timelines and steps are used where the runs have them. `program` is
+/// asked where plans differ; without it buffers are not known.
+[[nodiscard]] Comparison compare_runs(std::span<const RunResult> runs,
+                                      const ProgramOf& program = {});
 
 // Its parts.
 
@@ -66,6 +78,10 @@ struct Comparison {
     std::span<const RunResult> runs);
 /// Pools, units and ops that appeared, vanished or changed since the first run.
 [[nodiscard]] ComparedSection compare_plans(std::span<const RunResult> runs);
+/// Buffers that appeared, vanished, grew or shrank since the first run, those of numbered layers
+/// together, with the largest difference first.
+[[nodiscard]] ComparedSection compare_buffers(std::span<const RunResult> runs,
+                                              const ProgramOf& program);
 /// Loss and gradient norm of measured runs (compare/convergence.hpp).
 [[nodiscard]] std::vector<ComparedSection> compare_convergence(std::span<const RunResult> runs);
 /// Of each measured run with the prediction of it: signed errors by figure, kind and op.

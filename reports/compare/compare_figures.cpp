@@ -130,7 +130,7 @@ ComparedSection compare_measures(Runs runs, const std::string& table) {
   return section;
 }
 
-Comparison compare_runs(Runs runs) {
+Comparison compare_runs(Runs runs, const ProgramOf& program) {
   Comparison comparison;
   for (std::size_t i = 0; i < runs.size(); ++i)
     comparison.runs.push_back({.label = label_of(runs[i], i),
@@ -155,6 +155,7 @@ Comparison compare_runs(Runs runs) {
   };
   add_all(compare_streams_and_kinds(runs));
   sections.push_back(compare_plans(runs));
+  sections.push_back(compare_buffers(runs, program));
   add_all(compare_convergence(runs));
   add_all(prediction_errors(runs));
   return comparison;

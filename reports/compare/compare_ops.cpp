@@ -164,8 +164,6 @@ ComparedSection compare_plans(Runs runs) {
   }
   for (std::size_t i = 1; i < runs.size(); ++i)
     add_plan_changes(section, runs[0], runs[i], fmt::format("run {}", i + 1));
-  section.notes.emplace_back(
-      "single buffers are not stored: pools, and the count of buffers above, stand for them");
   return section;
 }
 

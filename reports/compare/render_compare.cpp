@@ -67,12 +67,22 @@ Table table_of(const ComparedSection& section, const std::vector<std::string>& t
     table.columns.push_back({cut_cell(titles[i], most), Align::right});
   for (const ComparedRow& row : section.rows) {
     if (!is_shown(section, row, differences_only)) continue;
+    if (table.rows.size() == section.most_shown) break;
     std::vector<std::string> cells{cut_cell(row.name, most > 0 ? kWidestName : 0)};
     for (std::size_t i = begin; i < end; ++i)
       cells.push_back(cut_cell(shown_cell(section, row, i), most));
     table.rows.push_back(std::move(cells));
   }
   return table;
+}
+
+/// "and 7 more"; nothing where all rows are shown.
+std::string rest_text(const ComparedSection& section, const Table& table, bool differences_only) {
+  const auto rows = std::ranges::count_if(section.rows, [&](const ComparedRow& row) {
+    return is_shown(section, row, differences_only);
+  });
+  const std::size_t rest = static_cast<std::size_t>(rows) - table.rows.size();
+  return rest == 0 ? "" : fmt::format("and {} more, which JSON and CSV list", rest);
 }
 
 std::size_t width_of_column(const Table& table, std::size_t column) {
@@ -115,6 +125,8 @@ std::string section_text(const Comparison& comparison, const ComparedSection& se
   }
   TextStyle page = style;
   page.width = width;
+  if (const std::string rest = rest_text(section, all, differences_only); !rest.empty())
+    text += "  " + rest + "\n";
   for (const std::string& note : section.notes)
     text += wrap_text("  " + printable(note) + "\n", page);
   return text;
@@ -137,6 +149,8 @@ std::string comparison_markdown(const Comparison& comparison, bool differences_o
     text += fmt::format("### {}\n\n", markdown_text(section.title));
     const Table table = table_of(section, titles, 0, titles.size(), differences_only, 0);
     if (!table.rows.empty()) text += render_markdown_table(table) + "\n";
+    if (const std::string rest = rest_text(section, table, differences_only); !rest.empty())
+      text += "- " + rest + "\n";
     for (const std::string& note : section.notes) text += "- " + markdown_text(note) + "\n";
     if (!section.notes.empty()) text += "\n";
   }

@@ -138,8 +138,11 @@ Result<std::vector<RunResult>> import_file(const fs::path& path, const ImportSet
     if (format == ImportFormat::automatic) format = ImportFormat::tensorboard;
   }
   const std::string where = file.string();
-  MFSDP_LET(bytes,
-            read_file(file, "a log, a trace, a snapshot, a result or a store", kMostFileBytes));
+  constexpr std::string_view expected = "a log, a trace, a snapshot, a result or a store";
+  // A pipe that nobody writes to would never end.
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
+    return fail(where, fmt::format("is not a regular file, expected {}", expected));
+  MFSDP_LET(bytes, read_file(file, expected, kMostFileBytes));
   if (format == ImportFormat::automatic && is_events_file(file)) format = ImportFormat::tensorboard;
   if (format == ImportFormat::automatic) {
     MFSDP_LET(detected, detect_format(bytes, where));

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "reports/compare/compare.hpp"
+#include "reports/report_tool/known_plan.hpp"
 #include "reports/store/find_runs.hpp"
 
 namespace mfsdp {
@@ -37,8 +38,10 @@ Result<ExitCode> compare_stored(const CompareOptions& options, const Session& se
     MFSDP_LET(loaded, store.load(run.id, {.timeline = true, .steps = true, .launches = false}));
     runs.push_back(std::move(loaded));
   }
-  session.out << render_comparison(compare_runs(runs), options.output, options.differences,
-                                   session.style);
+  KnownPlans plans;
+  const Comparison comparison =
+      compare_runs(runs, [&](const RunResult& run) { return plans.of(run); });
+  session.out << render_comparison(comparison, options.output, options.differences, session.style);
   return ExitCode::good;
 }
 

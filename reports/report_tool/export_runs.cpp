@@ -73,23 +73,12 @@ Result<void> check_choices(const ExportOptions& o) {
   return names_file ? check_field_name(*o.format, *o.to) : Result<void>();
 }
 
-/// A store that cannot be filled is not left behind where there was none.
 Result<void> export_store(Store& store, const std::vector<StoredRun>& runs,
                           const ExportOptions& options, const Session& session) {
-  std::error_code ignored;
-  const bool is_new = !std::filesystem::exists(*options.to, ignored);
-  const auto copied = [&]() -> Result<Copied> {
-    MFSDP_LET(target, Store::open(*options.to));
-    return copy_runs(store, runs, target);
-  }();
-  if (!copied) {
-    if (is_new)
-      for (const std::string_view ending : kStoreFileEndings)
-        std::filesystem::remove(*options.to + std::string(ending), ignored);
-    return tl::unexpected<Error>(copied.error());
-  }
+  MFSDP_LET(copied,
+            fill_store(*options.to, [&](Store& target) { return copy_runs(store, runs, target); }));
   report_note(session.err,
-              fmt::format("{} of {} runs are new in {}", copied->rows.size(), runs.size(),
+              fmt::format("{} of {} runs are new in {}", copied.rows.size(), runs.size(),
                           printable(*options.to)),
               session.tool);
   return {};
@@ -142,7 +131,7 @@ Result<ExitCode> export_runs(const ExportOptions& options, const Session& sessio
           session.err,
           fmt::format("run {} is left out: {}", short_name(each), loaded.error().message()),
           session.tool);
-      code = ExitCode::environment;
+      code = exit_code_of(loaded.error());
       continue;
     }
     RunResult& run = *loaded;

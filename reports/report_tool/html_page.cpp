@@ -76,7 +76,7 @@ Result<ExitCode> write_page(const HtmlPageOptions& options, const Session& sessi
   MFSDP_LET(loaded, load_readable(store, found,
                                   {.timeline = true, .steps = true, .launches = false}, session));
   const std::vector<RunResult>& runs = loaded.runs;
-  const ExitCode code = loaded.all ? ExitCode::good : ExitCode::environment;
+  const ExitCode code = loaded.code;
   KnownPlans plans;
   HtmlOptions html;
   html.title = options.title;

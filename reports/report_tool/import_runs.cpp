@@ -60,8 +60,8 @@ Result<ExitCode> import_runs(const ImportOptions& options, const Session& sessio
     MFSDP_LET(found, import_file(word, options.settings));
     for (RunResult& run : found) runs.push_back(signed_by(std::move(run), session));
   }
-  MFSDP_LET(store, Store::open(options.db));
-  MFSDP_LET(copied, save_new(store, runs));
+  MFSDP_LET(copied, fill_store(options.db, [&](Store& store) { return save_new(store, runs); }));
+  MFSDP_LET(store, open_store(options));
   if (!copied.there_before.empty())
     report_note(
         session.err,

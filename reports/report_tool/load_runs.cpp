@@ -25,7 +25,7 @@ Result<LoadedRuns> load_readable(Store& store, std::span<const StoredRun> found,
       report_warning(session.err,
                      fmt::format("run {} is left out: {}", short_name(each), run.error().message()),
                      session.tool);
-    loaded.all = false;
+    loaded.code = exit_code_of(run.error());
   }
   if (loaded.runs.empty() && first) return tl::unexpected<Error>(std::move(*first));
   return loaded;

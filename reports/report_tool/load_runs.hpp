@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/cli/exit_code.hpp"
 #include "reports/store/store.hpp"
 #include "reports/tool/session.hpp"
 
@@ -12,7 +13,7 @@ namespace mfsdp {
 
 struct LoadedRuns {
   std::vector<RunResult> runs = {};
-  bool all = true;  ///< false: some could not be read, which was said on stderr
+  ExitCode code = ExitCode::good;  ///< another: some could not be read, which was said on stderr
 };
 
 /// The runs that can be read. An error where none can, the first one's.

@@ -1,11 +1,20 @@
 #include "reports/store/copy_runs.hpp"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace mfsdp {
 namespace {
+
+namespace fs = std::filesystem;
 
 Result<bool> has_run(Store& store, const std::string& run_id) {
   RunQuery query;
@@ -14,7 +23,46 @@ Result<bool> has_run(Store& store, const std::string& run_id) {
   return std::ranges::find(runs, run_id, &StoredRun::run_id) != runs.end();
 }
 
+using Filling = std::function<Result<Copied>(Store&)>;
+
+Result<Copied> open_and_fill(const fs::path& path, const Filling& fill) {
+  MFSDP_LET(store, Store::open(path));
+  return fill(store);
+}
+
+Result<Copied> fill_and_settle(Store& store, const Filling& fill) {
+  MFSDP_LET(copied, fill(store));
+  MFSDP_TRY(store.settle());
+  return copied;
+}
+
+void remove_store(const fs::path& path) {
+  std::error_code ignored;
+  for (const std::string_view ending : kStoreFileEndings)
+    fs::remove(path.string() + std::string(ending), ignored);
+}
+
+/// Renames where nothing is in the place, in one go.
+bool put_in_place(const fs::path& from, const fs::path& to) {
+  return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
+}
+
 }  // namespace
+
+Result<Copied> fill_store(const fs::path& path, const Filling& fill) {
+  std::error_code ignored;
+  const bool is_new = fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
+  if (!is_new || !check_store_path(path)) return open_and_fill(path, fill);
+  const fs::path beside = fmt::format("{}.new.{}", path.string(), ::getpid());
+  remove_store(beside);  // of a process that was killed
+  auto copied = open_and_fill(beside, [&](Store& store) { return fill_and_settle(store, fill); });
+  if (copied && put_in_place(beside, path)) return copied;
+  remove_store(beside);
+  if (copied) return open_and_fill(path, fill);  // somebody else was first
+  Error& error = copied.error();
+  if (error.where == beside.string()) error.where = path.string();
+  return copied;
+}
 
 Result<Copied> save_new(Store& store, std::span<const RunResult> runs) {
   Copied copied;

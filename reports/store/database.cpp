@@ -69,7 +69,10 @@ Error describe(const SQLite::Exception& error, int system_error, const std::stri
     case SQLITE_CANTOPEN:
       return environment(std::string(kCannotOpen) +
                          why_not_open(file).value_or("the system refused"));
-    case SQLITE_CORRUPT: return environment("is damaged: " + std::string(error.what()));
+    // Tables that are not there or contradict each other: the file's, as ours are made in one go.
+    case SQLITE_ERROR:
+    case SQLITE_CONSTRAINT:
+    case SQLITE_CORRUPT: return Error{file, "is damaged: " + std::string(error.what())};
     default: break;
   }
   std::string what = std::string("cannot be read or written: ") + error.what();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <optional>
 #include <utility>
 
 #include "reports/store/database.hpp"
@@ -102,16 +103,16 @@ Result<bool> Store::finish(std::int64_t id, const RunResult& result) {
 }
 
 Result<RunResult> Store::load(std::int64_t id, const LoadedParts& parts) {
-  RunResult result;
+  std::optional<Result<RunResult>> read;  // none: SQLite failed, and does not know of which run
   auto outcome = state_->run([&]() -> Result<void> {
+    read.reset();
     SQLite::Transaction snapshot(*state_->database);  // all tables as of one moment
-    MFSDP_LET(read, read_run(*state_->database, id, parts, state_->file));
-    result = std::move(read);
+    read = read_run(*state_->database, id, parts, state_->file);
     return {};
   });
-  if (outcome) return result;
+  if (outcome) return std::move(*read);
   Error& error = outcome.error();
-  if (error.fault == Fault::environment) error.what = fmt::format("run {}: {}", id, error.what);
+  error.what = fmt::format("run {}: {}", id, error.what);
   return tl::unexpected<Error>(std::move(error));
 }
 
@@ -165,13 +166,20 @@ Result<std::int64_t> Store::remove(std::span<const std::int64_t> ids) {
   return removed;
 }
 
-Result<void> Store::shrink() {
+Result<void> Store::settle() {
   return state_->run([&]() -> Result<void> {
-    state_->writer.reset();  // its statements would be in the way
-    state_->database->exec("VACUUM");
     state_->database->exec("PRAGMA wal_checkpoint(TRUNCATE)");
     return {};
   });
+}
+
+Result<void> Store::shrink() {
+  MFSDP_TRY(state_->run([&]() -> Result<void> {
+    state_->writer.reset();  // its statements would be in the way
+    state_->database->exec("VACUUM");
+    return {};
+  }));
+  return settle();
 }
 
 std::int64_t Store::version() const { return state_->version; }

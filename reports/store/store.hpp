@@ -126,6 +126,9 @@ class Store {
   /// Removes the runs of those rows in one transaction, and returns how many there were.
   [[nodiscard]] Result<std::int64_t> remove(std::span<const std::int64_t> ids);
 
+  /// Moves what the log beside the file holds into the file, so that this can be moved alone.
+  [[nodiscard]] Result<void> settle();
+
   /// Gives the room of removed runs back to the file system. Other processes wait for as long.
   [[nodiscard]] Result<void> shrink();
 

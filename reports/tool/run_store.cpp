@@ -87,7 +87,8 @@ Result<void> RunStore::save(std::span<const RunResult> runs) {
     return {};
   }
   const Error& error = saved.error();
-  if (is_foreign(error) || (options_.db && error.fault == Fault::input))
+  // A store that breaks once runs are in it ends no sweep.
+  if (saved_runs_ == 0 && (is_foreign(error) || (options_.db && error.fault == Fault::input)))
     return tl::unexpected<Error>(error);
   given_up_ = true;
   if (options_.db)

@@ -334,10 +334,22 @@ TEST(StoreSafety, ABrokenRunIsNamedAndOthersStayReadable) {
   EXPECT_TRUE(store->load(3));
   const auto broken = store->load(2);
   ASSERT_FALSE(broken);
-  EXPECT_EQ(broken.error().fault, Fault::environment);
+  EXPECT_EQ(broken.error().fault, Fault::input);
   EXPECT_THAT(broken.error().message(),
               AllOf(StartsWith(path.string() + ": run 2: "), Not(HasSubstr("\n"))));
   EXPECT_TRUE(store->load(2, {.timeline = false, .steps = true, .launches = true}));
+}
+
+TEST(StoreSafety, AStoreWithoutATableIsDamaged) {
+  const ScratchFolder folder;
+  const fs::path path = folder / "s.sqlite";
+  ASSERT_TRUE(Store::open(path)->save(some_measurement("a")));
+  SQLite::Database(path.string(), SQLite::OPEN_READWRITE).exec("DROP TABLE launch_lists");
+  const auto run = Store::open(path)->load(1);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().message(),
+            path.string() + ": run 1: is damaged: no such table: main.launch_lists");
+  EXPECT_EQ(run.error().fault, Fault::input);
 }
 
 TEST(StoreSafety, AnyBrokenPageIsAnErrorOfOneLine) {
@@ -358,6 +370,7 @@ TEST(StoreSafety, AnyBrokenPageIsAnErrorOfOneLine) {
       test::write_file(path, bytes);
       const auto check = [&](const Error& error) {
         ++noticed;
+        EXPECT_EQ(error.fault, Fault::input) << error.message();
         EXPECT_THAT(error.message(), AllOf(StartsWith(path.string() + ": "), Not(HasSubstr("\n"))));
       };
       auto store = Store::open(path);

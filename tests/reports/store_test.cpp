@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "reports/record/result_json.hpp"
+#include "reports/store/copy_runs.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -444,6 +445,22 @@ TEST(StoreErrors, PermissionsAreFaultsOfTheEnvironment) {
   });
   EXPECT_EQ(test::wait_for(child), 0);
   fs::permissions(folder / "closed", fs::perms(0777));
+}
+
+TEST(FillStore, AStoreThatSomebodyElseMakesMeanwhileKeepsItsRuns) {
+  const test::ScratchFolder folder;
+  const std::filesystem::path path = folder / "s.sqlite";
+  const std::vector<RunResult> runs{sample_run("ours")};
+  bool made = false;
+  const auto copied = fill_store(path, [&](Store& store) {
+    if (!made) EXPECT_TRUE(Store::open(path)->save(sample_run("theirs")));
+    made = true;
+    return save_new(store, runs);
+  });
+  ASSERT_TRUE(copied) << copied.error().message();
+  EXPECT_EQ(copied->rows, std::vector<std::int64_t>{2});
+  EXPECT_EQ(Store::open(path)->list()->size(), 2U);
+  EXPECT_EQ(folder.file_count(), 1U);
 }
 
 TEST(Store, ReadingAnEmptyFileLeavesItEmpty) {

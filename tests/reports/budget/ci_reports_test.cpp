@@ -2,8 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/sample_run.hpp"
@@ -73,6 +79,135 @@ TEST(JunitXml, HasACaseForEachLimit) {
   BudgetReport hostile = report;
   hostile.file = "<a>&\"\x01.toml";
   EXPECT_THAT(junit_xml(hostile), HasSubstr("budget &lt;a&gt;&amp;&quot;\\x01.toml"));
+}
+
+struct XmlElement {
+  std::string name;
+  std::string parent;
+  std::set<std::string> attributes;
+};
+
+/// The elements of XML as junit_xml() writes it; ends the test where tags do not nest.
+std::vector<XmlElement> elements_of(const std::string& xml) {
+  static const std::regex tag(R"re(<(/?)([a-z-]+)((?: [a-z]+="[^"<>]*")*)(/?)>)re");
+  static const std::regex attribute(R"re( ([a-z]+)=)re");
+  std::vector<XmlElement> elements;
+  std::vector<std::string> open{""};
+  for (std::sregex_iterator at(xml.begin(), xml.end(), tag), end; at != end; ++at) {
+    const std::string name = (*at)[2];
+    if ((*at)[1].length() > 0) {
+      EXPECT_EQ(open.back(), name);
+      open.pop_back();
+      continue;
+    }
+    XmlElement element{.name = name, .parent = open.back(), .attributes = {}};
+    const std::string attributes = (*at)[3];
+    for (std::sregex_iterator each(attributes.begin(), attributes.end(), attribute); each != end;
+         ++each)
+      EXPECT_TRUE(element.attributes.insert((*each)[1]).second) << "twice";
+    elements.push_back(std::move(element));
+    if ((*at)[4].length() == 0) open.push_back(name);
+  }
+  EXPECT_EQ(open.size(), 1U);
+  // No tag is left that was not understood.
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(xml, '<')),
+            static_cast<std::size_t>(std::distance(
+                std::sregex_iterator(xml.begin(), xml.end(), tag), std::sregex_iterator())) +
+                1);  // the declaration's
+  return elements;
+}
+
+/// What junit-10.xsd demands and allows of the elements that are used.
+TEST(JunitXml, IsOfTheSchema) {
+  struct Rule {
+    std::string parent;
+    std::set<std::string> required;
+    std::set<std::string> allowed;
+  };
+  const std::map<std::string, Rule> rules{
+      {"testsuites", {"", {}, {"name", "time", "tests", "failures", "errors"}}},
+      {"testsuite",
+       {"testsuites",
+        {"name", "tests", "failures", "errors"},
+        {"name", "tests", "failures", "errors", "skipped", "file", "time", "timestamp"}}},
+      {"testcase", {"testsuite", {"name"}, {"name", "classname", "time", "group"}}},
+      {"failure", {"testcase", {}, {"type", "message"}}},
+      {"skipped", {"testcase", {}, {"type", "message"}}},
+      {"system-out", {"testcase", {}, {}}}};
+  BudgetReport report = every_verdict();
+  report.file = "<a>&\"\x01.toml";
+  std::set<std::string> seen;
+  for (const XmlElement& element : elements_of(junit_xml(report))) {
+    ASSERT_TRUE(rules.contains(element.name)) << element.name;
+    const Rule& rule = rules.at(element.name);
+    seen.insert(element.name);
+    EXPECT_EQ(element.parent, rule.parent) << element.name;
+    EXPECT_TRUE(std::ranges::includes(element.attributes, rule.required)) << element.name;
+    EXPECT_TRUE(std::ranges::includes(rule.allowed, element.attributes)) << element.name;
+  }
+  EXPECT_EQ(seen.size(), rules.size());
+}
+
+/// The properties of sarif-schema-2.1.0.json that are used; it allows no others.
+TEST(SarifJson, IsOfTheSchema) {
+  using Keys = std::set<std::string>;
+  const auto keys = [](const json& object) {
+    Keys found;
+    for (const auto& [key, value] : object.items()) found.insert(key);
+    return found;
+  };
+  const json sarif = json::parse(sarif_json(every_verdict(), "0.1.0"));
+  const Keys levels{"none", "note", "warning", "error"};
+  EXPECT_EQ(keys(sarif), (Keys{"$schema", "version", "runs"}));
+  const json& run = sarif["runs"].at(0);
+  EXPECT_EQ(keys(run), (Keys{"tool", "results"}));
+  EXPECT_EQ(keys(run["tool"]), Keys{"driver"});
+  EXPECT_EQ(keys(run["tool"]["driver"]), (Keys{"name", "version", "rules"}));
+  Keys ids;
+  for (const json& rule : run["tool"]["driver"]["rules"]) {
+    EXPECT_EQ(keys(rule), (Keys{"id", "shortDescription", "defaultConfiguration"}));
+    EXPECT_EQ(keys(rule["shortDescription"]), Keys{"text"});
+    EXPECT_TRUE(levels.contains(rule["defaultConfiguration"]["level"].get<std::string>()));
+    EXPECT_TRUE(ids.insert(rule["id"]).second) << "rules are unique";
+  }
+  for (const json& result : run["results"]) {
+    EXPECT_EQ(keys(result),
+              (Keys{"ruleId", "level", "message", "locations", "partialFingerprints"}));
+    EXPECT_TRUE(ids.contains(result["ruleId"].get<std::string>()));
+    EXPECT_TRUE(levels.contains(result["level"].get<std::string>()));
+    EXPECT_TRUE(result["message"]["text"].is_string());
+    const json& place = result["locations"].at(0)["physicalLocation"];
+    EXPECT_EQ(place["artifactLocation"]["uri"].get<std::string>().find_first_of(" \"<>\\^`{|}"),
+              std::string::npos);
+    EXPECT_GE(place["region"]["startLine"].get<int>(), 1);
+    for (const auto& [key, value] : result["partialFingerprints"].items())
+      EXPECT_TRUE(value.is_string());
+  }
+}
+
+/// Values are numbers, and names no longer than Bencher takes.
+TEST(BmfJson, IsOfTheSchema) {
+  const json bmf = json::parse(bmf_json(every_verdict(), std::string(5000, 'x')));
+  for (const auto& [benchmark, measured] : bmf.items()) {
+    EXPECT_LE(benchmark.size(), 1024U);
+    for (const auto& [measure, metric] : measured.items()) {
+      EXPECT_LE(measure.size(), 64U);
+      EXPECT_TRUE(metric.contains("value"));
+      for (const auto& [key, value] : metric.items()) EXPECT_TRUE(value.is_number()) << key;
+    }
+  }
+  for (const Measure& measure : measures()) EXPECT_LE(measure.key.size(), 64U);
+}
+
+/// What the action's extract.ts takes for customSmallerIsBetter.
+TEST(ActionBenchmarkJson, IsOfTheType) {
+  for (const json& entry : json::parse(action_benchmark_json(every_verdict(), "bench")))
+    for (const auto& [key, value] : entry.items()) {
+      EXPECT_THAT((std::vector<std::string>{"name", "unit", "value", "range", "extra"}),
+                  testing::Contains(key));
+      EXPECT_EQ(value.is_number(), key == "value") << key;
+      EXPECT_EQ(value.is_string(), key != "value") << key;
+    }
 }
 
 TEST(SarifJson, HasALocationForWhatDidNotPass) {

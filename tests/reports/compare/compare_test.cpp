@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/cli/format.hpp"
@@ -139,6 +141,83 @@ TEST(CompareRuns, TrainingsAreHeldAgainstEachOther) {
   EXPECT_EQ(loss.cells[1].text, "0.25");  // half of the steps
   EXPECT_EQ(loss.cells[5].text, "step 12");
   section_of(comparison, "Convergence by tokens");
+}
+
+Buffer buffer(std::string name, std::int64_t size, Category category = Category::activation) {
+  Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.category = category;
+  buffer.size = Bytes(size);
+  return buffer;
+}
+
+/// Of both plans: six layers' norms and gates, a buffer that vanishes and 30 that appear.
+Comparison compare_two_plans() {
+  Program before;
+  Program after;
+  for (int layer = 0; layer < 6; ++layer) {
+    const std::string unit = "layers." + std::to_string(layer) + ".";
+    before.buffers.push_back(buffer(unit + "norm", 10));
+    after.buffers.push_back(buffer(unit + "norm", 10));
+    before.buffers.push_back(buffer(unit + "gate", 100));
+    after.buffers.push_back(buffer(unit + "gate", layer == 3 ? 90 : 120));
+  }
+  before.buffers.push_back(buffer("scratch", 7, Category::workspace));
+  for (int i = 0; i < 30; ++i)
+    after.buffers.push_back(buffer(std::string("new_") + static_cast<char>('A' + i), i + 1));
+  after.buffers.back().instances = 2;
+  const std::vector<RunResult> runs{RunResult(test::sample_run()), RunResult(other_run())};
+  return compare_runs(runs, [&](const RunResult& run) {
+    return std::make_shared<const Program>(run.plan_hash == "f00" ? after : before);
+  });
+}
+
+TEST(CompareRuns, BuffersOfEqualLayersStandTogetherTheLargestChangeFirst) {
+  const Comparison comparison = compare_two_plans();
+  const ComparedSection& buffers = section_of(comparison, "Buffers");
+  // Five gates grew by 20 bytes each, one shrank by 10; the last new buffer has two instances.
+  EXPECT_EQ(buffers.rows[0].name, "activation 5 x layers.*.gate");
+  EXPECT_EQ(buffers.rows[0].cells[0].figure, Figure(std::int64_t{500}));
+  EXPECT_EQ(buffers.rows[0].cells[1].figure, Figure(std::int64_t{600}));
+  EXPECT_EQ(buffers.rows[1].name, "activation new_^");
+  EXPECT_EQ(buffers.rows[1].cells[0].text, "-");
+  EXPECT_EQ(buffers.rows[1].cells[1].figure, Figure(std::int64_t{60}));
+  EXPECT_EQ(row_of(buffers, "activation layers.3.gate").cells[1].figure, Figure(std::int64_t{90}));
+  EXPECT_EQ(row_of(buffers, "workspace scratch").cells[1].text, "-");
+  EXPECT_EQ(buffers.rows.size(), 33U);
+  // 1 + 2 + ... + 29 + 2 x 30 = 495
+  EXPECT_THAT(buffers.notes,
+              Contains("run 2: 30 buffers appeared (+495 B), 1 vanished (-7 B), 5 grew (+100 B), "
+                       "1 shrank (-10 B)"));
+  const auto lines_of = [&](OutputFormat format) {
+    const std::string text = render_comparison(comparison, format, false, {});
+    std::istringstream in(text.substr(text.find("Buffers")));
+    std::int64_t lines = 0;
+    for (std::string line; std::getline(in, line);)
+      lines += line.find("new_") != std::string::npos ? 1 : 0;
+    return lines;
+  };
+  const std::string rest = "and 13 more, which JSON and CSV list\n";
+  EXPECT_THAT(render_comparison(comparison, OutputFormat::text, false, {}), HasSubstr(rest));
+  EXPECT_THAT(render_comparison(comparison, OutputFormat::md, true, {}), HasSubstr(rest));
+  EXPECT_EQ(lines_of(OutputFormat::text), 19);
+  EXPECT_EQ(lines_of(OutputFormat::md), 19);
+  EXPECT_EQ(lines_of(OutputFormat::csv), 30);
+  EXPECT_EQ(lines_of(OutputFormat::json), 30);
+}
+
+TEST(CompareRuns, BuffersOfAPlanThatIsNotKnownAreNotGuessed) {
+  const std::vector<RunResult> runs{RunResult(test::sample_run()), RunResult(other_run()),
+                                    RunResult(test::sample_run("run-3"))};
+  const Comparison comparison = compare_runs(runs, [](const RunResult& run) {
+    return run.plan_hash == "f00" ? std::make_shared<const Program>() : nullptr;
+  });
+  const ComparedSection& buffers = section_of(comparison, "Buffers");
+  EXPECT_TRUE(buffers.rows.empty());
+  EXPECT_THAT(buffers.notes,
+              testing::ElementsAre("run 2: not known, as the plan of run 1 cannot be built again "
+                                   "from what is stored",
+                                   "run 3: the same buffers"));
 }
 
 TEST(RenderComparison, TextFitsAHundredColumnsHoweverManyRuns) {
