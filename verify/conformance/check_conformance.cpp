@@ -72,7 +72,8 @@ bool holds(CheckedRun& run, const Edge& edge) {
 }
 
 std::string where(std::int64_t rank, const Place& place) {
-  return fmt::format("rank {}, step {}, {}[{}]", rank, place.step, place.segment, place.repetition);
+  return fmt::format("rank {}, {}, {}", rank, step_name(place.step),
+                     repetition_name(place.segment, place.repetition));
 }
 
 Result<Conformance> check_conformance(const Program& program, const Plan& plan,
@@ -104,9 +105,9 @@ std::string render_summary(const Conformance& conformance) {
       "{} launches of {} ranks in {} steps; {} orderings compared with the measured times\n",
       conformance.launches, conformance.ranks, conformance.steps, conformance.edges);
   if (const auto& closest = conformance.closest)
-    text += fmt::format("closest: rank {}, step {}: {} ns from {} to {}\n", closest->rank,
-                        closest->then.step, closest->slack.value, to_text(closest->first),
-                        to_text(closest->then));
+    text += fmt::format("closest: rank {}, {}: {} ns from {} to {}\n", closest->rank,
+                        step_name(closest->then.step), closest->slack.value,
+                        to_text(closest->first), to_text(closest->then));
   return text;
 }
 

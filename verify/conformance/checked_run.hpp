@@ -71,7 +71,7 @@ struct Edge {
 /// Whether it does not. Counts the edge, and keeps it where it is the closest so far.
 [[nodiscard]] bool holds(CheckedRun& run, const Edge& edge);
 
-/// "rank 1, step 3, middle[2]"
+/// "rank 1, step 3, middle repetition 2"
 [[nodiscard]] std::string where(std::int64_t rank, const Place& place);
 
 }  // namespace mfsdp

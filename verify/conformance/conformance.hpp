@@ -46,7 +46,7 @@ struct ClosestPair {
 };
 
 struct Conformance {
-  std::vector<Finding> findings;  ///< by rule; steps in them count from 1
+  std::vector<Finding> findings;  ///< by rule
   std::int64_t ranks = 0;         ///< that the record is of
   std::int64_t steps = 0;
   std::int64_t launches = 0;

@@ -48,7 +48,7 @@ Place StepInstances::place(std::size_t number, std::int64_t step) const {
   const Instance instance = at(number);
   return {.plan = plan_.name,
           .segment = plan_.segments[instance.segment].name,
-          .step = step,
+          .step = step - 1,
           .repetition = instance.repetition,
           .op = instance.op->id,
           .name = op_label(*instance.op),

@@ -35,6 +35,7 @@ class StepInstances {
   /// The number of its n-th instance, n below repeat().
   [[nodiscard]] std::size_t number(std::size_t op, std::int64_t n) const;
   [[nodiscard]] Instance at(std::size_t number) const;
+  /// `step` as a record counts it, from 1.
   [[nodiscard]] Place place(std::size_t number, std::int64_t step) const;
 
  private:

@@ -41,8 +41,8 @@ struct RuleInfo {
 struct Place {
   std::string plan;
   std::string segment;
-  std::int64_t step = 0;
-  std::int64_t repetition = 0;  ///< of the segment in this step
+  std::int64_t step = 0;        ///< from 0; place_names.hpp says it to people
+  std::int64_t repetition = 0;  ///< of the segment in this step, from 0
   OpId op;
   std::string name;  ///< of the op, with its kind where the name alone does not tell: "wait used.w"
   std::string stream;  ///< "compute", ..., or "host"

@@ -26,4 +26,15 @@ std::string op_label(const Op& op) {
 
 std::string to_text(const Place& place) { return fmt::format("{} ({})", place.name, place.stream); }
 
+std::string text_in_step(const Place& place) {
+  return fmt::format("{} in {}", to_text(place), step_name(place.step));
+}
+
+std::string step_name(std::int64_t step) { return fmt::format("step {}", step + 1); }
+
+std::string repetition_name(std::string_view segment, std::int64_t repetition) {
+  if (repetition == 0) return std::string(segment);
+  return fmt::format("{} repetition {}", segment, repetition + 1);
+}
+
 }  // namespace mfsdp

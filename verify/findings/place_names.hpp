@@ -1,9 +1,12 @@
-// How findings call streams and ops.
+// How findings call streams, ops, steps and repetitions. A Place counts steps and repetitions from
+// 0; text for people counts them from 1.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/plan/plan.hpp"
 #include "verify/findings/finding.hpp"
@@ -19,5 +22,14 @@ namespace mfsdp {
 
 /// "name (stream)", as messages speak of a place.
 [[nodiscard]] std::string to_text(const Place& place);
+
+/// "name (stream) in step 1"
+[[nodiscard]] std::string text_in_step(const Place& place);
+
+/// "step 1" for step 0.
+[[nodiscard]] std::string step_name(std::int64_t step);
+
+/// "middle" for repetition 0 of that segment in its step, "middle repetition 2" for the next.
+[[nodiscard]] std::string repetition_name(std::string_view segment, std::int64_t repetition);
 
 }  // namespace mfsdp

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/base/text.hpp"
+#include "verify/findings/place_names.hpp"
 #include "verify/findings/timeline.hpp"
 
 namespace mfsdp {
@@ -58,8 +59,8 @@ void hash_field(std::uint64_t& hash, std::string_view field) {
 }  // namespace
 
 std::string to_string(const Place& place) {
-  return fmt::format("{}/{}[{}] step {}: {} ({})", place.plan, place.segment, place.repetition,
-                     place.step, place.name, place.stream);
+  return fmt::format("{}/{}, {}: {}", place.plan, repetition_name(place.segment, place.repetition),
+                     step_name(place.step), to_text(place));
 }
 
 std::string fingerprint(const Finding& finding) {

@@ -32,6 +32,7 @@ struct FindingsOf {
 [[nodiscard]] std::string render_findings_markdown(std::span<const Finding> findings,
                                                    const FindingsOf& of);
 /// An object with subject, tool, version, figures, counts and the findings with all their fields.
+/// Step and repetition of a place are indices from 0 there; all other texts count them from 1.
 [[nodiscard]] std::string render_findings_json(std::span<const Finding> findings,
                                                const FindingsOf& of);
 /// SARIF 2.1.0 (OASIS): one run, all rules of the table, a result for each finding. Ops are logical
@@ -43,7 +44,7 @@ struct FindingsOf {
 /// reader of SARIF knows a finding again. Step, repetition and bytes do not count.
 [[nodiscard]] std::string fingerprint(const Finding& finding);
 
-/// "train/forward[1] step 0: attention.fwd (compute)"
+/// "train/forward repetition 2, step 1: attention.fwd (compute)"
 [[nodiscard]] std::string to_string(const Place& place);
 
 }  // namespace mfsdp

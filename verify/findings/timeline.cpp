@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "verify/findings/place_names.hpp"
+
 namespace mfsdp {
 namespace {
 
 std::string when(const Place& place) {
-  const std::string times =
-      place.repetition == 0 ? "" : fmt::format(" repetition {}", place.repetition);
-  return fmt::format("{}, step {}, {}{}, op {}", place.plan, place.step, place.segment, times,
-                     place.op.value);
+  return fmt::format("{}, {}, {}, op {}", place.plan, step_name(place.step),
+                     repetition_name(place.segment, place.repetition), place.op.value);
 }
 
 /// Lines lose what alignment leaves at their ends.

@@ -7,8 +7,8 @@
 //     compute     1*  .
 //     all_gather  .   2*
 //
-//     1  gemm    compute     train, step 0, only, op 5
-//     2  gather  all_gather  train, step 0, only, op 1
+//     1  gemm    compute     train, step 1, only, op 5
+//     2  gather  all_gather  train, step 1, only, op 1
 #pragma once
 
 #include <cstddef>

@@ -55,16 +55,16 @@ Finding finding_at(const UnrolledPlan& unrolled, std::string rule, const BufferR
 
 }  // namespace
 
-Finding unordered_finding(const UnrolledPlan& unrolled, std::string rule, std::uint32_t a,
-                          std::uint32_t b, const BufferRange& range) {
+Finding unordered_finding(const UnrolledPlan& unrolled, std::string rule, std::uint32_t first,
+                          std::uint32_t then, const BufferRange& range) {
   Finding finding = finding_at(unrolled, std::move(rule), range);
-  finding.places = {place_of(unrolled, a), place_of(unrolled, b)};
-  const std::string first = to_text(finding.places[0]);
-  const std::string second = to_text(finding.places[1]);
-  finding.message = fmt::format("nothing orders {} and {}, which both touch {}", first, second,
+  finding.places = {place_of(unrolled, first), place_of(unrolled, then)};
+  const std::string from = to_text(finding.places[0]);
+  const std::string to = to_text(finding.places[1]);
+  finding.message = fmt::format("nothing orders {} and {}, which both touch {}", from, to,
                                 bytes_of(unrolled, range));
-  finding.missing = fmt::format("{} -> {}", first, second);
-  for (const std::uint32_t i : reversed_order(unrolled, a, b))
+  finding.missing = fmt::format("{} -> {}", from, to);
+  for (const std::uint32_t i : reversed_order(unrolled, first, then))
     finding.interleaving.push_back(place_of(unrolled, i));
   return finding;
 }

@@ -17,11 +17,12 @@ struct BufferRange {
   std::int64_t end = 0;
 };
 
-/// Two instances that nothing orders, a before b in host order. Its interleaving has b run first,
-/// with the last wait before each: everything that those two follow has run, and the plan lets the
-/// device go on in this order.
+/// Two instances that nothing orders, and of which `first` has to run before `then`: the missing
+/// edge. Its interleaving has `then` run first, with the last wait before each: everything that
+/// those two follow has run, and the plan lets the device go on in this order.
 [[nodiscard]] Finding unordered_finding(const UnrolledPlan& unrolled, std::string rule,
-                                        std::uint32_t a, std::uint32_t b, const BufferRange& range);
+                                        std::uint32_t first, std::uint32_t then,
+                                        const BufferRange& range);
 
 /// Instances that are wrong in host order already, such as a use after a release. The last one is
 /// the culprit. `what` follows the culprit's name.

@@ -34,8 +34,7 @@ std::int64_t GradientVerdict::step_of(std::uint32_t instance) const {
 
 std::string GradientVerdict::pass_name(std::uint32_t pass) const {
   const Pass& p = unrolled_.passes[pass];
-  const Segment& segment = unrolled_.plan->segments[p.segment];
-  return segment.repeat == 1 ? segment.name : fmt::format("{}[{}]", segment.name, p.repetition);
+  return repetition_name(unrolled_.plan->segments[p.segment].name, p.repetition);
 }
 
 void GradientVerdict::use(std::uint32_t group, std::uint32_t atom, std::uint32_t pass) {
@@ -60,8 +59,7 @@ void GradientVerdict::report(const char* rule, std::uint32_t group, std::uint32_
   finding.rule = rule;
   finding.places = {place_of(unrolled_, instance)};
   if (other != kNone) finding.places.push_back(place_of(unrolled_, other));
-  finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
-                                finding.places.front().step, what);
+  finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
   findings_.add(std::move(finding));
 }
 

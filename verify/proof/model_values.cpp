@@ -249,8 +249,7 @@ void ModelValues::complain(const std::string& what) {
   Finding finding;
   finding.rule = "MF113";
   finding.places = {place_of(unrolled_, now_)};
-  finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
-                                finding.places.front().step, what);
+  finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
   findings_.add(std::move(finding));
 }
 

@@ -18,6 +18,7 @@ constexpr std::int64_t kMostComparisons = 50'000'000;
 
 struct Touch {
   std::uint32_t instance = 0;
+  std::uint32_t lifetime = 0;  ///< acquires of the buffer up to here, in host order
   bool writes = false;
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -40,17 +41,26 @@ class Comparison {
         const Touch* other = first_conflict(chains[c], touch);
         if (other == nullptr) continue;
         reported.insert({c, own});
-        if (findings_.wants("MF101"))
-          findings_.add(unordered_finding(u_, "MF101", other->instance, touch.instance,
-                                          {.buffer = buffer,
-                                           .begin = std::max(touch.begin, other->begin),
-                                           .end = std::min(touch.end, other->end)}));
+        if (findings_.wants("MF101")) report(buffer, *other, touch);
       }
       chains[own].push_back(&touch);
     }
   }
 
  private:
+  /// `before` comes first in host order. A release that is issued too early is still to run after
+  /// every use of its lifetime.
+  void report(std::uint32_t buffer, const Touch& before, const Touch& touch) {
+    const bool early_release =
+        u_.facts(before.instance).kind == OpKind::release && before.lifetime == touch.lifetime;
+    const Touch& first = early_release ? touch : before;
+    const Touch& then = early_release ? before : touch;
+    findings_.add(unordered_finding(u_, "MF101", first.instance, then.instance,
+                                    {.buffer = buffer,
+                                     .begin = std::max(touch.begin, before.begin),
+                                     .end = std::min(touch.end, before.end)}));
+  }
+
   /// The latest of a chain's touches that is unordered with this one and conflicts.
   const Touch* first_conflict(const std::vector<const Touch*>& chain, const Touch& touch) {
     for (const Touch* before : std::views::reverse(chain)) {
@@ -77,9 +87,12 @@ void compare_pairs(const UnrolledPlan& unrolled, const AccessTable& table,
                    const std::vector<char>& suspect, FindingList& findings) {
   if (std::ranges::find(suspect, 1) == suspect.end()) return;
   std::map<std::uint32_t, std::vector<Touch>> touches;
+  std::vector<std::uint32_t> lifetimes(suspect.size(), 0);
   const auto add = [&](std::size_t i, const ByteAccess& access) {
+    if (unrolled.facts(i).kind == OpKind::acquire) ++lifetimes[access.buffer];
     if (suspect[access.buffer] != 0)
       touches[access.buffer].push_back({.instance = static_cast<std::uint32_t>(i),
+                                        .lifetime = lifetimes[access.buffer],
                                         .writes = access.writes,
                                         .begin = access.begin,
                                         .end = access.end,

@@ -11,7 +11,8 @@
 namespace mfsdp {
 
 /// MF101 for the buffers marked in `suspect`: of each and every two chains, the first pair in host
-/// order. Acquire and release write the whole buffer.
+/// order. Acquire and release write the whole buffer; a release is missing an edge from each use of
+/// its lifetime, also from one that is issued after it.
 void compare_pairs(const UnrolledPlan& unrolled, const AccessTable& table,
                    const std::vector<char>& suspect, FindingList& findings);
 

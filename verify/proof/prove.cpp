@@ -183,8 +183,9 @@ Result<Proof> prove_program(const Program& program, const ProofSettings& setting
   std::vector<AccessTable> tables;
   std::optional<WrittenOut> written;
   check_program(program, index, tables, findings);
-  if (settings.expand_ranks && !findings.has_errors()) MFSDP_TRY(check_world(program.config.mesh));
-  if (!findings.has_errors()) {
+  proof.only_structure = findings.has_errors();
+  if (settings.expand_ranks && !proof.only_structure) MFSDP_TRY(check_world(program.config.mesh));
+  if (!proof.only_structure) {
     try {
       if (takes_turns(program)) {
         MFSDP_LET(made, write_out(program));

@@ -120,9 +120,9 @@ class RaceCheck {
     bad_boundaries_.push_back(&segment);
     findings_.add({.rule = "MF006",
                    .message = fmt::format(
-                       "segment '{}' of plan '{}' {} in step {} with {} live buffers; of the {} "
+                       "segment '{}' of plan '{}' {} in {} with {} live buffers; of the {} "
                        "that it states {} are not live",
-                       segment.name, u_.plan->name, verb, u_.passes[pass].step, live_,
+                       segment.name, u_.plan->name, verb, step_name(u_.passes[pass].step), live_,
                        stated.size(), missing)});
   }
 

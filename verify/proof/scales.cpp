@@ -237,8 +237,7 @@ class ScaleRun::Impl {
     Finding finding;
     finding.rule = rule;
     finding.places = {place_of(unrolled_, now_)};
-    finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
-                                  finding.places.front().step, what);
+    finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
     findings_.add(std::move(finding));
   }
 

@@ -121,8 +121,8 @@ class ValueRun::Impl {
     finding.end = cell + 1 < cells_of_.first_cell[use.buffer + 1] ? cells_of_.begin[cell + 1]
                                                                   : buffer.size.value;
     finding.message = fmt::format(
-        "{} in step {} reads '{}' of buffer '{}', where nothing has written from byte {} on",
-        to_text(finding.places.front()), finding.places.front().step,
+        "{} reads '{}' of buffer '{}', where nothing has written from byte {} on",
+        text_in_step(finding.places.front()),
         use.operand == nullptr ? "a scalar" : use.operand->role, buffer.name, finding.begin);
     findings_.add(std::move(finding));
   }

@@ -210,8 +210,7 @@ class WeightCheck {
     Finding finding;
     finding.rule = rule;
     finding.places = {place_of(unrolled_, instance)};
-    finding.message = fmt::format("{} in step {} {}", to_text(finding.places.front()),
-                                  finding.places.front().step, what);
+    finding.message = fmt::format("{} {}", text_in_step(finding.places.front()), what);
     findings_.add(std::move(finding));
   }
 

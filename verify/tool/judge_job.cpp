@@ -31,10 +31,14 @@ std::string job_text(const Job& job, const JobProof& proof) {
                   plan_hash(job), job.programs.size());
   for (std::size_t c = 0; c < proof.classes.size(); ++c) {
     const Proof& of = proof.classes[c];
-    text += fmt::format("{}: {} ops, {} waits; unrolled to {} ops; {} GiB live in the pools\n",
-                        role_of(job, c), format_count(of.ops), format_count(of.waits),
-                        format_count(of.instances), format_gib(of.bounds.peak));
+    text += fmt::format("{}: {} ops, {} waits; ", role_of(job, c), format_count(of.ops),
+                        format_count(of.waits));
+    text += of.only_structure ? std::string(kOnlyStructure)
+                              : fmt::format("unrolled to {} ops; {} GiB live in the pools\n",
+                                            format_count(of.instances), format_gib(of.bounds.peak));
   }
+  if (std::ranges::any_of(proof.classes, &Proof::only_structure))
+    text += "what passes between the classes was not looked at\n";
   return text;
 }
 
@@ -45,6 +49,7 @@ std::vector<Figure> figures_of(const Job& job, const JobProof& proof) {
     const std::string role = role_of(job, c);
     figures.push_back({role + ".ops", of.ops});
     figures.push_back({role + ".waits", of.waits});
+    if (of.only_structure) continue;
     figures.push_back({role + ".instances", of.instances});
     figures.push_back({role + ".peak_bytes", of.bounds.peak.value});
   }

@@ -43,16 +43,19 @@ Result<std::shared_ptr<const Program>> build_plan(const VerifyOptions& options,
 
 // ---- proof --------------------------------------------------------------------------------------
 
-/// What was proved, in figures.
+/// What was checked or proved, in figures.
 std::string proof_text(const Program& program, const Proof& proof,
                        std::chrono::steady_clock::duration took) {
   const Bounds& bounds = proof.bounds;
-  std::string text = fmt::format(
-      "{}plan {}\n{} ops, {} waits; unrolled to {} ops; proved in {}\n"
+  std::string text =
+      fmt::format("{}plan {}\n{} ops, {} waits; ",
+                  program.meta.model_name.empty() ? "" : printable(program.meta.model_name) + ", ",
+                  plan_hash(program), format_count(proof.ops), format_count(proof.waits));
+  if (proof.only_structure) return text + std::string(kOnlyStructure);
+  text += fmt::format(
+      "unrolled to {} ops; proved in {}\n"
       "at most, over all interleavings: {} gathered weights, {} full gradients and {} collectives "
       "at one time, and {} GiB live in the pools\n",
-      program.meta.model_name.empty() ? "" : printable(program.meta.model_name) + ", ",
-      plan_hash(program), format_count(proof.ops), format_count(proof.waits),
       format_count(proof.instances),
       format_duration(Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count())),
       bounds.live_full_weights, bounds.live_full_gradients, bounds.concurrent_collectives,
@@ -68,20 +71,18 @@ std::string proof_text(const Program& program, const Proof& proof,
   return text;
 }
 
-/// The same for scripts.
+/// The same for scripts: without figures that are not known.
 std::vector<Figure> figures_of(const Proof& proof) {
   const Bounds& bounds = proof.bounds;
-  std::vector<Figure> figures{
-      {"ops", proof.ops},
-      {"waits", proof.waits},
-      {"instances", proof.instances},
-      {"live_full_weights", bounds.live_full_weights},
-      {"live_full_gradients", bounds.live_full_gradients},
-      {"concurrent_collectives", bounds.concurrent_collectives},
-      {"peak_bytes", bounds.peak.value},
-      {"redundant_waits", std::ssize(bounds.redundant_waits)},
-      {"expanded_ranks", proof.expansion.ranks},
-  };
+  std::vector<Figure> figures{{"ops", proof.ops}, {"waits", proof.waits}};
+  if (proof.only_structure) return figures;
+  figures.insert(figures.end(), {{"instances", proof.instances},
+                                 {"live_full_weights", bounds.live_full_weights},
+                                 {"live_full_gradients", bounds.live_full_gradients},
+                                 {"concurrent_collectives", bounds.concurrent_collectives},
+                                 {"peak_bytes", bounds.peak.value},
+                                 {"redundant_waits", std::ssize(bounds.redundant_waits)},
+                                 {"expanded_ranks", proof.expansion.ranks}});
   for (const PoolBound& pool : bounds.pools) {
     figures.push_back({fmt::format("pool.{}.height_bytes", pool.name), pool.height.value});
     figures.push_back(

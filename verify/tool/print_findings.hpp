@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cli/exit_code.hpp"
@@ -11,6 +12,10 @@
 #include "verify/findings/render_findings.hpp"
 
 namespace mfsdp {
+
+/// Of a plan (Proof::only_structure): the rest of its line.
+inline constexpr std::string_view kOnlyStructure =
+    "only the structure was checked: nothing was proved\n";
 
 /// `negative` where one of the findings is an error. `subject` was judged; `figures` were found.
 [[nodiscard]] ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format,

@@ -92,7 +92,7 @@ TEST_F(ARun, ThatFollowsItsPlanConforms) {
 TEST_F(ARun, ThatLeavesOutAnOpDoesNot) {
   drop(use);
   EXPECT_THAT(broken(), ElementsAre("MF801"));
-  EXPECT_EQ(message(), "rank 0, step 7, only[0]: use (compute) was not launched");
+  EXPECT_EQ(message(), "rank 0, step 7, only: use (compute) was not launched");
 }
 
 TEST_F(ARun, ThatLeavesOutAWaitDoesNotThoughItCameOutWell) {
@@ -135,7 +135,7 @@ TEST_F(ARun, WhoseIssuesAreTurnedRoundDoesNot) {
 TEST_F(ARun, OnOtherStreamsDoesNot) {
   at(use).stream = StreamId(2);
   EXPECT_THAT(broken(), ElementsAre("MF804"));
-  EXPECT_EQ(message(), "rank 0, step 7, only[0]: use (compute) ran on reduce_scatter");
+  EXPECT_EQ(message(), "rank 0, step 7, only: use (compute) ran on reduce_scatter");
   at(use).stream = StreamId(77);
   EXPECT_THAT(message(), HasSubstr("ran on stream 77, which the program lacks"));
   at(use).stream.reset();

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "verify/findings/place_names.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -85,6 +87,22 @@ TEST(RenderFindings, Markdown) {
   EXPECT_THAT(text, HasSubstr("| MF101 race | error | gather writes w \\| gemm reads it |"));
   EXPECT_THAT(text, HasSubstr("```\n  compute     1*"));
   EXPECT_THAT(render_findings_markdown({}, kOf), HasSubstr("No findings.\n"));
+}
+
+TEST(RenderFindings, PeopleCountStepsAndRepetitionsFromOne) {
+  Finding finding = race();
+  EXPECT_EQ(to_string(finding.places[0]), "train/forward, step 2: gather (all_gather)");
+  finding.places[0].repetition = 1;
+  EXPECT_EQ(to_string(finding.places[0]),
+            "train/forward repetition 2, step 2: gather (all_gather)");
+  EXPECT_EQ(text_in_step(finding.places[0]), "gather (all_gather) in step 2");
+  finding.interleaving = {finding.places[0]};
+  EXPECT_THAT(render_findings_text(std::vector{finding}),
+              HasSubstr("train, step 2, forward repetition 2, op 3\n"));
+  const json place =
+      json::parse(render_findings_json(std::vector{finding}, kOf))["findings"][0]["places"][0];
+  EXPECT_EQ(place["step"], 1);
+  EXPECT_EQ(place["repetition"], 1);
 }
 
 TEST(RenderFindings, Json) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/plan_builder.hpp"
 
 namespace mfsdp {
@@ -69,6 +71,34 @@ TEST(Races, ReleaseDoesNotWaitForTheUse) {
   drop_op(program, plan.used);
   EXPECT_THAT(rules_of(program), ElementsAre("MF101"));
   EXPECT_EQ(finding_of(program, "MF101").missing, "use a (compute) -> release a (all_gather)");
+}
+
+TEST(Races, ReleaseIsIssuedBeforeAUse) {
+  PlanBuilder plan;
+  const BufferId a = plan.buffer("a");
+  plan.acquire(plan.gather, a);
+  plan.kernel(plan.gather, "fill", {}, {a});
+  plan.record(plan.gather, "filled");
+  plan.wait(plan.compute, "filled");
+  plan.kernel(plan.reduce, "race", {a}, {});  // so that all pairs are compared
+  plan.release(plan.gather, a);
+  plan.kernel(plan.compute, "late", {a}, {});
+  plan.record(plan.compute, "done");
+  plan.wait(plan.gather, "done");
+  const Program program = plan.finish();
+  const auto proof = prove(program);
+  ASSERT_TRUE(proof.has_value());
+  const auto late = std::ranges::find(proof->findings, "late (compute) -> release a (all_gather)",
+                                      &Finding::missing);
+  ASSERT_NE(late, proof->findings.end());
+  EXPECT_EQ(late->message,
+            "nothing orders late (compute) and release a (all_gather), which both touch bytes [0, "
+            "256) of buffer 'a' (pool 'device')");
+  // The order that shows it: the release runs, and then the use.
+  ASSERT_GE(late->interleaving.size(), 2U);
+  EXPECT_EQ(late->interleaving.back().name, "late");
+  EXPECT_NE(std::ranges::find(late->interleaving, "release a", &Place::name),
+            late->interleaving.end());
 }
 
 TEST(Races, NextOwnerDoesNotWaitForTheRelease) {

@@ -30,7 +30,7 @@ TEST(Scales, UpdateDoesNotScale) {
                 [](const Operand& operand) { return operand.role == "loss"; });
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307"));
   EXPECT_THAT(finding_of(plan.program, "MF307").message,
-              HasSubstr("layers.0.adamw (compute) in step 0 does not scale its gradient by 1/T"));
+              HasSubstr("layers.0.adamw (compute) in step 1 does not scale its gradient by 1/T"));
 }
 
 TEST(Scales, UpdateScalesTwice) {

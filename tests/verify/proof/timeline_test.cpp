@@ -24,10 +24,10 @@ TEST(Timeline, RaceOfTwoStreams) {
             "  compute     .   2   3*  .\n"
             "  all_gather  .   .   .   4*\n"
             "\n"
-            "  1  record start  h2d         train, step 0, only, op 1\n"
-            "  2  wait start    compute     train, step 0, only, op 2\n"
-            "  3  read          compute     train, step 0, only, op 3\n"
-            "  4  write         all_gather  train, step 0, only, op 0\n");
+            "  1  record start  h2d         train, step 1, only, op 1\n"
+            "  2  wait start    compute     train, step 1, only, op 2\n"
+            "  3  read          compute     train, step 1, only, op 3\n"
+            "  4  write         all_gather  train, step 1, only, op 0\n");
 }
 
 TEST(Timeline, NothingToDraw) {

@@ -54,7 +54,7 @@ TEST(Values, EveryByteThatIsReadWasWritten) {
   EXPECT_THAT(rules_of(more), ElementsAre("MF111"));
   const Finding finding = finding_of(more, "MF111");
   EXPECT_EQ(finding.message,
-            "read (compute) in step 0 reads 'input' of buffer 'b', where nothing has written from "
+            "read (compute) in step 1 reads 'input' of buffer 'b', where nothing has written from "
             "byte 128 on");
   EXPECT_EQ(finding.begin, 128);
   EXPECT_EQ(finding.end, 129);
@@ -349,7 +349,7 @@ TEST(Values, FindingsNameBothValues) {
   PlanConfig config = test::small_config(2, 3);
   config.recompute.kind = Recompute::none;
   EXPECT_EQ(message_of(config, "layers.1.down.wgrad", "input", "layers.0.product"),
-            "layers.1.down.wgrad (compute) in step 0 reads as 'input' 'product' of layers.0, "
+            "layers.1.down.wgrad (compute) in step 1 reads as 'input' 'product' of layers.0, "
             "microbatch 1, expected 'product' of layers.1, microbatch 1");
   config.grad_dtype = config.reduce_dtype = DType::bf16;
   EXPECT_THAT(message_of(config, "layers.1.qkv", "weight", "layers.1.main_grad"),
@@ -365,7 +365,7 @@ TEST(Values, StepsWithoutParametersGoByTheirFirstValue) {
                                  "of layers.1, microbatch 1"));
   // Its own product is then another block's, which the next product with weights finds.
   EXPECT_THAT(message_of(config, "layers.1.swiglu", "gate_up", "layers.0.gate_up"),
-              testing::HasSubstr("layers.1.down (compute) in step 0 reads as 'input' 'product' of "
+              testing::HasSubstr("layers.1.down (compute) in step 1 reads as 'input' 'product' of "
                                  "layers.0, microbatch 1, expected 'product' of layers.1"));
 }
 
@@ -379,7 +379,7 @@ TEST(Values, EachMicrobatchTakesItsTokens) {
   std::erase_if(ops, [](const Op& op) { return op.name == "tokens.h2d"; });
   EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
   EXPECT_EQ(finding_of(program, "MF113").message,
-            "tokens.copy (compute) in step 0 takes the tokens of microbatch 1, expected those of "
+            "tokens.copy (compute) in step 1 takes the tokens of microbatch 1, expected those of "
             "2");
 }
 
