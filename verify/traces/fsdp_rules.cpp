@@ -90,13 +90,6 @@ Broken manual_registration(const Configuration& c) {
   return shown(c, "fsdp_manual_registration") + ", " + shown(c, "nccl_ub");
 }
 
-/// Megatron-Bridge switches manual registration on by itself.
-Broken slow_registration(const Configuration& c) {
-  if (!is_megatron_fsdp(c) || !c.is_flag("nccl_ub") || c.is_on("fsdp_manual_registration"))
-    return std::nullopt;
-  return shown(c, "nccl_ub") + ", " + shown(c, "fsdp_manual_registration");
-}
-
 Broken average_in_collective(const Configuration& c) {
   const bool on = c.is_on("average_in_collective") || c.is_on("ddp_average_in_collective");
   if (!is_megatron_fsdp(c) || !on || !c.is_on("nccl_ub") ||
@@ -130,7 +123,8 @@ Broken hybrid_context(const Configuration& c) {
 }
 
 Broken distributed_optimizer(const Configuration& c) {
-  if (!is_megatron_fsdp(c) || !c.is_off("use_distributed_optimizer")) return std::nullopt;
+  if (!is_megatron_fsdp(c) || is_version_2(c) || !c.is_off("use_distributed_optimizer"))
+    return std::nullopt;
   return shown(c, "use_distributed_optimizer");
 }
 
@@ -188,6 +182,35 @@ Broken unsharded(const Configuration& c) {
   return std::nullopt;
 }
 
+Broken version_2_optimizer(const Configuration& c) {
+  if (!is_version_2(c) || !c.is_on("use_distributed_optimizer")) return std::nullopt;
+  return shown(c, "use_distributed_optimizer");
+}
+
+/// --use-nccl-ub switches the double buffer on; other places leave it as it is set.
+Broken expert_overlap(const Configuration& c) {
+  const bool version_1 = is_megatron_fsdp(c) && !is_version_2(c);
+  if (!version_1 || !c.is_on("overlap_moe_expert_parallel_comm")) return std::nullopt;
+  for (const std::string_view name : {"fsdp_double_buffer", "megatron_fsdp_max_pool_double_buffer"})
+    if (c.is_on(name)) return shown(c, name);
+  if (c.is_flag("nccl_ub") && c.is_on("nccl_ub")) return shown(c, "nccl_ub");
+  const auto graphs = c.find("cuda_graph_impl");
+  if (!graphs || graphs->value == "full_iteration") return std::nullopt;
+  return shown(c, "cuda_graph_impl");
+}
+
+Broken precision_aware(const Configuration& c) {
+  constexpr std::string_view kAware = "use_precision_aware_optimizer";
+  if (!c.is_on(kAware)) return std::nullopt;
+  const auto optimizer = c.find("optimizer");
+  if (optimizer && optimizer->value != "adam")
+    return shown(c, kAware) + ", " + shown(c, "optimizer");
+  const bool unsharded =
+      c.is_flag(kAware) && !is_megatron_fsdp(c) && !c.is_on("use_distributed_optimizer");
+  if (unsharded) return shown(c, kAware) + ", no --use-distributed-optimizer";
+  return std::nullopt;
+}
+
 constexpr std::array kConfigurationRules{
     ConfigurationRule{"MF701", "there is no such sharding strategy",
                       "use no_shard, optim, optim_grads or optim_grads_params (outer: no_shard or "
@@ -215,8 +238,6 @@ constexpr std::array kConfigurationRules{
                       "leave use_tp_pp_dp_mapping out", kBridge, rank_mapping},
     ConfigurationRule{"MF710", "only NCCL's user buffers are registered",
                       "set nccl_ub (--use-nccl-ub) too", kArguments, manual_registration},
-    ConfigurationRule{"MF711", "registering every buffer at its first use is very slow",
-                      "set fsdp_manual_registration too", kBridge, slow_registration},
     ConfigurationRule{"MF712",
                       "symmetric reduce-scatters only sum: averaging in the collective is switched "
                       "off",
@@ -230,8 +251,9 @@ constexpr std::array kConfigurationRules{
                       "leave it out", kArguments, grouped_weight},
     ConfigurationRule{"MF716", "hybrid context parallelism does not support Megatron-FSDP",
                       "use context_parallel_size", kArguments, hybrid_context},
-    ConfigurationRule{"MF717", "Megatron-FSDP switches the distributed optimizer on all the same",
-                      "leave it out", kBridge, distributed_optimizer},
+    ConfigurationRule{
+        "MF717", "version 1 of Megatron-FSDP switches the distributed optimizer on all the same",
+        "leave it out", kBridge, distributed_optimizer},
     ConfigurationRule{"MF718",
                       "before Blackwell tensor and context parallelism want "
                       "CUDA_DEVICE_MAX_CONNECTIONS=1, which FSDP forbids",
@@ -248,6 +270,19 @@ constexpr std::array kConfigurationRules{
     ConfigurationRule{"MF722", "nothing is sharded",
                       "set data_parallel_sharding_strategy and use_megatron_fsdp together",
                       kDdpConfig, unsharded},
+    ConfigurationRule{"MF723",
+                      "version 2 of Megatron-FSDP has an optimizer of its own and refuses this one",
+                      "leave use_distributed_optimizer out", kArguments, version_2_optimizer},
+    ConfigurationRule{"MF724",
+                      "expert communication that overlaps with compute excludes Megatron-FSDP's "
+                      "double buffer and CUDA graphs of layers",
+                      "leave it out, or overlap_moe_expert_parallel_comm",
+                      "NVIDIA/Megatron-LM megatron/core/distributed/fsdp/mcore_fsdp_adapter.py",
+                      expert_overlap},
+    ConfigurationRule{"MF725", "the precision-aware optimizer is adam on sharded states alone",
+                      "use adam, sharded, or leave it out",
+                      "NVIDIA/Megatron-LM megatron/core/optimizer/{__init__,optimizer_config}.py",
+                      precision_aware},
 };
 
 }  // namespace

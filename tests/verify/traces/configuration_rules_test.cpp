@@ -66,7 +66,6 @@ const std::vector<Case>& cases() {
       {"MF708", R"({"ddp": {"overlap_param_gather": true, "overlap_grad_reduce": false}})"},
       {"MF709", "{" + kBridge + R"(, "x": {"use_tp_pp_dp_mapping": true}})"},
       {"MF710", "{" + kBridge + R"(, "x": {"fsdp_manual_registration": true}})"},
-      {"MF711", "--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-nccl-ub"},
       {"MF712", kGood + "--ddp-average-in-collective"},
       {"MF713", "{" + kBridge + R"(, "x": {"reuse_grad_buf_for_mxfp8_param_ag": true}})"},
       {"MF714", "--use-megatron-fsdp --ckpt-format fsdp_dtensor --optimizer muon"},
@@ -82,6 +81,18 @@ const std::vector<Case>& cases() {
       {"MF721", "--async-save --ckpt-format torch"},
       {"MF722", "--data-parallel-sharding-strategy optim"},
       {"MF722", R"({"ddp": {"use_megatron_fsdp": true}})"},
+      {"MF723", kGood + "--megatron-fsdp-version 2"},
+      {"MF723", "--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor --use-distributed-optimizer"},
+      {"MF724", kGood + "--overlap-moe-expert-parallel-comm"},
+      {"MF724",
+       "--use-megatron-fsdp --ckpt-format fsdp_dtensor --overlap-moe-expert-parallel-comm "
+       "--use-nccl-ub"},
+      {"MF724",
+       "--use-megatron-fsdp --ckpt-format fsdp_dtensor --overlap-moe-expert-parallel-comm "
+       "--cuda-graph-impl local"},
+      {"MF725", "--use-distributed-optimizer --use-precision-aware-optimizer --optimizer sgd"},
+      {"MF725", "--use-precision-aware-optimizer"},
+      {"MF731", "CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1} run " + kGood},
       {"MF731", "CUDA_DEVICE_MAX_CONNECTIONS=1 run " + kGood},
       {"MF731",
        "CUDA_DEVICE_MAX_CONNECTIONS=1 run --use-torch-fsdp2 "
@@ -130,6 +141,24 @@ TEST(ConfigurationRules, GoodOnesAreClean) {
              kGood),
       IsEmpty());
   EXPECT_THAT(broken("{" + kBridge + "}"), IsEmpty());
+  // Megatron-LM switches manual registration on where NCCL's user buffers are.
+  EXPECT_THAT(broken("--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-nccl-ub"), IsEmpty());
+  EXPECT_THAT(broken(R"({"dist": {"use_megatron_fsdp": true}, "ddp": {"megatron_fsdp_version": 2,
+                        "data_parallel_sharding_strategy": "optim_grads_params",
+                        "use_distributed_optimizer": false}})"),
+              IsEmpty());
+  EXPECT_THAT(broken("--use-megatron-fsdp --ckpt-format fsdp_dtensor "
+                     "--overlap-moe-expert-parallel-comm --cuda-graph-impl full_iteration"),
+              IsEmpty());
+  EXPECT_THAT(broken("--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor "
+                     "--overlap-moe-expert-parallel-comm --fsdp-double-buffer"),
+              IsEmpty());
+  EXPECT_THAT(broken(kGood + "--use-precision-aware-optimizer"), IsEmpty());
+  EXPECT_THAT(broken("--ckpt-format torch_dist " + kGood), IsEmpty());  // the last one counts
+  EXPECT_THAT(broken("export CUDA_DEVICE_MAX_CONNECTIONS=1\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"
+                     "run " +
+                     kGood),
+              IsEmpty());
   EXPECT_THAT(broken(kGood + "--outer-dp-sharding-strategy optim "
                              "--num-distributed-optimizer-instances $GROUPS"),
               IsEmpty());
