@@ -128,6 +128,7 @@ constexpr std::array kRules{
     RuleInfo{"MF724", "expert-overlap", "A buffer or graphs that overlapped experts exclude.",
              error},
     RuleInfo{"MF725", "precision-aware", "An optimizer without what its precision needs.", error},
+    RuleInfo{"MF726", "version-2-limits", "A setting that version 2 refuses.", error},
     RuleInfo{"MF731", "device-connections", "All streams share one hardware queue.", error},
     RuleInfo{"MF732", "expandable-segments", "An allocator whose memory NCCL cannot register.",
              error},

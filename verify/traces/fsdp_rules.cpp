@@ -187,6 +187,27 @@ Broken version_2_optimizer(const Configuration& c) {
   return shown(c, "use_distributed_optimizer");
 }
 
+/// What its wrapper refuses when it is made.
+Broken version_2_limits(const Configuration& c) {
+  if (!is_version_2(c)) return std::nullopt;
+  for (const std::string_view name :
+       {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"})
+    if (c.number(name).value_or(1) > 1) return shown(c, name);
+  const std::string inner = inner_strategy(c);
+  if (!inner.empty() && inner != "optim_grads_params" && inner.find('$') == std::string::npos)
+    return shown(c, "data_parallel_sharding_strategy");
+  if (outer_strategy(c) == "optim") return shown(c, "outer_dp_sharding_strategy");
+  for (const std::string_view name :
+       {"gradient_accumulation_fusion", "calculate_per_token_loss", "fp8_param_gather",
+        "fp4_param_gather", "fsdp_db_use_persist_buf_on_alloc_fail", "fsdp_manual_registration",
+        "delay_wgrad_compute", "megatron_fsdp_enable_fine_grained_param_gather",
+        "megatron_fsdp_max_pool_double_buffer"})
+    if (c.is_on(name)) return shown(c, name);
+  if (c.is_on("nccl_ub") && c.is_on("disable_symmetric_registration"))
+    return shown(c, "disable_symmetric_registration");
+  return std::nullopt;
+}
+
 /// --use-nccl-ub switches the double buffer on; other places leave it as it is set.
 Broken expert_overlap(const Configuration& c) {
   const bool version_1 = is_megatron_fsdp(c) && !is_version_2(c);
@@ -283,6 +304,10 @@ constexpr std::array kConfigurationRules{
                       "use adam, sharded, or leave it out",
                       "NVIDIA/Megatron-LM megatron/core/optimizer/{__init__,optimizer_config}.py",
                       precision_aware},
+    ConfigurationRule{"MF726", "version 2 of Megatron-FSDP does not support it",
+                      "change it, or use version 1",
+                      "NVIDIA/Megatron-LM megatron/core/distributed/fsdp/mcore_fsdp_adapter.py",
+                      version_2_limits},
 };
 
 }  // namespace
