@@ -82,8 +82,13 @@ class StructureCheck {
                   fmt::format("hold {} ranks where config.mesh has {}", ranks, mesh.world_size()));
     for (std::size_t i = 0; i < program_.communicators.size(); ++i) {
       std::int64_t size = 1;
-      for (const Axis axis : program_.communicators[i].axes)
-        size = checked_mul(size, mesh.size(axis));
+      const std::vector<Axis>& axes = program_.communicators[i].axes;
+      for (std::size_t a = 0; a < axes.size(); ++a) {
+        if (std::ranges::count(axes, axes[a]) > 1)
+          return fail(fmt::format("communicators[{}].axes[{}]", i, a),
+                      fmt::format("{} stands here twice", to_string(axes[a])));
+        size = checked_mul(size, mesh.size(axes[a]));
+      }
       if (program_.communicators[i].size != size)
         return fail(fmt::format("communicators[{}].size", i),
                     fmt::format("expected {} as config.mesh has on its axes, got {}", size,

@@ -139,6 +139,18 @@ TEST(CheckStructure, RefusesGroupsWithMoreThanTheyHold) {
   EXPECT_EQ(with({0, 4, 8}), "groups[0].parameters: hold more elements than their group");
 }
 
+TEST(CheckStructure, RefusesCommunicatorsWithAnAxisTwice) {
+  EXPECT_EQ(complaint([](Program& p) {
+              p.communicators[0].axes = {Axis::dp_shard, Axis::dp_shard};
+              p.communicators[0].size = 4;
+            }),
+            "communicators[0].axes[0]: dp_shard stands here twice");
+  // An axis of one rank counts for nothing.
+  EXPECT_EQ(
+      complaint([](Program& p) { p.communicators[0].axes = {Axis::dp_outer, Axis::dp_shard}; }),
+      "");
+}
+
 TEST(CheckStructure, RefusesAnOptimizerWithoutGradientsAndGradientsWithoutOne) {
   const auto with = [](bool requires_grad, std::optional<Optimizer> optimizer) {
     return complaint([&](Program& p) {
