@@ -173,6 +173,8 @@ constexpr std::array kAliases{
     Alias{"use_nccl_ub", "nccl_ub"},
     Alias{"use_custom_fsdp", "use_megatron_fsdp"},  // its former name
     Alias{"zero_dp_strategy", "data_parallel_sharding_strategy"},
+    Alias{"ddp_num_buckets", "num_buckets"},
+    Alias{"ddp_bucket_size", "bucket_size"},
 };
 
 /// Of a repeated flag the last counts.
