@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -66,7 +67,9 @@ class WordReader {
   void take(const std::vector<std::string>& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
       const std::string& word = words[i];
-      if (word.find(" --") != std::string::npos) {
+      if (word == "unset") {
+        while (i + 1 < words.size() && forget(words[i + 1])) ++i;
+      } else if (word.find(" --") != std::string::npos) {
         take(shell_words(word.substr(word.find("--"))));  // OPTIONS="--x --y"
       } else if (is_flag_word(word)) {
         const bool alone =
@@ -76,6 +79,28 @@ class WordReader {
         take_assignment(word);
       }
     }
+  }
+
+  /// Whether the word is one of `unset`: "-v" or a variable.
+  bool forget(const std::string& word) {
+    if (word != "-v" && !is_variable_name(word)) return false;
+    parts_.variables.erase(word);
+    return true;
+  }
+
+  /// What the script itself says of "${X:-1}", "${X-1}" and "${X:=1}": the value that it gave X
+  /// before, or else the default. Other values are as they are written.
+  std::string filled_in(const std::string& value) const {
+    if (!value.starts_with("${") || !value.ends_with("}")) return value;
+    const std::string inner = value.substr(2, value.size() - 3);
+    const auto name_end = inner.find_first_of(":-");
+    if (name_end == std::string::npos) return value;
+    const std::string sign = inner.substr(name_end, inner[name_end] == ':' ? 2 : 1);
+    if (sign != ":-" && sign != ":=" && sign != "-") return value;
+    const auto set = parts_.variables.find(inner.substr(0, name_end));
+    if (set != parts_.variables.end()) return set->second;
+    const std::string otherwise = inner.substr(name_end + sign.size());
+    return otherwise.find('$') == std::string::npos ? otherwise : value;
   }
 
   static bool is_assignment(std::string_view word) {
@@ -88,9 +113,10 @@ class WordReader {
   void take_flag(const std::string& word, const std::string* next) {
     const auto equals = word.find('=');
     if (equals != std::string::npos) {
-      parts_.entries.push_back({word.substr(0, equals), normal_value(word.substr(equals + 1))});
+      parts_.entries.push_back(
+          {word.substr(0, equals), normal_value(filled_in(word.substr(equals + 1)))});
     } else {
-      parts_.entries.push_back({word, next == nullptr ? "true" : normal_value(*next)});
+      parts_.entries.push_back({word, next == nullptr ? "true" : normal_value(filled_in(*next))});
     }
   }
 
@@ -99,7 +125,7 @@ class WordReader {
     if (equals == std::string::npos) return;
     const std::string name = word.substr(0, equals);
     if (is_variable_name(name)) {
-      parts_.variables[name] = word.substr(equals + 1);
+      parts_.variables[name] = filled_in(word.substr(equals + 1));
     } else if (name.find('.') != std::string::npos) {
       // Hydra: "+" adds, "++" overrides.
       const auto start = std::min(name.find_first_not_of('+'), name.size());
@@ -147,7 +173,16 @@ constexpr std::array kAliases{
     Alias{"use_nccl_ub", "nccl_ub"},
     Alias{"use_custom_fsdp", "use_megatron_fsdp"},  // its former name
     Alias{"zero_dp_strategy", "data_parallel_sharding_strategy"},
+    Alias{"ddp_num_buckets", "num_buckets"},
+    Alias{"ddp_bucket_size", "bucket_size"},
 };
+
+/// Of a repeated flag the last counts.
+void forget_flags(Configuration& configuration, const std::string& name) {
+  const auto [begin, end] = configuration.settings.equal_range(name);
+  for (auto row = begin; row != end;)
+    row = is_flag_word(row->second.place) ? configuration.settings.erase(row) : std::next(row);
+}
 
 /// "--no-gradient-accumulation-fusion" -> {"gradient_accumulation_fusion", false}
 void add_setting(Configuration& configuration, const Entry& entry) {
@@ -163,6 +198,7 @@ void add_setting(Configuration& configuration, const Entry& entry) {
   }
   const auto* alias = std::ranges::find(kAliases, name, &Alias::flag);
   if (alias != kAliases.end()) name = alias->name;
+  if (is_flag_word(entry.path)) forget_flags(configuration, name);
   configuration.settings.emplace(std::move(name), Setting{entry.path, std::move(value)});
 }
 

@@ -41,7 +41,9 @@ struct Configuration {
 
 /// Reads text that begins with "{" as JSON, other text as a shell's words: flags ("--x", "--x v",
 /// "--x=v", "--no-x"), overrides with a dot ("a.b=v", "+a.b=v"), variables ("export A=v", "A=v");
-/// quotes, comments and continued lines as in a shell, nothing is expanded. In JSON, objects named
+/// quotes, comments and continued lines as in a shell. Of a repeated flag the last counts; `unset
+/// A` forgets a variable; "${A:-1}" is the value that the script gave A, or else 1; nothing else is
+/// expanded. In JSON, objects named
 /// env, env_vars or environment hold variables. verl's roles each are a configuration of their own:
 /// every object that holds "use_megatron_fsdp", but "dist" and "ddp", which are parts of one.
 /// Errors name file and place.

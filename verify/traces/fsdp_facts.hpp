@@ -17,7 +17,12 @@ inline constexpr std::string_view kOwnPlan = "mfsdp_plan";
 using Broken = std::optional<std::string>;
 
 [[nodiscard]] inline bool is_megatron_fsdp(const Configuration& c) {
-  return c.is_on("use_megatron_fsdp");
+  return c.is_on("use_megatron_fsdp") || c.is_on("use_megatron_fsdp_v2");
+}
+/// Its second implementation: --megatron-fsdp-version 2, or --use-megatron-fsdp-v2 of forks.
+[[nodiscard]] inline bool is_version_2(const Configuration& c) {
+  return c.is_on("use_megatron_fsdp_v2") ||
+         (is_megatron_fsdp(c) && c.number("megatron_fsdp_version") == 2);
 }
 [[nodiscard]] inline bool is_sharded(const Configuration& c) {
   return is_megatron_fsdp(c) || c.is_on("use_torch_fsdp2") || c.is_on(kOwnPlan);

@@ -12,6 +12,10 @@ constexpr std::string_view kFullyShard =
     "NVIDIA/Megatron-LM megatron/core/distributed/fsdp/src/megatron_fsdp/fully_shard.py";
 constexpr std::string_view kDdpConfig =
     "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel_config.py";
+constexpr std::string_view kAdapter =
+    "NVIDIA/Megatron-LM megatron/core/distributed/fsdp/mcore_fsdp_adapter.py";
+constexpr std::string_view kTransformerConfig =
+    "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py";
 constexpr std::string_view kBridge =
     "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py";
 
@@ -90,13 +94,6 @@ Broken manual_registration(const Configuration& c) {
   return shown(c, "fsdp_manual_registration") + ", " + shown(c, "nccl_ub");
 }
 
-/// Megatron-Bridge switches manual registration on by itself.
-Broken slow_registration(const Configuration& c) {
-  if (!is_megatron_fsdp(c) || !c.is_flag("nccl_ub") || c.is_on("fsdp_manual_registration"))
-    return std::nullopt;
-  return shown(c, "nccl_ub") + ", " + shown(c, "fsdp_manual_registration");
-}
-
 Broken average_in_collective(const Configuration& c) {
   const bool on = c.is_on("average_in_collective") || c.is_on("ddp_average_in_collective");
   if (!is_megatron_fsdp(c) || !on || !c.is_on("nccl_ub") ||
@@ -130,11 +127,13 @@ Broken hybrid_context(const Configuration& c) {
 }
 
 Broken distributed_optimizer(const Configuration& c) {
-  if (!is_megatron_fsdp(c) || !c.is_off("use_distributed_optimizer")) return std::nullopt;
+  if (!is_megatron_fsdp(c) || is_version_2(c) || !c.is_off("use_distributed_optimizer"))
+    return std::nullopt;
   return shown(c, "use_distributed_optimizer");
 }
 
 Broken other_parallelism(const Configuration& c) {
+  if (is_version_2(c)) return std::nullopt;  // MF726 refuses it
   for (const std::string_view name : {"tensor_model_parallel_size", "context_parallel_size"})
     if (is_sharded(c) && c.number(name).value_or(1) > 1) return shown(c, name);
   return std::nullopt;
@@ -142,7 +141,8 @@ Broken other_parallelism(const Configuration& c) {
 
 Broken accumulation_fusion(const Configuration& c) {
   constexpr std::string_view kFusion = "gradient_accumulation_fusion";
-  if (!is_megatron_fsdp(c) || !inner_strategy(c).starts_with("optim_grads") || c.is_off(kFusion))
+  const bool version_1 = is_megatron_fsdp(c) && !is_version_2(c);
+  if (!version_1 || !inner_strategy(c).starts_with("optim_grads") || c.is_off(kFusion))
     return std::nullopt;
   if (!c.is_flag("use_megatron_fsdp") && !c.is_on(kFusion)) return std::nullopt;
   return c.is_on(kFusion) ? shown(c, kFusion) : "no --no-gradient-accumulation-fusion";
@@ -188,6 +188,130 @@ Broken unsharded(const Configuration& c) {
   return std::nullopt;
 }
 
+Broken version_2_optimizer(const Configuration& c) {
+  if (!is_version_2(c) || !c.is_on("use_distributed_optimizer")) return std::nullopt;
+  return shown(c, "use_distributed_optimizer");
+}
+
+/// The setting that asks for CUDA graphs of layers or of the iteration; none where there are none.
+/// The scope full_iteration is the former name of an implementation.
+struct CudaGraphs {
+  std::string_view setting;
+  bool of_layers = true;
+};
+std::optional<CudaGraphs> cuda_graphs(const Configuration& c) {
+  for (const std::string_view name : {"cuda_graph_scope", "cuda_graph_modules"}) {
+    const auto scope = c.find(name);
+    if (scope && (scope->value == "full_iteration" || scope->value == R"(["full_iteration"])"))
+      return CudaGraphs{.setting = name, .of_layers = false};
+  }
+  if (const auto implementation = c.find("cuda_graph_impl"))
+    return CudaGraphs{.setting = "cuda_graph_impl",
+                      .of_layers = implementation->value != "full_iteration"};
+  for (const std::string_view name : {"enable_cuda_graph", "external_cuda_graph"})
+    if (c.is_on(name)) return CudaGraphs{.setting = name};
+  return std::nullopt;
+}
+
+/// The defaults of Megatron-LM's command line, which version 2 refuses: no_shard, fused
+/// accumulation, and manual registration with --use-nccl-ub.
+Broken version_2_defaults(const Configuration& c) {
+  if (!c.is_flag("use_megatron_fsdp")) return std::nullopt;
+  if (!c.is_on("data_parallel_sharding_strategy"))
+    return "no --data-parallel-sharding-strategy optim_grads_params";
+  if (!c.is_off("gradient_accumulation_fusion")) return "no --no-gradient-accumulation-fusion";
+  if (c.is_flag("nccl_ub") && c.is_on("nccl_ub"))
+    return shown(c, "nccl_ub") + " (registers buffers manually)";
+  return std::nullopt;
+}
+
+/// What its wrapper refuses when it is made.
+Broken version_2_limits(const Configuration& c) {
+  if (!is_version_2(c)) return std::nullopt;
+  for (const std::string_view name :
+       {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"})
+    if (c.number(name).value_or(1) > 1) return shown(c, name);
+  const std::string inner = inner_strategy(c);
+  if (!inner.empty() && inner != "optim_grads_params")
+    return shown(c, "data_parallel_sharding_strategy");
+  if (outer_strategy(c) == "optim") return shown(c, "outer_dp_sharding_strategy");
+  for (const std::string_view name :
+       {"gradient_accumulation_fusion", "calculate_per_token_loss", "fp8_format", "fp8",
+        "fp4_format", "fp4", "fp8_param_gather", "fp4_param_gather",
+        "megatron_fsdp_cuda_graph_mode", "fsdp_db_use_persist_buf_on_alloc_fail",
+        "fsdp_manual_registration", "delay_wgrad_compute", "suggested_communication_unit_size",
+        "num_buckets", "megatron_fsdp_use_decoupled_grad",
+        "megatron_fsdp_enable_fine_grained_param_gather", "megatron_fsdp_max_pool_double_buffer"})
+    if (c.is_on(name)) return shown(c, name);
+  if (const auto graphs = cuda_graphs(c)) return shown(c, graphs->setting);
+  if (c.is_on("nccl_ub") && c.is_on("disable_symmetric_registration"))
+    return shown(c, "disable_symmetric_registration");
+  return version_2_defaults(c);
+}
+
+/// Layers whose activations go to the host while others compute.
+Broken offloaded_activations(const Configuration& c) {
+  constexpr std::string_view kLayers = "cpu_offloading_num_layers";
+  const bool by_layers = c.is_flag(kLayers) && c.number(kLayers).value_or(0) > 0;
+  if (!c.is_on("cpu_offloading") && !by_layers) return std::nullopt;
+  const std::string offloaded = shown(c, by_layers ? kLayers : "cpu_offloading") + ", ";
+  if (c.number("pipeline_model_parallel_size").value_or(1) > 1)
+    return offloaded + shown(c, "pipeline_model_parallel_size");
+  for (const std::string_view name :
+       {"recompute_granularity", "recompute_activations", "fine_grained_activation_offloading"})
+    if (c.is_on(name)) return offloaded + shown(c, name);
+  if (const auto graphs = cuda_graphs(c); graphs && graphs->of_layers)
+    return offloaded + shown(c, graphs->setting);
+  return std::nullopt;
+}
+
+/// Of the command line, which knows all of its settings.
+Broken gather_of_whole_weights(const Configuration& c) {
+  constexpr std::string_view kOverlap = "overlap_param_gather";
+  const bool asked = c.is_flag(kOverlap) && c.is_on(kOverlap);
+  if (!asked || c.is_on("use_distributed_optimizer") || is_megatron_fsdp(c)) return std::nullopt;
+  const auto optimizer = c.find("optimizer");
+  if (optimizer && optimizer->value == "dist_muon") return std::nullopt;
+  return shown(c, kOverlap) + ", no --use-distributed-optimizer";
+}
+
+Broken unknown_version(const Configuration& c) {
+  const auto version = c.find("megatron_fsdp_version");
+  if (!version || version->value == "1" || version->value == "2") return std::nullopt;
+  return shown(c, "megatron_fsdp_version");
+}
+
+Broken buckets(const Configuration& c) {
+  if (!c.find("num_buckets")) return std::nullopt;
+  if (c.find("bucket_size")) return shown(c, "num_buckets") + ", " + shown(c, "bucket_size");
+  if (c.number("num_buckets").value_or(1) < 1) return shown(c, "num_buckets");
+  return std::nullopt;
+}
+
+/// --use-nccl-ub switches the double buffer on; other places leave it as it is set.
+Broken expert_overlap(const Configuration& c) {
+  const bool version_1 = is_megatron_fsdp(c) && !is_version_2(c);
+  if (!version_1 || !c.is_on("overlap_moe_expert_parallel_comm")) return std::nullopt;
+  for (const std::string_view name : {"fsdp_double_buffer", "megatron_fsdp_max_pool_double_buffer"})
+    if (c.is_on(name)) return shown(c, name);
+  if (c.is_flag("nccl_ub") && c.is_on("nccl_ub")) return shown(c, "nccl_ub");
+  if (const auto graphs = cuda_graphs(c); graphs && graphs->of_layers)
+    return shown(c, graphs->setting);
+  return std::nullopt;
+}
+
+Broken precision_aware(const Configuration& c) {
+  constexpr std::string_view kAware = "use_precision_aware_optimizer";
+  if (!c.is_on(kAware)) return std::nullopt;
+  const auto optimizer = c.find("optimizer");
+  if (optimizer && optimizer->value != "adam")
+    return shown(c, kAware) + ", " + shown(c, "optimizer");
+  const bool unsharded =
+      c.is_flag(kAware) && !is_megatron_fsdp(c) && !c.is_on("use_distributed_optimizer");
+  if (unsharded) return shown(c, kAware) + ", no --use-distributed-optimizer";
+  return std::nullopt;
+}
+
 constexpr std::array kConfigurationRules{
     ConfigurationRule{"MF701", "there is no such sharding strategy",
                       "use no_shard, optim, optim_grads or optim_grads_params (outer: no_shard or "
@@ -215,8 +339,6 @@ constexpr std::array kConfigurationRules{
                       "leave use_tp_pp_dp_mapping out", kBridge, rank_mapping},
     ConfigurationRule{"MF710", "only NCCL's user buffers are registered",
                       "set nccl_ub (--use-nccl-ub) too", kArguments, manual_registration},
-    ConfigurationRule{"MF711", "registering every buffer at its first use is very slow",
-                      "set fsdp_manual_registration too", kBridge, slow_registration},
     ConfigurationRule{"MF712",
                       "symmetric reduce-scatters only sum: averaging in the collective is switched "
                       "off",
@@ -230,8 +352,9 @@ constexpr std::array kConfigurationRules{
                       "leave it out", kArguments, grouped_weight},
     ConfigurationRule{"MF716", "hybrid context parallelism does not support Megatron-FSDP",
                       "use context_parallel_size", kArguments, hybrid_context},
-    ConfigurationRule{"MF717", "Megatron-FSDP switches the distributed optimizer on all the same",
-                      "leave it out", kBridge, distributed_optimizer},
+    ConfigurationRule{
+        "MF717", "version 1 of Megatron-FSDP switches the distributed optimizer on all the same",
+        "leave it out", kBridge, distributed_optimizer},
     ConfigurationRule{"MF718",
                       "before Blackwell tensor and context parallelism want "
                       "CUDA_DEVICE_MAX_CONNECTIONS=1, which FSDP forbids",
@@ -248,6 +371,31 @@ constexpr std::array kConfigurationRules{
     ConfigurationRule{"MF722", "nothing is sharded",
                       "set data_parallel_sharding_strategy and use_megatron_fsdp together",
                       kDdpConfig, unsharded},
+    ConfigurationRule{"MF723",
+                      "version 2 of Megatron-FSDP has an optimizer of its own and refuses this one",
+                      "leave use_distributed_optimizer out", kArguments, version_2_optimizer},
+    ConfigurationRule{"MF724",
+                      "expert communication that overlaps with compute excludes Megatron-FSDP's "
+                      "double buffer and CUDA graphs of layers",
+                      "leave it out, or overlap_moe_expert_parallel_comm", kAdapter,
+                      expert_overlap},
+    ConfigurationRule{"MF725", "the precision-aware optimizer is adam on sharded states alone",
+                      "use adam, sharded, or leave it out",
+                      "NVIDIA/Megatron-LM megatron/core/optimizer/{__init__,optimizer_config}.py",
+                      precision_aware},
+    ConfigurationRule{"MF726", "version 2 of Megatron-FSDP does not support it",
+                      "change it, or use version 1", kAdapter, version_2_limits},
+    ConfigurationRule{"MF727",
+                      "activations that go to the host exclude recomputation, pipeline stages, "
+                      "the finer offload and CUDA graphs of layers",
+                      "leave one of them out", kTransformerConfig, offloaded_activations},
+    ConfigurationRule{"MF728", "whole weights are not gathered: there is nothing to overlap",
+                      "use the distributed optimizer or Megatron-FSDP, or leave it out", kArguments,
+                      gather_of_whole_weights},
+    ConfigurationRule{"MF729", "Megatron-FSDP has versions 1 and 2 alone", "use 1 or 2", kDdpConfig,
+                      unknown_version},
+    ConfigurationRule{"MF730", "the size of buckets follows from their number, which is 1 or more",
+                      "set one of num_buckets and bucket_size", kDdpConfig, buckets},
 };
 
 }  // namespace

@@ -36,6 +36,11 @@ const std::string kGood =
     "--init-model-with-meta-device --ckpt-format fsdp_dtensor --optimizer adam --bf16 "
     "--tensor-model-parallel-size 1 --context-parallel-size 1 ";
 
+/// The same for version 2, shortened.
+const std::string kGood2 =
+    "--use-megatron-fsdp --megatron-fsdp-version 2 --ckpt-format fsdp_dtensor "
+    "--data-parallel-sharding-strategy optim_grads_params --no-gradient-accumulation-fusion ";
+
 const std::string kBridge =
     R"("dist": {"use_megatron_fsdp": true}, "ddp": {"use_megatron_fsdp": true,
        "data_parallel_sharding_strategy": "optim_grads_params", "overlap_param_gather": true,
@@ -66,7 +71,6 @@ const std::vector<Case>& cases() {
       {"MF708", R"({"ddp": {"overlap_param_gather": true, "overlap_grad_reduce": false}})"},
       {"MF709", "{" + kBridge + R"(, "x": {"use_tp_pp_dp_mapping": true}})"},
       {"MF710", "{" + kBridge + R"(, "x": {"fsdp_manual_registration": true}})"},
-      {"MF711", "--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-nccl-ub"},
       {"MF712", kGood + "--ddp-average-in-collective"},
       {"MF713", "{" + kBridge + R"(, "x": {"reuse_grad_buf_for_mxfp8_param_ag": true}})"},
       {"MF714", "--use-megatron-fsdp --ckpt-format fsdp_dtensor --optimizer muon"},
@@ -82,6 +86,50 @@ const std::vector<Case>& cases() {
       {"MF721", "--async-save --ckpt-format torch"},
       {"MF722", "--data-parallel-sharding-strategy optim"},
       {"MF722", R"({"ddp": {"use_megatron_fsdp": true}})"},
+      {"MF723", kGood2 + "--use-distributed-optimizer"},
+      {"MF723", "--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor --use-distributed-optimizer"},
+      {"MF724", kGood + "--overlap-moe-expert-parallel-comm"},
+      {"MF724",
+       "--use-megatron-fsdp --ckpt-format fsdp_dtensor --overlap-moe-expert-parallel-comm "
+       "--use-nccl-ub"},
+      {"MF724",
+       "--use-megatron-fsdp --ckpt-format fsdp_dtensor --overlap-moe-expert-parallel-comm "
+       "--cuda-graph-impl local"},
+      {"MF724",
+       "--use-megatron-fsdp --ckpt-format fsdp_dtensor --overlap-moe-expert-parallel-comm "
+       "--cuda-graph-impl local --cuda-graph-scope attn"},
+      {"MF725", "--use-distributed-optimizer --use-precision-aware-optimizer --optimizer sgd"},
+      {"MF725", "--use-precision-aware-optimizer"},
+      {"MF726",
+       "--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor --pipeline-model-parallel-size 2"},
+      {"MF726",
+       "--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor --data-parallel-sharding-strategy optim"},
+      {"MF726", "--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor --calculate-per-token-loss"},
+      {"MF726",
+       "--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor --use-nccl-ub "
+       "--disable-symmetric-registration"},
+      {"MF726", kGood2 + "--use-nccl-ub"},
+      {"MF726", kGood2 + "--gradient-accumulation-fusion"},
+      {"MF726", kGood2 + "--tensor-model-parallel-size 2"},
+      {"MF726", kGood2 + "--fp8-format hybrid"},
+      {"MF726", kGood2 + "--suggested-communication-unit-size 400000000"},
+      {"MF726", kGood2 + "--ddp-num-buckets 4"},
+      {"MF726", kGood2 + "--cuda-graph-impl full_iteration"},
+      {"MF726", kGood2 + "--cuda-graph-impl local --cuda-graph-scope full_iteration"},
+      {"MF726", "--use-megatron-fsdp --megatron-fsdp-version 2 --ckpt-format fsdp_dtensor"},
+      {"MF726",
+       R"({"dist": {"use_megatron_fsdp": true}, "ddp": {"megatron_fsdp_version": 2,
+           "data_parallel_sharding_strategy": "optim_grads_params",
+           "megatron_fsdp_use_decoupled_grad": true}})"},
+      {"MF727", "--cpu-offloading-num-layers 2 --recompute-granularity full"},
+      {"MF727", "--cpu-offloading-num-layers 2 --recompute-activations"},
+      {"MF727", R"({"model": {"cpu_offloading": true, "pipeline_model_parallel_size": 2}})"},
+      {"MF727", "--cpu-offloading-num-layers 2 --cuda-graph-impl local"},
+      {"MF728", "--overlap-grad-reduce --overlap-param-gather"},
+      {"MF729", "{" + kBridge + R"(, "x": {"megatron_fsdp_version": 3}})"},
+      {"MF730", "--ddp-num-buckets 4 --ddp-bucket-size 40000000"},
+      {"MF730", R"({"ddp": {"num_buckets": 0}})"},
+      {"MF731", "CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1} run " + kGood},
       {"MF731", "CUDA_DEVICE_MAX_CONNECTIONS=1 run " + kGood},
       {"MF731",
        "CUDA_DEVICE_MAX_CONNECTIONS=1 run --use-torch-fsdp2 "
@@ -130,6 +178,33 @@ TEST(ConfigurationRules, GoodOnesAreClean) {
              kGood),
       IsEmpty());
   EXPECT_THAT(broken("{" + kBridge + "}"), IsEmpty());
+  // Megatron-LM switches manual registration on where NCCL's user buffers are.
+  EXPECT_THAT(broken("--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-nccl-ub"), IsEmpty());
+  EXPECT_THAT(broken(R"({"dist": {"use_megatron_fsdp": true}, "ddp": {"megatron_fsdp_version": 2,
+                        "data_parallel_sharding_strategy": "optim_grads_params",
+                        "use_distributed_optimizer": false}})"),
+              IsEmpty());
+  EXPECT_THAT(broken("--use-megatron-fsdp --ckpt-format fsdp_dtensor "
+                     "--overlap-moe-expert-parallel-comm --cuda-graph-impl full_iteration"),
+              IsEmpty());
+  EXPECT_THAT(broken("--use-megatron-fsdp-v2 --ckpt-format fsdp_dtensor "
+                     "--overlap-moe-expert-parallel-comm --fsdp-double-buffer"),
+              IsEmpty());
+  EXPECT_THAT(broken(kGood + "--use-precision-aware-optimizer"), IsEmpty());
+  EXPECT_THAT(broken(kGood2 + "--cuda-graph-impl none --ddp-bucket-size 40000000"), IsEmpty());
+  EXPECT_THAT(broken("--use-megatron-fsdp --ckpt-format fsdp_dtensor --cuda-graph-impl local "
+                     "--overlap-moe-expert-parallel-comm --cuda-graph-scope full_iteration"),
+              IsEmpty());
+  EXPECT_THAT(broken("--cpu-offloading-num-layers 0 --recompute-granularity full"), IsEmpty());
+  EXPECT_THAT(broken("--cpu-offloading-num-layers 2 --cuda-graph-impl full_iteration"), IsEmpty());
+  EXPECT_THAT(broken("--overlap-grad-reduce --overlap-param-gather --optimizer dist_muon"),
+              IsEmpty());
+  EXPECT_THAT(broken("--ddp-num-buckets 4"), IsEmpty());
+  EXPECT_THAT(broken("--ckpt-format torch_dist " + kGood), IsEmpty());  // the last one counts
+  EXPECT_THAT(broken("export CUDA_DEVICE_MAX_CONNECTIONS=1\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"
+                     "run " +
+                     kGood),
+              IsEmpty());
   EXPECT_THAT(broken(kGood + "--outer-dp-sharding-strategy optim "
                              "--num-distributed-optimizer-instances $GROUPS"),
               IsEmpty());

@@ -43,6 +43,28 @@ TEST(ReadConfigurations, WhatAShellFillsInIsNotKnown) {
   EXPECT_EQ(c.number("seq_length"), 8192);
 }
 
+TEST(ReadConfigurations, ALaterFlagReplacesAnEarlierOne) {
+  const Configuration c = read("--a 1 --a 2 --x --no-x --use-nccl-ub --no-y");
+  EXPECT_EQ(c.number("a"), 2);
+  EXPECT_FALSE(c.is_on("x"));
+  EXPECT_TRUE(c.is_off("x"));
+  EXPECT_TRUE(c.is_on("nccl_ub"));
+}
+
+TEST(ReadConfigurations, DefaultsOfVariables) {
+  const Configuration c = read(R"(A=${A:-1} B=7 C="${B-2}" D=${E:-$F} G=${H}
+unset -v B
+run --tp ${TP:=4} --cp=${CP:-2} --pp ${PP:?no})");
+  EXPECT_EQ(c.variable("A"), "1");
+  EXPECT_EQ(c.variable("B"), "");
+  EXPECT_EQ(c.variable("C"), "7");
+  EXPECT_EQ(c.variable("D"), "${E:-$F}");
+  EXPECT_EQ(c.variable("G"), "${H}");
+  EXPECT_EQ(c.number("tp"), 4);
+  EXPECT_EQ(c.number("cp"), 2);
+  EXPECT_EQ(c.number("pp"), std::nullopt);
+}
+
 TEST(ReadConfigurations, OverridesWithDots) {
   const Configuration c = read("train.py ddp.nccl_ub=True +ddp.overlap_grad_reduce=false");
   EXPECT_EQ(c.find("nccl_ub"), (Setting{"ddp.nccl_ub", "true"}));
