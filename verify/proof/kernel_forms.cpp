@@ -484,18 +484,22 @@ class ProgramForms {
 
   void check(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      for (const Operand& operand : kernel->operands) check(operand);
+      for (const Operand& operand : kernel->operands) {
+        check(operand, MemorySpace::device);
+        if (!is_update(*kernel)) check_kept(operand);
+      }
       check_form(*kernel);
     }
+    using enum MemorySpace;
     if (const auto* collective = std::get_if<Collective>(&op.body)) {
       if (collective->kind != CollectiveKind::recv)
-        check_end(collective->input, "input", Access::read);
+        check_end(collective->input, "input", Access::read, device);
       if (collective->kind != CollectiveKind::send)
-        check_end(collective->output, "output", Access::write);
+        check_end(collective->output, "output", Access::write, device);
     }
     if (const auto* copy = std::get_if<Copy>(&op.body)) {
-      check_end(copy->input, "input", Access::read);
-      check_end(copy->output, "output", Access::write);
+      check_end(copy->input, "input", Access::read, copy->kind == CopyKind::h2d ? host : device);
+      check_end(copy->output, "output", Access::write, copy->kind == CopyKind::d2h ? host : device);
     }
   }
 
@@ -510,15 +514,32 @@ class ProgramForms {
   }
 
   /// Of a collective or a copy.
-  void check_end(const Operand& operand, std::string_view role, Access access) {
+  void check_end(const Operand& operand, std::string_view role, Access access, MemorySpace space) {
     if (operand.role != role || operand.access != access)
       report(fmt::format("{} '{}' where {} '{}' is expected", to_string(operand.access),
                          operand.role, to_string(access), role));
-    if (operand.stated()) check(operand);
+    if (!operand.stated()) return;
+    check(operand, space);
+    check_kept(operand);
   }
 
-  void check(const Operand& operand) {
+  /// What optimizers keep, updates alone write, and nobody takes for scratch.
+  void check_kept(const Operand& operand) {
+    if (operand.access == Access::read) return;
     const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
+    const bool kept = buffer.holds && (buffer.holds->kind == ContentKind::main_parameter ||
+                                       buffer.holds->kind == ContentKind::optimizer_state);
+    if (kept)
+      report(fmt::format("operand '{}' is {} in buffer '{}', which updates alone write",
+                         operand.role, to_string(operand.access), buffer.name));
+  }
+
+  void check(const Operand& operand, MemorySpace space) {
+    const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
+    const Pool& pool = program_.pools[*index_.pools.find(buffer.pool)];
+    if (pool.space != space)
+      report(fmt::format("operand '{}' lies in pool '{}' of the {}, expected of the {}",
+                         operand.role, pool.name, to_string(pool.space), to_string(space)));
     if (operand.dtype != buffer.dtype)
       report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
