@@ -8,6 +8,7 @@
 
 #include "core/base/atomic_file.hpp"
 #include "core/base/text.hpp"
+#include "core/cli/format.hpp"
 #include "reports/budget/budget.hpp"
 #include "reports/report_tool/check_output.hpp"
 #include "reports/report_tool/list_runs.hpp"
@@ -125,6 +126,10 @@ Result<ExitCode> baseline(const BaselineOptions& options, const Session& session
                 : options.dry_run ? "--dry-run"
                                   : "--force",
                 "is for baseline update");
+  if (action == BaselineAction::show && options.words.size() > 1)
+    return fail("baseline show", fmt::format("takes no RUN, found {}; filters such as --model "
+                                             "say which are shown",
+                                             in_quotes(options.words[1])));
   MFSDP_LET(store, open_store(options));
   if (action == BaselineAction::show) {
     MFSDP_LET(runs, store.list({.filter = options.filter, .mark = std::string(kMark)}));

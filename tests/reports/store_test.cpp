@@ -106,7 +106,8 @@ TEST(Store, ARunOfNoKnownSourceIsAnError) {
   const ScratchFolder folder;
   auto store = open_store(folder / "s.sqlite");
   ASSERT_TRUE(store.save(sample_run()));
-  execute(folder / "s.sqlite", "UPDATE run_rows SET source = 'dreamt'");
+  SQLite::Database((folder / "s.sqlite").string(), SQLite::OPEN_READWRITE)
+      .exec("UPDATE run_rows SET source = 'dreamt'");
   const auto loaded = store.load(1);
   ASSERT_FALSE(loaded);
   EXPECT_THAT(loaded.error().message(),
@@ -453,7 +454,9 @@ TEST(FillStore, AStoreThatSomebodyElseMakesMeanwhileKeepsItsRuns) {
   const std::vector<RunResult> runs{sample_run("ours")};
   bool made = false;
   const auto copied = fill_store(path, [&](Store& store) {
-    if (!made) EXPECT_TRUE(Store::open(path)->save(sample_run("theirs")));
+    if (!made) {
+      EXPECT_TRUE(Store::open(path)->save(sample_run("theirs")));
+    }
     made = true;
     return save_new(store, runs);
   });

@@ -343,6 +343,7 @@ TEST_F(ReportCommands, MistakesAreOneLine) {
   EXPECT_THAT(run({"cp"}).out, HasSubstr("the commands are"));  // not gc, which removes
   EXPECT_THAT(run({"list", "--modle", "x"}).out, HasSubstr("did you mean '--model'?"));
   EXPECT_EQ(run({"show", "zz"}).status, 2);
+  EXPECT_THAT(run({"baseline", "show", "zz"}).out, HasSubstr("takes no RUN, found 'zz'"));
   EXPECT_THAT(run_command({"list", "--db", (folder_ / "none.sqlite").string()}).out,
               HasSubstr("no such store"));
   EXPECT_THAT(run_command({}).out, HasSubstr("expected a command: list, show"));
