@@ -119,6 +119,23 @@ Result<ExitCode> prove_plan(const Program& program, const VerifyOptions& options
 
 // ---- certificate --------------------------------------------------------------------------------
 
+std::string coverage_text(bool covered) {
+  std::string text = covered ? "covered:\n" : "not covered:\n";
+  for (const Coverage& row : coverage())
+    if (row.covered == covered) text += fmt::format("  {:12} {}\n", row.check, row.words);
+  return text;
+}
+
+nlohmann::ordered_json coverage_json() {
+  auto rows = nlohmann::ordered_json::array();
+  for (const Coverage& row : coverage())
+    rows.push_back({{"check", row.check},
+                    {"covered", row.covered},
+                    {"words", row.words},
+                    {"rules", row.rules}});
+  return rows;
+}
+
 /// The checker is given files: that of --plan as it is, or the plan that was built as one.
 Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options,
                             const Session& session) {
@@ -138,16 +155,18 @@ Result<ExitCode> check_plan(const Program& program, const VerifyOptions& options
                       {"instances", checked->instances},
                       {"orderings", checked->orderings},
                       {"accesses", checked->accesses},
-                      {"gradients", checked->gradients}});
+                      {"gradients", checked->gradients},
+                      {"coverage", coverage_json()}});
     else
       verdict["refusal"] = checked.error().what;
     session.out << verdict.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else if (checked) {
-    session.out << fmt::format(
+    const std::string text = fmt::format(
         "certificate accepted: plan {}\n"
         "re-checked: {} ops in two steps, {} orderings, {} accesses, {} ranges of gradients\n",
         checked->hash, format_count(checked->instances), format_count(checked->orderings),
         format_count(checked->accesses), format_count(checked->gradients));
+    session.out << wrap_text(text + coverage_text(true) + coverage_text(false), session.style);
   } else {
     session.out << wrap_text("certificate " + printable(checked.error().message()) + "\n",
                              session.style);
