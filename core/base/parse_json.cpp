@@ -41,6 +41,20 @@ std::string shortened(std::string complaint) {
   return complaint.replace(begin, end - begin, "...");
 }
 
+/// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." without its
+/// beginning.
+std::string complaint_of(const nlohmann::detail::exception& error, const std::string& token) {
+  constexpr int kNumberOverflow = 406;
+  constexpr std::size_t kMostToken = 40;
+  if (error.id == kNumberOverflow)
+    return fmt::format("expected a number up to 1.8e308, got {}",
+                       token.size() <= kMostToken ? token : token.substr(0, kMostToken) + "...");
+  std::string complaint = error.what();
+  if (const auto colon = complaint.find(": "); colon != std::string::npos)
+    complaint.erase(0, colon + 2);
+  return shortened(std::move(complaint));
+}
+
 /// Walks text and tells how far the parser has come, which its events do not.
 class CountingIterator {
  public:
@@ -96,14 +110,10 @@ class StrictBuilder {
     return dom_.key(name);
   }
 
-  bool parse_error(std::size_t at, const std::string& /*token*/,
+  bool parse_error(std::size_t at, const std::string& token,
                    const nlohmann::detail::exception& error) {
     at_ = at;
-    complaint_ = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
-    if (const auto colon = complaint_.find(": "); colon != std::string::npos)
-      complaint_.erase(0, colon + 2);
-    complaint_ = shortened(std::move(complaint_));
+    complaint_ = complaint_of(error, token);
     return false;
   }
 

@@ -220,14 +220,16 @@ Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
 HelpText exec_help() {
   return {.tool = "mfsdp-exec",
           .purpose = "Trains a model by running its plan, on GPUs or on the CPU.",
-          .examples = {
-              {"mfsdp-exec --model llama_tiny --data book.txt --world-size 4 --steps 200",
-               "train on text"},
-              {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run", "the plan, nothing runs"},
-              {"mfsdp-exec --model llama_nano --data synthetic --output jsonl", "a line a step"},
-              {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"},
-              {"mfsdp-exec --model llama_tiny --data book.txt --save a --resume auto",
-               "begin, or go on from a"}}};
+          .examples = {{"mfsdp-exec --model llama_tiny --data book.txt --world-size 4 --steps 200",
+                        "train on text"},
+                       {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run",
+                        "the plan, nothing runs"},
+                       {"mfsdp-exec --model llama_nano --data synthetic --output jsonl",
+                        "a line a step"},
+                       {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"},
+                       {"mfsdp-exec --model llama_tiny --data book.txt --save a --resume auto",
+                        "begin, or go on from a"}},
+          .negative = "no step had a finite gradient"};
 }
 
 }  // namespace mfsdp

@@ -323,7 +323,7 @@ HelpText sim_help() {
                    {"mfsdp-sim --model llama3_8b --require-fit --output json", "for scripts"},
                    {"mfsdp-sim --model llama3_8b --budget limits.toml", "fails if it got worse"},
                    {"mfsdp-sim --model llama3_8b --trace step.json.gz", "for ui.perfetto.dev"}},
-      .negative = "does not fit (--require-fit) or is over --budget",
+      .negative = "no fit (--require-fit), over --budget, nothing found",
       .lists = fmt::format("{} take several values with commas between them; every combination is "
                            "predicted, and each is a row.",
                            fmt::join(swept_flags(), ", "))};

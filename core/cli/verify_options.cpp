@@ -177,7 +177,7 @@ HelpText verify_help() {
                    {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
                    {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
                    {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
-      .negative = "something is wrong with the plan"};
+      .negative = "the plan, configuration or run is wrong"};
 }
 
 }  // namespace mfsdp

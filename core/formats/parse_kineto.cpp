@@ -181,13 +181,15 @@ bool Reader::integer(std::int64_t number) {
   });
 }
 
-bool Reader::parse_error(std::size_t position, const std::string& /*token*/,
+bool Reader::parse_error(std::size_t position, const std::string& token,
                          const nlohmann::detail::exception& error) {
+  constexpr int kNumberOverflow = 406;
   // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing
   // value - invalid literal; last read: '...'": what follows the semicolon may be megabytes.
   std::string what = error.what();
   if (const auto colon = what.find(": "); colon != std::string::npos) what.erase(0, colon + 2);
   if (const auto quote = what.find("; last read"); quote != std::string::npos) what.resize(quote);
+  if (error.id == kNumberOverflow) what = "expected a number up to 1.8e308, got " + token;
   if (what.size() > 200) what.resize(200);
   complaint_ = fmt::format("byte {}: {}", position, printable(what));
   return false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
 #include "core/plan/job.hpp"
 #include "core/plan/rotation.hpp"
@@ -26,7 +27,8 @@ class StructureCheck {
       : program_(program), is_part_(is_part) {}
 
   Result<void> run() {
-    MFSDP_TRY(validate(program_.config));
+    if (const auto valid = validate(program_.config); !valid)
+      return tl::unexpected<Error>(named_by_field(valid.error()));
     MFSDP_TRY(index_lists());
     MFSDP_TRY(check_mesh());
     MFSDP_TRY(check_memory());
@@ -418,25 +420,21 @@ class StructureCheck {
   std::vector<const Op*> op_list_;
 };
 
-Result<void> check_part(const Program& program, bool is_part) {
-  try {
-    return StructureCheck(program, is_part).run();
-  } catch (const OverflowError& error) {
-    return fail("plan", fmt::format("a size is too large: {}", error.what()));
-  }
+/// A part has one class; all parts share the configuration.
+std::string place_in_job(std::size_t c, const std::string& where) {
+  constexpr std::string_view kOnlyClass = "classes[0]";
+  if (where.starts_with("config")) return where;
+  if (where.starts_with(kOnlyClass))
+    return fmt::format("classes[{}]{}", c, where.substr(kOnlyClass.size()));
+  return fmt::format("classes[{}]: {}", c, where);
 }
 
-}  // namespace
-
-Result<void> check_structure(const Program& program) { return check_part(program, false); }
-
-Result<void> check_structure(const Job& job) {
-  if (job.programs.size() == 1) return check_part(job.programs[0], false);
+Result<void> check_parts(const Job& job) {
   std::int64_t ranks = 0;
   for (std::size_t c = 0; c < job.programs.size(); ++c) {
     const Program& program = job.programs[c];
-    if (auto checked = check_part(program, true); !checked)
-      return fail(fmt::format("classes[{}]: {}", c, checked.error().where), checked.error().what);
+    if (auto checked = StructureCheck(program, true).run(); !checked)
+      return fail(place_in_job(c, checked.error().where), checked.error().what);
     ranks = checked_add(ranks, program.classes[0].ranks);
     for (std::size_t other = 0; other < c; ++other) {
       const auto apart = [&](const MeshPlace& place) {
@@ -458,6 +456,26 @@ Result<void> check_structure(const Job& job) {
   if (ranks != world)
     return fail("classes", fmt::format("hold {} ranks where config.mesh has {}", ranks, world));
   return {};
+}
+
+template <class Check>
+Result<void> without_overflow(const Check& check) {
+  try {
+    return check();
+  } catch (const OverflowError& error) {
+    return fail("plan", fmt::format("a size is too large: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+Result<void> check_structure(const Program& program) {
+  return without_overflow([&] { return StructureCheck(program).run(); });
+}
+
+Result<void> check_structure(const Job& job) {
+  if (job.programs.size() == 1) return check_structure(job.programs[0]);
+  return without_overflow([&] { return check_parts(job); });
 }
 
 }  // namespace mfsdp

@@ -147,6 +147,8 @@ TEST(ParseKineto, NamesTheByteWhereJsonIsWrong) {
   EXPECT_THAT(error_of("{\"traceEvents\": [}"), StartsWith("t.json: byte 18: "));
   EXPECT_THAT(error_of("{\"traceEvents\": [{}"), StartsWith("t.json: byte 20: "));
   EXPECT_THAT(error_of(""), StartsWith("t.json: byte 1: "));
+  EXPECT_THAT(error_of("{\"traceEvents\": [1e999]}"),
+              EndsWith(": expected a number up to 1.8e308, got 1e999"));
   EXPECT_THAT(error_of("nonsense"), StartsWith("t.json: byte "));
   EXPECT_THAT(error_of("{\"traceEvents\": [inf]}"), StartsWith("t.json: byte "));
   EXPECT_THAT(error_of("{\"x\": " + std::string(1000, '[')),

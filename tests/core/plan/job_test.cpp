@@ -65,9 +65,9 @@ TEST(Job, RefusesRanksOfTwoClassesOrNone) {
   EXPECT_EQ(complaint([](Job& job) { job.programs[1].classes[0].at[0].index = 0; }),
             "classes[1].at: shares ranks with class 0");
   EXPECT_EQ(complaint([](Job& job) { job.programs[1].classes[0].at[0].index = 2; }),
-            "classes[1]: classes[0].at[0].index: expected less than the 2 ranks on pp, got 2");
+            "classes[1].at[0].index: expected less than the 2 ranks on pp, got 2");
   EXPECT_EQ(complaint([](Job& job) { job.programs[1].classes[0].ranks = 3; }),
-            "classes[1]: classes[0].ranks: expected the 2 that lie there, got 3");
+            "classes[1].ranks: expected the 2 that lie there, got 3");
   EXPECT_EQ(complaint([](Job& job) {
               for (Program& program : job.programs) program.config.mesh.resize(Axis::pp, 3);
             }),

@@ -11,6 +11,8 @@ namespace mfsdp {
 namespace {
 
 using test::tiny_program;
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 /// The tiny program's JSON with one edit.
@@ -117,7 +119,23 @@ TEST(PlanJson, IsReadUncheckedWhereThePlanIsToBeWrong) {
 
 TEST(PlanJson, ChecksTheConfiguration) {
   EXPECT_THAT(error_of(edited([](auto& d) { d["config"]["seq_len"] = 0; })),
-              HasSubstr("plan.json: --seq-len"));
+              HasSubstr("plan.json: config.seq_len: expected tokens from 1"));
+  EXPECT_THAT(error_of(edited([](auto& d) { d["config"]["main_dtype"] = "fp16"; })),
+              AllOf(HasSubstr("plan.json: config.main_dtype: expected "),
+                    HasSubstr("as param_dtype, got fp16")));
+  EXPECT_THAT(
+      error_of(edited([](auto& d) {
+        for (auto& axis : d["config"]["mesh"]["dense"])
+          if (axis["axis"] == "dp_shard") axis["size"] = 1 << 21;
+      })),
+      HasSubstr("plan.json: config.mesh: expected GPUs that share the shards from 1 to 1048576"));
+}
+
+TEST(PlanJson, SaysWhereANumberIsTooLarge) {
+  EXPECT_EQ(error_of("{\n  \"config\": 1e999}"),
+            "plan.json:2:17: expected a number up to 1.8e308, got 1e999");
+  EXPECT_THAT(error_of("[" + std::string(400, '9') + "e9]"),
+              EndsWith("got " + std::string(40, '9') + "..."));
 }
 
 }  // namespace
