@@ -13,11 +13,20 @@ using test::rules_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+/// A buffer in a pool of the device that is not registered.
+BufferId in_ordinary_pool(PlanBuilder& plan, const std::string& name) {
+  Pool pool = plan.program.pools[0];
+  pool.id = PoolId(static_cast<std::uint32_t>(plan.program.pools.size()));
+  pool.name = "ordinary";
+  plan.program.pools.push_back(pool);
+  return plan.buffer(name, true, 0, pool.id);
+}
+
 /// Writes a buffer and sums it, with collectives on another buffer before and after as barriers.
 Program written_and_summed(bool barrier_before, bool barrier_after, bool registered = true) {
   PlanBuilder plan;
   const BufferId a = plan.buffer("a", true);
-  const BufferId barrier = plan.buffer("barrier", true, 0, plan.host);
+  const BufferId barrier = in_ordinary_pool(plan, "barrier");
   if (registered) plan.program.pools[0].registered = plan.reductions;
   plan.kernel(plan.reduce, "write", {}, {a});
   if (barrier_before) plan.collective(plan.reduce, "ready", plan.reductions, barrier);
@@ -43,7 +52,7 @@ TEST(Registered, NeighbouringCollectivesOverlapBetweenRanks) {
   const auto sums = [](int between) {
     PlanBuilder plan;
     const BufferId a = plan.buffer("a", true);
-    const BufferId barrier = plan.buffer("barrier", true, 0, plan.host);
+    const BufferId barrier = in_ordinary_pool(plan, "barrier");
     plan.program.pools[0].registered = plan.reductions;
     plan.collective(plan.reduce, "sum", plan.reductions, a);
     for (int i = 0; i < between; ++i)
