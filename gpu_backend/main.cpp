@@ -9,6 +9,7 @@
 #include "core/cli/exec_options.hpp"
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
+#include "core/cli/options_file.hpp"
 #include "core/cli/scenarios.hpp"
 #include "gpu_backend/launch/launch_environment.hpp"
 #include "gpu_backend/tool/cuda_run.hpp"
@@ -28,8 +29,9 @@ std::string describe() {
   return render_help(exec_help(), exec_flags(unused));
 }
 
-Result<ExitCode> run_tool(const CommandLine& command) {
-  MFSDP_LET(options, parse_exec_options({command.arguments.begin() + 1, command.arguments.end()}));
+/// `args`: the command's arguments after those of its --options file.
+Result<ExitCode> run_tool(const CommandLine& command, const std::vector<std::string>& args) {
+  MFSDP_LET(options, parse_exec_options(args));
   if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;
     return ExitCode::good;
@@ -54,6 +56,8 @@ Result<ExitCode> run_tool(const CommandLine& command) {
 int main(int argc, char** argv) {
   const CommandLine command{.arguments = {argv, argv + argc},
                             .environment = read_environment(environ)};
-  return run_main(kTool, {argv + 1, argv + argc}, std::cout, std::cerr,
-                  [&] { return run_tool(command); });
+  const std::vector<std::string> arguments{argv + 1, argv + argc};
+  return run_main(kTool, arguments, std::cout, std::cerr, [&] {
+    return with_options_file(arguments, [&](const auto& all) { return run_tool(command, all); });
+  });
 }

@@ -7,6 +7,7 @@
 
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
+#include "core/cli/options_file.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/sim_options.hpp"
 #include "core/cli/sweep.hpp"
@@ -79,5 +80,6 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   std::ios::sync_with_stdio(false);
   const std::vector<std::string> arguments{argv + 1, argv + argc};
-  return run_main(kTool, arguments, std::cout, std::cerr, [&] { return run_tool(arguments); });
+  return run_main(kTool, arguments, std::cout, std::cerr,
+                  [&] { return with_options_file(arguments, run_tool); });
 }

@@ -7,6 +7,7 @@
 
 #include "core/cli/exit_code.hpp"
 #include "core/cli/help.hpp"
+#include "core/cli/options_file.hpp"
 #include "core/cli/scenarios.hpp"
 #include "core/cli/verify_options.hpp"
 #include "gpu_backend/weights/temporary_folder.hpp"
@@ -60,5 +61,6 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments{argv + 1, argv + argc};
-  return run_main(kTool, arguments, std::cout, std::cerr, [&] { return run_tool(arguments); });
+  return run_main(kTool, arguments, std::cout, std::cerr,
+                  [&] { return with_options_file(arguments, run_tool); });
 }

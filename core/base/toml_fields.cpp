@@ -38,6 +38,7 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<To
     if (const auto* text = node.as_string()) entry.value = text->get();
     if (const auto* integer = node.as_integer()) entry.value = integer->get();
     if (const auto* real = node.as_floating_point()) entry.value = real->get();
+    if (const auto* yes_or_no = node.as_boolean()) entry.value = yes_or_no->get();
     out.push_back(std::move(entry));
   }
 }

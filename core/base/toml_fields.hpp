@@ -20,7 +20,7 @@ inline constexpr std::size_t kMostTomlBytes = std::size_t{1} << 20;
 /// One value; tables are joined into the key with dots: "memory.capacity_bytes".
 struct TomlEntry {
   std::string key;
-  std::variant<std::monostate, std::string, std::int64_t, double> value;  ///< none: another type
+  std::variant<std::monostate, std::string, std::int64_t, double, bool> value;  ///< none: another
   std::uint32_t line = 0;
   bool used = false;
 };
@@ -54,6 +54,8 @@ class TomlFields {
   /// A value of any type, for fields with rules of their own; null where there is none.
   [[nodiscard]] const TomlEntry* find(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const;
+  /// All that there is, by line.
+  [[nodiscard]] const std::vector<TomlEntry>& entries() const { return entries_; }
   /// Every key asked for so far.
   [[nodiscard]] const std::vector<std::string>& known_keys() const { return known_; }
   /// Notes a mistake at that key's line, unless an earlier one was noted.

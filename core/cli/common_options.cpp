@@ -79,6 +79,10 @@ FlagGroup result_group(CommonOptions& o) {
   return {
       .title = "Plan and results",
       .flags = {
+          {.name = "--options",
+           .value = "FILE",
+           .help = "TOML of flags, as --tune-out writes it; the command line's own come first",
+           .apply = [](const std::string&) { return Result<void>{}; }},  // with_options_file() did
           path_flag("--plan", "take this plan instead of building one", o.plan),
           path_flag("--plan-out", "write the plan as JSON", o.plan_out),
           choice_flag("--output", "F", "text, json, jsonl, csv, md (text)", o.output),
@@ -124,13 +128,19 @@ Error in_given_flags(Error error, const std::vector<std::string>& arguments) {
   return error;
 }
 
-std::vector<FlagGroup> common_flags(CommonOptions& options) {
+std::vector<FlagGroup> plan_flags(CommonOptions& options) {
   const auto group = [&](const char* title, FieldTopic topic) {
     return FlagGroup{.title = title, .flags = config_flags(topic, options)};
   };
   return {model_group(options), group("Parallelism and batch", FieldTopic::parallelism),
           group("Memory and schedule", FieldTopic::memory),
-          group("Numbers and optimizer", FieldTopic::numbers), result_group(options)};
+          group("Numbers and optimizer", FieldTopic::numbers)};
+}
+
+std::vector<FlagGroup> common_flags(CommonOptions& options) {
+  std::vector<FlagGroup> groups = plan_flags(options);
+  groups.push_back(result_group(options));
+  return groups;
 }
 
 Result<void> check_common(const CommonOptions& options, const std::vector<FlagGroup>& groups,

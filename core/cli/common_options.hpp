@@ -51,6 +51,9 @@ struct CommonOptions {
   [[nodiscard]] std::string store_path() const { return db.value_or("mfsdp.sqlite"); }
 };
 
+/// The flags of the model, its machine and the configuration, bound as common_flags() are.
+[[nodiscard]] std::vector<FlagGroup> plan_flags(CommonOptions& options);
+
 /// The groups of common flags, bound to `options`, which must outlive the parsing. Tools append
 /// their own.
 [[nodiscard]] std::vector<FlagGroup> common_flags(CommonOptions& options);

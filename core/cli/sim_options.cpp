@@ -135,6 +135,8 @@ FlagGroup question_group(SimOptions& o) {
       .flags = {
           choice_flag("--find", "WHAT",
                       "max-micro-batch, max-seq-len, min-gpus, fastest or cheapest", o.find),
+          path_flag("--tune-out", "write what --find fastest or cheapest found, for --options",
+                    o.tune_out),
           {.name = "--tokens",
            .value = "N",
            .help = "tokens to train on (15T): days and GPU-hours",
@@ -232,6 +234,9 @@ Result<void> check_pairs(const SimOptions& options) {
     return fail("--allow-incomparable", "needs --budget: what to compare with");
   if (options.calibrate_out && options.calibrate.empty())
     return fail("--calibrate-out", "needs --calibrate and the measurements to fit");
+  const bool chooses = options.find == Find::fastest || options.find == Find::cheapest;
+  if (options.tune_out && !chooses)
+    return fail("--tune-out", "needs --find fastest or --find cheapest: what to write");
   if (options.find && options.common.plan)
     return fail("--find", "contradicts --plan: there is nothing to choose in a given plan");
   return {};

@@ -60,8 +60,9 @@ struct SimOptions {
   Reserve reserve = Bytes(0);
   // Questions.
   std::optional<Find> find;
-  std::optional<std::int64_t> tokens;  ///< to train on
-  std::vector<GpuPrice> prices;        ///< empty: not asked
+  std::optional<std::string> tune_out;  ///< where the winner's flags become a file for --options
+  std::optional<std::int64_t> tokens;   ///< to train on
+  std::vector<GpuPrice> prices;         ///< empty: not asked
   bool list_models = false;
   bool list_gpus = false;
   bool list_clusters = false;

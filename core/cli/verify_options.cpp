@@ -146,7 +146,7 @@ std::vector<FlagGroup> verify_flags(VerifyOptions& options) {
   for (FlagGroup& group : groups)
     std::erase_if(group.flags, [](const Flag& flag) { return !is_kept(flag); });
   std::vector<Flag>& results = groups.back().flags;
-  results.insert(results.begin() + 2,
+  results.insert(results.begin() + 3,
                  choice_flag("--output", "F", "text, json, md, sarif (text)", options.output));
   groups.push_back(plan_group(options));
   groups.push_back(subject_group(options));

@@ -182,7 +182,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::memory,
                 .flag = "--grad-slots",
                 .flag_value = "N",
-                .help = "live full gradients",
+                .help = "live full gradients, beside a tied unit's",
                 .range = {.of = "gradient slots", .least = 1, .most = config_limits::slots},
                 .age = FieldAge::first},
     ConfigField{.name = "allocator",

@@ -117,9 +117,7 @@ decltype(auto) with_rule(Optimizer optimizer, const Use& use) {
 template <class... Rules>
 [[nodiscard]] constexpr bool is_optimizer_state(RuleList<Rules...>, std::string_view name) {
   const auto is_one = [&](const auto& states) {
-    for (const OptimizerState& state : states)
-      if (state.name == name) return true;
-    return false;
+    return std::ranges::find(states, name, &OptimizerState::name) != std::ranges::end(states);
   };
   return (is_one(Rules::states) || ...);
 }

@@ -34,31 +34,24 @@ BufferId MicrobatchSchedule::gradient_buffer(std::size_t unit) const {
 }
 
 /// A slot is taken before the unit's first weight gradient: compute waits until fewer than
-/// grad_slots are in use, oldest reduction first.
+/// grad_slots are being reduced, oldest reduction first. A tied unit's is one more: taken at the
+/// head and reduced after the embedding's backward, it would leave the blocks one less throughout.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
   if (state_.route_of_gradient(unit).shards_gradient()) {
-    // A tied unit takes its slot at the head and gives it back after the embedding's backward.
-    std::size_t in_use = carry_.reducing.size();
-    for (std::size_t u = 0; u < gradients_.size(); ++u)
-      if (held_[u]) ++in_use;
     // The first slot of a microbatch also waits for all of the last one's reductions, which had a
     // whole forward to end: so the ends of two microbatches never need memory together.
     const bool drains = !gradient_begun_;
     gradient_begun_ = true;
     std::optional<std::size_t> awaited;
-    const auto must_wait = [&] {
-      return drains || in_use >= static_cast<std::size_t>(config_.grad_slots);
-    };
-    while (!carry_.reducing.empty() && must_wait()) {
+    const std::size_t most = drains ? 0 : static_cast<std::size_t>(config_.grad_slots) - 1;
+    while (carry_.reducing.size() > most) {
       awaited = carry_.reducing.front();
       carry_.reducing.pop_front();
-      --in_use;
     }
     // Reductions finish in stream order: the last one that is awaited stands for all before it.
     if (awaited)
       e_.wait(StreamRole::compute, Phase::backward, "reduced." + state_.units[*awaited].name);
     e_.acquire(StreamRole::compute, Phase::backward, gradient_slot(unit));
-    held_[unit] = true;
     zero_padding(unit);
   } else if (position.first) {
     zero_padding(unit);
@@ -93,7 +86,6 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   e_.wait(StreamRole::reduce_scatter, Phase::reduce, "grad_ready." + state.name);
   if (route.shards_gradient()) {
     reduce_to_shard(state, group, position);
-    held_[unit] = false;
     carry_.reducing.push_back(unit);
   } else if (!route.reduces.empty() && route.reduces.front().on->wire) {
     reduce_whole(state, group);
@@ -101,8 +93,9 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   if (position.last) finish_gradient(state, group);
 }
 
-/// optim_grads and optim_grads_params: the slot is reduced into the rank's own slice of itself,
-/// which then begins the main gradient or is added to it.
+/// optim_grads and optim_grads_params: the slot is reduced straight into the main gradient where
+/// that begins and has the wire's dtype; otherwise into the rank's own slice of the slot, which is
+/// then added or widened.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
   const AxisTraffic& on = *group.route.reduces.front().on;
@@ -111,6 +104,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
   const Region whole = state_.slice(slot, wire, group, {});
   const Region own = state_.slice(slot, wire, group, {on.axis});
   const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  const bool straight = position.first && wire == config_.grad_dtype;
   e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".reduce_scatter",
           Collective{.kind = CollectiveKind::reduce_scatter,
                      .communicator = e_.communicator(on.reduce_communicator),
@@ -118,16 +112,18 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
                      .count = own.shape[0],
                      .dtype = wire,
                      .input = operand("input", Access::read, whole),
-                     .output = operand("output", Access::write, own)},
+                     .output = operand("output", Access::write, straight ? main : own)},
           group.group->id);
-  Kernel accumulate{
-      .kind = KernelKind::accumulate,
-      .operands = {operand("input", Access::read, own),
-                   operand("output", position.first ? Access::write : Access::read_write, main)},
-      .attributes = {{"beta", position.first ? 0 : 1}},
-      .flops = 0};
-  e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".accumulate",
-          std::move(accumulate), group.group->id);
+  if (!straight) {
+    Kernel accumulate{
+        .kind = KernelKind::accumulate,
+        .operands = {operand("input", Access::read, own),
+                     operand("output", position.first ? Access::write : Access::read_write, main)},
+        .attributes = {{"beta", position.first ? 0 : 1}},
+        .flops = 0};
+    e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".accumulate",
+            std::move(accumulate), group.group->id);
+  }
   e_.release(on.reduce_stream, Phase::reduce, slot);
   e_.record(on.reduce_stream, Phase::reduce, "reduced." + unit.name);
 }

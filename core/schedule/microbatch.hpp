@@ -122,7 +122,6 @@ class MicrobatchSchedule {
   std::vector<std::vector<std::size_t>> resident_;
   std::vector<GradientSpan> gradients_;  // per unit
   Carry carry_;
-  std::vector<bool> held_;              // units whose gradient is being written
   Phase phase_ = Phase::forward;        // of the use that is being emitted
   bool gradient_begun_ = false;         // by a unit of this microbatch
   std::set<std::size_t> fresh_waited_;  // units whose update this step has been waited for

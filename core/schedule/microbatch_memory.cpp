@@ -59,9 +59,8 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
     const Group& group = *state_.groups[*state_.units[unit].trainable].group;
     return round_up(bytes_of(group.elements, config_.reduce_dtype).value, kAlignment);
   };
-  // A slot is waited for only where all are taken, and then for the oldest. A unit keeps its own
-  // until its last weight gradient: tied weights from the head to the embedding. Of whole gradients
-  // one is on the wire at a time.
+  // A slot is waited for only where all are taken, and then for the oldest. Tied weights keep one
+  // of their own from the head to the embedding. Of whole gradients one is on the wire at a time.
   const auto slots = static_cast<std::size_t>(through_wire ? 1 : config_.grad_slots);
   std::int64_t most = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -73,7 +72,6 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
     for (std::size_t j = 0; j < i; ++j) {
       if (!is_held(order[j])) continue;
       live = checked_add(live, size(order[j]));
-      ++taken;
     }
     for (std::size_t j = i; j-- > 0 && taken < slots;) {
       if (is_held(order[j])) continue;

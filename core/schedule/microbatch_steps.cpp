@@ -50,7 +50,6 @@ MicrobatchSchedule::MicrobatchSchedule(Emitter& emitter, const State& state,
     : e_(emitter), state_(state), config_(emitter.config()), train_(train) {
   carry_.weights.resize(state_.units.size());
   gradients_.resize(state_.units.size());
-  held_.resize(state_.units.size());
   make_recipes(family);
   make_communicators();
   make_uses();

@@ -10,7 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/atomic_file.hpp"
 #include "core/cli/format.hpp"
+#include "core/cli/help.hpp"
+#include "core/cli/options_file.hpp"
 #include "core/cli/output.hpp"
 #include "core/cli/wrap.hpp"
 #include "reports/record/result_json.hpp"
@@ -209,6 +212,45 @@ std::string flags_of(const Sweep& sweep, const SweepRow& row,
          (held ? fmt::format(" --global-batch {}", held->sequences) : std::string());
 }
 
+/// The flags of plan and machine among the arguments of mfsdp-sim, the last value of each.
+Result<std::vector<GivenFlag>> plan_flags_of(const std::vector<std::string>& arguments) {
+  SimOptions unused;
+  const std::vector<std::string> names = flag_names(plan_flags(unused.common));
+  std::vector<FlagGroup> groups = sim_flags(unused);
+  std::vector<GivenFlag> said;
+  for (FlagGroup& group : groups)
+    for (Flag& flag : group.flags)
+      flag.apply = [&, name = flag.name](const std::string& value) -> Result<void> {
+        if (contains(names, name)) said.push_back({.name = name, .value = value});
+        return {};
+      };
+  MFSDP_TRY(parse_flags(groups, arguments));
+  return said;
+}
+
+/// The winner for --options of all tools, and why it won.
+Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
+                          const std::vector<std::size_t>& best,
+                          const std::optional<HeldBatch>& held, const SimOptions& options) {
+  MFSDP_LET(flags, plan_flags_of(sweep.arguments[best.front()]));
+  if (held)
+    flags.push_back({.name = "--global-batch", .value = fmt::format("{}", held->sequences)});
+  const RunFigures& winner = *rows[best.front()].run;
+  std::vector<std::string> comments{
+      fmt::format("mfsdp-sim {} --find {}: {} of {} combinations fit", version(),
+                  to_string(*options.find), format_count(count(rows).predicted),
+                  format_count(std::ssize(rows))),
+      fmt::format("Predicted: {}; {}", scored(winner, options),
+                  rows[best.front()].run->trust.text)};
+  if (best.size() > 1) {
+    const SweepRow& next = rows[best[1]];
+    comments.push_back(
+        fmt::format("Second best: {}, {}", described(sweep, next), scored(*next.run, options)));
+    comments.push_back(fmt::format("Why: {}", why(winner, *next.run)));
+  }
+  return render_options_file(comments, flags);
+}
+
 std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
                     const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
                     const SimOptions& options, const TextStyle& style, const std::string& stored) {
@@ -351,6 +393,10 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
       for (const std::size_t place : best) runs.push_back(*rows[place].run);
       session.out << render_ranked_csv(runs);
     }
+  }
+  if (!best.empty() && options.tune_out) {
+    MFSDP_LET(file, tuned(wide, rows, best, held, options));
+    MFSDP_TRY(write_file_atomically(*options.tune_out, file));
   }
   if (!best.empty()) warn_of_full_memory(*rows[best.front()].run, session);
   MFSDP_TRY(store.outcome());

@@ -70,8 +70,8 @@ TEST_P(PredictOf, EverySumHolds) {
                    static_cast<double>(128 * microbatches));
   EXPECT_DOUBLE_EQ(time.mfu * costs->cluster().gpu.bf16, time.tflops_per_gpu);
 
-  EXPECT_LE(run.plan.max_live_full_weights, 2);  // prefetch + 1
-  EXPECT_LE(run.plan.max_live_full_gradients, 2);
+  EXPECT_LE(run.plan.max_live_full_weights, 2);    // prefetch + 1
+  EXPECT_LE(run.plan.max_live_full_gradients, 3);  // grad_slots, and the tied unit's
   EXPECT_EQ(run.calibration, "measured");
   EXPECT_EQ(run.plan_hash, plan_hash(*program));
 }

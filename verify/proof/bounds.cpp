@@ -114,11 +114,12 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
                                              "prefetch of {} allows {}",
                                              program.plans[p].name, sum.weights, config.prefetch,
                                              config.prefetch + 1)));
-    if (sum.gradients > config.grad_slots)
-      findings.add(
-          note("MF602", fmt::format("plan '{}' has up to {} full gradients live in {} "
-                                    "slots",
-                                    program.plans[p].name, sum.gradients, config.grad_slots)));
+    // Tied weights keep a gradient from the head to the embedding, beside those of the blocks.
+    const std::int64_t slots = config.grad_slots + (config.model.tied_embeddings ? 1 : 0);
+    if (sum.gradients > slots)
+      findings.add(note("MF602", fmt::format("plan '{}' has up to {} full gradients live in {} "
+                                             "slots",
+                                             program.plans[p].name, sum.gradients, slots)));
   }
 }
 

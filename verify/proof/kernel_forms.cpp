@@ -395,7 +395,7 @@ class FittingForms {
 
   /// Equal for kernels that are alike, and mostly for no others.
   [[nodiscard]] static std::size_t hash_of(const Kernel& kernel) {
-    std::uint64_t hash = static_cast<std::uint64_t>(kernel.kind);
+    auto hash = static_cast<std::uint64_t>(kernel.kind);
     const auto mix = [&](std::uint64_t value) {
       hash = (hash ^ value) * 0x9e3779b97f4a7c15U;  // 2^64 / golden ratio, odd
       hash ^= hash >> 29U;

@@ -41,12 +41,13 @@ TEST(TomlFields, KeepIntegersExact) {
 }
 
 TEST(TomlFields, FindAValueOfAnyTypeWithItsLine) {
-  TomlFields fields = fields_of("a = 'text'\n[b]\nc = 2\nd = true\n");
+  TomlFields fields = fields_of("a = 'text'\n[b]\nc = 2\nd = true\ne = [1]\n");
   ASSERT_NE(fields.find("b.c"), nullptr);
   EXPECT_EQ(fields.find("b.c")->line, 3u);
   EXPECT_EQ(std::get<std::int64_t>(fields.find("b.c")->value), 2);
   EXPECT_EQ(std::get<std::string>(fields.find("a")->value), "text");
-  EXPECT_TRUE(std::holds_alternative<std::monostate>(fields.find("b.d")->value));
+  EXPECT_TRUE(std::get<bool>(fields.find("b.d")->value));
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(fields.find("b.e")->value));
   EXPECT_EQ(fields.find("c"), nullptr);
   EXPECT_EQ(outcome_of(fields), "good");
 }

@@ -11,16 +11,16 @@ namespace mfsdp {
 namespace {
 
 const std::vector<std::string> common_names{
-    "--model",          "--gpus",          "--world-size",   "--gpu",
-    "--gpus-per-node",  "--cluster",       "--strategy",     "--outer-dp",
-    "--outer-strategy", "--seq-len",       "--micro-batch",  "--global-batch",
-    "--recompute",      "--prefetch",      "--grad-slots",   "--allocator",
-    "--logits-chunk",   "--layout",        "--param-dtype",  "--main-dtype",
-    "--grad-dtype",     "--reduce-dtype",  "--optimizer",    "--clip",
-    "--freeze",         "--deterministic", "--exact-sums",   "--plan",
-    "--plan-out",       "--output",        "--db",           "--no-save",
-    "--name",           "--trace",         "--memory-trace", "--help",
-    "--version"};
+    "--model",          "--gpus",          "--world-size",  "--gpu",
+    "--gpus-per-node",  "--cluster",       "--strategy",    "--outer-dp",
+    "--outer-strategy", "--seq-len",       "--micro-batch", "--global-batch",
+    "--recompute",      "--prefetch",      "--grad-slots",  "--allocator",
+    "--logits-chunk",   "--layout",        "--param-dtype", "--main-dtype",
+    "--grad-dtype",     "--reduce-dtype",  "--optimizer",   "--clip",
+    "--freeze",         "--deterministic", "--exact-sums",  "--options",
+    "--plan",           "--plan-out",      "--output",      "--db",
+    "--no-save",        "--name",          "--trace",       "--memory-trace",
+    "--help",           "--version"};
 
 TEST(FlagSurface, CommonFlags) {
   CommonOptions options;
@@ -30,27 +30,17 @@ TEST(FlagSurface, CommonFlags) {
 TEST(FlagSurface, MfsdpSim) {
   SimOptions options;
   std::vector<std::string> names = common_names;
-  names.insert(names.end(), {"--network-gbps",
-                             "--memory-reserve",
-                             "--jitter",
-                             "--slow-rank",
-                             "--seed",
-                             "--by-rank",
-                             "--find",
-                             "--tokens",
-                             "--price",
-                             "--require-fit",
-                             "--explain",
-                             "--budget",
-                             "--allow-incomparable",
-                             "--budget-out",
-                             "--list-models",
-                             "--list-gpus",
-                             "--list-clusters",
-                             "--fidelity",
-                             "--anchor",
-                             "--calibrate",
-                             "--calibrate-out"});
+  names.insert(names.end(), {"--network-gbps", "--memory-reserve",
+                             "--jitter",       "--slow-rank",
+                             "--seed",         "--by-rank",
+                             "--find",         "--tune-out",
+                             "--tokens",       "--price",
+                             "--require-fit",  "--explain",
+                             "--budget",       "--allow-incomparable",
+                             "--budget-out",   "--list-models",
+                             "--list-gpus",    "--list-clusters",
+                             "--fidelity",     "--anchor",
+                             "--calibrate",    "--calibrate-out"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 

@@ -162,19 +162,39 @@ TEST(Schedule, HostOrderOfAMicrobatch) {
                 "layers.0.reduce_scatter", "backward embedding", "embedding.reduce_scatter"}));
 }
 
-TEST(Schedule, ReduceScatterWritesItsOwnSliceOfItsInput) {
-  const Program program = build(small_config(4));
-  int seen = 0;
-  for (const Op& op : program.plans[0].segments[0].ops)
-    if (const auto* body = std::get_if<Collective>(&op.body);
-        body != nullptr && body->kind == CollectiveKind::reduce_scatter) {
-      ++seen;
-      EXPECT_EQ(body->input.buffer, body->output.buffer);
-      EXPECT_EQ(body->output.offset, 0);
-      EXPECT_EQ(body->output.rank_strides,
-                (std::vector<RankStride>{{Axis::dp_shard, body->count * 4}}));
+/// Reductions of a segment that write the main gradient, and those that write their own slice of
+/// their input.
+std::pair<int, int> reductions(const Program& program, const Segment& segment) {
+  std::pair<int, int> seen;
+  for (const Op& op : segment.ops) {
+    const auto* body = std::get_if<Collective>(&op.body);
+    if (body == nullptr || body->kind != CollectiveKind::reduce_scatter) continue;
+    EXPECT_EQ(body->output.offset, 0);
+    if (body->output.buffer != body->input.buffer) {
+      const auto main = std::ranges::find(program.buffers, body->output.buffer, &Buffer::id);
+      EXPECT_EQ(main->category, Category::main_grad);
+      EXPECT_TRUE(body->output.rank_strides.empty());
+      ++seen.first;
+      continue;
     }
-  EXPECT_EQ(seen, 4);
+    EXPECT_EQ(body->output.rank_strides,
+              (std::vector<RankStride>{{Axis::dp_shard, body->count * size_of(body->dtype)}}));
+    ++seen.second;
+  }
+  return seen;
+}
+
+TEST(Schedule, AReductionBeginsTheMainGradientOrWritesItsOwnSliceOfItsInput) {
+  PlanConfig config = small_config(4);
+  config.microbatches = 2;
+  const Program program = build(config);
+  const auto& s = program.plans[0].segments;
+  EXPECT_EQ(reductions(program, s[0]), (std::pair{4, 0}));
+  EXPECT_EQ(reductions(program, s[1]), (std::pair{0, 4}));
+  // Of another dtype than the wire's it is widened.
+  config.reduce_dtype = DType::bf16;
+  const Program narrow = build(config);
+  EXPECT_EQ(reductions(narrow, narrow.plans[0].segments[0]), (std::pair{0, 4}));
 }
 
 /// Betas of the kernels that write a unit's weight gradient, by segment.
@@ -189,12 +209,13 @@ std::vector<std::int64_t> betas(const Segment& segment, const std::string& name)
 TEST(Schedule, GradientsBeginWithACopyAndThenAdd) {
   PlanConfig config = small_config(4);
   config.microbatches = 3;
-  // Sharded gradients: each microbatch overwrites its slot; the accumulate op copies, then adds.
+  // Sharded gradients: each microbatch overwrites its slot; the first one's reduction begins the
+  // main gradient, the others' are added.
   const Program sharded = build(config);
   const auto& s = sharded.plans[0].segments;
   for (const Segment& segment : {s[0], s[1], s[2]})
     EXPECT_EQ(betas(segment, "layers.0.qkv.wgrad"), (std::vector<std::int64_t>{0}));
-  EXPECT_EQ(betas(s[0], "layers.0.accumulate"), (std::vector<std::int64_t>{0}));
+  EXPECT_EQ(betas(s[0], "layers.0.accumulate"), (std::vector<std::int64_t>{}));
   EXPECT_EQ(betas(s[1], "layers.0.accumulate"), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(betas(s[2], "layers.0.accumulate"), (std::vector<std::int64_t>{1}));
   // Whole gradients: the weight gradient itself begins, then adds.
@@ -257,7 +278,8 @@ TEST(Schedule, HoldsGradientSlotsAndPrefetchedWeightsToTheirBounds) {
           config.prefetch = prefetch;
           config.microbatches = microbatches;
           const Program program = build(config);
-          EXPECT_EQ(max_live_buffers(program, program.plans[0], Category::unsharded_grad), slots);
+          EXPECT_EQ(max_live_buffers(program, program.plans[0], Category::unsharded_grad),
+                    slots + (config.model.tied_embeddings ? 1 : 0));
           EXPECT_EQ(max_live_buffers(program, program.plans[0], Category::unsharded_weight),
                     prefetch + 1);
         }

@@ -80,17 +80,19 @@ TEST(ExactSums, PlansWithoutThemSayNothing) {
 }
 
 // One block, one microbatch of one sequence in two chunks. Adding gradients: 4 matrices of the
-// block, 2 chunks of the head, 3 norms in two stages, the lookup, an accumulate for each of three
-// units.
+// block, 2 chunks of the head, 3 norms in two stages, the lookup; a second microbatch also an
+// accumulate for each of three units.
 TEST(ExactSums, KernelsThatAddGradientsAreTold) {
   PlanConfig config = test::small_config(2, 1);
   config.exact_sums = true;
-  const std::int64_t add = 4 + 2 + 3 * 2 + 1 + 3;
+  const std::int64_t add = 4 + 2 + 3 * 2 + 1;
   EXPECT_EQ(kernels_with(config, exact_attribute::sum_limit), add);
   // A partial for each unit, and the norm.
   EXPECT_EQ(kernels_with(config, exact_attribute::grid_exponent), add + 3 + 1);
-  // All but the accumulates; forward and input gradient of 4 matrices and 2 chunks.
-  EXPECT_EQ(kernels_with(config, exact_attribute::piece_rows), add - 3 + 2 * (4 + 2));
+  // Forward and input gradient of 4 matrices and 2 chunks.
+  EXPECT_EQ(kernels_with(config, exact_attribute::piece_rows), add + 2 * (4 + 2));
+  config.microbatches = 2;
+  EXPECT_EQ(kernels_with(config, exact_attribute::sum_limit), 2 * add + 3);
 }
 
 TEST(ExactSums, AttributesStaySorted) {

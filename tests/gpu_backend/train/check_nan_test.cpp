@@ -44,15 +44,22 @@ const OperandView& output_of(const KernelCall& call) {
   return call.operands.back();
 }
 
+/// Sums of ranks come in bf16 and are widened by a kernel.
+PlanConfig narrow_wire() {
+  PlanConfig config = nano(2);
+  config.reduce_dtype = DType::bf16;
+  return config;
+}
+
 TEST(CheckNan, NamesStepParameterElementAndRank) {
   const Counting data;
   for (const std::int64_t rank : {0, 1}) {
-    // A gradient that becomes NaN in step 3, on the rank that sums it.
+    // A gradient that becomes NaN in step 3, on the rank that widens its sum.
     const auto spoil_sum = after_kernels([rank](const KernelCall& call) {
       if (call.kernel->kind == KernelKind::accumulate && call.step == 2 && call.rank == rank)
         make_nan(output_of(call));
     });
-    const Told told = train(nano(2), 6, data, {.inputs = check_nan, .machine = spoil_sum});
+    const Told told = train(narrow_wire(), 6, data, {.inputs = check_nan, .machine = spoil_sum});
     ASSERT_FALSE(told.end);
     EXPECT_EQ(told.end.error().fault, Fault::environment);
     EXPECT_THAT(told.end.error().message(),
@@ -143,7 +150,8 @@ TEST(CheckNan, TellsANormThatOverflowsFromItsGradients) {
     ASSERT_EQ(output_of(call).dtype, DType::fp32);
     std::memcpy(output_of(call).data, &value, sizeof value);
   };
-  const Told told = train(nano(2), 3, data, {.inputs = check_nan, .machine = after_kernels(huge)});
+  const Told told =
+      train(narrow_wire(), 3, data, {.inputs = check_nan, .machine = after_kernels(huge)});
   ASSERT_FALSE(told.end);
   EXPECT_THAT(told.end.error().message(),
               HasSubstr("step 2, gradient norm: is inf, though all gradients are finite"));

@@ -190,6 +190,7 @@ TEST(CheckCertificate, CollectivesFitTheirOperands) {
 TEST(CheckCertificate, GradientsHoldWhatTheyShould) {
   PlanConfig config = test::small_config(2);
   config.microbatches = 3;
+  config.reduce_dtype = DType::bf16;  // each microbatch is accumulated
   const auto refusal = [&](const std::function<void(test::EditedPlan&)>& edit) {
     test::EditedPlan plan(config);
     edit(plan);

@@ -66,7 +66,9 @@ TEST(Gradients, LastMicrobatchOverwrites) {
 }
 
 TEST(Gradients, AccumulationBeginsOnTheLastStep) {
-  EditedPlan plan(config_of(Strategy::optim_grads_params));
+  PlanConfig config = config_of(Strategy::optim_grads_params);
+  config.reduce_dtype = DType::bf16;
+  EditedPlan plan(config);
   plan.set("first", "layers.0.accumulate", "beta", 1);
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF305"));
   EXPECT_EQ(finding_of(plan.program, "MF305").places[0].step, 0);

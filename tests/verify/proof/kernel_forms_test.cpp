@@ -124,8 +124,10 @@ TEST(KernelForms, AttributesOfTheModelAndTheConfiguration) {
 }
 
 TEST(KernelForms, CastOfMoreThanThereIs) {
-  EditedPlan plan(config());
-  plan.operand("only", "layers.0.accumulate", "input").shape = {1};
+  PlanConfig two = config();
+  two.microbatches = 2;
+  EditedPlan plan(two);
+  plan.operand("last", "layers.0.accumulate", "input").shape = {1};
   EXPECT_THAT(misfit(plan), HasSubstr("accumulate: 1 elements go to"));
 }
 

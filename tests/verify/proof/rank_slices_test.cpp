@@ -56,8 +56,10 @@ TEST(RankSlices, CountsWhatRanksUpdate) {
 }
 
 TEST(RankSlices, ReductionsOverlapWhereTheStrideIsTooShort) {
-  EditedPlan plan(test::small_config(4));
-  Operand& output = plan.collective("only", "layers.0.reduce_scatter").output;
+  PlanConfig config = test::small_config(4);
+  config.microbatches = 2;
+  EditedPlan plan(config);
+  Operand& output = plan.collective("last", "layers.0.reduce_scatter").output;
   output.rank_strides[0].bytes -= 4;  // fp32
   const std::int64_t part = output.elements();
   EXPECT_THAT(message_of(plan.program),
