@@ -1,9 +1,12 @@
 #include "core/plan/check.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
@@ -119,16 +122,57 @@ class StructureCheck {
     return {};
   }
 
+  /// A group's parameters are the configured model's, each as the model has it, once in all.
+  Result<void> check_parameters(const Model& model) {
+    std::unordered_map<std::string_view, const Parameter*> missing;
+    for (const Parameter& parameter : model.parameters) missing.emplace(parameter.name, &parameter);
+    for (std::size_t g = 0; g < program_.groups.size(); ++g) {
+      const Group& group = program_.groups[g];
+      for (std::size_t p = 0; p < group.parameters.size(); ++p) {
+        const PlacedParameter& placed = group.parameters[p];
+        const std::string where = fmt::format("groups[{}].parameters[{}]", g, p);
+        const auto found = missing.find(placed.name);
+        if (found == missing.end())
+          return fail(where + ".name",
+                      fmt::format("config.model has no (other) parameter '{}'", placed.name));
+        MFSDP_TRY(check_parameter(placed, *found->second, where));
+        if (program_.config.is_frozen(placed.name) == group.requires_grad)
+          return fail(fmt::format("groups[{}].requires_grad", g),
+                      fmt::format("expected {} of '{}', as config.freeze says",
+                                  !group.requires_grad, placed.name));
+        missing.erase(found);
+      }
+    }
+    return {};
+  }
+
+  static Result<void> check_parameter(const PlacedParameter& placed, const Parameter& parameter,
+                                      const std::string& where) {
+    if (placed.role != parameter.role)
+      return fail(where + ".role",
+                  fmt::format("expected {}, as config.model has '{}', got {}",
+                              to_string(parameter.role), placed.name, to_string(placed.role)));
+    if (placed.shape != parameter.shape)
+      return fail(where + ".shape", fmt::format("expected [{}], as config.model has '{}', got [{}]",
+                                                fmt::join(parameter.shape, ", "), placed.name,
+                                                fmt::join(placed.shape, ", ")));
+    if (placed.decay != parameter.decay)
+      return fail(where + ".decay", fmt::format("expected {} of '{}', got {}", parameter.decay,
+                                                placed.name, placed.decay));
+    return {};
+  }
+
   /// Groups hold the configured model's parameters, and segments its microbatches.
   Result<void> check_model() {
     std::int64_t elements = 0;
     for (const Group& group : program_.groups)
       elements = checked_add(elements, group.used_elements());
-    const std::int64_t expected =
-        make_model(program_.config.model, program_.config.param_dtype).parameter_count();
+    const Model model = make_model(program_.config.model, program_.config.param_dtype);
+    const std::int64_t expected = model.parameter_count();
     if (elements != expected)
       return fail("groups",
                   fmt::format("hold {} parameters where config.model has {}", elements, expected));
+    MFSDP_TRY(check_parameters(model));
     const Plan* train = program_.find_plan("train");
     if (train == nullptr) return fail("plans", "expected a plan \"train\"");
     std::int64_t microbatches = 0;

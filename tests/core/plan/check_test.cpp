@@ -151,6 +151,45 @@ TEST(CheckStructure, RefusesCommunicatorsWithAnAxisTwice) {
       "");
 }
 
+/// What is said of the first parameter of the tiny program, the embedding's, after an edit.
+std::string complaint_of_parameter(const std::function<void(PlacedParameter&)>& edit) {
+  return complaint([&](Program& p) { edit(p.groups[0].parameters[0]); });
+}
+
+TEST(CheckStructure, RefusesParametersThatAreNotTheModels) {
+  const std::string name = test::tiny_program().groups[0].parameters[0].name;
+  EXPECT_EQ(complaint_of_parameter([](PlacedParameter& p) { p.name = "other"; }),
+            "groups[0].parameters[0].name: config.model has no (other) parameter 'other'");
+  EXPECT_EQ(complaint_of_parameter([](PlacedParameter& p) { p.role = ParameterRole::final_norm; }),
+            "groups[0].parameters[0].role: expected embedding, as config.model has '" + name +
+                "', got final_norm");
+  EXPECT_EQ(complaint_of_parameter([](PlacedParameter& p) { p.shape = {8, 24}; }),
+            "groups[0].parameters[0].shape: expected [24, 8], as config.model has '" + name +
+                "', got [8, 24]");
+  EXPECT_EQ(complaint_of_parameter([](PlacedParameter& p) { p.decay = !p.decay; }),
+            "groups[0].parameters[0].decay: expected true of '" + name + "', got false");
+}
+
+TEST(CheckStructure, RefusesAParameterTwiceAndGroupsThatAreFrozenOtherwise) {
+  // The two norms of a block have one shape: the elements stay as many.
+  const std::string input_norm = "model.layers.0.input_layernorm.weight";
+  const std::string said = complaint([&](Program& p) {
+    for (PlacedParameter& parameter : p.groups[1].parameters)
+      if (parameter.role == ParameterRole::post_norm) {
+        parameter.name = input_norm;
+        parameter.role = ParameterRole::input_norm;
+      }
+  });
+  EXPECT_TRUE(said.ends_with("].name: config.model has no (other) parameter '" + input_norm + "'"))
+      << said;
+  EXPECT_EQ(complaint([](Program& p) {
+              p.groups[0].requires_grad = false;
+              p.groups[0].optimizer.reset();
+            }),
+            "groups[0].requires_grad: expected true of '" +
+                test::tiny_program().groups[0].parameters[0].name + "', as config.freeze says");
+}
+
 TEST(CheckStructure, RefusesAnOptimizerWithoutGradientsAndGradientsWithoutOne) {
   const auto with = [](bool requires_grad, std::optional<Optimizer> optimizer) {
     return complaint([&](Program& p) {
