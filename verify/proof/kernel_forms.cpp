@@ -466,9 +466,13 @@ class ProgramForms {
   /// Uses of parameters that are said to be computed again get no gradient: in this microbatch each
   /// was computed once before. Segments of several microbatches are left to what follows those.
   void check_recomputed(const Plan& plan, const Segment& segment) {
+    const bool again_at_all =
+        std::ranges::find(segment.ops, Phase::recompute, &Op::phase) != segment.ops.end();
+    const bool of_several =
+        std::ranges::any_of(segment.ops, [](const Op& op) { return op.lag != 0; });
+    if (!again_at_all || of_several) return;
     std::vector<Computed> first;
     for (const Op& op : segment.ops) {
-      if (op.lag != 0) return;
       if (op.phase == Phase::recompute) continue;
       if (const auto computed = computed_by(op)) first.push_back(*computed);
     }
@@ -484,10 +488,8 @@ class ProgramForms {
 
   void check(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
-      for (const Operand& operand : kernel->operands) {
-        check(operand, MemorySpace::device);
-        if (!is_update(*kernel)) check_kept(operand);
-      }
+      for (const Operand& operand : kernel->operands)
+        check(operand, MemorySpace::device, is_update(*kernel));
       check_form(*kernel);
     }
     using enum MemorySpace;
@@ -518,23 +520,19 @@ class ProgramForms {
     if (operand.role != role || operand.access != access)
       report(fmt::format("{} '{}' where {} '{}' is expected", to_string(operand.access),
                          operand.role, to_string(access), role));
-    if (!operand.stated()) return;
-    check(operand, space);
-    check_kept(operand);
+    if (operand.stated()) check(operand, space, false);
   }
 
   /// What optimizers keep, updates alone write, and nobody takes for scratch.
-  void check_kept(const Operand& operand) {
-    if (operand.access == Access::read) return;
-    const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
+  void check_kept(const Operand& operand, const Buffer& buffer) {
     const bool kept = buffer.holds && (buffer.holds->kind == ContentKind::main_parameter ||
                                        buffer.holds->kind == ContentKind::optimizer_state);
-    if (kept)
+    if (kept && operand.access != Access::read)
       report(fmt::format("operand '{}' is {} in buffer '{}', which updates alone write",
                          operand.role, to_string(operand.access), buffer.name));
   }
 
-  void check(const Operand& operand, MemorySpace space) {
+  void check(const Operand& operand, MemorySpace space, bool of_update) {
     const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
     const Pool& pool = program_.pools[*index_.pools.find(buffer.pool)];
     if (pool.space != space)
@@ -543,6 +541,7 @@ class ProgramForms {
     if (operand.dtype != buffer.dtype)
       report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
+    if (!of_update) check_kept(operand, buffer);
     // Heads: the rows that an operand has are those of its buffer, be they wide or narrow.
     if (operand.shape.size() != 3) return;
     const std::int64_t row = operand.strides.empty()
