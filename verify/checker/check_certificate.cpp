@@ -33,24 +33,28 @@ Json parse(std::string_view json, const char* what) {
 
 Operand read_operand(const PlanView& view, const Json& json, const std::string& role) {
   const Operand& of = view.buffers[view.at("buffers", json, "buffer")];
-  Operand made{.role = role, .dtype = json.at("dtype"), .buffer = of.buffer, .pool = of.pool};
-  const std::vector<Int> shape = json.at("shape");
-  const std::vector<Int> strides = json.value("strides", std::vector<Int>{});
-  made.writes = json.at("access") != "read";
-  made.offset = json.at("offset");
+  Operand made{.role = role,
+               .dtype = json.at("dtype"),
+               .access = json.at("access"),
+               .buffer = of.buffer,
+               .pool = of.pool,
+               .offset = json.at("offset"),
+               .shape = json.at("shape"),
+               .strides = json.value("strides", std::vector<Int>{})};
+  made.writes = made.access != "read";
   Int span = 1;
-  for (std::size_t d = shape.size(); d-- > 0;) {
-    const Int stride = strides.empty() ? made.elements : strides.at(d);
-    made.dense = made.dense && (shape[d] == 1 || stride == made.elements);
-    span = plus(span, shape[d] > 0 ? times(shape[d] - 1, stride) : 0);
-    made.elements = times(made.elements, shape[d]);
+  for (std::size_t d = made.shape.size(); d-- > 0;) {
+    const Int stride = made.strides.empty() ? made.elements : made.strides.at(d);
+    made.dense = made.dense && (made.shape[d] == 1 || stride == made.elements);
+    span = plus(span, made.shape[d] > 0 ? times(made.shape[d] - 1, stride) : 0);
+    made.elements = times(made.elements, made.shape[d]);
   }
   span = times(span, size_of(made.dtype));
   for (const Json& stride : json.value("rank_strides", Json::array())) {
     const Int ranks = view.ranks_on(stride.at("axis"));
     if (ranks == 1 || stride.at("bytes") == 0) continue;
-    Int& bytes = made.strides[stride.at("axis")];
-    bytes = plus(bytes, stride.at("bytes"));
+    if (!made.rank_strides.emplace(stride.at("axis"), stride.at("bytes")).second)
+      refuse("operand '{}' moves on an axis twice", role);
     span = plus(span, times(stride.at("bytes"), ranks - 1));
   }
   made.begin = made.end = of.begin + made.offset;
@@ -63,11 +67,15 @@ void read_op(PlanView& view, const Json& json) try {
   const auto body = json.at("body").begin();
   const int stream = view.at("streams", json, "stream");
   const std::string does = body->value("kind", "");
-  Op& op = view.ops.emplace_back(Op{json.at("id"), &json, &*body, body.key(), does, stream, {}});
+  Op& op =
+      view.ops.emplace_back(Op{json.at("id"), &json, &*body, body.key(), does, stream, {}, {}});
   if (json.at("body").size() != 1 || !view.ids["ops"].emplace(op.id, 0).second)
     refuse("expected one kind, and an id of its own");
   for (const Json& entry : body->value("operands", Json::array()))
     op.operands.push_back(read_operand(view, entry, entry.at("role")));
+  for (const Json& entry : body->value("attributes", Json::array()))
+    if (!op.attributes.emplace(entry.at("name"), entry.at("value")).second)
+      refuse("an attribute is given twice");
   for (const char* role : {"input", "output"})
     if (body->contains(role)) op.operands.push_back(read_operand(view, body->at(role), role));
   if (body->contains("buffer"))
@@ -89,9 +97,12 @@ PlanView read_plan(const Json& document) {
   const Json& mesh = document.at("config").at("mesh");
   if (mesh.size() != 1 || view.ids["streams"].size() > 63)
     refuse("plan: expected a dense mesh alone, and at most 63 streams");
-  for (const Json& on : mesh.at("dense"))
-    if (on.at("size") < 2 || !view.mesh.emplace(on.at("axis"), on.at("size")).second)
-      refuse("plan: expected several ranks on each axis of the mesh, and each axis once");
+  Names axes;
+  for (const Json& on : mesh.at("dense")) {
+    if (on.at("size") < 1 || !axes.insert(on.at("axis")).second)
+      refuse("plan: expected ranks on each axis of the mesh, and each axis once");
+    if (on.at("size") > 1) view.mesh.emplace(on.at("axis"), on.at("size"));
+  }
   for (const Json& json : document.at("buffers")) {
     const int pool = view.at("pools", json, "pool");
     const Json& memory = document.at("pools")[pool];
@@ -102,6 +113,7 @@ PlanView read_plan(const Json& document) {
       refuse("buffer {}: leaves its pool, or peers touch it", json.at("name").dump());
     view.buffers.push_back(whole);
   }
+  read_places(view);
   for (const Json& plan : document.at("plans")) {
     const auto first = std::ssize(view.ops);
     for (const Json& segment : plan.at("segments"))
@@ -109,11 +121,13 @@ PlanView read_plan(const Json& document) {
     auto& instances = view.plans.emplace_back();
     for (Int step = 0, pass = 0; step < 2; ++step) {
       auto op = view.ops.begin() + first;
+      Int number = 0;
       for (const Json& segment : plan.at("segments")) {
         const auto end = op + std::ssize(segment.at("ops"));
         for (Int i = std::min<Int>(2, segment.at("repeat")); i > 0; --i, ++pass)
-          for (auto o = op; o != end; ++o) instances.push_back({&*o, step, pass});
+          for (auto o = op; o != end; ++o) instances.push_back({&*o, step, pass, number});
         op = end;
+        ++number;
       }
     }
   }
@@ -168,8 +182,8 @@ CheckedPlan check(std::string_view plan_json, std::string_view certificate_json)
   for (std::size_t p = 0; p < view.plans.size(); ++p) {
     check_races(view, view.plans[p], claims.at("plans").at(p).at("clocks"), figures);
     expect(claims.at("plans")[p], "collectives", check_collectives(view, view.plans[p]));
-    check_ledger(view, view.plans[p], figures);
   }
+  check_values(view, figures);
   return figures;
 }
 

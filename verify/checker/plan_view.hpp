@@ -42,13 +42,15 @@ inline Int size_of(const std::string& dtype) {
 
 /// Bytes that an op touches: those of an operand, or of a buffer that is acquired or released.
 struct Operand {
-  std::string role{}, dtype{};
+  std::string role{}, dtype{}, access = "write";
   int buffer = 0, pool = 0;
   bool writes = true, dense = true;  ///< dense: without gaps
   Int offset = 0;                    ///< in the buffer, on the rank with index 0 on each axis
   Int begin = 0, end = 0;            ///< in the pool, of all that it spans on all ranks together
   Int elements = 1;                  ///< of one rank
-  PerAxis strides{};                 ///< bytes that it moves for each index on an axis; not 0
+  std::vector<Int> shape{};          ///< of one rank
+  std::vector<Int> strides{};        ///< elements from one to the next of each dim; none: dense
+  PerAxis rank_strides{};            ///< bytes that it moves for each index on an axis; not 0
 };
 
 struct Op {
@@ -57,6 +59,13 @@ struct Op {
   std::string kind, does;   ///< which kernel, collective or copy
   int stream;
   std::vector<Operand> operands;
+  std::map<std::string, Json> attributes;  ///< of a kernel
+
+  /// A whole number, or 0.
+  [[nodiscard]] Int attribute(const char* name) const {
+    const auto found = attributes.find(name);
+    return found == attributes.end() ? 0 : found->second.get<Int>();
+  }
 
   [[nodiscard]] std::string place() const {
     return fmt::format("op {} ({})", json->at("id").dump(), json->at("name").get<std::string>());
@@ -67,10 +76,39 @@ struct Op {
 /// is ordered in every later one, as each wait then gets the same record, one step on.
 struct Instance {
   const Op* op;
-  Int step, pass;  ///< a pass is one run of a segment
+  Int step, pass, segment;  ///< a pass is one run of a segment
 };
 
 using Plan = std::vector<Instance>;  ///< in host order
+
+using Names = std::set<std::string>;
+using Axes = std::vector<std::string>;
+
+/// Elements of a group.
+struct Parameter {
+  std::string role;
+  Int begin, end;
+  std::vector<Int> shape;
+};
+struct Group {
+  Int unit, elements;  ///< the unit's position in the model
+  bool trains;
+  Axes cut;                               ///< what kind 1, 2, ... is cut on
+  PerAxis reduce{};                       ///< 1 for each axis to sum over once
+  std::map<Int, Parameter> parameters{};  ///< by first element
+};
+/// What a buffer says that it holds: elements of groups, or what the host writes or reads.
+struct Home {
+  std::string kind{}, name{};                 ///< name: which port, or which state
+  std::vector<std::pair<int, Int>> groups{};  ///< with the byte where each begins
+  Int cuts = 0;                               ///< how many of the groups' cuts it is a slice by
+};
+/// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
+/// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
+struct Spot {
+  Int group = -1, kind = 0, begin = 0, end = 0;
+  friend bool operator==(const Spot&, const Spot&) = default;
+};
 
 struct PlanView {
   const Json& json;
@@ -79,6 +117,8 @@ struct PlanView {
   std::vector<Operand> buffers{};                   ///< all bytes of each
   std::deque<Op> ops{};
   std::vector<Plan> plans{};
+  std::vector<Group> groups{};
+  std::vector<Home> homes{};  ///< by buffer
 
   [[nodiscard]] Int ranks_on(const std::string& axis) const {
     const auto found = mesh.find(axis);
@@ -104,8 +144,15 @@ std::vector<T*> cut_out(std::map<Int, T>& values, Int begin, Int end) {
   return found;
 }
 
-/// Each takes a plan of the view, and refuses or adds what it looked at to the figures.
+/// Groups and homes, where the sizes of buffers bear out what they say (places.cpp).
+void read_places(PlanView& view);
+/// Parts that the first `kind` cuts of a group make.
+Int parts_of(const PlanView& view, const Group& group, Int kind);
+/// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
+Spot locate(const PlanView& view, const Operand& operand);
+
+/// Each takes plans of the view, and refuses or adds what it looked at to the figures.
 void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);
-void check_ledger(const PlanView& view, const Plan& plan, CheckedPlan& figures);
+void check_values(const PlanView& view, CheckedPlan& figures);
 
 }  // namespace mfsdp::checker

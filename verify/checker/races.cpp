@@ -25,7 +25,7 @@ struct Touch {
   const Op* op;
   bool writes;
 };
-struct Cell {
+struct Owned {
   int owner = -1;  ///< the live buffer
   std::vector<Touch> touches{};
 };
@@ -40,10 +40,12 @@ class Races {
       pools_.push_back({{0, {}}, {pool.at("height"), {}}});
     for (const Operand& whole : view.buffers)
       if (view.json.at("buffers")[whole.buffer].value("persistent", false))
-        for (Cell* cell : cut_out(pools_[whole.pool], whole.begin, whole.end))
+        for (Owned* cell : cut_out(pools_[whole.pool], whole.begin, whole.end))
           if (std::exchange(cell->owner, whole.buffer) >= 0)
             refuse("buffer {}: shares bytes with a persistent one", whole.buffer);
     for (const Instance& instance : plan_) issue(instance);
+    for (const auto& [op, bound] : bound_)
+      if (bound != stated_in(*op)) refuse("{}: names a record that it never gets", op->place());
     if (next_clock_ != clocks_.size()) refuse("clocks: number {} is of no instance", next_clock_);
     figures_.instances += number_;
   }
@@ -69,13 +71,18 @@ class Races {
 
   void issue(const Instance& instance) {
     const Op& op = *instance.op;
+    auto& runs = runs_[instance.segment];
+    if (runs.empty() || runs.back() != instance.pass) runs.push_back(instance.pass);
+    steps_[instance.segment] = instance.step;
     const bool groups = op.kind == "group_begin" || op.kind == "group_end";
     if (open_groups_ > 0 && (group_stream_ != op.stream || (op.kind != "collective" && !groups)))
       refuse("{}: is no collective of the group that it is in", op.place());
     if (op.kind == "host_wait" || op.kind == "wait") {
+      bind(instance);
       begin(op.kind == "wait" ? op.stream : host_, op, record(op));
     } else if (op.kind == "record") {
       record(op) = begin(op.stream, op);
+      recorded_[view_.at("events", *op.body, "event")] = &instance;
     } else if (op.kind == "collective") {
       Moment& latest = collectives_[view_.at("communicators", *op.body, "communicator")];
       touch(begin(op.stream, op, latest, open_groups_ > 0), op, op.operands);
@@ -95,6 +102,48 @@ class Races {
       touch(begin(op.stream, op), op, op.operands);
     }
   }
+
+  /// A record, and how many runs of its segment back from a wait: 0 is the run in which the wait
+  /// stands or the last one of this step; 1 the last one of the step before where this step has not
+  /// come to that segment.
+  using Binding = std::pair<Int, Int>;
+  static std::set<Binding> stated_in(const Op& wait) {
+    std::set<Binding> stated;
+    for (const Json& entry : wait.body->at("bindings"))
+      stated.emplace(entry.at("record"), entry.at("distance"));
+    return stated;
+  }
+  /// The runs of a segment that lie behind the last one, as its distance counts them.
+  [[nodiscard]] Int behind(Int segment, const Instance& wait) const {
+    const auto last = steps_.find(segment);
+    return last != steps_.end() && last->second == wait.step ? 0 : 1;
+  }
+  void bind(const Instance& wait) {
+    const std::set<Binding> stated = stated_in(*wait.op);
+    auto& bound = bound_[wait.op];
+    const auto record = recorded_.find(view_.at("events", *wait.op->body, "event"));
+    if (record != recorded_.end()) {
+      const Instance& by = *record->second;
+      const auto& runs = runs_.at(by.segment);
+      const Int later = runs.end() - std::ranges::upper_bound(runs, by.pass);
+      const Binding so{by.op->id, later + behind(by.segment, wait)};
+      if (!stated.contains(so))
+        refuse("{}: gets record {}, {} runs back, and does not say so", wait.op->place(), so.first,
+               so.second);
+      bound.insert(so);
+    } else if (std::ranges::none_of(stated, [&](const Binding& of) {
+                 const Int segment = segment_of(of.first);
+                 return of.second >= std::ssize(runs_[segment]) + behind(segment, wait);
+               })) {
+      refuse("{}: nothing was recorded for it", wait.op->place());
+    }
+  }
+  [[nodiscard]] Int segment_of(Int record) const {
+    const auto found = std::ranges::find(plan_, record, [](const Instance& i) { return i.op->id; });
+    if (found == plan_.end()) refuse("bindings: no op {}", record);
+    return found->segment;
+  }
+
   Moment& record(const Op& op) { return records_[view_.at("events", *op.body, "event")]; }
 
   /// Before it issues a copy, the host waits for the last one of that op to end (the next record
@@ -116,7 +165,7 @@ class Races {
   void touch(const Moment& now, const Op& op, const std::vector<Operand>& operands, int from = -2,
              int to = -2) {
     for (const Operand& operand : operands)
-      for (const Cell* cell : cut_out(pools_[operand.pool], operand.begin, operand.end)) {
+      for (const Owned* cell : cut_out(pools_[operand.pool], operand.begin, operand.end)) {
         if (cell->owner != (from == -2 ? operand.buffer : from))
           refuse("{}: on bytes of buffer {}, {} is live", op.place(), operand.buffer, cell->owner);
         for (const Touch& touch : cell->touches)
@@ -127,7 +176,7 @@ class Races {
       }
     for (const Operand& operand : operands) {
       auto& pool = pools_[operand.pool];
-      for (Cell* cell : cut_out(pool, operand.begin, operand.end)) {
+      for (Owned* cell : cut_out(pool, operand.begin, operand.end)) {
         std::erase_if(cell->touches, [&](const Touch& touch) {
           return operand.writes || (touch.chain == now.chain && !touch.writes);
         });
@@ -146,7 +195,11 @@ class Races {
   int host_ = static_cast<int>(view_.json.at("streams").size());
   std::vector<Moment> chains_{};                     ///< their latest instances; the host's is last
   std::map<int, Moment> records_{}, collectives_{};  ///< the latest, by event or communicator
-  std::vector<std::map<Int, Cell>> pools_{};         ///< by the cells' first bytes
+  std::map<int, const Instance*> recorded_{};        ///< likewise
+  std::map<Int, std::vector<Int>> runs_{};           ///< by segment: its passes so far
+  std::map<Int, Int> steps_{};                       ///< by segment: the last one's step
+  std::map<const Op*, std::set<Binding>> bound_{};   ///< by wait
+  std::vector<std::map<Int, Owned>> pools_{};        ///< by the cells' first bytes
   Int number_ = 0;                                   ///< of instances, the host's work included
   std::size_t next_clock_ = 0;
   int open_groups_ = 0, group_stream_ = 0;

@@ -75,7 +75,7 @@ constexpr std::array kRules{
     RuleInfo{"MF501", "parameter-layout",
              "Parameters and padding do not cover their group exactly once.", error},
     RuleInfo{"MF502", "group-layout",
-             "Groups overlap in a buffer, or those of a unit share a parameter.", error},
+             "Groups overlap in a buffer, share a parameter, or are of another dtype.", error},
     RuleInfo{"MF503", "slice-size", "A buffer holds no slice of its group.", error},
     RuleInfo{
         "MF504", "update-slice",

@@ -12,8 +12,10 @@
 
 #include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
+#include "verify/checker/check_certificate.hpp"
 #include "verify/mutation/inert_fields.hpp"
 #include "verify/mutation/run_apart.hpp"
+#include "verify/proof/certificate.hpp"
 #include "verify/proof/job.hpp"
 
 namespace mfsdp {
@@ -50,6 +52,26 @@ std::string difference(const Results& right, const Results& got) {
                                    : text;
 }
 
+/// Whether the checker accepts a certificate that is forged for a program.
+bool is_forged(const Program& program, const Program& right, bool ids_resolve) {
+  const std::string plan = to_canonical_json(program);
+  return (ids_resolve && check_certificate(plan, unproved_certificate(program))) ||
+         check_certificate(plan, forged_certificate(program, right));
+}
+
+/// Of a program that the proofs find wrong; where the checker does not, a run decides.
+Forgery forgery_of(const FieldVerdict& verdict, const Program& program, const RightResults& right,
+                   const Machines& machines, const Tell& tell) {
+  tell("check\n");
+  if (!is_forged(program, right.program, verdict.rules.front() >= "MF006")) return Forgery::refused;
+  for (const auto& [run, expected] :
+       {std::pair(&machines.once, &right.once), std::pair(&machines.shaken, &right.shaken)}) {
+    const auto results = (*run)(program);
+    if (!results || !difference(*expected, *results).empty()) return Forgery::accepted;
+  }
+  return Forgery::same;
+}
+
 FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& right,
                          const Machines& machines, const Tell& tell) {
   tell("run\n");
@@ -65,10 +87,14 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
        {std::pair(&machines.once, &right.once), std::pair(&machines.shaken, &right.shaken)}) {
     const auto results = (*run)(*program);
     if (!results) return ends(FieldFate::not_run, results.error().message());
-    if (std::string differs = difference(*expected, *results); !differs.empty())
-      return inert != nullptr && inert->is_input
-                 ? ends(FieldFate::other_model, std::string(inert->reason))
-                 : ends(FieldFate::differs, std::move(differs));
+    std::string differs = difference(*expected, *results);
+    if (differs.empty()) continue;
+    if (inert != nullptr && inert->is_input)
+      return ends(FieldFate::other_model, std::string(inert->reason));
+    tell("check\n");
+    verdict.forgery =
+        is_forged(*program, right.program, true) ? Forgery::accepted : Forgery::refused;
+    return ends(FieldFate::differs, std::move(differs));
   }
   if (inert == nullptr) return ends(FieldFate::not_listed, "no result differs");
   return ends(FieldFate::same, std::string(inert->reason));
@@ -76,8 +102,10 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
 
 /// A verdict less its mutant, as a line between processes.
 std::string line_of(const FieldVerdict& verdict) {
-  return FieldJson{
-             {"fate", to_string(verdict.fate)}, {"rules", verdict.rules}, {"why", verdict.why}}
+  return FieldJson{{"fate", to_string(verdict.fate)},
+                   {"forgery", to_string(verdict.forgery)},
+                   {"rules", verdict.rules},
+                   {"why", verdict.why}}
              .dump(-1, ' ', true, FieldJson::error_handler_t::replace) +
          "\n";
 }
@@ -88,10 +116,11 @@ FieldVerdict verdict_of(const FieldMutant& mutant, const ApartEnd& end,
   std::string_view told = end.told;
   if (told.ends_with('\n')) told.remove_suffix(1);
   const std::string last(told.substr(told.rfind('\n') + 1));
-  FieldVerdict verdict{.mutant = mutant, .fate = FieldFate::crashed, .rules = {}, .why = {}};
+  FieldVerdict verdict{.mutant = mutant, .fate = FieldFate::crashed};
   const FieldJson line = FieldJson::parse(last, nullptr, false);
   if (line.is_object()) {
     verdict.fate = parse<FieldFate>(line["fate"].get<std::string>()).value();
+    verdict.forgery = parse<Forgery>(line["forgery"].get<std::string>()).value();
     verdict.rules = line["rules"].get<std::vector<std::string>>();
     verdict.why = line["why"].get<std::string>();
   } else if (end.late) {
@@ -125,19 +154,18 @@ Result<RightResults> right_results(const Program& program, const Machines& machi
   MFSDP_LET(again, machines.shaken(program));
   if (const std::string differs = difference(shaken, again); !differs.empty())
     return fail("plan", fmt::format("its own results differ from run to run: {}", differs));
-  return RightResults{.once = std::move(once), .shaken = std::move(shaken)};
+  return RightResults{.once = std::move(once), .shaken = std::move(shaken), .program = program};
 }
 
 }  // namespace
 
 std::int64_t FieldMutationReport::defects() const {
-  return std::ranges::count_if(verdicts,
-                               [](const FieldVerdict& verdict) { return is_defect(verdict.fate); });
+  return std::ranges::count_if(verdicts, &FieldVerdict::is_defect);
 }
 
 FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,
                            const RightResults& right, const Machines& machines, const Tell& tell) {
-  FieldVerdict verdict{.mutant = mutant, .fate = FieldFate::refused, .rules = {}, .why = {}};
+  FieldVerdict verdict{.mutant = mutant};
   tell("read\n");
   auto job = job_from_json(text, "plan");
   if (!job) {
@@ -152,7 +180,11 @@ FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,
   }
   verdict.fate = FieldFate::found;
   verdict.rules = std::move(*rules);
-  if (!verdict.rules.empty()) return verdict;
+  if (!verdict.rules.empty()) {
+    const auto program = only_program(std::move(*job));
+    if (program) verdict.forgery = forgery_of(verdict, *program, right, machines, tell);
+    return verdict;
+  }
   return run_altered(std::move(verdict), std::move(*job), right, machines, tell);
 }
 
@@ -183,6 +215,7 @@ Result<FieldMutationReport> mutate_fields(const Program& program,
   for (auto& verdict : verdicts) {
     if (!verdict) continue;
     ++report.total[verdict->fate];
+    ++report.forged[verdict->forgery];
     ++report.by_field[verdict->mutant.field][verdict->fate];
     for (const std::string& rule : verdict->rules) ++report.by_rule[rule];
     report.verdicts.push_back(std::move(*verdict));

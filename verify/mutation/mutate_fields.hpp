@@ -1,5 +1,6 @@
 // Whether every field of a plan is proved: each is changed, and a change that neither the reader of
-// plans nor the proofs refuse has to change nothing when the plan is run.
+// plans nor the proofs refuse has to change nothing when the plan is run. For those that are wrong
+// certificates are forged, which the checker has to refuse.
 #pragma once
 
 #include <chrono>
@@ -37,13 +38,33 @@ struct Names<FieldFate> {
 /// Whether a mutant of that fate shows that something is missing in reader, proofs or list.
 [[nodiscard]] constexpr bool is_defect(FieldFate fate) { return fate > FieldFate::other_model; }
 
+/// What the checker says of certificates that are forged for a mutant: all that can truly be said
+/// for it, and what was so of the plan before the change.
+enum class Forgery {
+  none,     ///< the reader of plans refuses the mutant, or nothing is wrong with it
+  refused,  ///< by the checker
+  same,     ///< accepted, and no bit differs when the mutant is run
+  accepted  ///< and something else is computed, or nothing
+};
+
+template <>
+struct Names<Forgery> {
+  static constexpr std::array<std::string_view, 4> values{"none", "refused", "same", "accepted"};
+};
+
 struct FieldVerdict {
   FieldMutant mutant;
   FieldFate fate = FieldFate::refused;
-  std::vector<std::string> rules;  ///< of found
-  std::string why;  ///< the refusal; which results differ; the reason in the list; the crash
+  Forgery forgery = Forgery::none;
+  std::vector<std::string> rules{};  ///< of found
+  std::string why{};  ///< the refusal; which results differ; the reason in the list; the crash
 
   friend bool operator==(const FieldVerdict&, const FieldVerdict&) = default;
+
+  /// Whether something is missing in reader, proofs, list or checker.
+  [[nodiscard]] bool is_defect() const {
+    return mfsdp::is_defect(fate) || forgery == Forgery::accepted;
+  }
 };
 
 /// All that runs of a program compute, in 64 bits each, by names for people.
@@ -72,6 +93,7 @@ struct FieldMutationReport {
   std::int64_t fields = 0;
   std::int64_t mutants = 0;                 ///< of all fields
   std::map<FieldFate, std::int64_t> total;  ///< of those that were judged
+  std::map<Forgery, std::int64_t> forged;   ///< likewise
   std::map<std::string, std::map<FieldFate, std::int64_t>> by_field;
   std::map<std::string, std::int64_t> by_rule;
   std::vector<FieldVerdict> verdicts;  ///< by number
@@ -81,10 +103,11 @@ struct FieldMutationReport {
 };
 
 /// Judges one plan text; `tell` hears of each stage that is begun. `right`: what the unaltered plan
-/// computes.
+/// computes, and the plan.
 struct RightResults {
   Results once;
   Results shaken;
+  Program program{};
 };
 [[nodiscard]] FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,
                                          const RightResults& right, const Machines& machines,

@@ -13,16 +13,10 @@ namespace {
 
 using FateCount = std::map<FieldFate, std::int64_t>;
 
-std::int64_t count_of(const FateCount& counts, FieldFate fate) {
-  const auto found = counts.find(fate);
+template <class Key>
+std::int64_t count_of(const std::map<Key, std::int64_t>& counts, Key key) {
+  const auto found = counts.find(key);
   return found == counts.end() ? 0 : found->second;
-}
-
-std::int64_t defects_in(const FateCount& counts) {
-  std::int64_t sum = 0;
-  for (const auto& [fate, count] : counts)
-    if (is_defect(fate)) sum += count;
-  return sum;
 }
 
 std::vector<FieldFate> all_fates() {
@@ -34,10 +28,10 @@ std::vector<FieldFate> all_fates() {
 
 /// Fields with defects, most first.
 std::vector<std::pair<std::string, std::int64_t>> ranked(const FieldMutationReport& report) {
-  std::vector<std::pair<std::string, std::int64_t>> list;
-  for (const auto& [field, counts] : report.by_field)
-    if (const std::int64_t defects = defects_in(counts); defects > 0)
-      list.emplace_back(field, defects);
+  std::map<std::string, std::int64_t> defects;
+  for (const FieldVerdict& verdict : report.verdicts)
+    if (verdict.is_defect()) ++defects[verdict.mutant.field];
+  std::vector<std::pair<std::string, std::int64_t>> list(defects.begin(), defects.end());
   std::ranges::stable_sort(list, std::ranges::greater{},
                            &std::pair<std::string, std::int64_t>::second);
   return list;
@@ -45,10 +39,20 @@ std::vector<std::pair<std::string, std::int64_t>> ranked(const FieldMutationRepo
 
 std::string line_of_defect(const FieldVerdict& verdict) {
   const FieldMutant& mutant = verdict.mutant;
-  return fmt::format("#{} {}: {}, {} -> {}: {}: {}", mutant.number, mutant.place,
+  return fmt::format("#{} {}: {}, {} -> {}: {}{}: {}", mutant.number, mutant.place,
                      to_string(mutant.edit), mutant.before.empty() ? "nothing" : mutant.before,
                      mutant.after.empty() ? "nothing" : mutant.after, to_string(verdict.fate),
-                     verdict.why);
+                     verdict.forgery == Forgery::accepted ? ", but certified" : "", verdict.why);
+}
+
+/// Of certificates for plans that are wrong.
+std::string forgeries(const FieldMutationReport& report) {
+  const auto count = [&](Forgery forgery) { return count_of(report.forged, forgery); };
+  return fmt::format(
+      "certificates forged for {} mutants: {} refused, {} accepted though the proofs refuse the "
+      "plan, which computes the same, {} accepted",
+      count(Forgery::refused) + count(Forgery::same) + count(Forgery::accepted),
+      count(Forgery::refused), count(Forgery::same), count(Forgery::accepted));
 }
 
 std::string in_cell(std::string_view text) {
@@ -79,13 +83,14 @@ std::string render_field_mutation_text(const FieldMutationReport& report) {
   std::string text = summary(report) + "\n\n";
   for (const FieldFate fate : all_fates())
     text += fmt::format("{:<11} {:>8}\n", to_string(fate), count_of(report.total, fate));
+  text += "\n" + forgeries(report) + "\n";
   text += fmt::format("\n{:<28} {:>8}\n", "found by", "mutants");
   for (const auto& [rule, count] : report.by_rule)
     text += fmt::format("{:<28} {:>8}\n", name_of_rule(rule), count);
   for (const auto& [field, defects] : ranked(report)) {
     text += fmt::format("\n{} defects: {}\n", defects, field);
     for (const FieldVerdict& verdict : report.verdicts)
-      if (verdict.mutant.field == field && is_defect(verdict.fate))
+      if (verdict.mutant.field == field && verdict.is_defect())
         text += "  " + line_of_defect(verdict) + "\n";
   }
   return text;
@@ -104,6 +109,7 @@ std::string render_field_mutation_markdown(const FieldMutationReport& report) {
     for (const FieldFate fate : all_fates()) text += fmt::format(" {} |", count_of(counts, fate));
     text += "\n";
   }
+  text += "\n" + forgeries(report) + "\n";
   text += "\n| found by | mutants |\n|---|---:|\n";
   for (const auto& [rule, count] : report.by_rule)
     text += fmt::format("| {} | {} |\n", name_of_rule(rule), count);
@@ -111,7 +117,7 @@ std::string render_field_mutation_markdown(const FieldMutationReport& report) {
   text += "\n| defect |\n|---|\n";
   for (const auto& [field, defects] : ranked(report))
     for (const FieldVerdict& verdict : report.verdicts)
-      if (verdict.mutant.field == field && is_defect(verdict.fate))
+      if (verdict.mutant.field == field && verdict.is_defect())
         text += fmt::format("| {} |\n", in_cell(line_of_defect(verdict)));
   return text;
 }
@@ -129,6 +135,9 @@ std::string render_field_mutation_json(const FieldMutationReport& report) {
                               {"judged", report.judged()},
                               {"defects", report.defects()}},
                              report.total);
+  json["forged"] = Ordered::object();
+  for (const Forgery forgery : {Forgery::refused, Forgery::same, Forgery::accepted})
+    json["forged"][std::string(to_string(forgery))] = count_of(report.forged, forgery);
   json["by_field"] = Ordered::array();
   for (const auto& [field, counts] : report.by_field)
     json["by_field"].push_back(with_counts({{"field", field}}, counts));
@@ -144,6 +153,7 @@ std::string render_field_mutation_json(const FieldMutationReport& report) {
                                 {"before", verdict.mutant.before},
                                 {"after", verdict.mutant.after},
                                 {"fate", to_string(verdict.fate)},
+                                {"forgery", to_string(verdict.forgery)},
                                 {"rules", verdict.rules},
                                 {"why", verdict.why}});
   return json.dump(2, ' ', false, Ordered::error_handler_t::replace) + "\n";

@@ -33,4 +33,7 @@ inline constexpr std::string_view kCertificateSchema = "mfsdp.certificate/1";
 /// checker has to refuse. Requires that its ids resolve.
 [[nodiscard]] std::string unproved_certificate(const Program& program);
 
+/// A lie: what is so of another program, whose ids resolve, said of this one.
+[[nodiscard]] std::string forged_certificate(const Program& program, const Program& other);
+
 }  // namespace mfsdp

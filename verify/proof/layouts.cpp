@@ -141,6 +141,10 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   const auto unit = index_->units.find(group.unit);
   layout.name = unit ? program_->units[*unit].name : "?";
   if (!group.requires_grad) layout.name += " (frozen)";
+  if (group.dtype != program_->config.param_dtype)
+    report(findings, "MF502",
+           fmt::format("group '{}' is {}, configured is {}", layout.name, to_string(group.dtype),
+                       to_string(program_->config.param_dtype)));
   const Mesh& mesh = program_->config.mesh;
   Int128 parts = 1;
   for (const Axis axis : cutting_axes(group.cut, mesh)) parts *= mesh.size(axis);

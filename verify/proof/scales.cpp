@@ -197,6 +197,10 @@ class ScaleRun::Impl {
                                   trainable_.size()));
     else if (input.ranks != ranks)
       report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks, ranks));
+    else if (const std::int64_t made = std::ssize(input.made_by) + std::ssize(input.received);
+             kernel.attribute("groups") != made)
+      report("MF311", fmt::format("makes the norm of {} parts a rank, which has {}",
+                                  kernel.attribute("groups"), made));
     if (!is_fresh(kernel, "loss")) report("MF307", "makes the norm without this step's 1/T");
     finish(kernel, "norm");
   }
@@ -257,17 +261,23 @@ class ScaleRun::Impl {
 
 namespace {
 
-/// A microbatch begins where tokens are taken. Plans by hand may state microbatches and take no
-/// tokens; none states fewer than none.
+/// A microbatch begins where tokens are taken.
+std::int64_t begun_in(const Segment& segment) {
+  return std::ranges::count_if(segment.ops, [](const Op& op) {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    return kernel != nullptr && kernel->kind == KernelKind::token_copy;
+  });
+}
+
+/// Plans by hand, and of stages behind the first, may state microbatches and take no tokens; none
+/// states fewer than none.
 void count_microbatches(const UnrolledPlan& unrolled, FindingList& findings) {
   Int128 count = 0;
+  for (const Segment& segment : unrolled.plan->segments)
+    count += Int128{segment.repeat} * begun_in(segment);
   for (const Segment& segment : unrolled.plan->segments) {
-    const auto begun = std::ranges::count_if(segment.ops, [](const Op& op) {
-      const auto* kernel = std::get_if<Kernel>(&op.body);
-      return kernel != nullptr && kernel->kind == KernelKind::token_copy;
-    });
-    count += Int128{segment.repeat} * begun;
-    if ((begun > 0 || segment.microbatches < 0) && begun != segment.microbatches)
+    const std::int64_t begun = begun_in(segment);
+    if ((count > 0 || segment.microbatches < 0) && begun != segment.microbatches)
       findings.add(
           {.rule = "MF312",
            .message = fmt::format("segment '{}' of plan '{}' begins {} microbatches where "

@@ -99,7 +99,7 @@ void alter(Json& certificate, std::mt19937& random) {
 }
 
 TEST(AlteredCertificates, AreRefusedOrTrue) {
-  constexpr int kAlterations = test::thinned(2'500);
+  constexpr int kAlterations = test::thinned(1'200);
   constexpr int kSubjects = test::kThinner > 1 ? 12 : 32;  // each is searched
   std::mt19937 random(1);
   std::vector<Subject> subjects;

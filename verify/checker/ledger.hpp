@@ -1,0 +1,63 @@
+// The gradient ledger, in symbols: what each element of a group holds, as a sum of contributions.
+// Ranks of pure data parallelism run one plan, so an element is looked at on kinds of ranks (Spot).
+// An operand that is a slice touches its elements on the ranks that own it. What is known of an
+// element holds on ranks of some kind and above; a sum over an axis is followed only where that is
+// all who take part, so that it is the sum of every rank.
+//
+// Where the norm or an update reads an element of a parameter it holds the gradient of each
+// microbatch of the step, from each step of the model that gives one, of all rows once, summed once
+// over each axis, and nothing else; padding holds nothing.
+#pragma once
+
+#include "verify/checker/model.hpp"
+
+namespace mfsdp::checker {
+
+/// Which step of the model a kernel is, of which place and microbatch, and of which rows of it.
+struct Work {
+  const Step* step = nullptr;
+  std::string parameter{};  ///< of which it makes a gradient
+  Int owner = -1, pass = -1, row = 0, rows = 0;
+};
+
+class Ledger {
+ public:
+  Ledger(const PlanView& view, const Model& model, CheckedPlan& figures);
+
+  void begin_step() { passes_.clear(); }
+  /// A microbatch of this step.
+  void add_pass(Int pass) { passes_.insert(pass); }
+  /// What a kernel that makes a gradient adds, or an op that moves, clears or reads some.
+  void follow(const Op& op, const Work& work);
+  [[nodiscard]] const std::set<Int>& passes() const { return passes_; }
+
+ private:
+  /// A contribution: of which parameter, by which step of the model, from which rows.
+  struct Term {
+    Int pass = -1;
+    const Step* step = nullptr;  ///< null: garbage
+    std::string parameter{};
+    Int owner = -1, row = 0, end = 0;
+    friend auto operator<=>(const Term&, const Term&) = default;
+  };
+  /// A sum of contributions with their coefficients.
+  struct Held {
+    std::map<Term, Int> terms{{Term{}, 1}};  ///< at first garbage
+    PerAxis sums{};                          ///< times it was summed, by axis
+    Int kind = 0;                            ///< of ranks that hold it, and above
+  };
+  using Contents = std::map<Int, Held>;  ///< of a buffer, by first element
+
+  static void put(Contents& into, const Spot& at, const Held& what, bool adds);
+  void move(const Op& op, Contents& into, const Spot& to);
+  void judge(const Op& op, Contents& held, const Spot& spot);
+  void judge(const Op& op, Int at, const Held& held, const Spot& spot, const Parameter* parameter);
+
+  const PlanView& view_;
+  const Model& model_;
+  CheckedPlan& figures_;
+  std::map<int, Contents> held_{};  ///< by buffer
+  std::set<Int> passes_{};
+};
+
+}  // namespace mfsdp::checker

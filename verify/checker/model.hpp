@@ -1,0 +1,98 @@
+// What a model of the configuration computes, kernel by kernel, as the checker knows it: which
+// values each kernel reads and makes, in which shapes, with which attributes. Written from the
+// mathematics; neither the planner's recipes nor the proofs' tables are read.
+//
+//   x    = mid' + mlp_out' (input; ' is the block before)     mid     = x + attention_out
+//   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
+//   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
+//
+// A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
+// blocks, L + 1 final norm and head), and to a microbatch.
+#pragma once
+
+#include <optional>
+
+#include "verify/checker/plan_view.hpp"
+
+namespace mfsdp::checker {
+
+/// A value's name, and where in forward order its owner stands from the step's own.
+struct Named {
+  std::string name{};  ///< empty: none
+  Int shift = 0;
+};
+
+/// One operand of a step. Sizes are elements.
+struct Flow {
+  std::string role, access;  ///< "adds": write, or read_write where beta is 1; "may": either
+  std::string dtype;         ///< empty: that of a gradient
+  std::vector<Int> shape;    ///< kRows: the rows that this op works on
+  Named reads{}, makes{};
+  std::string parameter{};  ///< whose weights it reads or whose gradient it makes
+  Int row = 0;              ///< of heads that stand in rows: elements of a row; else 0
+  Int column = 0;           ///< where it begins in a row, or in the value
+};
+inline constexpr Int kRows = -1;
+
+enum class Place { embedding, block, head };
+
+struct Step {
+  std::string kernel;
+  Int product = 0;  ///< a GEMM's attribute "kind"
+  Place place = Place::block;
+  std::map<std::string, Json> attributes{};  ///< but those that say how much it costs
+  std::vector<Flow> flows{};
+  bool chunk = false;      ///< of some rows, not all tokens
+  Int least_scratch = -1;  ///< bytes of its workspace; -1: it has none
+};
+
+class Model {
+ public:
+  /// Refuses where units and parameters of the plan are not those of its configuration's model.
+  explicit Model(const PlanView& view);
+
+  /// By kernel; of a GEMM "gemm 0" to "gemm 2".
+  [[nodiscard]] const std::vector<Step>& steps(const std::string& kernel) const;
+  /// How many steps of a microbatch give a gradient to parameters of that role.
+  [[nodiscard]] Int gradients_of(const std::string& role) const { return gradients_.at(role); }
+  [[nodiscard]] Place place_of(Int owner) const;
+  /// Whether a parameter of a group of that unit is its owner's.
+  [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
+
+  Int tokens = 0;             ///< of a microbatch on a rank
+  Int microbatches = 0;       ///< of a step
+  std::string statistic;      ///< dtype of statistics and optimizer states
+  Json clip;                  ///< limit of the norm
+  Names states{};             ///< of the optimizer
+  bool main_weights = false;  ///< beside those that kernels read
+  /// What --exact-sums adds to the attributes of a kernel of so many rows.
+  [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
+
+ private:
+  void check_units(const PlanView& view) const;
+  void check_parameters(const PlanView& view) const;
+  [[nodiscard]] std::map<std::string, std::pair<std::string, std::vector<Int>>> parameters_of(
+      Int position) const;
+  void add(Step step);
+  void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
+                   const std::array<const char*, 4>& values);
+  void add_ends();
+  void add_norms();
+  void add_attention();
+  void add_rotation();
+  void add_mlp();
+  [[nodiscard]] Int backward_scratch() const;
+  [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
+  [[nodiscard]] static Flow gradient(const std::string& parameter, std::vector<Int> shape);
+  [[nodiscard]] std::vector<Flow> heads(const std::string& rotated, Int row) const;
+
+  const Json& config_;
+  Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
+                                                                                    outer_ = 1;
+  bool tied_, bias_, qk_norm_, exact_;
+  std::string compute_;
+  std::map<std::string, std::vector<Step>> steps_{};
+  std::map<std::string, Int> gradients_{};
+};
+
+}  // namespace mfsdp::checker

@@ -1,0 +1,136 @@
+// Where elements of groups lie: what each buffer says that it holds, taken at its word only where
+// its size, dtype and the configuration bear that out, and which elements an operand is.
+#include "verify/checker/plan_view.hpp"
+
+namespace mfsdp::checker {
+namespace {
+
+/// Axes whose ranks work on other tokens.
+const Names kDataAxes{"cp", "dp_outer", "dp_shard"};
+
+/// Those on which there are several ranks.
+Axes several(const PlanView& view, Axes axes) {
+  std::erase_if(axes, [&](const std::string& axis) { return !view.mesh.contains(axis); });
+  return axes;
+}
+
+/// What a placement cuts; what is not flat is an axis that no group has.
+Axes axes_of(const PlanView& view, const Json& placement) {
+  Axes axes;
+  for (const Json& on : placement)
+    if (on.at("kind") != "flat" || view.mesh.contains(on.at("axis")))
+      axes.push_back(on.at("kind") == "flat" ? on.at("axis") : Json("?"));
+  return axes;
+}
+
+void read_group(PlanView& view, const Json& json) {
+  const Json& unit = view.json.at("units")[view.at("units", json, "unit")];
+  Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
+              several(view, json.value("cut", Axes{}))};
+  for (const auto& [axis, ranks] : view.mesh)
+    if (kDataAxes.contains(axis)) group.reduce[axis] = 1;
+  const Axes reduce = several(view, json.value("reduce", Axes{}));
+  const Names cuts(group.cut.begin(), group.cut.end());
+  const Names sums(reduce.begin(), reduce.end());
+  if (cuts.size() != group.cut.size() || sums.size() != reduce.size() ||
+      group.elements % parts_of(view, group, std::ssize(group.cut)) != 0 ||
+      reduce.size() != group.reduce.size() ||
+      !std::ranges::all_of(reduce, [&](const auto& axis) { return group.reduce.contains(axis); }))
+    refuse("group {}: is cut unevenly, or summed over other axes", view.groups.size());
+  for (const Json& entry : json.at("parameters")) {
+    Parameter made{entry.at("role"), entry.at("offset"), 1, entry.at("shape")};
+    for (const Int dim : made.shape) made.end = times(made.end, dim);
+    made.end = plus(made.begin, made.end);
+    if (made.end > group.elements || made.begin == made.end ||
+        !group.parameters.emplace(made.begin, made).second)
+      refuse("group {}: parameter {} is not inside", view.groups.size(), entry.at("name").dump());
+  }
+  Int end = 0;  // of the parameter before
+  for (const auto& [begin, parameter] : group.parameters)
+    if (begin < std::exchange(end, parameter.end))
+      refuse("group {}: parameters overlap at element {}", view.groups.size(), begin);
+  view.groups.push_back(std::move(group));
+}
+
+/// What the configuration has a buffer of that kind be of.
+std::string dtype_of(const Json& config, const std::string& kind, bool persistent) {
+  if (kind == "parameter") return config.at("param_dtype");
+  if (kind == "main_parameter") return config.at("main_dtype");
+  if (kind == "gradient") return config.at(persistent ? "grad_dtype" : "reduce_dtype");
+  return config.at("param_dtype") == "fp64" ? "fp64" : "fp32";
+}
+
+Home home_of(const PlanView& view, const Json& json) {
+  Home home;
+  if (!json.contains("holds")) return home;
+  const Json& holds = json.at("holds");
+  home.kind = holds.at("kind");
+  home.name = holds.value("port", holds.value("state", ""));
+  if (home.kind == "port") return home;
+  const Axes cut = axes_of(view, holds.value("placement", Json::array()));
+  home.cuts = std::ssize(cut);
+  const bool persistent = json.value("persistent", false);
+  const bool gathered = home.kind == "parameter" && !persistent;
+  const char* kept = home.kind == "parameter"  ? "weight"
+                     : home.kind == "gradient" ? "gradient"
+                                               : "state";
+  Int end = 0;  // of the group before
+  for (const Json& held : holds.at("groups")) {
+    const auto& [g, offset] =
+        home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
+    const Group& group = view.groups.at(g);
+    const Json& stated = view.json.at("groups")[static_cast<std::size_t>(g)];
+    const bool is_slice = cut.size() <= group.cut.size() &&
+                          std::equal(cut.begin(), cut.end(), group.cut.begin()) &&
+                          (!persistent || cut == axes_of(view, stated.value(kept, Json::array())));
+    if (!is_slice || offset < end || (home.kind != "parameter" && !group.trains) ||
+        json.at("dtype") != dtype_of(view.json.at("config"), home.kind, persistent))
+      refuse("buffer {}: holds no slice", json.at("name").dump());
+    const Int elements = group.elements / parts_of(view, group, home.cuts);
+    end = plus(offset, times(elements, size_of(json.at("dtype"))));
+  }
+  // Gathered weights may be aligned to more than they have.
+  if (end > json.at("size") || (end != json.at("size") && !gathered) || home.groups.empty() ||
+      (home.groups.size() > 1 && home.kind != "parameter"))
+    refuse("buffer {}: holds no slice", json.at("name").dump());
+  return home;
+}
+
+}  // namespace
+
+void read_places(PlanView& view) {
+  for (const Json& json : view.json.at("groups")) read_group(view, json);
+  for (const Json& json : view.json.at("buffers")) view.homes.push_back(home_of(view, json));
+}
+
+Int parts_of(const PlanView& view, const Group& group, Int kind) {
+  Int parts = 1;
+  for (const auto& axis : group.cut)
+    if (kind-- > 0) parts = times(parts, view.mesh.at(axis));
+  return parts;
+}
+
+Spot locate(const PlanView& view, const Operand& operand) {
+  const Home& home = view.homes[operand.buffer];
+  if (home.groups.empty() || !operand.dense ||
+      view.json.at("buffers")[operand.buffer].at("dtype") != Json(operand.dtype))
+    return {};
+  auto [g, start] = home.groups[0];
+  for (const auto& [other, at] : home.groups)
+    if (at <= operand.offset && at >= start) std::tie(g, start) = std::pair(other, at);
+  const Group& group = view.groups[g];
+  const Int size = size_of(operand.dtype);
+  const Int byte = operand.offset - start;
+  const Int end = byte / size + operand.elements;
+  PerAxis strides;
+  for (Int kind = home.cuts; kind <= std::ssize(group.cut); ++kind) {
+    const Int elements = group.elements / parts_of(view, group, kind);
+    if (kind > home.cuts) strides[group.cut[static_cast<std::size_t>(kind - 1)]] = elements * size;
+    if (byte == 0 && end == elements && operand.rank_strides == strides)
+      return {g, kind, 0, group.elements};
+  }
+  const bool inside = home.cuts == 0 && operand.rank_strides.empty() && end <= group.elements;
+  return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
+}
+
+}  // namespace mfsdp::checker

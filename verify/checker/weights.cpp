@@ -1,0 +1,104 @@
+#include "verify/checker/weights.hpp"
+
+namespace mfsdp::checker {
+namespace {
+
+/// What an update does to the slices that it is given.
+std::string access_of(const std::string& role, bool main_weights) {
+  if (role == "grad") return "read";
+  return role == "weight" && main_weights ? "write" : "read_write";
+}
+
+}  // namespace
+
+Weights::Weights(const PlanView& view, const Model& model)
+    : view_(view), model_(model), updates_(view.groups.size()), before_(view.groups.size()) {
+  for (int b = 0; b < std::ssize(view.homes); ++b) {
+    acquire(b);
+    if (!view.json.at("buffers")[b].value("persistent", false)) continue;
+    for (const auto& [group, at] : view.homes[b].groups)
+      if (view.homes[b].kind == "parameter") held_[{b, group}].at(0) = {0, view.homes[b].cuts};
+  }
+}
+
+void Weights::begin_plan() {
+  for (int b = 0; b < std::ssize(view_.homes); ++b)
+    if (!view_.json.at("buffers")[b].value("persistent", false)) acquire(b);
+}
+
+void Weights::acquire(int buffer) {
+  if (view_.homes[buffer].kind != "parameter") return;
+  for (const auto& [group, at] : view_.homes[buffer].groups)
+    held_[{buffer, group}] = {{0, {}}, {kMost, {}}};
+}
+
+std::map<Int, Weights::Held>& Weights::held_in(const Op& op, const Operand& operand,
+                                               const Spot& spot) {
+  const auto held = held_.find({operand.buffer, spot.group});
+  if (held == held_.end() || spot.begin >= spot.end)
+    refuse("{}: '{}' is no slice of weights", op.place(), operand.role);
+  return held->second;
+}
+
+void Weights::read(const Op& op, const Operand& operand, const Spot& spot) {
+  for (const Held* held : cut_out(held_in(op, operand, spot), spot.begin, spot.end))
+    if (held->version != updates_[spot.group] || held->kind > spot.kind)
+      refuse("{}: '{}' is not the weights of this step", op.place(), operand.role);
+}
+
+void Weights::gather(const Op& op) {
+  const Operand& part = op.operands.at(0);
+  const Operand& whole = op.operands.at(1);
+  const Spot from = locate(view_, part);
+  const Spot to = locate(view_, whole);
+  const bool slices = from.group >= 0 && from.group == to.group && from.kind >= to.kind &&
+                      from.begin == to.begin && from.end == to.end;
+  Names axes = view_.communicator_of(op).at("axes");
+  std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
+  Names cut;
+  for (Int kind = to.kind; slices && kind < from.kind; ++kind)
+    cut.insert(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
+  if (!slices || axes != cut) refuse("{}: gathers no slices of a group", op.place());
+  read(op, part, from);
+  for (Held* held : cut_out(held_in(op, whole, to), to.begin, to.end))
+    *held = {updates_[to.group], to.kind};
+}
+
+void Weights::update(const Op& op) {
+  const auto grad = std::ranges::find(op.operands, "grad", &Operand::role);
+  const Spot spot = grad == op.operands.end() ? Spot{} : locate(view_, *grad);
+  Names left = model_.states;
+  left.insert({"grad", "weight"});
+  if (model_.main_weights) left.insert("main_weight");
+  for (const Operand& operand : op.operands) {
+    const Home& home = view_.homes[operand.buffer];
+    if (home.groups.empty()) continue;
+    const std::string& role = operand.role;
+    const std::string kind = role == "grad"          ? "gradient"
+                             : role == "weight"      ? "parameter"
+                             : role == "main_weight" ? "main_parameter"
+                                                     : "optimizer_state";
+    // What an optimizer keeps is kept by those who update it, and by no others.
+    const bool kept = kind == "main_parameter" || kind == "optimizer_state";
+    if (left.erase(role) != 1 || home.kind != kind || locate(view_, operand) != spot ||
+        (kept && home.cuts != spot.kind) || (kind == "optimizer_state" && home.name != role) ||
+        spot.group < 0 || spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
+        operand.access != access_of(role, model_.main_weights))
+      refuse("{}: its operands are not one slice, or not what its optimizer has", op.place());
+    if (role != "weight") continue;
+    if (!model_.main_weights) read(op, operand, spot);
+    for (Held* held : cut_out(held_in(op, operand, spot), spot.begin, spot.end))
+      *held = {updates_[spot.group] + 1, spot.kind};
+  }
+  if (!left.empty()) refuse("{}: lacks '{}'", op.place(), *left.begin());
+  ++updates_[spot.group];
+}
+
+void Weights::end_step() const {
+  for (std::size_t g = 0; g < updates_.size(); ++g)
+    if (updates_[g] - before_[g] != (view_.groups[g].trains ? 1 : 0))
+      refuse("group {}: is updated {} times in a step", g, updates_[g] - before_[g]);
+  before_ = updates_;
+}
+
+}  // namespace mfsdp::checker

@@ -1,0 +1,39 @@
+// Which version of its weights each element of a parameter's buffer holds, and on which ranks: the
+// number of updates that the group has seen, on ranks of a kind and above (Spot).
+#pragma once
+
+#include "verify/checker/model.hpp"
+
+namespace mfsdp::checker {
+
+class Weights {
+ public:
+  Weights(const PlanView& view, const Model& model);
+
+  void begin_plan();
+  void acquire(int buffer);
+  /// Refuses unless every rank that runs the op holds the present weights there.
+  void read(const Op& op, const Operand& operand, const Spot& spot);
+  void gather(const Op& op);
+  /// The operands of the group's optimizer, all of one slice.
+  void update(const Op& op);
+  /// After a step that trains: each group that does was updated once.
+  void end_step() const;
+
+ private:
+  struct Held {
+    Int version = -1;  ///< -1: garbage
+    Int kind = 0;
+  };
+
+  std::map<Int, Held>& held_in(const Op& op, const Operand& operand, const Spot& spot);
+
+  const PlanView& view_;
+  const Model& model_;
+  std::map<std::pair<int, Int>, std::map<Int, Held>>
+      held_{};                       ///< by buffer and group, then element
+  std::vector<Int> updates_;         ///< by group
+  mutable std::vector<Int> before_;  ///< likewise, of the steps before
+};
+
+}  // namespace mfsdp::checker
