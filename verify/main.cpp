@@ -49,9 +49,9 @@ Result<ExitCode> run_tool(const std::vector<std::string>& args) {
                         .err = std::cerr,
                         .interrupted = interrupted(),
                         .style = style_of(describe_stdout())};
-  if (options.mutate || options.mutate_fields)  // other judgements are short
+  if (options.mutate || options.runs_mutants())  // other judgements are short
     catch_interrupts("mfsdp-verify: stopping (a second signal ends it at once)");
-  if (!options.mutate_fields) return judge(options, session, {});
+  if (!options.runs_mutants()) return judge(options, session, {});
   const auto beside = std::filesystem::temp_directory_path() / kTool;
   MFSDP_LET(folder, TemporaryFolder::beside(beside, beside));
   return judge(options, session, machines_in(folder.path()));

@@ -41,11 +41,13 @@ FlagGroup plan_group(VerifyOptions& o) {
           switch_flag("--mutate", "put faults into the plan: which are found?", o.mutate),
           switch_flag("--mutate-fields", "change every field: what passes must compute the same",
                       o.mutate_fields),
-          integer_flag("--per-field", "changes of each field, at most (32)", o.per_field,
+          switch_flag("--mutate-pairs", "the same of pairs of edits that are to hide each other",
+                      o.mutate_pairs),
+          integer_flag("--per-field", "changes of each field or pattern, at most (32)", o.per_field,
                        {.lowest = 1}),
           integer_flag("--mutants", "judge N of them, drawn by chance (all)", o.mutants,
                        {.lowest = 1}),
-          integer_flag("--mutant", "change number N of --mutate-fields", o.mutant, {.lowest = 0}),
+          integer_flag("--mutant", "change number N of these", o.mutant, {.lowest = 0}),
           path_flag("--mutant-out", "write the plan with that change", o.mutant_out),
           integer_flag("--seed", "of the draw (0)", o.seed, {.lowest = 0})}};
 }
@@ -100,23 +102,25 @@ Result<void> check_subject(const VerifyOptions& o) {
                 "one of --model or --plan, --kineto, --config, --run, --bugs and --list-rules at a "
                 "time");
   if (!plan)
-    for (const char* flag : {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields"})
+    for (const char* flag :
+         {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields", "--mutate-pairs"})
       if (contains(o.given, flag)) return fail(flag, "is about a plan: name a --model or a --plan");
   const int actions = static_cast<int>(o.mutate) + static_cast<int>(o.mutate_fields) +
-                      static_cast<int>(o.check.has_value()) +
+                      static_cast<int>(o.mutate_pairs) + static_cast<int>(o.check.has_value()) +
                       static_cast<int>(o.expand || o.certificate);
   if (actions > 1)
     return fail("",
-                "one of --mutate, --mutate-fields, --check, and --expand or --certificate at a "
-                "time");
+                "one of --mutate, --mutate-fields, --mutate-pairs, --check, and --expand or "
+                "--certificate at a time");
   for (const char* flag : {"--mutants", "--seed"})
-    if (contains(o.given, flag) && !o.mutate && !o.mutate_fields)
-      return fail(flag, "needs --mutate or --mutate-fields");
+    if (contains(o.given, flag) && !o.mutate && !o.runs_mutants())
+      return fail(flag, "needs --mutate, --mutate-fields or --mutate-pairs");
   for (const char* flag : {"--per-field", "--mutant", "--mutant-out"})
-    if (contains(o.given, flag) && !o.mutate_fields) return fail(flag, "needs --mutate-fields");
+    if (contains(o.given, flag) && !o.runs_mutants())
+      return fail(flag, "needs --mutate-fields or --mutate-pairs");
   if (o.mutant.has_value() != o.mutant_out.has_value())
     return fail(o.mutant ? "--mutant" : "--mutant-out", "--mutant and --mutant-out go together");
-  if ((o.mutate || o.mutate_fields || o.check || o.bugs) && o.output == FindingsFormat::sarif)
+  if ((o.mutate || o.runs_mutants() || o.check || o.bugs) && o.output == FindingsFormat::sarif)
     return fail("--output", "sarif is for findings in a plan");
   if (!o.kineto.empty() && o.output == FindingsFormat::sarif)
     return fail("--output", "sarif is for findings; a trace's report is text, json or md");

@@ -54,12 +54,16 @@ struct VerifyOptions {
   std::optional<std::string> check;        ///< certificate to re-check
   bool mutate = false;                     ///< judge the plan's mutants instead
   bool mutate_fields = false;              ///< judge changes of every field instead
-  std::int64_t per_field = 32;             ///< changes of a field, at most
+  bool mutate_pairs = false;               ///< judge pairs of edits instead
+  std::int64_t per_field = 32;             ///< changes of a field or pattern, at most
   std::optional<std::int64_t> mutant;      ///< write this change of a field to `mutant_out`
   std::optional<std::string> mutant_out;   ///< file
   std::optional<std::int64_t> mutants;     ///< so many of them, drawn with `seed`
   std::int64_t seed = 0;
   std::optional<std::string> bugs;  ///< folder of a bug corpus, or kShippedBugs
+
+  /// Whether plans are changed and run.
+  [[nodiscard]] bool runs_mutants() const { return mutate_fields || mutate_pairs; }
 };
 
 /// All flag groups of mfsdp-verify, bound to `options`.

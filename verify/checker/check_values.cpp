@@ -181,6 +181,9 @@ class Steps {
     const std::string& does = op.does;
     if (does == "token_copy") {
       forms(op, {{"input", "read"}, {"output", "write"}}, {});
+      for (const Operand& tokens : op.operands)
+        if (tokens.shape != std::vector<Int>{2, model_.tokens})
+          refuse("{}: '{}' is of another shape", op.place(), tokens.role);
       values_.copy(op, operand(op, "input"), operand(op, "output"));
     } else if (does == "cast" || does == "accumulate") {
       const std::string role = does == "cast" && has(op, "weight_grad") ? "weight_grad" : "output";
@@ -190,7 +193,7 @@ class Steps {
       ledger_.follow(op, {});
     } else if (does == "zero_padding") {
       for (const Operand& padding : op.operands)
-        if (padding.access != "write" || !is_gradient(padding))
+        if (padding.role != "padding" || padding.access != "write" || !is_gradient(padding))
           refuse("{}: '{}' is no gradient that it clears", op.place(), padding.role);
       ledger_.follow(op, {});
     } else if (does == "norm_partial") {
@@ -227,6 +230,11 @@ class Steps {
       if (operand(op, role).access != access)
         refuse("{}: '{}' is {}, not {}", op.place(), role, operand(op, role).access, access);
     if (op.operands.size() != roles.size()) refuse("{}: an operand too many", op.place());
+    // What is no slice of a group is a row of numbers, or tokens.
+    for (const Operand& operand : op.operands)
+      if (view_.homes[operand.buffer].groups.empty() && operand.shape.size() != 1 &&
+          op.does != "token_copy" && op.does != "cast")
+        refuse("{}: '{}' is no row of numbers", op.place(), operand.role);
     check_attributes(op, op.does, 0, attributes);
   }
   /// Values of `exact` are those that exact sums need; who asks looks at those of `named`.
@@ -260,6 +268,7 @@ class Steps {
         spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         output.dtype != partial_dtype())
       refuse("{}: is no slice of a group's gradient", op.place());
+    check_group(view_, op, spot.group);
     ledger_.follow(op, {});
     partials_.push_back({spot.group, spot.kind, step_});
     values_.make(op, output, {"norm_partial", std::ssize(partials_) - 1, step_});

@@ -133,4 +133,9 @@ Spot locate(const PlanView& view, const Operand& operand) {
   return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
 }
 
+void check_group(const PlanView& view, const Op& op, Int group) {
+  if (!op.json->contains("group") || view.at("groups", *op.json, "group") != group)
+    refuse("{}: is not of group {}, as it says", op.place(), group);
+}
+
 }  // namespace mfsdp::checker

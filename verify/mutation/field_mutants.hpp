@@ -35,14 +35,16 @@ enum class FieldEdit {
   doubled,
   halved,
   two_to_31,
-  two_to_63_less_1
+  two_to_63_less_1,
+  pair  ///< two edits that are to hide each other (edit_pairs.hpp)
 };
 
 template <>
 struct Names<FieldEdit> {
-  static constexpr std::array<std::string_view, 16> values{
-      "dropped", "added", "there twice", "copied",   "exchanged", "emptied", "flipped", "0",
-      "1",       "-1",    "one more",    "one less", "doubled",   "halved",  "2^31",    "2^63-1"};
+  static constexpr std::array<std::string_view, 17> values{
+      "dropped", "added",  "there twice", "copied", "exchanged", "emptied",
+      "flipped", "0",      "1",           "-1",     "one more",  "one less",
+      "doubled", "halved", "2^31",        "2^63-1", "two edits"};
 };
 
 /// One change of a plan's JSON.

@@ -13,6 +13,7 @@
 #include "core/plan/job.hpp"
 #include "core/plan/plan_json.hpp"
 #include "verify/checker/check_certificate.hpp"
+#include "verify/mutation/edit_pairs.hpp"
 #include "verify/mutation/inert_fields.hpp"
 #include "verify/mutation/run_apart.hpp"
 #include "verify/proof/certificate.hpp"
@@ -96,7 +97,9 @@ FieldVerdict run_altered(FieldVerdict verdict, Job job, const RightResults& righ
         is_forged(*program, right.program, true) ? Forgery::accepted : Forgery::refused;
     return ends(FieldFate::differs, std::move(differs));
   }
-  if (inert == nullptr) return ends(FieldFate::not_listed, "no result differs");
+  if (inert == nullptr)
+    return ends(verdict.mutant.edit == FieldEdit::pair ? FieldFate::same : FieldFate::not_listed,
+                "no result differs");
   return ends(FieldFate::same, std::string(inert->reason));
 }
 
@@ -188,11 +191,12 @@ FieldVerdict judge_altered(const std::string& text, const FieldMutant& mutant,
   return run_altered(std::move(verdict), std::move(*job), right, machines, tell);
 }
 
-Result<FieldMutationReport> mutate_fields(const Program& program,
-                                          const FieldMutationSettings& settings) {
-  MFSDP_LET(right, right_results(program, settings.machines));
-  const FieldJson plan = FieldJson::parse(to_canonical_json(program));
-  const FieldMutants all = field_mutants(plan, settings.per_field, settings.seed);
+namespace {
+
+/// Changes of `plan`, the text of the program that is right.
+Result<FieldMutationReport> judge_all(const RightResults& right, const FieldJson& plan,
+                                      const FieldMutants& all,
+                                      const FieldMutationSettings& settings) {
   const std::vector<const FieldMutant*> mutants = drawn(all.list, settings);
   std::vector<std::optional<FieldVerdict>> verdicts(mutants.size());
   std::size_t done = 0;
@@ -209,7 +213,7 @@ Result<FieldMutationReport> mutate_fields(const Program& program,
         return !settings.progress || settings.progress(++done, mutants.size());
       }));
   FieldMutationReport report;
-  report.plan_hash = plan_hash(program);
+  report.plan_hash = plan_hash(right.program);
   report.fields = all.fields;
   report.mutants = std::ssize(all.list);
   for (auto& verdict : verdicts) {
@@ -221,6 +225,25 @@ Result<FieldMutationReport> mutate_fields(const Program& program,
     report.verdicts.push_back(std::move(*verdict));
   }
   return report;
+}
+
+}  // namespace
+
+Result<FieldMutationReport> mutate_fields(const Program& program,
+                                          const FieldMutationSettings& settings) {
+  MFSDP_LET(right, right_results(program, settings.machines));
+  const FieldJson plan = FieldJson::parse(to_canonical_json(program));
+  return judge_all(right, plan, field_mutants(plan, settings.per_field, settings.seed), settings);
+}
+
+Result<FieldMutationReport> mutate_pairs(const Program& program,
+                                         const FieldMutationSettings& settings) {
+  MFSDP_LET(right, right_results(program, settings.machines));
+  FieldMutants all{.list = pair_mutants(program, settings.per_field, settings.seed)};
+  std::set<std::string> patterns;
+  for (const FieldMutant& mutant : all.list) patterns.insert(mutant.field);
+  all.fields = std::ssize(patterns);
+  return judge_all(right, FieldJson::parse(to_canonical_json(program)), all, settings);
 }
 
 }  // namespace mfsdp

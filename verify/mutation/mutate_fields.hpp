@@ -78,7 +78,7 @@ struct Machines {
 
 struct FieldMutationSettings {
   Machines machines;
-  std::size_t per_field = 32;
+  std::size_t per_field = 32;            ///< or of each pattern of pairs
   std::optional<std::size_t> most = {};  ///< judge so many of all, drawn with `seed`
   std::uint64_t seed = 0;
   std::size_t workers =
@@ -117,5 +117,10 @@ struct RightResults {
 /// thread. Errors: a plan that does not prove clean or does not run itself.
 [[nodiscard]] Result<FieldMutationReport> mutate_fields(const Program& program,
                                                         const FieldMutationSettings& settings);
+
+/// The same of pairs of edits (edit_pairs.hpp), by pattern. A pair that leaves the plan right is
+/// one with which no bit differs.
+[[nodiscard]] Result<FieldMutationReport> mutate_pairs(const Program& program,
+                                                       const FieldMutationSettings& settings);
 
 }  // namespace mfsdp

@@ -64,6 +64,7 @@ Result<void> check_flags(const VerifyOptions& options) {
   if (options.check) return refuse("--check");
   if (options.mutate) return refuse("--mutate");
   if (options.mutate_fields) return refuse("--mutate-fields");
+  if (options.mutate_pairs) return refuse("--mutate-pairs");
   return {};
 }
 

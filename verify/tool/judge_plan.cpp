@@ -20,6 +20,7 @@
 #include "core/request/plan_file.hpp"
 #include "core/request/plan_request.hpp"
 #include "verify/checker/check_certificate.hpp"
+#include "verify/mutation/edit_pairs.hpp"
 #include "verify/mutation/mutate.hpp"
 #include "verify/mutation/render_field_mutation.hpp"
 #include "verify/mutation/render_mutation.hpp"
@@ -207,12 +208,15 @@ Result<ExitCode> mutate_plan(const Program& program, const VerifyOptions& option
 Result<ExitCode> write_field_mutant(const Program& program, const VerifyOptions& options,
                                     const Session& session) {
   const auto plan = nlohmann::json::parse(to_canonical_json(program));
-  const FieldMutants all = field_mutants(plan, static_cast<std::size_t>(options.per_field),
-                                         static_cast<std::uint64_t>(options.seed));
-  if (*options.mutant >= std::ssize(all.list))
-    return fail("--mutant", fmt::format("expected a number below {}, got {}", all.list.size(),
-                                        *options.mutant));
-  const FieldMutant& mutant = all.list.at(static_cast<std::size_t>(*options.mutant));
+  const auto per_field = static_cast<std::size_t>(options.per_field);
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  const std::vector<FieldMutant> all = options.mutate_pairs
+                                           ? pair_mutants(program, per_field, seed)
+                                           : field_mutants(plan, per_field, seed).list;
+  if (*options.mutant >= std::ssize(all))
+    return fail("--mutant",
+                fmt::format("expected a number below {}, got {}", all.size(), *options.mutant));
+  const FieldMutant& mutant = all.at(static_cast<std::size_t>(*options.mutant));
   MFSDP_TRY(write_file_atomically(*options.mutant_out, altered_text(plan, mutant) + "\n"));
   session.out << wrap_text(fmt::format("{}: {}, {} -> {}\n", mutant.place, to_string(mutant.edit),
                                        mutant.before.empty() ? "nothing" : mutant.before,
@@ -231,7 +235,8 @@ Result<ExitCode> mutate_plan_fields(const Program& program, const VerifyOptions&
   settings.seed = static_cast<std::uint64_t>(options.seed);
   std::optional<Progress> progress;
   settings.progress = mutant_progress(progress, session);
-  MFSDP_LET(report, mutate_fields(program, settings));
+  MFSDP_LET(report, options.mutate_pairs ? mutate_pairs(program, settings)
+                                         : mutate_fields(program, settings));
   progress.reset();
   switch (options.output) {
     case FindingsFormat::json: session.out << render_field_mutation_json(report); break;
@@ -248,7 +253,7 @@ Result<ExitCode> judge_program(const Program& program, const VerifyOptions& opti
   MFSDP_TRY(write_plan(options.common, program));
   if (options.check) return check_plan(program, options, session);
   if (options.mutate) return mutate_plan(program, options, session);
-  if (options.mutate_fields) return mutate_plan_fields(program, options, session, machines);
+  if (options.runs_mutants()) return mutate_plan_fields(program, options, session, machines);
   return prove_plan(program, options, session);
 }
 

@@ -67,9 +67,10 @@ TEST(FlagSurface, MfsdpVerify) {
   std::vector<std::string> names = common_names;
   for (const char* gone : {"--db", "--no-save", "--name", "--trace", "--memory-trace"})
     std::erase(names, gone);
-  names.insert(names.end(), {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields",
-                             "--per-field", "--mutants", "--mutant", "--mutant-out", "--seed",
-                             "--kineto", "--config", "--run", "--bugs", "--env", "--list-rules"});
+  names.insert(names.end(),
+               {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields",
+                "--mutate-pairs", "--per-field", "--mutants", "--mutant", "--mutant-out", "--seed",
+                "--kineto", "--config", "--run", "--bugs", "--env", "--list-rules"});
   EXPECT_THAT(flag_names(verify_flags(options)), testing::ElementsAreArray(names));
 }
 
