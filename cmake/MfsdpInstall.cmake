@@ -5,6 +5,8 @@ include(CMakePackageConfigHelpers)
 
 # ---- tools: they look for scenarios in ../share/mfsdp/scenarios (core/cli/scenarios.hpp) --------
 set(tools mfsdp-sim mfsdp-verify mfsdp-exec mfsdp-report)
+# The toolkit of CUDA may lie where the system does not look for libraries.
+set_target_properties(${tools} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ${tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scenarios DESTINATION share/mfsdp COMPONENT tools)
 foreach(tool IN LISTS tools)

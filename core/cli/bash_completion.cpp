@@ -36,14 +36,21 @@ std::string offers(const FlagValues& values) {
   return out;
 }
 
+/// Values go on up to the next flag. {0}: the indentation, {1}: the flags that take several.
+constexpr std::string_view kSeveral = R"({0}local latest='' i
+{0}for ((i = COMP_CWORD - 1; i > 0; --i)); do
+{0}  [[ ${{COMP_WORDS[i]}} == --* ]] && latest=${{COMP_WORDS[i]}} && break
+{0}done
+{0}case $latest in {1}) before=$latest ;; esac
+)";
+
 /// The lines that set `flags`, `names` and `paths` by the flag before the word.
 std::string value_cases(const Manual& manual, const std::string& indent) {
   const auto& groups = manual.groups;
   std::string out = fmt::format("{}flags='{}'\n", indent, fmt::join(flag_names(groups), " "));
   const std::string several =
       pattern_of(groups, [](const Flag& flag) { return flag.takes_several; });
-  if (!several.empty())
-    out += fmt::format("{}case $latest in {}) before=$latest ;; esac\n", indent, several);
+  if (!several.empty()) out += fmt::format(kSeveral, indent, several);
   out += indent + "case $before in\n";
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags)
@@ -62,29 +69,26 @@ std::string command_cases(const Manual& manual) {
   Manual alone = manual;
   for (const Manual& command : manual.commands) alone.word_values.names.push_back(command.name);
   std::string out =
-      "  local command=\n  ((COMP_CWORD > 1)) && command=${COMP_WORDS[1]}\n  case $command in\n";
+      "  local command=''\n  ((COMP_CWORD > 1)) && command=${COMP_WORDS[1]}\n  case $command in\n";
   out += "    ''|-*)\n" + value_cases(alone, "      ") + "      ;;\n";
   for (const Manual& command : manual.commands)
     out += fmt::format("    {})\n{}      ;;\n", command.name, value_cases(command, "      "));
   return out + "  esac\n";
 }
 
-/// Finds the word, the flag before it and the latest flag. bash makes words of "--flag", "=" and
+/// Finds the word and the flag before it. bash makes words of "--flag", "=" and
 /// what follows.
 constexpr std::string_view kBegin =
     R"(  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-  local latest= flags= names= paths= i
+  local flags='' names='' paths=''
   if [[ $word == '=' ]]; then
-    word=
+    word=''
   elif [[ $before == '=' ]]; then
     before=${COMP_WORDS[COMP_CWORD - 2]}
   fi
-  for ((i = COMP_CWORD - 1; i > 0; --i)); do
-    [[ ${COMP_WORDS[i]} == --* ]] && latest=${COMP_WORDS[i]} && break
-  done
 )";
 
-constexpr std::string_view kEnd = R"(  [[ $word == -* ]] && names=$flags paths=
+constexpr std::string_view kEnd = R"(  [[ $word == -* ]] && names=$flags paths=''
   mapfile -t COMPREPLY < <(compgen -W "$names" -- "$word")
   if [[ -n $paths ]]; then
     local found

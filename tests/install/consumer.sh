@@ -10,8 +10,12 @@ trap 'rm -rf "$folder"' EXIT
 # Outside of the source tree: only the prefix has headers.
 cp -r "$project" "$folder/project"
 cd "$folder"
-"$cmake" -S project -B build -G "$generator" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$compiler" \
-  -DCMAKE_BUILD_TYPE=Debug >log 2>&1 && "$cmake" --build build >>log 2>&1 || { cat log; exit 1; }
+configure_and_build() {
+  "$cmake" -S project -B build -G "$generator" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Debug &&
+    "$cmake" --build build
+}
+configure_and_build >log 2>&1 || { cat log; exit 1; }
 found=$(build/consumer)
 expected=$("$prefix/bin/mfsdp-sim" --model llama3_8b --gpu h100 --gpus 8 --no-save --output json |
   sed -n '0,/"step_ns"/s/.*"step_ns": *\([0-9]*\).*/\1/p')
