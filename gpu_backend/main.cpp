@@ -24,10 +24,7 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-exec";
 
-std::string describe() {
-  ExecOptions unused;
-  return render_help(exec_help(), exec_flags(unused));
-}
+Manual describe() { return manual_of(exec_help(), exec_flags); }
 
 /// `args`: the command's arguments after those of its --options file.
 Result<ExitCode> run_tool(const CommandLine& command, const std::vector<std::string>& args) {

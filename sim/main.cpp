@@ -41,10 +41,7 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   return run_one(options, session);
 }
 
-std::string describe() {
-  SimOptions unused;
-  return render_help(sim_help(), sim_flags(unused));
-}
+Manual describe() { return manual_of(sim_help(), sim_flags); }
 
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
   MFSDP_LET(sweep, expand_lists(args));

@@ -22,10 +22,7 @@ using namespace mfsdp;
 
 constexpr std::string_view kTool = "mfsdp-verify";
 
-std::string describe() {
-  VerifyOptions unused;
-  return render_help(verify_help(), verify_flags(unused));
-}
+Manual describe() { return manual_of(verify_help(), verify_flags); }
 
 /// The CPU's, which save and export to `folder`.
 Machines machines_in(const std::filesystem::path& folder) {

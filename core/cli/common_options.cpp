@@ -55,25 +55,44 @@ Result<void> check_groups(const CommonOptions& o, const std::vector<std::string>
   return {};
 }
 
+/// What a name of the scenarios' folder `catalogue` or a path gives.
+Flag with_catalogue(Flag flag, std::string catalogue) {
+  flag.values = {.paths = PathKind::file, .catalogue = std::move(catalogue)};
+  return flag;
+}
+
 Flag cluster_flag(std::optional<std::string>& target) {
   Flag flag = path_flag(
       "--cluster", "cluster of the catalogue (--list-clusters), or a TOML file; instead of --gpu",
       target);
   flag.value = "NAME|FILE";
-  return flag;
+  return with_catalogue(std::move(flag), "clusters");
 }
 
 FlagGroup model_group(CommonOptions& o) {
   auto [gpus, world_size] = world_flags(o.gpus);
   return {.title = "Model and machine",
           .flags = {
-              shaping(text_flag("--model", "NAME|PATH",
-                                "built-in name, config.json, or its directory", o.model)),
+              with_catalogue(
+                  shaping(text_flag("--model", "NAME|PATH",
+                                    "built-in name, config.json, or its directory", o.model)),
+                  "models"),
               gpus, world_size,
-              text_flag("--gpu", "NAME|FILE", "GPU of the catalogue, or a TOML file (h100)", o.gpu),
+              with_catalogue(text_flag("--gpu", "NAME|FILE",
+                                       "GPU of the catalogue, or a TOML file (h100)", o.gpu),
+                             "gpus"),
               integer_flag("--gpus-per-node", "GPUs in one node (8)", o.gpus_per_node, gpu_counts),
               cluster_flag(o.cluster)}};
 }
+
+}  // namespace
+
+Flag help_format_flag(std::optional<HelpFormat>& target) {
+  return choice_flag("--help-format", "F",
+                     "the same as man, json, or as completion for bash, zsh or fish", target);
+}
+
+namespace {
 
 FlagGroup result_group(CommonOptions& o) {
   return {
@@ -82,7 +101,8 @@ FlagGroup result_group(CommonOptions& o) {
           {.name = "--options",
            .value = "FILE",
            .help = "TOML of flags, as --tune-out writes it; the command line's own come first",
-           .apply = [](const std::string&) { return Result<void>{}; }},  // with_options_file() did
+           .apply = [](const std::string&) { return Result<void>{}; },  // with_options_file() did
+           .values = {.paths = PathKind::file}},
           path_flag("--plan", "take this plan instead of building one", o.plan),
           path_flag("--plan-out", "write the plan as JSON", o.plan_out),
           choice_flag("--output", "F", "text, json, jsonl, csv, md (text)", o.output),
@@ -92,6 +112,7 @@ FlagGroup result_group(CommonOptions& o) {
           path_flag("--trace", "write a Chrome trace for Perfetto; FILE.gz is compressed", o.trace),
           path_flag("--memory-trace", "write live bytes by category over time", o.memory_trace),
           switch_flag("--help", "show this text", o.help),
+          help_format_flag(o.help_format),
           switch_flag("--version", "show version and build", o.version)}};
 }
 

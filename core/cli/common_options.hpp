@@ -8,6 +8,7 @@
 
 #include "core/base/vocabulary.hpp"
 #include "core/cli/flags.hpp"
+#include "core/cli/help.hpp"
 #include "core/plan/config.hpp"
 
 namespace mfsdp {
@@ -42,14 +43,20 @@ struct CommonOptions {
   std::optional<std::string> trace = {};
   std::optional<std::string> memory_trace = {};
   bool help = false;
+  std::optional<HelpFormat> help_format = {};
   bool version = false;
   std::vector<std::string> notes = {};  ///< on the flags, for stderr
 
+  /// The tool is asked about itself, and nothing else is to be done.
+  [[nodiscard]] bool asks_about_tool() const { return help || help_format || version; }
   /// GPUs in one node where no cluster file says otherwise.
   [[nodiscard]] std::int64_t node_size() const { return gpus_per_node.value_or(8); }
   /// Where results are stored: --db, else mfsdp.sqlite in the current folder.
   [[nodiscard]] std::string store_path() const { return db.value_or("mfsdp.sqlite"); }
 };
+
+/// --help-format, which every tool has.
+[[nodiscard]] Flag help_format_flag(std::optional<HelpFormat>& target);
 
 /// The flags of the model, its machine and the configuration, bound as common_flags() are.
 [[nodiscard]] std::vector<FlagGroup> plan_flags(CommonOptions& options);

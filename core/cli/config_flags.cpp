@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <type_traits>
 #include <variant>
 
@@ -22,12 +24,12 @@ Result<std::int64_t> read_count(const std::string& text, const std::string& flag
   return parse_integer(in_words ? fmt::format("{}", *in_words) : text, flag, limits);
 }
 
-/// A floating-point dtype; the integers of DType are not for weights and gradients.
+/// The integers of DType are not for weights and gradients.
+constexpr std::array kRealTypes{DType::bf16, DType::fp16, DType::fp32, DType::fp64};
+
 Result<DType> read_dtype(const std::string& text, const std::string& flag) {
   const auto dtype = parse<DType>(text);
-  if (dtype && (*dtype == DType::bf16 || *dtype == DType::fp16 || *dtype == DType::fp32 ||
-                *dtype == DType::fp64))
-    return *dtype;
+  if (dtype && std::ranges::find(kRealTypes, *dtype) != kRealTypes.end()) return *dtype;
   return fail(flag, in_quotes(text) + " is not one of bf16, fp16, fp32 or fp64");
 }
 
@@ -79,6 +81,36 @@ Result<void> set_outer_strategy(const std::string& text, Strategy& target) {
   target = asked;
   return {};
 }
+
+template <class Range>
+std::vector<std::string> in_words(const Range& values) {
+  std::vector<std::string> words;
+  for (const auto& value : values) words.emplace_back(to_string(value));
+  return words;
+}
+
+/// What a flag's value may be, by the type of its field.
+struct ValuesOf {
+  const ConfigField& field;
+
+  FlagValues operator()(Strategy PlanConfig::* /*member*/) const {
+    if (field.name != "outer_strategy") return {.names = names_of<Strategy>()};
+    return {.names = in_words(std::array{Strategy::no_shard, Strategy::optim})};
+  }
+  FlagValues operator()(DType PlanConfig::* /*member*/) const {
+    return {.names = in_words(kRealTypes)};
+  }
+  FlagValues operator()(RecomputePolicy PlanConfig::* /*member*/) const {
+    return {.names = names_of<Recompute>()};
+  }
+  template <class Member>
+  FlagValues operator()(Member PlanConfig::* /*member*/) const {
+    if constexpr (std::is_enum_v<Member>)
+      return {.names = names_of<Member>()};
+    else
+      return {};
+  }
+};
 
 /// What a flag does with its value, by the type of its field.
 struct ApplyOf {
@@ -158,7 +190,8 @@ Flag flag_of(const ConfigField& field, CommonOptions& options) {
               [&](const auto member) { return ApplyOf{field, options}(options.config.*member); },
               field.member),
           .repeatable = is_list(field),
-          .shapes_plan = true};
+          .shapes_plan = true,
+          .values = std::visit(ValuesOf{field}, field.member)};
 }
 
 }  // namespace

@@ -42,30 +42,27 @@ FlagGroup backend_group(ExecOptions& o) {
 FlagGroup ranks_group(ExecOptions& o) {
   constexpr Range kLocal{.lowest = 1, .highest = 1024};
   constexpr Range kNodes{.lowest = 1, .highest = kRankRange.highest};
-  Flag cache =
-      path_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)", o.gemm_cache);
-  cache.value = "DIR";
-  Flag master = path_flag("--master", "where rank 0 listens", o.master);
-  master.value = "ADDR:PORT";
-  return {.title = "Ranks on GPUs, one process each",
-          .flags = {
-              integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
-                           o.ranks_per_node, kLocal),
-              integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
-              integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange), master,
-              choice_flag("--gemm-search", "S",
-                          "time matrix products at start: auto, on or off (auto)", o.gemm_search),
-              cache}};
+  return {
+      .title = "Ranks on GPUs, one process each",
+      .flags = {integer_flag("--nproc", "ranks to start on this host (one a visible GPU)",
+                             o.ranks_per_node, kLocal),
+                integer_flag("--nnodes", "hosts with as many ranks each (1)", o.nodes, kNodes),
+                integer_flag("--node-rank", "of this host, from 0", o.node_rank, kRankRange),
+                bound_flag("--master", "ADDR:PORT", "where rank 0 listens", o.master, parse_path),
+                choice_flag("--gemm-search", "S",
+                            "time matrix products at start: auto, on or off (auto)", o.gemm_search),
+                folder_flag("--gemm-cache", "folder of timed algorithms (~/.cache/mfsdp)",
+                            o.gemm_cache)}};
 }
 
 FlagGroup training_group(ExecOptions& o) {
-  Flag data = path_flag(
-      "--data", "text, .bin, .idx or .jsonl file, a folder of them, or \"synthetic\"", o.data);
-  data.value = "FILE|DIR";
   return {
       .title = "Training",
       .flags = {
-          data, integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
+          path_or_name_flag("--data", "FILE|DIR",
+                            "text, .bin, .idx or .jsonl file, a folder of them, or \"synthetic\"",
+                            o.data, {"synthetic"}),
+          integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
           real_flag("--lr", "highest learning rate (3e-4)", o.learning_rate, kRates),
           real_flag("--min-lr", "learning rate at the end of the decay (a tenth of --lr)",
                     o.min_learning_rate, kRates),
@@ -80,24 +77,23 @@ FlagGroup training_group(ExecOptions& o) {
 }
 
 FlagGroup weights_group(ExecOptions& o) {
-  Flag init_from =
-      path_flag("--init-from", "begin with the weights of this Hugging Face model", o.init_from);
-  Flag export_to =
-      path_flag("--export", "write the weights at the end, for transformers to load", o.export_to);
-  init_from.value = export_to.value = "DIR";
-  return {.title = "Weights", .flags = {init_from, export_to}};
+  return {
+      .title = "Weights",
+      .flags = {folder_flag("--init-from", "begin with the weights of this Hugging Face model",
+                            o.init_from),
+                folder_flag("--export", "write the weights at the end, for transformers to load",
+                            o.export_to)}};
 }
 
 FlagGroup watching_group(ExecOptions& o) {
-  Flag eval_data = path_flag(
-      "--eval-data", "data to evaluate on, as --data; also after the last step", o.eval_data);
-  eval_data.value = "FILE|DIR";
   return {
       .title = "Evaluation and log",
       .flags = {
           integer_flag("--eval-every", "steps between evaluations (only after the last step)",
                        o.eval_every, kSteps),
-          eval_data,
+          path_or_name_flag("--eval-data", "FILE|DIR",
+                            "data to evaluate on, as --data; also after the last step", o.eval_data,
+                            {"synthetic"}),
           integer_flag("--eval-batches", "global batches of an evaluation (8)", o.eval_batches,
                        kSteps),
           path_flag("--logits", "safetensors of the first evaluation's first microbatch", o.logits),
@@ -109,16 +105,15 @@ FlagGroup watching_group(ExecOptions& o) {
 }
 
 FlagGroup saves_group(ExecOptions& o) {
-  Flag save = path_flag("--save", "save to step-NNNNNNNN below, at the end and at Ctrl-C", o.save);
-  Flag resume = path_flag(
+  Flag resume = folder_flag(
       "--resume", "a save, or the newest below; auto: the newest of --save if there, else begin",
       o.resume);
-  save.value = "DIR";
   resume.value = "DIR|auto";
+  resume.values.names = {"auto"};
   return {
       .title = "Saves",
       .flags = {
-          save,
+          folder_flag("--save", "save to step-NNNNNNNN below, at the end and at Ctrl-C", o.save),
           integer_flag("--save-every", "steps between saves; needs --save", o.save_every, kSteps),
           integer_flag("--keep-saves", "newest saves that stay (all)", o.keep_saves, kSteps),
           resume}};
@@ -126,9 +121,10 @@ FlagGroup saves_group(ExecOptions& o) {
 
 FlagGroup testing_group(ExecOptions& o) {
   const auto fault = [&o](const std::string& text) { return set_fault(text, o.fault); };
-  Flag delay_op = path_flag(
-      "--delay-op", "a delay before that op, or in each step before another (GPUs)", o.delay_op);
-  delay_op.value = "OP|each";
+  Flag delay_op = bound_flag("--delay-op", "OP|each",
+                             "a delay before that op, or in each step before another (GPUs)",
+                             o.delay_op, parse_path);
+  delay_op.values.names = {"each"};
   return {.title = "Tests of the machine",
           .flags = {integer_flag("--chaos", "seed of random delays before ops", o.chaos, kSeeds),
                     switch_flag("--poison", "NaN in all memory that nothing has written", o.poison),
@@ -208,7 +204,7 @@ Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
   options.given = given;
   options.common.notes = notes_on(groups, given);
   const CommonOptions& common = options.common;
-  if (common.help || common.version) return options;
+  if (common.asks_about_tool()) return options;
   MFSDP_TRY(check_common(common, groups, given));
   if (common.model.empty() && !common.plan)
     return fail("--model", "is missing: name a built-in model, a config.json or a --plan");
@@ -217,19 +213,38 @@ Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
   return options;
 }
 
+namespace {
+
+std::vector<HelpTerm> files_of_exec() {
+  std::vector<HelpTerm> files = files_of_tools(true);
+  files.push_back({"~/.cache/mfsdp",
+                   "algorithms of matrix products that were timed on this machine's GPUs "
+                   "(--gemm-cache)."});
+  return files;
+}
+
+}  // namespace
+
 HelpText exec_help() {
-  return {.tool = "mfsdp-exec",
-          .purpose = "Trains a model by running its plan, on GPUs or on the CPU.",
-          .examples = {{"mfsdp-exec --model llama_tiny --data book.txt --world-size 4 --steps 200",
-                        "train on text"},
-                       {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run",
-                        "the plan, nothing runs"},
-                       {"mfsdp-exec --model llama_nano --data synthetic --output jsonl",
-                        "a line a step"},
-                       {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"},
-                       {"mfsdp-exec --model llama_tiny --data book.txt --save a --resume auto",
-                        "begin, or go on from a"}},
-          .negative = "no step had a finite gradient"};
+  return {
+      .tool = "mfsdp-exec",
+      .purpose = "Trains a model by running its plan, on GPUs or on the CPU.",
+      .examples = {{"mfsdp-exec --model llama_tiny --data book.txt --world-size 4 --steps 200",
+                    "train on text"},
+                   {"mfsdp-exec --model llama3_8b --world-size 64 --dry-run",
+                    "the plan, nothing runs"},
+                   {"mfsdp-exec --model llama_nano --data synthetic --output jsonl",
+                    "a line a step"},
+                   {"mfsdp-exec --plan plan.json --data tokens/", "run a saved plan"},
+                   {"mfsdp-exec --model llama_tiny --data book.txt --save a --resume auto",
+                    "begin, or go on from a"}},
+      .negative = "no step had a finite gradient",
+      .description =
+          "The plan that mfsdp-sim predicts and mfsdp-verify proves is run: on GPUs with CUDA and "
+          "NCCL, a process each, or on the CPU, where every rank and every stream is a thread.\n"
+          "Every step is a line and a row in the store. Ctrl-C and SIGTERM end a run after its "
+          "step.",
+      .files = files_of_exec()};
 }
 
 }  // namespace mfsdp

@@ -170,7 +170,22 @@ Flag text_flag(std::string name, std::string value, std::string help, std::strin
 }
 
 Flag path_flag(std::string name, std::string help, std::optional<std::string>& target) {
-  return bound_flag(name, "FILE", std::move(help), target, parse_path);
+  Flag flag = bound_flag(name, "FILE", std::move(help), target, parse_path);
+  flag.values.paths = PathKind::file;
+  return flag;
+}
+
+Flag folder_flag(std::string name, std::string help, std::optional<std::string>& target) {
+  Flag flag = bound_flag(name, "DIR", std::move(help), target, parse_path);
+  flag.values.paths = PathKind::folder;
+  return flag;
+}
+
+Flag path_or_name_flag(std::string name, std::string value, std::string help,
+                       std::optional<std::string>& target, std::vector<std::string> names) {
+  Flag flag = bound_flag(name, std::move(value), std::move(help), target, parse_path);
+  flag.values = {.names = std::move(names), .paths = PathKind::file};
+  return flag;
 }
 
 Flag switch_flag(std::string name, std::string help, bool& target) {

@@ -16,6 +16,16 @@
 
 namespace mfsdp {
 
+/// Whether a value is the name of a file or of a folder.
+enum class PathKind { none, file, folder };
+
+/// What a value may be: manuals say it and completion offers it.
+struct FlagValues {
+  std::vector<std::string> names = {};  ///< of an enumeration
+  PathKind paths = PathKind::none;
+  std::string catalogue = {};  ///< folder of the scenarios whose entries are names: "models"
+};
+
 struct Flag {
   std::string name;   ///< with its dashes: "--gpus"
   std::string value;  ///< what --help calls the value: "N"; empty for a switch, which takes none
@@ -25,6 +35,7 @@ struct Flag {
   bool repeatable = false;
   bool shapes_plan = false;    ///< contradicts --plan, which has decided it already
   bool takes_several = false;  ///< values up to the next flag, each applied on its own
+  FlagValues values = {};
 };
 
 struct FlagGroup {
@@ -74,6 +85,12 @@ template <class Enum>
   return fail(std::string(flag), in_quotes(text) + " is not one of " + name_list<Enum>());
 }
 
+/// All names of an enumeration, in order.
+template <class Enum>
+[[nodiscard]] std::vector<std::string> names_of() {
+  return {Names<Enum>::values.begin(), Names<Enum>::values.end()};
+}
+
 // Makers of flags. Each binds the variable that it sets, which must outlive the parsing.
 
 /// `read(text, name)` gives the value, or says what is wrong with it.
@@ -99,19 +116,33 @@ template <class Target, class Read>
                              std::string& target);
 [[nodiscard]] Flag path_flag(std::string name, std::string help,
                              std::optional<std::string>& target);
+[[nodiscard]] Flag folder_flag(std::string name, std::string help,
+                               std::optional<std::string>& target);
+/// A file or a folder, or one of the names.
+[[nodiscard]] Flag path_or_name_flag(std::string name, std::string value, std::string help,
+                                     std::optional<std::string>& target,
+                                     std::vector<std::string> names = {});
 [[nodiscard]] Flag switch_flag(std::string name, std::string help, bool& target);
+
+/// Target: the enumeration, or an optional of it where there is no choice unless the flag is given.
+template <class Enum, class Target>
+[[nodiscard]] Flag choice_flag_of(std::string name, std::string value, std::string help,
+                                  Target& target) {
+  Flag flag = bound_flag(name, std::move(value), std::move(help), target, parse_choice<Enum>);
+  flag.values.names = names_of<Enum>();
+  return flag;
+}
 
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                Enum& target) {
-  return bound_flag(name, std::move(value), std::move(help), target, parse_choice<Enum>);
+  return choice_flag_of<Enum>(std::move(name), std::move(value), std::move(help), target);
 }
 
-/// The same where there is no choice unless the flag is given.
 template <class Enum>
 [[nodiscard]] Flag choice_flag(std::string name, std::string value, std::string help,
                                std::optional<Enum>& target) {
-  return bound_flag(name, std::move(value), std::move(help), target, parse_choice<Enum>);
+  return choice_flag_of<Enum>(std::move(name), std::move(value), std::move(help), target);
 }
 
 /// Applies the arguments (without the program's name) in order; of a flag that is given repeatedly

@@ -1,29 +1,84 @@
-// What --help and --version print.
+// What --help, manuals and --version say.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cli/flags.hpp"
 
 namespace mfsdp {
 
+/// Forms of a tool's manual.
+enum class HelpFormat { text, man, bash, zsh, fish, json };
+
+template <>
+struct Names<HelpFormat> {
+  static constexpr std::array<std::string_view, 6> values{"text", "man",  "bash",
+                                                          "zsh",  "fish", "json"};
+};
+
 struct Example {
   std::string command;
   std::string meaning;
 };
 
-struct HelpText {
-  std::string tool;
-  std::string purpose;
-  std::vector<Example> examples;
-  std::string negative = {};  ///< what exit status 1 means; empty: there is none
-  std::string lists = {};     ///< which flags take lists; empty: none
+/// A name and what it stands for.
+struct HelpTerm {
+  std::string name;
+  std::string meaning;
 };
 
-/// Purpose, examples, the flags by group, which of them take lists, exit codes; at most 100
-/// columns.
+struct HelpText {
+  std::string tool;     ///< "mfsdp-sim"; of a command with its name: "mfsdp-report list"
+  std::string purpose;  ///< one sentence
+  std::vector<Example> examples;
+  std::string negative = {};         ///< what exit status 1 means; empty: there is none
+  std::string lists = {};            ///< which flags take lists; empty: none
+  std::string details = {};          ///< a paragraph after commands and flags; empty: none
+  std::string description = {};      ///< what a manual adds to the purpose, a line a paragraph
+  std::vector<HelpTerm> files = {};  ///< that a manual names
+};
+
+/// Files that the tools share, for HelpText::files: the scenarios, and the store where it is used.
+[[nodiscard]] std::vector<HelpTerm> files_of_tools(bool with_store);
+
+/// Everything that a tool, or a command of one, says of itself. --help, the manual page, completion
+/// and JSON are made from it.
+struct Manual {
+  HelpText text;
+  std::vector<FlagGroup> groups;
+  std::string words = {};             ///< arguments that are no flags, as usage says them: "RUN..."
+  FlagValues word_values = {};        ///< of the first of them
+  std::string name = {};              ///< of a command: "list"
+  std::string summary = {};           ///< of a command: its line in the list of commands
+  std::vector<Manual> commands = {};  ///< the first argument names one
+};
+
+/// The manual of flags that are made for options of their own. It reads no values: its flags have
+/// no `apply`.
+template <class Options>
+[[nodiscard]] Manual manual_of(HelpText text, std::vector<FlagGroup> (*flags)(Options&)) {
+  Options unused;
+  Manual manual{.text = std::move(text), .groups = flags(unused)};
+  for (FlagGroup& group : manual.groups)
+    for (Flag& flag : group.flags) flag.apply = nullptr;
+  return manual;
+}
+
+struct ExitStatus {
+  int status = 0;
+  std::string meaning;
+};
+
+/// In rising order; 1 only where the text gives it a meaning.
+[[nodiscard]] std::vector<ExitStatus> exit_statuses(const HelpText& text);
+
+/// Purpose, examples, commands, the flags by group, which of them take lists, exit codes; at most
+/// 100 columns.
+[[nodiscard]] std::string render_help(const Manual& manual);
 [[nodiscard]] std::string render_help(const HelpText& text, const std::vector<FlagGroup>& groups);
 
 /// The version alone: "0.1.0".

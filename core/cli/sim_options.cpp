@@ -175,7 +175,8 @@ FlagGroup trust_group(SimOptions& o) {
            .help = "fit measurements: nccl-tests output, GEMM and attention tables, CSV",
            .apply = calibrate,
            .repeatable = true,
-           .takes_several = true},
+           .takes_several = true,
+           .values = {.paths = PathKind::file}},
           path_flag("--calibrate-out", "the GPU or cluster file that --calibrate writes",
                     o.calibrate_out)}};
 }
@@ -263,7 +264,7 @@ namespace {
 
 /// What the options must be to each other.
 Result<void> check_options(const SimOptions& options, const std::vector<FlagGroup>& groups) {
-  if (options.common.help || options.common.version) return {};
+  if (options.common.asks_about_tool()) return {};
   MFSDP_TRY(check_common(options.common, groups, options.given));
   MFSDP_TRY(check_questions(options));
   return check_pairs(options);
@@ -326,7 +327,16 @@ HelpText sim_help() {
       .negative = "no fit (--require-fit), over --budget, nothing found",
       .lists = fmt::format("{} take several values with commas between them; every combination is "
                            "predicted, and each is a row.",
-                           fmt::join(swept_flags(), ", "))};
+                           fmt::join(swept_flags(), ", ")),
+      .description =
+          "The plan of one training step is built from the flags: every kernel, collective, copy, "
+          "event and wait of a rank, and where each buffer lies in memory. Its memory is counted "
+          "to "
+          "the byte, and the plan is simulated on the machine that the flags name. No GPU, no "
+          "framework and no model download is needed.\n"
+          "Results are printed and stored; mfsdp-report reads the store. The same flags give the "
+          "same plan in mfsdp-verify and mfsdp-exec.",
+      .files = files_of_tools(true)};
 }
 
 }  // namespace mfsdp

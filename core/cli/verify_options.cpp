@@ -20,7 +20,8 @@ Flag list_flag(const std::string& name, std::string help, std::vector<std::strin
           .help = std::move(help),
           .apply = apply,
           .repeatable = true,
-          .takes_several = true};
+          .takes_several = true,
+          .values = {.paths = PathKind::file}};
 }
 
 Result<void> add_variable(const std::string& text, std::vector<EnvironmentVariable>& target) {
@@ -58,6 +59,8 @@ FlagGroup subject_group(VerifyOptions& o) {
     o.run = std::move(name);
     return {};
   };
+  Flag bugs = folder_flag("--bugs", "a corpus of bugs: shipped, or a folder of yours", o.bugs);
+  bugs.values.names = {std::string(kShippedBugs)};
   const auto variable = [&o](const std::string& text) { return add_variable(text, o.environment); };
   return {
       .title = "What else to judge",
@@ -70,8 +73,7 @@ FlagGroup subject_group(VerifyOptions& o) {
                  .value = "DB:RUN",
                  .help = "a run of mfsdp-exec in a store, by its id or latest; its plan by --plan",
                  .apply = run},
-                bound_flag("--bugs", "DIR", "a corpus of bugs: shipped, or a folder of yours",
-                           o.bugs, parse_path),
+                bugs,
                 {.name = "--env",
                  .value = "NAME=VALUE",
                  .help = "a variable that the run is to have",
@@ -163,7 +165,7 @@ Result<VerifyOptions> parse_verify_options(const std::vector<std::string>& args)
   MFSDP_LET(given, parse_flags(groups, args));
   options.given = given;
   options.common.notes = notes_on(groups, given);
-  if (options.common.help || options.common.version) return options;
+  if (options.common.asks_about_tool()) return options;
   MFSDP_TRY(check_common(options.common, groups, given));
   MFSDP_TRY(check_subject(options));
   return options;
@@ -181,7 +183,15 @@ HelpText verify_help() {
                    {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
                    {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
                    {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
-      .negative = "the plan, configuration or run is wrong"};
+      .negative = "the plan, configuration or run is wrong",
+      .description =
+          "The plan of one training step is built from the flags or read from a file, and proved: "
+          "order, memory, the ledger of gradients and weights, values, and that ranks meet. What "
+          "is "
+          "wrong is shown with the ops that it needs and a rule's id.\n"
+          "Judged are also recorded runs against their plans, traces of PyTorch's profiler, "
+          "configurations of other trainers and corpora of bugs.",
+      .files = files_of_tools(false)};
 }
 
 }  // namespace mfsdp

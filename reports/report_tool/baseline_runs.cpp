@@ -155,7 +155,11 @@ Result<ExitCode> baseline(const BaselineOptions& options, const Session& session
 Command baseline_command() {
   return make_command<BaselineOptions>({.name = "baseline",
                                         .summary = "marks the run that others are held against",
-                                        .words = {.name = "ACTION", .least = 1, .most = 2},
+                                        .words = {.name = "ACTION",
+                                                  .least = 1,
+                                                  .most = 2,
+                                                  .usage = "ACTION [RUN]",
+                                                  .values = {.names = names_of<BaselineAction>()}},
                                         .help = baseline_help,
                                         .flags = baseline_flags,
                                         .act = baseline});

@@ -7,6 +7,14 @@
 
 namespace mfsdp {
 
+std::string usage_of(const WordRule& rule) {
+  if (!rule.usage.empty() || rule.name.empty()) return rule.usage;
+  if (rule.least == 0) return "[" + rule.name + "...]";
+  std::string text;
+  for (std::size_t i = 1; i < rule.least; ++i) text += rule.name + " ";
+  return text + rule.name + "...";
+}
+
 Result<void> read_arguments(const std::vector<std::string>& args,
                             const std::vector<FlagGroup>& groups, const WordRule& rule,
                             const std::string& command, ReportOptions& options) {

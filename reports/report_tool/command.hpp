@@ -25,13 +25,17 @@ struct WordRule {
   std::string name;  ///< "RUN", "FILE"; empty: the command takes none
   std::size_t least = 0;
   std::size_t most = std::numeric_limits<std::size_t>::max();
+  std::string usage = {};  ///< empty: as usage_of() has it
+  FlagValues values = {};  ///< of the first of them
 };
+
+/// "RUN...", "[RUN...]", "RUN RUN..."
+[[nodiscard]] std::string usage_of(const WordRule& rule);
 
 struct Command {
   std::string name;
   std::string summary;  ///< one line of the list of commands
-  std::function<HelpText()> help;
-  std::function<std::vector<std::string>()> flags;  ///< names, in the order of --help
+  std::function<Manual()> manual;
   /// `args`: what follows the command's name.
   std::function<Result<ExitCode>(const std::vector<std::string>& args, const Session&)> run;
 };
@@ -63,10 +67,13 @@ template <class Options>
   Command command;
   command.name = parts.name;
   command.summary = parts.summary;
-  command.help = parts.help;
-  command.flags = [flags = parts.flags] {
-    Options unused;
-    return flag_names(flags(unused));
+  command.manual = [parts] {
+    Manual manual = manual_of(parts.help(), parts.flags);
+    manual.words = usage_of(parts.words);
+    manual.word_values = parts.words.values;
+    manual.name = parts.name;
+    manual.summary = parts.summary;
+    return manual;
   };
   command.run = [parts = std::move(parts)](const std::vector<std::string>& args,
                                            const Session& session) -> Result<ExitCode> {

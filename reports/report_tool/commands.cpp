@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/base/closest.hpp"
+#include "core/cli/common_options.hpp"
 #include "core/cli/format.hpp"
 #include "core/cli/wrap.hpp"
 #include "reports/report_tool/baseline_runs.hpp"
@@ -17,8 +20,60 @@
 #include "reports/report_tool/import_runs.hpp"
 #include "reports/report_tool/list_runs.hpp"
 #include "reports/report_tool/show_run.hpp"
+#include "reports/tool/run_main.hpp"
 
 namespace mfsdp {
+namespace {
+
+/// What stands before a command, or in place of one.
+struct OwnOptions {
+  bool help = false;
+  std::optional<HelpFormat> format = {};
+  bool version = false;
+};
+
+std::vector<FlagGroup> own_flags(OwnOptions& o) {
+  return {{.title = "Without a command",
+           .flags = {switch_flag("--help", "show this text", o.help), help_format_flag(o.format),
+                     switch_flag("--version", "show version and build", o.version)}}};
+}
+
+HelpText report_text() {
+  return {
+      .tool = "mfsdp-report",
+      .purpose = "Lists, compares and judges the runs that the other tools have stored.",
+      .examples = {{"mfsdp-report list --model llama3_8b --kind measured", "what was measured"},
+                   {"mfsdp-report show @latest", "the run that was stored last"},
+                   {"mfsdp-report show 3fa9 --output json", "a run by the beginning of its id"}},
+      .negative = "a verdict is negative",
+      .details =
+          "A RUN is the beginning of its run_id, its row, its name, @latest, @best (most "
+          "tokens/s per GPU of one model, cluster and kind) or a mark such as @baseline. "
+          "id:BEGINNING, row:N and name:TEXT say which of the first three is meant.",
+      .description =
+          "mfsdp-sim and mfsdp-exec store each run: what it was asked, its plan's hash, memory, "
+          "times and steps. This tool reads that store, takes in what other trainers have left, "
+          "and holds runs against budgets and against each other.",
+      .files = files_of_tools(true)};
+}
+
+bool asks_about_tool(const std::string& first) {
+  return first == "-h" || first == "help" || first.starts_with("--help") || first == "--version";
+}
+
+Result<std::string> about_tool(std::vector<std::string> args, const Session& session) {
+  // What follows is of a command.
+  if (const std::string& first = args.front();
+      first == "help" || first == "--help" || first == "-h")
+    args = {"--help"};
+  OwnOptions options;
+  MFSDP_TRY(parse_flags(own_flags(options), args));
+  if (options.format) return manual_in_format(report_manual(), *options.format);
+  if (options.version) return render_version(session.tool);
+  return wrap_text(render_help(report_manual()), session.style);
+}
+
+}  // namespace
 
 const std::vector<Command>& report_commands() {
   static const std::vector<Command> commands{
@@ -27,33 +82,17 @@ const std::vector<Command>& report_commands() {
   return commands;
 }
 
-std::string report_help() {
-  std::string text =
-      "mfsdp-report - Lists, compares and judges the runs that the other tools have stored.\n\n"
-      "Examples:\n"
-      "  mfsdp-report list --model llama3_8b --kind measured   what was measured\n"
-      "  mfsdp-report show @latest                             the run that was stored last\n"
-      "  mfsdp-report show 3fa9 --output json                  a run by the beginning of its id\n"
-      "\nCommands (mfsdp-report COMMAND --help shows the flags of each):\n";
-  for (const Command& command : report_commands())
-    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
-  return text +
-         "\nA RUN is the beginning of its run_id, its row, its name, @latest, @best (most "
-         "tokens/s\n"
-         "per GPU of one model, cluster and kind) or a mark such as @baseline.\n"
-         "id:BEGINNING, row:N and name:TEXT say which of the first three is meant.\n"
-         "\nExit status: 0 good; 1 a verdict is negative; 2 wrong flags or input;\n"
-         "  3 the machine: disk, store, installation; 130 interrupted, what was done is kept.\n";
+Manual report_manual() {
+  Manual manual = manual_of(report_text(), own_flags);
+  for (const Command& command : report_commands()) manual.commands.push_back(command.manual());
+  return manual;
 }
 
 Result<ExitCode> run_report(const std::vector<std::string>& args, const Session& session) {
   const std::string first = args.empty() ? "" : args.front();
-  if (first == "--version") {
-    session.out << render_version(session.tool);
-    return ExitCode::good;
-  }
-  if (first == "--help" || first == "-h" || first == "help") {
-    session.out << wrap_text(report_help(), session.style);
+  if (asks_about_tool(first)) {
+    MFSDP_LET(text, about_tool(args, session));
+    session.out << text;
     return ExitCode::good;
   }
   std::vector<std::string> names;

@@ -14,8 +14,8 @@ namespace mfsdp {
 /// All of them, in the order of --help. A new command is a row here.
 [[nodiscard]] const std::vector<Command>& report_commands();
 
-/// Examples, the commands, exit codes.
-[[nodiscard]] std::string report_help();
+/// Of the tool with its commands.
+[[nodiscard]] Manual report_manual();
 
 /// Hands the arguments to the command that the first of them names. Errors: no command, or one that
 /// is not there, where the closest is named.

@@ -26,10 +26,11 @@ struct HtmlPageOptions : ReportOptions {
 constexpr std::int64_t kMostRuns = 20;
 
 std::vector<FlagGroup> html_flags(HtmlPageOptions& o) {
+  Flag page = bound_flag("--page", "FILE", "the page, - for stdout (mfsdp-report.html)", o.page,
+                         parse_text);
+  page.values.paths = PathKind::file;
   return {{.title = "Page",
-           .flags = {bound_flag("--page", "FILE", "the page, - for stdout (mfsdp-report.html)",
-                                o.page, parse_text),
-                     bound_flag("--title", "TEXT", "its title", o.title, parse_text),
+           .flags = {page, bound_flag("--title", "TEXT", "its title", o.title, parse_text),
                      integer_flag("--most", "newest runs where none is named (20)", o.most,
                                   {.lowest = 1})}},
           filter_flags(o),

@@ -82,13 +82,14 @@ Result<ExitCode> import_runs(const ImportOptions& options, const Session& sessio
 }  // namespace
 
 Command import_command() {
-  return make_command<ImportOptions>({.name = "import",
-                                      .summary = "put logs, traces, results and stores into the "
-                                                 "store",
-                                      .words = {.name = "FILE", .least = 1},
-                                      .help = import_help,
-                                      .flags = import_flags,
-                                      .act = import_runs});
+  return make_command<ImportOptions>(
+      {.name = "import",
+       .summary = "put logs, traces, results and stores into the "
+                  "store",
+       .words = {.name = "FILE", .least = 1, .values = {.paths = PathKind::file}},
+       .help = import_help,
+       .flags = import_flags,
+       .act = import_runs});
 }
 
 }  // namespace mfsdp

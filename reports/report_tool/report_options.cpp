@@ -107,9 +107,10 @@ FlagGroup filter_flags(ReportOptions& o) {
 }
 
 FlagGroup store_flags(ReportOptions& o) {
+  Flag db = bound_flag("--db", "FILE", "store of results (mfsdp.sqlite)", o.db, parse_path);
+  db.values.paths = PathKind::file;
   return {.title = "Store and output",
-          .flags = {bound_flag("--db", "FILE", "store of results (mfsdp.sqlite)", o.db, parse_path),
-                    choice_flag("--output", "F", "text, json, jsonl, csv, md (text)", o.output),
+          .flags = {db, choice_flag("--output", "F", "text, json, jsonl, csv, md (text)", o.output),
                     switch_flag("--help", "show this text", o.help),
                     switch_flag("--version", "show version and build", o.version)}};
 }

@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "core/cli/common_options.hpp"
-#include "core/cli/help.hpp"
+#include "core/cli/manual.hpp"
+#include "core/cli/scenarios.hpp"
 #include "core/cli/wrap.hpp"
 
 namespace mfsdp {
@@ -29,10 +30,17 @@ int run_main(std::string_view tool, const std::vector<std::string>& arguments, s
 }
 
 std::optional<std::string> self_description(const CommonOptions& options, std::string_view tool,
-                                            const std::function<std::string()>& help) {
-  if (options.help) return wrap_text(help(), style_of(describe_stdout()));
+                                            const std::function<Manual()>& manual) {
+  if (options.help) return wrap_text(render_help(manual()), style_of(describe_stdout()));
+  if (options.help_format) return manual_in_format(manual(), *options.help_format);
   if (options.version) return render_version(tool);
   return std::nullopt;
+}
+
+std::string manual_in_format(Manual manual, HelpFormat format) {
+  // Without scenarios nothing of them is offered.
+  const auto scenarios = scenarios_dir();
+  return render_manual(scenarios ? with_catalogues(std::move(manual), *scenarios) : manual, format);
 }
 
 }  // namespace mfsdp

@@ -21,10 +21,13 @@ namespace mfsdp {
                            std::ostream& out, std::ostream& err,
                            const std::function<Result<ExitCode>()>& work);
 
-/// What --help or --version asks for, where one of them was given: nothing else is to be done then.
-/// `help` is called for --help alone.
+/// What --help, --help-format or --version asks for, where one of them was given: nothing else is
+/// to be done then. `manual` is called for the first two alone.
 [[nodiscard]] std::optional<std::string> self_description(const CommonOptions& options,
                                                           std::string_view tool,
-                                                          const std::function<std::string()>& help);
+                                                          const std::function<Manual()>& manual);
+
+/// What --help-format prints, with the names of this machine's scenarios.
+[[nodiscard]] std::string manual_in_format(Manual manual, HelpFormat format);
 
 }  // namespace mfsdp

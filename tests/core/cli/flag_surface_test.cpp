@@ -20,7 +20,7 @@ const std::vector<std::string> common_names{
     "--freeze",         "--deterministic", "--exact-sums",  "--options",
     "--plan",           "--plan-out",      "--output",      "--db",
     "--no-save",        "--name",          "--trace",       "--memory-trace",
-    "--help",           "--version"};
+    "--help",           "--help-format",   "--version"};
 
 TEST(FlagSurface, CommonFlags) {
   CommonOptions options;

@@ -356,12 +356,29 @@ TEST(ReportHelp, EveryCommandHasHelpFlagsAndExamplesThatNameIt) {
     EXPECT_FALSE(command.summary.empty());
     const Outcome help = run_command({command.name, "--help"});
     EXPECT_EQ(help.status, 0) << help.out;
-    EXPECT_TRUE(contains(command.flags(), "--db")) << command.name;
-    ASSERT_FALSE(command.help().examples.empty()) << command.name;
-    for (const Example& example : command.help().examples)
+    const Manual manual = command.manual();
+    EXPECT_TRUE(contains(flag_names(manual.groups), "--db")) << command.name;
+    ASSERT_FALSE(manual.text.examples.empty()) << command.name;
+    for (const Example& example : manual.text.examples)
       EXPECT_TRUE(example.command.starts_with("mfsdp-report " + command.name)) << example.command;
   }
   EXPECT_THAT(run_command({"--version"}).out, HasSubstr("mfsdp-report "));
+}
+
+TEST(ReportHelp, FormatsHaveTheFlagsOfEveryCommand) {
+  const std::string page = run_command({"--help-format", "man"}).out;
+  const std::string bash = run_command({"--help-format=bash"}).out;
+  for (const Command& command : report_commands()) {
+    EXPECT_THAT(page, HasSubstr("\n.SS " + command.name));
+    EXPECT_THAT(bash, HasSubstr("\n    " + command.name + ")\n"));
+    for (std::string name : flag_names(command.manual().groups)) {
+      EXPECT_THAT(bash, testing::ContainsRegex("flags='.*" + name + "[ ']"));
+      for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2)
+        name.replace(at, 1, "\\-");
+      EXPECT_THAT(page, HasSubstr("\n\\fB" + name + "\\fR"));
+    }
+  }
+  EXPECT_EQ(run_command({"--help-format", "html"}).status, 2);
 }
 
 TEST(ReportTimes, AreDatesOrSoLongAgo) {
