@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "core/plan/field_names.hpp"
 #include "core/plan/index.hpp"
@@ -37,6 +38,10 @@ class StructureCheck {
     MFSDP_TRY(check_memory());
     MFSDP_TRY(check_groups());
     MFSDP_TRY(index_ops());
+    for (std::size_t p = 0; p < program_.plans.size(); ++p)
+      if (program_.find_plan(program_.plans[p].name) != &program_.plans[p])
+        return fail(fmt::format("plans[{}].name", p),
+                    fmt::format("'{}' appears twice", program_.plans[p].name));
     for (std::size_t p = 0; p < program_.plans.size(); ++p)
       MFSDP_TRY(check_plan(program_.plans[p], fmt::format("plans[{}]", p)));
     return check_model();
@@ -134,8 +139,10 @@ class StructureCheck {
       return std::ranges::any_of(group.parameters, is_known);
     });
     if (by_hand) return {};
+    MFSDP_TRY(check_units(model));
     for (std::size_t g = 0; g < program_.groups.size(); ++g) {
       const Group& group = program_.groups[g];
+      const std::int64_t position = program_.units[units_[group.unit]].position;
       for (std::size_t p = 0; p < group.parameters.size(); ++p) {
         const PlacedParameter& placed = group.parameters[p];
         const std::string where = fmt::format("groups[{}].parameters[{}]", g, p);
@@ -144,12 +151,43 @@ class StructureCheck {
           return fail(where + ".name",
                       fmt::format("config.model has no (other) parameter '{}'", placed.name));
         MFSDP_TRY(check_parameter(placed, *found->second, where));
+        if (std::cmp_not_equal(found->second->unit.value, position))
+          return fail(fmt::format("groups[{}].unit", g),
+                      fmt::format("expected the unit of position {}, as config.model has '{}', got "
+                                  "that of {}",
+                                  found->second->unit.value, placed.name, position));
         if (program_.config.is_frozen(placed.name) == group.requires_grad)
           return fail(fmt::format("groups[{}].requires_grad", g),
                       fmt::format("expected {} of '{}', as config.freeze says",
                                   !group.requires_grad, placed.name));
         missing.erase(found);
       }
+    }
+    return {};
+  }
+
+  /// Units are the configured model's, each once, in whatever order they are listed.
+  Result<void> check_units(const Model& model) const {
+    if (program_.units.size() != model.units.size())
+      return fail("units", fmt::format("expected {}, as config.model has, got {}",
+                                       model.units.size(), program_.units.size()));
+    std::vector<bool> taken(model.units.size(), false);
+    for (std::size_t u = 0; u < program_.units.size(); ++u) {
+      const PlanUnit& unit = program_.units[u];
+      const std::string where = fmt::format("units[{}]", u);
+      if (unit.position < 0 || std::cmp_greater_equal(unit.position, model.units.size()))
+        return fail(where + ".position",
+                    fmt::format("expected 0 to {}, as config.model has, got {}",
+                                model.units.size() - 1, unit.position));
+      const auto position = static_cast<std::size_t>(unit.position);
+      if (taken[position])
+        return fail(where + ".position", fmt::format("{} appears twice", unit.position));
+      taken[position] = true;
+      if (unit.kind != model.units[position].kind)
+        return fail(
+            where + ".kind",
+            fmt::format("expected {}, as config.model has at position {}, got {}",
+                        to_string(model.units[position].kind), position, to_string(unit.kind)));
     }
     return {};
   }

@@ -127,14 +127,27 @@ std::vector<Violation> check_includes(const File& file) {
   return list;
 }
 
+namespace {
+
+bool includes(const File& file, const std::string& path) {
+  return std::ranges::any_of(includes_of(file.text),
+                             [&](const Include& include) { return include.path == path; });
+}
+
+}  // namespace
+
 bool is_private_header(const std::string& path, const std::vector<File>& files) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
-  return is_header(path) && std::ranges::all_of(files, [&](const File& file) {
-           const bool is_own_source = !is_header(file.path) && file.path.starts_with(folder);
-           return is_own_source ||
-                  std::ranges::none_of(includes_of(file.text),
-                                       [&](const Include& i) { return i.path == path; });
-         });
+  if (!is_header(path)) return false;
+  return std::ranges::all_of(files, [&](const File& file) {
+    if (!includes(file, path)) return true;
+    if (!file.path.starts_with(folder)) return false;
+    if (!is_header(file.path)) return true;
+    // A header that nobody includes may be meant for others.
+    const bool is_used =
+        std::ranges::any_of(files, [&](const File& user) { return includes(user, file.path); });
+    return is_used && is_private_header(file.path, files);
+  });
 }
 
 std::vector<Violation> check_libraries(const File& file, bool is_private) {

@@ -29,8 +29,8 @@ struct Violation {
 /// room; so may tests, which no room and no main may see.
 [[nodiscard]] std::vector<Violation> check_includes(const File& file);
 
-/// Whether only sources of its own folder include this header, so that what it includes stays
-/// there.
+/// Whether only sources of its own folder include this header, and private headers there, so that
+/// what it includes stays there.
 [[nodiscard]] bool is_private_header(const std::string& path, const std::vector<File>& files);
 
 /// Includes of other libraries outside of tests: CUDA, SQLite, Boost, JSON, TOML, zlib each in

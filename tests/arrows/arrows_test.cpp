@@ -195,6 +195,10 @@ TEST(Libraries, MayStandInAPrivateHeader) {
       {"core/plan/plan_json.cpp", "#include \"core/plan/reader.hpp\"\n"},
   };
   EXPECT_EQ(listing(check(files)), "");
+  std::vector<File> by_another = files;
+  by_another.push_back({"core/plan/lexer.hpp", "#include \"core/plan/reader.hpp\"\n"});
+  by_another.push_back({"core/plan/lexer.cpp", "#include \"core/plan/lexer.hpp\"\n"});
+  EXPECT_EQ(listing(check(by_another)), "");
   for (const char* outsider : {"core/plan/plan.hpp", "core/memory/a.cpp"}) {
     std::vector<File> more = files;
     more.push_back({outsider, "#include \"core/plan/reader.hpp\"\n"});

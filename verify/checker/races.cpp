@@ -75,7 +75,9 @@ class Races {
     if (runs.empty() || runs.back() != instance.pass) runs.push_back(instance.pass);
     steps_[instance.segment] = instance.step;
     const bool groups = op.kind == "group_begin" || op.kind == "group_end";
-    if (open_groups_ > 0 && (group_stream_ != op.stream || (op.kind != "collective" && !groups)))
+    if (open_groups_ > 0 &&
+        (group_stream_ != op.stream || (op.kind != "collective" && !groups) ||
+         group_communicator_ != view_.at("communicators", *op.body, "communicator")))
       refuse("{}: is no collective of the group that it is in", op.place());
     if (op.kind == "host_wait" || op.kind == "wait") {
       bind(instance);
@@ -90,6 +92,7 @@ class Races {
     } else if (groups) {
       begin(op.stream, op, {}, open_groups_ > 0);
       group_stream_ = op.stream;
+      group_communicator_ = view_.at("communicators", *op.body, "communicator");
       open_groups_ += op.kind == "group_begin" ? 1 : -1;
       if (open_groups_ < 0) refuse("{}: ends no group", op.place());
     } else if (op.kind == "acquire" || op.kind == "release") {
@@ -202,7 +205,7 @@ class Races {
   std::vector<std::map<Int, Owned>> pools_{};        ///< by the cells' first bytes
   Int number_ = 0;                                   ///< of instances, the host's work included
   std::size_t next_clock_ = 0;
-  int open_groups_ = 0, group_stream_ = 0;
+  int open_groups_ = 0, group_stream_ = 0, group_communicator_ = 0;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/rank_sequences.hpp"
+#include "verify/proof/reports.hpp"
 #include "verify/proof/scales.hpp"
 #include "verify/proof/values.hpp"
 #include "verify/proof/write_out.hpp"
@@ -191,6 +192,11 @@ Result<JobProof> prove_job(const Job& job, const ProofSettings& settings) {
     JobCheck check(job, of_class);
     for (const Program& program : job.programs) MFSDP_TRY(check.add_class(program));
     for (const Plan& plan : job.programs[0].plans) check.check(plan.name, sound, proof.findings);
+    FindingList of_all(settings.most_findings);
+    std::vector<const Program*> classes;
+    for (const Program& program : job.programs) classes.push_back(&program);
+    check_whole(classes, of_all);
+    std::ranges::move(of_all.take(), std::back_inserter(proof.findings));
   }
   std::ranges::stable_sort(proof.findings, {}, &Finding::rule);
   return proof;

@@ -73,6 +73,8 @@ class FormCheck {
       if (kernel_.find_attribute(name) == nullptr) return fmt::format("lacks attribute '{}'", name);
     if (auto wrong = check_attributes(*form)) return wrong;
     if (auto wrong = check_roles(*form)) return wrong;
+    if (kernel_.kind == norm_partial && operand_of(kernel_, "input") == nullptr)
+      return "lacks operand 'input'";
     return check_relations();
   }
 

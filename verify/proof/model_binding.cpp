@@ -43,35 +43,6 @@ std::optional<std::vector<const PlanUnit*>> in_forward_order(const Program& prog
   return units;
 }
 
-/// Whether the units are those of the model, in forward order and with its parameters.
-bool is_of_model(const Program& program, const ProgramIndex& index) {
-  const ModelShape& model = program.config.model;
-  const std::size_t ends = model.tied_embeddings ? 1 : 2;
-  if (model.layers < 0 || program.units.size() != static_cast<std::uint64_t>(model.layers) + ends)
-    return false;
-  const auto units = in_forward_order(program);
-  if (!units) return false;
-  std::vector<Roles> roles(program.units.size(), 0);  // by position
-  for (const Group& group : program.groups) {
-    const auto unit = index.units.find(group.unit);
-    if (!unit) return false;
-    Roles& of_unit = roles[static_cast<std::size_t>(program.units[*unit].position)];
-    for (const PlacedParameter& parameter : group.parameters) {
-      if ((of_unit & bit(parameter.role)) != 0) return false;
-      of_unit |= bit(parameter.role);
-    }
-  }
-  for (std::size_t u = 0; u < program.units.size(); ++u) {
-    UnitKind wanted = UnitKind::block;
-    if (u == 0)
-      wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
-    else if (u > static_cast<std::uint64_t>(model.layers))
-      wanted = UnitKind::head;
-    if ((*units)[u]->kind != wanted || roles[u] != roles_of(wanted, model)) return false;
-  }
-  return true;
-}
-
 bool is_weight(Category category) {
   return category == Category::model_weight || category == Category::unsharded_weight;
 }
@@ -398,6 +369,34 @@ class Binder {
 };
 
 }  // namespace
+
+bool is_of_model(const Program& program, const ProgramIndex& index) {
+  const ModelShape& model = program.config.model;
+  const std::size_t ends = model.tied_embeddings ? 1 : 2;
+  if (model.layers < 0 || program.units.size() != static_cast<std::uint64_t>(model.layers) + ends)
+    return false;
+  const auto units = in_forward_order(program);
+  if (!units) return false;
+  std::vector<Roles> roles(program.units.size(), 0);  // by position
+  for (const Group& group : program.groups) {
+    const auto unit = index.units.find(group.unit);
+    if (!unit) return false;
+    Roles& of_unit = roles[static_cast<std::size_t>(program.units[*unit].position)];
+    for (const PlacedParameter& parameter : group.parameters) {
+      if ((of_unit & bit(parameter.role)) != 0) return false;
+      of_unit |= bit(parameter.role);
+    }
+  }
+  for (std::size_t u = 0; u < program.units.size(); ++u) {
+    UnitKind wanted = UnitKind::block;
+    if (u == 0)
+      wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
+    else if (u > static_cast<std::uint64_t>(model.layers))
+      wanted = UnitKind::head;
+    if ((*units)[u]->kind != wanted || roles[u] != roles_of(wanted, model)) return false;
+  }
+  return true;
+}
 
 ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
                         const ValueCells& cells, FindingList& findings) {

@@ -38,6 +38,9 @@ struct ModelBinding {
   std::vector<BoundFlow> flows{};
 };
 
+/// Whether units and parameters are those of the program's configured model.
+[[nodiscard]] bool is_of_model(const Program& program, const ProgramIndex& index);
+
 /// Empty where the program's units and parameters are not those of its configuration's model, or
 /// the plan has no kernel that takes tokens. Finds kernels that are no step of the model, and those
 /// that have a value where none can lie (MF113).

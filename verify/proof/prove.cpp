@@ -12,6 +12,7 @@
 #include "verify/proof/gradients.hpp"
 #include "verify/proof/kernel_forms.hpp"
 #include "verify/proof/layouts.hpp"
+#include "verify/proof/model_binding.hpp"
 #include "verify/proof/races.hpp"
 #include "verify/proof/rank_sequences.hpp"
 #include "verify/proof/rank_slices.hpp"
@@ -123,6 +124,8 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
             [&](FindingList& list) { check_kernel_forms(program, index, list); });
   const Layouts layouts(program, index, findings);
   check_updates(program, layouts, findings);
+  const Program* only = &program;
+  if (whole) check_whole({&only, 1}, ledger);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
     const FollowedOps followed = followed_ops(program.plans[p], layouts, tables[p]);
@@ -159,6 +162,7 @@ void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
   const ProgramIndex index(program);
   check_persistent_places(program, findings);
   check_collective_shapes(program, index, findings);
+  proof.of_model = is_of_model(program, index);
   proof.bounds = prove_plans(program, index, tables, settings, whole, findings, ledger, proof);
 }
 

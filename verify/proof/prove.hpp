@@ -59,6 +59,8 @@ struct Proof {
   std::vector<Finding> findings;  ///< by rule, then in host order
   /// The structure (MF001 to MF005) is wrong: nothing after it was looked at, no bound is known.
   bool only_structure = false;
+  /// Units and parameters are those of the configured model, whose values were followed (MF113).
+  bool of_model = false;
   Bounds bounds;
   std::int64_t ops = 0;        ///< of all plans
   std::int64_t waits = 0;      ///< among them

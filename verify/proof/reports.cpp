@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
+#include "verify/proof/model_binding.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -106,7 +108,93 @@ class ReportCheck {
   std::vector<BufferId> step_blocks_;  // read as step blocks
 };
 
+bool runs(const Plan& plan, KernelKind kind) {
+  return std::ranges::any_of(plan.segments, [&](const Segment& segment) {
+    return std::ranges::any_of(segment.ops, [&](const Op& op) {
+      const auto* kernel = std::get_if<Kernel>(&op.body);
+      return kernel != nullptr && kernel->kind == kind;
+    });
+  });
+}
+
+/// Bytes that the host writes for the device or reads from it.
+std::int64_t bytes_of(Port port, const PlanConfig& config) {
+  constexpr std::int64_t kStepBlock = 64;
+  constexpr std::int64_t kReport = 8;  // numbers
+  switch (port) {
+    case Port::tokens: return product_of(2, config.tokens_per_microbatch(), size_of(DType::int32));
+    case Port::step_block: return kStepBlock;
+    case Port::report: return kReport * size_of(DType::fp32);
+    case Port::rope_table: break;
+  }
+  return product_of(config.seq_len, config.model.head_dim, size_of(DType::fp32));
+}
+
+/// Classes of ranks that run one model together.
+class WholeCheck {
+ public:
+  WholeCheck(std::span<const Program* const> classes, FindingList& findings)
+      : classes_(classes), findings_(findings) {}
+
+  void run() {
+    // Plans by hand may take no tokens; jobs of several classes may have no eval.
+    if (!any_plan([](const Plan& plan) { return runs(plan, KernelKind::token_copy); })) return;
+    for (const std::string_view name : {"train", "eval"}) {
+      const bool is_there = any_plan([&](const Plan& plan) { return plan.name == name; });
+      if (classes_.size() > 1 && !is_there) continue;
+      check(name, KernelKind::token_copy, "takes no tokens");
+      check(name, KernelKind::loss_finish, "finishes no loss");
+    }
+    check("train", KernelKind::norm_finish, "finishes no norm");
+    for (const Port port : {Port::tokens, Port::step_block, Port::report, Port::rope_table})
+      check(port);
+  }
+
+ private:
+  template <class Is>
+  [[nodiscard]] bool any_plan(const Is& is) const {
+    return std::ranges::any_of(
+        classes_, [&](const Program* program) { return std::ranges::any_of(program->plans, is); });
+  }
+
+  void check(std::string_view name, KernelKind kind, std::string_view lack) {
+    const bool found = std::ranges::any_of(classes_, [&](const Program* program) {
+      const Plan* plan = program->find_plan(name);
+      return plan != nullptr && runs(*plan, kind);
+    });
+    if (!found) report(fmt::format("plan '{}' {}", name, lack));
+  }
+
+  void check(Port port) {
+    bool found = false;
+    for (const Program* program : classes_)
+      for (const Buffer& buffer : program->buffers) {
+        if (!buffer.holds || buffer.holds->port != port) continue;
+        found = true;
+        if (const std::int64_t bytes = bytes_of(port, program->config); buffer.size.value != bytes)
+          report(fmt::format("buffer '{}', which is the port {}, has {} bytes, expected {}",
+                             buffer.name, to_string(port), buffer.size.value, bytes));
+      }
+    if (!found) report(fmt::format("no buffer is the port {}", to_string(port)));
+  }
+
+  void report(std::string what) {
+    if (!findings_.wants("MF115")) return;
+    findings_.add({.rule = "MF115", .message = std::move(what)});
+  }
+
+  std::span<const Program* const> classes_;
+  FindingList& findings_;
+};
+
 }  // namespace
+
+void check_whole(std::span<const Program* const> classes, FindingList& findings) {
+  const bool of_model = std::ranges::all_of(classes, [](const Program* program) {
+    return is_of_model(*program, ProgramIndex(*program));
+  });
+  if (of_model) WholeCheck(classes, findings).run();
+}
 
 void check_reports(const Program& program, const ProgramIndex& index, const Plan& plan,
                    FindingList& findings) {

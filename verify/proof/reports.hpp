@@ -1,6 +1,8 @@
 // Whether the host hears of each step: its loss, and its gradient's norm where there is one.
 #pragma once
 
+#include <span>
+
 #include "verify/findings/finding_list.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 
@@ -11,5 +13,10 @@ namespace mfsdp {
 /// and the copy is to fill the host's buffer.
 void check_reports(const Program& program, const ProgramIndex& index, const Plan& plan,
                    FindingList& findings);
+
+/// Finds classes of ranks that hold their configuration's model and do not train it or do not
+/// evaluate it: plan "train" or "eval" takes no tokens or finishes no loss in any class, or a port
+/// is missing or of another size (MF115). Programs of other models are left alone.
+void check_whole(std::span<const Program* const> classes, FindingList& findings);
 
 }  // namespace mfsdp

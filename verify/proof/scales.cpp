@@ -18,6 +18,12 @@ struct ReceivedPartial {
   std::uint32_t instance = 0;  ///< that received it
 };
 
+/// What lies in a report for updates.
+struct Finished {
+  Scale what = Scale::loss;
+  std::uint32_t by = 0;  ///< the instance that made it
+};
+
 /// A small buffer's contents: the instances that made them, by where they lie.
 struct Cells {
   std::multimap<std::int64_t, std::uint32_t> made_by;  ///< byte offset: instance
@@ -118,9 +124,9 @@ class ScaleRun::Impl {
     if (wires == nullptr) return;
     SentScales sent;
     const Operand& from = collective.input;
-    for (const auto& [place, instance] : finished_)
-      if (place.first == from.buffer && lies_in(place.second, from) && step_of(instance) == step())
-        sent.finished.push_back(place.second - from.offset);
+    for (const auto& [place, made] : finished_)
+      if (place.first == from.buffer && lies_in(place.second, from) && step_of(made.by) == step())
+        sent.finished.emplace_back(place.second - from.offset, made.what);
     if (const auto found = cells_.find(from.buffer); found != cells_.end()) {
       for (const auto& [offset, instance] : found->second.made_by)
         if (const auto& unit = unrolled_.instances[instance].op->unit;
@@ -136,11 +142,9 @@ class ScaleRun::Impl {
   void receive(const Collective& collective, WireEnds<SentScales>& wires) {
     const Operand& to = collective.output;
     const SentScales sent = wires.take(collective);
-    std::erase_if(finished_, [&](const auto& entry) {
-      return entry.first.first == to.buffer && lies_in(entry.first.second, to);
-    });
-    for (const std::int64_t offset : sent.finished)
-      finished_[{to.buffer, to.offset + offset}] = now_;
+    forget_finished(to);
+    for (const auto& [offset, what] : sent.finished)
+      finished_[{to.buffer, to.offset + offset}] = {.what = what, .by = now_};
     const auto overwritten = [&](const auto& entry) { return lies_in(entry.first, to); };
     if (const auto found = cells_.find(to.buffer); found != cells_.end()) {
       std::erase_if(found->second.made_by, overwritten);
@@ -178,7 +182,7 @@ class ScaleRun::Impl {
     else if (input.ranks != data_ranks(config_.mesh))
       report("MF307", fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
                                   data_ranks(config_.mesh)));
-    finish(kernel, "loss");
+    finish(operand_of(kernel, "loss"), Scale::loss);
   }
 
   /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T.
@@ -201,19 +205,45 @@ class ScaleRun::Impl {
              kernel.attribute("groups") != made)
       report("MF311", fmt::format("makes the norm of {} parts a rank, which has {}",
                                   kernel.attribute("groups"), made));
-    if (!is_fresh(kernel, "loss")) report("MF307", "makes the norm without this step's 1/T");
-    finish(kernel, "norm");
+    else if (!in_forward_order(input))
+      report("MF311", "makes the norm of parts that do not lie in forward order");
+    if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
+      report("MF307", "makes the norm without this step's 1/T");
+    finish(operand_of(kernel, "norm"), Scale::norm);
   }
 
-  void finish(const Kernel& kernel, std::string_view role) {
-    if (const Operand* output = operand_of(kernel, role))
-      finished_[{output->buffer, output->offset}] = now_;
+  /// Rounding depends on the order in which parts are added: that of their units, in every plan.
+  [[nodiscard]] bool in_forward_order(const Cells& input) const {
+    std::map<std::int64_t, UnitId> units;  // by byte offset
+    for (const auto& [offset, instance] : input.made_by)
+      if (const auto& unit = unrolled_.instances[instance].op->unit) units.emplace(offset, *unit);
+    for (const auto& [offset, partial] : input.received) units.emplace(offset, partial.unit);
+    std::int64_t last = 0;
+    for (const auto& [offset, unit] : units) {
+      const std::int64_t position = unrolled_.program->units[unrolled_.index->units[unit]].position;
+      if (position < last) return false;
+      last = position;
+    }
+    return true;
   }
-  [[nodiscard]] bool is_fresh(const Kernel& kernel, std::string_view role) const {
-    const Operand* operand = operand_of(kernel, role);
+
+  /// What lies in an operand is overwritten.
+  void forget_finished(const Operand& operand) {
+    std::erase_if(finished_, [&](const auto& entry) {
+      return entry.first.first == operand.buffer && lies_in(entry.first.second, operand);
+    });
+  }
+
+  void finish(const Operand* output, Scale what) {
+    if (output == nullptr) return;
+    forget_finished(*output);
+    finished_[{output->buffer, output->offset}] = {.what = what, .by = now_};
+  }
+  [[nodiscard]] bool is_fresh(const Operand* operand, Scale what) const {
     if (operand == nullptr) return false;
     const auto found = finished_.find({operand->buffer, operand->offset});
-    return found != finished_.end() && step_of(found->second) == step();
+    return found != finished_.end() && found->second.what == what &&
+           step_of(found->second.by) == step();
   }
 
   void update(const Kernel& kernel) {
@@ -222,14 +252,14 @@ class ScaleRun::Impl {
     };
     if (count("loss") == 0)
       report("MF307", "does not scale its gradient by 1/T");
-    else if (!is_fresh(kernel, "loss"))
+    else if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "scales its gradient by what is not this step's 1/T");
     if (count("loss") > 1) report("MF308", "scales its gradient by 1/T more than once");
     const bool clips = config_.clip.num != 0;
     if (count("norm") != (clips ? 1 : 0))
       report("MF311", fmt::format("clips its gradient {} times, where {} is configured",
                                   count("norm"), clips ? "once" : "never"));
-    else if (clips && !is_fresh(kernel, "norm"))
+    else if (clips && !is_fresh(operand_of(kernel, "norm"), Scale::norm))
       report("MF311", "clips its gradient by what is not this step's norm");
   }
 
@@ -251,9 +281,9 @@ class ScaleRun::Impl {
   std::set<UnitId> trainable_;
   const std::vector<std::uint8_t>& followed_;  ///< by op
   std::map<BufferId, Cells> cells_;
-  std::map<std::pair<BufferId, std::int64_t>, std::uint32_t> finished_;  ///< by whom, by place
-  std::int64_t microbatches_ = 0;  ///< that this step has begun
-  std::uint32_t pass_ = kNone;     ///< that runs
+  std::map<std::pair<BufferId, std::int64_t>, Finished> finished_;  ///< by buffer and offset
+  std::int64_t microbatches_ = 0;                                   ///< that this step has begun
+  std::uint32_t pass_ = kNone;                                      ///< that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
   std::uint32_t now_ = 0;   ///< the instance that runs
   std::uint32_t next_ = 0;  ///< the instance to go on with

@@ -17,9 +17,12 @@
 
 namespace mfsdp {
 
+/// What kernels at the end of a step make for its updates.
+enum class Scale { loss, norm };
+
 /// What of this step lies in a sent operand, by bytes from its first.
 struct SentScales {
-  std::vector<std::int64_t> finished;                     ///< 1/T and the norm
+  std::vector<std::pair<std::int64_t, Scale>> finished;
   std::vector<std::pair<std::int64_t, UnitId>> partials;  ///< of the norm, with their units
 };
 

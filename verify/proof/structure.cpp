@@ -49,6 +49,7 @@ class ProgramCheck {
       check_live(segment.live_in, "live_in");
       check_live(segment.live_out, "live_out");
       group_stream_.clear();
+      group_communicator_.clear();
       for (op_ = 0; op_ < segment.ops.size(); ++op_) {
         check_op(segment.ops[op_]);
         table.first.push_back(static_cast<std::uint32_t>(table.accesses.size()));
@@ -226,6 +227,7 @@ class ProgramCheck {
     if (op.lag < 0 || (op.lag > 0 && op.lag >= begun_))
       add_here("MF004", ".lag", "expected a microbatch of the step that has begun");
     check_launch(op);
+    check_launch_communicator(op);
     std::visit([this](const auto& body) { check(body); }, op.body);
   }
 
@@ -244,6 +246,27 @@ class ProgramCheck {
     }
     if (!group_stream_.empty() && group_stream_.front() != op.stream)
       add_here("MF005", "", "is on another stream than the group that it is in");
+  }
+
+  /// A group is of one communicator: its begin, its end and all that it launches.
+  void check_launch_communicator(const Op& op) {
+    std::optional<CommunicatorId> own;
+    if (const auto* begin = std::get_if<GroupBegin>(&op.body)) {
+      group_communicator_.push_back(begin->communicator);
+    } else if (const auto* end = std::get_if<GroupEnd>(&op.body)) {
+      own = end->communicator;
+    } else if (const auto* collective = std::get_if<Collective>(&op.body)) {
+      own = collective->communicator;
+    }
+    if (!own || group_communicator_.empty()) return;
+    const auto is_known = [&](CommunicatorId id) {
+      return index_.communicators.find(id).has_value();
+    };
+    const CommunicatorId of_group = group_communicator_.back();
+    if (*own != of_group && is_known(*own) && is_known(of_group))
+      add_here("MF005", ".communicator",
+               fmt::format("is {}, in a group of communicator {}", own->value, of_group.value));
+    if (op.kind() == OpKind::group_end) group_communicator_.pop_back();
   }
 
   [[nodiscard]] const Buffer* buffer(BufferId id, std::string_view field) {
@@ -353,6 +376,12 @@ class ProgramCheck {
     }
   }
 
+  static bool has_axis_twice(const std::vector<RankStride>& strides) {
+    return std::ranges::any_of(strides, [&](const RankStride& stride) {
+      return std::ranges::count(strides, stride.axis, &RankStride::axis) > 1;
+    });
+  }
+
   void add_span(const Operand& operand, const Buffer& buffer) {
     if (!operand.strides.empty() && operand.strides.size() != operand.shape.size()) {
       add_here("MF004", "",
@@ -369,6 +398,8 @@ class ProgramCheck {
                buffer.id);
       return;
     }
+    if (has_axis_twice(operand.rank_strides))
+      add_here("MF004", "", fmt::format("operand '{}' strides twice along an axis", operand.role));
     const std::int64_t span = operand.span_bytes();
     if (span == 0) return;
     std::int64_t begin = operand.offset;
@@ -396,8 +427,9 @@ class ProgramCheck {
   IdIndex<GroupId> groups_;
   std::set<Port> ports_;  // that a buffer is
   AccessTable* table_ = nullptr;
-  std::vector<std::pair<OpId, EventId>> records_;  // of the plan, ascending
-  std::vector<StreamId> group_stream_;             // of the open groups
+  std::vector<std::pair<OpId, EventId>> records_;   // of the plan, ascending
+  std::vector<StreamId> group_stream_;              // of the open groups
+  std::vector<CommunicatorId> group_communicator_;  // likewise
   std::string plan_where_;
   std::size_t segment_ = 0;
   std::size_t op_ = 0;

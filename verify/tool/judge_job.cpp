@@ -37,6 +37,8 @@ std::string job_text(const Job& job, const JobProof& proof) {
                               : fmt::format("unrolled to {} ops; {} GiB live in the pools\n",
                                             format_count(of.instances), format_gib(of.bounds.peak));
   }
+  const auto of_other = [](const Proof& of) { return !of.only_structure && !of.of_model; };
+  if (std::ranges::any_of(proof.classes, of_other)) text += std::string(kOtherModel);
   if (std::ranges::any_of(proof.classes, &Proof::only_structure))
     text += "what passes between the classes was not looked at\n";
   return text;

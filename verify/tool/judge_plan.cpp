@@ -61,6 +61,7 @@ std::string proof_text(const Program& program, const Proof& proof,
       format_duration(Nanos(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count())),
       bounds.live_full_weights, bounds.live_full_gradients, bounds.concurrent_collectives,
       format_gib(bounds.peak));
+  if (!proof.of_model) text += std::string(kOtherModel);
   if (proof.expansion.ranks > 0)
     text +=
         fmt::format("rank by rank: {} ranks, {} collectives, {} parts of parameters\n",
@@ -84,6 +85,7 @@ std::vector<Figure> figures_of(const Proof& proof) {
                                  {"peak_bytes", bounds.peak.value},
                                  {"redundant_waits", std::ssize(bounds.redundant_waits)},
                                  {"expanded_ranks", proof.expansion.ranks}});
+  if (!proof.of_model) figures.push_back({"model_values_proved", 0});
   for (const PoolBound& pool : bounds.pools) {
     figures.push_back({fmt::format("pool.{}.height_bytes", pool.name), pool.height.value});
     figures.push_back(

@@ -13,6 +13,11 @@
 
 namespace mfsdp {
 
+/// Of a plan whose values no model says (Proof::of_model).
+inline constexpr std::string_view kOtherModel =
+    "its units are not those of config.model: that what is read was written is proved, and not "
+    "what "
+    "is computed\n";
 /// Of a plan (Proof::only_structure): the rest of its line.
 inline constexpr std::string_view kOnlyStructure =
     "only the structure was checked: nothing was proved\n";

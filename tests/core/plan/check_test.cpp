@@ -170,6 +170,24 @@ TEST(CheckStructure, RefusesParametersThatAreNotTheModels) {
             "groups[0].parameters[0].decay: expected true of '" + name + "', got false");
 }
 
+TEST(CheckStructure, RefusesUnitsThatAreNotTheModels) {
+  EXPECT_EQ(complaint([](Program& p) { p.units[1].position = INT64_MAX; }),
+            "units[1].position: expected 0 to 3, as config.model has, got 9223372036854775807");
+  EXPECT_EQ(complaint([](Program& p) { p.units[1].position = 0; }),
+            "units[1].position: 0 appears twice");
+  EXPECT_EQ(complaint([](Program& p) { std::swap(p.units[0].position, p.units[3].position); }),
+            "units[0].kind: expected head, as config.model has at position 3, got embedding");
+  EXPECT_EQ(complaint([](Program& p) { std::swap(p.units[0], p.units[2]); }), "");
+  EXPECT_EQ(complaint([](Program& p) { std::swap(p.groups[0].unit, p.groups[2].unit); }),
+            "groups[0].unit: expected the unit of position 0, as config.model has "
+            "'model.embed_tokens.weight', got that of 2");
+}
+
+TEST(CheckStructure, RefusesTwoPlansOfOneName) {
+  EXPECT_EQ(complaint([](Program& p) { p.plans.push_back({.name = "train", .segments = {}}); }),
+            "plans[1].name: 'train' appears twice");
+}
+
 TEST(CheckStructure, RefusesAParameterTwiceAndGroupsThatAreFrozenOtherwise) {
   // The two norms of a block have one shape: the elements stay as many.
   const std::string input_norm = "model.layers.0.input_layernorm.weight";

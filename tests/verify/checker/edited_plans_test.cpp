@@ -100,7 +100,6 @@ RC_GTEST_PROP(EditedPlans, AreRefusedWhereTheProofsFindThemWrong, ()) {
   RC_ASSERT(built.has_value());
   for (int i = 0; i < test::thinned(10); ++i) {
     Program program = *built;
-    program.plans.resize(1);
     const bool twice = edit(program);
     const auto proof = prove(program);
     if (!proof) continue;

@@ -122,5 +122,12 @@ TEST(Layouts, GroupSumsOverOtherAxes) {
   EXPECT_THAT(rules_of(plan.program), Contains("MF303"));
 }
 
+TEST(Layouts, GroupsAreOfTheConfiguredDtype) {
+  test::EditedPlan plan(test::small_config());
+  plan.program.groups[1].dtype = DType::fp16;
+  EXPECT_EQ(test::finding_of(plan.program, "MF502").message,
+            "group 'layers.0' is fp16, configured is bf16");
+}
+
 }  // namespace
 }  // namespace mfsdp

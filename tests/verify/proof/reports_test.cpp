@@ -54,6 +54,31 @@ TEST(Reports, LossIsFinishedElsewhere) {
   EXPECT_THAT(rules_of(edited.program), Contains("MF115"));
 }
 
+/// Without clipping no update reads it; the report would hold what was there before.
+TEST(Reports, NothingFinishesTheNorm) {
+  PlanConfig config = test::small_config();
+  config.clip = {.num = 0};
+  EditedPlan edited(config);
+  edited.drop("optimizer", "norm.finish");
+  EXPECT_EQ(finding_of(edited.program, "MF115").message, "plan 'train' finishes no norm");
+}
+
+TEST(Reports, EvalIsMissingOrEmpty) {
+  EditedPlan missing(test::small_config());
+  missing.program.plans.pop_back();
+  EXPECT_EQ(finding_of(missing.program, "MF115").message, "plan 'eval' takes no tokens");
+  EditedPlan empty(test::small_config());
+  empty.program.plans[1].segments.clear();
+  EXPECT_EQ(finding_of(empty.program, "MF115").message, "plan 'eval' takes no tokens");
+}
+
+TEST(Reports, PortsAreAsLargeAsWhatTheHostMoves) {
+  EditedPlan edited(test::small_config());
+  for (Buffer& buffer : edited.program.buffers)
+    if (buffer.holds && buffer.holds->port == Port::step_block) buffer.size.value += 4;
+  EXPECT_THAT(rules_of(edited.program), Contains("MF115"));
+}
+
 TEST(Reports, NothingFinishesTheLoss) {
   EditedPlan edited(test::small_config());
   for (Segment& segment : edited.program.plans[1].segments)
@@ -62,7 +87,7 @@ TEST(Reports, NothingFinishesTheLoss) {
       return kernel != nullptr && kernel->kind == KernelKind::loss_finish;
     });
   EXPECT_THAT(finding_of(edited.program, "MF115").message,
-              HasSubstr("plan 'eval' sums a loss that nothing finishes"));
+              HasSubstr("plan 'eval' finishes no loss"));
 }
 
 }  // namespace

@@ -74,6 +74,32 @@ TEST(Scales, NormIsNotThatOfTheStep) {
   EXPECT_THAT(rules_of(unasked.program), ElementsAre("MF007", "MF311"));
 }
 
+/// Their number and their order: rounding depends on it.
+TEST(Scales, PartsOfTheNorm) {
+  EditedPlan fewer(three_microbatches());
+  fewer.set("optimizer", "norm.finish", "groups", 3);
+  EXPECT_THAT(finding_of(fewer.program, "MF311").message,
+              HasSubstr("makes the norm of 3 parts a rank, which has 4"));
+  EditedPlan exchanged(three_microbatches());
+  std::swap(exchanged.operand("last", "layers.0.norm_partial", "output").offset,
+            exchanged.operand("last", "layers.1.norm_partial", "output").offset);
+  EXPECT_THAT(finding_of(exchanged.program, "MF311").message,
+              HasSubstr("makes the norm of parts that do not lie in forward order"));
+}
+
+TEST(Scales, LossForTheNormAndNormForTheLoss) {
+  EditedPlan plan(three_microbatches());
+  std::swap(plan.operand("optimizer", "layers.0.adamw", "loss").offset,
+            plan.operand("optimizer", "layers.0.adamw", "norm").offset);
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307", "MF311"));
+}
+
+TEST(Scales, SegmentsStateTheMicrobatchesThatTheyBegin) {
+  EditedPlan plan(three_microbatches());
+  plan.program.plans[0].segments.back().microbatches = 1;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF312"));
+}
+
 TEST(Scales, NumberOfMicrobatches) {
   EditedPlan plan(three_microbatches());
   plan.program.config.microbatches = 5;

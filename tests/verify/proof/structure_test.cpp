@@ -135,6 +135,14 @@ TEST(Structure, NumbersThatNoPlanHas) {
     EXPECT_THAT(rules_after(edits[i]), ElementsAre("MF004")) << "edit " << i;
 }
 
+TEST(Structure, StridesTwiceAlongAnAxis) {
+  EXPECT_THAT(rules_after([&](Program& p, Sound& s) {
+                output_of_work(p, s).rank_strides = {{.axis = Axis::dp_shard, .bytes = 0},
+                                                     {.axis = Axis::dp_shard, .bytes = 0}};
+              }),
+              ElementsAre("MF004"));
+}
+
 TEST(Structure, ManyStreams) {
   EXPECT_THAT(rules_after([](Program& p, Sound&) {
                 while (p.streams.size() <= kMostStreams)
@@ -160,6 +168,11 @@ TEST(Structure, Groups) {
   EXPECT_THAT(group_rules({group_begin}), ElementsAre("MF005"));
   EXPECT_THAT(group_rules({group_end}), ElementsAre("MF005"));
   EXPECT_THAT(group_rules({group_begin, record, group_end}), ElementsAre("MF005"));
+  PlanBuilder other;
+  other.buffer("state", true);
+  other.add(other.gather, "begin", GroupBegin{other.gathers});
+  other.add(other.gather, "end", GroupEnd{other.reductions});
+  EXPECT_THAT(rules_of(other.finish()), ElementsAre("MF005"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <vector>
 
 #include "core/runtime/calls/take_gemm.hpp"
 #include "verify/cpu/kernels/exact.hpp"
@@ -8,26 +8,32 @@
 namespace mfsdp::kernels {
 namespace {
 
-/// The workspace holds the `needed` elements of type R that a product widens into.
-template <class R>
-Result<void> check_workspace(std::span<const std::byte> workspace, std::int64_t needed) {
-  const std::size_t bytes = static_cast<std::size_t>(needed) * sizeof(R);
-  if (workspace.size() >= bytes) return {};
-  return fail("kernel gemm: operand workspace",
-              fmt::format("expected at least {} bytes, got {}", bytes, workspace.size()));
+/// Has a product widen into the plan's workspace, or into memory of its own where that is too small
+/// for its `needed` elements: a plan need not know how a machine multiplies.
+template <class T, class C, class Run>
+Result<void> with_room(Gemm<T, C> g, std::int64_t needed, const Run& multiply) {
+  std::vector<Real<T>> own;
+  if (g.workspace.size() < static_cast<std::size_t>(needed) * sizeof(Real<T>)) {
+    own.resize(static_cast<std::size_t>(needed));
+    g.workspace = std::as_writable_bytes(std::span(own));
+  }
+  return multiply(g);
 }
 
 template <class T, class C>
-Result<void> run(const Kernel& kernel, const Gemm<T, C>& g) {
-  if (!g.pieces.grid) {
-    MFSDP_TRY(check_workspace<Real<T>>(g.workspace, gemm_workspace<T, C>(g.rows, g.cols, g.inner)));
-    gemm(g);
-    return {};
-  }
-  MFSDP_TRY(check_workspace<Real<T>>(g.workspace, tile_workspace(g.rows, g.cols, g.pieces.rows)));
-  GridSums<Real<T>> sums(*g.pieces.grid);
-  exact_weight_gradient(g, sums);
-  return sums.result(kernel, "weight_grad");
+Result<void> run(const Kernel& kernel, const Gemm<T, C>& product) {
+  if (!product.pieces.grid)
+    return with_room(product, gemm_workspace<T, C>(product.rows, product.cols, product.inner),
+                     [](const Gemm<T, C>& g) -> Result<void> {
+                       gemm(g);
+                       return {};
+                     });
+  return with_room(product, tile_workspace(product.rows, product.cols, product.pieces.rows),
+                   [&](const Gemm<T, C>& g) {
+                     GridSums<Real<T>> sums(*g.pieces.grid);
+                     exact_weight_gradient(g, sums);
+                     return sums.result(kernel, "weight_grad");
+                   });
 }
 
 }  // namespace
