@@ -5,6 +5,7 @@
 // others leave.
 #include <optional>
 
+#include "verify/checker/forms.hpp"
 #include "verify/checker/values.hpp"
 #include "verify/checker/weights.hpp"
 
@@ -278,7 +279,7 @@ class Steps {
   }
 
   /// What ranks have gathered, or one has by itself, as the part of each and the axes on which
-  /// they differ. The first ranks of a communicator have index 0 on its first axes.
+  /// they differ. Neighbours of a communicator differ on its last axes.
   struct Members {
     Names axes{};
     std::vector<std::pair<Int, Cell>> cells{};
@@ -298,7 +299,8 @@ class Steps {
       ranks = times(ranks, view_.ranks_on(*axis));
       made.axes.insert(*axis);
     }
-    if (cells.size() != 1 || first.base != 0 || times(ranks, gathered.bytes) != bytes)
+    // Ranks that differ on the other axes alone have the same parts.
+    if (cells.size() != 1 || first.base % bytes != 0 || times(ranks, gathered.bytes) != bytes)
       refuse("{}: '{}' is no part of what was gathered", op.place(), operand.role);
     return made;
   }
@@ -411,15 +413,6 @@ class Steps {
     refuse("{}: {}", op.place(), wrong);
   }
 
-  /// A step is not what the op does: another may be.
-  struct Mismatch : std::runtime_error {
-    using std::runtime_error::runtime_error;
-  };
-  template <class... Parts>
-  [[noreturn]] static void differ(fmt::format_string<Parts...> what, Parts&&... parts) {
-    throw Mismatch(fmt::format(what, std::forward<Parts>(parts)...));
-  }
-
   /// Operand of each flow of the step, of one role in their order.
   static std::vector<const Operand*> operands_of(const Op& op, const Step& step) {
     std::vector<const Operand*> found;
@@ -443,7 +436,7 @@ class Steps {
     work.rows = model_.tokens;
     if (step.chunk) work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
     for (std::size_t i = 0; i < operands.size(); ++i)
-      check_form(op, step.flows[i], *operands[i], work);
+      check_form(op, step.flows[i], *operands[i], work.rows);
     Names named;
     for (const auto& [name, value] : step.attributes) {
       named.insert(name);
@@ -463,52 +456,11 @@ class Steps {
       differ("is of another place in the model");
   }
 
-  /// Access, dtype, shape and strides.
-  static void check_form(const Op& op, const Flow& flow, const Operand& operand, const Work& work) {
-    const bool adds = op.attribute("beta") != 0;
-    const std::string wanted =
-        flow.access == "adds" ? (adds ? "read_write" : "write") : flow.access;
-    const bool either =
-        flow.access == "may" && (operand.access == "read" || operand.access == "read_write");
-    if (operand.access != wanted && !either) differ("'{}' is {}", flow.role, operand.access);
-    if (!flow.dtype.empty() && operand.dtype != flow.dtype)
-      differ("'{}' is {}, not {}", flow.role, operand.dtype, flow.dtype);
-    std::vector<Int> shape = flow.shape;
-    for (Int& dim : shape) dim = dim == kRows ? work.rows : dim;
-    if (operand.shape != shape) differ("'{}' is of another shape", flow.role);
-    if (flow.row == 0) {
-      if (!operand.strides.empty()) differ("'{}' has strides", flow.role);
-      return;
-    }
-    const Int head = shape.back();
-    std::vector<Int> strides{flow.row, head, 1};
-    if (shape.size() == 4) strides = {times(shape[2], flow.row), head, flow.row, 1};
-    const bool dense = shape.size() == 3 && times(shape[1], head) == flow.row;
-    if (operand.strides != strides && !(dense && operand.strides.empty()))
-      differ("'{}' is no heads in rows of {}", flow.role, flow.row);
-  }
-
-  /// The bytes of a buffer that an operand's rows take, and where in the value they begin.
-  struct Extent {
-    Int begin, bytes, position;
-  };
-  static Extent place_of(const Flow& flow, const Operand& operand, const Work& work) {
-    const Int size = size_of(operand.dtype);
-    if (flow.row != 0) {
-      const Int rows = flow.shape.size() == 4 ? times(flow.shape[0], flow.shape[2]) : flow.shape[0];
-      return {operand.offset - flow.column * size, times(times(rows, flow.row), size), 0};
-    }
-    Int row = 1;
-    for (std::size_t d = 1; d < flow.shape.size(); ++d) row = times(row, flow.shape[d]);
-    return {operand.offset, times(operand.elements, size),
-            times(flow.column + times(work.row, row), size)};
-  }
-
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,
                    Work& work, bool first) {
     // Loss sums are their own.
     if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
-    Extent place = place_of(flow, operand, work);
+    Extent place = extent_of(flow, operand, work.row);
     const Cell cell = values_.read(op, operand, place.begin, place.bytes);
     const Value& value = cell.value;
     const bool of_nobody = value.owner < 0;
@@ -517,7 +469,7 @@ class Steps {
     if (first && step.chunk) {
       const Int row = place.bytes / work.rows;
       work.row = (place.begin - cell.base) / row;
-      place = place_of(flow, operand, work);
+      place = extent_of(flow, operand, work.row);
       if (work.row < 0 || work.row + work.rows > model_.tokens) differ("rows are no rows");
     }
     if (cell.base != place.begin - place.position)
@@ -544,7 +496,7 @@ class Steps {
       } else if (flow.access == "scratch") {
         values_.make(op, operand, {});
       } else if (!flow.makes.name.empty() && operand.access != "read") {
-        const Extent place = place_of(flow, operand, work);
+        const Extent place = extent_of(flow, operand, work.row);
         values_.write(op, operand, place.begin, place.bytes,
                       {flow.makes.name, work.owner + flow.makes.shift, work.pass}, place.position);
       }

@@ -4,196 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "core/plan/plan_json.hpp"
-#include "verify/mutation/operands.hpp"
-#include "verify/mutation/rebind.hpp"
+#include "verify/mutation/pair_editor.hpp"
 
 namespace mfsdp {
 namespace {
 
 using enum KernelKind;
-using Filter = std::function<bool(const Op&)>;
-
-/// A plan under two edits. What a pattern calls says whether there was a place for it.
-class Pair {
- public:
-  Pair(Program& program, std::mt19937_64& random) : program_(program), random_(random) {}
-
-  [[nodiscard]] Program& program() { return program_; }
-
-  // ---- places
-
-  struct Spot {
-    Segment* segment = nullptr;
-    std::size_t index = 0;
-
-    [[nodiscard]] Op& op() const { return segment->ops[index]; }
-    explicit operator bool() const { return segment != nullptr; }
-  };
-
-  /// Ops of a step that trains.
-  [[nodiscard]] std::vector<Spot> all(const Filter& filter) {
-    std::vector<Spot> spots;
-    for (Segment& segment : program_.plans.front().segments)
-      for (std::size_t i = 0; i < segment.ops.size(); ++i)
-        if (filter(segment.ops[i])) spots.push_back({&segment, i});
-    return spots;
-  }
-  template <class T>
-  [[nodiscard]] T any(const std::vector<T>& list) {
-    return list.empty() ? T{} : list[random_() % list.size()];
-  }
-  [[nodiscard]] Spot any(const Filter& filter) { return any(all(filter)); }
-  /// Two that are alike for the filter, and not one.
-  [[nodiscard]] std::pair<Spot, Spot> two(const Filter& filter) {
-    std::vector<Spot> spots = all(filter);
-    if (spots.size() < 2) return {};
-    const std::size_t a = random_() % spots.size();
-    const std::size_t b = (a + 1 + random_() % (spots.size() - 1)) % spots.size();
-    return {spots[std::min(a, b)], spots[std::max(a, b)]};
-  }
-  /// The same work of two blocks: kernels of one kind and attributes, in one segment and phase.
-  [[nodiscard]] std::pair<Spot, Spot> twins(KernelKind kind, std::string_view role) {
-    const auto [first, other] = two([&](const Op& op) { return has(op, kind, role); });
-    if (!first) return {};
-    const auto same = [&](const Op& op) {
-      return has(op, kind, role) && op.phase == first.op().phase &&
-             kernel(op)->attributes == kernel(first.op())->attributes &&
-             find(op, role)->shape == find(first.op(), role)->shape;
-    };
-    std::vector<Spot> list = all(same);
-    std::erase_if(list, [&](const Spot& spot) {
-      return spot.segment != first.segment || spot.index == first.index;
-    });
-    return list.empty() ? std::pair<Spot, Spot>{} : std::pair(first, any(list));
-  }
-
-  static const Kernel* kernel(const Op& op) { return std::get_if<Kernel>(&op.body); }
-  static bool has(const Op& op, KernelKind kind, std::string_view role = {}) {
-    const Kernel* found = kernel(op);
-    return found != nullptr && found->kind == kind && (role.empty() || find(op, role) != nullptr);
-  }
-  static bool gathers_or_reduces(const Op& op, CollectiveKind kind) {
-    const auto* collective = std::get_if<Collective>(&op.body);
-    return collective != nullptr && collective->kind == kind;
-  }
-  static const Operand* find(const Op& op, std::string_view role) {
-    const Operand* found = nullptr;
-    for_each_operand(op, [&](const Operand& operand) {
-      if (operand.role == role && found == nullptr) found = &operand;
-    });
-    return found;
-  }
-  static Operand* find(Op& op, std::string_view role) {
-    return const_cast<Operand*>(find(std::as_const(op), role));
-  }
-
-  // ---- edits
-
-  /// Where operands of a role lie, exchanged between two ops.
-  static bool exchange(const std::pair<Spot, Spot>& spots, std::string_view role) {
-    if (!spots.first) return false;
-    Operand* a = find(spots.first.op(), role);
-    Operand* b = find(spots.second.op(), role);
-    if (a == nullptr || b == nullptr || a->buffer == b->buffer) return false;
-    std::swap(a->buffer, b->buffer);
-    std::swap(a->offset, b->offset);
-    return true;
-  }
-  /// Both of two roles of one op.
-  static bool exchange(const Spot& spot, std::string_view one, std::string_view other) {
-    if (!spot) return false;
-    Operand* a = find(spot.op(), one);
-    Operand* b = find(spot.op(), other);
-    if (a == nullptr || b == nullptr) return false;
-    std::swap(a->buffer, b->buffer);
-    std::swap(a->offset, b->offset);
-    return true;
-  }
-  void for_each_operand_in(BufferId buffer, const std::function<void(Operand&)>& visit) {
-    for (Plan& plan : program_.plans)
-      for (Segment& segment : plan.segments)
-        for (Op& op : segment.ops)
-          for_each_operand(op, [&](Operand& operand) {
-            if (operand.buffer == buffer) visit(operand);
-          });
-  }
-  bool drop(const Spot& spot) {
-    if (!spot) return false;
-    spot.segment->ops.erase(spot.segment->ops.begin() + static_cast<std::ptrdiff_t>(spot.index));
-    return bind();
-  }
-  bool bind() {
-    for (Plan& plan : program_.plans) rebind(plan, program_.events);
-    return true;
-  }
-  bool set(const Spot& spot, std::string_view attribute, std::int64_t value) {
-    if (!spot) return false;
-    for (Attribute& stated : std::get<Kernel>(spot.op().body).attributes)
-      if (stated.name == attribute) {
-        stated.value = {.num = value};
-        return true;
-      }
-    return false;
-  }
-  /// The access too, which says whether something is added.
-  bool set_beta(const Spot& spot, std::string_view role, std::int64_t beta) {
-    if (!set(spot, "beta", beta)) return false;
-    Operand* sum = find(spot.op(), role);
-    if (sum == nullptr) return false;
-    sum->access = beta == 0 ? Access::write : Access::read_write;
-    return true;
-  }
-
-  /// Two buffers of one pool, of equal size or not.
-  [[nodiscard]] std::pair<Buffer*, Buffer*> two_buffers(bool equal, bool persistent) {
-    std::vector<std::pair<Buffer*, Buffer*>> list;
-    for (Buffer& a : program_.buffers)
-      for (Buffer& b : program_.buffers)
-        if (a.id.value < b.id.value && a.pool == b.pool && (a.size == b.size) == equal &&
-            a.persistent == persistent && b.persistent == persistent && a.dtype == b.dtype &&
-            !is_scratch(a) && !is_scratch(b))
-          list.emplace_back(&a, &b);
-    return any(list);
-  }
-  static bool is_scratch(const Buffer& buffer) { return buffer.category == Category::workspace; }
-
-  /// The next op behind a spot on the same stream that passes.
-  [[nodiscard]] static Spot behind(const Spot& spot, const Filter& filter) {
-    for (std::size_t i = spot.index + 1; spot && i < spot.segment->ops.size(); ++i)
-      if (const Op& op = spot.segment->ops[i]; op.stream == spot.op().stream && filter(op))
-        return {spot.segment, i};
-    return {};
-  }
-  static bool writes(const Op& op) {
-    bool found = false;
-    for_each_operand(
-        op, [&](const Operand& operand) { found = found || operand.access == Access::write; });
-    return found;
-  }
-  static bool call_read(Op& op) {
-    bool done = false;
-    for_each_operand(op, [&](Operand& operand) {
-      if (operand.access == Access::write && !std::exchange(done, true))
-        operand.access = Access::read;
-    });
-    return done;
-  }
-
- private:
-  Program& program_;
-  std::mt19937_64& random_;
-};
-
-using Spots = std::pair<Pair::Spot, Pair::Spot>;
+using Spots = std::pair<PairEditor::Spot, PairEditor::Spot>;
 
 bool is_wait(const Op& op) { return op.kind() == OpKind::wait; }
 bool is_record(const Op& op) { return op.kind() == OpKind::record; }
@@ -202,32 +26,33 @@ bool is_release(const Op& op) { return op.kind() == OpKind::release; }
 
 // ---- order and access ---------------------------------------------------------------------------
 
-bool read_and_drop_wait(Pair& pair) {
+bool read_and_drop_wait(PairEditor& pair) {
   const auto wait = pair.any(is_wait);
-  const auto next = Pair::behind(wait, Pair::writes);
-  return next && Pair::call_read(next.op()) && pair.drop(wait);
+  const auto next = PairEditor::behind(wait, PairEditor::writes);
+  return next && PairEditor::call_read(next.op()) && pair.drop(wait);
 }
-bool read_and_move_record(Pair& pair) {
+bool read_and_move_record(PairEditor& pair) {
   const auto record = pair.any(is_record);
   if (!record || record.index == 0) return false;
   auto& ops = record.segment->ops;
-  if (!Pair::writes(ops[record.index - 1]) || !Pair::call_read(ops[record.index - 1])) return false;
+  if (!PairEditor::writes(ops[record.index - 1]) || !PairEditor::call_read(ops[record.index - 1]))
+    return false;
   std::swap(ops[record.index], ops[record.index - 1]);
   return pair.bind();
 }
-bool exchange_waits(Pair& pair) {
+bool exchange_waits(PairEditor& pair) {
   const auto [a, b] = pair.two(is_wait);
   if (!a) return false;
   std::swap(a.op().body, b.op().body);
   return pair.bind();
 }
-bool exchange_records(Pair& pair) {
+bool exchange_records(PairEditor& pair) {
   const auto [a, b] = pair.two(is_record);
   if (!a) return false;
   std::swap(a.op().body, b.op().body);
   return pair.bind();
 }
-bool exchange_records_and_waits(Pair& pair) {
+bool exchange_records_and_waits(PairEditor& pair) {
   const auto [a, b] = pair.two(is_record);
   if (!a) return false;
   const EventId first = std::get<Record>(a.op().body).event;
@@ -237,33 +62,33 @@ bool exchange_records_and_waits(Pair& pair) {
       event = event == first ? second : first;
   return pair.bind();
 }
-bool exchange_streams(Pair& pair) {
+bool exchange_streams(PairEditor& pair) {
   const auto [a, b] = pair.two([](const Op& op) { return op.kind() == OpKind::collective; });
   if (!a || a.op().stream == b.op().stream) return false;
   std::swap(a.op().stream, b.op().stream);
   return true;
 }
-bool wait_behind_and_read(Pair& pair) {
+bool wait_behind_and_read(PairEditor& pair) {
   const auto wait = pair.any(is_wait);
-  const auto next = Pair::behind(wait, Pair::writes);
+  const auto next = PairEditor::behind(wait, PairEditor::writes);
   if (!next || next.index != wait.index + 1) return false;
-  Pair::call_read(next.op());
+  PairEditor::call_read(next.op());
   std::swap(wait.op(), next.op());
   return pair.bind();
 }
-bool exchange_acquires(Pair& pair) {
+bool exchange_acquires(PairEditor& pair) {
   const auto [a, b] = pair.two(is_acquire);
   if (!a) return false;
   std::swap(a.op().body, b.op().body);
   return true;
 }
-bool exchange_releases(Pair& pair) {
+bool exchange_releases(PairEditor& pair) {
   const auto [a, b] = pair.two(is_release);
   if (!a) return false;
   std::swap(a.op().body, b.op().body);
   return true;
 }
-bool drop_release_and_acquire(Pair& pair) {
+bool drop_release_and_acquire(PairEditor& pair) {
   const auto release = pair.any(is_release);
   if (!release) return false;
   const BufferId buffer = std::get<Release>(release.op().body).buffer;
@@ -276,10 +101,10 @@ bool drop_release_and_acquire(Pair& pair) {
 // ---- places -------------------------------------------------------------------------------------
 
 /// A buffer begins earlier, and all its operands later in it.
-bool shift_buffer_and_operands(Pair& pair) {
+bool shift_buffer_and_operands(PairEditor& pair) {
   std::vector<Buffer*> list;
   for (Buffer& buffer : pair.program().buffers)
-    if (buffer.offset.value >= 256 && !Pair::is_scratch(buffer)) list.push_back(&buffer);
+    if (buffer.offset.value >= 256 && !PairEditor::is_scratch(buffer)) list.push_back(&buffer);
   Buffer* buffer = pair.any(list);
   if (buffer == nullptr) return false;
   buffer->offset.value -= 256;
@@ -287,16 +112,16 @@ bool shift_buffer_and_operands(Pair& pair) {
   pair.for_each_operand_in(buffer->id, [](Operand& operand) { operand.offset += 256; });
   return true;
 }
-bool exchange_places(Pair& pair, bool equal) {
+bool exchange_places(PairEditor& pair, bool equal) {
   const auto [a, b] = pair.two_buffers(equal, false);
   if (a == nullptr) return false;
   std::swap(a->offset, b->offset);
   return true;
 }
-bool exchange_places_of_equal(Pair& pair) { return exchange_places(pair, true); }
-bool exchange_places_of_unequal(Pair& pair) { return exchange_places(pair, false); }
+bool exchange_places_of_equal(PairEditor& pair) { return exchange_places(pair, true); }
+bool exchange_places_of_unequal(PairEditor& pair) { return exchange_places(pair, false); }
 /// In every op, lifetimes with them or not.
-bool exchange_buffers(Pair& pair, bool lifetimes) {
+bool exchange_buffers(PairEditor& pair, bool lifetimes) {
   const auto [a, b] = pair.two_buffers(true, false);
   if (a == nullptr) return false;
   const BufferId one = a->id;
@@ -313,23 +138,23 @@ bool exchange_buffers(Pair& pair, bool lifetimes) {
     }
   return true;
 }
-bool exchange_buffers_whole(Pair& pair) { return exchange_buffers(pair, true); }
-bool exchange_buffers_in_operands(Pair& pair) { return exchange_buffers(pair, false); }
+bool exchange_buffers_whole(PairEditor& pair) { return exchange_buffers(pair, true); }
+bool exchange_buffers_in_operands(PairEditor& pair) { return exchange_buffers(pair, false); }
 /// Whoever makes a value and one who reads it move by as much.
-bool shift_maker_and_reader(Pair& pair) {
-  const auto maker = pair.any([](const Op& op) { return Pair::has(op, rms_norm_forward); });
+bool shift_maker_and_reader(PairEditor& pair) {
+  const auto maker = pair.any([](const Op& op) { return PairEditor::has(op, rms_norm_forward); });
   if (!maker) return false;
-  Operand* made = Pair::find(maker.op(), "normed");
-  const auto reader = Pair::behind(maker, [&](const Op& op) {
-    const Operand* input = Pair::find(op, "input");
-    return Pair::has(op, gemm) && input != nullptr && input->buffer == made->buffer;
+  Operand* made = PairEditor::find(maker.op(), "normed");
+  const auto reader = PairEditor::behind(maker, [&](const Op& op) {
+    const Operand* input = PairEditor::find(op, "input");
+    return PairEditor::has(op, gemm) && input != nullptr && input->buffer == made->buffer;
   });
   if (!reader) return false;
   made->offset += 32;
-  Pair::find(reader.op(), "input")->offset += 32;
+  PairEditor::find(reader.op(), "input")->offset += 32;
   return true;
 }
-bool halve_count_and_shapes(Pair& pair) {
+bool halve_count_and_shapes(PairEditor& pair) {
   const auto spot = pair.any([](const Op& op) { return op.kind() == OpKind::collective; });
   if (!spot) return false;
   auto& collective = std::get<Collective>(spot.op().body);
@@ -338,7 +163,7 @@ bool halve_count_and_shapes(Pair& pair) {
   collective.count /= 2;
   return true;
 }
-bool clear_rank_strides(Pair& pair) {
+bool clear_rank_strides(PairEditor& pair) {
   const auto strided = [](const Op& op) {
     bool found = false;
     for_each_operand(
@@ -352,7 +177,7 @@ bool clear_rank_strides(Pair& pair) {
   return true;
 }
 /// Each rank takes the slice of another: the last one's begins the buffer.
-bool turn_rank_strides(Pair& pair) {
+bool turn_rank_strides(PairEditor& pair) {
   std::set<std::uint32_t> turned;
   for (const auto& spot : pair.all([](const Op&) { return true; }))
     for_each_operand(spot.op(), [&](Operand& operand) {
@@ -368,7 +193,7 @@ bool turn_rank_strides(Pair& pair) {
 
 // ---- types --------------------------------------------------------------------------------------
 
-bool retype(Pair& pair, DType from, DType to) {
+bool retype(PairEditor& pair, DType from, DType to) {
   std::vector<Buffer*> list;
   for (Buffer& buffer : pair.program().buffers)
     if (buffer.dtype == from) list.push_back(&buffer);
@@ -382,159 +207,175 @@ bool retype(Pair& pair, DType from, DType to) {
       collective.dtype = to;
   return true;
 }
-bool retype_half(Pair& pair) { return retype(pair, DType::bf16, DType::fp16); }
-bool retype_narrower(Pair& pair) { return retype(pair, DType::fp32, DType::bf16); }
-bool retype_bytes(Pair& pair) { return retype(pair, DType::bf16, DType::uint8); }
+bool retype_half(PairEditor& pair) { return retype(pair, DType::bf16, DType::fp16); }
+bool retype_narrower(PairEditor& pair) { return retype(pair, DType::fp32, DType::bf16); }
+bool retype_bytes(PairEditor& pair) { return retype(pair, DType::bf16, DType::uint8); }
 
 // ---- values -------------------------------------------------------------------------------------
 
 /// Two blocks take each other's values, and give them to each other.
-bool exchange_inputs_and_outputs(Pair& pair) {
+bool exchange_inputs_and_outputs(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "output");
-  return Pair::exchange(spots, "input") && Pair::exchange(spots, "output");
+  return PairEditor::exchange(spots, "input") && PairEditor::exchange(spots, "output");
 }
-bool exchange_weights_and_outputs(Pair& pair) {
+bool exchange_weights_and_outputs(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "output");
-  return Pair::exchange(spots, "weight") && Pair::exchange(spots, "output");
+  return PairEditor::exchange(spots, "weight") && PairEditor::exchange(spots, "output");
 }
-bool exchange_weights_and_inputs(Pair& pair) {
+bool exchange_weights_and_inputs(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "output");
-  return Pair::exchange(spots, "weight") && Pair::exchange(spots, "input");
+  return PairEditor::exchange(spots, "weight") && PairEditor::exchange(spots, "input");
 }
-bool exchange_units_and_weights(Pair& pair) {
+bool exchange_units_and_weights(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "weight");
-  if (!Pair::exchange(spots, "weight")) return false;
+  if (!PairEditor::exchange(spots, "weight")) return false;
   std::swap(spots.first.op().unit, spots.second.op().unit);
   return true;
 }
-bool exchange_gradients_and_inputs(Pair& pair) {
+bool exchange_gradients_and_inputs(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "weight_grad");
-  return Pair::exchange(spots, "d_output") && Pair::exchange(spots, "input");
+  return PairEditor::exchange(spots, "d_output") && PairEditor::exchange(spots, "input");
 }
-bool exchange_gradients_and_sums(Pair& pair) {
+bool exchange_gradients_and_sums(PairEditor& pair) {
   const Spots spots = pair.twins(gemm, "weight_grad");
-  return Pair::exchange(spots, "weight_grad") && Pair::exchange(spots, "input");
+  return PairEditor::exchange(spots, "weight_grad") && PairEditor::exchange(spots, "input");
 }
-bool exchange_query_and_key(Pair& pair) {
-  bool done = false;
-  for (const KernelKind kind : {attention_forward, attention_backward}) {
-    const auto spot = pair.any([&](const Op& op) { return Pair::has(op, kind, "query"); });
-    done = Pair::exchange(spot, "key", "value") || done;
-  }
-  return done;
+/// Of one block.
+bool exchange_key_and_value(PairEditor& pair) {
+  const auto forward =
+      pair.any([](const Op& op) { return PairEditor::has(op, attention_forward); });
+  if (!forward) return false;
+  const auto backward = pair.any([&](const Op& op) {
+    return PairEditor::has(op, attention_backward) && op.unit == forward.op().unit;
+  });
+  return PairEditor::exchange(forward, "key", "value") &&
+         PairEditor::exchange(backward, "key", "value");
 }
-bool recompute_and_drop_gradient(Pair& pair) {
+bool recompute_and_drop_gradient(PairEditor& pair) {
   const auto forward = pair.any([](const Op& op) {
-    return Pair::has(op, gemm, "output") && op.phase == Phase::forward && op.unit;
+    return PairEditor::has(op, gemm, "output") && op.phase == Phase::forward && op.unit;
   });
   if (!forward) return false;
   const auto unit = forward.op().unit;
   forward.op().phase = Phase::recompute;
-  const auto shape = Pair::find(forward.op(), "weight")->shape;
+  const auto shape = PairEditor::find(forward.op(), "weight")->shape;
   return pair.drop(pair.any([&](const Op& op) {
-    const Operand* made = Pair::find(op, "weight_grad");
-    return Pair::has(op, gemm) && made != nullptr && op.unit == unit && made->shape == shape;
+    const Operand* made = PairEditor::find(op, "weight_grad");
+    return PairEditor::has(op, gemm) && made != nullptr && op.unit == unit && made->shape == shape;
   }));
 }
-bool drop_forward_and_backward(Pair& pair, KernelKind forward, KernelKind backward) {
-  const auto spot = pair.any([&](const Op& op) { return Pair::has(op, forward); });
+bool drop_forward_and_backward(PairEditor& pair, KernelKind forward, KernelKind backward) {
+  const auto spot = pair.any([&](const Op& op) { return PairEditor::has(op, forward); });
   if (!spot) return false;
   const auto unit = spot.op().unit;
   if (!pair.drop(spot)) return false;
   return pair.drop(
-      pair.any([&](const Op& op) { return Pair::has(op, backward) && op.unit == unit; }));
+      pair.any([&](const Op& op) { return PairEditor::has(op, backward) && op.unit == unit; }));
 }
-bool drop_rotations(Pair& pair) {
+bool drop_rotations(PairEditor& pair) {
   return drop_forward_and_backward(pair, rope_forward, rope_backward);
 }
-bool drop_norms(Pair& pair) {
+bool drop_norms(PairEditor& pair) {
   return drop_forward_and_backward(pair, rms_norm_forward, rms_norm_backward);
 }
 
 // ---- sums, scales and updates -------------------------------------------------------------------
 
-bool exchange_betas(Pair& pair) {
+bool exchange_betas(PairEditor& pair) {
   const auto adds = [&](std::int64_t beta) {
     return pair.any([&](const Op& op) {
-      const Kernel* kernel = Pair::kernel(op);
-      return Pair::has(op, gemm, "weight_grad") && kernel->attribute("beta") == beta;
+      const Kernel* kernel = PairEditor::kernel(op);
+      return PairEditor::has(op, gemm, "weight_grad") && kernel->attribute("beta") == beta;
     });
   };
   const auto begins = adds(0);
-  const auto goes_on = adds(1);
+  if (!begins) return false;
+  const BufferId sum = PairEditor::find(begins.op(), "weight_grad")->buffer;
+  const auto goes_on = pair.any([&](const Op& op) {
+    return PairEditor::has(op, gemm, "weight_grad") &&
+           PairEditor::kernel(op)->attribute("beta") == 1 &&
+           PairEditor::find(op, "weight_grad")->buffer == sum;
+  });
   return pair.set_beta(begins, "weight_grad", 1) && pair.set_beta(goes_on, "weight_grad", 0);
 }
-bool exchange_loss_betas(Pair& pair) {
-  const auto sums = pair.all([](const Op& op) { return Pair::has(op, cross_entropy); });
+bool exchange_loss_betas(PairEditor& pair) {
+  const auto sums = pair.all([](const Op& op) { return PairEditor::has(op, cross_entropy); });
   if (sums.size() < 2) return false;
   return pair.set_beta(sums.front(), "loss_sums", 1) && pair.set_beta(sums.back(), "loss_sums", 0);
 }
-bool exchange_chunks(Pair& pair) {
-  const Spots spots = pair.two([](const Op& op) { return Pair::has(op, cross_entropy); });
+bool exchange_chunks(PairEditor& pair) {
+  const Spots spots = pair.two([](const Op& op) { return PairEditor::has(op, cross_entropy); });
   if (!spots.first) return false;
-  std::swap(Pair::find(spots.first.op(), "labels")->offset,
-            Pair::find(spots.second.op(), "labels")->offset);
+  std::swap(PairEditor::find(spots.first.op(), "labels")->offset,
+            PairEditor::find(spots.second.op(), "labels")->offset);
   return true;
 }
-bool drop_padding_and_begin(Pair& pair) {
-  return pair.drop(pair.any([](const Op& op) { return Pair::has(op, zero_padding); })) &&
-         pair.set_beta(pair.any([](const Op& op) { return Pair::has(op, gemm, "weight_grad"); }),
-                       "weight_grad", 1);
+bool drop_padding_and_begin(PairEditor& pair) {
+  return pair.drop(pair.any([](const Op& op) { return PairEditor::has(op, zero_padding); })) &&
+         pair.set_beta(
+             pair.any([](const Op& op) { return PairEditor::has(op, gemm, "weight_grad"); }),
+             "weight_grad", 1);
 }
-bool drop_reduction_and_accumulate(Pair& pair) {
-  const auto reduce = pair.any(
-      [](const Op& op) { return Pair::gathers_or_reduces(op, CollectiveKind::reduce_scatter); });
+bool drop_reduction_and_accumulate(PairEditor& pair) {
+  const auto reduce = pair.any([](const Op& op) {
+    return PairEditor::gathers_or_reduces(op, CollectiveKind::reduce_scatter);
+  });
   if (!reduce) return false;
   const BufferId output = std::get<Collective>(reduce.op().body).output.buffer;
   return pair.drop(reduce) && pair.drop(pair.any([&](const Op& op) {
-    const Operand* input = Pair::find(op, "input");
-    return (Pair::has(op, accumulate) || Pair::has(op, norm_partial)) && input != nullptr &&
-           input->buffer == output;
+    const Operand* input = PairEditor::find(op, "input");
+    return (PairEditor::has(op, accumulate) || PairEditor::has(op, norm_partial)) &&
+           input != nullptr && input->buffer == output;
   }));
 }
-bool exchange_partials(Pair& pair) {
-  const Spots spots = pair.two([](const Op& op) { return Pair::has(op, norm_partial); });
+bool exchange_partials(PairEditor& pair) {
+  const Spots spots = pair.two([](const Op& op) { return PairEditor::has(op, norm_partial); });
   if (!spots.first) return false;
-  std::swap(Pair::find(spots.first.op(), "output")->offset,
-            Pair::find(spots.second.op(), "output")->offset);
+  std::swap(PairEditor::find(spots.first.op(), "output")->offset,
+            PairEditor::find(spots.second.op(), "output")->offset);
   return true;
 }
-bool one_partial_less(Pair& pair) {
-  const Spots spots = pair.two([](const Op& op) { return Pair::has(op, norm_partial); });
-  const auto finish = pair.any([](const Op& op) { return Pair::has(op, norm_finish); });
+bool one_partial_less(PairEditor& pair) {
+  const Spots spots = pair.two([](const Op& op) { return PairEditor::has(op, norm_partial); });
+  const auto finish = pair.any([](const Op& op) { return PairEditor::has(op, norm_finish); });
   if (!spots.first || !finish) return false;
-  Pair::find(spots.first.op(), "output")->offset = Pair::find(spots.second.op(), "output")->offset;
-  return pair.set(finish, "groups", Pair::kernel(finish.op())->attribute("groups") - 1);
+  PairEditor::find(spots.first.op(), "output")->offset =
+      PairEditor::find(spots.second.op(), "output")->offset;
+  return pair.set(finish, "groups", PairEditor::kernel(finish.op())->attribute("groups") - 1);
 }
-bool exchange_loss_and_norm(Pair& pair) {
+bool exchange_loss_and_norm(PairEditor& pair) {
   bool done = false;
-  for (const auto& spot : pair.all([](const Op& op) { return Pair::has(op, update); }))
-    done = Pair::exchange(spot, "loss", "norm") || done;
+  for (const auto& spot : pair.all([](const Op& op) { return PairEditor::has(op, update); }))
+    done = PairEditor::exchange(spot, "loss", "norm") || done;
   return done;
 }
-bool exchange_moments(Pair& pair) {
+bool exchange_moments(PairEditor& pair) {
   bool done = false;
-  for (const auto& spot : pair.all([](const Op& op) { return Pair::has(op, update); }))
-    done = Pair::exchange(spot, "exp_avg", "exp_avg_sq") || done;
+  for (const auto& spot : pair.all([](const Op& op) { return PairEditor::has(op, update); }))
+    done = PairEditor::exchange(spot, "exp_avg", "exp_avg_sq") || done;
   return done;
 }
-bool exchange_moments_and_names(Pair& pair) {
+bool exchange_moments_and_names(PairEditor& pair) {
   for (Buffer& buffer : pair.program().buffers)
     if (buffer.holds && buffer.holds->kind == ContentKind::optimizer_state)
       buffer.holds->state = buffer.holds->state == "exp_avg" ? "exp_avg_sq" : "exp_avg";
   return exchange_moments(pair);
 }
-bool exchange_updates(Pair& pair, std::string_view one, std::string_view other) {
+bool exchange_updates(PairEditor& pair, std::string_view one, std::string_view other) {
   const Spots spots = pair.twins(update, one);
-  return Pair::exchange(spots, one) && Pair::exchange(spots, other);
+  return PairEditor::exchange(spots, one) && PairEditor::exchange(spots, other);
 }
-bool exchange_main_weights(Pair& pair) { return exchange_updates(pair, "main_weight", "weight"); }
-bool exchange_gradients(Pair& pair) { return exchange_updates(pair, "grad", "weight"); }
-bool exchange_first_moments(Pair& pair) { return exchange_updates(pair, "exp_avg", "exp_avg_sq"); }
+bool exchange_main_weights(PairEditor& pair) {
+  return exchange_updates(pair, "main_weight", "weight");
+}
+bool exchange_gradients(PairEditor& pair) { return exchange_updates(pair, "grad", "weight"); }
+bool exchange_first_moments(PairEditor& pair) {
+  return exchange_updates(pair, "exp_avg", "exp_avg_sq");
+}
 
 // ---- bindings -----------------------------------------------------------------------------------
 
-std::pair<Group*, Group*> two_groups(Pair& pair) {
+std::pair<Group*, Group*> two_groups(PairEditor& pair) {
   std::vector<std::pair<Group*, Group*>> list;
   for (Group& a : pair.program().groups)
     for (Group& b : pair.program().groups)
@@ -542,16 +383,16 @@ std::pair<Group*, Group*> two_groups(Pair& pair) {
         list.emplace_back(&a, &b);
   return pair.any(list);
 }
-bool exchange_groups(Pair& pair) {
+bool exchange_groups(PairEditor& pair) {
   const auto [a, b] = two_groups(pair);
   if (a == nullptr) return false;
   std::swap(a->unit, b->unit);
   std::swap(a->parameters, b->parameters);
   return true;
 }
-bool exchange_gathers(Pair& pair) {
+bool exchange_gathers(PairEditor& pair) {
   const Spots spots = pair.two(
-      [](const Op& op) { return Pair::gathers_or_reduces(op, CollectiveKind::all_gather); });
+      [](const Op& op) { return PairEditor::gathers_or_reduces(op, CollectiveKind::all_gather); });
   if (!spots.first) return false;
   auto& a = std::get<Collective>(spots.first.op().body);
   auto& b = std::get<Collective>(spots.second.op().body);
@@ -560,7 +401,7 @@ bool exchange_gathers(Pair& pair) {
   std::swap(spots.first.op().group, spots.second.op().group);
   return true;
 }
-bool shift_parameter_and_uses(Pair& pair) {
+bool shift_parameter_and_uses(PairEditor& pair) {
   std::vector<Group*> list;
   for (Group& group : pair.program().groups)
     if (group.parameters.size() > 1) list.push_back(&group);
@@ -580,17 +421,18 @@ bool shift_parameter_and_uses(Pair& pair) {
   }
   return true;
 }
-bool exchange_communicators(Pair& pair) {
+bool exchange_communicators(PairEditor& pair) {
   const auto gather = pair.any(
-      [](const Op& op) { return Pair::gathers_or_reduces(op, CollectiveKind::all_gather); });
-  const auto reduce = pair.any(
-      [](const Op& op) { return Pair::gathers_or_reduces(op, CollectiveKind::reduce_scatter); });
+      [](const Op& op) { return PairEditor::gathers_or_reduces(op, CollectiveKind::all_gather); });
+  const auto reduce = pair.any([](const Op& op) {
+    return PairEditor::gathers_or_reduces(op, CollectiveKind::reduce_scatter);
+  });
   if (!gather || !reduce) return false;
   std::swap(std::get<Collective>(gather.op().body).communicator,
             std::get<Collective>(reduce.op().body).communicator);
   return true;
 }
-bool repeat_and_microbatches(Pair& pair) {
+bool repeat_and_microbatches(PairEditor& pair) {
   std::vector<Segment*> list;
   for (Segment& segment : pair.program().plans.front().segments)
     if (segment.microbatches > 0) list.push_back(&segment);
@@ -602,7 +444,7 @@ bool repeat_and_microbatches(Pair& pair) {
 
 struct Pattern {
   std::string_view name;
-  bool (*apply)(Pair&) = nullptr;
+  bool (*apply)(PairEditor&) = nullptr;
 };
 
 constexpr std::array kPatterns{
@@ -634,7 +476,7 @@ constexpr std::array kPatterns{
     Pattern{"weights and units of two ops", exchange_units_and_weights},
     Pattern{"inputs of two weight gradients", exchange_gradients_and_inputs},
     Pattern{"inputs and sums of weight gradients", exchange_gradients_and_sums},
-    Pattern{"key and value, forward and backward", exchange_query_and_key},
+    Pattern{"key and value, forward and backward", exchange_key_and_value},
     Pattern{"forward recomputes, gradient dropped", recompute_and_drop_gradient},
     Pattern{"rotation dropped, forward and backward", drop_rotations},
     Pattern{"norm dropped, forward and backward", drop_norms},
@@ -681,7 +523,7 @@ std::vector<FieldMutant> pair_mutants(const Program& program, std::size_t per_pa
     for (std::size_t tries = 0; tries < kTries * per_pattern && seen.size() < per_pattern;
          ++tries) {
       Program edited = program;
-      Pair pair(edited, random);
+      PairEditor pair(edited, random);
       if (!pattern.apply(pair) || edited == program) continue;
       if (!seen.insert(plan_hash(edited)).second) continue;
       const auto patch =

@@ -112,6 +112,9 @@ class ScaleRun::Impl {
     const auto& communicator =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
     Cells gathered = found->second;
+    const auto is_left = [&](const auto& made) { return !lies_in(made.first, collective.input); };
+    std::erase_if(gathered.made_by, is_left);
+    std::erase_if(gathered.received, is_left);
     gathered.ranks = communicator.size;
     cells_[collective.output.buffer] = std::move(gathered);
   }
@@ -201,15 +204,32 @@ class ScaleRun::Impl {
                                   trainable_.size()));
     else if (input.ranks != ranks)
       report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks, ranks));
-    else if (const std::int64_t made = std::ssize(input.made_by) + std::ssize(input.received);
-             kernel.attribute("groups") != made)
+    else if (const std::int64_t made = made_in(input); kernel.attribute("groups") != made)
       report("MF311", fmt::format("makes the norm of {} parts a rank, which has {}",
                                   kernel.attribute("groups"), made));
+    else if (const std::int64_t all = checked_mul(made_in(input), slices());
+             config_.mesh.size(Axis::pp) == 1 && operand_of(kernel, "input")->elements() != all)
+      report("MF311", fmt::format("makes the norm of {} parts, which has {} on all slices",
+                                  operand_of(kernel, "input")->elements(), all));
     else if (!in_forward_order(input))
       report("MF311", "makes the norm of parts that do not lie in forward order");
     if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "makes the norm without this step's 1/T");
     finish(operand_of(kernel, "norm"), Scale::norm);
+  }
+
+  static std::int64_t made_in(const Cells& input) {
+    return std::ssize(input.made_by) + std::ssize(input.received);
+  }
+  /// Parts that a group is cut into, each with a partial norm of its own.
+  [[nodiscard]] std::int64_t slices() const {
+    std::int64_t slices = 1;
+    for (const Group& group : unrolled_.program->groups) {
+      if (!group.requires_grad) continue;
+      for (const Axis axis : group.cut) slices = checked_mul(slices, config_.mesh.size(axis));
+      break;
+    }
+    return slices;
   }
 
   /// Rounding depends on the order in which parts are added: that of their units, in every plan.

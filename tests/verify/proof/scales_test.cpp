@@ -80,6 +80,10 @@ TEST(Scales, PartsOfTheNorm) {
   fewer.set("optimizer", "norm.finish", "groups", 3);
   EXPECT_THAT(finding_of(fewer.program, "MF311").message,
               HasSubstr("makes the norm of 3 parts a rank, which has 4"));
+  EditedPlan half(three_microbatches());
+  half.operand("optimizer", "norm.finish", "input").shape[0] /= 2;
+  EXPECT_THAT(finding_of(half.program, "MF311").message,
+              HasSubstr("makes the norm of 8 parts, which has 16 on all slices"));
   EditedPlan exchanged(three_microbatches());
   std::swap(exchanged.operand("last", "layers.0.norm_partial", "output").offset,
             exchanged.operand("last", "layers.1.norm_partial", "output").offset);
