@@ -65,7 +65,7 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
 
 void read_op(PlanView& view, const Json& json) try {
   const auto body = json.at("body").begin();
-  const int stream = view.at("streams", json, "stream");
+  const Index stream = view.at("streams", json, "stream");
   const std::string does = body->value("kind", "");
   Op& op =
       view.ops.emplace_back(Op{json.at("id"), &json, &*body, body.key(), does, stream, {}, {}});
@@ -104,7 +104,7 @@ PlanView read_plan(const Json& document) {
     if (on.at("size") > 1) view.mesh.emplace(on.at("axis"), on.at("size"));
   }
   for (const Json& json : document.at("buffers")) {
-    const int pool = view.at("pools", json, "pool");
+    const Index pool = view.at("pools", json, "pool");
     const Json& memory = document.at("pools")[pool];
     Operand whole{
         .buffer = view.at("buffers", json, "id"), .pool = pool, .begin = json.at("offset")};

@@ -56,7 +56,7 @@ class Steps {
     if (sum != (trains_ ? model_.microbatches : 1))
       refuse("plan {}: takes tokens of {} microbatches", plan.at("name").dump(), sum);
   }
-  [[nodiscard]] std::string port_of(int buffer) const {
+  [[nodiscard]] std::string port_of(Index buffer) const {
     return view_.homes[buffer].kind == "port" ? view_.homes[buffer].name : "";
   }
 
@@ -75,7 +75,7 @@ class Steps {
 
   void follow(const Op& op) {
     if (op.kind == "acquire") {
-      const int buffer = op.operands.at(0).buffer;
+      const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);
       weights_.acquire(buffer);
       ledger_.follow(op, {});
@@ -265,7 +265,7 @@ class Steps {
     check_scratch(op, 1024 * 2 * 8 + 8);
     const Operand& output = operand(op, "output");
     const Spot spot = locate(view_, operand(op, "input"));
-    if (!is_gradient(operand(op, "input")) || spot.group < 0 || output.elements != 1 ||
+    if (!is_gradient(operand(op, "input")) || spot.group == kNone || output.elements != 1 ||
         spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         output.dtype != partial_dtype())
       refuse("{}: is no slice of a group's gradient", op.place());
@@ -309,7 +309,7 @@ class Steps {
     forms(op, {{"input", "read"}, {"loss", "read"}, {"norm", "write"}}, {"groups", "limit"});
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
-    std::set<Int> seen;
+    std::set<Index> seen;
     Int last = 0;  // unit: rounding depends on the order in which parts are added
     const Int size = size_of(partial_dtype());
     for (const auto& [at, cell] : members.cells) {
@@ -513,7 +513,8 @@ class Steps {
       if (operand.dtype != model_.statistic) refuse("{}: sums in too few bits", op.place());
       return;
     }
-    if (spot.group < 0 || spot.kind != 0) refuse("{}: '{}' is no parameter", op.place(), flow.role);
+    if (spot.group == kNone || spot.kind != 0)
+      refuse("{}: '{}' is no parameter", op.place(), flow.role);
     const Group& group = view_.groups[spot.group];
     const auto found = group.parameters.find(spot.begin);
     if (found == group.parameters.end() || found->second.end != spot.end ||
@@ -546,7 +547,8 @@ class Steps {
     std::vector<std::pair<Int, Cell>> cells{};
   };
   struct Partial {
-    Int group, kind, step;
+    Index group;
+    Int kind, step;
   };
   using Sums = std::vector<std::array<Int, 3>>;  ///< microbatch, first row, behind the last
 

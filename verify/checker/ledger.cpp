@@ -10,7 +10,7 @@ const Names kMoves{"accumulate", "all_reduce", "cast", "d2d", "reduce_scatter"};
 
 Ledger::Ledger(const PlanView& view, const Model& model, CheckedPlan& figures)
     : view_(view), model_(model), figures_(figures) {
-  for (int b = 0; b < std::ssize(view.homes); ++b)
+  for (Index b = 0; b < view.homes.size(); ++b)
     if (view.homes[b].kind == "gradient") held_[b] = {{0, {}}, {kMost, {}}};
 }
 
@@ -25,7 +25,7 @@ void Ledger::follow(const Op& op, const Work& work) {
       held_.try_emplace(operand.buffer, Contents{{0, {}}, {kMost, {}}});
     const auto held = held_.find(operand.buffer);
     if (held == held_.end() || op.kind == "release") continue;
-    if (!home) spot = {-1, 0, 0, operand.elements};
+    if (!home) spot = {kNone, 0, 0, operand.elements};
     if (!home && operand.offset != 0)
       refuse("{}: '{}' does not begin where its buffer does", op.place(), operand.role);
     if (op.kind == "acquire")
@@ -60,10 +60,10 @@ void Ledger::put(Contents& into, const Spot& at, const Held& what, bool adds) {
 void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   const Operand& input = *std::ranges::find(op.operands, "input", &Operand::role);
   const bool home = !view_.homes[input.buffer].groups.empty();
-  const Axes cuts = to.group < 0 ? Axes{} : view_.groups[to.group].cut;
+  const Axes cuts = to.group == kNone ? Axes{} : view_.groups[to.group].cut;
   // What has no home yet goes whole to a parameter's elements.
   const Spot loose{to.group, 0, 0, input.elements};
-  if (!home && (to.group < 0 || !view_.groups[to.group].parameters.contains(to.begin) ||
+  if (!home && (to.group == kNone || !view_.groups[to.group].parameters.contains(to.begin) ||
                 input.offset != 0 || !held_.contains(input.buffer)))
     refuse("{}: moves what is no gradient", op.place());
   const Spot from = home ? locate(view_, input) : loose;
@@ -91,7 +91,7 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
 }
 
 void Ledger::judge(const Op& op, Contents& held, const Spot& spot) {
-  if (spot.group < 0) refuse("{}: reads no slice of a gradient", op.place());
+  if (spot.group == kNone) refuse("{}: reads no slice of a gradient", op.place());
   const auto& parameters = view_.groups[spot.group].parameters;
   for (const auto& [at, parameter] : parameters)
     cut_out(held, std::max(at, spot.begin), std::min(parameter.end, spot.end));

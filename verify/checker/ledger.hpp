@@ -56,7 +56,7 @@ class Ledger {
   const PlanView& view_;
   const Model& model_;
   CheckedPlan& figures_;
-  std::map<int, Contents> held_{};  ///< by buffer
+  std::map<Index, Contents> held_{};  ///< by buffer
   std::set<Int> passes_{};
 };
 

@@ -79,7 +79,7 @@ Home home_of(const PlanView& view, const Json& json) {
     const auto& [g, offset] =
         home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
     const Group& group = view.groups.at(g);
-    const Json& stated = view.json.at("groups")[static_cast<std::size_t>(g)];
+    const Json& stated = view.json.at("groups")[g];
     const bool is_slice = cut.size() <= group.cut.size() &&
                           std::equal(cut.begin(), cut.end(), group.cut.begin()) &&
                           (!persistent || cut == axes_of(view, stated.value(kept, Json::array())));
@@ -133,7 +133,7 @@ Spot locate(const PlanView& view, const Operand& operand) {
   return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
 }
 
-void check_group(const PlanView& view, const Op& op, Int group) {
+void check_group(const PlanView& view, const Op& op, Index group) {
   if (!op.json->contains("group") || view.at("groups", *op.json, "group") != group)
     refuse("{}: is not of group {}, as it says", op.place(), group);
 }

@@ -19,6 +19,8 @@ namespace mfsdp::checker {
 
 using Json = nlohmann::json;
 using Int = std::int64_t;
+using Index = std::size_t;                   ///< a position in a list
+inline constexpr Index kNone = SIZE_MAX;     ///< no position
 using PerAxis = std::map<std::string, Int>;  ///< by the axis' name
 
 /// Nearly every line here may refuse, and all of them refuse for good: "place: what is claimed,
@@ -43,7 +45,7 @@ inline Int size_of(const std::string& dtype) {
 /// Bytes that an op touches: those of an operand, or of a buffer that is acquired or released.
 struct Operand {
   std::string role{}, dtype{}, access = "write";
-  int buffer = 0, pool = 0;
+  Index buffer = 0, pool = 0;
   bool writes = true, dense = true;  ///< dense: without gaps
   Int offset = 0;                    ///< in the buffer, on the rank with index 0 on each axis
   Int begin = 0, end = 0;            ///< in the pool, of all that it spans on all ranks together
@@ -57,7 +59,7 @@ struct Op {
   Int id;
   const Json *json, *body;  ///< its body by kind
   std::string kind, does;   ///< which kernel, collective or copy
-  int stream;
+  Index stream;
   std::vector<Operand> operands;
   std::map<std::string, Json> attributes;  ///< of a kernel
 
@@ -99,22 +101,23 @@ struct Group {
 };
 /// What a buffer says that it holds: elements of groups, or what the host writes or reads.
 struct Home {
-  std::string kind{}, name{};                 ///< name: which port, or which state
-  std::vector<std::pair<int, Int>> groups{};  ///< with the byte where each begins
-  Int cuts = 0;                               ///< how many of the groups' cuts it is a slice by
+  std::string kind{}, name{};                   ///< name: which port, or which state
+  std::vector<std::pair<Index, Int>> groups{};  ///< with the byte where each begins
+  Int cuts = 0;                                 ///< how many of the groups' cuts it is a slice by
 };
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
 struct Spot {
-  Int group = -1, kind = 0, begin = 0, end = 0;
+  Index group = kNone;
+  Int kind = 0, begin = 0, end = 0;
   friend bool operator==(const Spot&, const Spot&) = default;
 };
 
 struct PlanView {
   const Json& json;
-  PerAxis mesh{};                                   ///< ranks of each axis that has several
-  std::map<std::string, std::map<Int, int>> ids{};  ///< positions by list and id
-  std::vector<Operand> buffers{};                   ///< all bytes of each
+  PerAxis mesh{};                                     ///< ranks of each axis that has several
+  std::map<std::string, std::map<Int, Index>> ids{};  ///< positions by list and id
+  std::vector<Operand> buffers{};                     ///< all bytes of each
   std::deque<Op> ops{};
   std::vector<Plan> plans{};
   std::vector<Group> groups{};
@@ -125,7 +128,7 @@ struct PlanView {
     return found == mesh.end() ? 1 : found->second;
   }
   /// The position in a list of what an object's field names.
-  [[nodiscard]] int at(const char* list, const Json& object, const char* key) const {
+  [[nodiscard]] Index at(const char* list, const Json& object, const char* key) const {
     return ids.at(list).at(object.at(key));
   }
   [[nodiscard]] const Json& communicator_of(const Op& op) const {
@@ -152,7 +155,7 @@ Int parts_of(const PlanView& view, const Group& group, Int kind);
 Spot locate(const PlanView& view, const Operand& operand);
 
 /// Refuses an op that does not say to be of that group.
-void check_group(const PlanView& view, const Op& op, Int group);
+void check_group(const PlanView& view, const Op& op, Index group);
 
 /// Each takes plans of the view, and refuses or adds what it looked at to the figures.
 void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);

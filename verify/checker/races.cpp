@@ -12,21 +12,23 @@ namespace {
 
 /// The latest instance of a chain (stream, or host), of an event or of a communicator.
 struct Moment {
-  Int chain = 0, position = -1;  ///< in its chain; -1: never
-  std::vector<Int> clock{};      ///< by chain: instances that surely ended before it began
+  Index chain = 0;
+  Int position = -1;         ///< in its chain; -1: never
+  std::vector<Int> clock{};  ///< by chain: instances that surely ended before it began
 
-  [[nodiscard]] Int knows(Int of) const {
+  [[nodiscard]] Int knows(Index of) const {
     return position < 0 ? 0 : of == chain ? position + 1 : clock[of];
   }
 };
 
 struct Touch {
-  Int chain, position;
+  Index chain;
+  Int position;
   const Op* op;
   bool writes;
 };
 struct Owned {
-  int owner = -1;  ///< the live buffer
+  Index owner = kNone;  ///< the live buffer
   std::vector<Touch> touches{};
 };
 
@@ -34,14 +36,14 @@ class Races {
  public:
   Races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures)
       : view_(view), plan_(plan), clocks_(clocks), figures_(figures) {
-    for (int c = 0; c <= host_; ++c)
+    for (Index c = 0; c <= host_; ++c)
       chains_.push_back({.chain = c, .clock = std::vector<Int>(host_ + 1)});
     for (const Json& pool : view.json.at("pools"))
       pools_.push_back({{0, {}}, {pool.at("height"), {}}});
     for (const Operand& whole : view.buffers)
       if (view.json.at("buffers")[whole.buffer].value("persistent", false))
         for (Owned* cell : cut_out(pools_[whole.pool], whole.begin, whole.end))
-          if (std::exchange(cell->owner, whole.buffer) >= 0)
+          if (std::exchange(cell->owner, whole.buffer) != kNone)
             refuse("buffer {}: shares bytes with a persistent one", whole.buffer);
     for (const Instance& instance : plan_) issue(instance);
     for (const auto& [op, bound] : bound_)
@@ -52,14 +54,15 @@ class Races {
 
  private:
   /// The next instance of a chain, which follows that moment too.
-  Moment& begin(int chain, const Op& op, const Moment& after = {}, bool same_launch = false) {
+  Moment& begin(Index chain, const Op& op, const Moment& after = {}, bool same_launch = false) {
     Moment& moment = chains_[chain];
     moment.position += same_launch ? 0 : 1;
     const Int number = number_++;
     if (next_clock_ == clocks_.size() || clocks_[next_clock_].at(0) != number) return moment;
-    const std::vector<Int> claim = clocks_[next_clock_++];
+    const Json& claim = clocks_[next_clock_++];
     for (std::size_t i = 1; i < claim.size(); i += 2) {
-      const Int of = claim[i], least = claim.at(i + 1);
+      const Index of = claim[i];
+      const Int least = claim.at(i + 1);
       const Int known = std::max({moment.clock.at(of), after.knows(of), chains_[host_].knows(of)});
       if (of == chain || least > known)
         refuse("{}: follows {} of chain {}, not {}", op.place(), known, of, least);
@@ -96,9 +99,9 @@ class Races {
       open_groups_ += op.kind == "group_begin" ? 1 : -1;
       if (open_groups_ < 0) refuse("{}: ends no group", op.place());
     } else if (op.kind == "acquire" || op.kind == "release") {
-      const int buffer = op.operands.at(0).buffer;
+      const Index buffer = op.operands.at(0).buffer;
       const bool frees = op.kind == "release";
-      touch(begin(op.stream, op), op, op.operands, frees ? buffer : -1, frees ? -1 : buffer);
+      touch(begin(op.stream, op), op, op.operands, frees ? buffer : kNone, frees ? kNone : buffer);
     } else {
       if (op.kind != "kernel" && op.kind != "copy") refuse("{}: kind {}", op.place(), op.kind);
       if (op.kind == "copy" && op.does != "d2d") do_host_work(instance);
@@ -165,11 +168,12 @@ class Races {
 
   /// Accesses to buffers that own their bytes; or to all bytes of one, which change their owner.
   /// All checks come before all changes: an op does not conflict with itself.
-  void touch(const Moment& now, const Op& op, const std::vector<Operand>& operands, int from = -2,
-             int to = -2) {
+  static constexpr Index kSame = kNone - 1;  ///< the operand's own buffer
+  void touch(const Moment& now, const Op& op, const std::vector<Operand>& operands,
+             Index from = kSame, Index to = kSame) {
     for (const Operand& operand : operands)
       for (const Owned* cell : cut_out(pools_[operand.pool], operand.begin, operand.end)) {
-        if (cell->owner != (from == -2 ? operand.buffer : from))
+        if (cell->owner != (from == kSame ? operand.buffer : from))
           refuse("{}: on bytes of buffer {}, {} is live", op.place(), operand.buffer, cell->owner);
         for (const Touch& touch : cell->touches)
           if ((operand.writes || touch.writes) &&
@@ -184,9 +188,9 @@ class Races {
           return operand.writes || (touch.chain == now.chain && !touch.writes);
         });
         cell->touches.push_back({now.chain, now.position, &op, operand.writes});
-        if (to != -2) cell->owner = to;
+        if (to != kSame) cell->owner = to;
       }
-      if (to != -2 && operand.begin < operand.end)  // one cell does for all of them
+      if (to != kSame && operand.begin < operand.end)  // one cell does for all of them
         pool.erase(std::next(pool.find(operand.begin)), pool.find(operand.end));
     }
   }
@@ -195,17 +199,18 @@ class Races {
   const Plan& plan_;
   const Json& clocks_;
   CheckedPlan& figures_;
-  int host_ = static_cast<int>(view_.json.at("streams").size());
-  std::vector<Moment> chains_{};                     ///< their latest instances; the host's is last
-  std::map<int, Moment> records_{}, collectives_{};  ///< the latest, by event or communicator
-  std::map<int, const Instance*> recorded_{};        ///< likewise
-  std::map<Int, std::vector<Int>> runs_{};           ///< by segment: its passes so far
-  std::map<Int, Int> steps_{};                       ///< by segment: the last one's step
-  std::map<const Op*, std::set<Binding>> bound_{};   ///< by wait
-  std::vector<std::map<Int, Owned>> pools_{};        ///< by the cells' first bytes
-  Int number_ = 0;                                   ///< of instances, the host's work included
+  Index host_ = view_.json.at("streams").size();
+  std::vector<Moment> chains_{};  ///< their latest instances; the host's is last
+  std::map<Index, Moment> records_{}, collectives_{};  ///< the latest, by event or communicator
+  std::map<Index, const Instance*> recorded_{};        ///< likewise
+  std::map<Int, std::vector<Int>> runs_{};             ///< by segment: its passes so far
+  std::map<Int, Int> steps_{};                         ///< by segment: the last one's step
+  std::map<const Op*, std::set<Binding>> bound_{};     ///< by wait
+  std::vector<std::map<Int, Owned>> pools_{};          ///< by the cells' first bytes
+  Int number_ = 0;                                     ///< of instances, the host's work included
   std::size_t next_clock_ = 0;
-  int open_groups_ = 0, group_stream_ = 0, group_communicator_ = 0;
+  int open_groups_ = 0;
+  Index group_stream_ = 0, group_communicator_ = 0;
 };
 
 }  // namespace

@@ -12,10 +12,10 @@ Values::Values(const PlanView& view) : view_(view) {
 
 void Values::begin_plan() {
   for (std::size_t b = 0; b < memory_.size(); ++b)
-    if (!view_.json.at("buffers")[b].value("persistent", false)) acquire(static_cast<int>(b));
+    if (!view_.json.at("buffers")[b].value("persistent", false)) acquire(b);
 }
 
-void Values::acquire(int buffer) {
+void Values::acquire(Index buffer) {
   memory_[buffer] = {{0, {}}, {view_.buffers[buffer].end - view_.buffers[buffer].begin, {}}};
 }
 

@@ -27,7 +27,7 @@ class Values {
 
   /// Before a plan: only what persists is still there.
   void begin_plan();
-  void acquire(int buffer);
+  void acquire(Index buffer);
 
   /// What lies in `bytes` from `begin` on, in one piece of one value; else a refusal.
   Cell read(const Op& op, const Operand& operand, Int begin, Int bytes);

@@ -13,7 +13,7 @@ std::string access_of(const std::string& role, bool main_weights) {
 
 Weights::Weights(const PlanView& view, const Model& model)
     : view_(view), model_(model), updates_(view.groups.size()), before_(view.groups.size()) {
-  for (int b = 0; b < std::ssize(view.homes); ++b) {
+  for (Index b = 0; b < view.homes.size(); ++b) {
     acquire(b);
     if (!view.json.at("buffers")[b].value("persistent", false)) continue;
     for (const auto& [group, at] : view.homes[b].groups)
@@ -22,11 +22,11 @@ Weights::Weights(const PlanView& view, const Model& model)
 }
 
 void Weights::begin_plan() {
-  for (int b = 0; b < std::ssize(view_.homes); ++b)
+  for (Index b = 0; b < view_.homes.size(); ++b)
     if (!view_.json.at("buffers")[b].value("persistent", false)) acquire(b);
 }
 
-void Weights::acquire(int buffer) {
+void Weights::acquire(Index buffer) {
   if (view_.homes[buffer].kind != "parameter") return;
   for (const auto& [group, at] : view_.homes[buffer].groups)
     held_[{buffer, group}] = {{0, {}}, {kMost, {}}};
@@ -51,7 +51,7 @@ void Weights::gather(const Op& op) {
   const Operand& whole = op.operands.at(1);
   const Spot from = locate(view_, part);
   const Spot to = locate(view_, whole);
-  const bool slices = from.group >= 0 && from.group == to.group && from.kind >= to.kind &&
+  const bool slices = from.group != kNone && from.group == to.group && from.kind >= to.kind &&
                       from.begin == to.begin && from.end == to.end;
   Names axes = view_.communicator_of(op).at("axes");
   std::erase_if(axes, [&](const std::string& axis) { return !view_.mesh.contains(axis); });
@@ -83,7 +83,7 @@ void Weights::update(const Op& op) {
     const bool kept = kind == "main_parameter" || kind == "optimizer_state";
     if (left.erase(role) != 1 || home.kind != kind || locate(view_, operand) != spot ||
         (kept && home.cuts != spot.kind) || (kind == "optimizer_state" && home.name != role) ||
-        spot.group < 0 || spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
+        spot.group == kNone || spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         operand.access != access_of(role, model_.main_weights))
       refuse("{}: its operands are not one slice, or not what its optimizer has", op.place());
     if (role != "weight") continue;

@@ -11,7 +11,7 @@ class Weights {
   Weights(const PlanView& view, const Model& model);
 
   void begin_plan();
-  void acquire(int buffer);
+  void acquire(Index buffer);
   /// Refuses unless every rank that runs the op holds the present weights there.
   void read(const Op& op, const Operand& operand, const Spot& spot);
   void gather(const Op& op);
@@ -30,7 +30,7 @@ class Weights {
 
   const PlanView& view_;
   const Model& model_;
-  std::map<std::pair<int, Int>, std::map<Int, Held>>
+  std::map<std::pair<Index, Index>, std::map<Int, Held>>
       held_{};                       ///< by buffer and group, then element
   std::vector<Int> updates_;         ///< by group
   mutable std::vector<Int> before_;  ///< likewise, of the steps before

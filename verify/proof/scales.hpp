@@ -30,6 +30,8 @@ struct SentScales {
 class ScaleRun {
  public:
   ScaleRun(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings);
+  ScaleRun(const ScaleRun&) = delete;
+  ScaleRun& operator=(const ScaleRun&) = delete;
   ScaleRun(ScaleRun&& other) noexcept;
   ~ScaleRun();
 

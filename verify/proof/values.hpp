@@ -33,6 +33,8 @@ class ValueRun {
  public:
   ValueRun(const UnrolledPlan& unrolled, const AccessTable& table, const Layouts& layouts,
            FindingList& findings);
+  ValueRun(const ValueRun&) = delete;
+  ValueRun& operator=(const ValueRun&) = delete;
   ValueRun(ValueRun&& other) noexcept;
   ~ValueRun();
 
