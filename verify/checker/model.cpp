@@ -23,7 +23,10 @@ Int round_up(Int value, Int multiple) { return (value + multiple - 1) / multiple
 
 }  // namespace
 
-Model::Model(const PlanView& view) : config_(view.json.at("config")) {
+Model::Model(const PlanView& view)
+    : config_(view.json.at("config")),
+      seq_(config_.at("seq_len")),
+      batch_(config_.at("micro_batch")) {
   const Json& model = config_.at("model");
   layers_ = model.at("layers");
   hidden_ = model.at("hidden");
@@ -35,8 +38,6 @@ Model::Model(const PlanView& view) : config_(view.json.at("config")) {
   tied_ = model.value("tied_embeddings", false);
   bias_ = model.value("qkv_bias", false);
   qk_norm_ = model.value("qk_norm", false);
-  seq_ = config_.at("seq_len");
-  batch_ = config_.at("micro_batch");
   exact_ = config_.value("exact_sums", false);
   compute_ = config_.at("param_dtype");
   tokens = times(seq_, batch_);
@@ -67,11 +68,12 @@ void Model::check_units(const PlanView& view) const {
   const Json& units = view.json.at("units");
   const Int last = layers_ + (tied_ ? 0 : 1);
   if (std::ssize(units) != last + 1) refuse("units: {}, of the model {}", units.size(), last + 1);
-  for (Int p = 0; p <= last; ++p) {
+  std::set<Int> seen;
+  for (const Json& unit : units) {
+    const Int p = unit.at("position");
     const char* kind =
         p == 0 ? (tied_ ? "embedding_and_head" : "embedding") : (p <= layers_ ? "block" : "head");
-    const Json& unit = units[static_cast<std::size_t>(p)];
-    if (unit.at("position") != p || unit.at("kind") != kind)
+    if (p > last || !seen.insert(p).second || unit.at("kind") != kind)
       refuse("units: number {} is not the model's {}", p, kind);
   }
 }

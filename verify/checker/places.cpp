@@ -75,9 +75,10 @@ Home home_of(const PlanView& view, const Json& json) {
                      : home.kind == "gradient" ? "gradient"
                                                : "state";
   Int end = 0;  // of the group before
-  for (const Json& held : holds.at("groups")) {
-    const auto& [g, offset] =
-        home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
+  for (const Json& held : holds.at("groups"))
+    home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
+  std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
+  for (const auto& [g, offset] : home.groups) {
     const Group& group = view.groups.at(g);
     const Json& stated = view.json.at("groups")[g];
     const bool is_slice = cut.size() <= group.cut.size() &&

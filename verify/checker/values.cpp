@@ -26,7 +26,7 @@ Cell Values::read(const Op& op, const Operand& operand, Int begin, Int bytes) {
     refuse("{}: '{}' is no value", op.place(), operand.role);
   auto cell = std::prev(memory.upper_bound(begin));
   const Cell first = cell->second;
-  while (++cell != memory.end() && cell->first < begin + bytes)
+  for (++cell; cell != memory.end() && cell->first < begin + bytes; ++cell)
     if (cell->second != first) refuse("{}: '{}' is of several values", op.place(), operand.role);
   if (first.value.name.empty()) refuse("{}: '{}' was not written", op.place(), operand.role);
   return first;
@@ -50,7 +50,7 @@ std::vector<std::pair<Int, Cell>> Values::look(const Operand& operand) {
   auto& memory = memory_[operand.buffer];
   const Int end = operand.offset + times(operand.elements, size_of(operand.dtype));
   if (operand.dense && operand.rank_strides.empty() && end <= memory.rbegin()->first)
-    for (const Cell* cell : cut_out(memory, operand.offset, end)) cells.push_back({0, *cell});
+    for (const Cell* cell : cut_out(memory, operand.offset, end)) cells.emplace_back(0, *cell);
   auto at = memory.find(operand.offset);
   for (auto& [begin, cell] : cells) {
     begin = at->first - operand.offset;

@@ -445,8 +445,8 @@ class ProgramForms {
   struct Computed {
     KernelKind kind = KernelKind::gemm;
     std::uint32_t group = 0;
-    std::int64_t weight = 0;  ///< bytes into its buffer
-    std::int64_t input = 0;   ///< likewise
+    std::int64_t weight = 0;  ///< bytes into the group
+    std::int64_t input = 0;   ///< bytes into its buffer
 
     friend auto operator<=>(const Computed&, const Computed&) = default;
   };
@@ -458,10 +458,15 @@ class ProgramForms {
     const Operand* weight = operand_of(*kernel, "weight");
     if (weight == nullptr || kernel->operands.empty()) return std::nullopt;
     const Buffer& buffer = program_.buffers[*index_.buffers.find(weight->buffer)];
-    if (!buffer.holds || buffer.holds->groups.empty()) return std::nullopt;
+    if (!buffer.holds) return std::nullopt;
+    const HeldGroup* held = nullptr;  // the last that begins at or before the weight
+    for (const HeldGroup& other : buffer.holds->groups)
+      if (other.offset <= weight->offset && (held == nullptr || other.offset > held->offset))
+        held = &other;
+    if (held == nullptr) return std::nullopt;
     return Computed{.kind = kernel->kind,
-                    .group = buffer.holds->groups.front().group.value,
-                    .weight = weight->offset,
+                    .group = held->group.value,
+                    .weight = weight->offset - held->offset,
                     .input = kernel->operands.front().offset};
   }
 

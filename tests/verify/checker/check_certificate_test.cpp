@@ -12,6 +12,7 @@
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
 #include "tests/support/random_configurations.hpp"
+#include "tests/support/renamed_plan.hpp"
 #include "tests/support/samples.hpp"
 #include "tests/support/sealed.hpp"
 #include "tests/support/tiny_program.hpp"
@@ -63,8 +64,9 @@ TEST(CheckCertificate, ClocksOfTheTinyProgram) {
 RC_GTEST_PROP(CheckCertificate, AcceptsPlannerPlans, ()) {
   PlanConfig config = *test::any_config();
   config.exact_sums = *rc::gen::inRange(0, 4) == 0;
-  const auto program = build_program(config, {});
+  auto program = build_program(config, {});
   RC_PRE(program.has_value());
+  if (*rc::gen::inRange(0, 2) == 0) program = test::renamed(*program, *rc::gen::inRange(0U, 100U));
   const auto certificate = certificate_of(*program);
   RC_ASSERT(certificate.has_value());
   RC_ASSERT(refusal_of(to_canonical_json(*program), *certificate) == "");

@@ -22,7 +22,8 @@ inline constexpr std::int64_t kTileInner = 4096;
 
 /// Whether operands are used where they lie.
 template <class T, class C>
-inline constexpr bool gemm_in_place = std::is_same_v<T, Real<T>> && std::is_same_v<C, Real<T>>;
+inline constexpr bool gemm_in_place =
+    std::conjunction_v<std::is_same<T, Real<T>>, std::is_same<C, T>>;
 
 /// Elements of the largest tiles of a product of these sizes.
 [[nodiscard]] inline std::int64_t tile_workspace(std::int64_t rows, std::int64_t cols,
