@@ -21,6 +21,26 @@ class Steps {
         values_(view),
         weights_(view, model_) {}
 
+  /// What the host fills and reads is as large as the model has it.
+  void check_ports() const {
+    const std::map<std::string, Int> bytes{{"tokens", times(2 * 4, model_.tokens)},
+                                           {"step_block", 64},
+                                           {"report", 8 * 4},
+                                           {"rope_table", model_.rope_bytes}};
+    Names left;
+    for (const auto& [name, size] : bytes) left.insert(name);
+    for (Index b = 0; b < view_.homes.size(); ++b) {
+      const std::string port = port_of(b);
+      if (port.empty()) continue;
+      left.erase(port);
+      const Operand& whole = view_.buffers[b];
+      if (whole.end - whole.begin != bytes.at(port))
+        refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),
+               whole.end - whole.begin);
+    }
+    if (!left.empty()) refuse("plan: no buffer is the port {}", *left.begin());
+  }
+
   void run(std::size_t p) {
     const Json& json = view_.json.at("plans")[p];
     trains_ = json.at("name") == "train";
@@ -570,6 +590,11 @@ void check_values(const PlanView& view, CheckedPlan& figures) {
   Steps steps(view, figures);
   for (int round = 0; round < 2; ++round)
     for (std::size_t p = view.plans.size(); p-- > 0;) steps.run(p);
+  steps.check_ports();
+  Names names;
+  for (const Json& plan : view.json.at("plans"))
+    if (!names.insert(plan.at("name")).second) refuse("plans: two of one name");
+  if (names != Names{"eval", "train"}) refuse("plans: expected train and eval");
 }
 
 }  // namespace mfsdp::checker

@@ -41,6 +41,7 @@ Model::Model(const PlanView& view)
   exact_ = config_.value("exact_sums", false);
   compute_ = config_.at("param_dtype");
   tokens = times(seq_, batch_);
+  rope_bytes = times(times(seq_, head_dim_), 4);
   microbatches = config_.at("microbatches");
   clip = config_.at("clip");
   statistic = compute_ == "fp64" ? "fp64" : "fp32";

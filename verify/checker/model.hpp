@@ -61,6 +61,7 @@ class Model {
 
   Int tokens = 0;             ///< of a microbatch on a rank
   Int microbatches = 0;       ///< of a step
+  Int rope_bytes = 0;         ///< of the table of angles
   std::string statistic;      ///< dtype of statistics and optimizer states
   Json clip;                  ///< limit of the norm
   Names states{};             ///< of the optimizer

@@ -174,7 +174,8 @@ class Races {
     for (const Operand& operand : operands)
       for (const Owned* cell : cut_out(pools_[operand.pool], operand.begin, operand.end)) {
         if (cell->owner != (from == kSame ? operand.buffer : from))
-          refuse("{}: on bytes of buffer {}, {} is live", op.place(), operand.buffer, cell->owner);
+          refuse("{}: on bytes of buffer {}, {} is live", op.place(), operand.buffer,
+                 cell->owner == kNone ? "none" : std::to_string(cell->owner));
         for (const Touch& touch : cell->touches)
           if ((operand.writes || touch.writes) &&
               touch.position >= (touch.chain == now.chain ? now.position : now.clock[touch.chain]))

@@ -30,6 +30,7 @@ struct Cells {
   std::map<std::int64_t, ReceivedPartial> received{};  ///< byte offset: from another class
   bool garbage = true;                                 ///< added to what nothing had written
   std::int64_t ranks = 1;                              ///< whose contents are here
+  std::optional<std::int64_t> begin{};                 ///< where they begin, if they were gathered
 };
 
 }  // namespace
@@ -116,6 +117,7 @@ class ScaleRun::Impl {
     std::erase_if(gathered.made_by, is_left);
     std::erase_if(gathered.received, is_left);
     gathered.ranks = communicator.size;
+    gathered.begin = collective.output.offset;
     cells_[collective.output.buffer] = std::move(gathered);
   }
 
@@ -211,6 +213,8 @@ class ScaleRun::Impl {
              config_.mesh.size(Axis::pp) == 1 && operand_of(kernel, "input")->elements() != all)
       report("MF311", fmt::format("makes the norm of {} parts, which has {} on all slices",
                                   operand_of(kernel, "input")->elements(), all));
+    else if (config_.mesh.size(Axis::pp) == 1 && !begins_a_replica(input, kernel))
+      report("MF311", "makes the norm of parts that do not begin where a replica's do");
     else if (!in_forward_order(input))
       report("MF311", "makes the norm of parts that do not lie in forward order");
     if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
@@ -230,6 +234,14 @@ class ScaleRun::Impl {
       break;
     }
     return slices;
+  }
+
+  /// Replicas have equal parts one behind the other; from the midst of one to the midst of the next
+  /// all parts lie too, but in another order.
+  static bool begins_a_replica(const Cells& input, const Kernel& kernel) {
+    const Operand& parts = *operand_of(kernel, "input");
+    const std::int64_t begin = input.begin.value_or(input.made_by.begin()->first);
+    return (parts.offset - begin) % parts.span_bytes() == 0;
   }
 
   /// Rounding depends on the order in which parts are added: that of their units, in every plan.

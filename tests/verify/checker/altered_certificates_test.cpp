@@ -27,11 +27,7 @@ struct Subject {
   bool races = false;
 };
 
-Program three_units(int variant) {
-  Program program = *build_program(test::three_units(variant), {});
-  program.plans.resize(1);
-  return program;
-}
+Program three_units(int variant) { return *build_program(test::three_units(variant), {}); }
 
 /// Leaves out the n-th wait of a plan, n counted round.
 void drop_wait(Program& program, std::size_t n) {

@@ -183,7 +183,7 @@ TEST(CheckCertificate, LifetimesAndPlaces) {
   test::PlanBuilder b;
   const BufferId w = b.buffer("w");
   b.kernel(b.compute, "use", {}, {w});
-  EXPECT_THAT(refusal_of(b.finish()), HasSubstr("op 0 (use): on bytes of buffer 0, -1 is live"));
+  EXPECT_THAT(refusal_of(b.finish()), HasSubstr("op 0 (use): on bytes of buffer 0, none is live"));
   test::PlanBuilder c;
   const BufferId x = c.buffer("x");
   const BufferId y = c.buffer("y", false, 0);

@@ -91,6 +91,20 @@ TEST(Scales, PartsOfTheNorm) {
               HasSubstr("makes the norm of parts that do not lie in forward order"));
 }
 
+/// Two replicas of two slices: either replica's parts will do, from its first on.
+TEST(Scales, PartsOfAReplica) {
+  const auto with_input_at = [](std::int64_t offset) {
+    PlanConfig config = test::small_config(2);
+    config.mesh.resize(Axis::dp_outer, 2);
+    EditedPlan plan(config);
+    plan.operand("optimizer", "norm.finish", "input").offset = offset;
+    return rules_of(plan.program);
+  };
+  constexpr std::int64_t kRank = 4 * 4;  // bytes: embedding, two blocks, head
+  EXPECT_THAT(with_input_at(2 * kRank), IsEmpty());
+  EXPECT_THAT(with_input_at(kRank), ElementsAre("MF311"));
+}
+
 TEST(Scales, LossForTheNormAndNormForTheLoss) {
   EditedPlan plan(three_microbatches());
   std::swap(plan.operand("optimizer", "layers.0.adamw", "loss").offset,
