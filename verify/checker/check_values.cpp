@@ -23,10 +23,8 @@ class Steps {
 
   /// What the host fills and reads is as large as the model has it.
   void check_ports() const {
-    const std::map<std::string, Int> bytes{{"tokens", times(2 * 4, model_.tokens)},
-                                           {"step_block", 64},
-                                           {"report", 8 * 4},
-                                           {"rope_table", model_.rope_bytes}};
+    std::map<std::string, Int> bytes = model_.rope_tables;
+    bytes.insert({{"tokens", times(2 * 4, model_.tokens)}, {"step_block", 64}, {"report", 8 * 4}});
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
@@ -474,6 +472,8 @@ class Steps {
         check_value(op, step, step.flows[i], *operands[i], work, std::exchange(first, false));
     if (work.owner < 0 || model_.place_of(work.owner) != step.place)
       differ("is of another place in the model");
+    if (step.slides && *step.slides != model_.slides(work.owner))
+      differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
   }
 
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,
