@@ -5,9 +5,16 @@ namespace {
 
 constexpr std::array kFamilies{
     HfFamily{.model_type = "llama", .kv_heads_default_to_heads = true},
-    HfFamily{.model_type = "mistral", .slides = true},
-    HfFamily{.model_type = "qwen2", .qkv_bias = true},
-    HfFamily{.model_type = "qwen3", .qk_norm = true, .head_dim = 128},
+    HfFamily{.model_type = "mistral", .sliding = SlidingRule::all},
+    HfFamily{.model_type = "phi3",
+             .kv_heads_default_to_heads = true,
+             .sliding = SlidingRule::all,
+             .sliding_window = 0,
+             .partial_rope = true,
+             .fused_weights = true},
+    HfFamily{.model_type = "qwen2", .qkv_bias = true, .sliding = SlidingRule::switched},
+    HfFamily{
+        .model_type = "qwen3", .qk_norm = true, .head_dim = 128, .sliding = SlidingRule::switched},
 };
 
 }  // namespace

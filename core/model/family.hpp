@@ -25,6 +25,14 @@ struct Names<Family> {
   static constexpr std::array<std::string_view, 1> values{"llama"};
 };
 
+/// Which layers' attention has a window, where config.json does not name them by layer_types.
+enum class SlidingRule {
+  none,
+  all,       ///< whatever layer_types says
+  switched,  ///< where use_sliding_window is on: those from max_window_layers on
+  pattern    ///< all but every n-th
+};
+
 /// A model_type of Hugging Face.
 struct HfFamily {
   std::string_view model_type;
@@ -36,15 +44,26 @@ struct HfFamily {
   /// An absent num_key_value_heads means num_attention_heads. Elsewhere it means a constant that
   /// fits one model of the family, so there it has to be stated.
   bool kv_heads_default_to_heads = false;
-  bool slides = false;  ///< where config.json does not say
-  /// That many tokens at a time where config.json does not say.
-  std::int64_t sliding_window = 4096;
+  // Numbers stand for what config.json does not say.
+  SlidingRule sliding = SlidingRule::none;
+  std::int64_t sliding_window = 4096;   ///< tokens; 0: no window
+  std::int64_t max_window_layers = 28;  ///< of rule `switched`
+  std::int64_t sliding_pattern = 0;     ///< n of rule `pattern`
+  std::int64_t rope_theta = 0;          ///< 0 means 10000
+  std::int64_t local_rope_theta = 0;    ///< of layers that slide; 0: they turn as all others
+  bool partial_rope = false;            ///< RoPE may turn a part of each head
+  bool scaled_scores = false;           ///< has soft caps and query_pre_attn_scalar
+  std::int64_t score_cap = 0;           ///< 0: none
+  std::int64_t logit_cap = 0;           ///< 0: none
+  std::int64_t query_scalar = 0;        ///< 0 means head_dim
+  /// Checkpoints have query, key and value as one tensor, gate and up as another.
+  bool fused_weights = false;
 };
 
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "llama, mistral, qwen2 or qwen3".
+/// "llama, mistral, phi3, qwen2 or qwen3".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

@@ -1,5 +1,7 @@
 #include "core/model/model.hpp"
 
+#include <algorithm>
+
 #include "core/model/model_shape.hpp"
 
 namespace mfsdp {
@@ -49,6 +51,7 @@ class ModelBuilder {
     const std::int64_t kv_rows = checked_mul(shape_.kv_heads, shape_.head_dim);
     const std::int64_t rows = checked_add(q_rows, checked_mul(2, kv_rows));
     const auto parts = [&](const char* kind) {
+      if (shape_.fused_weights) return std::vector<ParameterPart>{};
       return std::vector<ParameterPart>{{prefix + "q_proj." + kind, q_rows},
                                         {prefix + "k_proj." + kind, kv_rows},
                                         {prefix + "v_proj." + kind, kv_rows}};
@@ -64,10 +67,12 @@ class ModelBuilder {
   }
 
   void mlp(const std::string& prefix) {
+    std::vector<ParameterPart> parts;
+    if (!shape_.fused_weights)
+      parts = {{prefix + "gate_proj.weight", shape_.intermediate},
+               {prefix + "up_proj.weight", shape_.intermediate}};
     add(ParameterRole::gate_up, prefix + "gate_up_proj.weight",
-        {checked_mul(2, shape_.intermediate), shape_.hidden},
-        {{prefix + "gate_proj.weight", shape_.intermediate},
-         {prefix + "up_proj.weight", shape_.intermediate}});
+        {checked_mul(2, shape_.intermediate), shape_.hidden}, std::move(parts));
     add(ParameterRole::down, prefix + "down_proj.weight", {shape_.hidden, shape_.intermediate});
   }
 
@@ -102,6 +107,10 @@ class ModelBuilder {
 };
 
 }  // namespace
+
+bool ModelShape::slides(std::int64_t layer) const {
+  return std::ranges::binary_search(sliding_layers, layer);
+}
 
 std::int64_t Parameter::elements() const {
   return shape.empty() ? 0 : checked_mul(shape.front(), row_elements());

@@ -1,8 +1,10 @@
 // A decoder-only transformer as the planner sees it: its shape, its units and their parameters.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/rational.hpp"
@@ -11,12 +13,32 @@
 
 namespace mfsdp {
 
-/// Frequency scaling of RoPE as in Llama 3.1; factor 1 means none.
+/// How frequencies of RoPE change with the length of contexts (core/runtime/rope_table.hpp).
+enum class RopeKind {
+  llama3,   ///< long waves are stretched, short ones kept, those between blended; factor 1: none
+  linear,   ///< all are stretched
+  yarn,     ///< as llama3 by the number of the frequency; cosines and sines grow too
+  longrope  ///< each by a factor of its own
+};
+
+template <>
+struct Names<RopeKind> {
+  static constexpr std::array<std::string_view, 4> values{"llama3", "linear", "yarn", "longrope"};
+};
+
+/// Scaling of RoPE; factor 1 of Llama 3.1's means none.
 struct RopeScaling {
+  RopeKind kind = RopeKind::llama3;
   Rational factor{1, 1};
+  /// Turns in the original context: of waves that are stretched whole, and of waves that are kept.
+  /// YaRN calls them beta_slow and beta_fast.
   Rational low_freq_factor{1, 1};
   Rational high_freq_factor{1, 1};
   std::int64_t original_max_seq_len = 0;
+  Rational attention_factor{0, 1};  ///< of cosines and sines; 0: what the kind's formula says
+  /// LongRoPE's, of each frequency: for sequences within the original context, and for longer ones.
+  std::vector<Rational> short_factors{};
+  std::vector<Rational> long_factors{};
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
@@ -38,6 +60,15 @@ struct ModelShape {
   Rational rms_norm_eps{1, 100000};
   Rational rope_theta{10000, 1};
   RopeScaling rope_scaling;
+  std::int64_t rotary_dim = 0;      ///< first elements of a head that RoPE turns; 0: all of them
+  Rational local_rope_theta{0, 1};  ///< of layers that slide, unscaled; 0: they turn as all others
+  /// Tokens that attention of a layer that slides sees, the query's own the last of them.
+  std::int64_t sliding_window = 0;
+  std::vector<std::int64_t> sliding_layers{};  ///< ascending; empty where there is no window
+  Rational query_scalar{0, 1};                 ///< scores are divided by its root; 0 means head_dim
+  Rational score_cap{0, 1};    ///< scores s become cap * tanh(s / cap); 0: they stay
+  Rational logit_cap{0, 1};    ///< likewise the logits
+  bool fused_weights = false;  ///< checkpoints too have query, key and value as one, gate and up
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 
@@ -45,6 +76,13 @@ struct ModelShape {
   [[nodiscard]] std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   /// Columns of the attention output: heads * head_dim.
   [[nodiscard]] std::int64_t attention_width() const { return heads * head_dim; }
+  /// Elements of a head that RoPE turns.
+  [[nodiscard]] std::int64_t rotated_dim() const { return rotary_dim != 0 ? rotary_dim : head_dim; }
+  [[nodiscard]] bool slides(std::int64_t layer) const;
+  /// The window of a layer in sequences of that length; 0 where it leaves out no token.
+  [[nodiscard]] std::int64_t window_of(bool sliding, std::int64_t seq_len) const {
+    return sliding && sliding_window < seq_len ? sliding_window : 0;
+  }
 };
 
 enum class UnitKind { embedding, block, head, embedding_and_head };

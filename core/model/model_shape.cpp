@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 namespace mfsdp {
 namespace {
@@ -44,18 +46,45 @@ Result<void> check_heads(const ModelShape& shape, const std::string& where) {
 
 bool positive(const Rational& value) { return value.den > 0 && value.num > 0; }
 
-Result<void> check_reals(const ModelShape& shape, const std::string& where) {
-  if (!positive(shape.rms_norm_eps) || shape.rms_norm_eps.value() >= 1.0)
-    return fail(where, fmt::format("rms_norm_eps: expected a number above 0 and below 1, got {}",
-                                   shape.rms_norm_eps.value()));
-  if (!positive(shape.rope_theta) || shape.rope_theta.value() < 1.0)
-    return fail(where, fmt::format("rope_theta: expected a number of at least 1, got {}",
-                                   shape.rope_theta.value()));
+/// The context that a scaling begins from.
+Result<void> check_original(const RopeScaling& scaling, const std::string& where) {
+  if (scaling.original_max_seq_len < 1 || scaling.original_max_seq_len > ShapeLimits::dim)
+    return fail(where, fmt::format("rope_scaling.original_max_position_embeddings: expected an "
+                                   "integer from 1 to {}, got {}",
+                                   ShapeLimits::dim, scaling.original_max_seq_len));
+  return {};
+}
+
+/// One factor for each frequency, each a positive number.
+Result<void> check_factors(const std::vector<Rational>& factors, std::int64_t frequencies,
+                           std::string_view field, const std::string& where) {
+  if (std::ssize(factors) != frequencies)
+    return fail(where, fmt::format("rope_scaling.{}: expected {} numbers, one for each frequency, "
+                                   "got {}",
+                                   field, frequencies, factors.size()));
+  if (!std::ranges::all_of(factors, positive))
+    return fail(where, fmt::format("rope_scaling.{}: expected numbers above 0", field));
+  return {};
+}
+
+Result<void> check_scaling(const ModelShape& shape, const std::string& where) {
   const RopeScaling& scaling = shape.rope_scaling;
   if (scaling == RopeScaling{}) return {};
   if (!positive(scaling.factor) || scaling.factor.value() < 1.0)
     return fail(where, fmt::format("rope_scaling.factor: expected a number of at least 1, got {}",
                                    scaling.factor.value()));
+  if (scaling.attention_factor.num < 0 || scaling.attention_factor.den < 1)
+    return fail(where, "rope_scaling.attention_factor: expected a number above 0");
+  if (scaling.kind != RopeKind::longrope &&
+      !(scaling.short_factors.empty() && scaling.long_factors.empty()))
+    return fail(where, "rope_scaling.short_factor: expected none but of longrope");
+  if (scaling.kind == RopeKind::linear) return {};
+  if (scaling.kind == RopeKind::longrope) {
+    const std::int64_t frequencies = shape.rotated_dim() / 2;
+    MFSDP_TRY(check_factors(scaling.short_factors, frequencies, "short_factor", where));
+    MFSDP_TRY(check_factors(scaling.long_factors, frequencies, "long_factor", where));
+    return check_original(scaling, where);
+  }
   if (!positive(scaling.low_freq_factor))
     return fail(where,
                 fmt::format("rope_scaling.low_freq_factor: expected a number above 0, got {}",
@@ -66,10 +95,51 @@ Result<void> check_reals(const ModelShape& shape, const std::string& where) {
                 fmt::format("rope_scaling.high_freq_factor: expected a number above "
                             "low_freq_factor ({}), got {}",
                             scaling.low_freq_factor.value(), scaling.high_freq_factor.value()));
-  if (scaling.original_max_seq_len < 1 || scaling.original_max_seq_len > ShapeLimits::dim)
-    return fail(where, fmt::format("rope_scaling.original_max_position_embeddings: expected an "
-                                   "integer from 1 to {}, got {}",
-                                   ShapeLimits::dim, scaling.original_max_seq_len));
+  return check_original(scaling, where);
+}
+
+Result<void> check_reals(const ModelShape& shape, const std::string& where) {
+  if (!positive(shape.rms_norm_eps) || shape.rms_norm_eps.value() >= 1.0)
+    return fail(where, fmt::format("rms_norm_eps: expected a number above 0 and below 1, got {}",
+                                   shape.rms_norm_eps.value()));
+  if (!positive(shape.rope_theta) || shape.rope_theta.value() < 1.0)
+    return fail(where, fmt::format("rope_theta: expected a number of at least 1, got {}",
+                                   shape.rope_theta.value()));
+  return check_scaling(shape, where);
+}
+
+/// Windows, soft caps, and what RoPE turns.
+Result<void> check_attention(const ModelShape& shape, const std::string& where) {
+  // All of a head is 0, so that a shape is stated in one way.
+  if (shape.rotary_dim < 0 || shape.rotary_dim >= shape.head_dim || shape.rotary_dim % 2 != 0)
+    return fail(where, fmt::format("partial_rotary_factor: expected an even number of elements, "
+                                   "fewer than a head's {}, got {}",
+                                   shape.head_dim, shape.rotary_dim));
+  if (shape.sliding_window < 0 || shape.sliding_window > ShapeLimits::dim ||
+      (shape.sliding_window == 0) != shape.sliding_layers.empty())
+    return fail(where, fmt::format("sliding_window: expected an integer from 1 to {} and layers "
+                                   "that slide, or neither, got {}",
+                                   ShapeLimits::dim, shape.sliding_window));
+  std::int64_t last = -1;
+  for (const std::int64_t layer : shape.sliding_layers) {
+    if (layer <= last || layer >= shape.layers)
+      return fail(where, fmt::format("layer_types: expected layers from 0 to {}, ascending, got {}",
+                                     shape.layers - 1, layer));
+    last = layer;
+  }
+  for (const auto& [field, value] :
+       {std::pair<std::string_view, const Rational&>{"query_pre_attn_scalar", shape.query_scalar},
+        {"attn_logit_softcapping", shape.score_cap},
+        {"final_logit_softcapping", shape.logit_cap},
+        {"rope_local_base_freq", shape.local_rope_theta}})
+    if (value.num < 0 || (value.num == 0 ? value.den != 1 : value.den < 1))
+      return fail(where,
+                  fmt::format("{}: expected a number above 0, got {}", field, value.value()));
+  if (shape.local_rope_theta.num != 0 && shape.local_rope_theta.value() < 1.0)
+    return fail(where, fmt::format("rope_local_base_freq: expected a number of at least 1, got {}",
+                                   shape.local_rope_theta.value()));
+  if (shape.local_rope_theta.num != 0 && shape.sliding_layers.empty())
+    return fail(where, "rope_local_base_freq: expected layers that slide");
   return {};
 }
 
@@ -119,6 +189,7 @@ Result<void> check_shape(const ModelShape& shape, const std::string& where) {
   MFSDP_TRY(check_ranges(shape, where));
   MFSDP_TRY(check_heads(shape, where));
   MFSDP_TRY(check_reals(shape, where));
+  MFSDP_TRY(check_attention(shape, where));
   return check_count(shape, where);
 }
 

@@ -42,7 +42,11 @@ constexpr std::array kUnmodelled{
     Unmodelled{.part = "nemotron", .what = "another MLP"},
     Unmodelled{.part = "olmo", .what = "norms in other places"},
     Unmodelled{.part = "granite", .what = "scaled residuals and logits"},
-    Unmodelled{.part = "phi", .what = "partial RoPE or another MLP"},
+    Unmodelled{.part = "phimoe", .what = kExperts},
+    Unmodelled{.part = "phi4m", .what = "encoders of images and sound"},  // mm, multimodal
+    Unmodelled{.part = "phi4flash", .what = "state-space layers"},
+    Unmodelled{.part = "phi1", .what = kLayerNorms},
+    Unmodelled{.part = "phi2", .what = kLayerNorms},
     Unmodelled{.part = "falcon", .what = kLayerNorms},
     Unmodelled{.part = "gptneox", .what = kLayerNorms},
     Unmodelled{.part = "pythia", .what = kLayerNorms},

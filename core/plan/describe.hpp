@@ -28,27 +28,39 @@ void fields(Io& io, Rational& v) {
 
 template <class Io>
 void fields(Io& io, RopeScaling& v) {
+  io.sparse("attention_factor", v.attention_factor);
   io("factor", v.factor);
   io("high_freq_factor", v.high_freq_factor);
+  io.sparse("kind", v.kind);
+  io.sparse("long_factors", v.long_factors);
   io("low_freq_factor", v.low_freq_factor);
   io("original_max_seq_len", v.original_max_seq_len);
+  io.sparse("short_factors", v.short_factors);
 }
 
 template <class Io>
 void fields(Io& io, ModelShape& v) {
   io("family", v.family);
+  io.sparse("fused_weights", v.fused_weights);
   io("head_dim", v.head_dim);
   io("heads", v.heads);
   io("hidden", v.hidden);
   io("intermediate", v.intermediate);
   io("kv_heads", v.kv_heads);
   io("layers", v.layers);
+  io.sparse("local_rope_theta", v.local_rope_theta);
+  io.sparse("logit_cap", v.logit_cap);
   io("max_seq_len", v.max_seq_len);
   io.sparse("qk_norm", v.qk_norm);
   io.sparse("qkv_bias", v.qkv_bias);
+  io.sparse("query_scalar", v.query_scalar);
   io("rms_norm_eps", v.rms_norm_eps);
   io("rope_scaling", v.rope_scaling);
   io("rope_theta", v.rope_theta);
+  io.sparse("rotary_dim", v.rotary_dim);
+  io.sparse("score_cap", v.score_cap);
+  io.sparse("sliding_layers", v.sliding_layers);
+  io.sparse("sliding_window", v.sliding_window);
   io.sparse("tied_embeddings", v.tied_embeddings);
   io("vocab", v.vocab);
 }

@@ -41,7 +41,7 @@ OperandSpec matrix(OperandUse use, std::string_view role) {
   return operand(use, role, compute, {d("rows"), d("cols")});
 }
 
-const OperandSpec kRopeTable = operand(reads, "rope_table", fp32, {d("seq"), d("head_dim")});
+const OperandSpec kRopeTable = operand(reads, "rope_table", fp32, {d("seq"), d("rotated_dim")});
 
 // ---- FLOPs and workspaces
 // ------------------------------------------------------------------------
@@ -50,11 +50,10 @@ std::int64_t gemm_flops(const Kernel& k) {
   return product_of(2, k.attribute("m"), k.attribute("n"), k.attribute("k"));
 }
 
-/// `products` matrix products of every query with every key, half of which the causal mask leaves
-/// out.
+/// `products` matrix products of every query with every key that it sees.
 std::int64_t attention_flops(const Kernel& k, std::int64_t products) {
   return product_of(products, k.attribute("batch"), k.attribute("heads"), k.attribute("head_dim"),
-                    k.attribute("seq"), k.attribute("seq"));
+                    attention_pairs(k.attribute("seq"), k.attribute("window")));
 }
 std::int64_t attention_forward_flops(const Kernel& k) { return attention_flops(k, 2); }
 std::int64_t attention_backward_flops(const Kernel& k) { return attention_flops(k, 5); }
@@ -138,11 +137,13 @@ std::vector<KernelSpec> attention_specs() {
   const OperandSpec head_weight = operand(reads, "weight", compute, {d("head_dim")});
   const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
                                             "heads", "kv_heads",      "seq"};
+  const std::vector<std::string_view> scores{"query_scalar", "score_cap", "window"};
   return {
       {.kind = attention_forward,
        .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
                     rows(writes, "output"), per_head(writes, "log_sum_exp")},
        .attributes = sizes,
+       .optional_attributes = scores,
        .flops = attention_forward_flops,
        .workspace = forward_workspace},
       {.kind = attention_backward,
@@ -152,6 +153,7 @@ std::vector<KernelSpec> attention_specs() {
                     operand(scratch, "d_query_sum", statistic, {tokens, width}),
                     per_head(scratch, "row_sums")},
        .attributes = sizes,
+       .optional_attributes = scores,
        .flops = attention_backward_flops,
        .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
        .workspace = backward_workspace},
@@ -231,10 +233,12 @@ std::vector<KernelSpec> token_specs() {
           {.kind = cross_entropy,
            .operands = losses(updates),
            .attributes = of_loss,
+           .optional_attributes = {"logit_cap"},
            .workspace = sum_workspace},
           {.kind = cross_entropy_loss,
            .operands = losses(reads),
            .attributes = of_loss,
+           .optional_attributes = {"logit_cap"},
            .workspace = sum_workspace}};
 }
 
@@ -314,6 +318,11 @@ std::optional<GemmKind> gemm_kind(const Kernel& kernel) {
   const std::int64_t number = kernel.attribute("kind");
   if (number < 0 || number >= static_cast<std::int64_t>(kVariants)) return std::nullopt;
   return static_cast<GemmKind>(number);
+}
+
+std::int64_t attention_pairs(std::int64_t seq, std::int64_t window) {
+  const std::int64_t seen = window > 0 ? std::min(window, seq) : seq;
+  return checked_mul(seen, checked_add(checked_mul(2, seq), -seen));
 }
 
 std::int64_t attention_backward_workspace(const AttentionSizes& s) {

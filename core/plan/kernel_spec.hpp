@@ -159,7 +159,8 @@ struct KernelSpec {
   std::optional<GemmKind> variant = {};
   /// What it takes beside its workspace, of one role in their order. None: any operands.
   std::vector<OperandSpec> operands = {};
-  std::vector<std::string_view> attributes = {};  ///< that it has to have, sorted
+  std::vector<std::string_view> attributes = {};           ///< that it has to have, sorted
+  std::vector<std::string_view> optional_attributes = {};  ///< that it may have
 
   /// Multiplications and additions of a call, from its attributes; null: they count for nothing.
   std::int64_t (*flops)(const Kernel& kernel) = nullptr;
@@ -190,6 +191,11 @@ struct KernelSpec {
 
 /// What cuDNN's attention takes in either direction, whatever the shape.
 inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
+
+/// Scores of causal attention in a sequence, times 2: without a window (0) seq * seq, as the half
+/// above the diagonal is left out; else window * (2 seq - window), of queries that see the `window`
+/// tokens up to their own.
+[[nodiscard]] std::int64_t attention_pairs(std::int64_t seq, std::int64_t window);
 
 /// Of causal attention.
 struct AttentionSizes {

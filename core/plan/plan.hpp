@@ -107,16 +107,17 @@ struct Names<ContentKind> {
 
 /// Where host and device meet.
 enum class Port {
-  tokens,      ///< int32 [2, T]: ids and labels of a microbatch, written by the host
-  step_block,  ///< core/runtime/step_block.hpp, written by the host
-  report,      ///< core/runtime/step_report.hpp, read by the host
-  rope_table   ///< core/runtime/rope_table.hpp, written by the host before the first step
+  tokens,           ///< int32 [2, T]: ids and labels of a microbatch, written by the host
+  step_block,       ///< core/runtime/step_block.hpp, written by the host
+  report,           ///< core/runtime/step_report.hpp, read by the host
+  rope_table,       ///< core/runtime/rope_table.hpp, written by the host before the first step
+  local_rope_table  ///< likewise, of layers that slide and turn otherwise
 };
 
 template <>
 struct Names<Port> {
-  static constexpr std::array<std::string_view, 4> values{"tokens", "step_block", "report",
-                                                          "rope_table"};
+  static constexpr std::array<std::string_view, 5> values{"tokens", "step_block", "report",
+                                                          "rope_table", "local_rope_table"};
 };
 
 /// A group's elements in a buffer.

@@ -19,12 +19,13 @@ using namespace recipe;  // the recipe reads as its list of kernels
 
 class BlockRecipe {
  public:
-  BlockRecipe(const PlanConfig& config, bool first, Recompute recompute)
+  BlockRecipe(const PlanConfig& config, bool first, Recompute recompute, bool slides)
       : b_(config),
         s_(b_.sizes),
         model_(config.model),
         first_(first),
         recompute_(recompute),
+        slides_(slides),
         qkv_{.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden},
         attention_out_{
             .weight = ParameterRole::attention_out, .outputs = s_.hidden, .inputs = s_.attention},
@@ -60,8 +61,10 @@ class BlockRecipe {
     return first_ ? from(Source::previous, on(role, "mid")) : on(role, "x");
   }
 
-  static RecipeOperand rope_table() {
-    return from(Source::global, on("rope_table", std::string(global::rope_table)));
+  [[nodiscard]] RecipeOperand rope_table() const {
+    const bool local = slides_ && model_.local_rope_theta.num != 0;
+    return from(Source::global, on("rope_table", std::string(local ? global::local_rope_table
+                                                                   : global::rope_table)));
   }
 
   /// Everything up to the SwiGLU product; the second time nothing is added to x and the product
@@ -134,10 +137,19 @@ class BlockRecipe {
             view("value", at("qkv"), s_.qkv, query_key)};
   }
 
+  /// What is as in Llama is not stated: no window, no cap, and scores divided by head_dim's root.
   [[nodiscard]] std::vector<Attribute> attention_sizes() const {
-    return {{"batch", b_.config.micro_batch}, {"deterministic", b_.config.deterministic ? 1 : 0},
-            {"head_dim", model_.head_dim},    {"heads", model_.heads},
-            {"kv_heads", model_.kv_heads},    {"seq", b_.config.seq_len}};
+    std::vector<Attribute> sizes{{"batch", b_.config.micro_batch},
+                                 {"deterministic", b_.config.deterministic ? 1 : 0},
+                                 {"head_dim", model_.head_dim},
+                                 {"heads", model_.heads},
+                                 {"kv_heads", model_.kv_heads}};
+    if (model_.query_scalar.num != 0) sizes.emplace_back("query_scalar", model_.query_scalar);
+    if (model_.score_cap.num != 0) sizes.emplace_back("score_cap", model_.score_cap);
+    sizes.emplace_back("seq", b_.config.seq_len);
+    if (const std::int64_t window = model_.window_of(slides_, b_.config.seq_len); window != 0)
+      sizes.emplace_back("window", window);
+    return sizes;
   }
 
   static RecipeOperand residual_gradient(const char* role) {
@@ -264,6 +276,7 @@ class BlockRecipe {
   const ModelShape& model_;
   bool first_;
   Recompute recompute_;
+  bool slides_;
   Linear qkv_;
   Linear attention_out_;
   Linear gate_up_;
@@ -275,8 +288,8 @@ class BlockRecipe {
 
 }  // namespace
 
-UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute) {
-  return BlockRecipe(config, first, recompute).build();
+UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute, bool slides) {
+  return BlockRecipe(config, first, recompute, slides).build();
 }
 
 }  // namespace mfsdp

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "core/recipe/parts.hpp"
 #include "core/shard/groups.hpp"
@@ -110,11 +112,14 @@ class HeadRecipe {
   void cross_entropy(const std::string& name, KernelKind kind, std::int64_t begin,
                      std::int64_t count) {
     const std::int64_t passes = kind == KernelKind::cross_entropy ? 3 : 1;
-    b_.kernel(name + ".cross_entropy", kind,
-              {{"beta", begin > 0 ? 1 : 0},
-               {"bytes", product_of(passes, count, s_.vocab, size_of(s_.compute))},
-               {"cols", s_.vocab},
-               {"rows", count}},
+    std::vector<Attribute> attributes{
+        {"beta", begin > 0 ? 1 : 0},
+        {"bytes", product_of(passes, count, s_.vocab, size_of(s_.compute))},
+        {"cols", s_.vocab}};
+    if (const Rational cap = b_.config.model.logit_cap; cap.num != 0)
+      attributes.emplace_back("logit_cap", cap);
+    attributes.emplace_back("rows", count);
+    b_.kernel(name + ".cross_entropy", kind, std::move(attributes),
               {on("logits"), token_ids(s_, 1, begin),
                from(Source::global, on("loss_sums", std::string(global::loss_sums))),
                stream_workspace()});

@@ -44,6 +44,7 @@ Sizes::Sizes(const PlanConfig& config)
       norm_rows(std::min(tokens, kNormPartialRows)),
       rotated(config.model.heads + config.model.kv_heads),
       head_dim(config.model.head_dim),
+      rotated_dim(config.model.rotated_dim()),
       compute(config.param_dtype),
       statistic(config.statistic_dtype()),
       seq_(config.seq_len),
@@ -53,6 +54,7 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "seq") return seq_;
   if (dim == "head_dim") return head_dim;
   if (dim == "rotated") return rotated;
+  if (dim == "rotated_dim") return rotated_dim;
   if (dim == "all_heads") return all_heads_;
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;

@@ -22,11 +22,12 @@ struct Sizes {
   std::int64_t norm_rows;     ///< rows of a norm's partial weight gradients
   std::int64_t rotated;       ///< heads of queries and keys
   std::int64_t head_dim;
+  std::int64_t rotated_dim;  ///< elements of a head that RoPE turns
   DType compute;
   DType statistic;  ///< of rows, and of partial sums
 
   /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
-  /// "seq", "head_dim", "rotated", "all_heads", "partial_rows", "vocab".
+  /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:

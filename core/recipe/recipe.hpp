@@ -96,7 +96,9 @@ struct UnitRecipe {
 /// Persistent device buffers that recipes refer to by these names.
 namespace global {
 inline constexpr std::string_view tokens = "tokens";          ///< int32 [2, T]: ids, labels
-inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, head_dim]
+inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, rotated_dim]
+/// Likewise of layers that slide, where these turn otherwise.
+inline constexpr std::string_view local_rope_table = "local_rope_table";
 inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
 }  // namespace global
@@ -111,7 +113,8 @@ struct FamilyRecipe {
   std::string_view engine;
   Family family = Family::llama;
   UnitRecipe (*embedding)(const PlanConfig& config) = nullptr;
-  UnitRecipe (*block)(const PlanConfig& config, bool first, Recompute recompute) = nullptr;
+  UnitRecipe (*block)(const PlanConfig& config, bool first, Recompute recompute,
+                      bool slides) = nullptr;
   UnitRecipe (*head)(const PlanConfig& config) = nullptr;
 };
 
@@ -126,8 +129,10 @@ inline constexpr std::string_view kOwnEngine = "mfsdp";
 /// tokens -> "mid" [T, h].
 [[nodiscard]] UnitRecipe embedding_recipe(const PlanConfig& config);
 
-/// One block. `first`: its input is the embedding's output and no residual is added.
-[[nodiscard]] UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute);
+/// One block. `first`: its input is the embedding's output and no residual is added. `slides`: its
+/// attention is that of the model's layers that slide.
+[[nodiscard]] UnitRecipe block_recipe(const PlanConfig& config, bool first, Recompute recompute,
+                                      bool slides = false);
 
 /// Final norm, then head and cross-entropy in chunks of tokens, backward included: the logits of
 /// one chunk exist at a time.

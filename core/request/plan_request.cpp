@@ -33,8 +33,8 @@ Result<std::optional<std::int64_t>> PlanRequests::gpus_of_cluster(
   return file.gpus;
 }
 
-Result<void> PlanRequests::tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs) {
-  for (const std::string& line : gap_lines(model.gaps, model.shape, seq_len)) {
+Result<void> PlanRequests::tell_gaps(const NamedModel& model, bool runs) {
+  for (const std::string& line : gap_lines(model.gaps)) {
     const std::string text = model.name + ": " + line;
     if (runs) return fail("--model", text);
     if (told_.insert(text).second && talk_.warn) talk_.warn(text);
@@ -58,7 +58,7 @@ Result<PlanRequest> PlanRequests::read(const CommonOptions& options, const Reque
   }
   MFSDP_LET(config, make_plan_config(known, named->shape));
   request.config = std::move(config);
-  MFSDP_TRY(tell_gaps(*named, request.config.seq_len, terms.runs));
+  MFSDP_TRY(tell_gaps(*named, terms.runs));
   request.meta = {
       .model_name = named->name, .tool_version = std::string(version()), .stored_hash = ""};
   return request;

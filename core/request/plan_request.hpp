@@ -58,7 +58,7 @@ class PlanRequests {
 
  private:
   [[nodiscard]] Result<std::shared_ptr<const Program>> plan(const std::string& path);
-  [[nodiscard]] Result<void> tell_gaps(const NamedModel& model, std::int64_t seq_len, bool runs);
+  [[nodiscard]] Result<void> tell_gaps(const NamedModel& model, bool runs);
 
   std::filesystem::path scenarios_;
   Talk talk_;

@@ -87,9 +87,12 @@ void State::make_globals(Emitter& emitter) {
   tokens = make(std::string(global::tokens), DType::int32, token_count);
   staged_tokens = make("staged_tokens", DType::int32, token_count);
   pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
-  rope_table_ = make(std::string(global::rope_table), DType::fp32,
-                     checked_mul(config_.seq_len, config_.model.head_dim), PoolRole::workspace,
+  const std::int64_t angles = checked_mul(config_.seq_len, config_.model.rotated_dim());
+  rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
                      Port::rope_table);
+  if (config_.model.local_rope_theta.num != 0)
+    local_rope_table_ = make(std::string(global::local_rope_table), DType::fp32, angles,
+                             PoolRole::workspace, Port::local_rope_table);
   gemm_workspace_ = make(std::string(global::gemm_workspace), DType::uint8, kGemmWorkspaceBytes);
   step_block = make("step_block", DType::uint8, 64);
   pinned_step_block =
@@ -107,6 +110,7 @@ void State::make_globals(Emitter& emitter) {
 BufferId State::global(const std::string& name) const {
   if (name == global::tokens) return tokens;
   if (name == global::rope_table) return rope_table_;
+  if (name == global::local_rope_table) return local_rope_table_;
   if (name == global::gemm_workspace) return gemm_workspace_;
   if (name == global::loss_sums) return loss_sums;
   throw std::logic_error("no global buffer " + name);

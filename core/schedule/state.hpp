@@ -94,6 +94,7 @@ class State {
   const Emitter& emitter_;
   const PlanConfig& config_;
   BufferId rope_table_;
+  BufferId local_rope_table_;  ///< where layers that slide turn otherwise
   BufferId gemm_workspace_;
 };
 

@@ -73,6 +73,14 @@ Result<void> Trainer::prepare(Backend& backend) {
   const std::vector<float> angles = make_rope_table(config.model, config.seq_len);
   MFSDP_LET(rope_table,
             find_port(program_, Port::rope_table, std::ssize(angles) * size_of(DType::fp32)));
+  std::vector<float> local_angles;
+  std::optional<BufferId> local_table;
+  if (config.model.local_rope_theta.num != 0) {
+    local_angles = make_rope_table(config.model, config.seq_len, true);
+    MFSDP_LET(found, find_port(program_, Port::local_rope_table,
+                               std::ssize(local_angles) * size_of(DType::fp32)));
+    local_table = found;
+  }
   tokens_ = token_port;
   step_block_ = step_block;
   report_ = report;
@@ -89,6 +97,8 @@ Result<void> Trainer::prepare(Backend& backend) {
   parameters_ = std::move(parameters);
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
   MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
+  if (local_table)
+    MFSDP_TRY(backend.upload(std::as_bytes(std::span(local_angles)), bytes(*local_table).data()));
   MFSDP_TRY(clear_state(backend, program_, bytes));
   if (inputs_.source != nullptr)
     return inputs_.source->fill(

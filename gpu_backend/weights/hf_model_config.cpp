@@ -1,10 +1,13 @@
 #include "gpu_backend/weights/hf_model_config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/read_file.hpp"
 #include "core/model/hf_config.hpp"
@@ -27,26 +30,98 @@ std::string_view torch_dtype(DType dtype) {
   }
 }
 
-Json scaling_of(const RopeScaling& scaling) {
+Json numbers_of(const std::vector<Rational>& factors) {
+  Json list = Json::array();
+  for (const Rational& factor : factors) list.push_back(factor.value());
+  return list;
+}
+
+/// Phi-3's class takes these three fields and no others; the factor it makes from lengths of
+/// contexts.
+Json longrope_of(const ModelShape& shape) {
+  const RopeScaling& scaling = shape.rope_scaling;
+  Json object{{"type", "longrope"},
+              {"short_factor", numbers_of(scaling.short_factors)},
+              {"long_factor", numbers_of(scaling.long_factors)}};
+  const Result<Rational> ratio = make_rational(shape.max_seq_len, scaling.original_max_seq_len);
+  if (!ratio || scaling.factor != *ratio) object["factor"] = scaling.factor.value();
+  if (scaling.attention_factor.num != 0)
+    object["attention_factor"] = scaling.attention_factor.value();
+  if (!shape.fused_weights)
+    object["original_max_position_embeddings"] = scaling.original_max_seq_len;
+  return object;
+}
+
+Json scaling_of(const ModelShape& shape) {
+  const RopeScaling& scaling = shape.rope_scaling;
   if (scaling == RopeScaling{}) return nullptr;
-  return {{"rope_type", "llama3"},
-          {"factor", scaling.factor.value()},
-          {"low_freq_factor", scaling.low_freq_factor.value()},
-          {"high_freq_factor", scaling.high_freq_factor.value()},
-          {"original_max_position_embeddings", scaling.original_max_seq_len}};
+  Json object;
+  switch (scaling.kind) {
+    case RopeKind::llama3:
+      object = {{"rope_type", "llama3"},
+                {"low_freq_factor", scaling.low_freq_factor.value()},
+                {"high_freq_factor", scaling.high_freq_factor.value()}};
+      break;
+    case RopeKind::linear: return {{"rope_type", "linear"}, {"factor", scaling.factor.value()}};
+    case RopeKind::yarn:
+      object = {{"rope_type", "yarn"},
+                {"beta_slow", scaling.low_freq_factor.value()},
+                {"beta_fast", scaling.high_freq_factor.value()}};
+      break;
+    case RopeKind::longrope: return longrope_of(shape);
+  }
+  object["factor"] = scaling.factor.value();
+  object["original_max_position_embeddings"] = scaling.original_max_seq_len;
+  if (scaling.attention_factor.num != 0)
+    object["attention_factor"] = scaling.attention_factor.value();
+  return object;
+}
+
+/// Windows of a family whose classes name the layers that slide.
+Json windows_of(const ModelShape& shape) {
+  if (shape.sliding_window == 0) return {{"use_sliding_window", false}};
+  Json types = Json::array();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer)
+    types.push_back(shape.slides(layer) ? "sliding_attention" : "full_attention");
+  return {{"use_sliding_window", true},
+          {"sliding_window", shape.sliding_window},
+          {"max_window_layers", shape.sliding_layers.front()},
+          {"layer_types", std::move(types)}};
 }
 
 /// What only one family's class reads.
 Json family_of(const ModelShape& shape) {
-  if (shape.qkv_bias)
-    return {{"model_type", "qwen2"},
-            {"architectures", {"Qwen2ForCausalLM"}},
-            {"use_sliding_window", false}};
-  if (shape.qk_norm)
-    return {{"model_type", "qwen3"},
-            {"architectures", {"Qwen3ForCausalLM"}},
-            {"attention_bias", false},
-            {"use_sliding_window", false}};
+  Json family;
+  if (shape.qkv_bias) {
+    family = {{"model_type", "qwen2"}, {"architectures", {"Qwen2ForCausalLM"}}};
+    family.update(windows_of(shape));
+    return family;
+  }
+  if (shape.qk_norm) {
+    family = {{"model_type", "qwen3"},
+              {"architectures", {"Qwen3ForCausalLM"}},
+              {"attention_bias", false}};
+    family.update(windows_of(shape));
+    return family;
+  }
+  const Json window = shape.sliding_window == 0 ? Json(nullptr) : Json(shape.sliding_window);
+  if (shape.fused_weights) {
+    family = {{"model_type", "phi3"},     {"architectures", {"Phi3ForCausalLM"}},
+              {"sliding_window", window}, {"embd_pdrop", 0.0},
+              {"resid_pdrop", 0.0},       {"pad_token_id", nullptr}};
+    // The class takes it from here, and where nothing is scaled looks at neither.
+    family["original_max_position_embeddings"] = shape.rope_scaling.kind == RopeKind::longrope
+                                                     ? shape.rope_scaling.original_max_seq_len
+                                                     : shape.max_seq_len;
+    if (shape.rotary_dim != 0)
+      family["partial_rotary_factor"] =
+          static_cast<double>(shape.rotary_dim) / static_cast<double>(shape.head_dim);
+    return family;
+  }
+  if (shape.sliding_window != 0)
+    return {{"model_type", "mistral"},
+            {"architectures", {"MistralForCausalLM"}},
+            {"sliding_window", window}};
   return {{"model_type", "llama"},
           {"architectures", {"LlamaForCausalLM"}},
           {"attention_bias", false},
@@ -64,6 +139,11 @@ auto fields_of(const ModelShape& s) {
   const auto integer = [](std::int64_t value) { return std::to_string(value); };
   const auto real = [](const Rational& value) { return fmt::format("{}", value.value()); };
   const auto yes = [](bool value) { return std::string(value ? "true" : "false"); };
+  const auto list = [&](const std::vector<Rational>& values) {
+    std::vector<std::string> numbers;
+    for (const Rational& value : values) numbers.push_back(real(value));
+    return fmt::format("{}", fmt::join(numbers, ", "));
+  };
   const RopeScaling& scaling = s.rope_scaling;
   return std::array{
       Field{"vocab_size", integer(s.vocab)},
@@ -77,7 +157,19 @@ auto fields_of(const ModelShape& s) {
       Field{"biases of query, key and value", yes(s.qkv_bias)},
       Field{"norms of query and key", yes(s.qk_norm)},
       Field{"rms_norm_eps", real(s.rms_norm_eps)},
+      Field{"sliding_window", integer(s.sliding_window)},
+      Field{"layers that slide", fmt::format("{}", fmt::join(s.sliding_layers, ", "))},
+      Field{"one tensor of query, key and value", yes(s.fused_weights)},
+      Field{"partial_rotary_factor, elements", integer(s.rotated_dim())},
+      Field{"attn_logit_softcapping", real(s.score_cap)},
+      Field{"final_logit_softcapping", real(s.logit_cap)},
+      Field{"query_pre_attn_scalar", real(s.query_scalar)},
+      Field{"rope_local_base_freq", real(s.local_rope_theta)},
       Field{"rope_theta", real(s.rope_theta)},
+      Field{"rope_scaling.rope_type", std::string(to_string(scaling.kind))},
+      Field{"rope_scaling.attention_factor", real(scaling.attention_factor)},
+      Field{"rope_scaling.short_factor", list(scaling.short_factors)},
+      Field{"rope_scaling.long_factor", list(scaling.long_factors)},
       Field{"rope_scaling.factor", real(scaling.factor)},
       Field{"rope_scaling.low_freq_factor", real(scaling.low_freq_factor)},
       Field{"rope_scaling.high_freq_factor", real(scaling.high_freq_factor)},
@@ -102,7 +194,7 @@ Result<std::string> hf_config_text(const ModelShape& shape, DType dtype) {
                  {"num_hidden_layers", shape.layers},
                  {"num_key_value_heads", shape.kv_heads},
                  {"rms_norm_eps", shape.rms_norm_eps.value()},
-                 {"rope_scaling", scaling_of(shape.rope_scaling)},
+                 {"rope_scaling", scaling_of(shape)},
                  {"rope_theta", shape.rope_theta.value()},
                  {"tie_word_embeddings", shape.tied_embeddings},
                  {"torch_dtype", torch_dtype(dtype)},

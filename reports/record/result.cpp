@@ -35,29 +35,61 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 Json finite(const std::optional<double>& value) { return value ? finite(*value) : Json(nullptr); }
 
+Json exact(const std::vector<Rational>& numbers) {
+  Json list = Json::array();
+  for (const Rational& number : numbers) list.push_back(exact(number));
+  return list;
+}
+
+/// What only some models have stands in the objects of these alone.
+void add_scaling(const RopeScaling& scaling, Json& object) {
+  if (scaling.kind != RopeKind{}) object["kind"] = to_string(scaling.kind);
+  if (scaling.attention_factor.num != 0)
+    object["attention_factor"] = exact(scaling.attention_factor);
+  if (!scaling.short_factors.empty()) object["short_factors"] = exact(scaling.short_factors);
+  if (!scaling.long_factors.empty()) object["long_factors"] = exact(scaling.long_factors);
+}
+void add_attention(const ModelShape& shape, Json& object) {
+  add_scaling(shape.rope_scaling, object["rope_scaling"]);
+  if (shape.rotary_dim != 0) object["rotary_dim"] = shape.rotary_dim;
+  if (shape.sliding_window != 0) {
+    object["sliding_window"] = shape.sliding_window;
+    object["sliding_layers"] = shape.sliding_layers;
+  }
+  for (const auto& [name, value] :
+       {std::pair<const char*, const Rational&>{"local_rope_theta", shape.local_rope_theta},
+        {"query_scalar", shape.query_scalar},
+        {"score_cap", shape.score_cap},
+        {"logit_cap", shape.logit_cap}})
+    if (value.num != 0) object[name] = exact(value);
+  if (shape.fused_weights) object["fused_weights"] = true;
+}
+
 Json model_object(const RunHead& result) {
   const ModelShape& shape = result.config.model;
-  return {{"name", result.model_name},
-          {"parameters", result.parameters},
-          {"family", to_string(shape.family)},
-          {"layers", shape.layers},
-          {"hidden", shape.hidden},
-          {"heads", shape.heads},
-          {"kv_heads", shape.kv_heads},
-          {"head_dim", shape.head_dim},
-          {"intermediate", shape.intermediate},
-          {"vocab", shape.vocab},
-          {"max_seq_len", shape.max_seq_len},
-          {"tied_embeddings", shape.tied_embeddings},
-          {"qkv_bias", shape.qkv_bias},
-          {"qk_norm", shape.qk_norm},
-          {"rms_norm_eps", exact(shape.rms_norm_eps)},
-          {"rope_theta", exact(shape.rope_theta)},
-          {"rope_scaling",
-           {{"factor", exact(shape.rope_scaling.factor)},
-            {"low_freq_factor", exact(shape.rope_scaling.low_freq_factor)},
-            {"high_freq_factor", exact(shape.rope_scaling.high_freq_factor)},
-            {"original_max_seq_len", shape.rope_scaling.original_max_seq_len}}}};
+  Json object = {{"name", result.model_name},
+                 {"parameters", result.parameters},
+                 {"family", to_string(shape.family)},
+                 {"layers", shape.layers},
+                 {"hidden", shape.hidden},
+                 {"heads", shape.heads},
+                 {"kv_heads", shape.kv_heads},
+                 {"head_dim", shape.head_dim},
+                 {"intermediate", shape.intermediate},
+                 {"vocab", shape.vocab},
+                 {"max_seq_len", shape.max_seq_len},
+                 {"tied_embeddings", shape.tied_embeddings},
+                 {"qkv_bias", shape.qkv_bias},
+                 {"qk_norm", shape.qk_norm},
+                 {"rms_norm_eps", exact(shape.rms_norm_eps)},
+                 {"rope_theta", exact(shape.rope_theta)},
+                 {"rope_scaling",
+                  {{"factor", exact(shape.rope_scaling.factor)},
+                   {"low_freq_factor", exact(shape.rope_scaling.low_freq_factor)},
+                   {"high_freq_factor", exact(shape.rope_scaling.high_freq_factor)},
+                   {"original_max_seq_len", shape.rope_scaling.original_max_seq_len}}}};
+  add_attention(shape, object);
+  return object;
 }
 
 /// Puts the fields of a configuration into the result's `config` object.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/plan/config_fields.hpp"
 #include "reports/record/result_json.hpp"
@@ -49,6 +50,12 @@ class FieldReader {
       value.push_back(item.get<std::string>());
     }
   }
+  void operator()(std::string_view key, std::vector<std::int64_t>& value) {
+    read_list(key, "a list of integers below 2^63", value);
+  }
+  void operator()(std::string_view key, std::vector<Rational>& value) {
+    read_list(key, "a list of numbers or \"num/den\"", value);
+  }
   template <class Enum>
     requires std::is_enum_v<Enum>
   void operator()(std::string_view key, Enum& value) {
@@ -88,6 +95,11 @@ class FieldReader {
   }
 
   [[nodiscard]] bool has(std::string_view key) const { return object_.contains(key); }
+  /// What only some objects have.
+  template <class T>
+  void if_any(std::string_view key, T& value) {
+    if (has(key)) (*this)(key, value);
+  }
 
   /// The object under `key`, or an empty one after an error.
   const ParsedJson& object(std::string_view key) {
@@ -102,6 +114,19 @@ class FieldReader {
   }
 
  private:
+  /// Each item by the reader of its type.
+  template <class T>
+  void read_list(std::string_view key, std::string_view kind, std::vector<T>& value) {
+    const ParsedJson* field = find(key, kind, &ParsedJson::is_array);
+    if (field == nullptr) return;
+    value.clear();
+    for (const ParsedJson& item : *field) {
+      const ParsedJson one{{"item", item}};
+      FieldReader reader(one, where_);
+      reader("item", value.emplace_back());
+      if (!reader.outcome()) return expected(key, kind);
+    }
+  }
   static Result<Rational> rational(const ParsedJson& field) {
     if (field.is_number_integer()) return parse_rational(field.dump(), "");  // may exceed int64
     if (field.is_number()) return rational_from_double(field.get<double>(), "");
@@ -165,7 +190,20 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
   part("low_freq_factor", shape.rope_scaling.low_freq_factor);
   part("high_freq_factor", shape.rope_scaling.high_freq_factor);
   part("original_max_seq_len", shape.rope_scaling.original_max_seq_len);
-  return part.outcome();
+  part.if_any("kind", shape.rope_scaling.kind);
+  part.if_any("attention_factor", shape.rope_scaling.attention_factor);
+  part.if_any("short_factors", shape.rope_scaling.short_factors);
+  part.if_any("long_factors", shape.rope_scaling.long_factors);
+  MFSDP_TRY(part.outcome());
+  field.if_any("rotary_dim", shape.rotary_dim);
+  field.if_any("sliding_window", shape.sliding_window);
+  field.if_any("sliding_layers", shape.sliding_layers);
+  field.if_any("local_rope_theta", shape.local_rope_theta);
+  field.if_any("query_scalar", shape.query_scalar);
+  field.if_any("score_cap", shape.score_cap);
+  field.if_any("logit_cap", shape.logit_cap);
+  field.if_any("fused_weights", shape.fused_weights);
+  return field.outcome();
 }
 
 Result<void> read_config(const ParsedJson& json, const std::string& where, PlanConfig& config) {

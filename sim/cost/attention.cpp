@@ -24,6 +24,12 @@ double work(const Direction& direction, double sequences, double seq, double hea
   return 2 * direction.flops * sequences * head_dim * (seq * (seq + direction.edge));
 }
 
+/// Of the pairs inside the window, at the same rate.
+double share_of(const Direction& direction, double seq, double window) {
+  const double inside = window * (2 * seq - window) + 2 * direction.edge * seq;
+  return std::min(1.0, inside / (seq * (seq + direction.edge)));
+}
+
 ShapeTable table_of(std::span<const AttentionRow> rows, bool backward) {
   const Direction& direction = kDirections[backward ? 1 : 0];
   std::vector<ShapePoint> points;
@@ -54,7 +60,9 @@ double AttentionCost::nanoseconds(const AttentionShape& shape) const {
   const double tiles = sequences * static_cast<double>(ceil_div(shape.seq, kTileQueries));
   const double rate =
       tables_[index].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
-  const double busy = work(direction, sequences, seq, head_dim) / rate;
+  double busy = work(direction, sequences, seq, head_dim) / rate;
+  if (shape.window > 0 && shape.window < shape.seq)
+    busy *= share_of(direction, seq, static_cast<double>(shape.window));
   const double factor = shape.backward && shape.deterministic ? kDeterministicFactor : 1.0;
   return direction.fixed_ns + busy * factor;
 }

@@ -18,12 +18,15 @@ struct AttentionShape {
   std::int64_t head_dim = 1;
   bool backward = false;
   bool deterministic = false;  ///< backward only
+  std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
 };
 
 /// Time = fixed + work / rate, with
 ///   work  = 2 batch heads head_dim seq (seq + edge)    forward; 2.5 times that backward
 ///   fixed = 15 us forward, 50 us backward (the backward is several kernels)
 ///   edge  = 256 tokens forward, 512 backward: masked halves of the tiles on the diagonal
+/// With a window of w tokens the work is w (2 seq - w) + 2 edge seq in place of seq (seq + edge),
+/// as tiles are masked on both sides of it, and never more than without. No windows were measured.
 /// and the rate interpolated over (batch * heads, seq, head_dim). The four constants were fitted on
 /// the table; leaving a row out, the others predict it within 3 %. Few tiles of 128 queries leave
 /// SMs idle. A deterministic backward is assumed to take 1.5 times as long: no measurement exists.

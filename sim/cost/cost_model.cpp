@@ -58,7 +58,8 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .heads = kernel.attribute("heads"),
                              .head_dim = kernel.attribute("head_dim"),
                              .backward = kernel.kind == KernelKind::attention_backward,
-                             .deterministic = kernel.attribute("deterministic") != 0};
+                             .deterministic = kernel.attribute("deterministic") != 0,
+                             .window = kernel.attribute("window")};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
   return attention_.nanoseconds(shape);

@@ -141,6 +141,13 @@ inline std::string heads(const Program& program) {
   return model.kv_heads == 1 ? "one" : "grouped";
 }
 
+inline std::string windows(const Program& program) {
+  const ModelShape& model = program.config.model;
+  if (model.sliding_layers.empty()) return "none";
+  if (model.window_of(true, program.config.seq_len) == 0) return "that leave out nothing";
+  return std::ssize(model.sliding_layers) == model.layers ? "of all layers" : "of some";
+}
+
 inline std::string passes(const Program& program) {
   std::string names;
   for (const Plan& plan : program.plans) names += (names.empty() ? "" : ", ") + plan.name;
@@ -199,6 +206,17 @@ inline std::vector<PlannerAxis> planner_axes() {
       {.name = "key and value heads", .values = {"one", "grouped", "as many"}, .value_of = heads},
       flag("biases", [](const Program& p) { return p.config.model.qkv_bias; }),
       flag("norms of query and key", [](const Program& p) { return p.config.model.qk_norm; }),
+      {.name = "windows",
+       .values = {"none", "that leave out nothing", "of some", "of all layers"},
+       .value_of = windows},
+      flag("two tables of angles",
+           [](const Program& p) { return p.config.model.local_rope_theta.num != 0; }),
+      flag("heads that turn in part",
+           [](const Program& p) { return p.config.model.rotary_dim != 0; }),
+      flag("own scale of scores",
+           [](const Program& p) { return p.config.model.query_scalar.num != 0; }),
+      flag("cap of scores", [](const Program& p) { return p.config.model.score_cap.num != 0; }),
+      flag("cap of logits", [](const Program& p) { return p.config.model.logit_cap.num != 0; }),
   };
 }
 

@@ -7,6 +7,31 @@
 
 namespace mfsdp::test {
 
+/// Windows of some layers or all, caps, another scale of scores, and RoPE of parts of heads and by
+/// tables of two kinds.
+inline void draw_attention(ModelShape& model) {
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  // An odd number of halves is in lowest terms.
+  const auto halves = [&] { return Rational{2 * pick(1, 20) + 1, 2}; };
+  const bool all = *rc::gen::arbitrary<bool>();
+  if (pick(0, 2) == 0)
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+      if (all || layer == model.layers - 1 || *rc::gen::arbitrary<bool>())
+        model.sliding_layers.push_back(layer);
+  if (!all && model.layers > 1 && std::ssize(model.sliding_layers) == model.layers)
+    model.sliding_layers.erase(model.sliding_layers.begin());
+  if (!model.sliding_layers.empty()) {
+    model.sliding_window = pick(1, 24);
+    if (pick(0, 2) == 0) model.local_rope_theta = {100, 1};
+  }
+  if (model.head_dim > 2 && pick(0, 3) == 0) model.rotary_dim = 2 * pick(1, model.head_dim / 2 - 1);
+  if (pick(0, 3) == 0) model.query_scalar = halves();
+  if (pick(0, 3) == 0) model.score_cap = halves();
+  if (pick(0, 3) == 0) model.logit_cap = halves();
+}
+
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
 /// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
 /// microbatches.
@@ -26,6 +51,7 @@ inline rc::Gen<PlanConfig> any_config() {
     model.tied_embeddings = *rc::gen::arbitrary<bool>();
     model.qkv_bias = *rc::gen::arbitrary<bool>();
     model.qk_norm = *rc::gen::arbitrary<bool>();
+    draw_attention(model);
     config.mesh.resize(Axis::dp_shard, *rc::gen::element<std::int64_t>(1, 2, 3, 7, 8, 64));
     config.mesh.resize(Axis::dp_outer, *rc::gen::element<std::int64_t>(1, 1, 2, 3));
     config.strategy = static_cast<Strategy>(pick(0, 3));

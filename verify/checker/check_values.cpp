@@ -454,6 +454,8 @@ class Steps {
         check_value(op, step, step.flows[i], *operands[i], work, std::exchange(first, false));
     if (work.owner < 0 || model_.place_of(work.owner) != step.place)
       differ("is of another place in the model");
+    if (step.slides && *step.slides != model_.slides(work.owner))
+      differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
   }
 
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,

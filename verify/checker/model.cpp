@@ -35,7 +35,12 @@ Model::Model(const PlanView& view) : config_(view.json.at("config")) {
   tied_ = model.value("tied_embeddings", false);
   bias_ = model.value("qkv_bias", false);
   qk_norm_ = model.value("qk_norm", false);
+  turned_ = model.value("rotary_dim", head_dim_);
+  sliding_ = model.value("sliding_layers", sliding_);
+  two_tables_ = model.contains("local_rope_theta");
   seq_ = config_.at("seq_len");
+  window_ = model.value("sliding_window", Int{0});
+  if (window_ >= seq_) window_ = 0;
   batch_ = config_.at("micro_batch");
   exact_ = config_.value("exact_sums", false);
   compute_ = config_.at("param_dtype");
@@ -205,6 +210,10 @@ Place Model::place_of(Int owner) const {
   return owner == 0 ? Place::embedding : owner <= layers_ ? Place::block : Place::head;
 }
 
+bool Model::slides(Int owner) const {
+  return std::ranges::find(sliding_, owner - 1) != sliding_.end();
+}
+
 bool Model::owns(Int owner, const std::string& role, Int unit) const {
   const bool shared = tied_ && (role == "embedding" || role == "final_norm");
   return unit == (shared ? 0 : owner);
@@ -255,10 +264,13 @@ void Model::add_ends() {
                  scratch("token_order", "uint8", {24 * tokens}), gradient("embedding", table)}});
   add_product("head", Place::head, vocab_, hidden_, {"normed", "logits", "d_logits", "d_normed"});
   const Shape logits{kRows, vocab_};
+  std::map<std::string, Json> losses{{"cols", vocab_}, {"rows", kRows}};
+  if (const Json& model = config_.at("model"); model.contains("logit_cap"))
+    losses["logit_cap"] = model.at("logit_cap");
   for (const bool trains : {true, false})
     add({.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
          .place = Place::head,
-         .attributes = {{"cols", vocab_}, {"rows", kRows}},
+         .attributes = losses,
          .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
                           : reads("logits", compute_, logits, "logits"),
                    reads("labels", "int32", {kRows}, "tokens", tokens),
@@ -339,9 +351,7 @@ void Model::add_attention() {
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
   const Int all = query_key + kv_heads_ * head_dim_;
-  const Shape rows{tokens, query};
-  const Shape per_head{tokens, heads_};
-  const std::map<std::string, Json> sizes{
+  std::map<std::string, Json> sizes{
       {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
       {"head_dim", head_dim_}, {"heads", heads_},
       {"kv_heads", kv_heads_}, {"seq", seq_}};
@@ -354,10 +364,27 @@ void Model::add_attention() {
                    gradient("qkv_bias", {all})}});
   add_product("attention_out", Place::block, hidden_, query,
               {"attention", "attention_out", "d_mid", "d_attention"});
+  for (const char* name : {"query_scalar", "score_cap"})
+    if (const Json& model = config_.at("model"); model.contains(name)) sizes[name] = model.at(name);
+  if (window_ == 0) return add_attention_of(sizes, {});
+  // With more attributes first: what a kernel has beside those of its step is refused at once.
+  std::map<std::string, Json> sliding = sizes;
+  sliding["window"] = window_;
+  add_attention_of(sliding, true);
+  add_attention_of(sizes, false);
+}
+
+void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides) {
+  const Int query = heads_ * head_dim_;
+  const Int query_key = (heads_ + kv_heads_) * head_dim_;
+  const Int all = query_key + kv_heads_ * head_dim_;
+  const Shape rows{tokens, query};
+  const Shape per_head{tokens, heads_};
   const std::vector<Flow> inputs = qk_norm_ ? heads("query_key", query_key) : heads("rotated", all);
   Step forward{.kernel = "attention_forward",
                .attributes = sizes,
                .flows = inputs,
+               .slides = slides,
                .least_scratch = kAttentionScratch};
   forward.flows.push_back(makes("output", compute_, rows, "attention"));
   forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp"));
@@ -365,6 +392,7 @@ void Model::add_attention() {
   Step backward{.kernel = "attention_backward",
                 .attributes = sizes,
                 .flows = inputs,
+                .slides = slides,
                 .least_scratch = backward_scratch()};
   for (Flow& flow : std::vector{reads("output", compute_, rows, "attention"),
                                 reads("d_output", compute_, rows, "d_attention"),
@@ -390,19 +418,29 @@ Int Model::backward_scratch() const {
   return bytes;
 }
 
-/// RoPE in place, or behind the norm of each head into a tensor of its own.
 void Model::add_rotation() {
+  if (!two_tables_) return add_rotation_by("rope_table", {});
+  add_rotation_by("rope_table", false);
+  add_rotation_by("local_rope_table", true);
+}
+
+/// RoPE in place, or behind the norm of each head into a tensor of its own.
+void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
   const Int rotated = heads_ + kv_heads_;
   const Int all = (rotated + kv_heads_) * head_dim_;
   const Shape heads{tokens, rotated, head_dim_};
-  const Flow table = reads("rope_table", "fp32", {seq_, head_dim_}, "rope_table");
+  const Flow table = reads("rope_table", "fp32", {seq_, turned_}, by);
   std::map<std::string, Json> sizes{{"cols", rotated * head_dim_}, {"rows", tokens}};
   const Flow gradient = in_rows(turns("d_query_key", compute_, heads, "d_rotated", "d_qkv"), all);
   if (!qk_norm_) {
     add({.kernel = "rope_forward",
          .attributes = sizes,
-         .flows = {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table}});
-    return add({.kernel = "rope_backward", .attributes = sizes, .flows = {gradient, table}});
+         .flows = {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table},
+         .slides = slides});
+    return add({.kernel = "rope_backward",
+                .attributes = sizes,
+                .flows = {gradient, table},
+                .slides = slides});
   }
   sizes["query_heads"] = heads_;
   const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
@@ -411,13 +449,15 @@ void Model::add_rotation() {
        .attributes = sizes,
        .flows = {gradient, columns, table, reads("rstd", statistic, {tokens, rotated}, "qk_rstd"),
                  weight("q_norm", {head_dim_}), weight("k_norm", {head_dim_}),
-                 makes("partials", statistic, {2 * partial_rows, head_dim_}, "qk_partials")}});
+                 makes("partials", statistic, {2 * partial_rows, head_dim_}, "qk_partials")},
+       .slides = slides});
   sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
   add({.kernel = "qk_norm_rope_forward",
        .attributes = sizes,
        .flows = {columns, table, weight("q_norm", {head_dim_}), weight("k_norm", {head_dim_}),
                  makes("output", compute_, heads, "query_key"),
-                 makes("rstd", statistic, {tokens, rotated}, "qk_rstd")}});
+                 makes("rstd", statistic, {tokens, rotated}, "qk_rstd")},
+       .slides = slides});
 }
 
 void Model::add_mlp() {

@@ -42,8 +42,9 @@ struct Step {
   Place place = Place::block;
   std::map<std::string, Json> attributes{};  ///< but those that say how much it costs
   std::vector<Flow> flows{};
-  bool chunk = false;      ///< of some rows, not all tokens
-  Int least_scratch = -1;  ///< bytes of its workspace; -1: it has none
+  bool chunk = false;            ///< of some rows, not all tokens
+  std::optional<bool> slides{};  ///< of such layers alone, or of the others alone
+  Int least_scratch = -1;        ///< bytes of its workspace; -1: it has none
 };
 
 class Model {
@@ -56,6 +57,8 @@ class Model {
   /// How many steps of a microbatch give a gradient to parameters of that role.
   [[nodiscard]] Int gradients_of(const std::string& role) const { return gradients_.at(role); }
   [[nodiscard]] Place place_of(Int owner) const;
+  /// Whether that owner is a block whose attention has a window.
+  [[nodiscard]] bool slides(Int owner) const;
   /// Whether a parameter of a group of that unit is its owner's.
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
@@ -84,12 +87,18 @@ class Model {
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
   [[nodiscard]] static Flow gradient(const std::string& parameter, std::vector<Int> shape);
+  void add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides);
+  void add_rotation_by(const std::string& table, std::optional<bool> slides);
   [[nodiscard]] std::vector<Flow> heads(const std::string& rotated, Int row) const;
 
   const Json& config_;
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
+  Int turned_ = 0;              ///< elements of a head that RoPE turns
+  Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
+  std::vector<Int> sliding_{};  ///< layers
+  bool two_tables_ = false;     ///< layers that slide turn by one of their own
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

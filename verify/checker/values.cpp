@@ -5,8 +5,9 @@ namespace mfsdp::checker {
 Values::Values(const PlanView& view) : view_(view) {
   for (std::size_t b = 0; b < view.homes.size(); ++b) {
     const Int bytes = view.buffers[b].end - view.buffers[b].begin;
-    const bool table = view.homes[b].kind == "port" && view.homes[b].name == "rope_table";
-    memory_.push_back({{0, {{.name = table ? "rope_table" : ""}, 0}}, {bytes, {}}});
+    const bool table = view.homes[b].kind == "port" && (view.homes[b].name == "rope_table" ||
+                                                        view.homes[b].name == "local_rope_table");
+    memory_.push_back({{0, {{.name = table ? view.homes[b].name : ""}, 0}}, {bytes, {}}});
   }
 }
 

@@ -142,6 +142,8 @@ class FormCheck {
     }
     for (const Attribute& attribute : kernel_.attributes)
       if (std::ranges::find(form.attributes, attribute.name) == form.attributes.end() &&
+          std::ranges::find(form.optional_attributes, attribute.name) ==
+              form.optional_attributes.end() &&
           std::ranges::find(exact, attribute.name, &Attribute::name) == exact.end())
         return fmt::format("has no attribute '{}'", attribute.name);
     return std::nullopt;
@@ -301,12 +303,39 @@ class FormCheck {
                                              {"head_dim", model.head_dim}})
         if (differs(name, {.num = configured}))
           return fmt::format("attribute '{}' is not as configured", name);
+    if (auto wrong = check_scores(attends)) return wrong;
+    if (const auto rotated = value("rotated_dim"); rotated && *rotated != model.rotated_dim())
+      return fmt::format("turns {} elements of a head, the model {}", *rotated,
+                         model.rotated_dim());
     const bool turns =
         kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_norm_rope_backward;
     if (turns && differs("query_heads", {.num = model.heads}))
       return "attribute 'query_heads' is not the model's";
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return "attribute 'limit' is not as configured";
+    return std::nullopt;
+  }
+
+  /// Attributes that are left out where the model has nothing of the kind. Which layers have the
+  /// window is not told by a kernel: model_values.cpp asks.
+  [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
+    const ModelShape& model = config_.model;
+    const auto differs = [&](std::string_view name, const Rational& configured) {
+      const Attribute* stated = kernel_.find_attribute(name);
+      return configured.num == 0 ? stated != nullptr
+                                 : stated == nullptr || stated->value != configured;
+    };
+    const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
+    if (loses && differs("logit_cap", model.logit_cap))
+      return "attribute 'logit_cap' is not the model's";
+    if (!attends) return std::nullopt;
+    if (differs("query_scalar", model.query_scalar))
+      return "attribute 'query_scalar' is not the model's";
+    if (differs("score_cap", model.score_cap)) return "attribute 'score_cap' is not the model's";
+    const Attribute* window = kernel_.find_attribute("window");
+    const std::int64_t sliding = model.window_of(true, config_.seq_len);
+    if (window != nullptr && (sliding == 0 || window->value != Rational{.num = sliding}))
+      return "attribute 'window' is not the model's";
     return std::nullopt;
   }
 

@@ -88,6 +88,7 @@ void ModelValues::read_step(const BoundStep& step) {
   if (step.step == nullptr) return;
   find_owner(step);
   if (base_.value == Value::excused) return;
+  check_window();
   for (std::uint32_t f = step.first_flow; f < step.last_flow; ++f) check(step, binding_.flows[f]);
   if (step.contributes && base_.microbatch != worked_on())
     complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
@@ -143,12 +144,36 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
   }
 }
 
-/// The table of rotations is one buffer, which the host has filled before the first step.
+/// Attention has the window of its layer.
+void ModelValues::check_window() {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  if (kernel.kind != KernelKind::attention_forward && kernel.kind != KernelKind::attention_backward)
+    return;
+  const PlanConfig& config = unrolled_.program->config;
+  const bool slides = config.model.slides(static_cast<std::int64_t>(base_.owner) - 1);
+  const std::int64_t wanted = config.model.window_of(slides, config.seq_len);
+  if (const std::int64_t window = kernel.attribute("window"); window != wanted)
+    complain(fmt::format("has window {}, expected {}: block {} {}", window, wanted, base_.owner,
+                         slides ? "slides" : "sees all tokens"));
+}
+
+/// The table of rotations is one buffer, which the host has filled before the first step. Where
+/// layers that slide turn otherwise, theirs is another port.
 void ModelValues::check_outside(const CellUse& use) {
   for (std::uint32_t c = use.first; c < use.last; ++c)
     if (memory_.cells[c].writer != kNone)
       return complain(fmt::format("reads as '{}' {}, which an op has written", use.operand->role,
                                   in_words(memory_.cells[c].key)));
+  const ModelShape& model = unrolled_.program->config.model;
+  if (model.local_rope_theta.num != 0) {
+    const bool local = model.slides(static_cast<std::int64_t>(base_.owner) - 1);
+    const Port wanted = local ? Port::local_rope_table : Port::rope_table;
+    const Buffer& buffer = unrolled_.program->buffers[use.buffer];
+    if (!buffer.holds || buffer.holds->port != wanted)
+      complain(fmt::format("reads as '{}' another buffer than {}", use.operand->role,
+                           to_string(wanted)));
+    return;
+  }
   if (!rope_table_) rope_table_ = use.buffer;
   if (*rope_table_ != use.buffer)
     complain(fmt::format("reads as '{}' another buffer than those before", use.operand->role));

@@ -67,6 +67,7 @@ class ModelValues {
   void read_step(const BoundStep& step);
   void find_owner(const BoundStep& step);
   void check(const BoundStep& step, const BoundFlow& flow);
+  void check_window();
   void check_outside(const CellUse& use);
   void copy_tokens(const Kernel& kernel);
   void check_step_block(const Kernel& kernel);

@@ -125,9 +125,10 @@ std::int64_t bytes_of(Port port, const PlanConfig& config) {
     case Port::tokens: return product_of(2, config.tokens_per_microbatch(), size_of(DType::int32));
     case Port::step_block: return kStepBlock;
     case Port::report: return kReport * size_of(DType::fp32);
-    case Port::rope_table: break;
+    case Port::rope_table:
+    case Port::local_rope_table: break;
   }
-  return product_of(config.seq_len, config.model.head_dim, size_of(DType::fp32));
+  return product_of(config.seq_len, config.model.rotated_dim(), size_of(DType::fp32));
 }
 
 /// Classes of ranks that run one model together.
@@ -148,6 +149,7 @@ class WholeCheck {
     check("train", KernelKind::norm_finish, "finishes no norm");
     for (const Port port : {Port::tokens, Port::step_block, Port::report, Port::rope_table})
       check(port);
+    if (classes_.front()->config.model.local_rope_theta.num != 0) check(Port::local_rope_table);
   }
 
  private:

@@ -15,6 +15,19 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  ///< each serves heads / kv_heads query heads in a row
   std::int64_t seq_len = 0;
   std::int64_t head_dim = 0;
+  std::int64_t window = 0;  ///< tokens that a query sees, its own the last; 0: all up to its own
+  double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
+  double score_cap = 0;     ///< scores s become cap * tanh(s / cap); 0: they stay
+
+  /// The first position that a query sees.
+  [[nodiscard]] constexpr std::int64_t first_seen(std::int64_t position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+  /// Its root divides scores.
+  template <class R>
+  [[nodiscard]] constexpr R divisor() const {
+    return query_scalar > 0 ? static_cast<R>(query_scalar) : static_cast<R>(head_dim);
+  }
 };
 
 /// A view [batch, heads, seq, head_dim]; strides in elements, the last one is 1.

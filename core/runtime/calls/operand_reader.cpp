@@ -65,6 +65,14 @@ double OperandReader::number(std::string_view name) {
   return 0;
 }
 
+std::int64_t OperandReader::attribute_if_any(std::string_view name) {
+  return call_.kernel->find_attribute(name) == nullptr ? 0 : attribute(name);
+}
+
+double OperandReader::number_if_any(std::string_view name) {
+  return call_.kernel->find_attribute(name) == nullptr ? 0 : number(name);
+}
+
 const OperandView* OperandReader::find(std::string_view role, std::size_t nth) const {
   for (const OperandView& view : call_.operands)
     if (view.role == role && nth-- == 0) return &view;

@@ -26,6 +26,9 @@ class OperandReader {
   [[nodiscard]] std::int64_t attribute(std::string_view name);
   /// An attribute that must be there and may be a fraction, at least 0.
   [[nodiscard]] double number(std::string_view name);
+  /// The same where the attribute may be left out: 0 then.
+  [[nodiscard]] std::int64_t attribute_if_any(std::string_view name);
+  [[nodiscard]] double number_if_any(std::string_view name);
 
   /// A contiguous operand of exactly this type and shape; T is const where it is only read.
   /// `nth`: which of several operands of one role. Null where something is wrong.

@@ -25,10 +25,12 @@ struct RopeShape {
   std::int64_t seq_len = 0;
   std::int64_t heads = 0;     ///< query heads, then key heads
   std::int64_t head_dim = 0;  ///< even
+  /// Elements of a head that are turned, the first ones, with those half as far behind; even.
+  std::int64_t turned = 0;
 };
 
-/// Turns all heads in place, backwards for gradients. `table`: [seq_len, head_dim], of each
-/// position the head_dim / 2 cosines, then the sines.
+/// Turns all heads in place, backwards for gradients. `table`: [seq_len, turned], of each position
+/// the turned / 2 cosines, then the sines.
 template <class T, class Table = float>
 struct Rope {
   RopeShape shape;

@@ -11,7 +11,8 @@ namespace mfsdp::kernels {
   return {.tokens = in.attribute("rows"),
           .seq_len = in.dim("rope_table", 0),
           .heads = in.dim(columns, 1),
-          .head_dim = in.dim(columns, 2)};
+          .head_dim = in.dim(columns, 2),
+          .turned = in.dim("rope_table", 1)};
 }
 
 template <class T>
@@ -24,8 +25,10 @@ template <class T>
 
 [[nodiscard]] inline const float* take_rope_table(OperandReader& in, const RopeShape& s) {
   if (s.head_dim % 2 != 0) in.complain("rope_table", "expected an even head dim");
+  if (s.turned % 2 != 0 || s.turned > s.head_dim)
+    in.complain("rope_table", "expected rows of an even number of elements, no more than a head's");
   if (s.seq_len < 1) in.complain("rope_table", "expected at least one position");
-  return in.take<const float>("rope_table", {s.seq_len, s.head_dim});
+  return in.take<const float>("rope_table", {s.seq_len, s.turned});
 }
 
 /// What rope_forward and rope_backward turn.

@@ -82,6 +82,7 @@ template <class T>
                           .logits = in.take<T>("logits", {rows, vocab}),
                           .sums = in.take<Real<T>>("loss_sums", {2}),
                           .adds = in.attribute("beta") != 0,
+                          .cap = static_cast<Real<T>>(in.number_if_any("logit_cap")),
                           .workspace = take_workspace_if_any(in)};
   MFSDP_TRY(in.result());
   return k;

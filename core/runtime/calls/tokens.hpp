@@ -61,6 +61,7 @@ struct CrossEntropy {
   T* logits = nullptr;      ///< [rows, vocab]
   Real<T>* sums = nullptr;  ///< [2]: loss, and rows with a label
   bool adds = false;        ///< to the sums
+  Real<T> cap = 0;          ///< logits x count as cap * tanh(x / cap); 0: as they are
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
 };

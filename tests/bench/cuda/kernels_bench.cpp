@@ -210,8 +210,11 @@ void swiglu(Table& table) {
 
 void ropes(Table& table) {
   Arena& a = table.arena;
-  const kernels::RopeShape shape{
-      .tokens = kTokens, .seq_len = kTokens, .heads = kHeads, .head_dim = kHeadDim};
+  const kernels::RopeShape shape{.tokens = kTokens,
+                                 .seq_len = kTokens,
+                                 .heads = kHeads,
+                                 .head_dim = kHeadDim,
+                                 .turned = kHeadDim};
   const std::int64_t heads_bytes = kTokens * kHeads * kHeadDim * 2;
   const DeviceArray<float> angles(random_values<float>(kTokens * kHeadDim, 1));
   const DeviceArray<Bf16> weight(random_values<Bf16>(kHeadDim, 1));

@@ -196,14 +196,15 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,
     testing::Values(
         BadField{"model_type", "",
-                 "model_type: expected llama, mistral, qwen2 or qwen3, got nothing"},
-        BadField{
-            "model_type", "\"mixtral\"",
-            "model_type: expected llama, mistral, qwen2 or qwen3, got \"mixtral\", which has a "
-            "mixture of experts: not modelled (docs/limits.md)"},
-        BadField{"model_type", "7", "model_type: expected llama, mistral, qwen2 or qwen3, got 7"},
+                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got nothing"},
+        BadField{"model_type", "\"mixtral\"",
+                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got \"mixtral\", "
+                 "which has a "
+                 "mixture of experts: not modelled (docs/limits.md)"},
+        BadField{"model_type", "7",
+                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
-                 "model_type: expected llama, mistral, qwen2 or qwen3, got "
+                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got "
                  "\"qwen2\\n\\u001b[31m\""},
         BadField{"attention_bias", "true",
                  "attention_bias: expected false (attention biases are not supported), got true"},
@@ -320,48 +321,19 @@ ModelGaps gaps_of(const std::string& text) {
   return model ? model->gaps : ModelGaps{};
 }
 
-TEST(HfConfig, WindowsThatCutAreGaps) {
-  const std::string mistral = with("model_type", "\"mistral\"");
-  const ModelGaps all{.sliding_window = 4096, .sliding_layers = 32};
-  EXPECT_EQ(gaps_of(with("sliding_window", "4096", mistral)), all);
-  EXPECT_EQ(gaps_of(mistral), all);  // absent means 4096
-  const std::string qwen2 =
-      with("model_type", "\"qwen2\"",
-           with("sliding_window", "4096", with("use_sliding_window", "true")));
-  EXPECT_EQ(gaps_of(qwen2), all);
-  EXPECT_EQ(gaps_of(with("max_window_layers", "28", qwen2)),
-            (ModelGaps{.sliding_window = 4096, .sliding_layers = 4}));
-  EXPECT_EQ(gaps_of(with("max_window_layers", "32", qwen2)), ModelGaps{});
-  EXPECT_EQ(gaps_of(with("layer_types", R"(["full_attention", "sliding_attention"])", qwen2)),
-            (ModelGaps{.sliding_window = 4096, .sliding_layers = 1}));
-}
-
 TEST(HfConfig, ScalingsOfRopeThatNobodyComputesAreGaps) {
-  for (const char* type : {"yarn", "linear", "dynamic", "longrope"}) {
-    const std::string scaling = fmt::format(R"({{"rope_type": "{}", "factor": 4.0}})", type);
-    EXPECT_EQ(gaps_of(with("rope_scaling", scaling)), ModelGaps{.rope_type = type});
-  }
+  EXPECT_EQ(gaps_of(with("rope_scaling", R"({"rope_type": "dynamic", "factor": 4.0})")),
+            ModelGaps{.rope_type = "dynamic"});
+  for (const char* unlike : {R"("truncate": false)", R"("mscale": 0.7, "mscale_all_dim": 1.0)"})
+    EXPECT_EQ(gaps_of(with("rope_scaling",
+                           fmt::format(R"({{"type": "yarn", "factor": 4.0, {}}})", unlike))),
+              ModelGaps{.rope_type = "yarn"});
 }
 
 TEST(HfConfig, GapsAreErrorsForWhoeverComputes) {
-  EXPECT_EQ(error_of(with("model_type", "\"mistral\"")),
-            "config.json: the sliding window of 4096 tokens is not modelled (docs/limits.md): "
-            "attention sees all 8192 tokens, 1.33 times the work; memory is the same");
-  EXPECT_EQ(error_of(with("rope_scaling", R"({"type": "yarn", "factor": 4.0})")),
-            "config.json: RoPE scaling 'yarn' is not computed (docs/limits.md): other values, the "
-            "same memory and time");
-}
-
-TEST(ModelGaps, AWindowThatNoSequenceReachesIsNone) {
-  const ModelGaps gaps{.sliding_window = 4096, .sliding_layers = 2};
-  ModelShape shape;
-  shape.layers = 4;
-  EXPECT_TRUE(gap_lines(gaps, shape, 4096).empty());
-  // All pairs 16384^2 / 2 = 134.2e6, inside the window 4096 * 16384 - 4096^2 / 2 = 58.7e6: 2.29.
-  EXPECT_EQ(gap_lines(gaps, shape, 16384),
-            std::vector<std::string>{
-                "the sliding window of 4096 tokens is not modelled (docs/limits.md): attention "
-                "sees all 16384 tokens, 2.29 times the work in 2 of 4 layers; memory is the same"});
+  EXPECT_EQ(error_of(with("rope_scaling", R"({"type": "dynamic", "factor": 4.0})")),
+            "config.json: RoPE scaling 'dynamic' is not computed (docs/limits.md): other values, "
+            "the same memory and time");
 }
 
 TEST(HfConfig, SwitchesThatAreOffAreNothing) {

@@ -55,6 +55,8 @@ const std::map<std::string, std::int64_t> kCounts{
     {"llama2_13b", 13015864320},
     {"llama2_70b", 68976648192},
     {"mistral_7b", 7248023552},
+    {"mistral_7b_v0.1", 7241732096},
+    {"phi3_mini", 3821079552},
     {"qwen2.5_72b", 72706203648},
     {"qwen3_0.6b", 596049920},
     {"qwen3_8b", 8190735360},
@@ -138,15 +140,17 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
       {"LLAMA3-405B", "llama3_405b"},
       {"meta-llama/Llama-3.2-1B", "llama3_1b"},
       {"meta-llama/Llama-2-7b-chat-hf", "llama2_7b"},
-      {"mistralai/Mistral-7B-Instruct-v0.3", "mistral_7b"}};
+      {"mistralai/Mistral-7B-Instruct-v0.3", "mistral_7b"},
+      {"mistralai/Mistral-7B-v0.1", "mistral_7b_v0.1"},
+      {"microsoft/Phi-3-mini-4k-instruct", "phi3_mini"}};
   for (const auto& [asked, built_in] : names) {
     const auto model = load_model(asked, kModels);
     ASSERT_TRUE(model) << model.error().message();
     EXPECT_EQ(model->name, built_in) << asked;
   }
-  // Another vocabulary and a window: not mistral_7b.
-  EXPECT_EQ(error_of("mistralai/Mistral-7B-v0.1"),
-            "mistralai/Mistral-7B-v0.1: expected a config.json or its directory, found nothing "
+  // Another vocabulary, and no window: neither of the two.
+  EXPECT_EQ(error_of("mistralai/Mistral-7B-v0.2"),
+            "mistralai/Mistral-7B-v0.2: expected a config.json or its directory, found nothing "
             "there");
 }
 
@@ -155,7 +159,7 @@ TEST_F(ModelFiles, WhatIsNotModelledSaysSo) {
             "--model: 'mixtral' is not modelled: it has a mixture of experts (docs/limits.md)");
   for (const char* name : {"mistralai/Mixtral-8x7B-v0.1", "deepseek", "deepseek-ai/DeepSeek-V3",
                            "gpt-oss-20b", "openai/gpt_oss_120b", "gemma", "google/gemma-3-27b-it",
-                           "Qwen3-30B-A3B", "qwen3_moe", "microsoft/Phi-4", "llama-4-scout"})
+                           "Qwen3-30B-A3B", "qwen3_moe", "microsoft/phi-2", "llama-4-scout"})
     EXPECT_THAT(error_of(name), testing::EndsWith("(docs/limits.md)")) << name;
   EXPECT_THAT(error_of("dolphin"), StartsWith("--model: unknown model 'dolphin'; closest: "));
 }

@@ -43,6 +43,21 @@ TEST(KernelSpec, AttentionBackwardWorkspaceIsWhatCudnnAskedFor) {
   EXPECT_EQ(at(8192, true), 4429185280);  // + 32 * 8192^2 * 2
 }
 
+/// Twice the pairs, counted by hand but for the diagonal: of a window of w tokens s - w queries see
+/// w keys, the first w queries see half of w^2.
+TEST(KernelSpec, AttentionCountsPairsInsideTheWindow) {
+  EXPECT_EQ(attention_pairs(10, 0), 100);
+  EXPECT_EQ(attention_pairs(10, 3), 2 * (7 * 3) + 3 * 3);
+  EXPECT_EQ(attention_pairs(10, 10), 100);
+  EXPECT_EQ(attention_pairs(10, 4096), 100);
+  Kernel kernel{.kind = KernelKind::attention_forward,
+                .attributes = {{"batch", 2}, {"head_dim", 8}, {"heads", 4}, {"seq", 10}}};
+  const auto flops = [&] { return spec_of(kernel)->flops(kernel); };
+  EXPECT_EQ(flops(), 2 * 2 * 8 * 4 * 100);  // two products
+  kernel.attributes.push_back({"window", 3});
+  EXPECT_EQ(flops(), 2 * 2 * 8 * 4 * 51);
+}
+
 TEST(KernelSpec, AttentionBackwardWorkspaceOfOddShapes) {
   AttentionSizes sizes{.batch = 3, .heads = 6, .kv_heads = 3, .seq = 33, .head_dim = 41};
   // 3 * 33 * 6 * 41 * 2 = 48,708 bytes of a gradient, 48,768 as whole 128

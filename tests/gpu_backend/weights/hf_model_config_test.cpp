@@ -49,6 +49,43 @@ TEST(HfModelConfig, SaysWhatTransformersReads) {
   EXPECT_EQ(type("qwen2.5_7b"), "qwen2 Qwen2ForCausalLM");
   EXPECT_EQ(type("qwen3_8b"), "qwen3 Qwen3ForCausalLM");
   EXPECT_EQ(type("mistral_7b"), "llama LlamaForCausalLM");
+  EXPECT_EQ(type("mistral_7b_v0.1"), "mistral MistralForCausalLM");
+  EXPECT_EQ(type("phi3_mini"), "phi3 Phi3ForCausalLM");
+}
+
+TEST(HfModelConfig, WindowsAndScalingsReadBackAsTheyWere) {
+  const auto reads_back = [](const ModelShape& shape) {
+    const auto text = hf_config_text(shape, DType::bf16);
+    if (!text) return text.error().message();
+    return parse_hf_config(*text, "config.json").value() == shape ? std::string("yes") : *text;
+  };
+  ModelShape qwen = shape_of("qwen2.5_0.5b");
+  qwen.sliding_window = 4096;
+  qwen.sliding_layers = {3, 5, 23};
+  EXPECT_EQ(reads_back(qwen), "yes");
+  qwen.rope_scaling = {.kind = RopeKind::yarn,
+                       .factor = {4, 1},
+                       .low_freq_factor = {1, 1},
+                       .high_freq_factor = {32, 1},
+                       .original_max_seq_len = 32768};
+  EXPECT_EQ(reads_back(qwen), "yes");
+  qwen.rope_scaling.attention_factor = {5, 4};
+  EXPECT_EQ(reads_back(qwen), "yes");
+  ModelShape mistral = shape_of("mistral_7b_v0.1");
+  mistral.rope_scaling = {.kind = RopeKind::linear, .factor = {5, 2}};
+  EXPECT_EQ(reads_back(mistral), "yes");
+  mistral.sliding_layers.pop_back();  // a class without a word for that
+  EXPECT_EQ(reads_back(mistral),
+            "plan, model: has a shape that no config.json of transformers can state");
+  ModelShape phi3 = shape_of("phi3_mini");
+  phi3.rotary_dim = 72;  // of 96
+  phi3.max_seq_len = 131072;
+  phi3.rope_scaling = {.kind = RopeKind::longrope,
+                       .factor = {32, 1},
+                       .original_max_seq_len = 4096,
+                       .short_factors = std::vector<Rational>(36, {21, 20}),
+                       .long_factors = std::vector<Rational>(36, {61, 2})};
+  EXPECT_EQ(reads_back(phi3), "yes");
 }
 
 TEST(HfModelConfig, RefusesShapesOfNoFamily) {

@@ -24,5 +24,29 @@ TEST(ParseResults, OneObjectASweepOrLines) {
   EXPECT_FALSE(parse_results("", "out"));
 }
 
+/// What only some models have is there where they have it, and reads back.
+TEST(ParseResults, ModelsKeepTheirAttention) {
+  PredictedRun run = test::sample_run();
+  EXPECT_FALSE(to_json(run).contains("sliding_window"));
+  ModelShape& model = run.config.model;
+  model.sliding_window = 4096;
+  model.sliding_layers = {0, 2, 31};
+  model.local_rope_theta = {10000, 1};
+  model.query_scalar = {1, 3};  // no decimal stands for it
+  model.score_cap = {50, 1};
+  model.logit_cap = {61, 2};
+  model.rotary_dim = 64;
+  model.fused_weights = true;
+  model.rope_scaling = {.kind = RopeKind::longrope,
+                        .factor = {2, 1},
+                        .original_max_seq_len = 4096,
+                        .attention_factor = {5, 4},
+                        .short_factors = std::vector<Rational>(32, {3, 2}),
+                        .long_factors = std::vector<Rational>(32, {1, 3})};
+  const auto read = parse_results(to_json_line(run), "out");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->front().config.model, model);
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -55,6 +55,20 @@ TEST_F(AttentionCostTest, DeterministicBackwardIsSlower) {
   EXPECT_NEAR(cost_.nanoseconds(shape), 1'016'600, 1'100);
 }
 
+TEST_F(AttentionCostTest, WindowsCostTheirPairs) {
+  AttentionShape shape{.seq = 32768, .heads = 32, .head_dim = 128};
+  const double all = cost_.nanoseconds(shape);
+  shape.window = 4096;
+  // 4096 (2 * 32768 - 4096) + 2 * 256 * 32768 of 32768 (32768 + 256) pairs: 0.248.
+  const double share = (4096.0 * 61440 + 512.0 * 32768) / (32768.0 * 33024);
+  EXPECT_NEAR(cost_.nanoseconds(shape), 15'000 + (all - 15'000) * share, 1);
+  EXPECT_NEAR(share, 0.248, 0.001);
+  shape.window = 32768;
+  EXPECT_EQ(cost_.nanoseconds(shape), all);
+  shape.window = 32700;  // its tiles are no more than all
+  EXPECT_EQ(cost_.nanoseconds(shape), all);
+}
+
 RC_GTEST_FIXTURE_PROP(AttentionCostTest, DoublingTheSequenceTakesLonger, ()) {
   AttentionShape shape{.batch = *rc::gen::inRange(1, 64),
                        .seq = *rc::gen::inRange(1, 1 << 17),

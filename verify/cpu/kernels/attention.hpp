@@ -4,6 +4,10 @@
 //
 //   D_i = sum_d dO_id O_id     dV = P^T dO     dS = P * (dO V^T - D)     dQ = scale * dS K
 //                                                                        dK = scale * dS^T Q
+//
+// With a window a query sees the window's last tokens up to its own: a block of rows begins at the
+// first key that its first row sees. With a soft cap P is of capped scores C, and dS is multiplied
+// by the cap's slope 1 - (C / cap)^2.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +20,7 @@
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
 #include "verify/cpu/kernels/product.hpp"
+#include "verify/cpu/kernels/soft_cap.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
@@ -54,22 +59,62 @@ class HeadMatrix {
   std::vector<Real<T>> values_;
 };
 
-/// Turns scores[0, visible) of one row into probabilities, the rest to 0; returns log-sum-exp.
+/// The columns of a block's scores that a row sees: [begin, end).
+struct SeenColumns {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+  /// All others of a row of `cols` become 0.
+  template <class R>
+  void clear_others(R* row, std::int64_t cols) const {
+    std::fill(row, row + begin, R(0));
+    std::fill(row + end, row + cols, R(0));
+  }
+};
+
+/// Rows of queries, and the keys that any of them sees.
+struct ScoreBlock {
+  ScoreBlock(const AttentionShape& shape, std::int64_t first_row)
+      : begin(first_row),
+        rows(std::min(kQueryBlock, shape.seq_len - first_row)),
+        first_key(shape.first_seen(first_row)),
+        cols(first_row + rows - first_key) {}
+
+  /// Of the row of that number in the block.
+  [[nodiscard]] SeenColumns seen(const AttentionShape& shape, std::int64_t row) const {
+    return {.begin = shape.first_seen(begin + row) - first_key, .end = begin + row + 1 - first_key};
+  }
+
+  std::int64_t begin;  ///< position of the first row
+  std::int64_t rows;
+  std::int64_t first_key;  ///< position of the first column
+  std::int64_t cols;
+};
+
+/// Turns scores[0, seen) into probabilities; returns log-sum-exp.
 template <class R>
-MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t visible, std::int64_t cols) {
+MFSDP_VECTOR_CLONES R softmax_row(R* scores, std::int64_t seen) {
   const auto score = [scores](std::int64_t j) { return scores[j]; };
-  const R largest = max_lanes<R>(visible, score);
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] = exponential(scores[j] - largest);
-  const R sum = sum_lanes<R>(visible, score);
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] *= 1 / sum;
-  std::fill(scores + visible, scores + cols, R(0));
+  const R largest = max_lanes<R>(seen, score);
+  for (std::int64_t j = 0; j < seen; ++j) scores[j] = exponential(scores[j] - largest);
+  const R sum = sum_lanes<R>(seen, score);
+  for (std::int64_t j = 0; j < seen; ++j) scores[j] *= 1 / sum;
   return largest + logarithm(sum);
+}
+
+/// A cap of 0 leaves them.
+template <class R>
+void cap_scores(R* scores, std::int64_t seen, R cap) {
+  if (cap == 0) return;
+  for (std::int64_t j = 0; j < seen; ++j) scores[j] = soft_capped(scores[j], cap);
 }
 
 template <class T>
 void attention_forward(const AttentionForward<T>& k) {
   const AttentionShape& s = k.shape;
-  const Real<T> scale = 1 / std::sqrt(static_cast<Real<T>>(s.head_dim));
+  const Real<T> scale = 1 / std::sqrt(s.divisor<Real<T>>());
+  const auto cap = static_cast<Real<T>>(s.score_cap);
   HeadMatrix<T> query(s.seq_len, s.head_dim);
   HeadMatrix<T> key = query;
   HeadMatrix<T> value = query;
@@ -84,15 +129,19 @@ void attention_forward(const AttentionForward<T>& k) {
       key.load(k.key.at(b, group), k.key.position);
       value.load(k.value.at(b, group), k.value.position);
       for (std::int64_t begin = 0; begin < s.seq_len; begin += kQueryBlock) {
-        const std::int64_t rows = std::min(kQueryBlock, s.seq_len - begin);
-        const std::int64_t cols = begin + rows;
-        multiply(query.from(begin), key.from(0, true), {.data = scores, .row = cols}, rows, cols,
-                 s.head_dim);
-        for (std::int64_t i = 0; i < rows; ++i)
+        const ScoreBlock at(s, begin);
+        multiply(query.from(begin), key.from(at.first_key, true), {.data = scores, .row = at.cols},
+                 at.rows, at.cols, s.head_dim);
+        for (std::int64_t i = 0; i < at.rows; ++i) {
+          const SeenColumns seen = at.seen(s, i);
+          Real<T>* const row = scores + i * at.cols;
+          cap_scores(row + seen.begin, seen.size(), cap);
           k.log_sum_exp[(b * s.seq_len + begin + i) * s.heads + h] =
-              softmax_row(scores + i * cols, begin + i + 1, cols);
-        multiply({.data = scores, .row = cols}, value.from(0), output.into(begin), rows, s.head_dim,
-                 cols);
+              softmax_row(row + seen.begin, seen.size());
+          seen.clear_others(row, at.cols);
+        }
+        multiply({.data = scores, .row = at.cols}, value.from(at.first_key), output.into(begin),
+                 at.rows, s.head_dim, at.cols);
       }
       output.store(k.output.at(b, h), k.output.position);
     }
@@ -104,7 +153,8 @@ class AttentionBackwardRun {
   explicit AttentionBackwardRun(const AttentionBackward<T>& k)
       : k_(k),
         s_(k.shape),
-        scale_(1 / std::sqrt(static_cast<Real<T>>(s_.head_dim))),
+        scale_(1 / std::sqrt(s_.divisor<Real<T>>())),
+        cap_(static_cast<Real<T>>(s_.score_cap)),
         query_(s_.seq_len, s_.head_dim),
         key_(query_),
         value_(query_),
@@ -138,44 +188,60 @@ class AttentionBackwardRun {
     output_.load(k_.output.at(b, h), k_.output.position);
     d_output_.load(k_.d_output.at(b, h), k_.d_output.position);
     for (std::int64_t begin = 0; begin < s_.seq_len; begin += kQueryBlock) {
-      const std::int64_t rows = std::min(kQueryBlock, s_.seq_len - begin);
-      const std::int64_t cols = begin + rows;
+      const ScoreBlock at(s_, begin);
+      const std::int64_t rows = at.rows;
+      const std::int64_t cols = at.cols;
+      const std::int64_t first = at.first_key;
       const Matrix<Real<T>> p{.data = probabilities_.data(), .row = cols};
       const Matrix<Real<T>> ds{.data = d_scores_.data(), .row = cols};
-      multiply(query_.from(begin), key_.from(0, true), p, rows, cols, s_.head_dim);
-      multiply(d_output_.from(begin), value_.from(0, true), ds, rows, cols, s_.head_dim);
-      for (std::int64_t i = 0; i < rows; ++i)
-        score_row(begin + i, k_.log_sum_exp[(b * s_.seq_len + begin + i) * s_.heads + h],
-                  p.data + i * cols, ds.data + i * cols, cols);
+      multiply(query_.from(begin), key_.from(first, true), p, rows, cols, s_.head_dim);
+      multiply(d_output_.from(begin), value_.from(first, true), ds, rows, cols, s_.head_dim);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const SeenColumns seen = at.seen(s_, i);
+        score_row(begin + i, k_.log_sum_exp[(b * s_.seq_len + begin + i) * s_.heads + h], seen,
+                  p.data + i * cols, ds.data + i * cols);
+        seen.clear_others(p.data + i * cols, cols);
+        seen.clear_others(ds.data + i * cols, cols);
+      }
       const Matrix<const Real<T>> p_transposed{.data = p.data, .row = cols, .transposed = true};
       const Matrix<const Real<T>> ds_transposed{.data = ds.data, .row = cols, .transposed = true};
-      multiply(p_transposed, d_output_.from(begin), d_value_.into(0), cols, s_.head_dim, rows,
+      multiply(p_transposed, d_output_.from(begin), d_value_.into(first), cols, s_.head_dim, rows,
                true);
-      multiply(ds_transposed, query_.from(begin), d_key_.into(0), cols, s_.head_dim, rows, true);
-      multiply({.data = ds.data, .row = cols}, key_.from(0), d_query_.into(begin), rows,
+      multiply(ds_transposed, query_.from(begin), d_key_.into(first), cols, s_.head_dim, rows,
+               true);
+      multiply({.data = ds.data, .row = cols}, key_.from(first), d_query_.into(begin), rows,
                s_.head_dim, cols);
     }
     d_query_.store(k_.d_query.at(b, h), k_.d_query.position, scale_);
   }
 
   /// Row `position`: scores become probabilities, d_probabilities become d_scores.
-  MFSDP_VECTOR_CLONES void score_row(std::int64_t position, Real<T> log_sum_exp, Real<T>* scores,
-                                     Real<T>* d_probabilities, std::int64_t cols) const {
+  MFSDP_VECTOR_CLONES void score_row(std::int64_t position, Real<T> log_sum_exp,
+                                     const SeenColumns& seen, Real<T>* scores,
+                                     Real<T>* d_probabilities) const {
     const Real<T>* const output = output_.row(position);
     const Real<T>* const d_output = d_output_.row(position);
     const auto sum =
         sum_lanes<Real<T>>(s_.head_dim, [=](std::int64_t d) { return d_output[d] * output[d]; });
-    for (std::int64_t j = 0; j <= position; ++j) {
+    if (cap_ != 0) return capped_row(log_sum_exp, sum, seen, scores, d_probabilities);
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
       scores[j] = exponential(scores[j] - log_sum_exp);
       d_probabilities[j] = scores[j] * (d_probabilities[j] - sum);
     }
-    std::fill(scores + position + 1, scores + cols, Real<T>(0));
-    std::fill(d_probabilities + position + 1, d_probabilities + cols, Real<T>(0));
+  }
+  void capped_row(Real<T> log_sum_exp, Real<T> sum, const SeenColumns& seen, Real<T>* scores,
+                  Real<T>* d_probabilities) const {
+    for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+      const Real<T> capped = soft_capped(scores[j], cap_);
+      scores[j] = exponential(capped - log_sum_exp);
+      d_probabilities[j] = scores[j] * (d_probabilities[j] - sum) * soft_cap_slope(capped, cap_);
+    }
   }
 
   const AttentionBackward<T>& k_;
   const AttentionShape& s_;
   const Real<T> scale_;
+  const Real<T> cap_;
   HeadMatrix<T> query_, key_, value_, output_, d_output_, d_query_, d_key_, d_value_;
   std::vector<Real<T>> probabilities_;  // one block of rows
   std::vector<Real<T>> d_scores_;

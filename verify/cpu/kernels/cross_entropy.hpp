@@ -1,5 +1,6 @@
 // Cross-entropy of rows of logits, summed over tokens: -log softmax(logits)[label]. Its gradient is
-// softmax(logits) - onehot(label); division by the number of tokens comes with the update.
+// softmax(logits) - onehot(label); division by the number of tokens comes with the update. A soft
+// cap takes the place of the logits x by cap * tanh(x / cap), whose slope the gradient has too.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/exponential.hpp"
 #include "verify/cpu/kernels/lanes.hpp"
+#include "verify/cpu/kernels/soft_cap.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
@@ -27,35 +29,54 @@ struct RowLoss {
   R loss = 0;
 };
 
-template <class T>
-[[nodiscard]] RowLoss<Real<T>> row_loss(const T* logits, std::int64_t vocab, std::int32_t label) {
-  RowLoss<Real<T>> row;
-  row.largest = max_lanes<Real<T>>(vocab, [logits](std::int64_t j) { return widen(logits[j]); });
-  row.sum = sum_lanes<Real<T>>(vocab, [logits, largest = row.largest](std::int64_t j) {
-    return exponential(widen(logits[j]) - largest);
+/// `logit` is of a number in the row.
+template <class R, class Logit>
+[[nodiscard]] RowLoss<R> row_loss(const Logit& logit, std::int64_t vocab, std::int32_t label) {
+  RowLoss<R> row;
+  row.largest = max_lanes<R>(vocab, logit);
+  row.sum = sum_lanes<R>(vocab, [&logit, largest = row.largest](std::int64_t j) {
+    return exponential(logit(j) - largest);
   });
-  row.loss = logarithm(row.sum) + row.largest - widen(logits[label]);
+  row.loss = logarithm(row.sum) + row.largest - logit(label);
   return row;
 }
 
-/// Loss alone. Rows whose label is `ignored` count nothing.
+/// Loss alone. Rows whose label is `ignored` count nothing. `cap`: 0 is none.
 template <class T>
 [[nodiscard]] LossSums<Real<T>> cross_entropy_loss(std::span<const std::int32_t> labels,
                                                    std::int64_t vocab, std::int32_t ignored,
-                                                   const T* logits) {
+                                                   const T* logits, Real<T> cap = 0) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] == ignored) continue;
-    sums.loss += row_loss(logits + static_cast<std::int64_t>(i) * vocab, vocab, labels[i]).loss;
+    const T* const row = logits + static_cast<std::int64_t>(i) * vocab;
+    const auto plain = [row](std::int64_t j) { return widen(row[j]); };
+    const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
+    sums.loss += cap == 0 ? row_loss<Real<T>>(plain, vocab, labels[i]).loss
+                          : row_loss<Real<T>>(capped, vocab, labels[i]).loss;
     sums.tokens += 1;
   }
   return sums;
 }
 
+/// The gradient of one row with a cap, over its logits; returns its loss.
+template <class T>
+[[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap) {
+  const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
+  const RowLoss<Real<T>> loss = row_loss<Real<T>>(capped, vocab, label);
+  for (std::int64_t j = 0; j < vocab; ++j) {
+    const Real<T> logit = capped(j);
+    const Real<T> probability = exponential(logit - loss.largest) / loss.sum;
+    row[j] = narrow<T>((j == label ? probability - 1 : probability) * soft_cap_slope(logit, cap));
+  }
+  return loss.loss;
+}
+
 /// Loss, and the gradient over the logits. Rows whose label is `ignored` get gradient 0.
 template <class T>
 MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
-    std::span<const std::int32_t> labels, std::int64_t vocab, std::int32_t ignored, T* logits) {
+    std::span<const std::int32_t> labels, std::int64_t vocab, std::int32_t ignored, T* logits,
+    Real<T> cap = 0) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     T* row = logits + static_cast<std::int64_t>(i) * vocab;
@@ -63,9 +84,14 @@ MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
       std::fill_n(row, vocab, narrow<T>(0));
       continue;
     }
-    const RowLoss<Real<T>> loss = row_loss(row, vocab, labels[i]);
-    sums.loss += loss.loss;
     sums.tokens += 1;
+    if (cap != 0) {
+      sums.loss += capped_row(row, vocab, labels[i], cap);
+      continue;
+    }
+    const RowLoss<Real<T>> loss =
+        row_loss<Real<T>>([row](std::int64_t j) { return widen(row[j]); }, vocab, labels[i]);
+    sums.loss += loss.loss;
     const auto probability = [loss](T logit) {
       return exponential(widen(logit) - loss.largest) / loss.sum;
     };

@@ -1,6 +1,6 @@
 // Rotary position embedding in Hugging Face's half-split form (Su et al., arXiv 2104.09864): with
-// d = head_dim, element i of a head turns with element i + d/2 by the angle position * frequency_i.
-// Optionally each head is RMS-normed first, as in Qwen3.
+// d the elements that turn, mostly all of a head, element i of a head turns with element i + d/2 by
+// the angle position * frequency_i. Optionally each head is RMS-normed first, as in Qwen3.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace mfsdp::kernels {
 
-/// Turns one head forwards or, for gradients, backwards. `table`: the position's d/2 cosines, then
-/// d/2 sines. `in` may be `out`.
+/// Turns the first elements of one head forwards or, for gradients, backwards. `table`: the
+/// position's cosines, then its sines, half as many of each as elements turn. `in` may be `out`.
 template <class In, class Table, class Out>
-void rotate_head(const In* in, const Table* table, std::int64_t head_dim, bool backwards,
+void rotate_head(const In* in, const Table* table, const RopeShape& shape, bool backwards,
                  Out* out) {
-  const std::int64_t half = head_dim / 2;
+  const std::int64_t half = shape.turned / 2;
   for (std::int64_t i = 0; i < half; ++i) {
     const Real<Out> cosine = table[i];
     const Real<Out> sine = backwards ? -table[half + i] : table[half + i];
@@ -27,6 +27,7 @@ void rotate_head(const In* in, const Table* table, std::int64_t head_dim, bool b
     out[i] = narrow<Out>(first * cosine - second * sine);
     out[half + i] = narrow<Out>(second * cosine + first * sine);
   }
+  for (std::int64_t i = shape.turned; i < shape.head_dim; ++i) out[i] = narrow<Out>(widen(in[i]));
 }
 
 /// Turns all heads in place.
@@ -35,7 +36,7 @@ void rope(const RopeShape& s, const HeadRows<T>& heads, const Table* table, bool
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       T* head = heads.at(t, h);
-      rotate_head(head, table + t % s.seq_len * s.head_dim, s.head_dim, backwards, head);
+      rotate_head(head, table + t % s.seq_len * s.turned, s, backwards, head);
     }
 }
 
@@ -51,8 +52,7 @@ void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
       k.rstd[t * s.heads + h] = rstd;
       for (std::int64_t i = 0; i < s.head_dim; ++i)
         normed[static_cast<std::size_t>(i)] = widen(x[i]) * rstd * widen(weight[i]);
-      rotate_head(normed.data(), k.table + t % s.seq_len * s.head_dim, s.head_dim, false,
-                  k.out.at(t, h));
+      rotate_head(normed.data(), k.table + t % s.seq_len * s.turned, s, false, k.out.at(t, h));
     }
 }
 
@@ -65,8 +65,7 @@ void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const bool is_query = h < k.query_heads;
       const std::int64_t partial_row = t % k.partial_rows + (is_query ? 0 : k.partial_rows);
-      rotate_head(k.gradient.at(t, h), k.table + t % s.seq_len * s.head_dim, s.head_dim, true,
-                  dy.data());
+      rotate_head(k.gradient.at(t, h), k.table + t % s.seq_len * s.turned, s, true, dy.data());
       norm_row_backward(s.head_dim, dy.data(), k.in.at(t, h), k.rstd[t * s.heads + h],
                         is_query ? k.query_weight : k.key_weight, false, k.gradient.at(t, h),
                         k.partials + partial_row * s.head_dim);

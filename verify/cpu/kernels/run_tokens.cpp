@@ -45,9 +45,9 @@ Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
   MFSDP_TRY(check_ids(*call.kernel, "labels", k.labels, k.vocab, k.ignored));
   LossSums<Real<T>> chunk;
   if constexpr (std::is_const_v<T>)
-    chunk = cross_entropy_loss(k.labels, k.vocab, k.ignored, k.logits);
+    chunk = cross_entropy_loss(k.labels, k.vocab, k.ignored, k.logits, k.cap);
   else
-    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits);
+    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits, k.cap);
   k.sums[0] = k.adds ? k.sums[0] + chunk.loss : chunk.loss;
   k.sums[1] = k.adds ? k.sums[1] + chunk.tokens : chunk.tokens;
   return {};

@@ -164,7 +164,8 @@ TEST(DeviceExact, NormBackwardPieceByPiece) {
 }
 
 TEST(DeviceExact, NormOfHeadsPieceByPiece) {
-  const kernels::RopeShape shape{.tokens = 12, .seq_len = 4, .heads = 5, .head_dim = 16};
+  const kernels::RopeShape shape{
+      .tokens = 12, .seq_len = 4, .heads = 5, .head_dim = 16, .turned = 16};
   constexpr std::int64_t partial_rows = 12;
   const std::int64_t width = shape.heads * shape.head_dim;
   const auto gradient = quarters<Bf16>(shape.tokens * width, 1),

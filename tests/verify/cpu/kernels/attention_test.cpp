@@ -74,7 +74,8 @@ struct AttentionCase {
     return d_qkv;
   }
 
-  /// softmax(q k^T / sqrt(d)) v over the positions up to each query's own.
+  /// softmax(cap(q k^T / sqrt(d))) v over the positions up to each query's own, of these the last
+  /// `window` where there is a window: as transformers' masks have it, key > query - window.
   [[nodiscard]] Values naive() const {
     Values out(output.size());
     const auto at = [&](std::int64_t b, std::int64_t i, std::int64_t column) {
@@ -87,10 +88,14 @@ struct AttentionCase {
           double total = 0;
           double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
           for (std::int64_t j = 0; j <= i; ++j) {
+            if (s.window > 0 && j <= i - s.window) continue;
             double score = 0;
             for (std::int64_t d = 0; d < s.head_dim; ++d)
               score += at(b, i, h * s.head_dim + d) * at(b, j, key_column + d);
-            const double weight = std::exp(score / std::sqrt(static_cast<double>(s.head_dim)));
+            score /=
+                std::sqrt(s.query_scalar > 0 ? s.query_scalar : static_cast<double>(s.head_dim));
+            if (s.score_cap > 0) score = s.score_cap * std::tanh(score / s.score_cap);
+            const double weight = std::exp(score);
             total += weight;
             for (std::int64_t d = 0; d < s.head_dim; ++d)
               to[d] += weight * at(b, j, key_column + s.kv_heads * s.head_dim + d);
@@ -108,6 +113,9 @@ AttentionCase any_case() {
   s.heads = s.kv_heads * *rc::gen::inRange(1, 4);
   s.seq_len = *rc::gen::inRange(1, 7);
   s.head_dim = *rc::gen::inRange(1, 5);
+  s.window = *rc::gen::inRange(0, 8);
+  s.query_scalar = *rc::gen::element(0.0, 2.5);
+  s.score_cap = *rc::gen::element(0.0, 0.0, 0.7, 5.0);
   return {s, *rc::gen::arbitrary<std::uint32_t>()};
 }
 
@@ -142,6 +150,46 @@ TEST(Attention, LongSequencesGoBlockByBlock) {
     return test::dot(c.naive(), d_output);
   });
   EXPECT_NEAR(test::dot(d_qkv, direction) / expected[0], 1, 1e-6);
+}
+
+/// A window that ends within a block, at its edge and beyond the first ones: blocks begin at their
+/// first row's first key.
+TEST(Attention, WindowsReachOverBlocks) {
+  for (const std::int64_t window : {1, 10, 64, 65, 100}) {
+    AttentionCase c({.batch = 1,
+                     .heads = 2,
+                     .kv_heads = 1,
+                     .seq_len = 150,
+                     .head_dim = 4,
+                     .window = window,
+                     .score_cap = 1.5},
+                    static_cast<std::uint32_t>(window));
+    c.forward();
+    EXPECT_LT(relative_error(c.output, c.naive()), 1e-13) << window;
+    const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
+    const Values direction = c.random(static_cast<std::int64_t>(c.qkv.size()));
+    const Values d_qkv = c.backward(d_output);
+    const Values middle = c.qkv;
+    Values along{0};
+    const Values expected = finite_differences(along, [&] {
+      for (std::size_t i = 0; i < middle.size(); ++i)
+        c.qkv[i] = middle[i] + along[0] * direction[i];
+      return test::dot(c.naive(), d_output);
+    });
+    EXPECT_NEAR(test::dot(d_qkv, direction) / expected[0], 1, 1e-6) << window;
+  }
+}
+
+/// Values 1, 2, 4, 8 under equal scores: a window of 2 gives the mean of the last two.
+TEST(Attention, AWindowCountsTheQueryItself) {
+  AttentionCase c({.batch = 1, .heads = 1, .kv_heads = 1, .seq_len = 4, .head_dim = 1, .window = 2},
+                  3);
+  c.qkv = {1, 0, 1, 1, 0, 2, 1, 0, 4, 1, 0, 8};
+  c.forward();
+  EXPECT_DOUBLE_EQ(c.output[0], 1);
+  EXPECT_DOUBLE_EQ(c.output[1], 1.5);
+  EXPECT_DOUBLE_EQ(c.output[2], 3);
+  EXPECT_DOUBLE_EQ(c.output[3], 6);
 }
 
 TEST(Attention, LogSumExpOfTheFirstPositionIsItsOnlyScore) {

@@ -30,9 +30,10 @@ struct RopeCase {
     shape.tokens = shape.seq_len * *rc::gen::inRange(1, 3);
     shape.heads = query_heads + *rc::gen::inRange(1, 3);
     shape.head_dim = 2 * *rc::gen::inRange(1, 4);
+    shape.turned = *rc::gen::element(shape.head_dim, std::int64_t{2});
     row = shape.heads * shape.head_dim + 3;
-    angles = random(shape.seq_len * shape.head_dim / 2, 3);
-    const auto half = static_cast<std::size_t>(shape.head_dim / 2);
+    angles = random(shape.seq_len * shape.turned / 2, 3);
+    const auto half = static_cast<std::size_t>(shape.turned / 2);
     for (std::size_t at = 0; at < angles.size(); at += half) {
       for (std::size_t i = 0; i < half; ++i) table.push_back(std::cos(angles[at + i]));
       for (std::size_t i = 0; i < half; ++i) table.push_back(std::sin(angles[at + i]));
@@ -47,7 +48,7 @@ struct RopeCase {
   /// Each pair as a complex number times e^(i angle), optionally of normed heads; contiguous.
   [[nodiscard]] Values naive(bool norm) const {
     Values out;
-    const std::int64_t half = shape.head_dim / 2;
+    const std::int64_t half = shape.turned / 2;
     for (std::int64_t t = 0; t < shape.tokens; ++t)
       for (std::int64_t h = 0; h < shape.heads; ++h) {
         const double* x = qkv.data() + t * row + h * shape.head_dim;
@@ -59,6 +60,8 @@ struct RopeCase {
           return norm ? x[i] / root * weight[static_cast<std::size_t>(i)] : x[i];
         };
         Values imaginary;
+        Values kept;
+        for (std::int64_t i = shape.turned; i < shape.head_dim; ++i) kept.push_back(value(i));
         for (std::int64_t i = 0; i < half; ++i) {
           const auto turned =
               std::complex(value(i), value(half + i)) *
@@ -67,6 +70,7 @@ struct RopeCase {
           imaginary.push_back(turned.imag());
         }
         out.insert(out.end(), imaginary.begin(), imaginary.end());
+        out.insert(out.end(), kept.begin(), kept.end());
       }
     return out;
   }
@@ -169,12 +173,12 @@ TEST(RopeTable, ScalesFrequenciesAsLlama31Does) {
   ModelShape model;
   model.head_dim = 128;
   model.rope_theta = {500000, 1};
-  const std::vector<double> plain = rope_frequencies(model);
+  const std::vector<double> plain = rope_frequencies(model, 64);
   model.rope_scaling = {.factor = {8, 1},
                         .low_freq_factor = {1, 1},
                         .high_freq_factor = {4, 1},
                         .original_max_seq_len = 8192};
-  const std::vector<double> scaled = rope_frequencies(model);
+  const std::vector<double> scaled = rope_frequencies(model, 64);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     // By wave length: under 8192 / 4 kept, over 8192 / 1 stretched 8 times, between blended.
     const double wave = 2 * std::numbers::pi / plain[i];
@@ -186,6 +190,86 @@ TEST(RopeTable, ScalesFrequenciesAsLlama31Does) {
   }
   EXPECT_EQ(scaled[0], 1);
   EXPECT_DOUBLE_EQ(scaled[63], plain[63] / 8);
+}
+
+TEST(RopeTable, LinearScalingStretchesAllAlike) {
+  ModelShape model;
+  model.head_dim = 4;
+  model.rope_theta = {100, 1};
+  model.rope_scaling = {.kind = RopeKind::linear, .factor = {5, 2}};
+  const std::vector<double> scaled = rope_frequencies(model, 64);
+  EXPECT_DOUBLE_EQ(scaled[0], 1 / 2.5);
+  EXPECT_DOUBLE_EQ(scaled[1], 0.1 / 2.5);
+  EXPECT_EQ(rope_magnitude(model), 1);
+}
+
+/// Qwen2.5's YaRN: factor 4 over 32768 tokens, heads of 128, theta 10^6. A wave turns r times in
+/// 32768 positions at number 128 ln(32768 / (2 pi r)) / (2 ln 10^6): 23.6 for r = 32 and 39.7 for
+/// r = 1, rounded outwards 23 and 40 (Peng et al., arXiv 2309.00071, section 3.2).
+TEST(RopeTable, YarnKeepsShortWavesAndStretchesLongOnes) {
+  ModelShape model;
+  model.head_dim = 128;
+  model.rope_theta = {1000000, 1};
+  const std::vector<double> plain = rope_frequencies(model, 64);
+  model.rope_scaling = {.kind = RopeKind::yarn,
+                        .factor = {4, 1},
+                        .low_freq_factor = {1, 1},
+                        .high_freq_factor = {32, 1},
+                        .original_max_seq_len = 32768};
+  const std::vector<double> scaled = rope_frequencies(model, 64);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double number = static_cast<double>(i);
+    const double kept = i <= 23 ? 1 : i >= 40 ? 0 : (40 - number) / 17;
+    EXPECT_NEAR(scaled[i], plain[i] * (kept + (1 - kept) / 4), 1e-15 * plain[i]) << i;
+  }
+  // 0.1 ln 4 + 1; what the model states counts instead.
+  EXPECT_DOUBLE_EQ(rope_magnitude(model), 1.1386294361119891);
+  const std::vector<float> table = make_rope_table(model, 2);
+  EXPECT_FLOAT_EQ(table[0], 1.1386294F);
+  EXPECT_FLOAT_EQ(table[128], 1.1386294F * std::cos(1.0F));
+  EXPECT_FLOAT_EQ(table[192], 1.1386294F * std::sin(1.0F));
+  model.rope_scaling.attention_factor = {3, 2};
+  EXPECT_EQ(rope_magnitude(model), 1.5);
+}
+
+/// Phi-3's form: short factors up to the original context, long ones beyond it; both times
+/// sqrt(1 + ln(8 / 4) / ln 4) (Ding et al., arXiv 2402.13753, as Phi-3's model card has it).
+TEST(RopeTable, LongRopeDividesEachFrequency) {
+  ModelShape model;
+  model.head_dim = 4;
+  model.rope_theta = {100, 1};
+  model.rope_scaling = {.kind = RopeKind::longrope,
+                        .factor = {2, 1},
+                        .original_max_seq_len = 4,
+                        .short_factors = {{1, 1}, {5, 4}},
+                        .long_factors = {{2, 1}, {10, 1}}};
+  const std::vector<double> within = rope_frequencies(model, 4);
+  EXPECT_DOUBLE_EQ(within[0], 1);
+  EXPECT_DOUBLE_EQ(within[1], 0.1 / 1.25);
+  const std::vector<double> beyond = rope_frequencies(model, 5);
+  EXPECT_DOUBLE_EQ(beyond[0], 0.5);
+  EXPECT_DOUBLE_EQ(beyond[1], 0.01);
+  EXPECT_DOUBLE_EQ(rope_magnitude(model), std::sqrt(1.5));
+}
+
+TEST(RopeTable, PartsOfHeadsHaveFrequenciesOfTheirOwnLength) {
+  ModelShape model;
+  model.head_dim = 8;
+  model.rotary_dim = 4;
+  model.rope_theta = {100, 1};
+  EXPECT_EQ(rope_frequencies(model, 3), (std::vector<double>{1, std::pow(100, -0.5)}));
+  EXPECT_EQ(make_rope_table(model, 3).size(), 12u);
+}
+
+TEST(RopeTable, LayersThatSlideMayTurnByAnotherThetaUnscaled) {
+  ModelShape model;
+  model.head_dim = 4;
+  model.rope_theta = {10000, 1};
+  model.local_rope_theta = {100, 1};
+  model.rope_scaling = {.kind = RopeKind::linear, .factor = {8, 1}};
+  EXPECT_DOUBLE_EQ(rope_frequencies(model, 3)[1], 0.01 / 8);
+  EXPECT_DOUBLE_EQ(rope_frequencies(model, 3, true)[1], 0.1);
+  EXPECT_FLOAT_EQ(make_rope_table(model, 3, true)[9], std::cos(0.2F));
 }
 
 }  // namespace

@@ -29,6 +29,10 @@ class SerialRun {
         std::fill_n(bytes(buffer), buffer.size.value, kPoison);
     const auto table = make_rope_table(program.config.model, program.config.seq_len);
     std::copy(table.begin(), table.end(), data<float>("rope_table"));
+    if (find("local_rope_table") != nullptr) {
+      const auto local = make_rope_table(program.config.model, program.config.seq_len, true);
+      std::copy(local.begin(), local.end(), data<float>("local_rope_table"));
+    }
     for (const Buffer& buffer : program.buffers)
       if (buffer.category == Category::optimizer_state)
         std::memset(bytes(buffer), 0, static_cast<std::size_t>(buffer.size.value));

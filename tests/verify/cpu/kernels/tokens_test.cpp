@@ -48,6 +48,7 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
 struct CrossEntropyCase {
   std::int64_t rows = *rc::gen::inRange(1, 8);
   std::int64_t vocab = *rc::gen::inRange(1, 10);
+  double cap = *rc::gen::element(0.0, 2.0);
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
   Values logits = random(rows * vocab, 3);
   std::vector<std::int32_t> labels = any_tokens(random, rows, vocab);
@@ -63,8 +64,11 @@ struct CrossEntropyCase {
       if (labels[i] == kIgnored) continue;
       const double* row = logits.data() + static_cast<std::int64_t>(i) * vocab;
       double sum = 0;
-      for (std::int64_t j = 0; j < vocab; ++j) sum += std::exp(row[j]);
-      loss -= std::log(std::exp(row[labels[i]]) / sum);
+      const auto logit = [&](std::int64_t j) {
+        return cap == 0 ? row[j] : cap * std::tanh(row[j] / cap);
+      };
+      for (std::int64_t j = 0; j < vocab; ++j) sum += std::exp(logit(j));
+      loss -= std::log(std::exp(logit(labels[i])) / sum);
     }
     return loss;
   }
@@ -76,12 +80,12 @@ RC_GTEST_PROP(CrossEntropy, LossAndGradient, ()) {
       std::ranges::count_if(c.labels, [](std::int32_t label) { return label != kIgnored; }));
   const double expected = c.naive();
   const LossSums<double> alone = cross_entropy_loss(std::span<const std::int32_t>(c.labels),
-                                                    c.vocab, kIgnored, c.logits.data());
+                                                    c.vocab, kIgnored, c.logits.data(), c.cap);
   RC_ASSERT(std::fabs(alone.loss - expected) <= 1e-13 * (1 + expected));
   RC_ASSERT(alone.tokens == counted);
   Values gradient = c.logits;
-  const LossSums<double> sums =
-      cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab, kIgnored, gradient.data());
+  const LossSums<double> sums = cross_entropy(std::span<const std::int32_t>(c.labels), c.vocab,
+                                              kIgnored, gradient.data(), c.cap);
   RC_ASSERT(sums.loss == alone.loss);
   RC_ASSERT(sums.tokens == counted);
   const Values differences = test::finite_differences(c.logits, [&] { return c.naive(); });

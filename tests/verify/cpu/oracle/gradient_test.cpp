@@ -214,6 +214,52 @@ TEST(GradientConfigs, ReachEveryAxis) {
   });
 }
 
+/// Fewer weights, on one rank, with what attention and RoPE may have beside Llama's.
+PlanConfig attention_config(std::uint32_t seed) {
+  PlanConfig config = random_config(seed);
+  test::RandomValues random(seed + 1000);
+  const auto one_in = [&](std::int32_t cases) { return random.below(cases) == 0; };
+  ModelShape& model = config.model;
+  model.layers = 2;
+  config.frozen.clear();
+  config.mesh = data_parallel_mesh(1, 1);
+  config.outer_strategy = Strategy::no_shard;
+  config.micro_batch = config.microbatches = 1;
+  config.seq_len = 5;
+  model.hidden = 3;
+  model.intermediate = 1;
+  model.vocab = 4;
+  model.kv_heads = 1;
+  model.heads = 2;
+  model.head_dim = 4;
+  model.sliding_window = 1 + random.below(4);
+  model.sliding_layers = one_in(2)   ? std::vector<std::int64_t>{0, 1}
+                         : one_in(2) ? std::vector<std::int64_t>{0}
+                                     : std::vector<std::int64_t>{1};
+  if (one_in(2)) model.local_rope_theta = {100, 1};
+  if (one_in(2)) model.rotary_dim = 2;
+  if (one_in(2)) model.query_scalar = {5, 2};
+  if (one_in(2)) model.score_cap = {3, 2};
+  if (one_in(2)) model.logit_cap = {5, 2};
+  if (one_in(2))
+    model.rope_scaling = {.kind = RopeKind::yarn,
+                          .factor = {4, 1},
+                          .low_freq_factor = {1, 1},
+                          .high_freq_factor = {32, 1},
+                          .original_max_seq_len = 8};
+  return config;
+}
+
+class AttentionGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(AttentionGradients, EqualFiniteDifferences) {
+  const PlanConfig config = attention_config(GetParam());
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Random, AttentionGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(12)}));
+
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(Gradients, EqualFiniteDifferences) {

@@ -128,6 +128,10 @@ class RankState {
     }
     const auto table = make_rope_table(program_.config.model, program_.config.seq_len);
     std::memcpy(bytes(*find("rope_table")), table.data(), table.size() * sizeof(float));
+    if (const Buffer* local = find("local_rope_table")) {
+      const auto turned = make_rope_table(program_.config.model, program_.config.seq_len, true);
+      std::memcpy(bytes(*local), turned.data(), turned.size() * sizeof(float));
+    }
   }
 
   /// Copies what this rank has of the reduced gradients. A gradient that lies whole on the rank is
