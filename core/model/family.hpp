@@ -25,6 +25,14 @@ struct Names<Family> {
   static constexpr std::array<std::string_view, 1> values{"llama"};
 };
 
+/// What the MLP does to its gate before it multiplies: x * sigmoid(x), or GELU in its tanh form.
+enum class Activation { silu, gelu_tanh };
+
+template <>
+struct Names<Activation> {
+  static constexpr std::array<std::string_view, 2> values{"silu", "gelu_tanh"};
+};
+
 /// Which layers' attention has a window, where config.json does not name them by layer_types.
 enum class SlidingRule {
   none,
@@ -56,6 +64,11 @@ struct HfFamily {
   std::int64_t score_cap = 0;           ///< 0: none
   std::int64_t logit_cap = 0;           ///< 0: none
   std::int64_t query_scalar = 0;        ///< 0 means head_dim
+  Activation activation = Activation::silu;
+  bool scaled_embedding = false;     ///< as ModelShape has these three
+  bool output_norms = false;
+  bool zero_centered_norms = false;
+  bool tied_embeddings = false;      ///< where config.json does not say
   /// Checkpoints have query, key and value as one tensor, gate and up as another.
   bool fused_weights = false;
 };

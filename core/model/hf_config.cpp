@@ -111,13 +111,25 @@ Result<void> check_head(const Fields& fields) {
   return {};
 }
 
+/// Gemma's classes take GELU's tanh form whatever the older field says.
+Result<void> check_activation(const Fields& fields, const HfFamily& family) {
+  const bool gelu = family.activation == Activation::gelu_tanh;
+  const char* name = gelu && fields.find("hidden_activation") != nullptr ? "hidden_activation"
+                                                                         : "hidden_act";
+  const ParsedJson* stated = fields.find(name);
+  if (stated == nullptr) return {};
+  if (!gelu) return *stated == "silu" ? Result<void>{} : fields.wrong(name, "\"silu\"");
+  if (*stated == "gelu_pytorch_tanh" || (*stated == "gelu" && name == std::string_view("hidden_act")))
+    return {};
+  return fields.wrong(name, "\"gelu_pytorch_tanh\"");
+}
+
 /// Fields that would change what runs in ways that the recipe does not know.
 Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
   if (fields.find("quantization_config") != nullptr)
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
-  if (const ParsedJson* act = fields.find("hidden_act"); act != nullptr && *act != "silu")
-    return fields.wrong("hidden_act", "\"silu\"");
+  MFSDP_TRY(check_activation(fields, family));
   // Qwen2 has its bias whatever this field says; the other three have none.
   if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
@@ -165,6 +177,11 @@ Result<HfModel> read_hf_config(std::string_view text, const std::string& where) 
   model.shape.qkv_bias = family.qkv_bias;
   model.shape.qk_norm = family.qk_norm;
   model.shape.fused_weights = family.fused_weights;
+  model.shape.activation = family.activation;
+  model.shape.scaled_embedding = family.scaled_embedding;
+  model.shape.output_norms = family.output_norms;
+  model.shape.zero_centered_norms = family.zero_centered_norms;
+  model.shape.tied_embeddings = family.tied_embeddings;
   MFSDP_TRY(read_sizes(fields, family, model.shape));
   MFSDP_TRY(read_hf_attention(fields, family, model));
   MFSDP_TRY(check_shape(model.shape, where));

@@ -1,5 +1,7 @@
 #include "core/model/model.hpp"
 
+#include <cmath>
+
 #include <algorithm>
 
 #include "core/model/model_shape.hpp"
@@ -30,8 +32,17 @@ class ModelBuilder {
     const std::string prefix = "model.layers." + number + ".";
     add(ParameterRole::input_norm, prefix + "input_layernorm.weight", {shape_.hidden});
     attention(prefix + "self_attn.");
-    add(ParameterRole::post_norm, prefix + "post_attention_layernorm.weight", {shape_.hidden});
+    // With norms of what is added the names shift: Hugging Face calls the one before the MLP so.
+    const char* post_norm = "post_attention_layernorm.weight";
+    if (shape_.output_norms) {
+      add(ParameterRole::attention_output_norm, prefix + post_norm, {shape_.hidden});
+      post_norm = "pre_feedforward_layernorm.weight";
+    }
+    add(ParameterRole::post_norm, prefix + post_norm, {shape_.hidden});
     mlp(prefix + "mlp.");
+    if (shape_.output_norms)
+      add(ParameterRole::mlp_output_norm, prefix + "post_feedforward_layernorm.weight",
+          {shape_.hidden});
   }
 
   void head() {
@@ -44,7 +55,7 @@ class ModelBuilder {
   [[nodiscard]] Model take() { return std::move(model_); }
 
  private:
-  static constexpr std::size_t kMostPerBlock = 9;
+  static constexpr std::size_t kMostPerBlock = 11;
 
   void attention(const std::string& prefix) {
     const std::int64_t q_rows = checked_mul(shape_.heads, shape_.head_dim);
@@ -110,6 +121,19 @@ class ModelBuilder {
 
 bool ModelShape::slides(std::int64_t layer) const {
   return std::ranges::binary_search(sliding_layers, layer);
+}
+
+Rational ModelShape::embedding_scale(DType dtype) const {
+  if (!scaled_embedding) return {0, 1};
+  const int bits = dtype == DType::bf16 ? 8 : dtype == DType::fp16 ? 11 : dtype == DType::fp32 ? 24 : 53;
+  int exponent = 0;
+  const double share = std::frexp(std::sqrt(static_cast<double>(hidden)), &exponent);
+  auto digits = static_cast<std::int64_t>(std::nearbyint(std::ldexp(share, bits)));
+  std::int64_t den = 1;
+  for (; exponent < bits && digits % 2 == 0; ++exponent) digits /= 2;
+  for (; exponent < bits; ++exponent) den *= 2;
+  for (; exponent > bits; --exponent) digits *= 2;
+  return {digits, den};
 }
 
 std::int64_t Parameter::elements() const {

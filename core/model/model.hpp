@@ -57,6 +57,10 @@ struct ModelShape {
   bool tied_embeddings = false;
   bool qkv_bias = false;
   bool qk_norm = false;
+  Activation activation = Activation::silu;
+  bool output_norms = false;         ///< what attention and MLP add to the residual is normed too
+  bool zero_centered_norms = false;  ///< norms multiply by 1 + weight
+  bool scaled_embedding = false;     ///< the embedding's output times the root of hidden
   Rational rms_norm_eps{1, 100000};
   Rational rope_theta{10000, 1};
   RopeScaling rope_scaling;
@@ -79,6 +83,9 @@ struct ModelShape {
   /// Elements of a head that RoPE turns.
   [[nodiscard]] std::int64_t rotated_dim() const { return rotary_dim != 0 ? rotary_dim : head_dim; }
   [[nodiscard]] bool slides(std::int64_t layer) const;
+  /// The root of hidden as a number of that dtype, which it is computed in; 0 where nothing is
+  /// scaled.
+  [[nodiscard]] Rational embedding_scale(DType dtype) const;
   /// The window of a layer in sequences of that length; 0 where it leaves out no token.
   [[nodiscard]] std::int64_t window_of(bool sliding, std::int64_t seq_len) const {
     return sliding && sliding_window < seq_len ? sliding_window : 0;
@@ -106,14 +113,27 @@ enum class ParameterRole {
   gate_up,        ///< [2 * intermediate, hidden]: gate rows, then up rows
   down,           ///< [hidden, intermediate]
   final_norm,     ///< [hidden]
-  head            ///< [vocab, hidden]
+  head,           ///< [vocab, hidden]
+  attention_output_norm,  ///< [hidden]: of what attention adds to the residual
+  mlp_output_norm         ///< [hidden]: of what the MLP adds to it
 };
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 12> values{
-      "embedding",     "input_norm", "qkv",     "qkv_bias", "q_norm",     "k_norm",
-      "attention_out", "post_norm",  "gate_up", "down",     "final_norm", "head"};
+  static constexpr std::array<std::string_view, 14> values{"embedding",
+                                                           "input_norm",
+                                                           "qkv",
+                                                           "qkv_bias",
+                                                           "q_norm",
+                                                           "k_norm",
+                                                           "attention_out",
+                                                           "post_norm",
+                                                           "gate_up",
+                                                           "down",
+                                                           "final_norm",
+                                                           "head",
+                                                           "attention_output_norm",
+                                                           "mlp_output_norm"};
 };
 
 /// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.
@@ -157,7 +177,8 @@ struct Model {
 };
 
 /// The units and parameters of a shape. Layout order in a block: input_norm, qkv, [qkv_bias],
-/// [q_norm, k_norm], attention_out, post_norm, gate_up, down. With tied embeddings the embedding
+/// [q_norm, k_norm], attention_out, [attention_output_norm], post_norm, gate_up, down,
+/// [mlp_output_norm]. With tied embeddings the embedding
 /// and the final norm form one unit, first in order. Parameters have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);
 

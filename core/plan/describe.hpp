@@ -40,6 +40,7 @@ void fields(Io& io, RopeScaling& v) {
 
 template <class Io>
 void fields(Io& io, ModelShape& v) {
+  io.sparse("activation", v.activation);
   io("family", v.family);
   io.sparse("fused_weights", v.fused_weights);
   io("head_dim", v.head_dim);
@@ -51,6 +52,7 @@ void fields(Io& io, ModelShape& v) {
   io.sparse("local_rope_theta", v.local_rope_theta);
   io.sparse("logit_cap", v.logit_cap);
   io("max_seq_len", v.max_seq_len);
+  io.sparse("output_norms", v.output_norms);
   io.sparse("qk_norm", v.qk_norm);
   io.sparse("qkv_bias", v.qkv_bias);
   io.sparse("query_scalar", v.query_scalar);
@@ -58,11 +60,13 @@ void fields(Io& io, ModelShape& v) {
   io("rope_scaling", v.rope_scaling);
   io("rope_theta", v.rope_theta);
   io.sparse("rotary_dim", v.rotary_dim);
+  io.sparse("scaled_embedding", v.scaled_embedding);
   io.sparse("score_cap", v.score_cap);
   io.sparse("sliding_layers", v.sliding_layers);
   io.sparse("sliding_window", v.sliding_window);
   io.sparse("tied_embeddings", v.tied_embeddings);
   io("vocab", v.vocab);
+  io.sparse("zero_centered_norms", v.zero_centered_norms);
 }
 
 template <class Io>

@@ -78,6 +78,7 @@ class JsonWriter {
   static bool is_absent(std::int64_t value) { return value == 0; }
   static bool is_absent(const Rational& value) { return value.num == 0; }
   static bool is_absent(RopeKind value) { return value == RopeKind{}; }
+  static bool is_absent(Activation value) { return value == Activation{}; }
   static bool is_absent(const Operand& value) { return !value.stated(); }
   static bool is_absent(const std::string& value) { return value.empty(); }
 

@@ -166,12 +166,14 @@ std::vector<KernelSpec> attention_specs() {
       {.kind = qk_norm_rope_forward,
        .operands = {rotated(reads, "query_key"), kRopeTable, head_weight, head_weight,
                     rotated(writes, "output"), rstd(writes)},
-       .attributes = {"cols", "epsilon", "query_heads", "rows"}},
+       .attributes = {"cols", "epsilon", "query_heads", "rows"},
+       .optional_attributes = {"zero_centered"}},
       {.kind = qk_norm_rope_backward,
        .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
                     rstd(reads), head_weight, head_weight,
                     operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")})},
        .attributes = {"cols", "query_heads", "rows"},
+       .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
        .pieces = "rows"}};
 }
@@ -179,19 +181,27 @@ std::vector<KernelSpec> attention_specs() {
 std::vector<KernelSpec> row_specs() {
   const OperandSpec weight = operand(reads, "weight", compute, {d("cols")});
   const auto rstd = [](OperandUse use) { return operand(use, "rstd", statistic, {d("rows")}); };
-  const auto gate_up = [](OperandUse use) {
-    return operand(use, "gate_up", compute, {d("rows"), d(2, "cols")});
+  const auto gated = [](KernelKind kind) {
+    const bool forward = kind == swiglu_forward || kind == geglu_forward;
+    return KernelSpec{.kind = kind,
+                      .operands = {operand(forward ? reads : updates, "gate_up", compute,
+                                           {d("rows"), d(2, "cols")}),
+                                   forward ? matrix(writes, "product")
+                                           : matrix(yields, "d_product")},
+                      .attributes = {"cols", "rows"}};
   };
   return {{.kind = rms_norm_forward,
            .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight,
                         optional(matrix(writes, "residual_out")), matrix(writes, "normed"),
                         rstd(writes)},
-           .attributes = {"cols", "epsilon", "rows"}},
+           .attributes = {"cols", "epsilon", "rows"},
+           .optional_attributes = {"zero_centered"}},
           {.kind = rms_norm_backward,
            .operands = {matrix(yields, "d_normed"), matrix(reads, "input"), rstd(reads), weight,
                         matrix(adds, "d_residual"),
                         operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
            .attributes = {"beta", "cols", "rows"},
+           .optional_attributes = {"zero_centered"},
            .sum = GradientSum::of_rank,
            .pieces = "rows"},
           {.kind = norm_weight_grad,
@@ -201,12 +211,8 @@ std::vector<KernelSpec> row_specs() {
            .sum = GradientSum::of_rank,
            .pieces = "rows",
            .rows_are_sums = true},
-          {.kind = swiglu_forward,
-           .operands = {gate_up(reads), matrix(writes, "product")},
-           .attributes = {"cols", "rows"}},
-          {.kind = swiglu_backward,
-           .operands = {gate_up(updates), matrix(yields, "d_product")},
-           .attributes = {"cols", "rows"}}};
+          gated(swiglu_forward), gated(swiglu_backward), gated(geglu_forward),
+          gated(geglu_backward)};
 }
 
 std::vector<KernelSpec> token_specs() {
@@ -222,12 +228,14 @@ std::vector<KernelSpec> token_specs() {
           {.kind = embedding_forward,
            .operands = {tokens, operand(reads, "weight", compute, {d("vocab"), d("cols")}),
                         matrix(writes, "output")},
-           .attributes = {"bytes", "cols", "rows"}},
+           .attributes = {"bytes", "cols", "rows"},
+           .optional_attributes = {"scale"}},
           {.kind = embedding_backward,
            .operands = {tokens, matrix(reads, "d_output"),
                         operand(scratch, "token_order", bytes, {d(24, "rows")}),
                         operand(adds, "weight_grad", gradient, {d("vocab"), d("cols")})},
            .attributes = {"beta", "bytes", "cols", "rows"},
+           .optional_attributes = {"scale"},
            .sum = GradientSum::of_rank,
            .pieces = "rows"},
           {.kind = cross_entropy,

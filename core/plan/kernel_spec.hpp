@@ -33,6 +33,8 @@ enum class KernelKind {
   cross_entropy_loss,  ///< loss alone (eval)
   embedding_backward,
   embedding_forward,
+  geglu_backward,
+  geglu_forward,
   gemm,
   loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
@@ -53,7 +55,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 25> values{"accumulate",
+  static constexpr std::array<std::string_view, 27> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -62,6 +64,8 @@ struct Names<KernelKind> {
                                                            "cross_entropy_loss",
                                                            "embedding_backward",
                                                            "embedding_forward",
+                                                           "geglu_backward",
+                                                           "geglu_forward",
                                                            "gemm",
                                                            "loss_finish",
                                                            "norm_finish",

@@ -1,13 +1,15 @@
-// One block of a Llama model.
+// One block of a Llama model; Gemma's have GeGLU in place of SwiGLU.
 //
 //   x --norm--> normed1 --gemm--> qkv --rope, attention--> attention --gemm--> attention_out
 //   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> product --gemm-->
 //   mlp_out
 //
-// x of the next block is mid + mlp_out, added inside its norm. Saved for backward:
+// x of the next block is mid + mlp_out, added inside its norm. Models with output norms have these of
+// attention_out and mlp_out as the projections make them ("raw"). Saved for backward:
 //   none        all of the above
-//   selective   x, mid, qkv, attention, log-sum-exp, gate_up: no norm output, no SwiGLU product
-//   full        x alone; backward runs the block forward again up to gate_up
+//   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and what output norms take: no norm
+//               output, no SwiGLU product
+//   full        x alone; backward runs the block forward again up to gate_up, or the raw mlp_out
 #include <string>
 
 #include "core/recipe/parts.hpp"
@@ -23,6 +25,7 @@ class BlockRecipe {
       : b_(config),
         s_(b_.sizes),
         model_(config.model),
+        gates_(gates_of(model_.activation)),
         first_(first),
         recompute_(recompute),
         slides_(slides),
@@ -37,7 +40,8 @@ class BlockRecipe {
 
   UnitRecipe build() && {
     forward();
-    b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"));
+    if (!model_.output_norms)
+      b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"));
     b_.target = &b_.recipe.backward;
     if (recompute_ == Recompute::full) {
       b_.phase = Phase::recompute;
@@ -68,19 +72,50 @@ class BlockRecipe {
   }
 
   /// Everything up to the SwiGLU product; the second time nothing is added to x and the product
-  /// is left to the backward.
+  /// is left to the backward. With output norms all of it, but for the norm of the MLP the second
+  /// time: of that one backward has kept 1 / rms.
   void forward() {
     forward_attention();
-    b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
-                    on("output", at("attention_out")));
+    if (model_.output_norms)
+      normed_projection("attention_out", attention_out_, at("attention"),
+                        ParameterRole::attention_output_norm);
+    else
+      b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
+                      on("output", at("attention_out")));
     b_.norm_forward(
         at("post_norm"), ParameterRole::post_norm,
         {input_rows("residual"), on("delta", at("attention_out"))},
         {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
     b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, on("input", at("normed2")),
                     on("output", at("gate_up")));
-    if (!again())
-      b_.kernel("swiglu", KernelKind::swiglu_forward, inner_, {on("gate_up"), on("product")});
+    if (!again() || model_.output_norms)
+      b_.kernel(at(gates_.name), gates_.forward, inner_,
+                {on("gate_up", at("gate_up")), on("product", at("product"))});
+    if (model_.output_norms)
+      normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
+  }
+
+  /// The projection to "NAME.raw", and from there to NAME.
+  void normed_projection(const std::string& name, const Linear& layer, const std::string& input,
+                         ParameterRole norm) {
+    const std::string raw = at(name + ".raw");
+    b_.gemm_forward(at(name == "mlp_out" ? "down" : name), layer, s_.tokens, on("input", input),
+                    on("output", raw));
+    if (again() && norm == ParameterRole::mlp_output_norm) return;
+    b_.norm_forward(at(name + ".norm"), norm, {on("residual", raw)},
+                    {on("normed", at(name)), on("rstd", at(name + ".rstd"))});
+  }
+  /// Its gradient behind the norm, and from there before it: "d_NAME", which it returns.
+  RecipeOperand normed_projection_backward(const std::string& name, ParameterRole norm) {
+    const bool kept = norm == ParameterRole::mlp_output_norm;
+    b_.norm_backward({.name = name + ".norm.backward",
+                      .role = norm,
+                      .d_normed = residual_gradient("d_normed"),
+                      .input = on("input", at(name + ".raw")),
+                      .rstd = on("rstd", kept ? name + ".rstd" : at(name + ".rstd")),
+                      .d_residual = on("d_residual", "d_" + name),
+                      .adds = false});
+    return on("d_output", "d_" + name);
   }
 
   void forward_attention() {
@@ -119,7 +154,10 @@ class BlockRecipe {
       return b_.kernel(at("rope"), KernelKind::rope_forward, heads_, {columns, rope_table()});
     b_.kernel(
         qk, KernelKind::qk_norm_rope_forward,
-        {heads_[0], {"epsilon", model_.rms_norm_eps}, {"query_heads", model_.heads}, heads_[1]},
+        b_.norm_attributes({heads_[0],
+                            {"epsilon", model_.rms_norm_eps},
+                            {"query_heads", model_.heads},
+                            heads_[1]}),
         {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
          on("output", qk), on("rstd", rstd)});
   }
@@ -159,17 +197,24 @@ class BlockRecipe {
   /// The norm's output is still there; otherwise the backward writes it again over the gradient
   /// that it has just read.
   [[nodiscard]] bool keeps_output() const { return recompute_ == Recompute::none; }
+  /// Likewise the SwiGLU product, which the MLP's output norm has made again.
+  [[nodiscard]] bool has_product() const {
+    return keeps_output() || (recompute_ == Recompute::full && model_.output_norms);
+  }
   [[nodiscard]] RecipeOperand kept_or(RecipeOperand operand) const {
     return keeps_output() ? operand : rewritten(std::move(operand));
   }
 
   void backward_mlp() {
-    b_.gemm_dgrad("down.dgrad", down_, s_.tokens, residual_gradient("d_output"),
-                  on("d_input", "d_product"));
-    b_.kernel("swiglu.backward", KernelKind::swiglu_backward, inner_,
-              {on("gate_up", at("gate_up")), kept_or(on("d_product"))});
-    b_.gemm_wgrad("down.wgrad", down_, s_.tokens, residual_gradient("d_output"),
-                  on("input", keeps_output() ? "product" : "d_product"),
+    const RecipeOperand d_output =
+        model_.output_norms ? normed_projection_backward("mlp_out", ParameterRole::mlp_output_norm)
+                            : residual_gradient("d_output");
+    b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
+    b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
+              {on("gate_up", at("gate_up")),
+               has_product() ? on("d_product") : rewritten(on("d_product"))});
+    b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
+                  on("input", has_product() ? at("product") : "d_product"),
                   weight_grad(ParameterRole::down));
     b_.gemm_dgrad("gate_up.dgrad", gate_up_, s_.tokens, on("d_output", at("gate_up")),
                   on("d_input", "d_normed2"));
@@ -191,9 +236,13 @@ class BlockRecipe {
   }
 
   void backward_attention() {
-    b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, residual_gradient("d_output"),
+    const RecipeOperand d_output =
+        model_.output_norms
+            ? normed_projection_backward("attention_out", ParameterRole::attention_output_norm)
+            : residual_gradient("d_output");
+    b_.gemm_dgrad("attention_out.dgrad", attention_out_, s_.tokens, d_output,
                   on("d_input", "d_attention"));
-    b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, residual_gradient("d_output"),
+    b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
     attention_backward();
     rotate_backward();
@@ -245,7 +294,7 @@ class BlockRecipe {
                        {gradient, rope_table()});
     b_.declare_partials("qk_norm.partials", 2 * s_.norm_rows * s_.head_dim);
     b_.kernel("qk_norm.backward", KernelKind::qk_norm_rope_backward,
-              {heads_[0], {"query_heads", model_.heads}, heads_[1]},
+              b_.norm_attributes({heads_[0], {"query_heads", model_.heads}, heads_[1]}),
               {gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
                on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
                weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")});
@@ -271,9 +320,22 @@ class BlockRecipe {
               ParameterRole::qkv_bias);
   }
 
+  /// What the MLP does to its gate.
+  struct Gates {
+    const char* name;
+    KernelKind forward;
+    KernelKind backward;
+  };
+  static Gates gates_of(Activation activation) {
+    if (activation == Activation::gelu_tanh)
+      return {"geglu", KernelKind::geglu_forward, KernelKind::geglu_backward};
+    return {"swiglu", KernelKind::swiglu_forward, KernelKind::swiglu_backward};
+  }
+
   Builder b_;
   const Sizes& s_;
   const ModelShape& model_;
+  Gates gates_;
   bool first_;
   Recompute recompute_;
   bool slides_;

@@ -146,9 +146,14 @@ class HeadRecipe {
 UnitRecipe embedding_recipe(const PlanConfig& config) {
   Builder b(config);
   const Sizes& s = b.sizes;
+  const auto scaled = [&](std::vector<Attribute> attributes) {
+    const Rational scale = config.model.embedding_scale(config.param_dtype);
+    if (scale.num != 0) attributes.push_back({"scale", scale});
+    return attributes;
+  };
   const std::int64_t row_bytes = product_of(s.tokens, s.hidden, size_of(s.compute));
   b.kernel("lookup", KernelKind::embedding_forward,
-           {{"bytes", 2 * row_bytes}, {"cols", s.hidden}, {"rows", s.tokens}},
+           scaled({{"bytes", 2 * row_bytes}, {"cols", s.hidden}, {"rows", s.tokens}}),
            {token_ids(s, 0, 0), weight(ParameterRole::embedding), on("output", "mid")});
 
   // Rows are grouped by token first, so that each is summed once and in order. Every row of the
@@ -158,10 +163,10 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
   b.target = &b.recipe.backward;
   b.phase = Phase::backward;
   b.kernel("lookup.backward", KernelKind::embedding_backward,
-           {{"beta", tied ? 1 : 0},
-            {"bytes", checked_add(row_bytes, product_of(grad_rows, s.hidden, 4))},
-            {"cols", s.hidden},
-            {"rows", s.tokens}},
+           scaled({{"beta", tied ? 1 : 0},
+                   {"bytes", checked_add(row_bytes, product_of(grad_rows, s.hidden, 4))},
+                   {"cols", s.hidden},
+                   {"rows", s.tokens}}),
            {token_ids(s, 0, 0), from(Source::microbatch, on("d_output", "d_residual")),
             on("token_order"), weight_grad(ParameterRole::embedding)},
            ParameterRole::embedding);

@@ -191,8 +191,15 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
   operands.push_back(weight(role));
   for (RecipeOperand& output : outputs) operands.push_back(std::move(output));
   kernel(name, KernelKind::rms_norm_forward,
-         {{"cols", sizes.hidden}, {"epsilon", config.model.rms_norm_eps}, {"rows", sizes.tokens}},
+         norm_attributes({{"cols", sizes.hidden},
+                          {"epsilon", config.model.rms_norm_eps},
+                          {"rows", sizes.tokens}}),
          std::move(operands));
+}
+
+std::vector<Attribute> Builder::norm_attributes(std::vector<Attribute> attributes) const {
+  if (config.model.zero_centered_norms) attributes.push_back({"zero_centered", 1});
+  return attributes;
 }
 
 void Builder::declare_partials(std::string name, std::int64_t elements) {
@@ -207,7 +214,8 @@ void Builder::norm_backward(NormBackward norm) {
   const std::string partials = norm.name + ".partials";
   declare_partials(partials, sizes.norm_rows * sizes.hidden);
   kernel(norm.name, KernelKind::rms_norm_backward,
-         {{"beta", norm.adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}},
+         norm_attributes(
+             {{"beta", norm.adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}}),
          {std::move(norm.d_normed), std::move(norm.input), std::move(norm.rstd), weight(norm.role),
           std::move(norm.d_residual), on("partials", partials)});
   kernel(norm.name + ".weight_grad", KernelKind::norm_weight_grad,

@@ -103,6 +103,8 @@ class Builder {
     bool adds = true;  ///< to d_residual; or it is written
   };
   void norm_backward(NormBackward norm);
+  /// With what the model's norms have beside: in their last place by name.
+  [[nodiscard]] std::vector<Attribute> norm_attributes(std::vector<Attribute> attributes) const;
   /// First stages of column sums, which take turns in one place.
   void declare_partials(std::string name, std::int64_t elements);
 

@@ -46,13 +46,16 @@ struct Start {
   double value = 0;
 };
 
-Start start_of(ParameterRole role, std::int64_t layers) {
+Start start_of(ParameterRole role, std::int64_t layers, double norm_weight) {
   switch (role) {
     case ParameterRole::input_norm:
     case ParameterRole::q_norm:
     case ParameterRole::k_norm:
     case ParameterRole::post_norm:
-    case ParameterRole::final_norm: return {.random = false, .value = 1};
+    case ParameterRole::attention_output_norm:
+    case ParameterRole::mlp_output_norm:
+    case ParameterRole::final_norm:
+      return {.random = false, .value = norm_weight};
     case ParameterRole::qkv_bias: return {.random = false, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:
@@ -126,8 +129,8 @@ Result<void> fill_parameter(Backend& backend, const ParameterPlaces& places,
 }  // namespace
 
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
-                    std::int64_t begin, std::span<float> out) {
-  const Start start = start_of(parameter.role, layers);
+                    std::int64_t begin, std::span<float> out, double norm_weight) {
+  const Start start = start_of(parameter.role, layers, norm_weight);
   if (!start.random) {
     std::ranges::fill(out, static_cast<float>(start.value));
     return;
@@ -145,7 +148,7 @@ void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::
 Result<void> RandomWeights::read(const PlacedParameter& parameter, std::int64_t begin,
                                  std::span<double> out) const {
   std::vector<float> values(out.size());
-  initial_values(parameter, layers_, seed_, begin, values);
+  initial_values(parameter, layers_, seed_, begin, values, norm_weight_);
   std::ranges::copy(values, out.begin());
   return {};
 }

@@ -26,24 +26,27 @@ inline constexpr double kInitialDeviation = 0.02;
 
 /// Elements [begin, begin + out.size()) of a parameter, a pure function of seed, parameter name
 /// and element:
-///   norm weights 1, biases 0, all others normal(0, deviation);
+///   norm weights `norm_weight`, biases 0, all others normal(0, deviation);
 ///   deviation 0.02, and 0.02 / sqrt(2 layers) for the two matrices of a block that write into the
 ///   residual stream, as in GPT-2 and Megatron-LM, so that its variance does not grow with depth.
 /// Random numbers: philox4x32 with the seed as key and (element / 4, hash of the name) as counter;
 /// each block gives four normals by Box and Muller's method.
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
-                    std::int64_t begin, std::span<float> out);
+                    std::int64_t begin, std::span<float> out, double norm_weight = 1);
 
-/// initial_values of a model with so many layers.
+/// initial_values of a model with so many layers; norms begin with weights of 0 where they multiply
+/// by 1 + weight.
 class RandomWeights final : public WeightSource {
  public:
-  RandomWeights(std::int64_t layers, std::uint64_t seed) : layers_(layers), seed_(seed) {}
+  RandomWeights(std::int64_t layers, std::uint64_t seed, bool zero_centered_norms = false)
+      : layers_(layers), seed_(seed), norm_weight_(zero_centered_norms ? 0 : 1) {}
   [[nodiscard]] Result<void> read(const PlacedParameter& parameter, std::int64_t begin,
                                   std::span<double> out) const override;
 
  private:
   std::int64_t layers_;
   std::uint64_t seed_;
+  double norm_weight_;
 };
 
 /// Zeros in weights, main weights, main gradients and optimizer states, padding included.

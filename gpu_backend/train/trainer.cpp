@@ -103,7 +103,8 @@ Result<void> Trainer::prepare(Backend& backend) {
   if (inputs_.source != nullptr)
     return inputs_.source->fill(
         {.program = program_, .backend = backend, .rank = rank_, .parameters = parameters_});
-  const RandomWeights random(config.model.layers, inputs_.settings.seed);
+  const RandomWeights random(config.model.layers, inputs_.settings.seed,
+                             config.model.zero_centered_norms);
   return fill_initial_weights(backend, parameters_,
                               inputs_.weights == nullptr ? random : *inputs_.weights);
 }

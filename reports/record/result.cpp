@@ -63,6 +63,10 @@ void add_attention(const ModelShape& shape, Json& object) {
         {"logit_cap", shape.logit_cap}})
     if (value.num != 0) object[name] = exact(value);
   if (shape.fused_weights) object["fused_weights"] = true;
+  if (shape.activation != Activation{}) object["activation"] = to_string(shape.activation);
+  if (shape.scaled_embedding) object["scaled_embedding"] = true;
+  if (shape.output_norms) object["output_norms"] = true;
+  if (shape.zero_centered_norms) object["zero_centered_norms"] = true;
 }
 
 Json model_object(const RunHead& result) {

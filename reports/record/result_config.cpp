@@ -203,6 +203,10 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
   field.if_any("score_cap", shape.score_cap);
   field.if_any("logit_cap", shape.logit_cap);
   field.if_any("fused_weights", shape.fused_weights);
+  field.if_any("activation", shape.activation);
+  field.if_any("scaled_embedding", shape.scaled_embedding);
+  field.if_any("output_norms", shape.output_norms);
+  field.if_any("zero_centered_norms", shape.zero_centered_norms);
   return field.outcome();
 }
 

@@ -32,6 +32,15 @@ inline void draw_attention(ModelShape& model) {
   if (pick(0, 3) == 0) model.logit_cap = halves();
 }
 
+/// What Gemma's blocks have beside Llama's, each by itself.
+inline void draw_gemma(ModelShape& model) {
+  const auto some = [] { return *rc::gen::inRange(0, 4) == 0; };
+  if (some()) model.activation = Activation::gelu_tanh;
+  model.output_norms = some();
+  model.zero_centered_norms = some();
+  model.scaled_embedding = some();
+}
+
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
 /// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
 /// microbatches.
@@ -52,6 +61,7 @@ inline rc::Gen<PlanConfig> any_config() {
     model.qkv_bias = *rc::gen::arbitrary<bool>();
     model.qk_norm = *rc::gen::arbitrary<bool>();
     draw_attention(model);
+    draw_gemma(model);
     config.mesh.resize(Axis::dp_shard, *rc::gen::element<std::int64_t>(1, 2, 3, 7, 8, 64));
     config.mesh.resize(Axis::dp_outer, *rc::gen::element<std::int64_t>(1, 1, 2, 3));
     config.strategy = static_cast<Strategy>(pick(0, 3));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 
 namespace mfsdp::checker {
 namespace {
@@ -38,6 +39,9 @@ Model::Model(const PlanView& view)
   tied_ = model.value("tied_embeddings", false);
   bias_ = model.value("qkv_bias", false);
   qk_norm_ = model.value("qk_norm", false);
+  output_norms_ = model.value("output_norms", false);
+  centred_ = model.value("zero_centered_norms", false);
+  gated_ = model.value("activation", "silu") == "silu" ? "swiglu" : "geglu";
   turned_ = model.value("rotary_dim", head_dim_);
   sliding_ = model.value("sliding_layers", sliding_);
   two_tables_ = model.contains("local_rope_theta");
@@ -102,7 +106,12 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
   if (qk_norm_) of["q_norm"] = {attention + "q_norm.weight", {head_dim_}};
   if (qk_norm_) of["k_norm"] = {attention + "k_norm.weight", {head_dim_}};
   of["attention_out"] = {attention + "o_proj.weight", {hidden_, query}};
-  of["post_norm"] = {block + "post_attention_layernorm.weight", {hidden_}};
+  const char* before_mlp = output_norms_ ? "pre_feedforward" : "post_attention";
+  of["post_norm"] = {fmt::format("{}{}_layernorm.weight", block, before_mlp), {hidden_}};
+  if (output_norms_) {
+    of["attention_output_norm"] = {block + "post_attention_layernorm.weight", {hidden_}};
+    of["mlp_output_norm"] = {block + "post_feedforward_layernorm.weight", {hidden_}};
+  }
   of["gate_up"] = {block + "mlp.gate_up_proj.weight", {2 * inner_, hidden_}};
   of["down"] = {block + "mlp.down_proj.weight", {hidden_, inner_}};
   return of;
@@ -251,18 +260,33 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
            reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
 }
 
+/// As a number of the compute dtype: that many bits of the root, rounded to the nearest.
+Json Model::root_of_hidden() const {
+  static const std::map<std::string, int> bits{{"bf16", 8}, {"fp16", 11}, {"fp32", 24}, {"fp64", 53}};
+  double root = std::sqrt(static_cast<double>(hidden_));
+  const double least = std::ldexp(1.0, bits.at(compute_) - 1);
+  Int den = 1, times_two = 1;
+  for (; root < least; root *= 2) den *= 2;
+  for (; root >= 2 * least; root /= 2) times_two *= 2;
+  Int num = std::llrint(root) * times_two;
+  for (; den > 1 && num % 2 == 0; num /= 2) den /= 2;
+  return den == 1 ? Json(num) : Json{{"num", num}, {"den", den}};
+}
+
 /// Where a microbatch begins and ends.
 void Model::add_ends() {
   const Shape rows{tokens, hidden_};
   const Shape table{vocab_, hidden_};
+  std::map<std::string, Json> lookup{{"cols", hidden_}, {"rows", tokens}};
+  if (config_.at("model").value("scaled_embedding", false)) lookup["scale"] = root_of_hidden();
   add({.kernel = "embedding_forward",
        .place = Place::embedding,
-       .attributes = {{"cols", hidden_}, {"rows", tokens}},
+       .attributes = lookup,
        .flows = {reads("tokens", "int32", {tokens}, "tokens"), weight("embedding", table),
                  makes("output", compute_, rows, "+input")}});
   add({.kernel = "embedding_backward",
        .place = Place::embedding,
-       .attributes = {{"cols", hidden_}, {"rows", tokens}},
+       .attributes = lookup,
        .flows = {reads("tokens", "int32", {tokens}, "tokens"),
                  reads("d_output", compute_, rows, "d_output"),
                  scratch("token_order", "uint8", {24 * tokens}), gradient("embedding", table)}});
@@ -283,6 +307,12 @@ void Model::add_ends() {
          .least_scratch = kSumScratch});
 }
 
+/// With what the model's norms have beside.
+std::map<std::string, Json> Model::norm_sizes(std::map<std::string, Json> sizes) const {
+  if (centred_) sizes["zero_centered"] = 1;
+  return sizes;
+}
+
 void Model::add_norms() {
   const Shape rows{tokens, hidden_};
   const Json epsilon = config_.at("model").at("rms_norm_eps");
@@ -292,7 +322,8 @@ void Model::add_norms() {
                            const char* rstd) {
     Step step{.kernel = "rms_norm_forward",
               .place = place,
-              .attributes = {{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}},
+              .attributes =
+                  norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
               .flows = {reads("residual", compute_, rows, residual),
                         makes("normed", compute_, rows, normed),
                         makes("rstd", statistic, {tokens}, rstd), weight(parameter, {hidden_})}};
@@ -300,6 +331,11 @@ void Model::add_norms() {
     if (*sum != 0) step.flows.push_back(makes("residual_out", compute_, rows, sum));
     add(std::move(step));
   };
+  if (output_norms_) {
+    forward("attention_output_norm", Place::block, "raw_attention_out", "", "", "attention_out",
+            "attention_out_rstd");
+    forward("mlp_output_norm", Place::block, "raw_mlp_out", "", "", "mlp_out", "mlp_out_rstd");
+  }
   forward("input_norm", Place::block, "input", "", "", "normed1", "rstd1");
   forward("input_norm", Place::block, "-mid", "-mlp_out", "input", "normed1", "rstd1");
   forward("post_norm", Place::block, "input", "attention_out", "mid", "normed2", "rstd2");
@@ -319,8 +355,9 @@ void Model::add_norms() {
     const bool adds = *d_after != 0;
     add({.kernel = "rms_norm_backward",
          .place = place,
-         .attributes = {{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}},
-         .flows = {turns("d_normed", compute_, rows, d_normed, normed, "may"),
+         .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}}),
+         .flows = {*normed == 0 ? reads("d_normed", compute_, rows, d_normed)
+                                : turns("d_normed", compute_, rows, d_normed, normed, "may"),
                    reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
                    turns("d_residual", compute_, rows, d_after, d_before, "adds"),
                    makes("partials", statistic, {partial_rows, hidden_}, partials),
@@ -333,6 +370,13 @@ void Model::add_norms() {
            "partials2");
   backward("final_norm", Place::head, "d_normed", "normed", "input", "rstd", "", "-d_output",
            "partials");
+  // The gradient of the residual stays: it goes on beside what was added.
+  if (output_norms_) {
+    backward("attention_output_norm", Place::block, "d_mid", "", "raw_attention_out",
+             "attention_out_rstd", "", "d_raw_attention_out", "attention_out_partials");
+    backward("mlp_output_norm", Place::block, "d_output", "", "raw_mlp_out", "mlp_out_rstd", "",
+             "d_raw_mlp_out", "mlp_out_partials");
+  }
   if (!qk_norm_) return;
   weight_gradient("q_norm", Place::block, "qk_partials", head_dim_, 0);
   weight_gradient("k_norm", Place::block, "qk_partials", head_dim_, partial_rows * head_dim_);
@@ -366,8 +410,12 @@ void Model::add_attention() {
          .flows = {reads("d_output", compute_, {tokens, all}, "d_qkv"),
                    scratch("partials", statistic, {std::min(tokens, kPartialRows), all}),
                    gradient("qkv_bias", {all})}});
-  add_product("attention_out", Place::block, hidden_, query,
-              {"attention", "attention_out", "d_mid", "d_attention"});
+  if (output_norms_)
+    add_product("attention_out", Place::block, hidden_, query,
+                {"attention", "raw_attention_out", "d_raw_attention_out", "d_attention"});
+  else
+    add_product("attention_out", Place::block, hidden_, query,
+                {"attention", "attention_out", "d_mid", "d_attention"});
   for (const char* name : {"query_scalar", "score_cap"})
     if (const Json& model = config_.at("model"); model.contains(name)) sizes[name] = model.at(name);
   if (window_ == 0) return add_attention_of(sizes, {});
@@ -446,6 +494,7 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
                 .flows = {gradient, table},
                 .slides = slides});
   }
+  sizes = norm_sizes(sizes);
   sizes["query_heads"] = heads_;
   const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
   const Int partial_rows = std::min(tokens, kPartialRows);
@@ -470,13 +519,17 @@ void Model::add_mlp() {
   const std::map<std::string, Json> sizes{{"cols", inner_}, {"rows", tokens}};
   add_product("gate_up", Place::block, 2 * inner_, hidden_,
               {"normed2", "gate_up", "d_gate_up", "d_normed2"});
-  add_product("down", Place::block, hidden_, inner_,
-              {"product", "mlp_out", "d_output", "d_product"});
-  add({.kernel = "swiglu_forward",
+  if (output_norms_)
+    add_product("down", Place::block, hidden_, inner_,
+                {"product", "raw_mlp_out", "d_raw_mlp_out", "d_product"});
+  else
+    add_product("down", Place::block, hidden_, inner_,
+                {"product", "mlp_out", "d_output", "d_product"});
+  add({.kernel = gated_ + "_forward",
        .attributes = sizes,
        .flows = {reads("gate_up", compute_, both, "gate_up"),
                  makes("product", compute_, inner, "product")}});
-  add({.kernel = "swiglu_backward",
+  add({.kernel = gated_ + "_backward",
        .attributes = sizes,
        .flows = {turns("gate_up", compute_, both, "gate_up", "d_gate_up"),
                  turns("d_product", compute_, inner, "d_product", "product", "may")}});

@@ -80,7 +80,9 @@ class Model {
   void add(Step step);
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
+  [[nodiscard]] Json root_of_hidden() const;
   void add_ends();
+  [[nodiscard]] std::map<std::string, Json> norm_sizes(std::map<std::string, Json> sizes) const;
   void add_norms();
   void add_attention();
   void add_rotation();
@@ -96,6 +98,9 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
+  bool output_norms_ = false;  ///< of what attention and MLP add to the residual
+  bool centred_ = false;       ///< norms multiply by 1 + weight
+  std::string gated_{};        ///< which kernels the MLP has
   Int turned_ = 0;              ///< elements of a head that RoPE turns
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers

@@ -304,6 +304,12 @@ class FormCheck {
         if (differs(name, {.num = configured}))
           return fmt::format("attribute '{}' is not as configured", name);
     if (auto wrong = check_scores(attends)) return wrong;
+    const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
+    if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
+      return "attribute 'scale' is not the model's";
+    if ((norms || kernel_.kind == rms_norm_backward || kernel_.kind == qk_norm_rope_backward) &&
+        is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
+      return "attribute 'zero_centered' is not the model's";
     if (const auto rotated = value("rotated_dim"); rotated && *rotated != model.rotated_dim())
       return fmt::format("turns {} elements of a head, the model {}", *rotated,
                          model.rotated_dim());
@@ -316,22 +322,24 @@ class FormCheck {
     return std::nullopt;
   }
 
+  /// Of an attribute that is left out where it would be 0.
+  [[nodiscard]] bool is_not(std::string_view name, const Rational& configured) const {
+    const Attribute* stated = kernel_.find_attribute(name);
+    return configured.num == 0 ? stated != nullptr
+                               : stated == nullptr || stated->value != configured;
+  }
+
   /// Attributes that are left out where the model has nothing of the kind. Which layers have the
   /// window is not told by a kernel: model_values.cpp asks.
   [[nodiscard]] std::optional<std::string> check_scores(bool attends) const {
     const ModelShape& model = config_.model;
-    const auto differs = [&](std::string_view name, const Rational& configured) {
-      const Attribute* stated = kernel_.find_attribute(name);
-      return configured.num == 0 ? stated != nullptr
-                                 : stated == nullptr || stated->value != configured;
-    };
     const bool loses = kernel_.kind == cross_entropy || kernel_.kind == cross_entropy_loss;
-    if (loses && differs("logit_cap", model.logit_cap))
+    if (loses && is_not("logit_cap", model.logit_cap))
       return "attribute 'logit_cap' is not the model's";
     if (!attends) return std::nullopt;
-    if (differs("query_scalar", model.query_scalar))
+    if (is_not("query_scalar", model.query_scalar))
       return "attribute 'query_scalar' is not the model's";
-    if (differs("score_cap", model.score_cap)) return "attribute 'score_cap' is not the model's";
+    if (is_not("score_cap", model.score_cap)) return "attribute 'score_cap' is not the model's";
     const Attribute* window = kernel_.find_attribute("window");
     const std::int64_t sliding = model.window_of(true, config_.seq_len);
     if (window != nullptr && (sliding == 0 || window->value != Rational{.num = sliding}))

@@ -28,6 +28,7 @@ Roles roles_of(UnitKind kind, const ModelShape& model) {
                 bit(P::gate_up) | bit(P::down);
   if (model.qkv_bias) roles |= bit(P::qkv_bias);
   if (model.qk_norm) roles |= bit(P::q_norm) | bit(P::k_norm);
+  if (model.output_norms) roles |= bit(P::attention_output_norm) | bit(P::mlp_output_norm);
   return roles;
 }
 
@@ -201,7 +202,7 @@ class Binder {
     const bool contributes = adds_up(kernel.kind, variant);
     // Chunks of the head's gradient are summed in a buffer of their own.
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
-    const ModelStep* step = find_step(kernel.kind, variant, role);
+    const ModelStep* step = find_step(program_.config.model, kernel.kind, variant, role);
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
@@ -245,6 +246,11 @@ class Binder {
     const bool rotates =
         step.kind == KernelKind::rope_forward || step.kind == KernelKind::rope_backward;
     if (rotates && model.qk_norm) return false;
+    const bool is_geglu =
+        step.kind == KernelKind::geglu_forward || step.kind == KernelKind::geglu_backward;
+    const bool is_swiglu =
+        step.kind == KernelKind::swiglu_forward || step.kind == KernelKind::swiglu_backward;
+    if (model.activation == Activation::silu ? is_geglu : is_swiglu) return false;
     std::optional<ParameterRole> second;
     if (step.parameter == ParameterRole::q_norm && step.kind != KernelKind::norm_weight_grad)
       second = ParameterRole::k_norm;

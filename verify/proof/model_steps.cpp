@@ -33,7 +33,55 @@ constexpr ModelStep weight_gradient(P weight, Value d_out, Value in, bool chunk 
   return {K::gemm, 2, weight, {reads("d_output", d_out), reads("input", in)}, chunk};
 }
 
-/// Grouped by kind; the head's matrix has the role `head`, also where it is the embedding's.
+/// The norm of what a projection adds to the residual; the gradient of the residual stays.
+constexpr ModelStep output_norm(P norm, Value in, Value out, Value rstd) {
+  return {K::rms_norm_forward,
+          0,
+          norm,
+          {reads("residual", in), makes("normed", out), makes("rstd", rstd)}};
+}
+constexpr ModelStep output_norm_backward(P norm, Value d_out, Value in, Value rstd, Value d_in,
+                                         Value partials) {
+  return {K::rms_norm_backward,
+          0,
+          norm,
+          {reads("d_normed", d_out), reads("input", in), reads("rstd", rstd),
+           makes("d_residual", d_in), makes("partials", partials)}};
+}
+
+/// Of models with output norms, and of those alone.
+constexpr std::array kWithOutputNorms{
+    forward(P::attention_out, attention, raw_attention_out),
+    forward(P::down, product, raw_mlp_out),
+    input_gradient(P::attention_out, d_raw_attention_out, d_attention),
+    input_gradient(P::down, d_raw_mlp_out, d_product),
+    weight_gradient(P::attention_out, d_raw_attention_out, attention),
+    weight_gradient(P::down, d_raw_mlp_out, product),
+    output_norm(P::attention_output_norm, raw_attention_out, attention_out, attention_out_rstd),
+    output_norm(P::mlp_output_norm, raw_mlp_out, mlp_out, mlp_out_rstd),
+    output_norm_backward(P::attention_output_norm, d_mid, raw_attention_out, attention_out_rstd,
+                         d_raw_attention_out, attention_out_partials),
+    output_norm_backward(P::mlp_output_norm, d_output, raw_mlp_out, mlp_out_rstd, d_raw_mlp_out,
+                         mlp_out_partials),
+    ModelStep{K::norm_weight_grad,
+              0,
+              P::attention_output_norm,
+              {reads("partials", attention_out_partials)}},
+    ModelStep{K::norm_weight_grad, 0, P::mlp_output_norm, {reads("partials", mlp_out_partials)}},
+};
+
+/// Of models without.
+constexpr std::array kWithoutOutputNorms{
+    forward(P::attention_out, attention, attention_out),
+    forward(P::down, product, mlp_out),
+    input_gradient(P::attention_out, d_mid, d_attention),
+    input_gradient(P::down, d_output, d_product),
+    weight_gradient(P::attention_out, d_mid, attention),
+    weight_gradient(P::down, d_output, product),
+};
+
+/// Of all. Grouped by kind; the head's matrix has the role `head`, also where it is the
+/// embedding's.
 constexpr std::array kSteps{
     ModelStep{K::attention_backward,
               0,
@@ -67,18 +115,18 @@ constexpr std::array kSteps{
               0,
               P::embedding,
               {reads("tokens", tokens), turns("output", kNothing, next(input))}},
-    forward(P::attention_out, attention, attention_out),
-    forward(P::down, product, mlp_out),
+    ModelStep{K::geglu_backward,
+              0,
+              {},
+              {turns("gate_up", of(gate_up), of(d_gate_up)),
+               turns("d_product", of(d_product), of(product))}},
+    ModelStep{K::geglu_forward, 0, {}, {reads("gate_up", gate_up), makes("product", product)}},
     forward(P::gate_up, normed2, gate_up),
     forward(P::head, normed1, logits, true),
     forward(P::qkv, normed1, qkv),
-    input_gradient(P::attention_out, d_mid, d_attention),
-    input_gradient(P::down, d_output, d_product),
     input_gradient(P::gate_up, d_gate_up, d_normed2),
     input_gradient(P::head, d_logits, d_normed1, true),
     input_gradient(P::qkv, d_qkv, d_normed1),
-    weight_gradient(P::attention_out, d_mid, attention),
-    weight_gradient(P::down, d_output, product),
     weight_gradient(P::gate_up, d_gate_up, normed2),
     weight_gradient(P::head, d_logits, normed1, true),
     weight_gradient(P::qkv, d_qkv, normed1),
@@ -161,22 +209,31 @@ constexpr std::size_t place_of(KernelKind kind, std::size_t variant, std::option
 }
 
 /// 1 + the position of each step.
-constexpr auto kPositions = [] {
+template <std::size_t n>
+constexpr auto positions_of(const std::array<ModelStep, n>& steps) {
   std::array<std::uint8_t, Names<KernelKind>::values.size() * kVariants * kParameters> positions{};
-  for (std::size_t s = 0; s < kSteps.size(); ++s)
-    positions[place_of(kSteps[s].kind, static_cast<std::size_t>(kSteps[s].variant),
-                       kSteps[s].parameter)] = static_cast<std::uint8_t>(s + 1);
+  for (std::size_t s = 0; s < n; ++s)
+    positions[place_of(steps[s].kind, static_cast<std::size_t>(steps[s].variant),
+                       steps[s].parameter)] = static_cast<std::uint8_t>(s + 1);
   return positions;
-}();
+}
+constexpr auto kPositions = positions_of(kSteps);
+constexpr auto kPositionsWith = positions_of(kWithOutputNorms);
+constexpr auto kPositionsWithout = positions_of(kWithoutOutputNorms);
 
 }  // namespace
 
-const ModelStep* find_step(KernelKind kind, std::int64_t variant,
+const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_t variant,
                            std::optional<ParameterRole> parameter) {
   if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
-  const std::uint8_t position =
-      kPositions[place_of(kind, static_cast<std::size_t>(variant), parameter)];
-  return position == 0 ? nullptr : &kSteps[position - 1U];
+  const std::size_t place = place_of(kind, static_cast<std::size_t>(variant), parameter);
+  if (const std::uint8_t position = kPositions[place]; position != 0) return &kSteps[position - 1U];
+  if (model.output_norms) {
+    const std::uint8_t position = kPositionsWith[place];
+    return position == 0 ? nullptr : &kWithOutputNorms[position - 1U];
+  }
+  const std::uint8_t position = kPositionsWithout[place];
+  return position == 0 ? nullptr : &kWithoutOutputNorms[position - 1U];
 }
 
 }  // namespace mfsdp

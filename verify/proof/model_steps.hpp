@@ -6,6 +6,9 @@
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
 //   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
 //
+// Models with output norms have attention_out = norm(raw attention_out), mlp_out = norm(raw
+// mlp_out).
+//
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
 // buffer or over another value, is the same value: so what recomputation makes is what forward
@@ -57,12 +60,20 @@ enum class Value : std::uint8_t {
   d_normed1,
   partials1,  ///< of the gradient of the input norm, or the final one
   partials2,  ///< of the norm behind attention
-  qk_partials
+  qk_partials,
+  raw_attention_out,    ///< before its norm, in models that norm what is added
+  attention_out_rstd,
+  raw_mlp_out,
+  mlp_out_rstd,
+  d_raw_attention_out,
+  d_raw_mlp_out,
+  attention_out_partials,
+  mlp_out_partials
 };
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 34> values{
+  static constexpr std::array<std::string_view, 42> values{
       "what is not known", "what is wrong", "what nothing writes",
       "the host's data",   "tokens",        "input",
       "normed1",           "rstd1",         "qkv",
@@ -74,7 +85,11 @@ struct Names<Value> {
       "d_gate_up",         "d_normed2",     "d_mid",
       "d_attention",       "d_rotated",     "d_qkv",
       "d_normed1",         "partials1",     "partials2",
-      "qk_partials"};
+      "qk_partials",       "raw attention_out",
+      "attention_out_rstd", "raw mlp_out",
+      "mlp_out_rstd",      "gradient of raw attention_out",
+      "gradient of raw mlp_out", "partials of attention_out's norm",
+      "partials of mlp_out's norm"};
 };
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
@@ -114,7 +129,8 @@ struct ModelStep {
 };
 
 /// The step of a kernel that touches this parameter, or none, first. Null: the model has none.
-[[nodiscard]] const ModelStep* find_step(KernelKind kind, std::int64_t variant,
+[[nodiscard]] const ModelStep* find_step(const ModelShape& model, KernelKind kind,
+                                         std::int64_t variant,
                                          std::optional<ParameterRole> parameter);
 
 }  // namespace mfsdp

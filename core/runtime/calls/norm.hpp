@@ -8,7 +8,7 @@
 
 namespace mfsdp::kernels {
 
-/// normed = x * rstd * weight of each row x, with rstd = 1 / sqrt(mean(x^2) + epsilon). x is the
+/// normed = x * rstd * (weight_offset + weight) of each row x, with rstd = 1 / sqrt(mean(x^2) + epsilon). x is the
 /// residual or, where there is a delta, the stored sum of both.
 template <class T>
 struct RmsNormForward {
@@ -18,6 +18,7 @@ struct RmsNormForward {
   const T* residual = nullptr;
   const T* delta = nullptr;   ///< added to the residual; null with residual_out
   const T* weight = nullptr;  ///< [cols]
+  Real<T> weight_offset = 0;  ///< 1 of norms whose weights are centred on 0
   T* residual_out = nullptr;
   T* normed = nullptr;
   Real<T>* rstd = nullptr;  ///< [rows]
@@ -32,6 +33,7 @@ struct RmsNormBackward {
   const T* input = nullptr;
   const Real<T>* rstd = nullptr;
   const T* weight = nullptr;
+  Real<T> weight_offset = 0;
   bool adds = false;  ///< to d_residual
   T* d_residual = nullptr;
   T* normed = nullptr;  ///< may be d_normed: each row is read first; null where not wanted

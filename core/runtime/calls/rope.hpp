@@ -48,6 +48,7 @@ struct QkNormRopeForward {
   const Table* table = nullptr;
   const T* query_weight = nullptr;  ///< [head_dim]
   const T* key_weight = nullptr;
+  Real<T> weight_offset = 0;  ///< as in norm.hpp
   HeadRows<T> out;
   Real<T>* rstd = nullptr;  ///< [tokens, heads]
 };
@@ -63,6 +64,7 @@ struct QkNormRopeBackward {
   const Real<T>* rstd = nullptr;
   const T* query_weight = nullptr;
   const T* key_weight = nullptr;
+  Real<T> weight_offset = 0;
   Real<T>* partials = nullptr;  ///< [2 partial_rows, head_dim]: queries', then keys'
   Pieces pieces = {};
 };

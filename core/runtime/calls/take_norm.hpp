@@ -6,6 +6,12 @@
 
 namespace mfsdp::kernels {
 
+/// Of norms that multiply by 1 + weight.
+template <class T>
+[[nodiscard]] Real<T> take_weight_offset(OperandReader& in) {
+  return in.number_if_any("zero_centered") != 0 ? Real<T>(1) : Real<T>(0);
+}
+
 template <class T>
 [[nodiscard]] Result<RmsNormForward<T>> take_rms_norm_forward(const KernelCall& call) {
   OperandReader in(call);
@@ -17,6 +23,7 @@ template <class T>
                             .residual = in.take<const T>("residual", {rows, cols}),
                             .delta = in.take_if_any<const T>("delta", {rows, cols}),
                             .weight = in.take<const T>("weight", {cols}),
+                            .weight_offset = take_weight_offset<T>(in),
                             .residual_out = in.take_if_any<T>("residual_out", {rows, cols}),
                             .normed = in.take<T>("normed", {rows, cols}),
                             .rstd = in.take<Real<T>>("rstd", {rows})};
@@ -42,6 +49,7 @@ template <class T>
       .input = in.take<const T>("input", {rows, cols}),
       .rstd = in.take<const Real<T>>("rstd", {rows}),
       .weight = in.take<const T>("weight", {cols}),
+      .weight_offset = take_weight_offset<T>(in),
       .adds = in.attribute("beta") != 0,
       .d_residual = in.take<T>("d_residual", {rows, cols}),
       .normed = makes_normed ? in.take<T>("d_normed", {rows, cols}) : nullptr,

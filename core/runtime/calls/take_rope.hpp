@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/runtime/calls/rope.hpp"
+#include "core/runtime/calls/take_norm.hpp"
 #include "core/runtime/calls/take_pieces.hpp"
 
 namespace mfsdp::kernels {
@@ -61,6 +62,7 @@ template <class T>
                                       .table = take_rope_table(in, s),
                                       .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
                                       .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
+                                      .weight_offset = take_weight_offset<T>(in),
                                       .out = take_head_rows<T>(in, "output", s),
                                       .rstd = in.take<Real<T>>("rstd", {s.tokens, s.heads})};
   MFSDP_TRY(in.result());
@@ -83,6 +85,7 @@ template <class T>
       .rstd = in.take<const Real<T>>("rstd", {s.tokens, s.heads}),
       .query_weight = in.take<const T>("weight", {s.head_dim}, 0),
       .key_weight = in.take<const T>("weight", {s.head_dim}, 1),
+      .weight_offset = take_weight_offset<T>(in),
       .partials = in.take<Real<T>>("partials", {2 * partial_rows, s.head_dim}),
       .pieces = take_pieces(in, "query_key", *call.kernel, s.tokens)};
   if (partial_rows < 1) in.complain("partials", "expected at least two rows");

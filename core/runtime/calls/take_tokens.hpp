@@ -31,6 +31,12 @@ namespace mfsdp::kernels {
 }
 
 template <class T>
+[[nodiscard]] Real<T> take_scale(OperandReader& in) {
+  const double scale = in.number_if_any("scale");
+  return scale == 0 ? Real<T>(1) : static_cast<Real<T>>(scale);
+}
+
+template <class T>
 [[nodiscard]] Result<EmbeddingForward<T>> take_embedding_forward(const KernelCall& call) {
   OperandReader in(call);
   const std::int64_t rows = in.attribute("rows");
@@ -39,6 +45,7 @@ template <class T>
   const EmbeddingForward<T> k{.tokens = take_ids(in, "tokens", rows),
                               .cols = cols,
                               .vocab = vocab,
+                              .scale = take_scale<T>(in),
                               .table = in.take<const T>("weight", {vocab, cols}),
                               .output = in.take<T>("output", {rows, cols})};
   MFSDP_TRY(in.result());
@@ -55,6 +62,7 @@ template <class T, class G>
   EmbeddingBackward<T, G> k{.tokens = take_ids(in, "tokens", rows),
                             .cols = cols,
                             .vocab = vocab,
+                            .scale = take_scale<T>(in),
                             .d_output = in.take<const T>("d_output", {rows, cols}),
                             .order = {},
                             .adds = in.attribute("beta") != 0,

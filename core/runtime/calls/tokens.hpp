@@ -19,12 +19,13 @@ struct TokenCopy {
   std::int32_t* to = nullptr;
 };
 
-/// Row i of the output is row tokens[i] of the table.
+/// Row i of the output is row tokens[i] of the table, times `scale`.
 template <class T>
 struct EmbeddingForward {
   std::span<const std::int32_t> tokens;
   std::int64_t cols = 0;
   std::int64_t vocab = 0;
+  Real<T> scale = 1;
   const T* table = nullptr;  ///< [vocab, cols]
   T* output = nullptr;       ///< [tokens, cols]
 };
@@ -37,13 +38,14 @@ struct TokenPlace {
   friend auto operator<=>(const TokenPlace&, const TokenPlace&) = default;
 };
 
-/// Each row of the gradient is the sum over its token's places. Rows of tokens that do not occur
+/// Each row of the gradient is the sum over its token's places, times `scale`. Rows of tokens that do not occur
 /// become 0, or stay where `adds`.
 template <class T, class G>
 struct EmbeddingBackward {
   std::span<const std::int32_t> tokens;
   std::int64_t cols = 0;
   std::int64_t vocab = 0;
+  Real<T> scale = 1;
   const T* d_output = nullptr;  ///< [tokens, cols]
   std::span<TokenPlace> order;  ///< scratch, one entry a token
   bool adds = false;

@@ -13,16 +13,18 @@ namespace mfsdp::kernels {
 
 template <class T>
 void embedding_forward(std::span<const std::int32_t> tokens, std::int64_t cols, const T* table,
-                       T* output) {
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    std::copy_n(table + tokens[i] * cols, cols, output + static_cast<std::int64_t>(i) * cols);
+                       Real<T> scale, T* output) {
+  for (const std::int32_t token : tokens)
+    for (const T* row = table + token * cols; row < table + (token + 1) * cols; ++row)
+      *output++ = narrow<T>(scale * widen(*row));
 }
 
-/// Calls use(token, sum) for every token that occurs, with the sum of its rows in their order.
+/// Calls use(token, sum) for every token that occurs, with the sum of its rows in their order, each
+/// times `scale`.
 /// `order`: one entry a token, scratch.
 template <class T, class Use>
-void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols, const T* d_output,
-                        std::span<TokenPlace> order, const Use& use) {
+void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols, Real<T> scale,
+                        const T* d_output, std::span<TokenPlace> order, const Use& use) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     order[i] = {.token = tokens[i], .place = static_cast<std::int32_t>(i)};
   std::ranges::sort(order);
@@ -32,7 +34,7 @@ void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols,
     std::fill(sum.begin(), sum.end(), Real<T>(0));
     for (; first < order.size() && order[first].token == token; ++first) {
       const T* row = d_output + order[first].place * cols;
-      for (std::int64_t j = 0; j < cols; ++j) sum[static_cast<std::size_t>(j)] += widen(row[j]);
+      for (std::int64_t j = 0; j < cols; ++j) sum[static_cast<std::size_t>(j)] += scale * widen(row[j]);
     }
     use(token, std::span<const Real<T>>(sum));
   }
@@ -42,9 +44,10 @@ void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols,
 /// do not occur become 0, or stay where `adds`. `order` as above.
 template <class T, class G>
 void embedding_backward(std::span<const std::int32_t> tokens, std::int64_t cols, std::int64_t vocab,
-                        const T* d_output, std::span<TokenPlace> order, bool adds, G* gradient) {
+                        Real<T> scale, const T* d_output, std::span<TokenPlace> order, bool adds,
+                        G* gradient) {
   if (!adds) std::fill_n(gradient, vocab * cols, narrow<G>(0));
-  for_each_token_sum(tokens, cols, d_output, order,
+  for_each_token_sum(tokens, cols, scale, d_output, order,
                      [&](std::int32_t token, std::span<const Real<T>> sum) {
                        G* out = gradient + token * cols;
                        for (std::size_t j = 0; j < sum.size(); ++j)

@@ -157,7 +157,7 @@ void exact_embedding_backward(const EmbeddingBackward<T, G>& k, GridSums<Real<T>
   if (!k.adds) std::fill_n(k.gradient, k.vocab * k.cols, narrow<G>(0));
   const auto piece = static_cast<std::size_t>(k.pieces.rows);
   for (std::size_t begin = 0; begin < k.tokens.size(); begin += piece)
-    for_each_token_sum(k.tokens.subspan(begin, piece), k.cols,
+    for_each_token_sum(k.tokens.subspan(begin, piece), k.cols, k.scale,
                        k.d_output + static_cast<std::int64_t>(begin) * k.cols, k.order.first(piece),
                        [&](std::int32_t token, std::span<const Real<T>> sum) {
                          sums.add(sum, true, k.gradient + token * k.cols);

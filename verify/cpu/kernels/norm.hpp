@@ -1,4 +1,4 @@
-// RMS norm: y = x * rstd * w with rstd = 1 / sqrt(mean(x^2) + epsilon), of each row
+// RMS norm: y = x * rstd * w, w the weight or 1 + weight, with rstd = 1 / sqrt(mean(x^2) + epsilon), of each row
 // (Zhang and Sennrich, arXiv 1910.07467). With u = w * dy:
 //
 //   dx = rstd * u - x * rstd^3 * mean(u * x)        dw = sum over rows of dy * x * rstd
@@ -17,8 +17,8 @@ namespace mfsdp::kernels {
 
 /// The one rounding of a norm's output: backward makes the very same bits again.
 template <class T>
-[[nodiscard]] T normed_value(T x, Real<T> rstd, T weight) {
-  return narrow<T>(widen(x) * rstd * widen(weight));
+[[nodiscard]] T normed_value(T x, Real<T> rstd, Real<T> weight) {
+  return narrow<T>(widen(x) * rstd * weight);
 }
 
 template <class T>
@@ -44,22 +44,23 @@ MFSDP_VECTOR_CLONES void rms_norm_forward(const RmsNormForward<T>& k) {
     const Real<T> rstd = reciprocal_root_mean_square(x, k.cols, k.epsilon);
     k.rstd[i] = rstd;
     for (std::int64_t j = 0; j < k.cols; ++j)
-      k.normed[at + j] = normed_value(x[j], rstd, k.weight[j]);
+      k.normed[at + j] = normed_value(x[j], rstd, k.weight_offset + widen(k.weight[j]));
   }
 }
 
 /// One row of the backward: dx = (dx +) the gradient of x, partial += that of the weight.
 template <class T, class D>
 void norm_row_backward(std::int64_t cols, const D* dy, const T* x, Real<T> rstd, const T* weight,
-                       bool adds, T* dx, Real<T>* partial) {
-  const auto dot = sum_lanes<Real<T>>(
-      cols, [=](std::int64_t j) { return widen(weight[j]) * widen(dy[j]) * widen(x[j]); });
+                       Real<T> offset, bool adds, T* dx, Real<T>* partial) {
+  const auto dot = sum_lanes<Real<T>>(cols, [=](std::int64_t j) {
+    return (offset + widen(weight[j])) * widen(dy[j]) * widen(x[j]);
+  });
   const Real<T> shrink = dot * rstd * rstd * rstd / static_cast<Real<T>>(cols);
   for (std::int64_t j = 0; j < cols; ++j) {
     const Real<T> gradient = widen(dy[j]);
     const Real<T> before = adds ? widen(dx[j]) : 0;
     partial[j] += gradient * widen(x[j]) * rstd;
-    dx[j] = narrow<T>(before + (rstd * widen(weight[j]) * gradient - widen(x[j]) * shrink));
+    dx[j] = narrow<T>(before + (rstd * (offset + widen(weight[j])) * gradient - widen(x[j]) * shrink));
   }
 }
 
@@ -68,11 +69,11 @@ MFSDP_VECTOR_CLONES void rms_norm_backward(const RmsNormBackward<T>& k) {
   std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
   for (std::int64_t i = 0; i < k.rows; ++i) {
     const T* x = k.input + i * k.cols;
-    norm_row_backward(k.cols, k.d_normed + i * k.cols, x, k.rstd[i], k.weight, k.adds,
+    norm_row_backward(k.cols, k.d_normed + i * k.cols, x, k.rstd[i], k.weight, k.weight_offset, k.adds,
                       k.d_residual + i * k.cols, k.partials + i % k.partial_rows * k.cols);
     if (k.normed != nullptr)
       for (std::int64_t j = 0; j < k.cols; ++j)
-        k.normed[i * k.cols + j] = normed_value(x[j], k.rstd[i], k.weight[j]);
+        k.normed[i * k.cols + j] = normed_value(x[j], k.rstd[i], k.weight_offset + widen(k.weight[j]));
   }
 }
 

@@ -3,28 +3,50 @@
 #include "verify/cpu/kernels/swiglu.hpp"
 
 namespace mfsdp::kernels {
+namespace {
 
-template <>
-Result<void> run_kind<KernelKind::swiglu_forward>(const KernelCall& call,
-                                                  const KernelSettings& /*settings*/) {
+template <class Gate>
+Result<void> run_gated_forward(const KernelCall& call) {
   return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_swiglu_forward<T>(call));
-    swiglu_forward(k.rows, k.cols, k.gate_up, k.product);
+    gated_forward<Gate>(k.rows, k.cols, k.gate_up, k.product);
     return {};
   });
 }
 
-template <>
-Result<void> run_kind<KernelKind::swiglu_backward>(const KernelCall& call,
-                                                   const KernelSettings& /*settings*/) {
+template <class Gate>
+Result<void> run_gated_backward(const KernelCall& call) {
   return with_type_of(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_swiglu_backward<T>(call));
     if (k.product != nullptr)
-      swiglu_backward(k.rows, k.cols, k.gate_up, k.product);
+      gated_backward<Gate>(k.rows, k.cols, k.gate_up, k.product);
     else
-      swiglu_backward(k.rows, k.cols, k.gate_up, k.d_product);
+      gated_backward<Gate>(k.rows, k.cols, k.gate_up, k.d_product);
     return {};
   });
+}
+
+}  // namespace
+
+template <>
+Result<void> run_kind<KernelKind::swiglu_forward>(const KernelCall& call,
+                                                  const KernelSettings& /*settings*/) {
+  return run_gated_forward<Silu>(call);
+}
+template <>
+Result<void> run_kind<KernelKind::swiglu_backward>(const KernelCall& call,
+                                                   const KernelSettings& /*settings*/) {
+  return run_gated_backward<Silu>(call);
+}
+template <>
+Result<void> run_kind<KernelKind::geglu_forward>(const KernelCall& call,
+                                                 const KernelSettings& /*settings*/) {
+  return run_gated_forward<GeluTanh>(call);
+}
+template <>
+Result<void> run_kind<KernelKind::geglu_backward>(const KernelCall& call,
+                                                  const KernelSettings& /*settings*/) {
+  return run_gated_backward<GeluTanh>(call);
 }
 
 }  // namespace mfsdp::kernels

@@ -34,7 +34,7 @@ Result<void> backward(const KernelCall& call) {
     exact_embedding_backward(k, sums);
     return sums.result(*call.kernel, "weight_grad");
   }
-  embedding_backward(k.tokens, k.cols, k.vocab, k.d_output, k.order, k.adds, k.gradient);
+  embedding_backward(k.tokens, k.cols, k.vocab, k.scale, k.d_output, k.order, k.adds, k.gradient);
   return {};
 }
 
@@ -69,7 +69,7 @@ Result<void> run_kind<KernelKind::embedding_forward>(const KernelCall& call,
   return with_type_of(call, "weight", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_embedding_forward<T>(call));
     MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
-    embedding_forward(k.tokens, k.cols, k.table, k.output);
+    embedding_forward(k.tokens, k.cols, k.table, k.scale, k.output);
     return {};
   });
 }

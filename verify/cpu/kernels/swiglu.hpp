@@ -1,4 +1,6 @@
-// SwiGLU (Shazeer, arXiv 2002.05202): product = silu(gate) * up, silu(g) = g / (1 + exp(-g)).
+// Gated units (Shazeer, arXiv 2002.05202): product = g / (1 + exp(-z(g))) * up. SwiGLU has z = g;
+// GeGLU with the tanh form of GELU (Hendrycks and Gimpel, arXiv 1606.08415) has
+// z = 2 sqrt(2 / pi) (g + 0.044715 g^3), as (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)).
 #pragma once
 
 #include <cstdint>
@@ -10,28 +12,54 @@
 
 namespace mfsdp::kernels {
 
+struct Silu {
+  template <class R>
+  static R z(R gate) {
+    return gate;
+  }
+  template <class R>
+  static R slope(R /*gate*/) {
+    return 1;
+  }
+};
+
+struct GeluTanh {
+  template <class R>
+  static R z(R gate) {
+    return R(kTwoRoots) * (gate + R(kCubic) * gate * gate * gate);
+  }
+  template <class R>
+  static R slope(R gate) {
+    return R(kTwoRoots) * (1 + 3 * R(kCubic) * gate * gate);
+  }
+
+ private:
+  static constexpr double kTwoRoots = 1.5957691216057308;  // 2 sqrt(2 / pi)
+  static constexpr double kCubic = 0.044715;
+};
+
 /// The one rounding of a product: backward makes the very same bits again.
-template <class T>
-[[nodiscard]] T swiglu_value(T gate, T up) {
+template <class Gate, class T>
+[[nodiscard]] T gated_value(T gate, T up) {
   const Real<T> g = widen(gate);
-  return narrow<T>(g / (1 + exponential(-g)) * widen(up));
+  return narrow<T>(g / (1 + exponential(-Gate::z(g))) * widen(up));
 }
 
 /// gate_up: [rows, 2 cols], gates first; product: [rows, cols].
-template <class T>
-MFSDP_VECTOR_CLONES void swiglu_forward(std::int64_t rows, std::int64_t cols, const T* gate_up,
-                                        T* product) {
+template <class Gate, class T>
+MFSDP_VECTOR_CLONES void gated_forward(std::int64_t rows, std::int64_t cols, const T* gate_up,
+                                       T* product) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const T* gate = gate_up + i * 2 * cols;
     for (std::int64_t j = 0; j < cols; ++j)
-      product[i * cols + j] = swiglu_value(gate[j], gate[cols + j]);
+      product[i * cols + j] = gated_value<Gate>(gate[j], gate[cols + j]);
   }
 }
 
 /// Overwrites gate_up with its gradient and, where D is not const, d_product with the product.
-template <class T, class D>
-MFSDP_VECTOR_CLONES void swiglu_backward(std::int64_t rows, std::int64_t cols, T* gate_up,
-                                         D* d_product) {
+template <class Gate, class T, class D>
+MFSDP_VECTOR_CLONES void gated_backward(std::int64_t rows, std::int64_t cols, T* gate_up,
+                                        D* d_product) {
   for (std::int64_t i = 0; i < rows; ++i) {
     T* gates = gate_up + i * 2 * cols;
     T* ups = gates + cols;
@@ -40,11 +68,12 @@ MFSDP_VECTOR_CLONES void swiglu_backward(std::int64_t rows, std::int64_t cols, T
       const T up = ups[j];
       D& d = d_product[i * cols + j];
       const Real<T> gradient = widen(d);
-      const Real<T> sigmoid = 1 / (1 + exponential(-widen(gate)));
-      const Real<T> silu = widen(gate) * sigmoid;
-      gates[j] = narrow<T>(gradient * widen(up) * (sigmoid + silu * (1 - sigmoid)));
-      ups[j] = narrow<T>(gradient * silu);
-      if constexpr (!std::is_const_v<D>) d = swiglu_value(gate, up);
+      const Real<T> sigmoid = 1 / (1 + exponential(-Gate::z(widen(gate))));
+      const Real<T> activated = widen(gate) * sigmoid;
+      const Real<T> slope = sigmoid + activated * (1 - sigmoid) * Gate::slope(widen(gate));
+      gates[j] = narrow<T>(gradient * widen(up) * slope);
+      ups[j] = narrow<T>(gradient * activated);
+      if constexpr (!std::is_const_v<D>) d = gated_value<Gate>(gate, up);
     }
   }
 }

@@ -27,7 +27,8 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
   const auto tokens = any_tokens(random, count, vocab);
   const Values table = random(vocab * cols);
   Values output(static_cast<std::size_t>(count * cols));
-  embedding_forward<double>(tokens, cols, table.data(), output.data());
+  const double scale = *rc::gen::element(1.0, 3.5);
+  embedding_forward<double>(tokens, cols, table.data(), scale, output.data());
   const Values d_output = random(count * cols);
   Values gradient = random(vocab * cols);
   Values expected = adds ? gradient : Values(gradient.size());
@@ -35,11 +36,12 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
     for (std::int64_t j = 0; j < cols; ++j) {
       const auto place = static_cast<std::size_t>(i * cols + j);
       const auto row = static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)] * cols + j);
-      RC_ASSERT(output[place] == table[row]);
-      expected[row] += d_output[place];
+      RC_ASSERT(output[place] == scale * table[row]);
+      expected[row] += scale * d_output[place];
     }
   std::vector<TokenPlace> order(tokens.size());
-  embedding_backward<double>(tokens, cols, vocab, d_output.data(), order, adds, gradient.data());
+  embedding_backward<double>(tokens, cols, vocab, scale, d_output.data(), order, adds,
+                             gradient.data());
   // Up to 21 terms a sum, which may cancel: their order alone makes a difference of some 1e-13.
   RC_ASSERT(test::relative_error(gradient, expected) < 1e-11);
 }

@@ -119,8 +119,6 @@ void check_gradients(const PlanConfig& config, std::uint32_t seed) {
     // What rounding makes of the differences counts where a gradient is 0, as that of a query is
     // where there is one key.
     const double noise = 5e-9 * std::sqrt(static_cast<double>(gradient.size()));
-    fmt::print("ERR {:.2e} {:.2e} {}\n", norm(minus(gradient, expected)) / norm(expected),
-               norm(expected), name);
     EXPECT_LT(norm(minus(gradient, expected)), 1e-6 * norm(expected) + noise)
         << name << ", whose gradient has norm " << norm(expected);
   }
@@ -214,7 +212,7 @@ TEST(GradientConfigs, ReachEveryAxis) {
   });
 }
 
-/// Fewer weights, on one rank, with what attention and RoPE may have beside Llama's.
+/// Fewer weights, on one rank, with what attention, RoPE, norms and MLP may have beside Llama's.
 PlanConfig attention_config(std::uint32_t seed) {
   PlanConfig config = random_config(seed);
   test::RandomValues random(seed + 1000);
@@ -241,6 +239,10 @@ PlanConfig attention_config(std::uint32_t seed) {
   if (one_in(2)) model.query_scalar = {5, 2};
   if (one_in(2)) model.score_cap = {3, 2};
   if (one_in(2)) model.logit_cap = {5, 2};
+  if (one_in(2)) model.activation = Activation::gelu_tanh;
+  model.output_norms = one_in(2);
+  model.zero_centered_norms = one_in(2);
+  model.scaled_embedding = one_in(2);
   if (one_in(2))
     model.rope_scaling = {.kind = RopeKind::yarn,
                           .factor = {4, 1},
