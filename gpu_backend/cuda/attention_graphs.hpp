@@ -38,6 +38,9 @@ struct AttentionLayout {
   std::int64_t kv_heads = 0;
   std::int64_t seq_len = 0;
   std::int64_t head_dim = 0;
+  std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
+  double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
+  double score_cap = 0;     ///< none of cuDNN's engines has one
   HeadStrides query, key, value, output;
 
   friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;
@@ -76,8 +79,10 @@ class AttentionForwardPlan {
 
  private:
   float scale_;
+  std::int32_t window_;
   CudnnGraph graph_;
   GraphTensor query_, key_, value_, output_, log_sum_exp_, scale_tensor_, masked_;
+  std::optional<GraphTensor> window_tensor_;
   std::optional<CudnnPlan> plan_;
 };
 
@@ -93,8 +98,10 @@ class AttentionBackwardPlan {
 
  private:
   float scale_;
+  std::int32_t window_;
   CudnnGraph graph_;
   GraphTensor query_, key_, value_, output_, d_output_, log_sum_exp_;
+  std::optional<GraphTensor> window_tensor_;
   GraphTensor d_query_, d_key_, d_value_, row_sums_, scale_tensor_, masked_, one_;
   std::optional<GraphTensor> d_query_sum_;
   std::optional<CudnnPlan> plan_;

@@ -91,6 +91,19 @@ TEST_F(AttentionGraphs, BackwardIsServedWithTheWorkspaceThatIsPlanned) {
     }
 }
 
+TEST_F(AttentionGraphs, WindowsAreServedWithTheSameWorkspace) {
+  for (const Sizes& sizes : kSizes)
+    for (const bool deterministic : {false, true}) {
+      AttentionBackwardLayout layout = packed(sizes, deterministic);
+      layout.forward.window = (sizes.seq_len + 1) / 2;
+      const AttentionForwardPlan forward(layout.forward);
+      EXPECT_EQ(workspace_needed(forward.graph()), kAttentionWorkspaceBytes) << sizes.seq_len;
+      const AttentionBackwardPlan backward(layout);
+      EXPECT_EQ(workspace_needed(backward.graph()), attention_backward_workspace(layout))
+          << sizes.seq_len << (deterministic ? " deterministic" : "");
+    }
+}
+
 TEST_F(AttentionGraphs, BackwardWorkspaceByHand) {
   // 8192 tokens of 32 heads of 128 in bf16, twice; scores of 32 heads in bf16.
   constexpr std::int64_t kGradients = 2LL * 8192 * 32 * 128 * 2;
