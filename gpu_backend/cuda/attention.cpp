@@ -34,11 +34,6 @@ Result<AttentionPlanner> AttentionPlanner::create() {
 
 template <class Plan, class Layout, class Call>
 Result<void> AttentionPlanner::prepare_in(std::map<Layout, Plan>& plans, const Call& k) {
-  if (k.shape.score_cap > 0)
-    return fail(
-        place(k.shape),
-        "expected no soft cap of scores: in bf16 cuDNN's engines have none; --param-dtype fp32 "
-        "runs one");
   const Layout layout = layout_of(k);
   if (plans.contains(layout)) return {};
   Plan plan(layout);

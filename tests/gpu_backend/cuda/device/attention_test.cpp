@@ -285,14 +285,19 @@ TEST(Attention, InSinglePrecisionWithWindowsAndCapsAgreesWithDoubles) {
   }
 }
 
-TEST(Attention, CapsInBf16AreRefused) {
-  auto planner = AttentionPlanner::create();
-  ASSERT_TRUE(planner);
-  const AttentionCall<Bf16> call({.heads = 8, .kv_heads = 2, .seq_len = 256, .score_cap = 50},
-                                 false);
-  const auto prepared = planner->prepare(call.forward());
-  ASSERT_FALSE(prepared);
-  EXPECT_THAT(prepared.error().message(), testing::HasSubstr("expected no soft cap of scores"));
+TEST(Attention, WithCapsAgreesWithDoubles) {
+  for (const std::int64_t window : {0, 100})
+    for (const bool deterministic : {false, true})
+      for (const std::int64_t head_dim : {64, 128, 256})
+        expect_right<Bf16>({.batch = 2,
+                            .heads = 8,
+                            .kv_heads = 2,
+                            .seq_len = 200,
+                            .head_dim = head_dim,
+                            .window = window,
+                            .query_scalar = 2.5,
+                            .score_cap = 3},
+                           deterministic);
 }
 
 TEST(Attention, DeterministicGradientsHaveEqualBits) {
