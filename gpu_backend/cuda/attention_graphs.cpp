@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,8 @@ constexpr float kOne = 1;
 constexpr cudnnDataType_t kStorage = CUDNN_DATA_BFLOAT16;
 
 float scale_of(const AttentionLayout& layout) {
-  return 1 / std::sqrt(static_cast<float>(layout.head_dim));
+  return 1 / std::sqrt(layout.query_scalar > 0 ? static_cast<float>(layout.query_scalar)
+                                               : static_cast<float>(layout.head_dim));
 }
 
 /// A graph's operands, by the layout's sizes.
@@ -63,11 +65,58 @@ class Operands {
   const AttentionLayout& l_;
 };
 
-/// Scores of keys after the query's own position become `masked`.
-GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked) {
+/// Scores of keys after the query's own position become `masked`; with a window so do those that
+/// lie so far behind it: column + window > row is what it sees.
+GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked,
+                   const std::optional<GraphTensor>& window) {
   const GraphTensor row = graph.index(scores, 2);
   const GraphTensor column = graph.index(scores, 3);
-  return graph.select(scores, masked, graph.at_least(row, column));
+  const GraphTensor seen = graph.select(scores, masked, graph.at_least(row, column));
+  if (!window) return seen;
+  return graph.select(seen, masked, graph.above(graph.shifted(column, *window), row));
+}
+
+ScoreTerms terms_of(const AttentionLayout& layout) {
+  ScoreTerms terms{.window = static_cast<std::int32_t>(layout.window),
+                   .cap = static_cast<float>(layout.score_cap)};
+  if (layout.score_cap > 0) terms.inverse_cap = static_cast<float>(1 / layout.score_cap);
+  return terms;
+}
+
+void declare(CudnnGraph& graph, ScoreTerms& terms) {
+  if (terms.window > 0) terms.window_tensor = graph.scalar(CUDNN_DATA_INT32);
+  if (terms.cap <= 0) return;
+  terms.cap_tensor = graph.scalar();
+  terms.inverse_cap_tensor = graph.scalar();
+}
+
+void add_memory(const ScoreTerms& terms, std::vector<GraphMemory>& operands) {
+  if (terms.window_tensor) operands.push_back({*terms.window_tensor, &terms.window});
+  if (!terms.cap_tensor) return;
+  operands.push_back({*terms.cap_tensor, &terms.cap});
+  operands.push_back({*terms.inverse_cap_tensor, &terms.inverse_cap});
+}
+
+/// Scores, and of capped ones their share t of the cap.
+struct CappedScores {
+  GraphTensor scores;
+  std::optional<GraphTensor> share;
+};
+CappedScores capped(CudnnGraph& graph, GraphTensor scores, const ScoreTerms& terms) {
+  if (!terms.cap_tensor) return {.scores = scores, .share = {}};
+  const GraphTensor share =
+      graph.pointwise(CUDNN_POINTWISE_TANH_FWD,
+                      graph.pointwise(CUDNN_POINTWISE_MUL, scores, *terms.inverse_cap_tensor));
+  return {.scores = graph.pointwise(CUDNN_POINTWISE_MUL, share, *terms.cap_tensor), .share = share};
+}
+
+/// Times the cap's slope, 1 - t^2.
+GraphTensor sloped(CudnnGraph& graph, GraphTensor gradient,
+                   const std::optional<GraphTensor>& share) {
+  if (!share) return gradient;
+  const GraphTensor square = graph.pointwise(CUDNN_POINTWISE_MUL, *share, *share);
+  return graph.pointwise(CUDNN_POINTWISE_SUB, gradient,
+                         graph.pointwise(CUDNN_POINTWISE_MUL, gradient, square));
 }
 
 /// into = scores^T * right, summed over a group's query heads where there are more than one.
@@ -96,6 +145,9 @@ AttentionLayout forward_layout(const Call& k) {
           .kv_heads = s.kv_heads,
           .seq_len = s.seq_len,
           .head_dim = s.head_dim,
+          .window = s.window < s.seq_len ? s.window : 0,
+          .query_scalar = s.query_scalar,
+          .score_cap = s.score_cap,
           .query = strides_of(k.query),
           .key = strides_of(k.key),
           .value = strides_of(k.value),
@@ -131,7 +183,7 @@ std::int64_t attention_backward_workspace(const AttentionBackwardLayout& layout)
 }
 
 AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
-    : scale_(scale_of(layout)) {
+    : scale_(scale_of(layout)), terms_(terms_of(layout)) {
   Operands operands(graph_, layout);
   query_ = operands.view(layout.heads, layout.query);
   key_ = operands.transposed(layout.kv_heads, layout.key);
@@ -140,10 +192,12 @@ AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
   log_sum_exp_ = operands.statistic();
   scale_tensor_ = graph_.scalar();
   masked_ = graph_.scalar();
+  declare(graph_, terms_);
 
   const GraphTensor scaled =
       graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
-  const GraphTensor scores = causal(graph_, scaled, masked_);
+  const GraphTensor scores =
+      causal(graph_, capped(graph_, scaled, terms_).scores, masked_, terms_.window_tensor);
   const GraphTensor largest = graph_.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
   const GraphTensor exponentials =
       graph_.pointwise(CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));
@@ -164,18 +218,19 @@ Result<void> AttentionForwardPlan::build(const CudnnTarget& target, std::int64_t
 template <class T>
 Result<void> AttentionForwardPlan::run(cudnnHandle_t handle,
                                        const kernels::AttentionForward<T>& k) const {
-  const std::array operands{GraphMemory{query_, k.query.data},
-                            GraphMemory{key_, k.key.data},
-                            GraphMemory{value_, k.value.data},
-                            GraphMemory{output_, k.output.data},
-                            GraphMemory{log_sum_exp_, k.log_sum_exp},
-                            GraphMemory{scale_tensor_, &scale_},
-                            GraphMemory{masked_, &kMasked}};
+  std::vector<GraphMemory> operands{{query_, k.query.data},
+                                    {key_, k.key.data},
+                                    {value_, k.value.data},
+                                    {output_, k.output.data},
+                                    {log_sum_exp_, k.log_sum_exp},
+                                    {scale_tensor_, &scale_},
+                                    {masked_, &kMasked}};
+  add_memory(terms_, operands);
   return plan_->run(handle, operands, k.workspace);
 }
 
 AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whole)
-    : scale_(scale_of(whole.forward)) {
+    : scale_(scale_of(whole.forward)), terms_(terms_of(whole.forward)) {
   const AttentionLayout& layout = whole.forward;
   Operands operands(graph_, layout);
   query_ = operands.view(layout.heads, layout.query);
@@ -191,6 +246,7 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   scale_tensor_ = graph_.scalar();
   masked_ = graph_.scalar();
   one_ = graph_.scalar();
+  declare(graph_, terms_);
 
   // D; the engines know it by a factor behind the sum.
   const GraphTensor products = graph_.pointwise(CUDNN_POINTWISE_MUL, d_output_, output_);
@@ -199,15 +255,17 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   // P again, and dV.
   const GraphTensor scaled =
       graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
-  const GraphTensor shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, scaled, log_sum_exp_);
+  const CappedScores own = capped(graph_, scaled, terms_);
+  const GraphTensor shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, own.scores, log_sum_exp_);
   const GraphTensor probabilities =
-      graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_));
+      graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_, terms_.window_tensor));
   product_into(graph_, operands, layout, probabilities, d_output_, d_value_);
   // dS, and dK.
   const GraphTensor d_probabilities = graph_.matmul(d_output_, value_);
   const GraphTensor centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_probabilities, row_sums_);
   const GraphTensor weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities);
-  const GraphTensor d_scores = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale_tensor_);
+  const GraphTensor d_scores =
+      graph_.pointwise(CUDNN_POINTWISE_MUL, sloped(graph_, weighted, own.share), scale_tensor_);
   product_into(graph_, operands, layout, d_scores, query_, d_key_);
   // dQ, by K as [batch, kv_heads, seq, head_dim] again.
   const GraphTensor key = graph_.reshape(
@@ -246,6 +304,7 @@ Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
                                     {scale_tensor_, &scale_},
                                     {masked_, &kMasked},
                                     {one_, &kOne}};
+  add_memory(terms_, operands);
   if (d_query_sum_) operands.push_back({*d_query_sum_, k.d_query_sum});
   return plan_->run(handle, operands, k.workspace);
 }

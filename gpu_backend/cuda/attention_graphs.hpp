@@ -8,6 +8,9 @@
 //   D_i = sum_d dO_id O_id             dV = P^T dO         summed over a group's query heads
 //   dS = P * (dO V^T - D) * scale      dK = dS^T Q         likewise
 //                                      dQ = dS K           in fp32, then rounded
+//
+// With a window keys far behind the query are masked too. With a soft cap c the scores are
+// c t, t = tanh(S / c), and dS is multiplied by 1 - t^2.
 #pragma once
 
 #include <compare>
@@ -31,6 +34,16 @@ struct HeadStrides {
   friend auto operator<=>(const HeadStrides&, const HeadStrides&) = default;
 };
 
+/// Tensors and numbers of what only some attention has; a run names those that are there.
+struct ScoreTerms {
+  std::int32_t window = 0;
+  float cap = 0;
+  float inverse_cap = 0;
+  std::optional<GraphTensor> window_tensor{};
+  std::optional<GraphTensor> cap_tensor{};
+  std::optional<GraphTensor> inverse_cap_tensor{};
+};
+
 /// Everything that a compiled forward depends on.
 struct AttentionLayout {
   std::int64_t batch = 0;
@@ -38,6 +51,9 @@ struct AttentionLayout {
   std::int64_t kv_heads = 0;
   std::int64_t seq_len = 0;
   std::int64_t head_dim = 0;
+  std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
+  double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
+  double score_cap = 0;     ///< 0: none
   HeadStrides query, key, value, output;
 
   friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;
@@ -76,6 +92,7 @@ class AttentionForwardPlan {
 
  private:
   float scale_;
+  ScoreTerms terms_;
   CudnnGraph graph_;
   GraphTensor query_, key_, value_, output_, log_sum_exp_, scale_tensor_, masked_;
   std::optional<CudnnPlan> plan_;
@@ -93,6 +110,7 @@ class AttentionBackwardPlan {
 
  private:
   float scale_;
+  ScoreTerms terms_;
   CudnnGraph graph_;
   GraphTensor query_, key_, value_, output_, d_output_, log_sum_exp_;
   GraphTensor d_query_, d_key_, d_value_, row_sums_, scale_tensor_, masked_, one_;

@@ -135,8 +135,8 @@ GraphTensor CudnnGraph::memory(const GraphShape& dims, const GraphShape& strides
                                cudnnDataType_t type) {
   return add_tensor(dims, strides, type, false, false);
 }
-GraphTensor CudnnGraph::scalar() {
-  return add_tensor({1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, false, true);
+GraphTensor CudnnGraph::scalar(cudnnDataType_t type) {
+  return add_tensor({1, 1, 1, 1}, {1, 1, 1, 1}, type, false, true);
 }
 GraphTensor CudnnGraph::between(const GraphShape& dims, const GraphShape& strides,
                                 cudnnDataType_t type) {
@@ -226,6 +226,15 @@ GraphTensor CudnnGraph::index(GraphTensor x, std::int64_t axis) {
 GraphTensor CudnnGraph::at_least(GraphTensor x, GraphTensor b) {
   return pointwise(CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, std::array{x, b},
                    result({}, at(x).dims, CUDNN_DATA_BOOLEAN));
+}
+
+GraphTensor CudnnGraph::above(GraphTensor x, GraphTensor b) {
+  return pointwise(CUDNN_POINTWISE_CMP_GT, CUDNN_DATA_BOOLEAN, std::array{x, b},
+                   result({}, at(x).dims, CUDNN_DATA_BOOLEAN));
+}
+GraphTensor CudnnGraph::shifted(GraphTensor x, GraphTensor b) {
+  return pointwise(CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, std::array{x, b},
+                   result({}, at(x).dims, CUDNN_DATA_INT32));
 }
 
 GraphTensor CudnnGraph::reduce(cudnnReduceTensorOp_t op, GraphTensor x, Into into) {

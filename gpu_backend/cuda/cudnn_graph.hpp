@@ -126,8 +126,8 @@ class CudnnGraph {
  public:
   /// Memory that a run names. Every element lies on a multiple of 16 bytes where its row begins.
   GraphTensor memory(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type);
-  /// One fp32 that a run names on the host.
-  GraphTensor scalar();
+  /// One number, mostly fp32, that a run names on the host.
+  GraphTensor scalar(cudnnDataType_t type = CUDNN_DATA_FLOAT);
   /// A tensor without memory.
   GraphTensor between(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type);
 
@@ -144,6 +144,10 @@ class CudnnGraph {
   GraphTensor index(GraphTensor x, std::int64_t axis);
   /// Boolean x >= b, of int32.
   GraphTensor at_least(GraphTensor x, GraphTensor b);
+  /// Boolean x > b, of int32.
+  GraphTensor above(GraphTensor x, GraphTensor b);
+  /// x + b, of int32.
+  GraphTensor shifted(GraphTensor x, GraphTensor b);
   /// Over the last dim, or over those in which `into` is smaller.
   GraphTensor reduce(cudnnReduceTensorOp_t op, GraphTensor x, Into into = {});
   /// The same elements in other strides.

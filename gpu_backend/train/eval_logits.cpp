@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstring>
+
+#include "core/runtime/scalar.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -45,6 +50,20 @@ const Operand* logits_of(const Op& op) {
 }
 
 }  // namespace
+
+void cap_logits(const ModelShape& model, DType dtype, std::span<std::byte> values) {
+  if (model.logit_cap.num == 0) return;
+  const double cap = model.logit_cap.value();
+  with_floating(dtype, [&]<class T>(T) {
+    for (std::size_t at = 0; at + sizeof(T) <= values.size(); at += sizeof(T)) {
+      T value;
+      std::memcpy(&value, values.data() + at, sizeof(T));
+      const double capped = cap * std::tanh(static_cast<double>(widen(value)) / cap);
+      value = narrow<T>(static_cast<Real<T>>(capped));
+      std::memcpy(values.data() + at, &value, sizeof(T));
+    }
+  });
+}
 
 Result<Operand> find_eval_logits(const Program& program) {
   const Plan* plan = program.find_plan("eval");

@@ -24,4 +24,8 @@ using TakeLogits = std::function<Result<void>(const EvalLogits&)>;
 /// makes them chunk by chunk; an op behind the loss writes over them.
 [[nodiscard]] Result<Operand> find_eval_logits(const Program& program);
 
+/// What the model's soft cap, where it has one, makes of the logits; rounded to their dtype. The
+/// plan's kernels cap as they read, so that a buffer has them as the last product made them.
+void cap_logits(const ModelShape& model, DType dtype, std::span<std::byte> values);
+
 }  // namespace mfsdp

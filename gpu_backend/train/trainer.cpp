@@ -326,6 +326,7 @@ Result<void> Trainer::give_logits() {
   std::vector<std::byte> values(static_cast<std::size_t>(logits.touched_bytes()));
   const std::byte* buffer = interpreter_->buffer_bytes(logits.buffer).data();
   MFSDP_TRY(backend_->download(buffer + logits.offset, values));
+  cap_logits(program_.config.model, logits.dtype, values);
   return take({.dtype = logits.dtype, .shape = logits.shape, .values = values});
 }
 

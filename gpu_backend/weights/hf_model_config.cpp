@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -89,6 +90,15 @@ Json windows_of(const ModelShape& shape) {
           {"layer_types", std::move(types)}};
 }
 
+/// The class rounds head_dim times the factor down: a quotient that was rounded down would lose
+/// one.
+double rotary_factor(const ModelShape& shape) {
+  const auto whole = static_cast<double>(shape.head_dim);
+  const auto turned = static_cast<double>(shape.rotary_dim);
+  const double factor = turned / whole;
+  return std::floor(factor * whole) < turned ? std::nextafter(factor, 1.0) : factor;
+}
+
 /// What only one family's class reads.
 Json family_of(const ModelShape& shape) {
   Json family;
@@ -113,9 +123,7 @@ Json family_of(const ModelShape& shape) {
     family["original_max_position_embeddings"] = shape.rope_scaling.kind == RopeKind::longrope
                                                      ? shape.rope_scaling.original_max_seq_len
                                                      : shape.max_seq_len;
-    if (shape.rotary_dim != 0)
-      family["partial_rotary_factor"] =
-          static_cast<double>(shape.rotary_dim) / static_cast<double>(shape.head_dim);
+    if (shape.rotary_dim != 0) family["partial_rotary_factor"] = rotary_factor(shape);
     return family;
   }
   if (shape.sliding_window != 0)

@@ -37,6 +37,20 @@ __device__ float exponential(float x, float largest) {
   }
 }
 
+/// What the soft cap makes of values; with none they stay.
+template <bool kCapped, int N>
+__device__ void cap_all(float (&values)[N], float cap) {
+  if constexpr (kCapped) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = cap * tanhf(values[i] / cap);
+  }
+}
+/// Its slope there: 1 - tanh^2.
+__device__ float cap_slope(float capped, float cap) {
+  const float share = capped / cap;
+  return 1 - share * share;
+}
+
 /// Maximum of some logits, and the sum of exp(logit - largest) over them.
 struct Softmax {
   float largest;
@@ -82,7 +96,7 @@ __device__ void fetch_ahead(const void* from, std::int64_t bytes) {
 extern __shared__ uint4 kept_bytes[];
 
 /// Block b takes the rows b, b + gridDim.x, ...
-template <class T, int N>
+template <class T, int N, bool kCapped>
 __global__ void __launch_bounds__(kThreads)
     loss_of_rows(const CrossEntropy<T> k, int kept, GridScratch* scratch) {
   constexpr bool kGradient = !std::is_const_v<T>;
@@ -104,7 +118,8 @@ __global__ void __launch_bounds__(kThreads)
       continue;
     }
     const bool known = label >= 0 && label < k.vocab;
-    const float of_label = known ? widened(logits[label]) : __int_as_float(0x7fffffff);
+    float of_label[1] = {known ? widened(logits[label]) : __int_as_float(0x7fffffff)};
+    cap_all<kCapped>(of_label, k.cap);
     Softmax softmax{.largest = -INFINITY, .sum = 0};
 #pragma unroll 4
     for (int at = static_cast<int>(threadIdx.x); at < packs; at += kThreads) {
@@ -115,6 +130,7 @@ __global__ void __launch_bounds__(kThreads)
       if (kGradient && !is_read_again) kept_packs[at] = pack;
       float values[N];
       widen_all(pack, values);
+      cap_all<kCapped>(values, k.cap);
       float largest = values[0];
 #pragma unroll
       for (int i = 1; i < N; ++i) largest = fmaxf(largest, values[i]);
@@ -126,11 +142,11 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < N; ++i) softmax.sum += exponential<T>(values[i], softmax.largest);
     }
     softmax = block_merged<T>(softmax, shared);  // a barrier: the label's logit has been read
-    sums.first += logf(softmax.sum) + softmax.largest - of_label;
+    sums.first += logf(softmax.sum) + softmax.largest - of_label[0];
     sums.second += 1;
     if constexpr (kGradient) {
       // NaN where the label is none of the vocabulary.
-      const float inverse = known ? 1 / softmax.sum : of_label;
+      const float inverse = known ? 1 / softmax.sum : of_label[0];
       if (row + gridDim.x < rows)
         fetch_ahead(logits + gridDim.x * k.vocab,
                     std::min<std::int64_t>(k.vocab * sizeof(T), kAheadBytes));
@@ -139,12 +155,22 @@ __global__ void __launch_bounds__(kThreads)
         float values[N];
         T* const own = logits + std::int64_t{at} * N;
         widen_all(at < kept ? kept_packs[at] : load<Stored<T>, N>(own), values);
+        cap_all<kCapped>(values, k.cap);
+        float slopes[N];
+        if constexpr (kCapped) {
+#pragma unroll
+          for (int i = 0; i < N; ++i) slopes[i] = cap_slope(values[i], k.cap);
+        }
 #pragma unroll
         for (int i = 0; i < N; ++i)
           values[i] = exponential<T>(values[i], softmax.largest) * inverse;
         if (at == label / N)
 #pragma unroll
           for (int i = 0; i < N; ++i) values[i] -= i == label % N ? 1.0F : 0.0F;
+        if constexpr (kCapped) {
+#pragma unroll
+          for (int i = 0; i < N; ++i) values[i] *= slopes[i];
+        }
         store_streaming<N>(own, narrow_all<T, N>(values));
       }
     }
@@ -165,7 +191,7 @@ Result<int> most_kept_bytes() {
   return std::clamp(most - kOwnBytes, 0, kKeptBytes);
 }
 
-template <class T, int N>
+template <class T, int N, bool kCapped>
 Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
   MFSDP_LET(scratch, grid_scratch(k.workspace, "cross_entropy", stream));
   const std::int64_t pack_bytes = N * sizeof(T);
@@ -173,15 +199,20 @@ Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
   constexpr bool is_loss_alone = std::is_const_v<T>;
   const auto kept = is_loss_alone ? 0 : static_cast<int>(std::min(k.vocab / N, most / pack_bytes));
   const auto shared = static_cast<int>(kept * pack_bytes);
-  MFSDP_TRY(check(
-      cudaFuncSetAttribute(loss_of_rows<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-      "cudaFuncSetAttribute", "cross_entropy"));
+  MFSDP_TRY(check(cudaFuncSetAttribute(loss_of_rows<T, N, kCapped>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                  "cudaFuncSetAttribute", "cross_entropy"));
   const auto rows = static_cast<std::int64_t>(k.labels.size());
   const std::int64_t blocks = is_loss_alone ? 2 * kBlocks : kBlocks;  // no row in shared memory
   const dim3 grid = grid_of(std::clamp<std::int64_t>(rows, 1, blocks));
-  loss_of_rows<T, N>
+  loss_of_rows<T, N, kCapped>
       <<<grid, kThreads, static_cast<std::size_t>(shared), stream>>>(k, kept, scratch);
   return launched("cross_entropy");
+}
+
+template <class T, int N>
+Result<void> launch(const CrossEntropy<T>& k, cudaStream_t stream) {
+  return k.cap > 0 ? launch<T, N, true>(k, stream) : launch<T, N, false>(k, stream);
 }
 
 }  // namespace

@@ -64,7 +64,29 @@ __device__ void add(Row& to, float keep, float factor, const Row& row) {
 }
 
 __device__ float scale_of(const AttentionShape& s) {
-  return 1 / sqrtf(static_cast<float>(s.head_dim));
+  return 1 / sqrtf(s.query_scalar > 0 ? static_cast<float>(s.query_scalar)
+                                      : static_cast<float>(s.head_dim));
+}
+
+/// The first position that a query at `i` sees.
+__device__ std::int64_t first_seen(const AttentionShape& s, std::int64_t i) {
+  return s.window > 0 && i >= s.window ? i - s.window + 1 : 0;
+}
+/// The position behind the last query that sees a key at `i`.
+__device__ std::int64_t end_of_view(const AttentionShape& s, std::int64_t i) {
+  return s.window > 0 && s.window < s.seq_len - i ? i + s.window : s.seq_len;
+}
+
+/// A score with its cap, and the slope of the cap there.
+struct Score {
+  float value;
+  float slope;
+};
+__device__ Score capped(const AttentionShape& s, float score) {
+  if (s.score_cap <= 0) return {score, 1};
+  const auto cap = static_cast<float>(s.score_cap);
+  const float share = tanhf(score / cap);
+  return {cap * share, 1 - share * share};
 }
 
 /// A warp's query row, or key row if `heads` are those of keys.
@@ -89,9 +111,9 @@ __global__ void forward(AttentionForward<float> k) {
   Row output = {};
   float largest = -INFINITY;
   float sum = 0;
-  for (std::int64_t j = 0; j <= at.i; ++j) {
+  for (std::int64_t j = first_seen(s, at.i); j <= at.i; ++j) {
     const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
-    const float score = dot(query, key) * scale;
+    const float score = capped(s, dot(query, key) * scale).value;
     const float now = fmaxf(largest, score);
     const float keep = expf(largest - now);
     const float weight = expf(score - now);
@@ -118,11 +140,12 @@ __global__ void query_backward(AttentionBackward<float> k) {
   const float row_sum = dot(d_output, load(row_of(k.output, at.b, at.h, at.i), s.head_dim));
   const float log_sum_exp = k.log_sum_exp[statistic];
   Row d_query = {};
-  for (std::int64_t j = 0; j <= at.i; ++j) {
+  for (std::int64_t j = first_seen(s, at.i); j <= at.i; ++j) {
     const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
     const Row value = load(row_of(k.value, at.b, group, j), s.head_dim);
-    const float probability = expf(dot(query, key) * scale - log_sum_exp);
-    add(d_query, 1, probability * (dot(d_output, value) - row_sum) * scale, key);
+    const Score score = capped(s, dot(query, key) * scale);
+    const float probability = expf(score.value - log_sum_exp);
+    add(d_query, 1, probability * (dot(d_output, value) - row_sum) * score.slope * scale, key);
   }
   store(d_query, row_of(k.d_query, at.b, at.h, at.i), s.head_dim);
   if (lane() == 0) k.row_sums[statistic] = row_sum;
@@ -140,13 +163,16 @@ __global__ void key_backward(AttentionBackward<float> k) {
   Row d_key = {};
   Row d_value = {};
   for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
-    for (std::int64_t i = at.i; i < s.seq_len; ++i) {
+    for (std::int64_t i = at.i; i < end_of_view(s, at.i); ++i) {
       const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
       const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
       const Row d_output = load(row_of(k.d_output, at.b, h, i), s.head_dim);
-      const float probability = expf(dot(query, key) * scale - k.log_sum_exp[statistic]);
+      const Score score = capped(s, dot(query, key) * scale);
+      const float probability = expf(score.value - k.log_sum_exp[statistic]);
       add(d_value, 1, probability, d_output);
-      add(d_key, 1, probability * (dot(d_output, value) - k.row_sums[statistic]) * scale, query);
+      add(d_key, 1,
+          probability * (dot(d_output, value) - k.row_sums[statistic]) * score.slope * scale,
+          query);
     }
   store(d_key, row_of(k.d_key, at.b, at.h, at.i), s.head_dim);
   store(d_value, row_of(k.d_value, at.b, at.h, at.i), s.head_dim);

@@ -28,13 +28,13 @@ __device__ void turn(const float* angles, std::int64_t half, bool backwards, flo
   }
 }
 
-/// A block for each token; `packs`: those of half a head.
+/// A block for each token; `packs`: those of half of what turns of a head.
 template <class T, int N>
 __global__ void rotate(const Rope<T> k, int packs) {
   const RopeShape& s = k.shape;
-  const std::int64_t half = s.head_dim / 2;
+  const std::int64_t half = s.turned / 2;
   T* const token = k.heads.data + blockIdx.x * k.heads.row;
-  const float* const angles = k.table + blockIdx.x % s.seq_len * s.head_dim;
+  const float* const angles = k.table + blockIdx.x % s.seq_len * s.turned;
   for (int item = static_cast<int>(threadIdx.x); item < s.heads * packs;
        item += static_cast<int>(blockDim.x)) {
     const int at = item % packs * N;
@@ -221,6 +221,11 @@ Result<void> with_head_lanes(std::string_view kernel, const RopeShape& s,
                              std::initializer_list<const void*> pointers,
                              std::initializer_list<std::int64_t> strides, const Run& run) {
   constexpr int N = kPack<T>;
+  if (s.turned != s.head_dim)
+    return fail("kernel " + std::string(kernel),
+                "expected RoPE of whole heads of " + std::to_string(s.head_dim) +
+                    " elements, got one of " + std::to_string(s.turned),
+                Fault::environment);
   const std::int64_t half = s.head_dim / 2;
   const auto threads = [&](std::int64_t lanes) {
     return static_cast<int>(
@@ -248,8 +253,8 @@ Result<void> with_head_lanes(std::string_view kernel, const RopeShape& s,
 template <class T>
 Result<void> rope(const Rope<T>& k, cudaStream_t stream) {
   const RopeShape& s = k.shape;
-  if (s.tokens == 0 || s.heads == 0 || s.head_dim == 0) return {};
-  const std::int64_t half = s.head_dim / 2;
+  if (s.tokens == 0 || s.heads == 0 || s.turned == 0) return {};
+  const std::int64_t half = s.turned / 2;
   const auto launch = [&](auto n) {
     const auto packs = static_cast<int>(half / n());
     const std::int64_t items = s.heads * packs;

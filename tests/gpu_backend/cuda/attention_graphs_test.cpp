@@ -91,6 +91,21 @@ TEST_F(AttentionGraphs, BackwardIsServedWithTheWorkspaceThatIsPlanned) {
     }
 }
 
+TEST_F(AttentionGraphs, WindowsAndCapsAreServedWithTheSameWorkspace) {
+  for (const Sizes& sizes : kSizes)
+    for (const int which : {1, 2, 3, 5, 6, 7}) {
+      const bool deterministic = (which & 4) != 0;
+      AttentionBackwardLayout layout = packed(sizes, deterministic);
+      if ((which & 1) != 0) layout.forward.window = (sizes.seq_len + 1) / 2;
+      if ((which & 2) != 0) layout.forward.score_cap = 50;
+      const AttentionForwardPlan forward(layout.forward);
+      EXPECT_EQ(workspace_needed(forward.graph()), kAttentionWorkspaceBytes) << sizes.seq_len;
+      const AttentionBackwardPlan backward(layout);
+      EXPECT_EQ(workspace_needed(backward.graph()), attention_backward_workspace(layout))
+          << sizes.seq_len << " case " << which;
+    }
+}
+
 TEST_F(AttentionGraphs, BackwardWorkspaceByHand) {
   // 8192 tokens of 32 heads of 128 in bf16, twice; scores of 32 heads in bf16.
   constexpr std::int64_t kGradients = 2LL * 8192 * 32 * 128 * 2;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "tests/gpu_backend/train/training.hpp"
@@ -51,6 +52,20 @@ TEST(EvalLogits, AreThoseThatTheFirstEvaluationsLossIsOf) {
   ASSERT_EQ(losses.size(), 1U);
   EXPECT_NEAR(losses[0], told.evaluations[0].loss, 1e-5);  // fp32 sums against double
   EXPECT_GT(std::abs(losses[0] - told.evaluations[1].loss), 1e-3);
+}
+
+TEST(EvalLogits, HaveTheModelsCap) {
+  ModelShape model;
+  std::vector<float> values{0, 1, -100, 30};
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  cap_logits(model, DType::fp32, bytes);
+  EXPECT_EQ(values, (std::vector<float>{0, 1, -100, 30}));
+  model.logit_cap = {30, 1};
+  cap_logits(model, DType::fp32, bytes);
+  EXPECT_EQ(values[0], 0);
+  EXPECT_FLOAT_EQ(values[1], 30 * std::tanh(1.0F / 30));
+  EXPECT_FLOAT_EQ(values[2], 30 * std::tanh(-100.0F / 30));
+  EXPECT_FLOAT_EQ(values[3], 30 * std::tanh(1.0F));
 }
 
 TEST(EvalLogits, AreFoundUnderAnyStrategyAndAllocator) {

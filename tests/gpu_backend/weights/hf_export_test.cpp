@@ -155,6 +155,30 @@ TEST(HfExport, OfWeightsFromAnExportIsThatExport) {
   }
 }
 
+/// Phi-3's class: fused tensors, a window, and its name, out and in.
+TEST(HfExport, OfPhi3IsInItsLayout) {
+  const test::ScratchFolder folder;
+  PlanConfig config = test::small_model(3);
+  config.model.fused_weights = true;
+  config.model.sliding_window = 8;
+  config.model.sliding_layers = {0, 1};
+  config.model.rotary_dim = 2;
+  export_to(folder / "first", config, RandomWeights(2, 5), 1'000'000);
+  const auto first = test::content(folder / "first");
+  EXPECT_NE(first.at("config.json").find("Phi3ForCausalLM"), std::string::npos);
+  const std::string& weights_file = first.at("model.safetensors");
+  for (const char* name :
+       {"model.layers.1.self_attn.qkv_proj.weight", "model.layers.1.mlp.gate_up_proj.weight"})
+    EXPECT_NE(weights_file.find(name), std::string::npos) << name;
+  for (const char* name : {"q_proj", "gate_proj"})
+    EXPECT_EQ(weights_file.find(std::string(".") + name), std::string::npos) << name;
+  const Program program = build_program(config, {}).value();
+  const auto weights = HfWeights::open(folder / "first", program);
+  ASSERT_TRUE(weights) << weights.error().message();
+  export_to(folder / "again", config, *weights, 1'000'000);
+  EXPECT_TRUE(test::content(folder / "again") == first);
+}
+
 TEST(HfExport, SplitsTensorsByTheirBytes) {
   const test::ScratchFolder folder;
   // bf16: embedding and head 720 bytes each; a block 24 + 384 + 192 + 192 + 384 + 24 + 3 * 480

@@ -20,7 +20,13 @@ struct AttentionSizes {
   std::int64_t kv_heads = 1;
   std::int64_t seq_len = 1;
   std::int64_t head_dim = 8;
+  std::int64_t window = 0;
+  double query_scalar = 0;
+  double score_cap = 0;
 
+  [[nodiscard]] std::int64_t first_seen(std::int64_t i) const {
+    return window > 0 ? std::max<std::int64_t>(0, i - window + 1) : 0;
+  }
   [[nodiscard]] std::int64_t tokens() const { return batch * seq_len; }
   [[nodiscard]] std::int64_t width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -37,7 +43,9 @@ Reference reference(const AttentionSizes& s, const std::vector<double>& qkv,
   r.output.assign(static_cast<std::size_t>(s.tokens() * s.width()), 0);
   r.log_sum_exp.assign(static_cast<std::size_t>(s.tokens() * s.heads), 0);
   r.d_qkv.assign(qkv.size(), 0);
-  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const double scale =
+      1 / std::sqrt(s.query_scalar > 0 ? s.query_scalar : static_cast<double>(s.head_dim));
+  std::vector<double> slopes(static_cast<std::size_t>(s.seq_len), 1);
   std::vector<double> p(static_cast<std::size_t>(s.seq_len));
   std::vector<double> dp(p.size());
   for (std::int64_t b = 0; b < s.batch; ++b)
@@ -52,15 +60,21 @@ Reference reference(const AttentionSizes& s, const std::vector<double>& qkv,
       for (std::int64_t i = 0; i < s.seq_len; ++i) {
         const auto out = static_cast<std::size_t>((b * s.seq_len + i) * s.width() + q_col);
         double largest = -INFINITY;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = s.first_seen(i); j <= i; ++j) {
           double sum = 0;
           for (std::int64_t d = 0; d < s.head_dim; ++d)
             sum += qkv[at(i, q_col + d)] * qkv[at(j, k_col + d)];
-          p[static_cast<std::size_t>(j)] = sum * scale;
-          largest = std::max(largest, sum * scale);
+          sum *= scale;
+          if (s.score_cap > 0) {
+            const double share = std::tanh(sum / s.score_cap);
+            sum = s.score_cap * share;
+            slopes[static_cast<std::size_t>(j)] = 1 - share * share;
+          }
+          p[static_cast<std::size_t>(j)] = sum;
+          largest = std::max(largest, sum);
         }
         double total = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = s.first_seen(i); j <= i; ++j) {
           double& score = p[static_cast<std::size_t>(j)];
           score = std::exp(score - largest);
           total += score;
@@ -68,7 +82,7 @@ Reference reference(const AttentionSizes& s, const std::vector<double>& qkv,
         r.log_sum_exp[static_cast<std::size_t>((b * s.seq_len + i) * s.heads + h)] =
             largest + std::log(total);
         double row_sum = 0;
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = s.first_seen(i); j <= i; ++j) {
           double& probability = p[static_cast<std::size_t>(j)];
           probability /= total;
           double sum = 0;
@@ -81,9 +95,9 @@ Reference reference(const AttentionSizes& s, const std::vector<double>& qkv,
           dp[static_cast<std::size_t>(j)] = sum;
           row_sum += probability * sum;
         }
-        for (std::int64_t j = 0; j <= i; ++j) {
+        for (std::int64_t j = s.first_seen(i); j <= i; ++j) {
           const auto n = static_cast<std::size_t>(j);
-          const double ds = p[n] * (dp[n] - row_sum) * scale;
+          const double ds = p[n] * (dp[n] - row_sum) * slopes[n] * scale;
           for (std::int64_t d = 0; d < s.head_dim; ++d) {
             r.d_qkv[at(i, q_col + d)] += ds * qkv[at(j, k_col + d)];
             r.d_qkv[at(j, k_col + d)] += ds * qkv[at(i, q_col + d)];
@@ -123,7 +137,14 @@ struct AttentionCall {
         deterministic_(deterministic) {}
 
   [[nodiscard]] kernels::AttentionShape shape() const {
-    return {s.batch, s.heads, s.kv_heads, s.seq_len, s.head_dim};
+    return {.batch = s.batch,
+            .heads = s.heads,
+            .kv_heads = s.kv_heads,
+            .seq_len = s.seq_len,
+            .head_dim = s.head_dim,
+            .window = s.window,
+            .query_scalar = s.query_scalar,
+            .score_cap = s.score_cap};
   }
   template <class U>
   [[nodiscard]] kernels::HeadView<U> in_rows(U* data, std::int64_t row, std::int64_t head) const {
@@ -201,7 +222,8 @@ struct AttentionCall {
 template <class T>
 void expect_right(const AttentionSizes& s, bool deterministic) {
   SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
-                                  << " S " << s.seq_len << " D " << s.head_dim
+                                  << " S " << s.seq_len << " D " << s.head_dim << " window "
+                                  << s.window << " cap " << s.score_cap
                                   << (deterministic ? " deterministic" : ""));
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner) << planner.error().message();
@@ -240,6 +262,42 @@ TEST(Attention, DeterministicAgreesWithDoubles) {
 TEST(Attention, InSinglePrecisionAgreesWithDoubles) {
   for (const AttentionSizes& sizes : kAttentionSizes) expect_right<float>(sizes, false);
   expect_right<float>({2, 3, 1, 65, 20}, false);  // no multiple of anything
+}
+
+const std::vector<AttentionSizes> kWindows{{1, 8, 2, 256, 128, 1},   {2, 8, 2, 200, 64, 17},
+                                           {2, 4, 4, 200, 128, 128}, {1, 4, 1, 1024, 64, 300},
+                                           {3, 6, 3, 33, 40, 32},    {2, 4, 2, 32, 16, 32}};
+
+TEST(Attention, WithWindowsAgreesWithDoubles) {
+  for (AttentionSizes sizes : kWindows)
+    for (const bool deterministic : {false, true}) {
+      expect_right<Bf16>(sizes, deterministic);
+      sizes.query_scalar = 2.5;
+      expect_right<Bf16>(sizes, deterministic);
+    }
+}
+
+TEST(Attention, InSinglePrecisionWithWindowsAndCapsAgreesWithDoubles) {
+  for (AttentionSizes sizes : kWindows) {
+    sizes.query_scalar = 2.5;
+    sizes.score_cap = 1.5;
+    expect_right<float>(sizes, false);
+  }
+}
+
+TEST(Attention, WithCapsAgreesWithDoubles) {
+  for (const std::int64_t window : {0, 100})
+    for (const bool deterministic : {false, true})
+      for (const std::int64_t head_dim : {64, 128, 256})
+        expect_right<Bf16>({.batch = 2,
+                            .heads = 8,
+                            .kv_heads = 2,
+                            .seq_len = 200,
+                            .head_dim = head_dim,
+                            .window = window,
+                            .query_scalar = 2.5,
+                            .score_cap = 3},
+                           deterministic);
 }
 
 TEST(Attention, DeterministicGradientsHaveEqualBits) {

@@ -25,18 +25,21 @@ struct Heads {
     return {.data = data, .row = row, .head = shape.head_dim};
   }
 };
-const std::array<Heads, 5> kHeads{{{{6, 3, 40, 128}, 32, 6144},
-                                   {{5, 5, 3, 6}, 2, 19},
-                                   {{40, 8, 5, 64}, 4, 400},
-                                   {{3, 2, 2, 256}, 1, 512},
-                                   {{9, 4, 3, 2}, 2, 6}}};
+const std::array<Heads, 5> kHeads{{{{6, 3, 40, 128, 128}, 32, 6144},
+                                   {{5, 5, 3, 6, 6}, 2, 19},
+                                   {{40, 8, 5, 64, 64}, 4, 400},
+                                   {{3, 2, 2, 256, 256}, 1, 512},
+                                   {{9, 4, 3, 2, 2}, 2, 6}}};
+/// Of which the first elements turn.
+const std::array<Heads, 3> kTurnedInPart{
+    {{{6, 3, 40, 128, 96}, 32, 6144}, {{5, 5, 3, 6, 2}, 2, 19}, {{40, 8, 5, 64, 32}, 4, 400}}};
 
 std::vector<float> angles(const RopeShape& s) {
   std::vector<float> table;
   for (std::int64_t p = 0; p < s.seq_len; ++p)
-    for (std::int64_t i = 0; i < s.head_dim; ++i) {
-      const double angle = static_cast<double>(p) / std::pow(7.0, i % (s.head_dim / 2));
-      table.push_back(static_cast<float>(i < s.head_dim / 2 ? std::cos(angle) : std::sin(angle)));
+    for (std::int64_t i = 0; i < s.turned; ++i) {
+      const double angle = static_cast<double>(p) / std::pow(7.0, i % (s.turned / 2));
+      table.push_back(static_cast<float>(i < s.turned / 2 ? std::cos(angle) : std::sin(angle)));
     }
   return table;
 }
@@ -48,7 +51,9 @@ TYPED_TEST_SUITE(DeviceRope, Elements);
 
 TYPED_TEST(DeviceRope, TurnsHeadsBothWays) {
   using T = TypeParam;
-  for (const Heads& heads : kHeads)
+  std::vector<Heads> all(kHeads.begin(), kHeads.end());
+  all.insert(all.end(), kTurnedInPart.begin(), kTurnedInPart.end());
+  for (const Heads& heads : all)
     for (const bool backwards : {false, true}) {
       SCOPED_TRACE(testing::Message() << heads.shape.heads << " of " << heads.shape.head_dim);
       const auto values = random_values<T>(heads.elements(), 1);

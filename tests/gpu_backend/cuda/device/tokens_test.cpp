@@ -129,14 +129,15 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
   const DeviceArray<GridScratch> workspace(1);  // of any contents
   // Rows of whole packs and not, longer than shared memory keeps, more rows than blocks.
   for (const auto [rows, vocab] : {Logits{4, 5}, {7, 1000}, {3, 50257}, {5, 128256}, {2100, 64}})
-    for (const bool adds : {false, true}) {
-      SCOPED_TRACE(testing::Message() << rows << " x " << vocab);
+    for (const auto& [adds, cap] :
+         {std::pair{false, 0.0F}, {true, 0.0F}, {false, 2.5F}, {true, 30.0F}}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << vocab << ", cap " << cap);
       const auto logits = random_values<T>(rows * vocab, 1, 4);
       auto labels = random_ids(rows, vocab, 2);
       labels[1] = kIgnored;
       auto gradient = widened(logits);
       const auto loss = kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab,
-                                               kIgnored, gradient.data());
+                                               kIgnored, gradient.data(), double{cap});
       const double before = adds ? 3 : 0;
       const std::vector<double> expected{loss.loss + before, loss.tokens + before};
       const DeviceArray<std::int32_t> d_labels(labels);
@@ -150,6 +151,7 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
                                                    .logits = data,
                                                    .sums = sums.data(),
                                                    .adds = adds,
+                                                   .cap = cap,
                                                    .workspace = workspace.as_bytes()},
                           nullptr));
         EXPECT_LT(relative_error(sums.download(), expected), 1e-5);
