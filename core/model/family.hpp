@@ -65,10 +65,10 @@ struct HfFamily {
   std::int64_t logit_cap = 0;           ///< 0: none
   std::int64_t query_scalar = 0;        ///< 0 means head_dim
   Activation activation = Activation::silu;
-  bool scaled_embedding = false;     ///< as ModelShape has these three
+  bool scaled_embedding = false;  ///< as ModelShape has these three
   bool output_norms = false;
   bool zero_centered_norms = false;
-  bool tied_embeddings = false;      ///< where config.json does not say
+  bool tied_embeddings = false;  ///< where config.json does not say
   /// Checkpoints have query, key and value as one tensor, gate and up as another.
   bool fused_weights = false;
 };
@@ -76,7 +76,7 @@ struct HfFamily {
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "llama, mistral, phi3, qwen2 or qwen3".
+/// "gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or qwen3".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

@@ -114,12 +114,13 @@ Result<void> check_head(const Fields& fields) {
 /// Gemma's classes take GELU's tanh form whatever the older field says.
 Result<void> check_activation(const Fields& fields, const HfFamily& family) {
   const bool gelu = family.activation == Activation::gelu_tanh;
-  const char* name = gelu && fields.find("hidden_activation") != nullptr ? "hidden_activation"
-                                                                         : "hidden_act";
+  const char* name =
+      gelu && fields.find("hidden_activation") != nullptr ? "hidden_activation" : "hidden_act";
   const ParsedJson* stated = fields.find(name);
   if (stated == nullptr) return {};
   if (!gelu) return *stated == "silu" ? Result<void>{} : fields.wrong(name, "\"silu\"");
-  if (*stated == "gelu_pytorch_tanh" || (*stated == "gelu" && name == std::string_view("hidden_act")))
+  if (*stated == "gelu_pytorch_tanh" ||
+      (*stated == "gelu" && name == std::string_view("hidden_act")))
     return {};
   return fields.wrong(name, "\"gelu_pytorch_tanh\"");
 }

@@ -1,8 +1,7 @@
 #include "core/model/model.hpp"
 
-#include <cmath>
-
 #include <algorithm>
+#include <cmath>
 
 #include "core/model/model_shape.hpp"
 
@@ -125,7 +124,10 @@ bool ModelShape::slides(std::int64_t layer) const {
 
 Rational ModelShape::embedding_scale(DType dtype) const {
   if (!scaled_embedding) return {0, 1};
-  const int bits = dtype == DType::bf16 ? 8 : dtype == DType::fp16 ? 11 : dtype == DType::fp32 ? 24 : 53;
+  const int bits = dtype == DType::bf16   ? 8
+                   : dtype == DType::fp16 ? 11
+                   : dtype == DType::fp32 ? 24
+                                          : 53;
   int exponent = 0;
   const double share = std::frexp(std::sqrt(static_cast<double>(hidden)), &exponent);
   auto digits = static_cast<std::int64_t>(std::nearbyint(std::ldexp(share, bits)));

@@ -102,18 +102,18 @@ struct Names<UnitKind> {
 
 /// What a parameter does in its unit; the recipe finds its weights by role.
 enum class ParameterRole {
-  embedding,      ///< [vocab, hidden]; also the head's matrix when tied
-  input_norm,     ///< [hidden]
-  qkv,            ///< [qkv_width, hidden]: query, key, value rows in this order
-  qkv_bias,       ///< [qkv_width]
-  q_norm,         ///< [head_dim]
-  k_norm,         ///< [head_dim]
-  attention_out,  ///< [hidden, heads * head_dim]
-  post_norm,      ///< [hidden]
-  gate_up,        ///< [2 * intermediate, hidden]: gate rows, then up rows
-  down,           ///< [hidden, intermediate]
-  final_norm,     ///< [hidden]
-  head,           ///< [vocab, hidden]
+  embedding,              ///< [vocab, hidden]; also the head's matrix when tied
+  input_norm,             ///< [hidden]
+  qkv,                    ///< [qkv_width, hidden]: query, key, value rows in this order
+  qkv_bias,               ///< [qkv_width]
+  q_norm,                 ///< [head_dim]
+  k_norm,                 ///< [head_dim]
+  attention_out,          ///< [hidden, heads * head_dim]
+  post_norm,              ///< [hidden]
+  gate_up,                ///< [2 * intermediate, hidden]: gate rows, then up rows
+  down,                   ///< [hidden, intermediate]
+  final_norm,             ///< [hidden]
+  head,                   ///< [vocab, hidden]
   attention_output_norm,  ///< [hidden]: of what attention adds to the residual
   mlp_output_norm         ///< [hidden]: of what the MLP adds to it
 };

@@ -183,12 +183,12 @@ std::vector<KernelSpec> row_specs() {
   const auto rstd = [](OperandUse use) { return operand(use, "rstd", statistic, {d("rows")}); };
   const auto gated = [](KernelKind kind) {
     const bool forward = kind == swiglu_forward || kind == geglu_forward;
-    return KernelSpec{.kind = kind,
-                      .operands = {operand(forward ? reads : updates, "gate_up", compute,
-                                           {d("rows"), d(2, "cols")}),
-                                   forward ? matrix(writes, "product")
-                                           : matrix(yields, "d_product")},
-                      .attributes = {"cols", "rows"}};
+    return KernelSpec{
+        .kind = kind,
+        .operands = {operand(forward ? reads : updates, "gate_up", compute,
+                             {d("rows"), d(2, "cols")}),
+                     forward ? matrix(writes, "product") : matrix(yields, "d_product")},
+        .attributes = {"cols", "rows"}};
   };
   return {{.kind = rms_norm_forward,
            .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight,
@@ -211,7 +211,9 @@ std::vector<KernelSpec> row_specs() {
            .sum = GradientSum::of_rank,
            .pieces = "rows",
            .rows_are_sums = true},
-          gated(swiglu_forward), gated(swiglu_backward), gated(geglu_forward),
+          gated(swiglu_forward),
+          gated(swiglu_backward),
+          gated(geglu_forward),
           gated(geglu_backward)};
 }
 

@@ -4,8 +4,8 @@
 //   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> product --gemm-->
 //   mlp_out
 //
-// x of the next block is mid + mlp_out, added inside its norm. Models with output norms have these of
-// attention_out and mlp_out as the projections make them ("raw"). Saved for backward:
+// x of the next block is mid + mlp_out, added inside its norm. Models with output norms have these
+// of attention_out and mlp_out as the projections make them ("raw"). Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and what output norms take: no norm
 //               output, no SwiGLU product
@@ -152,14 +152,13 @@ class BlockRecipe {
     const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
     if (!model_.qk_norm)
       return b_.kernel(at("rope"), KernelKind::rope_forward, heads_, {columns, rope_table()});
-    b_.kernel(
-        qk, KernelKind::qk_norm_rope_forward,
-        b_.norm_attributes({heads_[0],
-                            {"epsilon", model_.rms_norm_eps},
-                            {"query_heads", model_.heads},
-                            heads_[1]}),
-        {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
-         on("output", qk), on("rstd", rstd)});
+    b_.kernel(qk, KernelKind::qk_norm_rope_forward,
+              b_.norm_attributes({heads_[0],
+                                  {"epsilon", model_.rms_norm_eps},
+                                  {"query_heads", model_.heads},
+                                  heads_[1]}),
+              {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
+               on("output", qk), on("rstd", rstd)});
   }
 
   /// Query, key and value as views [batch, heads, seq, head_dim].

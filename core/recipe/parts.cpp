@@ -190,11 +190,11 @@ void Builder::norm_forward(const std::string& name, ParameterRole role,
   std::vector<RecipeOperand> operands = std::move(inputs);
   operands.push_back(weight(role));
   for (RecipeOperand& output : outputs) operands.push_back(std::move(output));
-  kernel(name, KernelKind::rms_norm_forward,
-         norm_attributes({{"cols", sizes.hidden},
-                          {"epsilon", config.model.rms_norm_eps},
-                          {"rows", sizes.tokens}}),
-         std::move(operands));
+  kernel(
+      name, KernelKind::rms_norm_forward,
+      norm_attributes(
+          {{"cols", sizes.hidden}, {"epsilon", config.model.rms_norm_eps}, {"rows", sizes.tokens}}),
+      std::move(operands));
 }
 
 std::vector<Attribute> Builder::norm_attributes(std::vector<Attribute> attributes) const {

@@ -108,4 +108,20 @@ Result<Launch> bind_kind<KernelKind::swiglu_backward>(const KernelCall& call,
   });
 }
 
+template <>
+Result<Launch> bind_kind<KernelKind::geglu_forward>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_swiglu_forward<T>(call));
+    return [k, stream = to.stream] { return geglu_forward(k, stream); };
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::geglu_backward>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "gate_up", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_swiglu_backward<T>(call));
+    return [k, stream = to.stream] { return geglu_backward(k, stream); };
+  });
+}
+
 }  // namespace mfsdp::cuda

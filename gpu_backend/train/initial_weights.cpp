@@ -54,8 +54,7 @@ Start start_of(ParameterRole role, std::int64_t layers, double norm_weight) {
     case ParameterRole::post_norm:
     case ParameterRole::attention_output_norm:
     case ParameterRole::mlp_output_norm:
-    case ParameterRole::final_norm:
-      return {.random = false, .value = norm_weight};
+    case ParameterRole::final_norm: return {.random = false, .value = norm_weight};
     case ParameterRole::qkv_bias: return {.random = false, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:

@@ -99,9 +99,41 @@ double rotary_factor(const ModelShape& shape) {
   return std::floor(factor * whole) < turned ? std::nextafter(factor, 1.0) : factor;
 }
 
+/// Gemma's three classes, which differ in what the norms are of.
+Json gemma_of(const ModelShape& shape) {
+  if (!shape.output_norms)
+    return {{"model_type", "gemma"},
+            {"architectures", {"GemmaForCausalLM"}},
+            {"attention_bias", false},
+            {"hidden_activation", "gelu_pytorch_tanh"}};
+  const auto or_null = [](const Rational& value) {
+    return value.num == 0 ? Json(nullptr) : Json(value.value());
+  };
+  Json family{
+      {"model_type", "gemma2"},
+      {"architectures", {"Gemma2ForCausalLM"}},
+      {"attention_bias", false},
+      {"hidden_activation", "gelu_pytorch_tanh"},
+      {"attn_logit_softcapping", or_null(shape.score_cap)},
+      {"final_logit_softcapping", or_null(shape.logit_cap)},
+      {"query_pre_attn_scalar",
+       shape.query_scalar.num == 0 ? Json(shape.head_dim) : Json(shape.query_scalar.value())}};
+  Json types = Json::array();
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer)
+    types.push_back(shape.slides(layer) ? "sliding_attention" : "full_attention");
+  family["layer_types"] = std::move(types);
+  family["sliding_window"] = shape.sliding_window == 0 ? shape.max_seq_len : shape.sliding_window;
+  if (!shape.qk_norm) return family;
+  family["model_type"] = "gemma3_text";
+  family["architectures"] = {"Gemma3ForCausalLM"};
+  family["rope_local_base_freq"] = shape.local_rope_theta.value();
+  return family;
+}
+
 /// What only one family's class reads.
 Json family_of(const ModelShape& shape) {
   Json family;
+  if (shape.zero_centered_norms) return gemma_of(shape);
   if (shape.qkv_bias) {
     family = {{"model_type", "qwen2"}, {"architectures", {"Qwen2ForCausalLM"}}};
     family.update(windows_of(shape));
@@ -164,6 +196,10 @@ auto fields_of(const ModelShape& s) {
       Field{"tie_word_embeddings", yes(s.tied_embeddings)},
       Field{"biases of query, key and value", yes(s.qkv_bias)},
       Field{"norms of query and key", yes(s.qk_norm)},
+      Field{"hidden_act", std::string(to_string(s.activation))},
+      Field{"norms of what attention and MLP add", yes(s.output_norms)},
+      Field{"norms by 1 + weight", yes(s.zero_centered_norms)},
+      Field{"scaled embedding", yes(s.scaled_embedding)},
       Field{"rms_norm_eps", real(s.rms_norm_eps)},
       Field{"sliding_window", integer(s.sliding_window)},
       Field{"layers that slide", fmt::format("{}", fmt::join(s.sliding_layers, ", "))},
@@ -189,25 +225,26 @@ auto fields_of(const ModelShape& s) {
 
 Result<std::string> hf_config_text(const ModelShape& shape, DType dtype) {
   Json config = family_of(shape);
-  config.update({{"attention_dropout", 0.0},
-                 {"bos_token_id", nullptr},
-                 {"eos_token_id", nullptr},
-                 {"head_dim", shape.head_dim},
-                 {"hidden_act", "silu"},
-                 {"hidden_size", shape.hidden},
-                 {"initializer_range", kInitialDeviation},
-                 {"intermediate_size", shape.intermediate},
-                 {"max_position_embeddings", shape.max_seq_len},
-                 {"num_attention_heads", shape.heads},
-                 {"num_hidden_layers", shape.layers},
-                 {"num_key_value_heads", shape.kv_heads},
-                 {"rms_norm_eps", shape.rms_norm_eps.value()},
-                 {"rope_scaling", scaling_of(shape)},
-                 {"rope_theta", shape.rope_theta.value()},
-                 {"tie_word_embeddings", shape.tied_embeddings},
-                 {"torch_dtype", torch_dtype(dtype)},
-                 {"use_cache", true},
-                 {"vocab_size", shape.vocab}});
+  config.update(
+      {{"attention_dropout", 0.0},
+       {"bos_token_id", nullptr},
+       {"eos_token_id", nullptr},
+       {"head_dim", shape.head_dim},
+       {"hidden_act", shape.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh"},
+       {"hidden_size", shape.hidden},
+       {"initializer_range", kInitialDeviation},
+       {"intermediate_size", shape.intermediate},
+       {"max_position_embeddings", shape.max_seq_len},
+       {"num_attention_heads", shape.heads},
+       {"num_hidden_layers", shape.layers},
+       {"num_key_value_heads", shape.kv_heads},
+       {"rms_norm_eps", shape.rms_norm_eps.value()},
+       {"rope_scaling", scaling_of(shape)},
+       {"rope_theta", shape.rope_theta.value()},
+       {"tie_word_embeddings", shape.tied_embeddings},
+       {"torch_dtype", torch_dtype(dtype)},
+       {"use_cache", true},
+       {"vocab_size", shape.vocab}});
   std::string text = config.dump(2) + "\n";
   const auto read = parse_hf_config(text, "config.json of the plan's model");
   if (!read) return tl::unexpected<Error>(read.error());

@@ -218,7 +218,8 @@ inline std::vector<PlannerAxis> planner_axes() {
       flag("cap of scores", [](const Program& p) { return p.config.model.score_cap.num != 0; }),
       {.name = "activation",
        .values = axes::names_of<Activation>(),
-       .value_of = [](const Program& p) { return std::string(to_string(p.config.model.activation)); }},
+       .value_of =
+           [](const Program& p) { return std::string(to_string(p.config.model.activation)); }},
       flag("norms of what is added", [](const Program& p) { return p.config.model.output_norms; }),
       flag("norms by 1 + weight",
            [](const Program& p) { return p.config.model.zero_centered_norms; }),

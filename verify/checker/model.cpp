@@ -262,7 +262,8 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
 
 /// As a number of the compute dtype: that many bits of the root, rounded to the nearest.
 Json Model::root_of_hidden() const {
-  static const std::map<std::string, int> bits{{"bf16", 8}, {"fp16", 11}, {"fp32", 24}, {"fp64", 53}};
+  static const std::map<std::string, int> bits{
+      {"bf16", 8}, {"fp16", 11}, {"fp32", 24}, {"fp64", 53}};
   double root = std::sqrt(static_cast<double>(hidden_));
   const double least = std::ldexp(1.0, bits.at(compute_) - 1);
   Int den = 1, times_two = 1;
@@ -322,8 +323,7 @@ void Model::add_norms() {
                            const char* rstd) {
     Step step{.kernel = "rms_norm_forward",
               .place = place,
-              .attributes =
-                  norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
+              .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
               .flows = {reads("residual", compute_, rows, residual),
                         makes("normed", compute_, rows, normed),
                         makes("rstd", statistic, {tokens}, rstd), weight(parameter, {hidden_})}};

@@ -62,13 +62,13 @@ class Model {
   /// Whether a parameter of a group of that unit is its owner's.
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
-  Int tokens = 0;             ///< of a microbatch on a rank
-  Int microbatches = 0;       ///< of a step
+  Int tokens = 0;                            ///< of a microbatch on a rank
+  Int microbatches = 0;                      ///< of a step
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
-  std::string statistic;      ///< dtype of statistics and optimizer states
-  Json clip;                  ///< limit of the norm
-  Names states{};             ///< of the optimizer
-  bool main_weights = false;  ///< beside those that kernels read
+  std::string statistic;                     ///< dtype of statistics and optimizer states
+  Json clip;                                 ///< limit of the norm
+  Names states{};                            ///< of the optimizer
+  bool main_weights = false;                 ///< beside those that kernels read
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
@@ -98,9 +98,9 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
-  bool output_norms_ = false;  ///< of what attention and MLP add to the residual
-  bool centred_ = false;       ///< norms multiply by 1 + weight
-  std::string gated_{};        ///< which kernels the MLP has
+  bool output_norms_ = false;   ///< of what attention and MLP add to the residual
+  bool centred_ = false;        ///< norms multiply by 1 + weight
+  std::string gated_{};         ///< which kernels the MLP has
   Int turned_ = 0;              ///< elements of a head that RoPE turns
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers

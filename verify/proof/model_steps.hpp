@@ -61,7 +61,7 @@ enum class Value : std::uint8_t {
   partials1,  ///< of the gradient of the input norm, or the final one
   partials2,  ///< of the norm behind attention
   qk_partials,
-  raw_attention_out,    ///< before its norm, in models that norm what is added
+  raw_attention_out,  ///< before its norm, in models that norm what is added
   attention_out_rstd,
   raw_mlp_out,
   mlp_out_rstd,
@@ -73,23 +73,48 @@ enum class Value : std::uint8_t {
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 42> values{
-      "what is not known", "what is wrong", "what nothing writes",
-      "the host's data",   "tokens",        "input",
-      "normed1",           "rstd1",         "qkv",
-      "query_key",         "qk_rstd",       "attention",
-      "log_sum_exp",       "attention_out", "mid",
-      "normed2",           "rstd2",         "gate_up",
-      "product",           "mlp_out",       "logits",
-      "d_logits",          "d_output",      "d_product",
-      "d_gate_up",         "d_normed2",     "d_mid",
-      "d_attention",       "d_rotated",     "d_qkv",
-      "d_normed1",         "partials1",     "partials2",
-      "qk_partials",       "raw attention_out",
-      "attention_out_rstd", "raw mlp_out",
-      "mlp_out_rstd",      "gradient of raw attention_out",
-      "gradient of raw mlp_out", "partials of attention_out's norm",
-      "partials of mlp_out's norm"};
+  static constexpr std::array<std::string_view, 42> values{"what is not known",
+                                                           "what is wrong",
+                                                           "what nothing writes",
+                                                           "the host's data",
+                                                           "tokens",
+                                                           "input",
+                                                           "normed1",
+                                                           "rstd1",
+                                                           "qkv",
+                                                           "query_key",
+                                                           "qk_rstd",
+                                                           "attention",
+                                                           "log_sum_exp",
+                                                           "attention_out",
+                                                           "mid",
+                                                           "normed2",
+                                                           "rstd2",
+                                                           "gate_up",
+                                                           "product",
+                                                           "mlp_out",
+                                                           "logits",
+                                                           "d_logits",
+                                                           "d_output",
+                                                           "d_product",
+                                                           "d_gate_up",
+                                                           "d_normed2",
+                                                           "d_mid",
+                                                           "d_attention",
+                                                           "d_rotated",
+                                                           "d_qkv",
+                                                           "d_normed1",
+                                                           "partials1",
+                                                           "partials2",
+                                                           "qk_partials",
+                                                           "raw attention_out",
+                                                           "attention_out_rstd",
+                                                           "raw mlp_out",
+                                                           "mlp_out_rstd",
+                                                           "gradient of raw attention_out",
+                                                           "gradient of raw mlp_out",
+                                                           "partials of attention_out's norm",
+                                                           "partials of mlp_out's norm"};
 };
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.

@@ -8,8 +8,8 @@
 
 namespace mfsdp::kernels {
 
-/// normed = x * rstd * (weight_offset + weight) of each row x, with rstd = 1 / sqrt(mean(x^2) + epsilon). x is the
-/// residual or, where there is a delta, the stored sum of both.
+/// normed = x * rstd * (weight_offset + weight) of each row x, with rstd = 1 / sqrt(mean(x^2) +
+/// epsilon). x is the residual or, where there is a delta, the stored sum of both.
 template <class T>
 struct RmsNormForward {
   std::int64_t rows = 0;

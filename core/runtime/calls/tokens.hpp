@@ -38,8 +38,8 @@ struct TokenPlace {
   friend auto operator<=>(const TokenPlace&, const TokenPlace&) = default;
 };
 
-/// Each row of the gradient is the sum over its token's places, times `scale`. Rows of tokens that do not occur
-/// become 0, or stay where `adds`.
+/// Each row of the gradient is the sum over its token's places, times `scale`. Rows of tokens that
+/// do not occur become 0, or stay where `adds`.
 template <class T, class G>
 struct EmbeddingBackward {
   std::span<const std::int32_t> tokens;

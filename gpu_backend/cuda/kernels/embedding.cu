@@ -20,8 +20,13 @@ __global__ void copy_rows(const EmbeddingForward<T> k) {
   float nan[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) nan[i] = __int_as_float(0x7fffffff);
-  for (std::int64_t col = threadIdx.x * N; col < k.cols; col += kThreads * N)
-    store<N>(to + col, known ? load<T, N>(from + col) : narrow_all<T, N>(nan));
+  for (std::int64_t col = threadIdx.x * N; col < k.cols; col += kThreads * N) {
+    float values[N];
+    load_widened<N>(from + col, values);
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = known ? k.scale * values[i] : nan[i];
+    store_narrowed<N>(to + col, values);
+  }
 }
 
 constexpr int kOrdered = 4;  ///< tokens whose place in the order a warp finds
@@ -74,7 +79,7 @@ __device__ void add_rows(const EmbeddingBackward<T, G>& k, int at, int step, std
   };
   const auto add = [&](const auto& row) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum[i] += element(row, i);
+    for (int i = 0; i < N; ++i) sum[i] += k.scale * element(row, i);
   };
   for (; is_same(at + (kAhead - 1) * step); at += kAhead * step) {
     Pack<T, N> rows[kAhead];

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNor
     float weight[N];
     load_widened<N>(k.weight + col, weight);
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[v][i] = normed(x[v][i], rstd, weight[i]);
+    for (int i = 0; i < N; ++i) x[v][i] = normed(x[v][i], rstd, k.weight_offset + weight[i]);
     store_narrowed<N>(k.normed + row + col, x[v]);
   }
 }
@@ -72,7 +72,8 @@ __global__ void forward_any(const RmsNormForward<T> k) {
   const float rstd = 1 / sqrtf(mean + k.epsilon);
   if (threadIdx.x == 0) k.rstd[blockIdx.x] = rstd;
   for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x)
-    k.normed[row + col] = narrowed<T>(normed(widened(x[row + col]), rstd, widened(k.weight[col])));
+    k.normed[row + col] =
+        narrowed<T>(normed(widened(x[row + col]), rstd, k.weight_offset + widened(k.weight[col])));
 }
 
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
       if (col_of(v) >= cols) continue;
 #pragma unroll
       for (int i = 0; i < N; ++i)
-        dot += element(weight[v], i) * element(dy[v], i) * element(x[v], i);
+        dot += (k.weight_offset + element(weight[v], i)) * element(dy[v], i) * element(x[v], i);
     }
     Pack<T, N> this_dy[kVectors];
     Pack<T, N> this_x[kVectors];
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
       for (int i = 0; i < N; ++i) {
         const float gradient = element(this_dy[v], i);
         const float input = element(this_x[v], i);
-        const float w = element(weight[v], i);
+        const float w = k.weight_offset + element(weight[v], i);
         partial[v][i] += gradient * input * this_rstd;
         dx[i] = this_rstd * w * gradient - input * shrink;
         if (k.adds) dx[i] += element(this_before[v], i);
@@ -182,13 +183,14 @@ __global__ void backward_any(const RmsNormBackward<T> k) {
     const float rstd = k.rstd[row];
     float dot = 0;
     for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x)
-      dot += widened(k.weight[col]) * widened(k.d_normed[at + col]) * widened(k.input[at + col]);
+      dot += (k.weight_offset + widened(k.weight[col])) * widened(k.d_normed[at + col]) *
+             widened(k.input[at + col]);
     const float shrink =
         block_sum(dot, shared[turn]) * rstd * rstd * rstd / static_cast<float>(k.cols);
     for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) {
       const float gradient = widened(k.d_normed[at + col]);
       const float input = widened(k.input[at + col]);
-      const float weight = widened(k.weight[col]);
+      const float weight = k.weight_offset + widened(k.weight[col]);
       const float before = k.adds ? widened(k.d_residual[at + col]) : 0.0F;
       partial[col] += gradient * input * rstd;
       k.d_residual[at + col] = narrowed<T>(before + (rstd * weight * gradient - input * shrink));

@@ -111,10 +111,10 @@ __global__ void __launch_bounds__(kHeadThreads)
       float w[N];
       load_widened<N>(weight + at, w);
 #pragma unroll
-      for (int i = 0; i < N; ++i) first[v][i] *= rstd * w[i];
+      for (int i = 0; i < N; ++i) first[v][i] *= rstd * (k.weight_offset + w[i]);
       load_widened<N>(weight + half + at, w);
 #pragma unroll
-      for (int i = 0; i < N; ++i) second[v][i] *= rstd * w[i];
+      for (int i = 0; i < N; ++i) second[v][i] *= rstd * (k.weight_offset + w[i]);
       turn(angles + at, half, false, first[v], second[v]);
       store_narrowed<N>(out + at, first[v]);
       store_narrowed<N>(out + half + at, second[v]);
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(kHeadThreads)
             for (int i = 0; i < N; ++i) {
               const float part = dy[h][v][i] * x[h][v][i];
               (is_query ? queries : keys)[h][v][i] += part * rstd;
-              dot += w[i] * part;
-              dy[h][v][i] *= rstd * w[i];
+              dot += (k.weight_offset + w[i]) * part;
+              dy[h][v][i] *= rstd * (k.weight_offset + w[i]);
             }
           }
         });

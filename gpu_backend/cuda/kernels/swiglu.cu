@@ -19,12 +19,25 @@ __device__ float sigmoid(float x) {
     return __fdividef(1, 1 + __expf(-x));
 }
 
+// What becomes of a gate before it is multiplied, gate * sigmoid(z): see
+// verify/cpu/kernels/swiglu.hpp.
+struct Silu {
+  __device__ static float z(float gate) { return gate; }
+  __device__ static float slope(float /*gate*/) { return 1; }
+};
+struct GeluTanh {
+  static constexpr float kTwoRoots = 1.5957691216F;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0.044715F;
+  __device__ static float z(float gate) { return kTwoRoots * (gate + kCubic * gate * gate * gate); }
+  __device__ static float slope(float gate) { return kTwoRoots * (1 + 3 * kCubic * gate * gate); }
+};
+
 /// The one rounding of a product follows: backward makes the very same bits again.
 __device__ float product(float gate, float sigmoid_of_gate, float up) {
   return __fmul_rn(__fmul_rn(gate, sigmoid_of_gate), up);
 }
 
-template <class T, int N>
+template <class Gate, class T, int N>
 __global__ void forward(const SwigluForward<T> k) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (col >= k.cols) return;
@@ -35,12 +48,12 @@ __global__ void forward(const SwigluForward<T> k) {
     load_widened<N>(from, gate);
     load_widened<N>(from + k.cols, up);
 #pragma unroll
-    for (int i = 0; i < N; ++i) up[i] = product(gate[i], sigmoid<T>(gate[i]), up[i]);
+    for (int i = 0; i < N; ++i) up[i] = product(gate[i], sigmoid<T>(Gate::z(gate[i])), up[i]);
     store_narrowed<N>(k.product + row * k.cols + col, up);
   }
 }
 
-template <class T, int N>
+template <class Gate, class T, int N>
 __global__ void backward(const SwigluBackward<T> k) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
   if (col >= k.cols) return;
@@ -54,11 +67,11 @@ __global__ void backward(const SwigluBackward<T> k) {
     load_widened<N>(k.d_product + row * k.cols + col, d);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float s = sigmoid<T>(gate[i]);
+      const float s = sigmoid<T>(Gate::z(gate[i]));
       const float again = product(gate[i], s, up[i]);
-      const float silu = gate[i] * s;
-      gate[i] = d[i] * up[i] * (s + silu * (1 - s));
-      up[i] = d[i] * silu;
+      const float activated = gate[i] * s;
+      gate[i] = d[i] * up[i] * (s + activated * (1 - s) * Gate::slope(gate[i]));
+      up[i] = d[i] * activated;
       d[i] = again;
     }
     store_narrowed<N>(gates, gate);
@@ -71,33 +84,54 @@ dim3 grid_of_rows(std::int64_t rows, std::int64_t packs) {
   return grid_of(ceil_div(packs, kThreads), std::min(rows, kMaxGridRows));
 }
 
+template <class Gate, class T>
+Result<void> gated_forward(const SwigluForward<T>& k, cudaStream_t stream, const char* kernel) {
+  if (k.rows == 0 || k.cols == 0) return {};
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.gate_up, k.product}, 16))
+    forward<Gate, T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
+  else
+    forward<Gate, T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
+  return launched(kernel);
+}
+
+template <class Gate, class T>
+Result<void> gated_backward(const SwigluBackward<T>& k, cudaStream_t stream, const char* kernel) {
+  if (k.rows == 0 || k.cols == 0) return {};
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.gate_up, k.d_product, k.product}, 16))
+    backward<Gate, T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
+  else
+    backward<Gate, T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
+  return launched(kernel);
+}
+
 }  // namespace
 
 template <class T>
 Result<void> swiglu_forward(const SwigluForward<T>& k, cudaStream_t stream) {
-  if (k.rows == 0 || k.cols == 0) return {};
-  constexpr int N = kPack<T>;
-  if (k.cols % N == 0 && is_aligned({k.gate_up, k.product}, 16))
-    forward<T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
-  else
-    forward<T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
-  return launched("swiglu_forward");
+  return gated_forward<Silu>(k, stream, "swiglu_forward");
 }
-
 template <class T>
 Result<void> swiglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
-  if (k.rows == 0 || k.cols == 0) return {};
-  constexpr int N = kPack<T>;
-  if (k.cols % N == 0 && is_aligned({k.gate_up, k.d_product, k.product}, 16))
-    backward<T, N><<<grid_of_rows(k.rows, k.cols / N), kThreads, 0, stream>>>(k);
-  else
-    backward<T, 1><<<grid_of_rows(k.rows, k.cols), kThreads, 0, stream>>>(k);
-  return launched("swiglu_backward");
+  return gated_backward<Silu>(k, stream, "swiglu_backward");
+}
+template <class T>
+Result<void> geglu_forward(const SwigluForward<T>& k, cudaStream_t stream) {
+  return gated_forward<GeluTanh>(k, stream, "geglu_forward");
+}
+template <class T>
+Result<void> geglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
+  return gated_backward<GeluTanh>(k, stream, "geglu_backward");
 }
 
 template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t);
 template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
 template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t);
+template Result<void> geglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
+template Result<void> geglu_forward(const SwigluForward<float>&, cudaStream_t);
+template Result<void> geglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
+template Result<void> geglu_backward(const SwigluBackward<float>&, cudaStream_t);
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,4 @@
-// SwiGLU on CUDA, for bf16 and fp32. Each queues one launch on the stream and returns.
+// SwiGLU and GeGLU on CUDA, for bf16 and fp32. Each queues one launch on the stream and returns.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,5 +14,11 @@ template <class T>
 template <class T>
 [[nodiscard]] Result<void> swiglu_backward(const kernels::SwigluBackward<T>& k,
                                            cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> geglu_forward(const kernels::SwigluForward<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> geglu_backward(const kernels::SwigluBackward<T>& k, cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -196,15 +196,19 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,
     testing::Values(
         BadField{"model_type", "",
-                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got nothing"},
+                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
+                 "qwen3, got nothing"},
         BadField{"model_type", "\"mixtral\"",
-                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got \"mixtral\", "
+                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
+                 "qwen3, got \"mixtral\", "
                  "which has a "
                  "mixture of experts: not modelled (docs/limits.md)"},
         BadField{"model_type", "7",
-                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got 7"},
+                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
+                 "qwen3, got 7"},
         BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
-                 "model_type: expected llama, mistral, phi3, qwen2 or qwen3, got "
+                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
+                 "qwen3, got "
                  "\"qwen2\\n\\u001b[31m\""},
         BadField{"attention_bias", "true",
                  "attention_bias: expected false (attention biases are not supported), got true"},

@@ -161,9 +161,10 @@ TEST_F(ModelFiles, NamesOfHuggingFaceAreFound) {
 TEST_F(ModelFiles, WhatIsNotModelledSaysSo) {
   EXPECT_EQ(error_of("mixtral"),
             "--model: 'mixtral' is not modelled: it has a mixture of experts (docs/limits.md)");
-  for (const char* name : {"mistralai/Mixtral-8x7B-v0.1", "deepseek", "deepseek-ai/DeepSeek-V3",
-                           "gpt-oss-20b", "openai/gpt_oss_120b", "gemma", "google/gemma-3-27b-it",
-                           "Qwen3-30B-A3B", "qwen3_moe", "microsoft/phi-2", "llama-4-scout"})
+  for (const char* name :
+       {"mistralai/Mixtral-8x7B-v0.1", "deepseek", "deepseek-ai/DeepSeek-V3", "gpt-oss-20b",
+        "openai/gpt_oss_120b", "google/gemma-3n-E4B", "google/gemma-3-27b-it", "Qwen3-30B-A3B",
+        "qwen3_moe", "microsoft/phi-2", "llama-4-scout"})
     EXPECT_THAT(error_of(name), testing::EndsWith("(docs/limits.md)")) << name;
   EXPECT_THAT(error_of("dolphin"), StartsWith("--model: unknown model 'dolphin'; closest: "));
 }

@@ -34,7 +34,8 @@ void for_each_token_sum(std::span<const std::int32_t> tokens, std::int64_t cols,
     std::fill(sum.begin(), sum.end(), Real<T>(0));
     for (; first < order.size() && order[first].token == token; ++first) {
       const T* row = d_output + order[first].place * cols;
-      for (std::int64_t j = 0; j < cols; ++j) sum[static_cast<std::size_t>(j)] += scale * widen(row[j]);
+      for (std::int64_t j = 0; j < cols; ++j)
+        sum[static_cast<std::size_t>(j)] += scale * widen(row[j]);
     }
     use(token, std::span<const Real<T>>(sum));
   }

@@ -1,5 +1,5 @@
-// RMS norm: y = x * rstd * w, w the weight or 1 + weight, with rstd = 1 / sqrt(mean(x^2) + epsilon), of each row
-// (Zhang and Sennrich, arXiv 1910.07467). With u = w * dy:
+// RMS norm: y = x * rstd * w, w the weight or 1 + weight, with rstd = 1 / sqrt(mean(x^2) +
+// epsilon), of each row (Zhang and Sennrich, arXiv 1910.07467). With u = w * dy:
 //
 //   dx = rstd * u - x * rstd^3 * mean(u * x)        dw = sum over rows of dy * x * rstd
 #pragma once
@@ -60,7 +60,8 @@ void norm_row_backward(std::int64_t cols, const D* dy, const T* x, Real<T> rstd,
     const Real<T> gradient = widen(dy[j]);
     const Real<T> before = adds ? widen(dx[j]) : 0;
     partial[j] += gradient * widen(x[j]) * rstd;
-    dx[j] = narrow<T>(before + (rstd * (offset + widen(weight[j])) * gradient - widen(x[j]) * shrink));
+    dx[j] =
+        narrow<T>(before + (rstd * (offset + widen(weight[j])) * gradient - widen(x[j]) * shrink));
   }
 }
 
@@ -69,11 +70,12 @@ MFSDP_VECTOR_CLONES void rms_norm_backward(const RmsNormBackward<T>& k) {
   std::fill_n(k.partials, k.partial_rows * k.cols, Real<T>(0));
   for (std::int64_t i = 0; i < k.rows; ++i) {
     const T* x = k.input + i * k.cols;
-    norm_row_backward(k.cols, k.d_normed + i * k.cols, x, k.rstd[i], k.weight, k.weight_offset, k.adds,
-                      k.d_residual + i * k.cols, k.partials + i % k.partial_rows * k.cols);
+    norm_row_backward(k.cols, k.d_normed + i * k.cols, x, k.rstd[i], k.weight, k.weight_offset,
+                      k.adds, k.d_residual + i * k.cols, k.partials + i % k.partial_rows * k.cols);
     if (k.normed != nullptr)
       for (std::int64_t j = 0; j < k.cols; ++j)
-        k.normed[i * k.cols + j] = normed_value(x[j], k.rstd[i], k.weight_offset + widen(k.weight[j]));
+        k.normed[i * k.cols + j] =
+            normed_value(x[j], k.rstd[i], k.weight_offset + widen(k.weight[j]));
   }
 }
 

@@ -51,7 +51,8 @@ void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
       const Real<T> rstd = reciprocal_root_mean_square(x, s.head_dim, k.epsilon);
       k.rstd[t * s.heads + h] = rstd;
       for (std::int64_t i = 0; i < s.head_dim; ++i)
-        normed[static_cast<std::size_t>(i)] = widen(x[i]) * rstd * (k.weight_offset + widen(weight[i]));
+        normed[static_cast<std::size_t>(i)] =
+            widen(x[i]) * rstd * (k.weight_offset + widen(weight[i]));
       rotate_head(normed.data(), k.table + t % s.seq_len * s.turned, s, false, k.out.at(t, h));
     }
 }
@@ -68,8 +69,7 @@ void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
       rotate_head(k.gradient.at(t, h), k.table + t % s.seq_len * s.turned, s, true, dy.data());
       norm_row_backward(s.head_dim, dy.data(), k.in.at(t, h), k.rstd[t * s.heads + h],
                         is_query ? k.query_weight : k.key_weight, k.weight_offset, false,
-                        k.gradient.at(t, h),
-                        k.partials + partial_row * s.head_dim);
+                        k.gradient.at(t, h), k.partials + partial_row * s.head_dim);
     }
 }
 
