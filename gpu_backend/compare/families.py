@@ -34,7 +34,15 @@ COMMON = {
 SLIDING = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0],
             "long_factor": [1.5, 2.0, 3.0, 4.0, 6.5, 9.0, 14.0, 20.0]}
+GEMMA = {"hidden_size": 96, "head_dim": 16, "hidden_activation": "gelu_pytorch_tanh",
+         "tie_word_embeddings": True}
 FAMILIES = {
+    "gemma": ("GemmaConfig", GEMMA),
+    "gemma2": ("Gemma2Config", {**GEMMA, "sliding_window": 16, "query_pre_attn_scalar": 20,
+                                "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
+    "gemma3": ("Gemma3TextConfig", {**GEMMA, "sliding_window": 16, "query_pre_attn_scalar": 24,
+                                    "layer_types": SLIDING, "rope_theta": 1e6,
+                                    "rope_local_base_freq": 1e4}),
     "llama": ("LlamaConfig", {}),
     "llama_linear": ("LlamaConfig", {"rope_scaling": {"rope_type": "linear", "factor": 2.5}}),
     "mistral": ("MistralConfig", {"sliding_window": 16}),
