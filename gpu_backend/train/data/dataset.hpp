@@ -60,6 +60,9 @@ struct DatasetSettings {
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_dataset(const std::filesystem::path& path,
                                                             const DatasetSettings& settings);
 
+/// Whether a file or folder is read as text: plain, or lines of JSON. Errors as open_dataset's.
+[[nodiscard]] Result<bool> holds_text(const std::filesystem::path& path);
+
 /// Random tokens, equal for equal (seed, index): for benchmarks.
 [[nodiscard]] std::unique_ptr<Dataset> synthetic_dataset(std::uint64_t seed,
                                                          const DatasetSettings& settings);

@@ -86,13 +86,21 @@ Result<Found> find_in_folder(const fs::path& folder) {
   return found.front();
 }
 
+Result<Found> find_data(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) ? find_in_folder(path) : find_by_file(path);
+}
+
 }  // namespace
+
+Result<bool> holds_text(const fs::path& path) {
+  MFSDP_LET(found, find_data(path));
+  return found.format == Format::text || found.format == Format::jsonl;
+}
 
 Result<std::unique_ptr<Dataset>> open_dataset(const fs::path& path,
                                               const DatasetSettings& settings) {
-  std::error_code ignored;
-  const bool is_folder = fs::is_directory(path, ignored);
-  MFSDP_LET(found, is_folder ? find_in_folder(path) : find_by_file(path));
+  MFSDP_LET(found, find_data(path));
   const std::string where = path.string();
   switch (found.format) {
     case Format::text:

@@ -122,8 +122,8 @@ const std::array<MaskRow, 9> kMaskTable{{
 }};
 
 TEST(Formats, LearnWhatTheTableSays) {
-  const auto qwen = form_of("qwen3");
-  const auto llama = form_of("llama3");
+  const auto qwen = form_of("qwen3_tiny");
+  const auto llama = form_of("llama3_tiny");
   const LineEncoder by_bytes;
   const LineEncoder by_qwen(qwen);
   const LineEncoder by_llama(llama);
@@ -135,7 +135,7 @@ TEST(Formats, LearnWhatTheTableSays) {
 }
 
 TEST(Formats, TokensOfAChatAreThoseOfItsParts) {
-  const auto form = form_of("qwen3");
+  const auto form = form_of("qwen3_tiny");
   const auto sequence = LineEncoder(form).encode(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})",
       "f", 1);
@@ -252,13 +252,13 @@ TEST(Formats, WrongLinesSayWhatWasExpected) {
   EXPECT_EQ(said(R"({"input_ids": [1, 2], "attention_mask": [0, 1]})"),
             "f.jsonl:3: expected 2 integers under \"attention_mask\": 1, and 0 for padding at the "
             "end");
-  const auto gpt2 = form_of("gpt2");
+  const auto gpt2 = form_of("gpt2_tiny");
   const auto chat = LineEncoder(gpt2).encode(
       R"({"messages": [{"role": "assistant", "content": "a"}]})", "f.jsonl", 3);
   ASSERT_FALSE(chat);
   EXPECT_EQ(chat.error().message(),
             "f.jsonl:3: " + kTokenizers +
-                "gpt2/tokenizer.json has no chat template, and the tokens of none: expected "
+                "gpt2_tiny/tokenizer.json has no chat template, and the tokens of none: expected "
                 "--chat-template chatml or llama3, or no chats");
 }
 
@@ -272,7 +272,7 @@ TEST(Formats, TokensOutsideTheVocabularyAreNamed) {
 
 TEST(Formats, TextByATokenizerIsOneStream) {
   const ScratchFolder folder;
-  const auto form = form_of("llama3");
+  const auto form = form_of("llama3_tiny");
   write_file(folder / "1.txt", "Hello world");
   write_file(folder / "2.txt", "x");
   Tokens stream = form->tokenizer->begin();
@@ -294,15 +294,15 @@ TEST(Formats, TextByATokenizerIsOneStream) {
 // ---- what stands beside tokenizer.json ------------------------------------------------------------
 
 TEST(TextForm, TakesTheChatTemplateOfItsFolderWhereItIsKnown) {
-  EXPECT_EQ(form_of("qwen3")->chat, ChatTemplate::chatml);
-  EXPECT_EQ(form_of("llama3")->chat, ChatTemplate::llama3);
-  EXPECT_EQ(form_of("gpt2")->chat, std::nullopt);
+  EXPECT_EQ(form_of("qwen3_tiny")->chat, ChatTemplate::chatml);
+  EXPECT_EQ(form_of("llama3_tiny")->chat, ChatTemplate::llama3);
+  EXPECT_EQ(form_of("gpt2_tiny")->chat, std::nullopt);
   EXPECT_EQ(name_of_chat_template("{{ '[INST] ' + m + ' [/INST]' }}"),
             "Mistral's or Llama 2's, with [INST]");
   EXPECT_EQ(name_of_chat_template("{{ x }}"), "unknown");
 
   const ScratchFolder folder;
-  std::filesystem::copy_file(kTokenizers + "gpt2/tokenizer.json", folder / "tokenizer.json");
+  std::filesystem::copy_file(kTokenizers + "gpt2_tiny/tokenizer.json", folder / "tokenizer.json");
   write_file(folder / "tokenizer_config.json",
              R"({"eos_token": {"content": "<|endoftext|>"}, "chat_template": "<start_of_turn>"})");
   const auto gemma = open_text_form(folder.path(), std::nullopt);

@@ -6,7 +6,7 @@
   golden_ids.py --lines   prints the lines, one JSON string each; needs no package
 
 golden_ids.bin holds CRC-32 checksums of 4 bytes, little-endian: of the 10,000 lines as UTF-8, then of their ids as int32,
-little-endian, by scenarios/tokenizers/gpt2, llama3 and qwen3, without special tokens around them. The lines follow from
+little-endian, by scenarios/tokenizers/gpt2_tiny, llama3_tiny and qwen3_tiny, without special tokens around them. The lines follow from
 golden_lines.json by a counter; golden_ids_test.cpp makes the same ones.
 """
 import json
@@ -17,7 +17,7 @@ import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENIZERS = HERE.parents[3] / "scenarios" / "tokenizers"
-NAMES = ["gpt2", "llama3", "qwen3"]
+NAMES = ["gpt2_tiny", "llama3_tiny", "qwen3_tiny"]
 LINES = 10_000
 MASK = (1 << 64) - 1
 

@@ -92,8 +92,8 @@ TEST_P(GoldenIds, AreThoseOfHuggingFace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenIds,
-                         testing::Values(std::pair("gpt2", 1), std::pair("llama3", 2),
-                                         std::pair("qwen3", 3)),
+                         testing::Values(std::pair("gpt2_tiny", 1), std::pair("llama3_tiny", 2),
+                                         std::pair("qwen3_tiny", 3)),
                          [](const auto& info) { return std::string(info.param.first); });
 
 }  // namespace
