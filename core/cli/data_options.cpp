@@ -31,17 +31,18 @@ FlagGroup data_flags(DataOptions& o) {
                                   "how chats are written: chatml or llama3 (the tokenizer's)",
                                   o.chat_template, parse_text);
   chat_template.values.names = {"chatml", "llama3"};
-  return {.title = "Data",
-          .flags = {{.name = "--data",
-                     .value = "PATH[:WEIGHT]",
-                     .help = "text, .bin, .idx, .jsonl, a folder of them, or \"synthetic\"",
-                     .apply = add_data,
-                     .repeatable = true,
-                     .values = {.names = {std::string(kSynthetic)}, .paths = PathKind::file}},
-                    std::move(tokenizer), std::move(chat_template),
-                    switch_flag("--pack", "several lines of JSONL in one sequence", o.packs),
-                    integer_flag("--epochs", "of all data, instead of --steps", o.epochs,
-                                 kEpochs)}};
+  return {
+      .title = "Data",
+      .flags = {{.name = "--data",
+                 .value = "PATH[:WEIGHT]",
+                 .help = "text, .bin, .idx, .jsonl, a folder of them, or \"synthetic\"",
+                 .apply = add_data,
+                 .repeatable = true,
+                 .values = {.names = {std::string(kSynthetic)}, .paths = PathKind::file}},
+                std::move(tokenizer),
+                std::move(chat_template),
+                switch_flag("--pack", "several lines of JSONL in one sequence", o.packs),
+                integer_flag("--epochs", "of all data, instead of --steps", o.epochs, kEpochs)}};
 }
 
 }  // namespace mfsdp

@@ -73,7 +73,7 @@ struct ExecOptions {
   // Training.
   DataOptions data;
   std::int64_t steps = 10;
-  double learning_rate = 3e-4;      ///< the highest
+  double learning_rate = 3e-4;  ///< the highest
   std::optional<double> min_learning_rate;
   std::optional<std::int64_t> warmup;  ///< steps
   RateSchedule schedule = RateSchedule::cosine;

@@ -8,8 +8,8 @@
 
 namespace mfsdp {
 
-/// `cosine`: half a cosine down to the minimum. `linear`: a line down to it. `constant`: it stays at
-/// the peak. `wsd`: it stays, then a line down to the minimum (warm-up, stable, decay).
+/// `cosine`: half a cosine down to the minimum. `linear`: a line down to it. `constant`: it stays
+/// at the peak. `wsd`: it stays, then a line down to the minimum (warm-up, stable, decay).
 enum class RateSchedule { cosine, linear, constant, wsd };
 
 template <>

@@ -66,9 +66,10 @@ std::optional<fs::path> tokenizer_beside(const fs::path& model) {
 std::vector<std::string> warnings_of_bytes(const ExecOptions& options) {
   if (options.data.tokenizer) return {};  // asked for
   if (options.init_from)
-    return {fmt::format("{} has no tokenizer.json: text is read as bytes, which its weights may "
-                        "not know; --tokenizer names a tokenizer, or bytes",
-                        printable(*options.init_from))};
+    return {
+        fmt::format("{} has no tokenizer.json: text is read as bytes, which its weights may "
+                    "not know; --tokenizer names a tokenizer, or bytes",
+                    printable(*options.init_from))};
   const std::string& model = options.common.model;
   const bool is_path = model.find('/') != std::string::npos;
   if (const auto file = is_path ? tokenizer_beside(model) : std::nullopt)
@@ -119,11 +120,10 @@ Result<void> find_text(const ExecOptions& options, const PlanConfig& config, Run
   if (!text) {
     inputs.warnings = warnings_of_bytes(options);
   } else if (text->tokenizer->size() > config.model.vocab) {
-    inputs.warnings.push_back(
-        fmt::format("{} has tokens up to {}, the model's vocabulary ends at {}: text with the "
-                    "others is refused",
-                    printable(text->tokenizer->name()), text->tokenizer->size() - 1,
-                    config.model.vocab - 1));
+    inputs.warnings.push_back(fmt::format(
+        "{} has tokens up to {}, the model's vocabulary ends at {}: text with the "
+        "others is refused",
+        printable(text->tokenizer->name()), text->tokenizer->size() - 1, config.model.vocab - 1));
   }
   return {};
 }
@@ -138,8 +138,8 @@ Result<std::int64_t> steps_of_epochs(const Dataset& data, const ExecOptions& opt
   const Int128 samples = Int128{data.samples()} * *options.data.epochs;
   const Int128 steps = (samples + config.global_batch() - 1) / config.global_batch();
   if (steps > kMostSteps)
-    return fail("--epochs", fmt::format("{} are more than {} steps", *options.data.epochs,
-                                        kMostSteps));
+    return fail("--epochs",
+                fmt::format("{} are more than {} steps", *options.data.epochs, kMostSteps));
   return static_cast<std::int64_t>(steps);
 }
 

@@ -131,7 +131,8 @@ Result<ChatMessage> read_message(const Json& json, const std::string& where) {
 Result<void> read_messages(const Json& list, const char* key, const std::string& where,
                            Messages& messages) {
   if (!list.is_array())
-    return fail(where, fmt::format("expected a list under \"{}\", got {}", key, json_excerpt(list)));
+    return fail(where,
+                fmt::format("expected a list under \"{}\", got {}", key, json_excerpt(list)));
   for (std::size_t i = 0; i < list.size(); ++i) {
     MFSDP_LET(message, read_message(list[i], fmt::format("{}: {}[{}]", where, key, i)));
     messages.push_back(std::move(message));
@@ -242,8 +243,8 @@ Result<LineText> read_tokens(const Json& line, const std::string& where) {
   if (const Json* given = value_of(line, "labels"); given != nullptr && !given->is_null()) {
     MFSDP_LET(labels, integers_of(line, "labels", where));
     if (labels.size() != ids.size())
-      return fail(where, fmt::format("expected {} labels, one a token, got {}", ids.size(),
-                                     labels.size()));
+      return fail(
+          where, fmt::format("expected {} labels, one a token, got {}", ids.size(), labels.size()));
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (labels[i] != kIgnoreIndex && labels[i] != ids[i])
         return fail(where, fmt::format("expected labels[{}] to be {}, its token, or {}, got {}", i,
@@ -273,9 +274,10 @@ Result<LineText> read_line_text(std::string_view line, const std::string& name,
     MFSDP_LET(text, text_of(value, "text", where, false));
     return DocumentText{.text = text};
   }
-  return fail(where,
-              "expected a key \"messages\", \"conversations\", \"prompt\", \"instruction\", \"text\" "
-              "or \"input_ids\"");
+  return fail(
+      where,
+      "expected a key \"messages\", \"conversations\", \"prompt\", \"instruction\", \"text\" "
+      "or \"input_ids\"");
 }
 
 }  // namespace mfsdp

@@ -42,8 +42,7 @@ class Mixture final : public Dataset {
  public:
   Mixture(std::vector<MixturePart> parts, std::vector<std::int64_t> shares)
       : parts_(std::move(parts)), shares_(std::move(shares)) {
-    for (const MixturePart& part : parts_)
-      samples_ = checked_add(samples_, part.data->samples());
+    for (const MixturePart& part : parts_) samples_ = checked_add(samples_, part.data->samples());
   }
 
   [[nodiscard]] std::string describe() const override {

@@ -19,8 +19,7 @@ std::vector<std::vector<std::uint32_t>> pack(std::span<const std::int64_t> lengt
   std::set<std::pair<std::int64_t, std::size_t>> room;  // what is free in which sequence
   for (const std::uint32_t piece : order) {
     const auto found = room.lower_bound({lengths[piece], 0});
-    auto [free, sequence] =
-        found == room.end() ? std::pair(capacity, sequences.size()) : *found;
+    auto [free, sequence] = found == room.end() ? std::pair(capacity, sequences.size()) : *found;
     if (found == room.end()) {
       sequences.emplace_back();
     } else {

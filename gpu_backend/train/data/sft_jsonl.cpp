@@ -21,11 +21,11 @@ namespace {
 
 /// Tokens of one line that stand in one sample.
 struct LinePiece {
-  std::uint32_t file = 0;    ///< index into the files
-  std::size_t number = 0;    ///< of the line; the file's first is 1
-  std::string_view text;     ///< of the line
-  std::size_t first = 0;     ///< token
-  std::int64_t length = 0;   ///< tokens
+  std::uint32_t file = 0;   ///< index into the files
+  std::size_t number = 0;   ///< of the line; the file's first is 1
+  std::string_view text;    ///< of the line
+  std::size_t first = 0;    ///< token
+  std::int64_t length = 0;  ///< tokens
 };
 
 bool is_blank(std::string_view text) {

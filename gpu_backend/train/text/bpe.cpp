@@ -104,7 +104,8 @@ MergeTable::MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 2
 
 std::size_t MergeTable::slot_of(std::uint64_t pair) const {
   std::size_t slot = mix_bits(pair) & (slots_.size() - 1);
-  while (slots_[slot].rank >= 0 && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);
+  while (slots_[slot].rank >= 0 && slots_[slot].pair != pair)
+    slot = (slot + 1) & (slots_.size() - 1);
   return slot;
 }
 
@@ -127,8 +128,9 @@ Result<Bpe> Bpe::create(TextMap<std::int32_t> by_bytes, MergeTable merges, bool 
   for (std::size_t byte = 0; byte < made.byte_token_.size(); ++byte) {
     const auto found = made.by_bytes_.find(std::string(1, static_cast<char>(byte)));
     if (found == made.by_bytes_.end())
-      return fail(where + ": model.vocab",
-                  fmt::format("expected a token for each of the 256 bytes, 0x{:02x} has none", byte));
+      return fail(
+          where + ": model.vocab",
+          fmt::format("expected a token for each of the 256 bytes, 0x{:02x} has none", byte));
     made.byte_token_[byte] = found->second;
   }
   return made;

@@ -76,7 +76,9 @@ constexpr std::array<Mark, 9> kMarks{{{"<|im_start|>", "chatml"},
                                       {"<|assistant|>", "Phi-3's or Zephyr's, with <|assistant|>"},
                                       {"<|header_start|>", "Llama 4's, with <|header_start|>"},
                                       {"<|channel|>", "gpt-oss's, with <|channel|>"},
-                                      {"<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C>", "DeepSeek's"},
+                                      {"<\xEF\xBD\x9C"
+                                       "Assistant\xEF\xBD\x9C>",
+                                       "DeepSeek's"},
                                       {"### Response", "Alpaca's, with ### Response"}}};
 
 }  // namespace

@@ -82,9 +82,9 @@ Result<SplitPattern> SplitPattern::compile(const std::string& pattern, const std
 Result<std::size_t> SplitPattern::word_end(std::string_view text, std::size_t begin,
                                            Scratch& scratch) const {
   const Scratch::Data& data = *scratch.data_;
-  const int found = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                text.size(), begin, PCRE2_NO_UTF_CHECK, data.match.get(),
-                                data.context.get());
+  const int found =
+      pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), begin,
+                  PCRE2_NO_UTF_CHECK, data.match.get(), data.context.get());
   if (found == PCRE2_ERROR_NOMATCH) return text.size();
   if (found < 0)
     return fail(code_->where, fmt::format("the pattern fails at byte {} of {}: {}", begin,

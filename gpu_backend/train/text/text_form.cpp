@@ -87,15 +87,16 @@ Result<void> find_chat_template(const TokenizerConfig& config, TextForm& form) {
   if (!form.chat && config.chat_template) {
     const std::string_view name = name_of_chat_template(*config.chat_template);
     form.chat = parse<ChatTemplate>(name);
-    form.no_chat = fmt::format("the chat template of {} is {}, which is not built in", config.where,
-                               name);
+    form.no_chat =
+        fmt::format("the chat template of {} is {}, which is not built in", config.where, name);
     if (form.chat && missing_token(*form.chat, tokenizer)) form.chat.reset();
     return {};
   }
   if (form.chat) {
     if (const auto token = missing_token(*form.chat, tokenizer))
-      return fail(tokenizer.name(), fmt::format("has no token {}, which the chat template {} writes",
-                                                *token, to_string(*form.chat)));
+      return fail(tokenizer.name(),
+                  fmt::format("has no token {}, which the chat template {} writes", *token,
+                              to_string(*form.chat)));
     return {};
   }
   form.no_chat = fmt::format("{} has no chat template, and the tokens of none", tokenizer.name());

@@ -24,18 +24,18 @@ class Tokenizer {
  public:
   /// Everything of it, for the reader.
   struct Parts {
-    std::string where;                      ///< the file, for errors
-    AddedTokens before_normal_form = {};    ///< added tokens that are looked for first
-    AddedTokens after_normal_form = {};     ///< and those looked for in normalized text
+    std::string where;                    ///< the file, for errors
+    AddedTokens before_normal_form = {};  ///< added tokens that are looked for first
+    AddedTokens after_normal_form = {};   ///< and those looked for in normalized text
     bool normal_form_c = false;
-    std::vector<SplitPattern> patterns;     ///< applied one after the other
+    std::vector<SplitPattern> patterns;  ///< applied one after the other
     Bpe bpe;
-    std::vector<std::string> bytes_of;      ///< by id; of an added token its text
-    std::vector<bool> is_special;           ///< by id
-    std::vector<bool> is_there;             ///< by id: ids may have gaps
-    TextMap<std::int32_t> by_text;          ///< ids by what the file calls tokens
-    std::vector<std::int32_t> begin;        ///< put before a text (Llama 3's begin_of_text)
-    std::vector<std::int32_t> end;          ///< put after a text
+    std::vector<std::string> bytes_of;  ///< by id; of an added token its text
+    std::vector<bool> is_special;       ///< by id
+    std::vector<bool> is_there;         ///< by id: ids may have gaps
+    TextMap<std::int32_t> by_text;      ///< ids by what the file calls tokens
+    std::vector<std::int32_t> begin;    ///< put before a text (Llama 3's begin_of_text)
+    std::vector<std::int32_t> end;      ///< put after a text
   };
 
   /// tokenizer.json, or the folder that holds it. Errors: no file, no JSON, and by name what of it

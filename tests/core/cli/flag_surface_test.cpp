@@ -53,9 +53,9 @@ TEST(DataFlags, AWeightFollowsTheLastColon) {
   expect("a.jsonl", "a.jsonl", 1);
   expect("a.jsonl:0.7", "a.jsonl", 0.7);
   expect("a:b:2", "a:b", 2);
-  expect("a:b", "a:b", 1);        // no number
-  expect("a:0", "a:0", 1);        // no weight
-  expect(":3", ":3", 1);          // no path
+  expect("a:b", "a:b", 1);  // no number
+  expect("a:0", "a:0", 1);  // no weight
+  expect(":3", ":3", 1);    // no path
   expect("synthetic:1e-2", "synthetic", 0.01);
 }
 

@@ -56,12 +56,12 @@ TEST(LearningRate, IsStableAndThenDecays) {
 
 RC_GTEST_PROP(LearningRateProperty, UpToThePeakThenDownToTheMinimum, ()) {
   const auto steps = *rc::gen::inRange<std::int64_t>(2, 300);
-  const LearningRate rate{.peak = 1e-3 * *rc::gen::inRange(1, 100),
-                          .minimum = 1e-6 * *rc::gen::inRange(0, 1000),
-                          .warmup = *rc::gen::inRange<std::int64_t>(0, 400),
-                          .schedule = *rc::gen::element(RateSchedule::cosine, RateSchedule::linear,
-                                                        RateSchedule::wsd),
-                          .decay = *rc::gen::inRange<std::int64_t>(1, 300)};
+  const LearningRate rate{
+      .peak = 1e-3 * *rc::gen::inRange(1, 100),
+      .minimum = 1e-6 * *rc::gen::inRange(0, 1000),
+      .warmup = *rc::gen::inRange<std::int64_t>(0, 400),
+      .schedule = *rc::gen::element(RateSchedule::cosine, RateSchedule::linear, RateSchedule::wsd),
+      .decay = *rc::gen::inRange<std::int64_t>(1, 300)};
   double last = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     const double now = learning_rate_at(rate, step, steps);

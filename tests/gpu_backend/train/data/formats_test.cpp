@@ -117,8 +117,7 @@ const std::array<MaskRow, 9> kMaskTable{{
      "<|begin_of_text|>P«C<|end_of_text|>»"},
     {R"({"prompt": null, "response": ["C", "D"]})", "<begin>«CD<end>»", "«CD<|im_end|>»",
      "<|begin_of_text|>«CD<|end_of_text|>»"},
-    {R"({"text": "T"})", "<begin>«T<end>»", "«T<|im_end|>»",
-     "<|begin_of_text|>«T<|end_of_text|>»"},
+    {R"({"text": "T"})", "<begin>«T<end>»", "«T<|im_end|>»", "<|begin_of_text|>«T<|end_of_text|>»"},
 }};
 
 TEST(Formats, LearnWhatTheTableSays) {
@@ -148,7 +147,8 @@ TEST(Formats, TokensOfAChatAreThoseOfItsParts) {
   ASSERT_TRUE(encoder.encode("user", user) && encoder.encode("assistant", assistant));
   Tokens expected{id("<|im_start|>")};
   expected.insert(expected.end(), user.begin(), user.end());
-  expected.insert(expected.end(), {newline, id("a"), id("<|im_end|>"), newline, id("<|im_start|>")});
+  expected.insert(expected.end(),
+                  {newline, id("a"), id("<|im_end|>"), newline, id("<|im_start|>")});
   expected.insert(expected.end(), assistant.begin(), assistant.end());
   expected.insert(expected.end(), {newline, id("b"), id("<|im_end|>"), newline});
   EXPECT_EQ(sequence->tokens, expected);
@@ -225,9 +225,10 @@ TEST(Formats, WrongLinesSayWhatWasExpected) {
     const auto sequence = LineEncoder().encode(line, "f.jsonl", 3);
     return sequence ? "accepted" : sequence.error().message();
   };
-  EXPECT_EQ(said(R"({"conversations": [{"from": "robot", "value": "a"}]})"),
-            "f.jsonl:3: conversations[0]: expected \"human\", \"gpt\", \"system\" or \"tool\" under "
-            "\"from\", got \"robot\"");
+  EXPECT_EQ(
+      said(R"({"conversations": [{"from": "robot", "value": "a"}]})"),
+      "f.jsonl:3: conversations[0]: expected \"human\", \"gpt\", \"system\" or \"tool\" under "
+      "\"from\", got \"robot\"");
   EXPECT_EQ(said(R"({"messages": [{"role": "assistant", "content": [{"type": "image_url"}]}]})"),
             "f.jsonl:3: messages[0]: expected texts in the list under \"content\", got "
             "{\"type\":\"image_url\"}");
@@ -291,7 +292,8 @@ TEST(Formats, TextByATokenizerIsOneStream) {
             (folder / "2.txt").string() + ": expected UTF-8, byte 2 (0xff) is none");
 }
 
-// ---- what stands beside tokenizer.json ------------------------------------------------------------
+// ---- what stands beside tokenizer.json
+// ------------------------------------------------------------
 
 TEST(TextForm, TakesTheChatTemplateOfItsFolderWhereItIsKnown) {
   EXPECT_EQ(form_of("qwen3_tiny")->chat, ChatTemplate::chatml);

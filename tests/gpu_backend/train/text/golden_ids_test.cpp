@@ -85,8 +85,8 @@ TEST_P(GoldenIds, AreThoseOfHuggingFace) {
     ASSERT_TRUE(encoded) << encoded.error().message();
     if (crc_of(ids.data(), ids.size() * sizeof(ids[0])) != expected[i]) {
       ++wrong;
-      ADD_FAILURE() << "line " << i << ": " << nlohmann::json(line).dump(-1, ' ', true) << " became "
-                    << nlohmann::json(ids).dump();
+      ADD_FAILURE() << "line " << i << ": " << nlohmann::json(line).dump(-1, ' ', true)
+                    << " became " << nlohmann::json(ids).dump();
     }
   }
 }

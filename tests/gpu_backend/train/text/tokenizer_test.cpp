@@ -129,9 +129,9 @@ TEST(AddedTokens, StandInTextAndTheLongestWins) {
 
 TEST(NormalForm, ComposesBeforeWordsAreMade) {
   EXPECT_EQ(normal_form_c("e\u0301 \u212b").value(), "\u00e9 \u00c5");
-  EXPECT_EQ(normal_form_c("o\u0302\u0323").value(), "\u1ed9");         // marks in their order
-  EXPECT_EQ(normal_form_c("\u1112\u1161\u11ab").value(), "\ud55c");    // Hangul
-  EXPECT_EQ(normal_form_c("\u0958").value(), "\u0915\u093c");          // never composed
+  EXPECT_EQ(normal_form_c("o\u0302\u0323").value(), "\u1ed9");       // marks in their order
+  EXPECT_EQ(normal_form_c("\u1112\u1161\u11ab").value(), "\ud55c");  // Hangul
+  EXPECT_EQ(normal_form_c("\u0958").value(), "\u0915\u093c");        // never composed
   EXPECT_EQ(normal_form_c(std::string_view("a\0b", 3)).value(), std::string("a\0b", 3));
   Json json = small_tokenizer({});
   EXPECT_THAT(encoded(parsed(json), "e\u0301"), ElementsAre('e', 0xCC, 0x81));
@@ -157,7 +157,8 @@ TEST(PostProcessor, SaysWhatStandsBeforeAndAfterAText) {
 }
 
 TEST(Decode, IsTheBytesOfTheText) {
-  const auto tokenizer = Tokenizer::open(MFSDP_SOURCE_DIR "/scenarios/tokenizers/llama3_tiny").value();
+  const auto tokenizer =
+      Tokenizer::open(MFSDP_SOURCE_DIR "/scenarios/tokenizers/llama3_tiny").value();
   const std::string text = "Hello, \u4e16\u754c! \U0001F600\n\tif (x) 12345 caf\u00e9";
   const auto ids = encoded(tokenizer, text);
   EXPECT_LT(ids.size(), text.size());
@@ -262,8 +263,8 @@ TEST(PatternText, KnowsWhatTwoEnginesReadAlike) {
   EXPECT_EQ(translated(R"((?i:'s)|\p{N}{1,3}| ?\p{^Lu}\[)"), R"((?i:'s)|\p{N}{1,3}| ?\p{^Lu}\[)");
   EXPECT_EQ(translated(R"(\w+)"), R"(p: "\w" of the pattern "\w+" is not supported)");
   EXPECT_EQ(translated(R"(\p{Han})"), R"(p: "\p{Han}" of the pattern "\p{Han}" is not supported)");
-  for (const char* other : {"a.", "^a", "a$", "(?<n>a)", "(*SKIP)", "[a&&b]", "[[:alpha:]]", "[\\S]",
-                            "\\b", "\\1", "a{2}+", "a{,2}", "[a", "\\", "\\p{L", "(?P>x)"})
+  for (const char* other : {"a.", "^a", "a$", "(?<n>a)", "(*SKIP)", "[a&&b]", "[[:alpha:]]",
+                            "[\\S]", "\\b", "\\1", "a{2}+", "a{,2}", "[a", "\\", "\\p{L", "(?P>x)"})
     EXPECT_THAT(translated(other), HasSubstr("is not supported")) << other;
 }
 
@@ -272,10 +273,10 @@ TEST(TextEncoder, NamesTheByteThatIsNoUtf8) {
   std::vector<std::int32_t> ids;
   EXPECT_EQ(TextEncoder(tokenizer).encode("ab\xFF", ids).error().message(),
             "text: expected UTF-8, byte 2 (0xff) is none");
-  EXPECT_EQ(first_not_utf8("\xC0\x80"), 0U);              // overlong
-  EXPECT_EQ(first_not_utf8("a\xED\xA0\x80"), 1U);         // a surrogate
-  EXPECT_EQ(first_not_utf8("\xF4\x90\x80\x80"), 0U);      // above U+10FFFF
-  EXPECT_EQ(first_not_utf8("a\xE4\xB8"), 1U);             // cut off
+  EXPECT_EQ(first_not_utf8("\xC0\x80"), 0U);          // overlong
+  EXPECT_EQ(first_not_utf8("a\xED\xA0\x80"), 1U);     // a surrogate
+  EXPECT_EQ(first_not_utf8("\xF4\x90\x80\x80"), 0U);  // above U+10FFFF
+  EXPECT_EQ(first_not_utf8("a\xE4\xB8"), 1U);         // cut off
   EXPECT_EQ(first_not_utf8("\xF4\x8F\xBF\xBF\xEE\x80\x80"), std::nullopt);
 }
 
