@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -14,10 +12,10 @@
 #include "core/base/read_file.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/json_fields.hpp"
-#include "gpu_backend/train/text/byte_alphabet.hpp"
 #include "gpu_backend/train/text/normal_form.hpp"
 #include "gpu_backend/train/text/pattern_text.hpp"
 #include "gpu_backend/train/text/tokenizer.hpp"
+#include "gpu_backend/train/text/tokenizer_json.hpp"
 
 namespace mfsdp {
 namespace {
@@ -29,54 +27,10 @@ using Parts = Tokenizer::Parts;
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Far above any that is known; ids index tables.
-constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
-
-/// Tokens by id and by name.
-struct TokenTables {
-  std::vector<std::string> bytes_of;
-  std::vector<bool> is_there;
-  TextMap<std::int32_t> by_text;
-};
-
 /// An optional object: null where it is not there or null.
 const Json* part_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found == json.end() || found->is_null() ? nullptr : &*found;
-}
-
-Result<void> refuse_other_keys(const Json& object, std::initializer_list<std::string_view> known,
-                               const std::string& where) {
-  if (!object.is_object()) return fail(where, "expected an object, got " + json_excerpt(object));
-  for (const auto& [key, value] : object.items())
-    if (std::ranges::find(known, key) == known.end())
-      return fail(where, fmt::format("\"{}\" is not supported", printable(key)));
-  return {};
-}
-
-/// An error unless the field is one of these or not there.
-Result<void> expect_one_of(const Json& object, const char* key, std::initializer_list<Json> allowed,
-                           const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end() || std::ranges::find(allowed, *found) != allowed.end()) return {};
-  return fail(where, fmt::format("\"{}\": {} is not supported, expected {}", key,
-                                 json_excerpt(*found), json_excerpt(*allowed.begin())));
-}
-
-Result<bool> flag_field(const Json& object, const char* key, bool otherwise,
-                        const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) return otherwise;
-  if (!found->is_boolean())
-    return fail(where, fmt::format("expected true or false under \"{}\", got {}", key,
-                                   json_excerpt(*found)));
-  return found->get<bool>();
-}
-
-tl::unexpected<Error> unsupported_type(const std::string& where, const std::string& type,
-                                       std::string_view supported) {
-  return fail(where,
-              fmt::format("\"{}\" is not supported, expected {}", printable(type), supported));
 }
 
 /// The parts of a "Sequence", or the part alone.
@@ -90,93 +44,6 @@ Result<std::vector<const Json*>> flatten(const Json* part, const char* list_key,
   MFSDP_LET(list, list_field(*part, list_key, where));
   for (const Json& one : *list) parts.push_back(&one);
   return parts;
-}
-
-// ---- the model ----------------------------------------------------------------------------------
-
-Result<void> read_vocab(const Json& model, const std::string& where, TokenTables& parts,
-                        TextMap<std::int32_t>& by_bytes) {
-  const std::string place = where + ": model.vocab";
-  MFSDP_LET(vocab, object_field(model, "vocab", where + ": model"));
-  for (const auto& [token, id] : vocab->items()) {
-    if (!id.is_number_integer() || id < 0 || id >= kMostIds)
-      return fail(place, fmt::format("expected an id from 0 to {} for {}, got {}", kMostIds - 1,
-                                     json_excerpt(token), json_excerpt(id)));
-    const auto row = id.get<std::size_t>();
-    if (row >= parts.bytes_of.size()) {
-      parts.bytes_of.resize(row + 1);
-      parts.is_there.resize(row + 1);
-    }
-    if (parts.is_there[row])
-      return fail(place, fmt::format("expected one token of the id {}, {} is another", row,
-                                     json_excerpt(token)));
-    // A token with other characters than those of bytes is never made of text.
-    const auto bytes = bytes_of_token(token);
-    if (bytes) by_bytes.emplace(*bytes, static_cast<std::int32_t>(row));
-    parts.bytes_of[row] = bytes.value_or(token);
-    parts.is_there[row] = true;
-    parts.by_text.emplace(token, static_cast<std::int32_t>(row));
-  }
-  return {};
-}
-
-/// "a b" or ["a", "b"].
-Result<std::pair<std::string, std::string>> read_pair(const Json& merge, const std::string& where) {
-  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
-    return std::pair{merge[0].get<std::string>(), merge[1].get<std::string>()};
-  if (merge.is_string()) {
-    const auto& text = merge.get_ref<const std::string&>();
-    const std::size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos)
-      return std::pair{text.substr(0, space), text.substr(space + 1)};
-  }
-  return fail(where, "expected \"a b\" or [\"a\", \"b\"], got " + json_excerpt(merge));
-}
-
-Result<MergeTable> read_merges(const Json& model, const std::string& where,
-                               const TokenTables& parts) {
-  MFSDP_LET(merges, list_field(model, "merges", where + ": model"));
-  MergeTable table(merges->size());
-  for (std::size_t rank = 0; rank < merges->size(); ++rank) {
-    const auto place = [&] { return fmt::format("{}: model.merges[{}]", where, rank); };
-    auto pair = read_pair((*merges)[rank], "");
-    if (!pair) return fail(place(), pair.error().what);
-    const auto& [left, right] = *pair;
-    std::array<std::int32_t, 3> ids{};
-    const std::array<const std::string, 3> tokens{left, right, left + right};
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const auto id = parts.by_text.find(tokens[i]);
-      if (id == parts.by_text.end())
-        return fail(place(), fmt::format("expected a token of the vocabulary, {} is none",
-                                         json_excerpt(tokens[i])));
-      ids[i] = id->second;
-    }
-    table.insert(ids[0], ids[1], static_cast<std::int32_t>(rank), ids[2]);
-  }
-  return table;
-}
-
-Result<Bpe> read_model(const Json& json, const std::string& where, TokenTables& parts) {
-  const std::string place = where + ": model";
-  MFSDP_LET(model, object_field(json, "model", where));
-  if (const auto type = model->find("type"); type != model->end() && *type != "BPE")
-    return unsupported_type(place, type->is_string() ? type->get<std::string>() : "type",
-                            "a BPE of bytes");
-  MFSDP_TRY(refuse_other_keys(
-      *model,
-      {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-       "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"},
-      place));
-  // "unk_token" and "fuse_unk" mean nothing where each byte is a token.
-  MFSDP_TRY(expect_one_of(*model, "dropout", {nullptr, 0}, place));
-  MFSDP_TRY(expect_one_of(*model, "continuing_subword_prefix", {nullptr, ""}, place));
-  MFSDP_TRY(expect_one_of(*model, "end_of_word_suffix", {nullptr, ""}, place));
-  MFSDP_TRY(expect_one_of(*model, "byte_fallback", {false, nullptr}, place));
-  MFSDP_LET(ignore_merges, flag_field(*model, "ignore_merges", false, place));
-  TextMap<std::int32_t> by_bytes;
-  MFSDP_TRY(read_vocab(*model, where, parts, by_bytes));
-  MFSDP_LET(merges, read_merges(*model, where, parts));
-  return Bpe::create(std::move(by_bytes), std::move(merges), ignore_merges, where);
 }
 
 // ---- what is before and after it ----------------------------------------------------------------
@@ -245,7 +112,7 @@ Result<void> read_template_piece(const Json& piece, const Json& processor, const
   if (token == tokens->end() || !token->is_object() || !token->contains("ids"))
     return fail(place, fmt::format("expected ids of {} in special_tokens", json_excerpt(name)));
   for (const Json& id : (*token)["ids"]) {
-    if (!id.is_number_integer() || id < 0 || id >= kMostIds)
+    if (!id.is_number_integer() || id < 0 || id >= kMostTokenIds)
       return fail(place, fmt::format("expected ids of {} in special_tokens, got {}",
                                      json_excerpt(name), json_excerpt(id)));
     ids.push_back(id.get<std::int32_t>());
@@ -299,7 +166,7 @@ Result<AddedToken> read_added_token(const Json& json, const std::string& place) 
   MFSDP_TRY(refuse_other_keys(
       json, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}, place));
   AddedToken token;
-  MFSDP_LET(id, integer_field(json, "id", place, {.most = kMostIds - 1}));
+  MFSDP_LET(id, integer_field(json, "id", place, {.most = kMostTokenIds - 1}));
   MFSDP_LET(content, text_field(json, "content", place));
   if (content.empty()) return fail(place, "expected text under \"content\"");
   for (const char* key : {"single_word", "lstrip", "rstrip"})
@@ -319,8 +186,16 @@ Result<void> read_added_tokens(const Json& json, const std::string& where, Parts
   if (list != nullptr && !list->is_array())
     return fail(where + ": added_tokens", "expected a list, got " + json_excerpt(*list));
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    MFSDP_LET(token, read_added_token((*list)[i], fmt::format("{}: added_tokens[{}]", where, i)));
+    const std::string place = fmt::format("{}: added_tokens[{}]", where, i);
+    MFSDP_LET(token, read_added_token((*list)[i], place));
     const auto row = static_cast<std::size_t>(token.id);
+    const auto known = parts.by_text.find(token.content);
+    const bool has_other_id = known != parts.by_text.end() && known->second != token.id;
+    const bool is_another =
+        row < parts.is_there.size() && parts.is_there[row] && parts.bytes_of[row] != token.content;
+    if (has_other_id || is_another)
+      return fail(place, fmt::format("expected {} to have the id {} alone, the file has another",
+                                     json_excerpt(token.content), token.id));
     if (row >= parts.bytes_of.size()) parts.bytes_of.resize(row + 1);
     parts.is_there.resize(parts.bytes_of.size());
     parts.is_special.resize(parts.bytes_of.size());
@@ -367,7 +242,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view text,
   MFSDP_LET(patterns, read_pre_tokenizer(json, where));
   MFSDP_TRY(check_decoder(json, where));
   TokenTables tables;
-  MFSDP_LET(bpe, read_model(json, where, tables));
+  MFSDP_LET(bpe, read_bpe(json, where, tables));
   Parts parts{.where = where,
               .normal_form_c = normal_form_c,
               .patterns = std::move(patterns),

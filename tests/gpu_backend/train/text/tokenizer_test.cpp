@@ -242,6 +242,9 @@ TEST(TokenizerJson, RefusesByNameWhatItDoesNotKnow) {
   token["lstrip"] = true;
   EXPECT_EQ(changed("/added_tokens", Json::array({token})),
             "t.json: added_tokens[0]: \"lstrip\": true is not supported, expected false");
+  EXPECT_EQ(
+      changed("/added_tokens", Json::array({added_token(65, "<a>")})),
+      "t.json: added_tokens[0]: expected \"<a>\" to have the id 65 alone, the file has another");
   EXPECT_EQ(changed("/model/merges", Json::array({"ab"})),
             "t.json: model.merges[0]: expected \"a b\" or [\"a\", \"b\"], got \"ab\"");
   EXPECT_EQ(changed("/model/merges", Json::array({"a c"})),
