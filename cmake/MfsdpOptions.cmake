@@ -74,3 +74,15 @@ find_package(fmt REQUIRED)
 find_package(Boost 1.74 REQUIRED COMPONENTS program_options)
 find_package(SQLiteCpp REQUIRED)
 find_package(ZLIB REQUIRED)
+
+# Debian's packages of these have no CMake files: mfsdp_find_library(<name> <header> <library>).
+function(mfsdp_find_library name header library)
+  find_path(${name}_INCLUDE_DIR ${header} REQUIRED)
+  find_library(${name}_LIBRARY ${library} REQUIRED)
+  mark_as_advanced(${name}_INCLUDE_DIR ${name}_LIBRARY)
+  add_library(mfsdp::${name} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(mfsdp::${name} PROPERTIES
+    IMPORTED_LOCATION ${${name}_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${${name}_INCLUDE_DIR})
+endfunction()
+mfsdp_find_library(pcre2 pcre2.h pcre2-8)
+mfsdp_find_library(utf8proc utf8proc.h utf8proc)

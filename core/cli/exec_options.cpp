@@ -59,14 +59,14 @@ FlagGroup training_group(ExecOptions& o) {
   return {
       .title = "Training",
       .flags = {
-          path_or_name_flag("--data", "FILE|DIR",
-                            "text, .bin, .idx or .jsonl file, a folder of them, or \"synthetic\"",
-                            o.data, {"synthetic"}),
           integer_flag("--steps", "steps to train (10)", o.steps, kSteps),
           real_flag("--lr", "highest learning rate (3e-4)", o.learning_rate, kRates),
+          choice_flag("--lr-schedule", "S", "cosine, linear, constant or wsd (cosine)", o.schedule),
           real_flag("--min-lr", "learning rate at the end of the decay (a tenth of --lr)",
                     o.min_learning_rate, kRates),
           integer_flag("--warmup", "steps up to the highest rate (a tenth of --steps)", o.warmup,
+                       {.lowest = 0, .highest = kSteps.highest}),
+          integer_flag("--decay-steps", "steps in which wsd decays (a tenth of --steps)", o.decay,
                        {.lowest = 0, .highest = kSteps.highest}),
           real_flag("--weight-decay", "of matrices, apart from the gradient (0.1)", o.weight_decay,
                     kRates),
@@ -135,12 +135,30 @@ FlagGroup testing_group(ExecOptions& o) {
                      .apply = fault}}};
 }
 
+/// What contradicts itself in the schedule of learning rates.
+Result<void> check_schedule(const ExecOptions& o) {
+  if (o.min_learning_rate && o.schedule == RateSchedule::constant)
+    return fail("--min-lr", "contradicts --lr-schedule constant");
+  if (o.decay && o.schedule != RateSchedule::wsd)
+    return fail("--decay-steps", "needs --lr-schedule wsd");
+  if (o.data.epochs) {
+    if (contains(o.given, "--steps"))
+      return fail("--epochs", "contradicts --steps: name one of them");
+    return {};  // how many steps these are only the data say
+  }
+  if (o.warmup && *o.warmup > o.steps)
+    return fail("--warmup", fmt::format("{} steps are more than --steps {}", *o.warmup, o.steps));
+  if (o.decay && *o.decay + o.warmup_steps() > o.steps)
+    return fail("--decay-steps", fmt::format("{} steps and {} of warm-up are more than --steps {}",
+                                             *o.decay, o.warmup_steps(), o.steps));
+  return {};
+}
+
 Result<void> check_training(const ExecOptions& o) {
+  MFSDP_TRY(check_schedule(o));
   if (o.min_learning_rate && *o.min_learning_rate > o.learning_rate)
     return fail("--min-lr",
                 fmt::format("{} is above --lr {}", *o.min_learning_rate, o.learning_rate));
-  if (o.warmup && *o.warmup > o.steps)
-    return fail("--warmup", fmt::format("{} steps are more than --steps {}", *o.warmup, o.steps));
   if (o.eval_every > 0 && !o.eval_data)
     return fail("--eval-every", "needs --eval-data: what to evaluate on");
   if (!o.eval_data && contains(o.given, "--eval-batches"))
@@ -166,7 +184,7 @@ Result<void> check_training(const ExecOptions& o) {
                 "auto is ./auto)");
   if (o.init_from && o.resume && !o.resumes_if_it_can())
     return fail("--init-from", "goes not with --resume: a save has its own weights");
-  if (!o.dry_run && !o.data)
+  if (!o.dry_run && o.data.data.empty())
     return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
   return {};
 }
@@ -186,6 +204,7 @@ std::vector<FlagGroup> exec_flags(ExecOptions& options) {
   std::vector<FlagGroup> groups = common_flags(options.common);
   groups.push_back(backend_group(options));
   groups.push_back(ranks_group(options));
+  groups.push_back(data_flags(options.data));
   groups.push_back(training_group(options));
   groups.push_back(weights_group(options));
   groups.push_back(watching_group(options));

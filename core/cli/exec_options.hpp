@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "core/cli/common_options.hpp"
+#include "core/cli/data_options.hpp"
 #include "core/cli/help.hpp"
+#include "core/plan/rate_schedule.hpp"
 
 namespace mfsdp {
 
@@ -45,9 +47,6 @@ struct FaultFlag {
   std::int64_t step = 1;  ///< from 1
 };
 
-/// The value of --data for random tokens.
-inline constexpr std::string_view kSynthetic = "synthetic";
-
 /// The value of --resume for a run that goes on from the newest save of --save's folder if there is
 /// one, and begins if there is none: the same command line starts a job again and again.
 inline constexpr std::string_view kResumeAuto = "auto";
@@ -72,11 +71,13 @@ struct ExecOptions {
   GemmSearch gemm_search = GemmSearch::automatic;
   std::optional<std::string> gemm_cache;  ///< folder
   // Training.
+  DataOptions data;
   std::int64_t steps = 10;
-  std::optional<std::string> data;  ///< file, folder, or kSynthetic
-  double learning_rate = 3e-4;      ///< the highest
+  double learning_rate = 3e-4;  ///< the highest
   std::optional<double> min_learning_rate;
   std::optional<std::int64_t> warmup;  ///< steps
+  RateSchedule schedule = RateSchedule::cosine;
+  std::optional<std::int64_t> decay;  ///< steps, of wsd
   double weight_decay = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -110,6 +111,7 @@ struct ExecOptions {
     return min_learning_rate.value_or(learning_rate / 10);
   }
   [[nodiscard]] std::int64_t warmup_steps() const { return warmup.value_or(steps / 10); }
+  [[nodiscard]] std::int64_t decay_steps() const { return decay.value_or(steps / 10); }
 };
 
 /// All flag groups of mfsdp-exec, bound to `options`.

@@ -59,6 +59,8 @@ Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len) {
     const std::int64_t index = last / (kLooks - 1) * i + last % (kLooks - 1) * i / (kLooks - 1);
     MFSDP_TRY(data.read(index, sample.first(length), sample.last(length)));
   }
+  // A mixture's weights, as if they were tokens: other data have none.
+  for (const char c : data.order()) all.push_back(static_cast<unsigned char>(c));
   return DataIdentity{.description = data.describe(),
                       .samples = data.samples(),
                       .fingerprint = checksum_of(std::as_bytes(std::span(all)))};

@@ -38,6 +38,9 @@ Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
   add("learning_rate", settings.learning_rate.peak);
   add("min_learning_rate", settings.learning_rate.minimum);
   add("warmup_steps", settings.learning_rate.warmup);
+  add("lr_schedule", std::string(to_string(settings.learning_rate.schedule)));
+  if (settings.learning_rate.schedule == RateSchedule::wsd)
+    add("decay_steps", settings.learning_rate.decay);
   add("weight_decay", settings.optimizer.weight_decay);
   add("beta1", settings.optimizer.beta1);
   add("beta2", settings.optimizer.beta2);
@@ -46,6 +49,11 @@ Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
   add("data", data.description);
   add("data_samples", data.samples);
   add("data_fingerprint", fmt::format("{:016x}", data.fingerprint));
+  if (options.data.epochs) add("epochs", *options.data.epochs);
+  if (inputs.text) {
+    add("tokenizer", inputs.text->tokenizer->name());
+    if (inputs.text->chat) add("chat_template", std::string(to_string(*inputs.text->chat)));
+  }
   if (inputs.eval_data) {
     add("eval_data", inputs.eval_data->describe());
     add("eval_every", settings.eval_every);

@@ -4,10 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/cli/exec_options.hpp"
 #include "core/plan/plan.hpp"
+#include "gpu_backend/train/text/text_form.hpp"
 #include "gpu_backend/train/trainer.hpp"
 #include "gpu_backend/weights/hf_export.hpp"
 #include "gpu_backend/weights/hf_weights.hpp"
@@ -16,6 +18,8 @@ namespace mfsdp {
 
 struct RunInputs {
   TrainSettings settings;
+  std::shared_ptr<const TextForm> text;  ///< null: bytes, or no text
+  std::vector<std::string> warnings;     ///< of text and its tokens
   std::unique_ptr<Dataset> data;
   std::unique_ptr<Dataset> eval_data;  ///< null: no evaluation
   std::optional<HfWeights> initial;    ///< of --init-from
@@ -27,7 +31,8 @@ struct RunInputs {
   [[nodiscard]] const HfExport* export_or_null() const { return exported ? &*exported : nullptr; }
 };
 
-/// Errors: those of the datasets, of HfWeights::open, HfExport::prepare and
+/// --epochs become steps here: as many as read all samples so many times, the last step in full.
+/// Errors: those of the datasets, of open_text_form, HfWeights::open, HfExport::prepare and
 /// find_eval_logits.
 [[nodiscard]] Result<RunInputs> open_run_inputs(const ExecOptions& options, const Program& program);
 

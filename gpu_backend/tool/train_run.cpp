@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/text.hpp"
 #include "core/cli/output.hpp"
@@ -39,6 +40,15 @@ ExitCode nothing_left(const ExecOptions& options, const Session& session, const 
                              session.tool, printable(saved.folder().string()),
                              saved.manifest().position.step, options.steps);
   return ExitCode::good;
+}
+
+/// Beside those of the common flags.
+std::vector<FlagFile> files_read(const ExecOptions& options) {
+  std::vector<FlagFile> files{{"--eval-data", options.eval_data}};
+  for (const DataFlag& data : options.data.data) files.push_back({"--data", data.path});
+  if (options.data.tokenizer != kByteTokens)
+    files.push_back({"--tokenizer", options.data.tokenizer});
+  return files;
 }
 
 /// Of exports that were killed; only the first process of a run finds any.
@@ -195,8 +205,7 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   fit_world_size(place, options);
   const CommonOptions& common = options.common;
   MFSDP_TRY(check_paths(common, session.scenarios,
-                        {.read = {{"--data", options.data}, {"--eval-data", options.eval_data}},
-                         .written = {{"--logits", options.logits}}}));
+                        {.read = files_read(options), .written = {{"--logits", options.logits}}}));
   MFSDP_TRY(check_save_folder(options));
   MFSDP_LET(planned, plan_run(options, session));
   const Program& program = *planned;
@@ -204,12 +213,16 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   MFSDP_LET(predicted, predict_run(planned, options, session));
   MFSDP_TRY(check_world_size(place, program.config.mesh.world_size()));
   MFSDP_LET(inputs, open_run_inputs(options, program));
+  options.steps = inputs.settings.steps;  // those of --epochs
   tell_leftovers(inputs, session);
   if (place.starts_ranks()) return run_ranks(place, command, session);
 
   const auto stop = [&] { return session.interrupted.load(); };
   MFSDP_LET(machine, make_machine(place, options, program, predicted, inputs, stop, make_cuda_run));
   const bool leads = machine->has_rank_0();
+  if (leads)
+    for (const std::string& warning : inputs.warnings)
+      report_warning(session.err, warning, session.tool);
   MeasuredRun run = head_of(predicted, machine->facts());
   MFSDP_LET(recipe, recipe_facts(options, inputs, run));
   run.facts.insert(run.facts.end(), recipe.begin(), recipe.end());

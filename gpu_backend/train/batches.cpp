@@ -46,8 +46,7 @@ Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t s
     const auto sample_ids = ids.subspan(at, length);
     const auto sample_labels = labels.subspan(at, length);
     if (batch.first + i < batch.end) {
-      const std::int64_t sample = shuffled_sample(seed, batch.first + i, data.samples());
-      MFSDP_TRY(data.read(sample, sample_ids, sample_labels));
+      MFSDP_TRY(data.read_in_order(seed, batch.first + i, sample_ids, sample_labels));
     } else {
       std::ranges::fill(sample_ids, 0);
       std::ranges::fill(sample_labels, kIgnoreIndex);

@@ -5,16 +5,30 @@
 #include <numbers>
 
 namespace mfsdp {
+namespace {
+
+/// What is left of the way from the peak to the minimum when a part of it is done, each in [0, 1].
+double left_of(RateSchedule schedule, double part) {
+  if (schedule == RateSchedule::cosine) return (1 + std::cos(std::numbers::pi * part)) / 2;
+  return 1 - part;
+}
+
+}  // namespace
 
 double learning_rate_at(const LearningRate& rate, std::int64_t step, std::int64_t steps) {
   if (step < rate.warmup)
     return rate.peak * static_cast<double>(step + 1) / static_cast<double>(rate.warmup);
-  // From the first step behind the warm-up, at the peak, to the last one, at the minimum.
-  const std::int64_t intervals = steps - 1 - rate.warmup;
+  if (rate.schedule == RateSchedule::constant) return rate.peak;
+  // From the step `begin`, at the peak, to the last one, at the minimum.
+  const std::int64_t stable_end = steps - 1 - rate.decay;
+  const std::int64_t begin =
+      rate.schedule == RateSchedule::wsd ? std::max(rate.warmup, stable_end) : rate.warmup;
+  const std::int64_t intervals = steps - 1 - begin;
   if (step >= steps - 1 && intervals > 0) return rate.minimum;
   if (intervals <= 0) return step < steps ? rate.peak : rate.minimum;
-  const double part = static_cast<double>(step - rate.warmup) / static_cast<double>(intervals);
-  return rate.minimum + (rate.peak - rate.minimum) * (1 + std::cos(std::numbers::pi * part)) / 2;
+  if (step <= begin) return rate.peak;
+  const double part = static_cast<double>(step - begin) / static_cast<double>(intervals);
+  return rate.minimum + (rate.peak - rate.minimum) * left_of(rate.schedule, part);
 }
 
 }  // namespace mfsdp

@@ -1,14 +1,18 @@
-// The learning rate of each step: linear warm-up, then half a cosine down to a minimum.
+// The learning rate of each step: linear warm-up, then a schedule down to a minimum.
 #pragma once
 
 #include <cstdint>
+
+#include "core/plan/rate_schedule.hpp"
 
 namespace mfsdp {
 
 struct LearningRate {
   double peak = 3e-4;
-  double minimum = 0;       ///< reached in the last step; at most `peak`
+  double minimum = 0;       ///< reached in the last step, but by `constant`; at most `peak`
   std::int64_t warmup = 0;  ///< steps; step s of them (from 0) has peak * (s + 1) / warmup
+  RateSchedule schedule = RateSchedule::cosine;
+  std::int64_t decay = 0;  ///< of `wsd`: steps at the end in which it falls; after the warm-up
 };
 
 /// The rate of step `step` (from 0) of a run of `steps`. Past the last step it stays at the

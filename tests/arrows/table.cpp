@@ -131,6 +131,8 @@ const std::vector<Library>& libraries() {
        false},
       {"SQLite", std::regex("(SQLiteCpp/.*|sqlite3.*)"), {"reports"}, true},
       {"zlib", std::regex("zlib\\.h"), {"reports", "core/formats"}, true},
+      {"PCRE2", std::regex("pcre2.*"), {"gpu_backend/train/text"}, true},
+      {"utf8proc", std::regex("utf8proc.*"), {"gpu_backend/train/text"}, true},
       {"Boost.Graph",
        std::regex("boost/(graph|property_map)/.*"),
        {"core/recipe", "core/schedule", "core/memory", "sim"},

@@ -13,6 +13,8 @@
 
 namespace mfsdp {
 
+struct TextForm;  // gpu_backend/train/text/text_form.hpp
+
 inline constexpr std::int32_t kIgnoreIndex = -100;  ///< label of a token without loss
 
 /// Samples of seq_len tokens with their labels. Const calls may come from several threads.
@@ -32,6 +34,15 @@ class Dataset {
   [[nodiscard]] virtual Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
                                           std::span<std::int32_t> labels) const = 0;
 
+  /// Fills what comes as number `n` of a run (from 0, without end) in the order of `seed`: sample
+  /// shuffled_sample(seed, n, samples()), but for a mixture. A function of (seed, n) alone.
+  [[nodiscard]] virtual Result<void> read_in_order(std::uint64_t seed, std::int64_t n,
+                                                   std::span<std::int32_t> tokens,
+                                                   std::span<std::int32_t> labels) const;
+
+  /// What decides the order beside seed and samples(), for saves to compare: a mixture's weights.
+  [[nodiscard]] virtual std::string order() const { return {}; }
+
   /// Entropy of single tokens in nats: the loss of a model that knows only their frequencies. Of at
   /// most the first 2^24 tokens; none for synthetic data.
   [[nodiscard]] virtual std::optional<double> unigram_entropy() const = 0;
@@ -40,12 +51,17 @@ class Dataset {
 struct DatasetSettings {
   std::int64_t vocab = 0;
   std::int64_t seq_len = 0;
+  std::shared_ptr<const TextForm> text = nullptr;  ///< how text becomes tokens; null: its bytes
+  bool packs = false;  ///< several lines of JSONL in one sample, where they fit
 };
 
 /// Opens a file or folder by what it holds (README.md lists the formats).
 /// Errors: one line, file and place and what was expected.
 [[nodiscard]] Result<std::unique_ptr<Dataset>> open_dataset(const std::filesystem::path& path,
                                                             const DatasetSettings& settings);
+
+/// Whether a file or folder is read as text: plain, or lines of JSON. Errors as open_dataset's.
+[[nodiscard]] Result<bool> holds_text(const std::filesystem::path& path);
 
 /// Random tokens, equal for equal (seed, index): for benchmarks.
 [[nodiscard]] std::unique_ptr<Dataset> synthetic_dataset(std::uint64_t seed,

@@ -12,6 +12,7 @@
 #include "gpu_backend/train/data/mapped_file.hpp"
 #include "gpu_backend/train/data/megatron_tokens.hpp"
 #include "gpu_backend/train/data/sft_jsonl.hpp"
+#include "gpu_backend/train/data/tokenized_text.hpp"
 
 namespace mfsdp {
 namespace {
@@ -85,16 +86,26 @@ Result<Found> find_in_folder(const fs::path& folder) {
   return found.front();
 }
 
+Result<Found> find_data(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) ? find_in_folder(path) : find_by_file(path);
+}
+
 }  // namespace
+
+Result<bool> holds_text(const fs::path& path) {
+  MFSDP_LET(found, find_data(path));
+  return found.format == Format::text || found.format == Format::jsonl;
+}
 
 Result<std::unique_ptr<Dataset>> open_dataset(const fs::path& path,
                                               const DatasetSettings& settings) {
-  std::error_code ignored;
-  const bool is_folder = fs::is_directory(path, ignored);
-  MFSDP_LET(found, is_folder ? find_in_folder(path) : find_by_file(path));
+  MFSDP_LET(found, find_data(path));
   const std::string where = path.string();
   switch (found.format) {
-    case Format::text: return open_byte_text(found.files, settings, where);
+    case Format::text:
+      return settings.text ? open_tokenized_text(found.files, settings, where)
+                           : open_byte_text(found.files, settings, where);
     case Format::llmc: return open_llmc_tokens(found.files, settings, where);
     case Format::megatron: return open_megatron_tokens(found.files, settings, where);
     case Format::jsonl: return open_sft_jsonl(found.files, settings, where);

@@ -2,16 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
-#include "core/base/json_text.hpp"
-#include "core/base/parse_json.hpp"
 #include "gpu_backend/train/data/byte_tokens.hpp"
 
 namespace mfsdp {
 namespace {
-
-using Json = nlohmann::json;
 
 void append(SftSequence& sequence, std::int32_t token, bool learned) {
   sequence.tokens.push_back(token);
@@ -22,66 +18,145 @@ void append(SftSequence& sequence, std::string_view text, bool learned) {
   for (const char c : text) append(sequence, static_cast<unsigned char>(c), learned);
 }
 
-/// The text under `key` of an object.
-Result<std::string> text_of(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) return fail(where, fmt::format("expected a key \"{}\"", key));
-  if (!found->is_string())
-    return fail(where,
-                fmt::format("expected a string under \"{}\", got {}", key, json_excerpt(*found)));
-  return found->get<std::string>();
-}
-
-Result<SftSequence> from_messages(const Json& messages, const std::string& where) {
-  if (!messages.is_array())
-    return fail(where, "expected a list under \"messages\", got " + json_excerpt(messages));
+SftSequence bytes_of(const std::vector<ChatMessage>& messages) {
   SftSequence sequence;
   append(sequence, kBeginToken, false);
-  bool answers = false;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const std::string place = fmt::format("{}: messages[{}]", where, i);
-    if (!messages[i].is_object())
-      return fail(place, "expected an object, got " + json_excerpt(messages[i]));
-    MFSDP_LET(role, text_of(messages[i], "role", place));
-    MFSDP_LET(content, text_of(messages[i], "content", place));
-    const bool learned = role == "assistant";
-    answers = answers || learned;
-    append(sequence, role + "\n", false);
-    append(sequence, content, learned);
-    append(sequence, kEndToken, learned);
+  for (const ChatMessage& message : messages) {
+    append(sequence, message.role + "\n", false);
+    append(sequence, message.content, message.learned);
+    append(sequence, kEndToken, message.learned);
   }
-  if (!answers) return fail(where, "expected a message whose role is \"assistant\"");
   return sequence;
 }
 
-}  // namespace
-
-Result<SftSequence> parse_sft_line(std::string_view line, const std::string& name,
-                                   std::size_t line_number) {
-  MFSDP_LET(value, parse_json(line, name, line_number));
-  const std::string where = fmt::format("{}:{}", name, line_number);
-  if (!value.is_object()) return fail(where, "expected an object, got " + json_excerpt(value));
-  if (const auto messages = value.find("messages"); messages != value.end())
-    return from_messages(*messages, where);
-  if (!value.contains("prompt"))
-    return fail(where, "expected keys \"prompt\" and \"response\", or \"messages\"");
-  MFSDP_LET(prompt, text_of(value, "prompt", where));
-  MFSDP_LET(response, text_of(value, "response", where));
+SftSequence bytes_of(const PromptText& text) {
   SftSequence sequence;
   append(sequence, kBeginToken, false);
-  append(sequence, prompt, false);
-  append(sequence, response, true);
+  append(sequence, text.prompt, false);
+  append(sequence, text.completion, true);
   append(sequence, kEndToken, true);
   return sequence;
 }
 
-void fill_sft_sample(const SftSequence& sequence, std::span<std::int32_t> tokens,
-                     std::span<std::int32_t> labels) {
-  const std::size_t length = sequence.tokens.size();
+SftSequence bytes_of(const DocumentText& text) {
+  SftSequence sequence{.kind = LineKind::document, .tokens = {}, .learned = {}};
+  append(sequence, kBeginToken, false);
+  append(sequence, text.text, true);
+  append(sequence, kEndToken, true);
+  return sequence;
+}
+
+SftSequence bytes_of(const TokenText& text) {
+  return {.kind = LineKind::tokens, .tokens = text.tokens, .learned = text.learned};
+}
+
+/// A sequence that is being made by a tokenizer.
+class TokenWriter {
+ public:
+  explicit TokenWriter(TextEncoder& encoder) : encoder_(encoder) {}
+
+  void tokens(std::span<const std::int32_t> ids, bool learned) {
+    for (const std::int32_t id : ids) append(sequence_, id, learned);
+  }
+  Result<void> text(std::string_view text, bool learned) {
+    MFSDP_TRY(encoder_.encode(text, sequence_.tokens));
+    sequence_.learned.resize(sequence_.tokens.size(), learned);
+    return {};
+  }
+  [[nodiscard]] SftSequence take(LineKind kind) {
+    sequence_.kind = kind;
+    return std::move(sequence_);
+  }
+
+ private:
+  TextEncoder& encoder_;
+  SftSequence sequence_;
+};
+
+Result<SftSequence> tokens_of_chat(const std::vector<ChatMessage>& messages, const TextForm& form,
+                                   TextEncoder& encoder) {
+  if (!form.chat)
+    return fail("", form.no_chat + ": expected --chat-template chatml or llama3, or no chats");
+  TokenWriter out(encoder);
+  // Text that is learned alike and has no token between is encoded as one.
+  std::string text;
+  bool learned = false;
+  const auto flush = [&]() -> Result<void> {
+    MFSDP_TRY(out.text(text, learned));
+    text.clear();
+    return {};
+  };
+  for (const ChatPiece& piece : render_chat(*form.chat, messages)) {
+    if (piece.is_token || piece.learned != learned) MFSDP_TRY(flush());
+    learned = piece.learned;
+    if (!piece.is_token) {
+      text += piece.text;
+    } else {
+      const std::int32_t id = *form.tokenizer->find(piece.text);
+      out.tokens({&id, 1}, piece.learned);
+    }
+  }
+  MFSDP_TRY(flush());
+  return out.take(LineKind::answers);
+}
+
+/// What the tokenizer puts before a text, `prompt`, `learned`, and the end.
+Result<SftSequence> tokens_of_text(std::string_view prompt, std::string_view learned, LineKind kind,
+                                   const TextForm& form, TextEncoder& encoder) {
+  if (!form.end)
+    return fail("", fmt::format("{} has no token that ends a text: expected \"eos_token\" in "
+                                "tokenizer_config.json beside it",
+                                form.tokenizer->name()));
+  TokenWriter out(encoder);
+  out.tokens(form.tokenizer->begin(), false);
+  MFSDP_TRY(out.text(prompt, false));
+  MFSDP_TRY(out.text(learned, true));
+  out.tokens({&*form.end, 1}, true);
+  return out.take(kind);
+}
+
+}  // namespace
+
+Result<SftSequence> LineEncoder::encode_by_tokenizer(const LineText& text,
+                                                     TextEncoder& encoder) const {
+  if (const auto* messages = std::get_if<std::vector<ChatMessage>>(&text))
+    return tokens_of_chat(*messages, *form_, encoder);
+  if (const auto* prompt = std::get_if<PromptText>(&text))
+    return tokens_of_text(prompt->prompt, prompt->completion, LineKind::answers, *form_, encoder);
+  if (const auto* document = std::get_if<DocumentText>(&text))
+    return tokens_of_text("", document->text, LineKind::document, *form_, encoder);
+  return bytes_of(std::get<TokenText>(text));
+}
+
+Result<SftSequence> LineEncoder::encode(std::string_view line, const std::string& name,
+                                        std::size_t line_number) const {
+  MFSDP_LET(text, read_line_text(line, name, line_number));
+  if (!form_) return std::visit([](const auto& one) { return bytes_of(one); }, text);
+  std::unique_ptr<TextEncoder> encoder;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      encoder = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!encoder) encoder = std::make_unique<TextEncoder>(form_->tokenizer);
+  auto sequence = encode_by_tokenizer(text, *encoder);
+  {
+    const std::scoped_lock lock(mutex_);
+    idle_.push_back(std::move(encoder));
+  }
+  if (!sequence) return fail(fmt::format("{}:{}", name, line_number), sequence.error().message());
+  return sequence;
+}
+
+void fill_sft_piece(const SftSequence& sequence, std::size_t first, std::span<std::int32_t> tokens,
+                    std::span<std::int32_t> labels) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = i < length ? sequence.tokens[i] : kPadToken;
-    const bool has_loss = i + 1 < length && sequence.learned[i + 1];
-    labels[i] = has_loss ? sequence.tokens[i + 1] : kIgnoreIndex;
+    const std::size_t at = first + i;
+    tokens[i] = sequence.tokens[at];
+    const bool has_loss = at + 1 < sequence.tokens.size() && sequence.learned[at + 1];
+    labels[i] = has_loss ? sequence.tokens[at + 1] : kIgnoreIndex;
   }
 }
 

@@ -42,4 +42,10 @@ std::int64_t shuffled_sample(std::uint64_t seed, std::int64_t n, std::int64_t sa
   return static_cast<std::int64_t>(place);
 }
 
+Result<void> Dataset::read_in_order(std::uint64_t seed, std::int64_t n,
+                                    std::span<std::int32_t> tokens,
+                                    std::span<std::int32_t> labels) const {
+  return read(shuffled_sample(seed, n, samples()), tokens, labels);
+}
+
 }  // namespace mfsdp

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "gpu_backend/train/data/mapped_file.hpp"
@@ -27,13 +28,14 @@ enum class TokenType { uint8, int8, uint16, int16, uint32, int32, int64 };
   return 0;
 }
 
-/// Little-endian tokens, at any alignment. `name` is the file's, for errors; `file` keeps the
-/// bytes.
+/// Little-endian tokens, at any alignment. `name` is the file's, for errors; `file` or `tokens`
+/// keeps the bytes.
 struct TokenRun {
   std::string name;
   std::span<const std::byte> bytes;  ///< a multiple of the type's size
   TokenType type = TokenType::uint8;
-  std::shared_ptr<const MappedFile> file = nullptr;  ///< none where the caller keeps the bytes
+  std::shared_ptr<const MappedFile> file = nullptr;  ///< none where another keeps the bytes
+  std::shared_ptr<const std::vector<std::int32_t>> tokens = nullptr;
 
   [[nodiscard]] std::int64_t count() const {
     return static_cast<std::int64_t>(bytes.size()) / size_of(type);

@@ -44,14 +44,47 @@ TEST(FlagSurface, MfsdpSim) {
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 
+TEST(DataFlags, AWeightFollowsTheLastColon) {
+  const auto expect = [](const char* text, const char* path, double weight) {
+    const DataFlag read = parse_data(text);
+    EXPECT_EQ(read.path, path) << text;
+    EXPECT_EQ(read.weight, weight) << text;
+  };
+  expect("a.jsonl", "a.jsonl", 1);
+  expect("a.jsonl:0.7", "a.jsonl", 0.7);
+  expect("a:b:2", "a:b", 2);
+  expect("a:b", "a:b", 1);  // no number
+  expect("a:0", "a:0", 1);  // no weight
+  expect(":3", ":3", 1);    // no path
+  expect("synthetic:1e-2", "synthetic", 0.01);
+}
+
+TEST(DataFlags, SchedulesAndEpochsAreNotContradicted) {
+  const auto said = [](std::vector<std::string> args) {
+    args.insert(args.end(), {"--model", "llama_nano", "--data", "a"});
+    const auto options = parse_exec_options(args);
+    return options ? "accepted" : options.error().message();
+  };
+  EXPECT_EQ(said({"--epochs", "2", "--warmup", "50"}), "accepted");
+  EXPECT_EQ(said({"--epochs", "2", "--steps", "50"}),
+            "--epochs: contradicts --steps: name one of them");
+  EXPECT_EQ(said({"--lr-schedule", "constant", "--min-lr", "1e-5"}),
+            "--min-lr: contradicts --lr-schedule constant");
+  EXPECT_EQ(said({"--decay-steps", "2"}), "--decay-steps: needs --lr-schedule wsd");
+  EXPECT_EQ(said({"--lr-schedule", "wsd", "--decay-steps", "9", "--warmup", "2"}),
+            "--decay-steps: 9 steps and 2 of warm-up are more than --steps 10");
+}
+
 TEST(FlagSurface, MfsdpExec) {
   ExecOptions options;
   std::vector<std::string> names = common_names;
   names.insert(names.end(), {"--backend",    "--dry-run",     "--deadline",
                              "--nproc",      "--nnodes",      "--node-rank",
                              "--master",     "--gemm-search", "--gemm-cache",
-                             "--data",       "--steps",       "--lr",
-                             "--min-lr",     "--warmup",      "--weight-decay",
+                             "--data",       "--tokenizer",   "--chat-template",
+                             "--pack",       "--epochs",      "--steps",
+                             "--lr",         "--lr-schedule", "--min-lr",
+                             "--warmup",     "--decay-steps", "--weight-decay",
                              "--beta1",      "--beta2",       "--adam-epsilon",
                              "--seed",       "--init-from",   "--export",
                              "--eval-every", "--eval-data",   "--eval-batches",

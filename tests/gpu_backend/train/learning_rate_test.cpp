@@ -27,11 +27,41 @@ TEST(LearningRate, ShortRunsNeverLeaveTheWarmUp) {
   EXPECT_DOUBLE_EQ(learning_rate_at({.peak = 1, .minimum = 0, .warmup = 0}, 0, 1), 1);
 }
 
+TEST(LearningRate, FallsInALineOrStaysAtThePeak) {
+  const LearningRate linear{
+      .peak = 1, .minimum = 0.2, .warmup = 2, .schedule = RateSchedule::linear};
+  EXPECT_DOUBLE_EQ(learning_rate_at(linear, 0, 11), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(linear, 2, 11), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(linear, 6, 11), 0.6);  // 4 of 8 intervals
+  EXPECT_DOUBLE_EQ(learning_rate_at(linear, 8, 11), 0.4);  // 6 of 8: 1 - 0.8 * 3/4
+  EXPECT_EQ(learning_rate_at(linear, 10, 11), 0.2);
+  const LearningRate constant{.peak = 1, .warmup = 2, .schedule = RateSchedule::constant};
+  EXPECT_DOUBLE_EQ(learning_rate_at(constant, 0, 5), 0.5);
+  for (const std::int64_t step : {1, 2, 4, 9}) EXPECT_EQ(learning_rate_at(constant, step, 5), 1);
+}
+
+TEST(LearningRate, IsStableAndThenDecays) {
+  LearningRate wsd{
+      .peak = 1, .minimum = 0.2, .warmup = 3, .schedule = RateSchedule::wsd, .decay = 4};
+  // Of 12 steps the last four fall: 11 - 4 = 7 is the last at the peak, then 4 intervals.
+  for (std::int64_t step = 2; step <= 7; ++step) EXPECT_EQ(learning_rate_at(wsd, step, 12), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(wsd, 8, 12), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate_at(wsd, 9, 12), 0.6);
+  EXPECT_EQ(learning_rate_at(wsd, 11, 12), 0.2);
+  wsd.decay = 0;
+  EXPECT_EQ(learning_rate_at(wsd, 11, 12), 1);
+  wsd.decay = 100;  // not before the warm-up ends: 8 intervals from step 3 on
+  EXPECT_DOUBLE_EQ(learning_rate_at(wsd, 4, 12), 0.9);
+}
+
 RC_GTEST_PROP(LearningRateProperty, UpToThePeakThenDownToTheMinimum, ()) {
   const auto steps = *rc::gen::inRange<std::int64_t>(2, 300);
-  const LearningRate rate{.peak = 1e-3 * *rc::gen::inRange(1, 100),
-                          .minimum = 1e-6 * *rc::gen::inRange(0, 1000),
-                          .warmup = *rc::gen::inRange<std::int64_t>(0, 400)};
+  const LearningRate rate{
+      .peak = 1e-3 * *rc::gen::inRange(1, 100),
+      .minimum = 1e-6 * *rc::gen::inRange(0, 1000),
+      .warmup = *rc::gen::inRange<std::int64_t>(0, 400),
+      .schedule = *rc::gen::element(RateSchedule::cosine, RateSchedule::linear, RateSchedule::wsd),
+      .decay = *rc::gen::inRange<std::int64_t>(1, 300)};
   double last = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     const double now = learning_rate_at(rate, step, steps);

@@ -16,7 +16,7 @@ using test::ScratchFolder;
 using test::write_file;
 using ::testing::HasSubstr;
 
-constexpr DatasetSettings kSettings{.vocab = 264, .seq_len = 4};
+const DatasetSettings kSettings{.vocab = 264, .seq_len = 4};
 
 TEST(HostileData, PathsThatHoldNothing) {
   const ScratchFolder folder;

@@ -95,8 +95,9 @@ std::string line_refusal(const std::string& line) {
 TEST(Sft, WrongLinesAreNamed) {
   EXPECT_THAT(line_refusal("{\"prompt\": "), HasSubstr(":2:12: "));
   EXPECT_EQ(line_refusal("[1]"), ":2: expected an object, got [1]");
-  EXPECT_EQ(line_refusal("{\"text\": \"a\"}"),
-            ":2: expected keys \"prompt\" and \"response\", or \"messages\"");
+  EXPECT_EQ(line_refusal("{\"txt\": \"a\"}"),
+            ":2: expected a key \"messages\", \"conversations\", \"prompt\", \"instruction\", "
+            "\"text\" or \"input_ids\"");
   EXPECT_EQ(line_refusal("{\"prompt\": \"a\"}"), ":2: expected a key \"response\"");
   EXPECT_EQ(line_refusal("{\"prompt\": 7, \"response\": \"b\"}"),
             ":2: expected a string under \"prompt\", got 7");

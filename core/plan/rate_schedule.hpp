@@ -1,0 +1,20 @@
+// How the learning rate goes on after the warm-up.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "core/base/vocabulary.hpp"
+
+namespace mfsdp {
+
+/// `cosine`: half a cosine down to the minimum. `linear`: a line down to it. `constant`: it stays
+/// at the peak. `wsd`: it stays, then a line down to the minimum (warm-up, stable, decay).
+enum class RateSchedule { cosine, linear, constant, wsd };
+
+template <>
+struct Names<RateSchedule> {
+  static constexpr std::array<std::string_view, 4> values{"cosine", "linear", "constant", "wsd"};
+};
+
+}  // namespace mfsdp
