@@ -59,12 +59,12 @@ class Model {
   /// Whether a parameter of a group of that unit is its owner's.
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
-  Int tokens = 0;             ///< of a microbatch on a rank
-  Int microbatches = 0;       ///< of a step
-  std::string statistic;      ///< dtype of statistics and optimizer states
-  Json clip;                  ///< limit of the norm
-  Names states{};             ///< of the optimizer
-  bool main_weights = false;  ///< beside those that kernels read
+  Int tokens = 0;                        ///< of a microbatch on a rank
+  Int microbatches = 0;                  ///< of a step
+  std::string statistic;                 ///< dtype of statistics
+  Json clip;                             ///< limit of the norm
+  std::map<std::string, Kept> states{};  ///< of the optimizer
+  bool main_weights = false;             ///< beside those that kernels read
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
