@@ -70,8 +70,10 @@ FlagGroup training_group(ExecOptions& o) {
                        {.lowest = 0, .highest = kSteps.highest}),
           real_flag("--weight-decay", "of matrices, apart from the gradient (0.1)", o.weight_decay,
                     kRates),
-          real_flag("--beta1", "AdamW's decay of the mean (0.9)", o.beta1, kFractions),
-          real_flag("--beta2", "AdamW's decay of the mean square (0.95)", o.beta2, kFractions),
+          real_flag("--beta1", "AdamW's decay of the mean, Lion's share of it (0.9)", o.beta1,
+                    kFractions),
+          real_flag("--beta2", "decay of AdamW's mean square (0.95), of Lion's mean (0.99)",
+                    o.beta2, kFractions),
           real_flag("--adam-epsilon", "AdamW's epsilon (1e-8)", o.epsilon, kSmall),
           integer_flag("--seed", "of weights and of the order of samples (1)", o.seed, kSeeds)}};
 }
@@ -166,10 +168,13 @@ Result<void> check_training(const ExecOptions& o) {
   if (o.logits && !o.eval_data) return fail("--logits", "needs --eval-data: what to evaluate on");
   if (o.logits && o.poison)
     return fail("--logits", "contradicts --poison: nothing is left when an evaluation has run");
-  if (const Optimizer optimizer = o.common.config.optimizer; !spec_of(optimizer).takes_betas)
-    for (const char* flag : {"--beta1", "--beta2", "--adam-epsilon"})
-      if (contains(o.given, flag))
-        return fail(flag, fmt::format("contradicts --optimizer {}", to_string(optimizer)));
+  const Optimizer optimizer = o.common.config.optimizer;
+  const OptimizerSpec spec = spec_of(optimizer);
+  for (const auto& [flag, is_used] : {std::pair{"--beta1", spec.takes_betas},
+                                      {"--beta2", spec.takes_betas},
+                                      {"--adam-epsilon", spec.takes_epsilon}})
+    if (!is_used && contains(o.given, flag))
+      return fail(flag, fmt::format("contradicts --optimizer {}", to_string(optimizer)));
   for (const char* flag : {"--save-every", "--keep-saves"})
     if (contains(o.given, flag) && !o.save)
       return fail(flag, "needs --save: a folder for the saves");

@@ -80,7 +80,7 @@ struct ExecOptions {
   std::optional<std::int64_t> decay;  ///< steps, of wsd
   double weight_decay = 0.1;
   double beta1 = 0.9;
-  double beta2 = 0.95;
+  std::optional<double> beta2;  ///< the optimizer's own where not asked for
   double epsilon = 1e-8;
   std::int64_t seed = 1;
   std::int64_t eval_every = 0;  ///< steps; 0: never

@@ -122,7 +122,7 @@ void clear_absent(std::vector<Field>& fields, const FigureSet& absent) {
       clear(fmt::format("{}_bytes", category));
   if (!absent.has(ResultFigure::config)) return;
   std::vector<Field> of_config{{"global_batch", ""}};
-  for (const FieldAge age : {FieldAge::first, FieldAge::second, FieldAge::later})
+  for (const FieldAge age : {FieldAge::first, FieldAge::second, FieldAge::later, FieldAge::newest})
     add_configuration(of_config, PlanConfig{}, age);
   for (const Field& field : of_config) clear(field.name);
 }
@@ -154,6 +154,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   add_configuration(fields, run.config, FieldAge::later);
   fields.push_back({"commit", run.commit});
   fields.push_back({"median_step_ns", fmt::format("{}", run.time.median_step.value)});
+  add_configuration(fields, run.config, FieldAge::newest);
   clear_absent(fields, run.absent);
   return fields;
 }

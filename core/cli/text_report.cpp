@@ -59,6 +59,13 @@ std::string counted(std::int64_t count, std::string_view one, std::string_view m
   return format_count(count) + " " + std::string(count == 1 ? one : many);
 }
 
+/// "adamw", "lion with bf16 states".
+std::string optimizer_text(const PlanConfig& config) {
+  const std::string_view name = to_string(config.optimizer);
+  if (config.state_dtype == StateDtype::full) return std::string(name);
+  return fmt::format("{} with {} states", name, to_string(config.state_dtype));
+}
+
 void add_title(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
   const std::string title = run.model_name + (run.name.empty() ? "" : " (" + run.name + ")");
@@ -71,7 +78,7 @@ void add_title(Screen& screen, const RunFigures& run) {
   screen.line(fmt::format(
       "sequence {}, micro-batch {}, {}: {} tokens a step; recompute {}, {}", config.seq_len,
       config.micro_batch, counted(config.microbatches, "microbatch", "microbatches"),
-      format_real(tokens, 0), flag_text(config.recompute), to_string(config.optimizer)));
+      format_real(tokens, 0), flag_text(config.recompute), optimizer_text(config)));
 }
 
 /// What the user asked for without seeing its extent: frozen parameters, and padding that weighs.

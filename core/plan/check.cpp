@@ -192,8 +192,8 @@ class StructureCheck {
     return {};
   }
 
-  static Result<void> check_parameter(const PlacedParameter& placed, const Parameter& parameter,
-                                      const std::string& where) {
+  Result<void> check_parameter(const PlacedParameter& placed, const Parameter& parameter,
+                               const std::string& where) const {
     if (placed.role != parameter.role)
       return fail(where + ".role",
                   fmt::format("expected {}, as config.model has '{}', got {}",
@@ -202,9 +202,18 @@ class StructureCheck {
       return fail(where + ".shape", fmt::format("expected [{}], as config.model has '{}', got [{}]",
                                                 fmt::join(parameter.shape, ", "), placed.name,
                                                 fmt::join(placed.shape, ", ")));
-    if (placed.decay != parameter.decay)
-      return fail(where + ".decay", fmt::format("expected {} of '{}', got {}", parameter.decay,
-                                                placed.name, placed.decay));
+    const PlanConfig& config = program_.config;
+    if (const bool decays = config.decays(placed.name, parameter.decay); placed.decay != decays)
+      return fail(where + ".decay",
+                  fmt::format("expected {} of '{}', got {}", decays, placed.name, placed.decay));
+    if (const auto rate = config.rate_of(placed.name); placed.rate != rate) {
+      const auto text = [](const std::optional<Rational>& value) {
+        return value ? fmt::format("{}/{}", value->num, value->den) : "none";
+      };
+      return fail(where + ".rate",
+                  fmt::format("expected {}, as config.lr_scale has of '{}', got {}", text(rate),
+                              placed.name, text(placed.rate)));
+    }
     return {};
   }
 
@@ -288,6 +297,7 @@ class StructureCheck {
       const Group& group = program_.groups[groups_[held.group]];
       std::int64_t elements = group.elements;
       for (const Axis axis : flat_axes(holds.placement)) elements /= size(axis);
+      elements = ceil_div(elements, block_of_state(holds.state));
       const std::int64_t end = checked_add(held.offset, bytes_of(elements, buffer.dtype).value);
       if (end > buffer.size.value)
         return fail(place, fmt::format("ends at byte {} of buffer '{}', which has {}", end,
@@ -334,6 +344,12 @@ class StructureCheck {
         const PlacedParameter& parameter = group.parameters[p];
         if (checked_add(parameter.offset, parameter.elements()) > group.elements)
           return fail(fmt::format("{}.parameters[{}]", where, p), "ends outside its group");
+        if (program_.config.state_dtype == StateDtype::blockwise8 && group.optimizer &&
+            parameter.offset % kStateBlock != 0)
+          return fail(fmt::format("{}.parameters[{}].offset", where, p),
+                      fmt::format("expected a multiple of the {} elements that share a scale with "
+                                  "config.state_dtype blockwise8, got {}",
+                                  kStateBlock, parameter.offset));
       }
       if (group.used_elements() > group.elements)
         return fail(where + ".parameters", "hold more elements than their group");

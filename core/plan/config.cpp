@@ -14,11 +14,35 @@ namespace {
 
 /// Each chunk of logits is ops of its own: more of them make plans that nobody waits for.
 constexpr std::int64_t kMostChunks = 16'384;
-/// Patterns of --freeze times layers: each pattern is looked for in every parameter's name.
+/// Patterns of --freeze and its like, of one flag, times layers: each pattern is looked for in
+/// every parameter's name.
 constexpr std::int64_t kMostPatternLayers = 1'000'000;
 
 bool contains(std::string_view name, std::string_view pattern) {
   return name.find(pattern) != std::string_view::npos;
+}
+
+bool contains_any(std::string_view name, const std::vector<std::string>& patterns) {
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& pattern) { return contains(name, pattern); });
+}
+
+/// TEXT of TEXT=X: parameters' names have no '='.
+std::string pattern_of(const std::string& scale) { return scale.substr(0, scale.find('=')); }
+
+/// X of TEXT=X.
+Result<Rational> factor_of(const std::string& scale) {
+  constexpr std::string_view flag = "--lr-scale";
+  constexpr std::int64_t most = 1'000;
+  const std::size_t equals = scale.find('=');
+  const auto factor = equals == std::string::npos
+                          ? parse_rational("", flag)
+                          : parse_rational(std::string_view(scale).substr(equals + 1), flag);
+  if (factor && factor->num >= 0 && factor->num / factor->den < most) return *factor;
+  return fail(std::string(flag),
+              fmt::format("expected part of a parameter's name, '=' and a number from 0 to below "
+                          "{}, got '{}'",
+                          most, scale));
 }
 
 Result<void> check_count(std::string_view flag, std::string_view what, std::int64_t value,
@@ -133,35 +157,83 @@ Result<void> check_strategy(const PlanConfig& config) {
 
 /// A pattern must mean whole parameters: with query, key and value in one matrix, "v_proj" would
 /// freeze all three by its name's accident, and "q_proj" none.
-Result<void> check_pattern(const Model& model, const std::string& pattern) {
-  if (pattern.empty()) return fail("--freeze", "expected part of a parameter's name, got nothing");
+Result<void> check_pattern(const std::string& flag, const Model& model,
+                           const std::string& pattern) {
+  if (pattern.empty()) return fail(flag, "expected part of a parameter's name, got nothing");
   bool found = false;
   for (const Parameter& parameter : model.parameters) {
     found = found || contains(parameter.name, pattern);
     const auto hits = std::ranges::count_if(
         parameter.parts, [&](const ParameterPart& part) { return contains(part.name, pattern); });
     if (hits > 0 && hits < std::ssize(parameter.parts))
-      return fail("--freeze", fmt::format("expected whole parameters, but '{}' names only a part "
-                                          "of the fused '{}'",
-                                          pattern, parameter.name));
+      return fail(flag, fmt::format("expected whole parameters, but '{}' names only a part "
+                                    "of the fused '{}'",
+                                    pattern, parameter.name));
   }
   if (!found)
-    return fail("--freeze",
+    return fail(flag,
                 fmt::format("expected part of a parameter's name, but '{}' matches none (the first "
                             "is '{}')",
                             pattern, model.parameters.front().name));
   return {};
 }
 
-Result<void> check_frozen(const PlanConfig& config) {
-  if (config.frozen.empty()) return {};
+Result<void> check_patterns(const std::string& flag, const PlanConfig& config, const Model& model,
+                            const std::vector<std::string>& patterns) {
   const std::int64_t most = kMostPatternLayers / config.model.layers;
-  if (std::ssize(config.frozen) > most)
-    return fail("--freeze",
-                fmt::format("expected at most {} texts for a model of {} layers, got {}", most,
-                            config.model.layers, config.frozen.size()));
+  if (std::ssize(patterns) > most)
+    return fail(flag, fmt::format("expected at most {} texts for a model of {} layers, got {}",
+                                  most, config.model.layers, patterns.size()));
+  for (const std::string& pattern : patterns) MFSDP_TRY(check_pattern(flag, model, pattern));
+  return {};
+}
+
+/// Each parameter has one rate at most.
+Result<void> check_rates(const PlanConfig& config, const Model& model) {
+  std::vector<std::string> patterns;
+  for (const std::string& scale : config.lr_scale) {
+    MFSDP_TRY(factor_of(scale));
+    patterns.push_back(pattern_of(scale));
+  }
+  MFSDP_TRY(check_patterns("--lr-scale", config, model, patterns));
+  for (const Parameter& parameter : model.parameters) {
+    const std::string* first = nullptr;
+    for (const std::string& pattern : patterns) {
+      if (!contains(parameter.name, pattern)) continue;
+      if (first != nullptr)
+        return fail("--lr-scale", fmt::format("expected one factor for '{}', but '{}' and '{}' "
+                                              "are both part of its name",
+                                              parameter.name, *first, pattern));
+      first = &pattern;
+    }
+  }
+  return {};
+}
+
+Result<void> check_states(const PlanConfig& config) {
+  const std::string kept(to_string(config.state_dtype));
+  if (config.state_dtype == StateDtype::full) return {};
+  if (spec_of(config.optimizer).states.empty())
+    return fail("--state-dtype", fmt::format("expected full with --optimizer {}, which keeps no "
+                                             "states, got {}",
+                                             to_string(config.optimizer), kept));
+  if (config.param_dtype == DType::fp64)
+    return fail("--state-dtype",
+                "expected full beside --param-dtype fp64, which is fp64 throughout, got " + kept);
+  if (config.state_dtype == StateDtype::blockwise8 && config.layout != LayoutRule::packed)
+    return fail("--state-dtype",
+                fmt::format("expected --layout packed with blockwise8: {} cuts parameters where no "
+                            "block of {} elements ends",
+                            to_string(config.layout), kStateBlock));
+  return {};
+}
+
+Result<void> check_names(const PlanConfig& config) {
+  if (config.frozen.empty() && config.lr_scale.empty() && config.no_decay.empty()) return {};
   const Model model = make_model(config.model, config.param_dtype);
-  for (const std::string& pattern : config.frozen) MFSDP_TRY(check_pattern(model, pattern));
+  MFSDP_TRY(check_rates(config, model));
+  MFSDP_TRY(check_patterns("--no-decay", config, model, config.no_decay));
+  MFSDP_TRY(check_patterns("--freeze", config, model, config.frozen));
   const bool trains = std::ranges::any_of(model.parameters, [&](const Parameter& parameter) {
     return !config.is_frozen(parameter.name);
   });
@@ -180,8 +252,17 @@ Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
-  return std::ranges::any_of(
-      frozen, [&](const std::string& pattern) { return contains(parameter_name, pattern); });
+  return contains_any(parameter_name, frozen);
+}
+
+bool PlanConfig::decays(const std::string& parameter_name, bool by_shape) const {
+  return by_shape && !contains_any(parameter_name, no_decay);
+}
+
+std::optional<Rational> PlanConfig::rate_of(const std::string& parameter_name) const {
+  for (const std::string& scale : lr_scale)
+    if (contains(parameter_name, pattern_of(scale))) return factor_of(scale).value();
+  return std::nullopt;
 }
 
 Result<void> validate(const PlanConfig& config) {
@@ -198,7 +279,8 @@ Result<void> validate(const PlanConfig& config) {
     return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
                                       "got {}/{}",
                                       config.clip.num, config.clip.den));
-  return check_frozen(config);
+  MFSDP_TRY(check_states(config));
+  return check_names(config);
 }
 
 }  // namespace mfsdp

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,11 +54,14 @@ struct PlanConfig {
   std::int64_t grad_slots = 2;       ///< live full gradients
   AllocatorPolicy allocator = AllocatorPolicy::best_fit;
   Optimizer optimizer = Optimizer::adamw;
-  Rational clip{1, 1};               ///< gradient norm limit; 0 switches clipping off
-  bool deterministic = false;        ///< deterministic kernels
-  bool exact_sums = false;           ///< gradient sums without an order: exact_sums.hpp
-  std::vector<std::string> frozen;   ///< parameters whose name contains one of these
-  std::int64_t logits_chunk = 1024;  ///< tokens whose logits exist at one time
+  Rational clip{1, 1};                        ///< gradient norm limit; 0 switches clipping off
+  bool deterministic = false;                 ///< deterministic kernels
+  bool exact_sums = false;                    ///< gradient sums without an order: exact_sums.hpp
+  std::vector<std::string> frozen;            ///< parameters whose name contains one of these
+  std::int64_t logits_chunk = 1024;           ///< tokens whose logits exist at one time
+  StateDtype state_dtype = StateDtype::full;  ///< what the optimizer's states are kept in
+  std::vector<std::string> lr_scale;  ///< "TEXT=X": the rate's factor where a name contains TEXT
+  std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -68,7 +72,8 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
-  /// What sums, statistics of rows and the optimizer's moments are kept in.
+  /// What sums and statistics of rows are kept in, and what the optimizer's moments are computed
+  /// in.
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   }
@@ -77,6 +82,15 @@ struct PlanConfig {
     return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());
   }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
+  /// Whether a parameter decays, of which `by_shape` says that those of its shape do.
+  [[nodiscard]] bool decays(const std::string& parameter_name, bool by_shape) const;
+  /// What of the learning rate a parameter gets; nothing where all of it. Requires that the
+  /// configuration is valid.
+  [[nodiscard]] std::optional<Rational> rate_of(const std::string& parameter_name) const;
+  /// What the optimizer keeps of each group.
+  [[nodiscard]] std::vector<KeptState> kept_states() const {
+    return mfsdp::kept_states(optimizer, state_dtype, statistic_dtype());
+  }
 };
 
 /// Checks every field against the others; the error names the flag that sets the field.

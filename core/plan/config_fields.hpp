@@ -29,15 +29,17 @@ using FieldMember =
     std::variant<std::int64_t PlanConfig::*, bool PlanConfig::*, Rational PlanConfig::*,
                  std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
                  RecomputePolicy PlanConfig::*, Strategy PlanConfig::*, DType PlanConfig::*,
-                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*>;
+                 AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
+                 StateDtype PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
 
 /// Columns of the CSV are only ever appended: those of the `first` fields stand before memory and
-/// times, those of the `second` after them, those of `later` ones at the end. Results that were
-/// stored before a later field came are read with its default, or with what result_config.cpp says.
-enum class FieldAge { first, second, later };
+/// times, those of the `second` after them, those of `later` ones behind, and those of the `newest`
+/// at the end. Results that were stored before a field of the last two came are read with its
+/// default, or with what result_config.cpp says.
+enum class FieldAge { first, second, later, newest };
 
 /// What an integer counts, and how many there may be, both ends included.
 struct CountRange {
@@ -58,7 +60,7 @@ struct ConfigField {
   std::string_view in_brackets = {};
   CountRange range = {};    ///< of integers
   bool takes_list = false;  ///< mfsdp-sim takes several values, a run each
-  FieldAge age = FieldAge::later;
+  FieldAge age = FieldAge::newest;
 };
 
 /// How large fields may be.
@@ -197,7 +199,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--optimizer",
                 .flag_value = "O",
-                .help = "adamw or sgd",
+                .help = "adamw, lion or sgd",
                 .age = FieldAge::first},
     ConfigField{.name = "clip",
                 .member = &PlanConfig::clip,
@@ -243,6 +245,28 @@ inline constexpr std::array kConfigFields{
                 .help = "of shards: packed, or megatron_fsdp with its padding",
                 .takes_list = true,
                 .age = FieldAge::later},
+    ConfigField{.name = "state_dtype",
+                .member = &PlanConfig::state_dtype,
+                .topic = FieldTopic::numbers,
+                .flag = "--state-dtype",
+                .flag_value = "D",
+                .help = "optimizer's states: full (fp32), bf16, or blockwise8",
+                .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "lr_scale",
+                .member = &PlanConfig::lr_scale,
+                .topic = FieldTopic::numbers,
+                .flag = "--lr-scale",
+                .flag_value = "TEXT=X,...",
+                .help = "X times the learning rate where a parameter's name contains TEXT",
+                .age = FieldAge::newest},
+    ConfigField{.name = "no_decay",
+                .member = &PlanConfig::no_decay,
+                .topic = FieldTopic::numbers,
+                .flag = "--no-decay",
+                .flag_value = "TEXT,...",
+                .help = "no weight decay where a parameter's name contains TEXT",
+                .age = FieldAge::newest},
 };
 
 /// Calls visit(field, value) for each field in order; `value` is the member of `config`.

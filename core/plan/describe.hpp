@@ -98,11 +98,13 @@ void fields(Io& io, PlanConfig& v) {
   io("grad_slots", v.grad_slots);
   io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
+  io.sparse("lr_scale", v.lr_scale);
   io("main_dtype", v.main_dtype);
   io("mesh", v.mesh);
   io("micro_batch", v.micro_batch);
   io("microbatches", v.microbatches);
   io("model", v.model);
+  io.sparse("no_decay", v.no_decay);
   io("optimizer", v.optimizer);
   io("outer_strategy", v.outer_strategy);
   io("param_dtype", v.param_dtype);
@@ -110,6 +112,7 @@ void fields(Io& io, PlanConfig& v) {
   io("recompute", v.recompute);
   io("reduce_dtype", v.reduce_dtype);
   io("seq_len", v.seq_len);
+  io.sparse("state_dtype", v.state_dtype);
   io("strategy", v.strategy);
 }
 
@@ -302,6 +305,7 @@ void fields(Io& io, PlacedParameter& v) {
   io.sparse("decay", v.decay);
   io("name", v.name);
   io("offset", v.offset);
+  io.sparse("rate", v.rate);
   io("role", v.role);
   io("shape", v.shape);
 }

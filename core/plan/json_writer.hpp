@@ -81,6 +81,7 @@ class JsonWriter {
   static bool is_absent(Activation value) { return value == Activation{}; }
   static bool is_absent(const Operand& value) { return !value.stated(); }
   static bool is_absent(const std::string& value) { return value.empty(); }
+  static bool is_absent(StateDtype value) { return value == StateDtype::full; }
 
   void put(std::int64_t value) {
     char* at = out_.room(most_digits);

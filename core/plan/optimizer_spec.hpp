@@ -1,7 +1,8 @@
 // Optimizers as data: what each keeps of a parameter, and its arithmetic, for planner, backends and
-// saves.
+// saves. docs/optimizers.md has the bytes of each.
 //
-// To add one: its name in Optimizer, its rule here and in UpdateRules. The kernel `update` of a
+// To add one: its name in Optimizer, its rule here and in UpdateRules, and what it keeps in
+// verify/checker/places.cpp, which shares no code. The kernel `update` of a
 // group runs the rule of the group's optimizer on every element of a rank's slice, on the CPU and
 // on GPUs alike; tests/gpu_backend/train and tests/verify/cpu/oracle hold rules against references
 // of their own.
@@ -11,9 +12,11 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "core/base/vocabulary.hpp"
 
@@ -25,18 +28,61 @@
 
 namespace mfsdp {
 
-enum class Optimizer { adamw, sgd };
+enum class Optimizer { adamw, lion, sgd };
 
 template <>
 struct Names<Optimizer> {
-  static constexpr std::array<std::string_view, 2> values{"adamw", "sgd"};
+  static constexpr std::array<std::string_view, 3> values{"adamw", "lion", "sgd"};
 };
 
-/// One value for each element that is updated, of PlanConfig::statistic_dtype; 0 before the first
-/// step.
+/// How the values of states are kept between steps. Arithmetic is that of PlanConfig's
+/// statistic_dtype whatever they are kept in.
+enum class StateDtype {
+  full,       ///< as they are computed: fp32, or fp64 beside fp64 weights
+  bf16,       ///< rounded to nearest even
+  blockwise8  ///< a byte each, and an fp32 scale for each kStateBlock of them: state_codes.hpp
+};
+
+template <>
+struct Names<StateDtype> {
+  static constexpr std::array<std::string_view, 3> values{"full", "bf16", "blockwise8"};
+};
+
+/// Elements that share a scale. Blocks are counted from a parameter's first element on, and are
+/// whole on every rank: layouts align parameters and shards to them (core/shard/groups.cpp), so
+/// that no strategy and no mesh changes which elements share one.
+inline constexpr std::int64_t kStateBlock = 256;
+
+/// One value for each element that is updated; 0 before the first step.
 struct OptimizerState {
-  std::string_view name;   ///< of its buffers, and of the update's operand
-  std::string_view saved;  ///< in saves, older ones included
+  std::string_view name;         ///< of its buffers, and of the update's operand
+  std::string_view saved;        ///< in saves, older ones included
+  std::string_view scale;        ///< with blockwise8: the name of its scales' buffers and operand
+  std::string_view saved_scale;  ///< and theirs in saves
+  bool is_signed = true;         ///< it may be below 0
+};
+
+inline constexpr OptimizerState kFirstMoment{.name = "exp_avg",
+                                             .saved = "first_moment",
+                                             .scale = "exp_avg_scale",
+                                             .saved_scale = "first_moment_scale"};
+inline constexpr OptimizerState kSecondMoment{.name = "exp_avg_sq",
+                                              .saved = "second_moment",
+                                              .scale = "exp_avg_sq_scale",
+                                              .saved_scale = "second_moment_scale",
+                                              .is_signed = false};
+
+/// A buffer that an optimizer keeps of a group.
+struct KeptState {
+  std::string_view name;
+  std::string_view saved;
+  DType dtype = DType::fp32;
+  std::int64_t block = 1;  ///< elements that share one of its values
+
+  /// Its values for so many elements from the start of a block on.
+  [[nodiscard]] std::int64_t values(std::int64_t elements) const {
+    return ceil_div(elements, block);
+  }
 };
 
 /// What is the same for all elements of a slice that all decay or all do not.
@@ -55,10 +101,10 @@ struct UpdateStep {
 /// the order of PyTorch's AdamW.
 struct AdamwRule {
   static constexpr Optimizer optimizer = Optimizer::adamw;
-  static constexpr std::array<OptimizerState, 2> states{
-      OptimizerState{.name = "exp_avg", .saved = "first_moment"},
-      OptimizerState{.name = "exp_avg_sq", .saved = "second_moment"}};
+  static constexpr std::array<OptimizerState, 2> states{kFirstMoment, kSecondMoment};
   static constexpr bool takes_betas = true;
+  static constexpr bool takes_epsilon = true;
+  static constexpr double beta2 = 0.95;
 
   /// The weight after the step. `gradient` is the mean over tokens, clipped; `state` has a value
   /// of each of `states`.
@@ -72,11 +118,35 @@ struct AdamwRule {
   }
 };
 
+/// Lion: the sign of what lies between momentum and gradient (Chen et al., arXiv 2302.06675,
+/// algorithm 2), with the paper's betas and the same decay. A step moves every weight by the
+/// learning rate, so that the paper takes a rate 3 to 10 times smaller than AdamW's, and a decay as
+/// much larger.
+struct LionRule {
+  static constexpr Optimizer optimizer = Optimizer::lion;
+  static constexpr std::array<OptimizerState, 1> states{kFirstMoment};
+  static constexpr bool takes_betas = true;
+  static constexpr bool takes_epsilon = false;
+  static constexpr double beta2 = 0.99;
+
+  template <class R>
+  MFSDP_ON_DEVICE_TOO static R updated(R weight, R gradient, R* state, const UpdateStep<R>& s) {
+    const R direction = s.beta1 * state[0] + (1 - s.beta1) * gradient;
+    state[0] = s.beta2 * state[0] + (1 - s.beta2) * gradient;
+    R sign = 0;
+    if (direction > 0) sign = 1;
+    if (direction < 0) sign = -1;
+    return weight * s.keep - s.learning_rate * sign;
+  }
+};
+
 /// Plain gradient descent, with the same decay.
 struct SgdRule {
   static constexpr Optimizer optimizer = Optimizer::sgd;
   static constexpr std::array<OptimizerState, 0> states{};
   static constexpr bool takes_betas = false;
+  static constexpr bool takes_epsilon = false;
+  static constexpr double beta2 = 0.95;  // unused; in saves of older runs
 
   template <class R>
   MFSDP_ON_DEVICE_TOO static R updated(R weight, R gradient, R* /*state*/, const UpdateStep<R>& s) {
@@ -86,13 +156,14 @@ struct SgdRule {
 
 template <class... Rules>
 struct RuleList {};
-using UpdateRules = RuleList<AdamwRule, SgdRule>;
+using UpdateRules = RuleList<AdamwRule, LionRule, SgdRule>;
 
 /// A rule without its arithmetic.
 struct OptimizerSpec {
   std::span<const OptimizerState> states;
-  bool takes_betas = false;     ///< it has use for beta1, beta2 and epsilon
-  bool whole_matrices = false;  ///< it updates matrices, not elements of flat shards
+  bool takes_betas = false;    ///< it has use for beta1 and beta2
+  bool takes_epsilon = false;  ///< it has use for epsilon
+  double beta2 = 0;            ///< where a run asks for none
 };
 
 /// Calls `use` with the rule of an optimizer and returns what that returns.
@@ -109,20 +180,55 @@ decltype(auto) with_rule(Optimizer optimizer, const Use& use) {
 
 [[nodiscard]] inline OptimizerSpec spec_of(Optimizer optimizer) {
   return with_rule(optimizer, []<class Rule>(Rule) {
-    return OptimizerSpec{.states = Rule::states, .takes_betas = Rule::takes_betas};
+    return OptimizerSpec{.states = Rule::states,
+                         .takes_betas = Rule::takes_betas,
+                         .takes_epsilon = Rule::takes_epsilon,
+                         .beta2 = Rule::beta2};
   });
 }
 
-/// Whether any optimizer has a state of that name.
+/// What an optimizer keeps of a group, a buffer each: its states in their order, with blockwise8
+/// each before its scales. `full`: what states are computed in.
+[[nodiscard]] inline std::vector<KeptState> kept_states(Optimizer optimizer, StateDtype kept,
+                                                        DType full) {
+  std::vector<KeptState> all;
+  const bool in_bytes = kept == StateDtype::blockwise8;
+  const DType dtype = in_bytes ? DType::uint8 : kept == StateDtype::bf16 ? DType::bf16 : full;
+  for (const OptimizerState& state : spec_of(optimizer).states) {
+    all.push_back({.name = state.name, .saved = state.saved, .dtype = dtype, .block = 1});
+    if (in_bytes)
+      all.push_back({.name = state.scale,
+                     .saved = state.saved_scale,
+                     .dtype = DType::fp32,
+                     .block = kStateBlock});
+  }
+  return all;
+}
+
+/// Whether any optimizer has a state of that name, or scales of one.
 template <class... Rules>
 [[nodiscard]] constexpr bool is_optimizer_state(RuleList<Rules...>, std::string_view name) {
   const auto is_one = [&](const auto& states) {
-    return std::ranges::find(states, name, &OptimizerState::name) != std::ranges::end(states);
+    return std::ranges::any_of(states, [&](const OptimizerState& state) {
+      return state.name == name || state.scale == name;
+    });
   };
   return (is_one(Rules::states) || ...);
 }
 [[nodiscard]] constexpr bool is_optimizer_state(std::string_view name) {
   return is_optimizer_state(UpdateRules{}, name);
+}
+
+/// Elements that share a value of the state of that name: kStateBlock of scales, 1 of all others.
+template <class... Rules>
+[[nodiscard]] constexpr std::int64_t block_of_state(RuleList<Rules...>, std::string_view name) {
+  const auto has_scale = [&](const auto& states) {
+    return std::ranges::find(states, name, &OptimizerState::scale) != std::ranges::end(states);
+  };
+  return (has_scale(Rules::states) || ...) ? kStateBlock : 1;
+}
+[[nodiscard]] constexpr std::int64_t block_of_state(std::string_view name) {
+  return name.empty() ? 1 : block_of_state(UpdateRules{}, name);
 }
 
 /// The most states that an optimizer has.

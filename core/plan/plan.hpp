@@ -95,7 +95,7 @@ enum class ContentKind {
   parameter,        ///< compute weights
   main_parameter,   ///< the weights that the optimizer updates, where they are not the compute ones
   gradient,         ///< sums of gradients, whoever has been added so far
-  optimizer_state,  ///< one value for each parameter's element, named by the optimizer
+  optimizer_state,  ///< a value for each element, or each block of them, named by the optimizer
   port              ///< what the host writes for the device, or reads from it
 };
 
@@ -167,6 +167,7 @@ struct PlacedParameter {
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0;  ///< elements
   bool decay = false;
+  std::optional<Rational> rate{};  ///< what of the learning rate it gets; all where not stated
 
   friend bool operator==(const PlacedParameter&, const PlacedParameter&) = default;
 

@@ -116,9 +116,11 @@ class OptimizerSegment {
       kernel.operands.push_back(
           operand("main_weight", Access::read_write,
                   vector_of(*group.main_weight, elements, config_.main_dtype)));
-    for (const BufferId id : group.optimizer_states)
-      kernel.operands.push_back(operand(e_.at(id).holds->state, Access::read_write,
-                                        vector_of(id, elements, config_.statistic_dtype())));
+    const std::vector<KeptState> kept = config_.kept_states();
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      kernel.operands.push_back(
+          operand(std::string(kept[i].name), Access::read_write,
+                  vector_of(group.optimizer_states[i], kept[i].values(elements), kept[i].dtype)));
     // Without main weights the compute weights are the ones that are updated.
     kernel.operands.push_back(operand("weight",
                                       group.main_weight ? Access::write : Access::read_write,

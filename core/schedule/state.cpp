@@ -52,16 +52,12 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
     state.main_grad =
         make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
              PoolRole::state, {.kind = ContentKind::gradient, .placement = group.gradient});
-  if (group.optimizer) {
-    const std::span<const OptimizerState> kept = spec_of(*group.optimizer).states;
-    for (const OptimizerState& one : kept)
-      state.optimizer_states.push_back(
-          make(std::string(one.name), Category::optimizer_state, config_.statistic_dtype(),
-               resident.optimizer_state / std::ssize(kept), PoolRole::state,
-               {.kind = ContentKind::optimizer_state,
-                .placement = group.state,
-                .state = std::string(one.name)}));
-  }
+  for (const auto& [kept, values] : resident.states)
+    state.optimizer_states.push_back(make(std::string(kept.name), Category::optimizer_state,
+                                          kept.dtype, values, PoolRole::state,
+                                          {.kind = ContentKind::optimizer_state,
+                                           .placement = group.state,
+                                           .state = std::string(kept.name)}));
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
     unit.trainable = groups.size();

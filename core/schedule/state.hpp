@@ -17,7 +17,7 @@ struct GroupState {
   BufferId model_weight;
   std::optional<BufferId> main_weight;
   std::optional<BufferId> main_grad;
-  std::vector<BufferId> optimizer_states;  ///< as its optimizer lists them
+  std::vector<BufferId> optimizer_states;  ///< as PlanConfig::kept_states lists them
   std::size_t norm_index = 0;              ///< among trainable groups
   std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights
 };

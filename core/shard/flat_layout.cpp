@@ -24,25 +24,27 @@ std::int64_t FlatLayout::padding() const {
   return elements - std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
 
-FlatLayout packed_layout(std::span<const LayoutItem> items, std::int64_t ranks) {
+FlatLayout packed_layout(std::span<const LayoutItem> items, std::int64_t ranks,
+                         std::int64_t block) {
   assert(ranks > 0);
   FlatLayout layout;
   layout.ranks = ranks;
   std::int64_t used = 0;
   for (const LayoutItem& item : items) {
-    layout.offsets.push_back(round_up(used, kWidestChunk));
+    layout.offsets.push_back(round_up(used, std::max(kWidestChunk, block)));
     layout.sizes.push_back(item.elements);
     used = checked_add(layout.offsets.back(), item.elements);
   }
   if (items.empty()) return layout;
-  layout.chunk = packed_chunk(used, ranks);
+  layout.chunk = block > 1 ? std::max(block, kNarrowestChunk) : packed_chunk(used, ranks);
   layout.elements = checked_mul(ranks, round_up(ceil_div(used, ranks), layout.chunk));
   return layout;
 }
 
-FlatLayout make_flat_layout(LayoutRule rule, std::span<const LayoutItem> items,
-                            std::int64_t ranks) {
-  return rule == LayoutRule::packed ? packed_layout(items, ranks)
+FlatLayout make_flat_layout(LayoutRule rule, std::span<const LayoutItem> items, std::int64_t ranks,
+                            std::int64_t block) {
+  assert(block == 1 || rule == LayoutRule::packed);
+  return rule == LayoutRule::packed ? packed_layout(items, ranks, block)
                                     : megatron_fsdp_layout(items, ranks);
 }
 

@@ -61,7 +61,12 @@ inline constexpr std::int64_t kNarrowestChunk = 8;
 /// which is below 2 % of a group that has 512 elements a rank and 16,384 an item, or more. Only
 /// groups with fewer elements a rank have more padding, less than 8 elements a rank. Throws
 /// OverflowError if sizes leave 63 bits. Requires every elements and ranks > 0.
-[[nodiscard]] FlatLayout packed_layout(std::span<const LayoutItem> items, std::int64_t ranks);
+///
+/// With a block above 1, items begin on multiples of it too, and it is the chunk: shards consist of
+/// whole blocks of whole items. The padding is then less than a block for each item and rank.
+/// Requires a power of two.
+[[nodiscard]] FlatLayout packed_layout(std::span<const LayoutItem> items, std::int64_t ranks,
+                                       std::int64_t block = 1);
 
 /// The rule of Megatron-FSDP v2 (chunk factor, conjugate pairing, row-aligned fragments): padding
 /// has no bound but one chunk a rank. Throws OverflowError if sizes leave 63 bits.
@@ -69,9 +74,9 @@ inline constexpr std::int64_t kNarrowestChunk = 8;
 [[nodiscard]] FlatLayout megatron_fsdp_layout(std::span<const LayoutItem> items,
                                               std::int64_t ranks);
 
-/// Lays out the items for `ranks` owners by either rule.
+/// Lays out the items for `ranks` owners by either rule. Only packed ones can have a block above 1.
 [[nodiscard]] FlatLayout make_flat_layout(LayoutRule rule, std::span<const LayoutItem> items,
-                                          std::int64_t ranks);
+                                          std::int64_t ranks, std::int64_t block = 1);
 
 /// The part of item `item` that lies in rank `rank`'s shard, relative to the buffer's start.
 /// Empty (begin == end) when the rank owns none of it.

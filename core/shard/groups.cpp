@@ -9,20 +9,25 @@ namespace {
 /// Blocks repeat: layouts are made once per list of sizes.
 class LayoutCache {
  public:
-  LayoutCache(LayoutRule rule, std::int64_t ranks) : rule_(rule), ranks_(ranks) {}
+  LayoutCache(const PlanConfig& config, std::int64_t ranks)
+      : rule_(config.layout),
+        ranks_(ranks),
+        block_(config.state_dtype == StateDtype::blockwise8 ? kStateBlock : 1) {}
 
   const FlatLayout& get(const std::vector<LayoutItem>& items) {
     std::vector<std::int64_t> key;
     for (const LayoutItem& item : items) key.insert(key.end(), {item.elements, item.row});
     auto found = layouts_.find(key);
     if (found == layouts_.end())
-      found = layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_)).first;
+      found =
+          layouts_.emplace(std::move(key), make_flat_layout(rule_, items, ranks_, block_)).first;
     return found->second;
   }
 
  private:
   LayoutRule rule_;
   std::int64_t ranks_;
+  std::int64_t block_;  ///< elements that one rank has all of
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
 
@@ -75,7 +80,7 @@ std::int64_t layout_ranks(const PlanConfig& config) {
 std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
   const Cuts cuts = cuts_of(config);
   const std::vector<Axis> reduce = data_axes(config.mesh);
-  LayoutCache layouts(config.layout, ranks_on(cuts.layout, config.mesh));
+  LayoutCache layouts(config, ranks_on(cuts.layout, config.mesh));
   std::vector<Group> groups;
   for (const Unit& unit : model.units)
     for (const bool requires_grad : {true, false}) {
@@ -99,7 +104,8 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
                                     .role = parameter.role,
                                     .shape = parameter.shape,
                                     .offset = 0,
-                                    .decay = parameter.decay});
+                                    .decay = config.decays(parameter.name, parameter.decay),
+                                    .rate = config.rate_of(parameter.name)});
       }
       if (items.empty()) continue;
       const FlatLayout& layout = layouts.get(items);
@@ -143,8 +149,8 @@ ResidentElements resident_elements(const Group& group, const PlanConfig& config)
   if (!group.requires_grad) return resident;
   if (config.main_dtype != config.param_dtype) resident.main_weight = held(group.state);
   resident.main_grad = held(group.gradient);
-  resident.optimizer_state =
-      checked_mul(held(group.state), std::ssize(spec_of(*group.optimizer).states));
+  for (const KeptState& state : config.kept_states())
+    resident.states.push_back({.state = state, .values = state.values(held(group.state))});
   return resident;
 }
 
@@ -155,7 +161,8 @@ ResidentBytes resident_bytes(const std::vector<Group>& groups, const PlanConfig&
     sum.model_weight += bytes_of(elements.model_weight, config.param_dtype);
     sum.main_weight += bytes_of(elements.main_weight, config.main_dtype);
     sum.main_grad += bytes_of(elements.main_grad, config.grad_dtype);
-    sum.optimizer_state += bytes_of(elements.optimizer_state, config.statistic_dtype());
+    for (const ResidentElements::State& kept : elements.states)
+      sum.optimizer_state += bytes_of(kept.values, kept.state.dtype);
   }
   return sum;
 }

@@ -42,12 +42,17 @@ namespace mfsdp {
 ///   main_weight      B/I from optim on (B/(I O) under HFSDP), else B; none where the main dtype is
 ///                    the compute dtype, and none for frozen groups
 ///   main_grad        B/I from optim_grads on, else B
-///   optimizer_state  as main_weight, two per element for AdamW, none for SGD
+///   states           of each that the optimizer keeps as many values as main_weight has, or would
+///                    have; one for each kStateBlock elements of scales
 struct ResidentElements {
   std::int64_t model_weight = 0;
   std::int64_t main_weight = 0;
   std::int64_t main_grad = 0;
-  std::int64_t optimizer_state = 0;  ///< fp32 values
+  struct State {
+    KeptState state;
+    std::int64_t values = 0;
+  };
+  std::vector<State> states{};
 };
 
 [[nodiscard]] ResidentElements resident_elements(const Group& group, const PlanConfig& config);

@@ -40,8 +40,8 @@ class Comparison {
   Result<void> outcome_;
 };
 
-std::string shown(const std::vector<std::string>& frozen) {
-  return frozen.empty() ? "none" : fmt::format("{}", fmt::join(frozen, ","));
+std::string shown(const std::vector<std::string>& texts) {
+  return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ","));
 }
 
 }  // namespace
@@ -79,6 +79,8 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
   equal("config.main_dtype", to_string(now.main_dtype), to_string(before.main_dtype));
   equal("config.frozen", shown(now.frozen), shown(before.frozen));
   equal("config.optimizer", to_string(now.optimizer), to_string(before.optimizer));
+  equal("config.state_dtype", to_string(now.state_dtype), to_string(before.state_dtype));
+  equal("config.no_decay", shown(now.no_decay), shown(before.no_decay));
   equal("optimizer.beta1", run.optimizer.beta1, saved.optimizer.beta1);
   equal("optimizer.beta2", run.optimizer.beta2, saved.optimizer.beta2);
   equal("optimizer.epsilon", run.optimizer.epsilon, saved.optimizer.epsilon);

@@ -118,9 +118,9 @@ Result<StateEntry> read_entry(const Json& json, const std::string& where, std::i
   MFSDP_LET(end, integer_field(json, "end", where, {.most = kMostElements}));
   MFSDP_LET(offset, integer_field(json, "offset", where));
   MFSDP_LET(checksums, list_field(json, "checksums", where));
-  if (!is_floating(dtype))
+  if (!is_floating(dtype) && dtype != DType::uint8)
     return fail(where + ".dtype",
-                fmt::format("expected bf16, fp16, fp32 or fp64, got {}", to_string(dtype)));
+                fmt::format("expected bf16, fp16, fp32, fp64 or uint8, got {}", to_string(dtype)));
   if (begin >= end)
     return fail(where + ".end", fmt::format("expected more than begin, {}, got {}", begin, end));
   entry.parameter = parameter;

@@ -29,7 +29,7 @@ inline constexpr std::string_view kOldCheckpointSchema = "mfsdp.checkpoint/1";
 inline constexpr std::string_view kStateSchema = "mfsdp.state/1";
 
 /// What is kept of a parameter: what the optimizer updates, and its states by the names that
-/// OptimizerState::saved has for them.
+/// OptimizerState::saved has for them, scales of those in bytes by saved_scale.
 inline constexpr std::string_view kSavedWeight = "weight";
 
 /// A run of a parameter's elements in a file. They lie there in pieces of piece_elements, each with
@@ -38,7 +38,7 @@ struct StateEntry {
   std::string parameter;
   std::string kind{kSavedWeight};
   DType dtype = DType::fp32;
-  Interval elements;                     ///< of the parameter, never empty
+  Interval elements;                     ///< of the parameter (of scales: its blocks), never empty
   std::int64_t offset = 0;               ///< from the first byte behind the header
   std::vector<std::uint64_t> checksums;  ///< by piece
 

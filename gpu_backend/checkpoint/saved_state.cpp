@@ -53,19 +53,19 @@ Result<void> upload_held(Backend& backend, const HeldElements& held, const Inter
 
 std::vector<ExpectedState> expected_state(const Program& program) {
   const PlanConfig& config = program.config;
+  const std::vector<KeptState> kept = config.kept_states();
   std::vector<ExpectedState> all;
   for (const Group& group : program.groups)
     for (const PlacedParameter& parameter : group.parameters) {
-      const auto add = [&](std::string_view kind, DType dtype) {
+      const auto add = [&](std::string_view kind, DType dtype, std::int64_t block = 1) {
         all.push_back({.parameter = parameter.name,
                        .kind = std::string(kind),
                        .dtype = dtype,
-                       .elements = parameter.elements()});
+                       .elements = ceil_div(parameter.elements(), block)});
       };
       add(kSavedWeight, group.requires_grad ? config.main_dtype : group.dtype);
       if (!group.optimizer) continue;
-      for (const OptimizerState& state : spec_of(*group.optimizer).states)
-        add(state.saved, config.statistic_dtype());
+      for (const KeptState& state : kept) add(state.saved, state.dtype, state.block);
     }
   return all;
 }
@@ -188,12 +188,12 @@ Result<void> SavedState::fill_weights(const RestingRank& rank,
 }
 
 Result<void> SavedState::fill(const RestingRank& rank) const {
+  const std::vector<KeptState> kept = rank.program.config.kept_states();
   for (const ParameterPlaces& places : rank.parameters) {
     MFSDP_TRY(fill_weights(rank, places));
     for (std::size_t i = 0; i < places.states.size(); ++i) {
       const HeldElements& held = places.states[i];
-      const std::string_view kind = spec_of(*places.group->optimizer).states[i].saved;
-      const auto filled = visit(places.parameter->name, kind, held.elements,
+      const auto filled = visit(places.parameter->name, kept[i].saved, held.elements,
                                 [&](const Interval& elements, std::span<const std::byte> bytes) {
                                   return upload_held(rank.backend, held, elements, bytes);
                                 });

@@ -125,12 +125,14 @@ Result<Launch> bind_kind<KernelKind::update>(const KernelCall& call, const BindT
                   "expected main weights as wide as the compute weights, got bf16 beside fp32");
     } else {
       const Optimizer optimizer = *group->optimizer;
-      MFSDP_LET(k, (kernels::take_update<G, W, C>(call, optimizer)));
-      MFSDP_LET(runs, to.binder.on_device(host_runs));
-      launch = [k, optimizer, settings = settings.optimizer, runs, stream = to.stream] {
-        return update(k, optimizer, settings, runs, stream);
-      };
-      return {};
+      return kernels::with_state_type<W>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
+        MFSDP_LET(k, (kernels::take_update<G, W, C, S>(call, optimizer)));
+        MFSDP_LET(runs, to.binder.on_device(host_runs));
+        launch = [k, optimizer, settings = settings.optimizer, runs, stream = to.stream] {
+          return update(k, optimizer, settings, runs, stream);
+        };
+        return {};
+      });
     }
   };
   MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, bind));

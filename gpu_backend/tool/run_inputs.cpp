@@ -151,7 +151,7 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
                             .schedule = options.schedule,
                             .decay = options.decay_steps()},
           .optimizer = {.beta1 = options.beta1,
-                        .beta2 = options.beta2,
+                        .beta2 = options.beta2.value_or(spec_of(config.optimizer).beta2),
                         .epsilon = options.epsilon,
                         .weight_decay = options.weight_decay},
           .seed = static_cast<std::uint64_t>(options.seed),

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -41,21 +42,29 @@ template <class Visit>
 [[nodiscard]] Result<void> clear(Backend& backend, std::span<std::byte> device);
 
 /// Calls visit(element of the parameter, value) for each element that the rank holds, in order.
+/// Values of bytes are their codes.
 template <class Visit>
 [[nodiscard]] Result<void> for_each_value(Backend& backend, const HeldElements& held,
                                           const Visit& visit) {
   Result<void> outcome;
-  with_floating(held.dtype, [&]<class T>(T) {
+  const auto visit_all = [&]<class T>(T) {
     std::vector<T> values(static_cast<std::size_t>(std::min(kPieceElements, held.elements.size())));
     outcome = for_each_piece(held.elements, [&](const Interval& piece) -> Result<void> {
       const auto count = static_cast<std::size_t>(piece.size());
       const std::span<T> read = std::span(values).first(count);
       MFSDP_TRY(download_elements(backend, held, piece, std::as_writable_bytes(read)));
       for (std::size_t i = 0; i < count; ++i)
-        visit(piece.begin + static_cast<std::int64_t>(i), static_cast<double>(widen(read[i])));
+        if constexpr (std::is_same_v<T, std::uint8_t>)
+          visit(piece.begin + static_cast<std::int64_t>(i), static_cast<double>(read[i]));
+        else
+          visit(piece.begin + static_cast<std::int64_t>(i), static_cast<double>(widen(read[i])));
       return {};
     });
-  });
+  };
+  if (held.dtype == DType::uint8)
+    visit_all(std::uint8_t{});
+  else
+    with_floating(held.dtype, visit_all);
   return outcome;
 }
 

@@ -3,17 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/shard/groups.hpp"
 
 namespace mfsdp {
 namespace {
 
-std::span<const OptimizerState> states_of(const Group& group) {
+std::vector<KeptState> states_of(const Program& program, const Group& group) {
   if (!group.optimizer) return {};
-  return spec_of(*group.optimizer).states;
+  return program.config.kept_states();
 }
 
 GroupBuffer find_buffer(const Program& program, const Group& group, ContentKind kind,
@@ -24,7 +24,10 @@ GroupBuffer find_buffer(const Program& program, const Group& group, ContentKind 
     if (holds.kind != kind || holds.state != state) continue;
     const auto held = std::ranges::find(holds.groups, group.id, &HeldGroup::group);
     if (held != holds.groups.end())
-      return {.buffer = &buffer, .placement = holds.placement, .offset = held->offset};
+      return {.buffer = &buffer,
+              .placement = holds.placement,
+              .offset = held->offset,
+              .block = block_of_state(state)};
   }
   return {};
 }
@@ -38,7 +41,8 @@ Result<void> check(const Program& program, const Group& group, const GroupBuffer
   }
   const std::int64_t elements =
       interval_of(group.elements, found.placement, program.config.mesh, 0).size();
-  const Bytes expected = Bytes(found.offset) + bytes_of(elements, found.buffer->dtype);
+  const Bytes expected =
+      Bytes(found.offset) + bytes_of(ceil_div(elements, found.block), found.buffer->dtype);
   if (found.buffer->size != expected)
     return fail(where(), fmt::format("expected a buffer of {} bytes, got {}", expected.value,
                                      found.buffer->size.value));
@@ -65,10 +69,13 @@ class PlacesOnRank {
     const DType dtype = found.buffer->dtype;
     if (begin >= end) return {.elements = {}, .dtype = dtype, .data = nullptr};
     const std::int64_t first = held_by(group, found.placement).begin;
-    return {
-        .elements = {.begin = begin - parameter.offset, .end = end - parameter.offset},
-        .dtype = dtype,
-        .data = bytes_(found.buffer->id).data() + found.offset + (begin - first) * size_of(dtype)};
+    // Blocks begin where parameters and slices begin: only a parameter's last one may be cut.
+    const std::int64_t block = found.block;
+    return {.elements = {.begin = (begin - parameter.offset) / block,
+                         .end = ceil_div(end - parameter.offset, block)},
+            .dtype = dtype,
+            .data = bytes_(found.buffer->id).data() + found.offset +
+                    (begin - first) / block * size_of(dtype)};
   }
 
  private:
@@ -87,7 +94,8 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
                        .main_weight = find(ContentKind::main_parameter),
                        .gradient = find(ContentKind::gradient),
                        .states = {}};
-  for (const OptimizerState& state : states_of(group))
+  const std::vector<KeptState> kept = states_of(program, group);
+  for (const KeptState& state : kept)
     buffers.states.push_back(find(ContentKind::optimizer_state, state.name));
   const PlanConfig& config = program.config;
   const bool trains = group.requires_grad;
@@ -96,7 +104,7 @@ Result<GroupBuffers> find_group_buffers(const Program& program, const Group& gro
                   trains && config.main_dtype != config.param_dtype));
   MFSDP_TRY(check(program, group, buffers.gradient, "gradient", trains));
   for (std::size_t i = 0; i < buffers.states.size(); ++i)
-    MFSDP_TRY(check(program, group, buffers.states[i], states_of(group)[i].name, true));
+    MFSDP_TRY(check(program, group, buffers.states[i], kept[i].name, true));
   return buffers;
 }
 

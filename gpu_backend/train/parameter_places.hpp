@@ -16,7 +16,9 @@ namespace mfsdp {
 
 /// A run of a parameter's elements in one of the rank's buffers.
 struct HeldElements {
-  Interval elements;  ///< of the parameter, from its first one; empty where the rank holds none
+  /// Of the parameter, from its first one; empty where the rank holds none. Of scales the values,
+  /// one for each block of elements.
+  Interval elements;
   DType dtype = DType::fp32;
   std::byte* data = nullptr;  ///< of elements.begin; null where there are none
 };
@@ -30,7 +32,7 @@ struct ParameterPlaces {
   /// parameter is frozen, their part of `weight`. `own.elements` are this rank's own.
   HeldElements own;
   HeldElements gradient;             ///< own elements; after a step the sum over all ranks
-  std::vector<HeldElements> states;  ///< own elements, as the group's optimizer lists its states
+  std::vector<HeldElements> states;  ///< own elements, as PlanConfig::kept_states lists them
 };
 
 /// A persistent buffer that holds elements of a group.
@@ -38,6 +40,7 @@ struct GroupBuffer {
   const Buffer* buffer = nullptr;  ///< null where the plan has none
   Placement placement;
   std::int64_t offset = 0;  ///< bytes from its start to the first element that it holds
+  std::int64_t block = 1;   ///< elements that have one value in it
 };
 
 /// The buffers of one group's state.
@@ -45,7 +48,7 @@ struct GroupBuffers {
   GroupBuffer weight;
   GroupBuffer main_weight;
   GroupBuffer gradient;
-  std::vector<GroupBuffer> states;  ///< as the group's optimizer lists them
+  std::vector<GroupBuffer> states;  ///< as PlanConfig::kept_states lists them
 
   [[nodiscard]] std::vector<const GroupBuffer*> all() const {
     std::vector<const GroupBuffer*> list{&weight, &main_weight, &gradient};

@@ -213,7 +213,7 @@ Result<void> read_model(const ParsedJson& json, const std::string& where, ModelS
 Result<void> read_config(const ParsedJson& json, const std::string& where, PlanConfig& config) {
   FieldReader read(json, where);
   for_each_field(config, [&](const ConfigField& field, auto& value) {
-    const bool stored_before = field.age == FieldAge::later && !read.has(field.name);
+    const bool stored_before = field.age >= FieldAge::later && !read.has(field.name);
     if (!stored_before) read(field.name, value);
   });
   // Before there was a choice it was this one.

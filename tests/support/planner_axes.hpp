@@ -26,6 +26,7 @@ inline rc::Gen<PlanConfig> any_planner_config() {
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
     if (config.param_dtype == fp64) {
       config.main_dtype = config.grad_dtype = config.reduce_dtype = fp64;
+      config.state_dtype = StateDtype::full;
       return config;
     }
     config.main_dtype = *rc::gen::element(fp32, config.param_dtype);
@@ -194,6 +195,9 @@ inline std::vector<PlannerAxis> planner_axes() {
       flag("exact sums", [](const Program& p) { return p.config.exact_sums; }),
       choice<AllocatorPolicy>("allocator", [](const Config& c) { return c.allocator; }),
       choice<Optimizer>("optimizer", [](const Config& c) { return c.optimizer; }),
+      choice<StateDtype>("states", [](const Config& c) { return c.state_dtype; }),
+      flag("rates by name", [](const Program& p) { return !p.config.lr_scale.empty(); }),
+      flag("decay by name", [](const Program& p) { return !p.config.no_decay.empty(); }),
       flag("clipping", [](const Program& p) { return p.config.clip.num != 0; }),
       flag("deterministic", [](const Program& p) { return p.config.deterministic; }),
       number("prefetch", 0, 3, [](const Config& c) { return c.prefetch; }),

@@ -80,7 +80,13 @@ inline rc::Gen<PlanConfig> any_config() {
     config.prefetch = pick(0, 3);
     config.grad_slots = pick(model.tied_embeddings ? 2 : 1, 4);
     config.allocator = static_cast<AllocatorPolicy>(pick(0, 3));
-    config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::sgd);
+    config.optimizer =
+        *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::lion, Optimizer::sgd);
+    if (config.optimizer != Optimizer::sgd)
+      config.state_dtype = static_cast<StateDtype>(pick(0, 2));
+    if (config.state_dtype == StateDtype::blockwise8) config.layout = LayoutRule::packed;
+    if (pick(0, 3) == 0) config.lr_scale = {"embed_tokens=0.5", "o_proj=2"};
+    if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
     config.logits_chunk = pick(1, 30);

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 
 namespace mfsdp::checker {
 namespace {
@@ -56,14 +57,13 @@ Model::Model(const PlanView& view)
   clip = config_.at("clip");
   statistic = compute_ == "fp64" ? "fp64" : "fp32";
   main_weights = config_.at("main_dtype") != compute_;
-  if (config_.at("optimizer") == "adamw") states = {"exp_avg", "exp_avg_sq"};
+  states = kept_states(config_);
   for (const auto& [axis, ranks] : view.mesh) {
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
-  if (model.at("family") != "llama" || tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1 ||
-      (config_.at("optimizer") != "adamw" && config_.at("optimizer") != "sgd"))
-    refuse("config: no model, or no optimizer, that this checker knows");
+  if (model.at("family") != "llama" || tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
+    refuse("config: no model that this checker knows");
   check_units(view);
   check_parameters(view);
   add_ends();
@@ -117,8 +117,39 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
   return of;
 }
 
+namespace {
+
+using Texts = std::vector<std::string>;
+
+bool has_part(const std::string& name, const Texts& parts) {
+  return std::ranges::any_of(
+      parts, [&](const std::string& part) { return name.find(part) != std::string::npos; });
+}
+
+/// Whether a parameter has the rate that "TEXT=X" asks for where its name has TEXT: X as a
+/// fraction, or none stated.
+bool has_its_rate(const Json& entry, const Texts& scales) {
+  Texts asked;  // the X
+  for (const std::string& scale : scales) {
+    const std::size_t equals = scale.find('=');
+    if (equals == std::string::npos) refuse("config: '{}' is no scale of a rate", scale);
+    if (has_part(entry.at("name"), {scale.substr(0, equals)}))
+      asked.push_back(scale.substr(equals + 1));
+  }
+  if (asked.empty() || !entry.contains("rate")) return asked.empty() && !entry.contains("rate");
+  const double wanted = std::strtod(asked[0].c_str(), nullptr);
+  const Json& rate = entry.at("rate");
+  return asked.size() == 1 && rate.at("num").get<double>() / rate.at("den").get<double>() == wanted;
+}
+
+}  // namespace
+
 void Model::check_parameters(const PlanView& view) const {
-  const std::vector<std::string> frozen = config_.value("frozen", std::vector<std::string>{});
+  const Texts frozen = config_.value("frozen", Texts{});
+  const Texts no_decay = config_.value("no_decay", Texts{});
+  const Texts scales = config_.value("lr_scale", Texts{});
+  Int block = 1;  // where parameters begin
+  for (const auto& [name, kept] : states) block = std::max(block, kept.block);
   std::map<Int, std::map<std::string, std::pair<std::string, Shape>>> left;
   for (Int unit = 0; unit < std::ssize(view.json.at("units")); ++unit)
     left[unit] = parameters_of(unit);
@@ -130,12 +161,12 @@ void Model::check_parameters(const PlanView& view) const {
       refuse("group {}: dtype or optimizer is not as configured", g);
     for (const Json& entry : json.at("parameters")) {
       const std::string name = entry.at("name");
-      const bool trains = std::ranges::none_of(
-          frozen, [&](const std::string& part) { return name.find(part) != std::string::npos; });
+      const bool trains = !has_part(name, frozen);
       const auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
-      const bool decays = entry.at("shape").size() > 1;
+      const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
-          entry.value("decay", false) != decays || trains != group.trains)
+          entry.value("decay", false) != decays || trains != group.trains ||
+          !has_its_rate(entry, scales) || (trains && entry.at("offset").get<Int>() % block != 0))
         refuse("group {}: parameter {} is not the model's", g, name);
     }
   }

@@ -52,12 +52,16 @@ void read_group(PlanView& view, const Json& json) {
   view.groups.push_back(std::move(group));
 }
 
-/// What the configuration has a buffer of that kind be of.
-std::string dtype_of(const Json& config, const std::string& kind, bool persistent) {
-  if (kind == "parameter") return config.at("param_dtype");
-  if (kind == "main_parameter") return config.at("main_dtype");
-  if (kind == "gradient") return config.at(persistent ? "grad_dtype" : "reduce_dtype");
-  return config.at("param_dtype") == "fp64" ? "fp64" : "fp32";
+constexpr Int kBlock = 256;  ///< elements that share a scale
+
+/// What the configuration has a buffer of that kind be of, and how many elements have a value.
+Kept form_of(const Json& config, const Home& home, bool persistent) {
+  if (home.kind == "parameter") return {config.at("param_dtype")};
+  if (home.kind == "main_parameter") return {config.at("main_dtype")};
+  if (home.kind == "gradient") return {config.at(persistent ? "grad_dtype" : "reduce_dtype")};
+  const auto kept = kept_states(config);
+  const auto found = kept.find(home.name);
+  return found == kept.end() ? Kept{} : found->second;
 }
 
 Home home_of(const PlanView& view, const Json& json) {
@@ -71,6 +75,8 @@ Home home_of(const PlanView& view, const Json& json) {
   home.cuts = std::ssize(cut);
   const bool persistent = json.value("persistent", false);
   const bool gathered = home.kind == "parameter" && !persistent;
+  const Kept form = form_of(view.json.at("config"), home, persistent);
+  home.block = form.block;
   const char* kept = home.kind == "parameter"  ? "weight"
                      : home.kind == "gradient" ? "gradient"
                                                : "state";
@@ -85,10 +91,11 @@ Home home_of(const PlanView& view, const Json& json) {
                           std::equal(cut.begin(), cut.end(), group.cut.begin()) &&
                           (!persistent || cut == axes_of(view, stated.value(kept, Json::array())));
     if (!is_slice || offset < end || (home.kind != "parameter" && !group.trains) ||
-        json.at("dtype") != dtype_of(view.json.at("config"), home.kind, persistent))
+        json.at("dtype") != form.dtype ||
+        group.elements / parts_of(view, group, home.cuts) % home.block != 0)
       refuse("buffer {}: holds no slice", json.at("name").dump());
     const Int elements = group.elements / parts_of(view, group, home.cuts);
-    end = plus(offset, times(elements, size_of(json.at("dtype"))));
+    end = plus(offset, times(elements / home.block, size_of(json.at("dtype"))));
   }
   // Gathered weights may be aligned to more than they have.
   if (end > json.at("size") || (end != json.at("size") && !gathered) || home.groups.empty() ||
@@ -98,6 +105,22 @@ Home home_of(const PlanView& view, const Json& json) {
 }
 
 }  // namespace
+
+std::map<std::string, Kept> kept_states(const Json& config) {
+  Names names;
+  if (config.at("optimizer") == "adamw") names = {"exp_avg", "exp_avg_sq"};
+  if (config.at("optimizer") == "lion") names = {"exp_avg"};
+  if (names.empty() && config.at("optimizer") != "sgd")
+    refuse("config: no optimizer that this checker knows");
+  const std::string full = config.at("param_dtype") == "fp64" ? "fp64" : "fp32";
+  const std::string as = config.value("state_dtype", "full");
+  std::map<std::string, Kept> kept;
+  for (const std::string& name : names) {
+    kept[name] = {as == "bf16" ? "bf16" : as == "blockwise8" ? "uint8" : full};
+    if (as == "blockwise8") kept[name + "_scale"] = {"fp32", kBlock};
+  }
+  return kept;
+}
 
 void read_places(PlanView& view) {
   for (const Json& json : view.json.at("groups")) read_group(view, json);
@@ -122,15 +145,17 @@ Spot locate(const PlanView& view, const Operand& operand) {
   const Group& group = view.groups[g];
   const Int size = size_of(operand.dtype);
   const Int byte = operand.offset - start;
-  const Int end = byte / size + operand.elements;
+  const Int end = times(byte / size + operand.elements, home.block);
   PerAxis strides;
   for (Int kind = home.cuts; kind <= std::ssize(group.cut); ++kind) {
     const Int elements = group.elements / parts_of(view, group, kind);
+    if (home.block > 1 && kind > home.cuts) break;  // scales lie where they are kept
     if (kind > home.cuts) strides[group.cut[static_cast<std::size_t>(kind - 1)]] = elements * size;
     if (byte == 0 && end == elements && operand.rank_strides == strides)
       return {g, kind, 0, group.elements};
   }
-  const bool inside = home.cuts == 0 && operand.rank_strides.empty() && end <= group.elements;
+  const bool inside =
+      home.block == 1 && home.cuts == 0 && operand.rank_strides.empty() && end <= group.elements;
   return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
 }
 

@@ -104,6 +104,7 @@ struct Home {
   std::string kind{}, name{};                   ///< name: which port, or which state
   std::vector<std::pair<Index, Int>> groups{};  ///< with the byte where each begins
   Int cuts = 0;                                 ///< how many of the groups' cuts it is a slice by
+  Int block = 1;                                ///< elements that have one value in it
 };
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
@@ -112,6 +113,14 @@ struct Spot {
   Int kind = 0, begin = 0, end = 0;
   friend bool operator==(const Spot&, const Spot&) = default;
 };
+
+/// What an optimizer keeps, by name: of which type, and how many elements have one value.
+struct Kept {
+  std::string dtype;
+  Int block = 1;
+};
+/// By the configuration. Refuses an optimizer that this checker does not know.
+std::map<std::string, Kept> kept_states(const Json& config);
 
 struct PlanView {
   const Json& json;

@@ -68,8 +68,8 @@ void Weights::gather(const Op& op) {
 void Weights::update(const Op& op) {
   const auto grad = std::ranges::find(op.operands, "grad", &Operand::role);
   const Spot spot = grad == op.operands.end() ? Spot{} : locate(view_, *grad);
-  Names left = model_.states;
-  left.insert({"grad", "weight"});
+  Names left{"grad", "weight"};
+  for (const auto& [name, kept] : model_.states) left.insert(name);
   if (model_.main_weights) left.insert("main_weight");
   for (const Operand& operand : op.operands) {
     const Home& home = view_.homes[operand.buffer];

@@ -186,6 +186,7 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   const Buffer& buffer = program_->buffers[b];
   Home home{.holds = holds_of(buffer)};
   if (home.holds == Holds::other) return;
+  home.block = block_of_state(buffer.holds->state);
   for (const auto& [group, offset] : buffer.holds->groups) {
     const auto position = positions.find(group);
     if (!position || !groups[*position].sound) return;
@@ -229,7 +230,10 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
         level_of(placement_of(*layout.group, home.holds), *layout.group, mesh) != home.level)
       return fmt::format("keeps another slice of group '{}' than the group says", layout.name);
     const std::int64_t count = layout.slices[static_cast<std::size_t>(home.level)].count;
-    const Int128 end = Int128{count} * size_of(buffer.dtype) + home.offsets[i];
+    if (count % home.block != 0)
+      return fmt::format("has a value for each {} elements of group '{}', whose slices are of {}",
+                         home.block, layout.name, count);
+    const Int128 end = Int128{count / home.block} * size_of(buffer.dtype) + home.offsets[i];
     // Gathered weights may be aligned to more than they have.
     const bool gathered = home.holds == Holds::weight && !buffer.persistent;
     if (gathered ? end > buffer.size.value : end != buffer.size.value)
@@ -262,12 +266,12 @@ std::optional<Located> Layouts::locate(const Operand& operand) const {
       .group = g,
       .region = groups[g].slices[static_cast<std::size_t>(home.level)],
       .exact = operand.dtype == buffer.dtype && is_contiguous(operand) && offset % size == 0};
-  located.region.begin = offset / size;
-  located.region.count = operand.elements();
+  located.region.begin = checked_mul(offset / size, home.block);
+  located.region.count = checked_mul(operand.elements(), home.block);
   for (const RankStride& stride : operand.rank_strides) {
     if (program_->config.mesh.size(stride.axis) == 1) continue;
     std::int64_t& elements = located.region.strides[stride.axis];
-    elements = checked_add(elements, stride.bytes / size);
+    elements = checked_add(elements, checked_mul(stride.bytes / size, home.block));
     located.exact = located.exact && stride.bytes % size == 0;
   }
   return located;

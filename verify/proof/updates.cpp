@@ -70,20 +70,26 @@ std::string fault_of_contents(const Kernel& kernel, const Program& program,
   return {};
 }
 
-/// A state of the group's optimizer that the update does not touch, or one that it does not have.
+/// A state of the group's optimizer that the update does not touch, one that it does not have, or
+/// one in another type than it is kept in.
 std::string fault_of_states(const Op& op, const Kernel& kernel, const Program& program,
                             const IdIndex<GroupId>& groups) {
   if (!op.group) return {};
   const Group& group = program.groups[groups[*op.group]];
   if (!group.optimizer) return "updates a group without gradients";
-  const std::span<const OptimizerState> states = spec_of(*group.optimizer).states;
-  for (const OptimizerState& state : states)
-    if (operand_of(kernel, state.name) == nullptr)
+  const std::vector<KeptState> states = program.config.kept_states();
+  for (const KeptState& state : states) {
+    const Operand* operand = operand_of(kernel, state.name);
+    if (operand == nullptr)
       return fmt::format("has no operand '{}', which {} keeps", state.name,
                          to_string(*group.optimizer));
+    if (operand->dtype != state.dtype)
+      return fmt::format("has '{}' in {}, which is kept in {}", state.name,
+                         to_string(operand->dtype), to_string(state.dtype));
+  }
   for (const Operand& operand : kernel.operands)
     if (is_optimizer_state(operand.role) &&
-        std::ranges::find(states, operand.role, &OptimizerState::name) == states.end())
+        std::ranges::find(states, operand.role, &KeptState::name) == states.end())
       return fmt::format("has an operand '{}', which {} does not keep", operand.role,
                          to_string(*group.optimizer));
   return {};

@@ -15,17 +15,18 @@ std::vector<DecayRun> runs_of(const Group& group, std::int64_t begin, std::int64
   std::ranges::sort(parameters, {}, &PlacedParameter::offset);
   std::vector<DecayRun> runs;
   std::int64_t at = begin;
-  const auto go_to = [&](std::int64_t next, bool decays) {
+  const auto go_to = [&](std::int64_t next, bool decays, float rate) {
     next = std::min(next, end);
     if (next <= at) return;
-    runs.push_back({.first = at - begin, .count = next - at, .decays = decays});
+    runs.push_back({.first = at - begin, .count = next - at, .decays = decays, .rate = rate});
     at = next;
   };
   for (const PlacedParameter* parameter : parameters) {
-    go_to(parameter->offset, false);
-    go_to(parameter->offset + parameter->elements(), parameter->decay);
+    const double rate = parameter->rate ? parameter->rate->value() : 1;
+    go_to(parameter->offset, false, 1);
+    go_to(parameter->offset + parameter->elements(), parameter->decay, static_cast<float>(rate));
   }
-  go_to(end, false);
+  go_to(end, false, 1);
   return runs;
 }
 

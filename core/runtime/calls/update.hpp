@@ -10,25 +10,30 @@
 
 namespace mfsdp::kernels {
 
-/// Elements of a slice that decay, or do not.
+/// Elements of a slice that decay, or do not, and have one learning rate.
 struct DecayRun {
   std::int64_t first = 0;  ///< from the slice's start
   std::int64_t count = 0;
   bool decays = false;
+  float rate = 1;  ///< what of the learning rate they get
 
   friend bool operator==(const DecayRun&, const DecayRun&) = default;
 };
 
 /// Gradients are sums over tokens: they are multiplied by 1/T of the loss's report and the clip
 /// factor of the norm's. A norm that is not finite changes nothing.
-template <class G, class W, class C>
+///
+/// S: what states are kept in: Real<W>, bf16, or bytes, which stand for codes of state_codes.hpp.
+template <class G, class W, class C, class S = Real<W>>
 struct Update {
   std::int64_t elements = 0;
   const G* gradients = nullptr;
   W* weights = nullptr;  ///< the main weights; without those, the compute weights
   C* compute = nullptr;  ///< what the main weights are rounded into; null without those
   /// As the optimizer's rule lists them; null beyond those.
-  std::array<Real<W>*, kMostOptimizerStates> states = {};
+  std::array<S*, kMostOptimizerStates> states = {};
+  /// Of states in bytes: [elements / kStateBlock], else null.
+  std::array<float*, kMostOptimizerStates> scales = {};
   const StepBlock* step = nullptr;
   const float* loss = nullptr;  ///< [4], a LossReport
   const float* norm = nullptr;  ///< [4], a NormReport; null without clipping

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/plan/state_codes.hpp"
 #include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/update.hpp"
 
@@ -20,21 +21,21 @@ struct Constants {
   float weight_decay;
 };
 
-/// What one step makes of them; `keep` is that of a weight that decays.
-template <class G, class W, class C>
-__device__ UpdateStep<float> step_of(const Update<G, W, C>& k, const Constants& c) {
-  const float learning_rate = k.step->learning_rate;
+/// The step of elements that a run has.
+__device__ inline UpdateStep<float> step_of(const StepBlock& block, const Constants& c,
+                                            const DecayRun& run) {
+  const float learning_rate = block.learning_rate * run.rate;
   return {.learning_rate = learning_rate,
-          .keep = 1 - learning_rate * c.weight_decay,
+          .keep = run.decays ? 1 - learning_rate * c.weight_decay : 1,
           .beta1 = c.beta1,
           .beta2 = c.beta2,
           .epsilon = c.epsilon,
-          .corrected_rate = learning_rate / k.step->bias_correction1,
-          .correction_root = sqrtf(k.step->bias_correction2)};
+          .corrected_rate = learning_rate / block.bias_correction1,
+          .correction_root = sqrtf(block.bias_correction2)};
 }
 
 /// N elements from `at` on, whose states lie in the same places.
-template <class Rule, class G, class W, class C, int N>
+template <class Rule, class G, class W, class C, class S, int N>
 struct Elements {
   static constexpr int kStates = static_cast<int>(Rule::states.size());
 
@@ -42,7 +43,7 @@ struct Elements {
   float weight[N];
   float state[kStates + 1][N];  // never empty
 
-  __device__ void load(const Update<G, W, C>& k, std::int64_t at) {
+  __device__ void load(const Update<G, W, C, S>& k, std::int64_t at) {
     load_widened<N>(k.gradients + at, gradient);
     load_widened<N>(k.weights + at, weight);
 #pragma unroll
@@ -58,7 +59,7 @@ struct Elements {
     for (int s = 0; s < kStates; ++s) state[s][i] = own[s];
   }
 
-  __device__ void store(const Update<G, W, C>& k, std::int64_t at) const {
+  __device__ void store(const Update<G, W, C, S>& k, std::int64_t at) const {
     store_narrowed<N>(k.weights + at, weight);
     if (k.compute != nullptr) {
       float rounded[N];  // the compute weights are those of the stored main weights
@@ -83,32 +84,39 @@ __device__ inline std::int64_t run_of(const DecayRun* runs, std::int64_t count, 
   return low;
 }
 
-template <class Rule, class G, class W, class C, int N>
-__device__ void advance(Elements<Rule, G, W, C, N>& e, std::int64_t at, const DecayRun* runs,
-                        std::int64_t& run, float scale, const UpdateStep<float>& decayed) {
-  UpdateStep<float> kept = decayed;
-  kept.keep = 1;
+/// Elements from `at` on, of which the first is of run `run`; leaves the run of the last one.
+template <int N, class Advance>
+__device__ void for_each_of_runs(std::int64_t at, const DecayRun* runs, std::int64_t& run,
+                                 const StepBlock& block, const Constants& c,
+                                 const Advance& advance) {
   std::int64_t end = runs[run].first + runs[run].count;
+  UpdateStep<float> step = step_of(block, c, runs[run]);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    for (; at + i >= end; end = runs[run].first + runs[run].count) ++run;
-    e.advance(i, scale, runs[run].decays ? decayed : kept);
+    if (at + i >= end) {
+      while (at + i >= end) {
+        ++run;
+        end = runs[run].first + runs[run].count;
+      }
+      step = step_of(block, c, runs[run]);
+    }
+    advance(i, step);
   }
 }
 
-template <class Rule, class G, class W, class C, int N>
+template <class Rule, class G, class W, class C, class S, int N>
 __global__ void __launch_bounds__(kThreads)
-    update_slice(const Update<G, W, C> k, const Constants c, const DecayRun* runs,
+    update_slice(const Update<G, W, C, S> k, const Constants c, const DecayRun* runs,
                  std::int64_t run_count) {
   if (k.norm != nullptr && k.norm[2] != 0) return;  // the norm is infinite or NaN
-  const UpdateStep<float> step = step_of(k, c);
+  const StepBlock block = *k.step;
   const float scale = k.norm == nullptr ? k.loss[2] : k.loss[2] * k.norm[1];
   const std::int64_t packs = k.elements / N;
   const std::int64_t begin =
       static_cast<std::int64_t>(blockIdx.x) * kUnroll * kThreads + threadIdx.x;
   std::int64_t run =
       run_of(runs, run_count, static_cast<std::int64_t>(blockIdx.x) * kUnroll * kThreads * N);
-  Elements<Rule, G, W, C, N> elements[kUnroll];
+  Elements<Rule, G, W, C, S, N> elements[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
     if (begin + u * kThreads < packs) elements[u].load(k, (begin + u * kThreads) * N);
@@ -116,23 +124,116 @@ __global__ void __launch_bounds__(kThreads)
   for (int u = 0; u < kUnroll; ++u) {
     const std::int64_t at = (begin + u * kThreads) * N;
     if (begin + u * kThreads >= packs) continue;
-    advance(elements[u], at, runs, run, scale, step);
+    for_each_of_runs<N>(at, runs, run, block, c, [&](int i, const UpdateStep<float>& step) {
+      elements[u].advance(i, scale, step);
+    });
     elements[u].store(k, at);
   }
   const std::int64_t rest = packs * N + threadIdx.x;
   if (blockIdx.x + 1 == gridDim.x && rest < k.elements) {
-    Elements<Rule, G, W, C, 1> one;
+    Elements<Rule, G, W, C, S, 1> one;
     one.load(k, rest);
     run = run_of(runs, run_count, rest);
-    advance(one, rest, runs, run, scale, step);
+    for_each_of_runs<1>(rest, runs, run, block, c,
+                        [&](int, const UpdateStep<float>& step) { one.advance(0, scale, step); });
     one.store(k, rest);
   }
 }
 
+// ---- states in bytes ---------------------------------------------------------------------------
+
+/// Elements of a block that one lane of its warp has.
+constexpr int kOfLane = static_cast<int>(kStateBlock) / kWarp;
+using Codes = Pack<std::uint8_t, kOfLane>;
+
+template <bool is_signed>
+__device__ std::uint8_t encoded(float value, float largest) {
+  return largest > 0 ? code_of_value<is_signed>(value / largest) : std::uint8_t{0};
+}
+
+/// Writes a lane's part of a state of one block, and the block's scale.
+template <bool is_signed>
+__device__ void encode(const float (&values)[kOfLane], std::uint8_t* codes, float* scale) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) largest = fmaxf(largest, fabsf(values[i]));
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, offset));
+  Codes pack;
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) pack.values[i] = encoded<is_signed>(values[i], largest);
+  store<kOfLane>(codes, pack);
+  if (threadIdx.x % kWarp == 0) *scale = largest;
+}
+
+/// A warp has one block of each state.
+template <class Rule, class G, class W, class C>
+__global__ void __launch_bounds__(kThreads)
+    update_blocks(const Update<G, W, C, std::uint8_t> k, const Constants c, const DecayRun* runs,
+                  std::int64_t run_count) {
+  constexpr int kStates = static_cast<int>(Rule::states.size());
+  constexpr bool kSigned[kStates + 1] = {Rule::states[0].is_signed,
+                                         Rule::states[kStates - 1].is_signed};
+  __shared__ float tables[2][256];  // of states without and with sign
+  for (int code = static_cast<int>(threadIdx.x); code < 256; code += kThreads) {
+    tables[0][code] = value_of_code<false>(static_cast<std::uint8_t>(code));
+    tables[1][code] = value_of_code<true>(static_cast<std::uint8_t>(code));
+  }
+  __syncthreads();
+  if (k.norm != nullptr && k.norm[2] != 0) return;  // the norm is infinite or NaN
+  const StepBlock block = *k.step;
+  const float scale = k.norm == nullptr ? k.loss[2] : k.loss[2] * k.norm[1];
+  const std::int64_t warp =
+      (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  if (warp * kStateBlock >= k.elements) return;
+  const std::int64_t at = warp * kStateBlock + threadIdx.x % kWarp * kOfLane;
+  float gradient[kOfLane];
+  float weight[kOfLane];
+  float state[kStates][kOfLane];
+  load_widened<kOfLane / 2>(k.gradients + at, reinterpret_cast<float(&)[kOfLane / 2]>(gradient[0]));
+  load_widened<kOfLane / 2>(k.gradients + at + kOfLane / 2,
+                            reinterpret_cast<float(&)[kOfLane / 2]>(gradient[kOfLane / 2]));
+  load_widened<kOfLane / 2>(k.weights + at, reinterpret_cast<float(&)[kOfLane / 2]>(weight[0]));
+  load_widened<kOfLane / 2>(k.weights + at + kOfLane / 2,
+                            reinterpret_cast<float(&)[kOfLane / 2]>(weight[kOfLane / 2]));
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) {
+    const Codes codes = load<std::uint8_t, kOfLane>(k.states.data()[s] + at);
+    const float unit = k.scales.data()[s][warp];
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i)
+      state[s][i] = tables[kSigned[s] ? 1 : 0][codes.values[i]] * unit;
+  }
+  std::int64_t run = run_of(runs, run_count, at);
+  for_each_of_runs<kOfLane>(at, runs, run, block, c, [&](int i, const UpdateStep<float>& step) {
+    float own[kStates];
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) own[s] = state[s][i];
+    weight[i] = Rule::updated(weight[i], gradient[i] * scale, own, step);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) state[s][i] = own[s];
+  });
+#pragma unroll
+  for (int i = 0; i < kOfLane; i += kOfLane / 2) {
+    float half[kOfLane / 2];
+#pragma unroll
+    for (int j = 0; j < kOfLane / 2; ++j) half[j] = weight[i + j];
+    store_narrowed<kOfLane / 2>(k.weights + at + i, half);
+    if (k.compute == nullptr) continue;
+    float rounded[kOfLane / 2];  // the compute weights are those of the stored main weights
+    widen_all(narrow_all<W, kOfLane / 2>(half), rounded);
+    store_narrowed<kOfLane / 2>(k.compute + at + i, rounded);
+  }
+  encode<kSigned[0]>(state[0], k.states.data()[0] + at, k.scales.data()[0] + warp);
+  if constexpr (kStates > 1)
+    encode<kSigned[1]>(state[1], k.states.data()[1] + at, k.scales.data()[1] + warp);
+}
+
 }  // namespace
 
-template <class G, class W, class C>
-Result<void> update(const Update<G, W, C>& k, Optimizer optimizer,
+template <class G, class W, class C, class S>
+Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
                     const OptimizerSettings& settings, std::span<const DecayRun> runs,
                     cudaStream_t stream) {
   if (k.elements == 0) return {};
@@ -140,39 +241,59 @@ Result<void> update(const Update<G, W, C>& k, Optimizer optimizer,
                             .beta2 = static_cast<float>(settings.beta2),
                             .epsilon = static_cast<float>(settings.epsilon),
                             .weight_decay = static_cast<float>(settings.weight_decay)};
-  const auto launch = [&](auto n) {
-    const std::int64_t blocks =
-        std::max<std::int64_t>(ceil_div(k.elements / n(), std::int64_t{kUnroll} * kThreads), 1);
+  const auto run_count = static_cast<std::int64_t>(runs.size());
+  if constexpr (std::is_same_v<S, std::uint8_t>) {
+    const bool aligned =
+        is_aligned({k.gradients, k.weights, k.compute}, 16) &&
+        std::ranges::all_of(k.states, [](const S* state) { return is_aligned({state}, 16); });
+    if (!aligned)
+      return fail("kernel update",
+                  "expected operands on multiples of 16 bytes with states in bytes");
+    const std::int64_t blocks = ceil_div(k.elements / kStateBlock, std::int64_t{kThreads / kWarp});
     with_rule(optimizer, [&]<class Rule>(Rule) {
-      update_slice<Rule, G, W, C, n()><<<grid_of(blocks), kThreads, 0, stream>>>(
-          k, constants, runs.data(), static_cast<std::int64_t>(runs.size()));
+      if constexpr (Rule::states.size() > 0)
+        update_blocks<Rule, G, W, C>
+            <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count);
     });
-  };
-  constexpr int N = 4;  // states are fp32
-  const bool packs =
-      std::ranges::all_of(
-          k.states, [](const float* state) { return is_aligned({state}, N * sizeof(float)); }) &&
-      is_aligned({k.gradients}, N * sizeof(G)) && is_aligned({k.weights}, N * sizeof(W)) &&
-      is_aligned({k.compute}, N * sizeof(C));
-  if (packs)
-    launch(std::integral_constant<int, N>{});
-  else
-    launch(std::integral_constant<int, 1>{});
+  } else {
+    const auto launch = [&](auto n) {
+      const std::int64_t blocks =
+          std::max<std::int64_t>(ceil_div(k.elements / n(), std::int64_t{kUnroll} * kThreads), 1);
+      with_rule(optimizer, [&]<class Rule>(Rule) {
+        update_slice<Rule, G, W, C, S, n()>
+            <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count);
+      });
+    };
+    constexpr int N = 4;  // of the widest, fp32, 16 bytes
+    const bool packs =
+        std::ranges::all_of(k.states,
+                            [](const S* state) { return is_aligned({state}, N * sizeof(S)); }) &&
+        is_aligned({k.gradients}, N * sizeof(G)) && is_aligned({k.weights}, N * sizeof(W)) &&
+        is_aligned({k.compute}, N * sizeof(C));
+    if (packs)
+      launch(std::integral_constant<int, N>{});
+    else
+      launch(std::integral_constant<int, 1>{});
+  }
   return launched("update");
 }
 
 using Runs = std::span<const DecayRun>;
-template Result<void> update(const Update<Bf16, float, Bf16>&, Optimizer, const OptimizerSettings&,
-                             Runs, cudaStream_t);
-template Result<void> update(const Update<Bf16, float, float>&, Optimizer, const OptimizerSettings&,
-                             Runs, cudaStream_t);
-template Result<void> update(const Update<Bf16, Bf16, Bf16>&, Optimizer, const OptimizerSettings&,
-                             Runs, cudaStream_t);
-template Result<void> update(const Update<float, float, Bf16>&, Optimizer, const OptimizerSettings&,
-                             Runs, cudaStream_t);
-template Result<void> update(const Update<float, float, float>&, Optimizer,
-                             const OptimizerSettings&, Runs, cudaStream_t);
-template Result<void> update(const Update<float, Bf16, Bf16>&, Optimizer, const OptimizerSettings&,
-                             Runs, cudaStream_t);
+using Settings = OptimizerSettings;
+#define MFSDP_UPDATE_OF(G, W, C, S)                                                         \
+  template Result<void> update(const Update<G, W, C, S>&, Optimizer, const Settings&, Runs, \
+                               cudaStream_t);
+#define MFSDP_UPDATE(G, W, C)     \
+  MFSDP_UPDATE_OF(G, W, C, float) \
+  MFSDP_UPDATE_OF(G, W, C, Bf16)  \
+  MFSDP_UPDATE_OF(G, W, C, std::uint8_t)
+MFSDP_UPDATE(Bf16, float, Bf16)
+MFSDP_UPDATE(Bf16, float, float)
+MFSDP_UPDATE(Bf16, Bf16, Bf16)
+MFSDP_UPDATE(float, float, Bf16)
+MFSDP_UPDATE(float, float, float)
+MFSDP_UPDATE(float, Bf16, Bf16)
+#undef MFSDP_UPDATE
+#undef MFSDP_UPDATE_OF
 
 }  // namespace mfsdp::cuda

@@ -12,9 +12,10 @@ namespace mfsdp::cuda {
 
 /// `runs`: those of take_decay_runs, in device memory; they are the same in every step. Learning
 /// rate, scale and whether the step is skipped are read on the device.
-/// G: bf16 or fp32. W and C: fp32 and bf16, both fp32, or both bf16. States are fp32.
-template <class G, class W, class C>
-[[nodiscard]] Result<void> update(const kernels::Update<G, W, C>& k, Optimizer optimizer,
+/// G: bf16 or fp32. W and C: fp32 and bf16, both fp32, or both bf16. S: fp32, bf16, or bytes, of
+/// which a warp takes a block of kStateBlock: all pointers are multiples of 16 bytes then.
+template <class G, class W, class C, class S>
+[[nodiscard]] Result<void> update(const kernels::Update<G, W, C, S>& k, Optimizer optimizer,
                                   const OptimizerSettings& settings,
                                   std::span<const kernels::DecayRun> runs, cudaStream_t stream);
 

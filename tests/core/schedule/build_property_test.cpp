@@ -44,7 +44,13 @@ void check_resident_formulas(const Program& program) {
     const std::int64_t updated = (zero >= 1 ? s : b) / outer_parts;
     if (config.main_dtype == DType::fp32) expected[Category::main_weight] += updated * 4;
     expected[Category::main_grad] += (zero >= 2 ? s : b) * size_of(config.grad_dtype);
-    if (config.optimizer == Optimizer::adamw) expected[Category::optimizer_state] += updated * 8;
+    const std::int64_t states = config.optimizer == Optimizer::adamw  ? 2
+                                : config.optimizer == Optimizer::lion ? 1
+                                                                      : 0;
+    std::int64_t each = updated * 4;
+    if (config.state_dtype == StateDtype::bf16) each = updated * 2;
+    if (config.state_dtype == StateDtype::blockwise8) each = updated + updated / 256 * 4;
+    expected[Category::optimizer_state] += states * each;
   }
   for (const Category category : {Category::model_weight, Category::main_weight,
                                   Category::main_grad, Category::optimizer_state})

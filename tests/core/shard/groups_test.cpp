@@ -85,6 +85,56 @@ TEST(Groups, MainWeightsOfTheComputeDtypeAreNotKeptTwice) {
   EXPECT_EQ(resident_bytes(groups_of(config), config).optimizer_state, Bytes(0));
 }
 
+/// Bytes a parameter, as docs/optimizers.md has them.
+TEST(Groups, StateBytesAreThoseOfTheFormula) {
+  PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
+  config.layout = LayoutRule::packed;
+  const auto bytes = [&](Optimizer optimizer, StateDtype kept) {
+    config.optimizer = optimizer;
+    config.state_dtype = kept;
+    return resident_bytes(groups_of(config), config).optimizer_state.value;
+  };
+  using enum StateDtype;
+  // 8,030,261,248 parameters, none of which a layout pads: all sizes are multiples of 8 x 256.
+  const std::int64_t shard = 8'030'261'248 / 8;
+  EXPECT_EQ(bytes(Optimizer::adamw, full), 8 * shard);
+  EXPECT_EQ(bytes(Optimizer::adamw, bf16), 4 * shard);
+  EXPECT_EQ(bytes(Optimizer::adamw, blockwise8), 2 * (shard + shard / 256 * 4));
+  EXPECT_EQ(bytes(Optimizer::lion, full), 4 * shard);
+  EXPECT_EQ(bytes(Optimizer::lion, bf16), 2 * shard);
+  EXPECT_EQ(bytes(Optimizer::lion, blockwise8), shard + shard / 256 * 4);
+  EXPECT_EQ(bytes(Optimizer::sgd, full), 0);
+}
+
+TEST(Groups, BlocksOfAStateAreWholeOnEveryRank) {
+  PlanConfig config = test::small_config(3);
+  config.state_dtype = StateDtype::blockwise8;
+  for (const std::int64_t ranks : {1, 2, 3, 7, 64}) {
+    config.mesh = data_parallel_mesh(1, ranks);
+    for (const Group& group : groups_of(config)) {
+      EXPECT_EQ(group.elements % (ranks * kStateBlock), 0);
+      for (const PlacedParameter& parameter : group.parameters)
+        EXPECT_EQ(parameter.offset % kStateBlock, 0) << parameter.name;
+    }
+  }
+}
+
+TEST(Groups, RatesAndDecayAreByName) {
+  PlanConfig config = test::small_config();
+  config.lr_scale = {"embed_tokens=0.5", "layers.1.mlp=2"};
+  config.no_decay = {"embed_tokens"};
+  for (const Group& group : groups_of(config))
+    for (const PlacedParameter& parameter : group.parameters) {
+      const bool embeds = parameter.name == "model.embed_tokens.weight";
+      const bool in_mlp = parameter.name.find("layers.1.mlp") != std::string::npos;
+      std::optional<Rational> rate;
+      if (embeds) rate = Rational{1, 2};
+      if (in_mlp) rate = Rational{2, 1};
+      EXPECT_EQ(parameter.rate, rate) << parameter.name;
+      EXPECT_EQ(parameter.decay, parameter.shape.size() == 2 && !embeds) << parameter.name;
+    }
+}
+
 TEST(Groups, HfsdpCutsTheOptimizerAlongBothAxes) {
   PlanConfig config = llama3_8b(8, Strategy::optim_grads_params);
   config.mesh = data_parallel_mesh(4, 8);
@@ -113,7 +163,8 @@ TEST(Groups, FrozenParametersKeepTheirWeightsOnly) {
   EXPECT_EQ(frozen.unit, groups[1].unit);
   const ResidentElements resident = resident_elements(frozen, config);
   EXPECT_EQ(resident.model_weight, frozen.elements / 2);
-  EXPECT_EQ(resident.main_weight + resident.main_grad + resident.optimizer_state, 0);
+  EXPECT_EQ(resident.main_weight + resident.main_grad, 0);
+  EXPECT_TRUE(resident.states.empty());
 }
 
 TEST(Groups, TiedWeightsAreOneParameter) {

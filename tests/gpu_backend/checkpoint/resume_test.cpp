@@ -146,6 +146,22 @@ TEST(Resume, GoesOnWithTheOtherRuleOfTheFlatBuffer) {
     }
 }
 
+/// States as they are kept, codes and scales too: rounding them again would change bits.
+TEST(Resume, GoesOnWithNarrowStatesOnOtherMeshes) {
+  for (const StateDtype kept : {StateDtype::bf16, StateDtype::blockwise8}) {
+    PlanConfig config = nano(3, Strategy::optim_grads_params);
+    config.exact_sums = true;
+    config.state_dtype = kept;
+    config.optimizer = kept == StateDtype::bf16 ? Optimizer::lion : Optimizer::adamw;
+    const ScratchFolder folder;
+    const Told whole = train_saving(config, {});
+    ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 3).end);
+    config.mesh = data_parallel_mesh(3, 1);
+    config.strategy = Strategy::no_shard;
+    expect_same(train_saving(config, {}, kSteps, folder / "saves"), whole, 4);
+  }
+}
+
 TEST(Resume, GoesOnWithTheSamplesThatNobodyRead) {
   const ScratchFolder folder;
   PlanConfig config = nano(2);
@@ -350,6 +366,10 @@ TEST(Agreement, IsAskedForInWhatTheStateDependsOn) {
             "manifest.json.config.main_dtype: expected bf16, as this run has, got fp32");
   EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.frozen = {"mlp"}; }),
             "manifest.json.config.frozen: expected mlp, as this run has, got none");
+  EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.state_dtype = StateDtype::bf16; }),
+            "manifest.json.config.state_dtype: expected bf16, as this run has, got full");
+  EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.no_decay = {"mlp"}; }),
+            "manifest.json.config.no_decay: expected mlp, as this run has, got none");
 }
 
 TEST(Agreement, IsNotAskedForInTheRest) {
@@ -358,6 +378,7 @@ TEST(Agreement, IsNotAskedForInTheRest) {
               run.config.strategy = Strategy::no_shard;
               run.config.layout = LayoutRule::megatron_fsdp;
               run.config.clip = {1, 2};
+              run.config.lr_scale = {"mlp=2"};
               run.config.recompute.kind = Recompute::full;
               run.plan_hash = run.run_id = "another";
               run.data.description = "the same, elsewhere";

@@ -40,7 +40,13 @@ T stored(const std::string& parameter, std::int64_t kind, std::int64_t element, 
 /// Calls visit(value that the element should have, its place) on what the rank holds.
 template <class Visit>
 void for_each_element(const ParameterPlaces& places, DType main, const Visit& visit) {
+  const auto look_at_bytes = [&](const HeldElements& held, std::int64_t kind) {
+    for (std::int64_t e = held.elements.begin; e < held.elements.end; ++e)
+      visit(static_cast<std::uint8_t>(37 * e + kind),
+            reinterpret_cast<std::uint8_t*>(held.data)[e - held.elements.begin]);
+  };
   const auto look = [&](const HeldElements& held, std::int64_t kind) {
+    if (held.dtype == DType::uint8) return look_at_bytes(held, kind);
     with_floating(held.dtype, [&]<class T>(T) {
       for (std::int64_t e = held.elements.begin; e < held.elements.end; ++e)
         visit(stored<T>(places.parameter->name, kind, e, main),
@@ -93,7 +99,10 @@ PlanConfig random_layout(const PlanConfig& config) {
 RC_GTEST_PROP(SavedState, AnyLayoutReadsWhatAnyOtherSaved, ()) {
   PlanConfig config = test::nano();
   config.main_dtype = *rc::gen::element(DType::fp32, DType::bf16);
-  config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::sgd);
+  config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::lion, Optimizer::sgd);
+  if (config.optimizer != Optimizer::sgd)
+    config.state_dtype =
+        *rc::gen::element(StateDtype::full, StateDtype::bf16, StateDtype::blockwise8);
   if (*rc::gen::inRange(0, 3) == 0) config.frozen = {"mlp", "embed_tokens"};
   const PlanConfig from = random_layout(config);
   const PlanConfig to = random_layout(config);

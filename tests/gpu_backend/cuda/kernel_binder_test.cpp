@@ -72,6 +72,12 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
         config.optimizer = optimizer;
         kinds.merge(bind_all(build_program(config, {}).value()));
       }
+  for (const StateDtype kept : {StateDtype::full, StateDtype::bf16, StateDtype::blockwise8}) {
+    PlanConfig config = configuration("llama_nano");
+    config.optimizer = Optimizer::lion;
+    config.state_dtype = kept;
+    kinds.merge(bind_all(build_program(config, {}).value()));
+  }
   PlanConfig narrow = configuration("llama_nano");  // gradients in another type on the wire
   narrow.strategy = Strategy::no_shard;
   narrow.reduce_dtype = DType::bf16;

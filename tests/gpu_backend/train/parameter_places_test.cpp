@@ -30,8 +30,13 @@ RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
                 (p.weight.elements.begin <= own.begin && own.end <= p.weight.elements.end));
       const bool trains = p.group->requires_grad;
       RC_ASSERT(p.gradient.elements == (trains ? own : Interval{}));
-      RC_ASSERT(p.states.size() == (trains ? spec_of(config.optimizer).states.size() : 0));
-      for (const HeldElements& state : p.states) RC_ASSERT(state.elements == own);
+      const std::vector<KeptState> kept = config.kept_states();
+      RC_ASSERT(p.states.size() == (trains ? kept.size() : 0));
+      for (std::size_t s = 0; s < p.states.size(); ++s) {
+        const Interval& values = p.states[s].elements;
+        RC_ASSERT(values.begin * kept[s].block == own.begin || own.empty());
+        RC_ASSERT(values.size() == kept[s].values(own.size()));
+      }
     }
   }
   for (const Group& group : program.groups)
@@ -80,10 +85,11 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
   for (const ParameterPlaces& p : *parameters) {
     if (p.own.elements.empty() || !p.group->requires_grad) continue;
     const auto operands = update_of(train, p.group->unit);
-    const auto place = [&](std::string_view role, const HeldElements& elements) {
+    const auto place = [&](std::string_view role, const HeldElements& elements,
+                           std::int64_t block = 1) {
       const std::byte* first = operands.at(role)->data;
-      const std::int64_t at = (elements.data - first) / size_of(elements.dtype);
-      RC_ASSERT(at >= 0 && at + p.own.elements.size() <= operands.at(role)->shape[0]);
+      const std::int64_t at = (elements.data - first) / size_of(elements.dtype) * block;
+      RC_ASSERT(at >= 0 && at + p.own.elements.size() <= operands.at(role)->shape[0] * block);
       RC_ASSERT(elements.dtype == operands.at(role)->dtype);
       return at;
     };
@@ -92,10 +98,9 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
     HeldElements weight = p.weight;  // from its first own element on
     weight.data += (p.own.elements.begin - weight.elements.begin) * size_of(weight.dtype);
     RC_ASSERT(place("weight", weight) == at);
-    if (operands.contains("exp_avg")) {
-      for (std::size_t s = 0; s < p.states.size(); ++s)
-        RC_ASSERT(place(spec_of(*p.group->optimizer).states[s].name, p.states[s]) == at);
-    }
+    const std::vector<KeptState> kept = config.kept_states();
+    for (std::size_t s = 0; s < p.states.size(); ++s)
+      RC_ASSERT(place(kept[s].name, p.states[s], kept[s].block) == at);
     // All parameters of a group agree on where in the group the update's slice begins.
     const std::int64_t slice = p.parameter->offset + p.own.elements.begin - at;
     RC_ASSERT(held.emplace(p.group->id, slice).first->second == slice);

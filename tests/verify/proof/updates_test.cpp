@@ -75,5 +75,54 @@ TEST(Updates, StatesAreThoseThatTheOptimizerKeeps) {
               HasSubstr("has an operand 'exp_avg', which sgd does not keep"));
 }
 
+PlanConfig in_bytes() {
+  PlanConfig config = test::small_config(4);
+  config.state_dtype = StateDtype::blockwise8;
+  return config;
+}
+
+TEST(Updates, StatesAreOfTheTypeThatTheyAreKeptIn) {
+  EditedPlan plan(test::small_config(4));
+  plan.program.config.state_dtype = StateDtype::bf16;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message,
+              HasSubstr("has 'exp_avg' in fp32, which is kept in bf16"));
+}
+
+TEST(Updates, ScalesOfTheOtherMoment) {
+  EditedPlan plan(in_bytes());
+  EXPECT_THAT(rules_of(plan.program), testing::IsEmpty());
+  std::swap(plan.operand("optimizer", kUpdate, "exp_avg_scale").buffer,
+            plan.operand("optimizer", kUpdate, "exp_avg_sq_scale").buffer);
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message,
+              HasSubstr("has 'exp_avg_scale' in buffer 'layers.0.exp_avg_sq_scale', which does "
+                        "not hold it"));
+}
+
+TEST(Updates, ScalesOfAnotherUnit) {
+  EditedPlan plan(in_bytes());
+  plan.operand("optimizer", kUpdate, "exp_avg_scale").buffer =
+      plan.buffer("layers.1.exp_avg_scale").id;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+}
+
+TEST(Updates, ScalesOfSomeBlocks) {
+  EditedPlan plan(in_bytes());
+  Operand& scales = plan.operand("optimizer", kUpdate, "exp_avg_scale");
+  ASSERT_GT(scales.shape.at(0), 1);
+  scales.shape.at(0) -= 1;
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+}
+
+TEST(Updates, ScalesThatAreLeftOut) {
+  EditedPlan plan(in_bytes());
+  std::erase_if(plan.kernel("optimizer", kUpdate).operands,
+                [](const Operand& operand) { return operand.role == "exp_avg_scale"; });
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+  EXPECT_THAT(finding_of(plan.program, "MF504").message,
+              HasSubstr("has no operand 'exp_avg_scale', which adamw keeps"));
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -2,29 +2,50 @@
 // sums over tokens: `scale` divides by their number and clips in one multiplication.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include "core/plan/optimizer_spec.hpp"
+#include "core/plan/state_codes.hpp"
 #include "core/runtime/scalar.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
 
 namespace mfsdp::kernels {
 
-/// Updates `count` weights of which all or none decay. `states`: one array a state of the rule.
-template <class Rule, class G, class W>
+/// Updates `count` weights of which all or none decay. `states`: one array a state of the rule,
+/// each value rounded once.
+template <class Rule, class G, class W, class S = Real<W>>
 MFSDP_VECTOR_CLONES void advance(const UpdateStep<Real<W>>& step, Real<W> scale, std::int64_t count,
                                  const G* gradients,
-                                 const std::array<Real<W>*, kMostOptimizerStates>& states,
-                                 W* weights) {
+                                 const std::array<S*, kMostOptimizerStates>& states, W* weights) {
   constexpr std::size_t kStates = Rule::states.size();
   for (std::int64_t i = 0; i < count; ++i) {
     std::array<Real<W>, kStates + 1> state;  // never empty
-    for (std::size_t s = 0; s < kStates; ++s) state[s] = states[s][i];
+    for (std::size_t s = 0; s < kStates; ++s) state[s] = widen(states[s][i]);
     weights[i] = narrow<W>(
         Rule::updated(widen(weights[i]), widen(gradients[i]) * scale, state.data(), step));
-    for (std::size_t s = 0; s < kStates; ++s) states[s][i] = state[s];
+    for (std::size_t s = 0; s < kStates; ++s) states[s][i] = narrow<S>(state[s]);
   }
+}
+
+/// A state of one block, as values: codes times the block's scale.
+template <bool is_signed>
+void decode_block(const std::uint8_t* codes, float scale, float* values) {
+  static constexpr std::array<float, 256> table = values_of_codes<is_signed>();
+  for (std::int64_t i = 0; i < kStateBlock; ++i) values[i] = table[codes[i]] * scale;
+}
+
+/// And back. The scale is the largest magnitude, 0 where all are 0.
+template <bool is_signed>
+void encode_block(const float* values, std::uint8_t* codes, float& scale) {
+  float largest = 0;
+  for (std::int64_t i = 0; i < kStateBlock; ++i) largest = std::max(largest, std::fabs(values[i]));
+  scale = largest;
+  for (std::int64_t i = 0; i < kStateBlock; ++i)
+    codes[i] =
+        largest > 0 ? code_of_value<is_signed>(values[i] / largest) : static_cast<std::uint8_t>(0);
 }
 
 }  // namespace mfsdp::kernels

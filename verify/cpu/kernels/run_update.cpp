@@ -1,6 +1,8 @@
 // An optimizer's step on one rank's slice of a group.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "core/runtime/calls/kernel_settings.hpp"
 #include "core/runtime/calls/take_update.hpp"
@@ -12,12 +14,75 @@
 namespace mfsdp::kernels {
 namespace {
 
+/// What makes the step of elements of one rate out of the slice's.
+template <class R>
+class Steps {
+ public:
+  Steps(const StepBlock& block, const OptimizerSettings& optimizer)
+      : block_(block), optimizer_(optimizer) {}
+
+  [[nodiscard]] UpdateStep<R> of(const DecayRun& run) const {
+    const R rate = static_cast<R>(block_.learning_rate) * static_cast<R>(run.rate);
+    return {.learning_rate = rate,
+            .keep = run.decays ? 1 - rate * static_cast<R>(optimizer_.weight_decay) : 1,
+            .beta1 = static_cast<R>(optimizer_.beta1),
+            .beta2 = static_cast<R>(optimizer_.beta2),
+            .epsilon = static_cast<R>(optimizer_.epsilon),
+            .corrected_rate = rate / static_cast<R>(block_.bias_correction1),
+            .correction_root = std::sqrt(static_cast<R>(block_.bias_correction2))};
+  }
+
+ private:
+  const StepBlock& block_;
+  const OptimizerSettings& optimizer_;
+};
+
+template <class Rule, class G, class W, class C, class S>
+void advance_runs(const Update<G, W, C, S>& k, const Steps<Real<W>>& steps, Real<W> scale,
+                  std::span<const DecayRun> runs) {
+  for (const DecayRun& run : runs) {
+    std::array<S*, kMostOptimizerStates> states = k.states;
+    for (std::size_t s = 0; s < Rule::states.size(); ++s) states[s] += run.first;
+    advance<Rule, G, W, S>(steps.of(run), scale, run.count, k.gradients + run.first, states,
+                           k.weights + run.first);
+  }
+}
+
+/// States in bytes: block by block, of which each is computed as if it had been fp32.
+template <class Rule, class G, class W, class C>
+void advance_blocks(const Update<G, W, C, std::uint8_t>& k, const Steps<float>& steps, float scale,
+                    std::span<const DecayRun> runs) {
+  constexpr std::size_t kStates = Rule::states.size();
+  std::array<std::array<float, kStateBlock>, kStates + 1> values;
+  const auto with_each_state = [&]<std::size_t... s>(std::index_sequence<s...>, const auto& use) {
+    (use.template operator()<Rule::states[s].is_signed>(s), ...);
+  };
+  auto run = runs.begin();
+  for (std::int64_t begin = 0; begin < k.elements; begin += kStateBlock) {
+    const std::int64_t block = begin / kStateBlock;
+    with_each_state(std::make_index_sequence<kStates>{}, [&]<bool is_signed>(std::size_t s) {
+      decode_block<is_signed>(k.states[s] + begin, k.scales[s][block], values[s].data());
+    });
+    for (std::int64_t at = begin; at < begin + kStateBlock;) {
+      while (run->first + run->count <= at) ++run;
+      const std::int64_t end = std::min(begin + kStateBlock, run->first + run->count);
+      std::array<float*, kMostOptimizerStates> states{};
+      for (std::size_t s = 0; s < kStates; ++s) states[s] = values[s].data() + (at - begin);
+      advance<Rule, G, W>(steps.of(*run), scale, end - at, k.gradients + at, states,
+                          k.weights + at);
+      at = end;
+    }
+    with_each_state(std::make_index_sequence<kStates>{}, [&]<bool is_signed>(std::size_t s) {
+      encode_block<is_signed>(values[s].data(), k.states[s] + begin, k.scales[s][block]);
+    });
+  }
+}
+
 /// The main weights are updated, then rounded into the compute weights. Without main weights the
 /// compute weights are the ones that are updated. Gradients without a finite norm change nothing.
-template <class Rule, class G, class W, class C>
-void update(const Update<G, W, C>& k, const OptimizerSettings& optimizer,
+template <class Rule, class G, class W, class C, class S>
+void update(const Update<G, W, C, S>& k, const OptimizerSettings& optimizer,
             std::span<const DecayRun> runs) {
-  using R = Real<W>;
   StepBlock block;
   std::memcpy(&block, k.step, sizeof block);
   float scale = read_report<LossReport>(k.loss).inverse_tokens;
@@ -26,20 +91,11 @@ void update(const Update<G, W, C>& k, const OptimizerSettings& optimizer,
     if (norm.non_finite != 0) return;
     scale *= norm.clip_factor;
   }
-  const R rate = block.learning_rate;
-  UpdateStep<R> step{.learning_rate = rate,
-                     .beta1 = static_cast<R>(optimizer.beta1),
-                     .beta2 = static_cast<R>(optimizer.beta2),
-                     .epsilon = static_cast<R>(optimizer.epsilon),
-                     .corrected_rate = rate / static_cast<R>(block.bias_correction1),
-                     .correction_root = std::sqrt(static_cast<R>(block.bias_correction2))};
-  for (const auto& [first, count, decays] : runs) {
-    step.keep = decays ? 1 - rate * static_cast<R>(optimizer.weight_decay) : 1;
-    std::array<R*, kMostOptimizerStates> states = k.states;
-    for (std::size_t s = 0; s < Rule::states.size(); ++s) states[s] += first;
-    advance<Rule>(step, static_cast<R>(scale), count, k.gradients + first, states,
-                  k.weights + first);
-  }
+  const Steps<Real<W>> steps(block, optimizer);
+  if constexpr (std::is_same_v<S, std::uint8_t>)
+    advance_blocks<Rule>(k, steps, scale, runs);
+  else
+    advance_runs<Rule>(k, steps, static_cast<Real<W>>(scale), runs);
   if (k.compute != nullptr) accumulate(k.elements, k.weights, false, k.compute);
 }
 
@@ -53,9 +109,12 @@ Result<void> run_kind<KernelKind::update>(const KernelCall& call, const KernelSe
   return with_update_types(
       AllElementTypes{}, call,
       [&]<class G, class W, class C>(TypeTag<G>, TypeTag<W>, TypeTag<C>) -> Result<void> {
-        MFSDP_LET(k, (take_update<G, W, C>(call, optimizer)));
-        with_rule(optimizer, [&]<class Rule>(Rule) { update<Rule>(k, settings.optimizer, runs); });
-        return {};
+        return with_state_type<W>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
+          MFSDP_LET(k, (take_update<G, W, C, S>(call, optimizer)));
+          with_rule(optimizer,
+                    [&]<class Rule>(Rule) { update<Rule>(k, settings.optimizer, runs); });
+          return {};
+        });
       });
 }
 

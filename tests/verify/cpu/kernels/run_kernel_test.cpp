@@ -1,5 +1,6 @@
 #include "verify/cpu/kernels/run_kernel.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ std::vector<float> updated_weights(const Program& program,
   const LossReport loss{.mean_loss = 1, .tokens = 4, .inverse_tokens = 0.25};
   const Op* update = nullptr;
   for (const Op& op : program.find_plan("train")->segments.back().ops)
-    if (op.name == "layers.0.adamw" || op.name == "layers.0.sgd") update = &op;
+    if (op.name == fmt::format("layers.0.{}", to_string(program.config.optimizer))) update = &op;
   const auto& kernel = std::get<Kernel>(update->body);
   const std::int64_t slice = kernel.attribute("elements");
   std::vector<float> weights(static_cast<std::size_t>(elements));
@@ -188,7 +189,7 @@ TEST(RunKernel, EveryRankUpdatesItsSliceAlike) {
 TEST(RunKernel, AnUpdateWithoutAFiniteNormChangesNothing) {
   PlanConfig config = test::small_config(1, 1);
   config.param_dtype = DType::fp32;
-  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd}) {
+  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion, Optimizer::sgd}) {
     config.optimizer = optimizer;
     const auto program = build_program(config, {});
     ASSERT_TRUE(program);
