@@ -94,7 +94,7 @@ TEST_P(GoldenIds, AreThoseOfHuggingFace) {
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenIds,
                          testing::Values(std::pair("gpt2_tiny", 1), std::pair("llama3_tiny", 2),
                                          std::pair("qwen3_tiny", 3)),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         [](const auto& one) { return std::string(one.param.first); });
 
 }  // namespace
 }  // namespace mfsdp
