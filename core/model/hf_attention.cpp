@@ -1,8 +1,11 @@
 #include "core/model/hf_attention.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/model/model_shape.hpp"
