@@ -80,7 +80,7 @@ void check_update(bool adam, bool has_main, const Step& step = {}) {
     const auto wide_gradients = widened(gradients);
     auto expected = widened(weights), m = widened(exp_avg), v = widened(exp_avg_sq);
     const double scale = 0.25 * 0.5;
-    for (const auto& [first, count, decays] : runs)
+    for (const auto& [first, count, decays, share] : runs)
       for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(first + count);
            ++i) {
         if (adam) {
