@@ -50,8 +50,9 @@ TEST(KernelSpec, AttentionCountsPairsInsideTheWindow) {
   EXPECT_EQ(attention_pairs(10, 3), 2 * (7 * 3) + 3 * 3);
   EXPECT_EQ(attention_pairs(10, 10), 100);
   EXPECT_EQ(attention_pairs(10, 4096), 100);
-  Kernel kernel{.kind = KernelKind::attention_forward,
-                .attributes = {{"batch", 2}, {"head_dim", 8}, {"heads", 4}, {"seq", 10}}};
+  Kernel kernel;
+  kernel.kind = KernelKind::attention_forward;
+  kernel.attributes = {{"batch", 2}, {"head_dim", 8}, {"heads", 4}, {"seq", 10}};
   const auto flops = [&] { return spec_of(kernel)->flops(kernel); };
   EXPECT_EQ(flops(), 2 * 2 * 8 * 4 * 100);  // two products
   kernel.attributes.push_back({"window", 3});

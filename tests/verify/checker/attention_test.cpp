@@ -90,8 +90,9 @@ TEST(AttentionOfLayers, AWindowLongerThanSequencesIsNotStated) {
   const Program program = build_program(config, {}).value();
   for (const Segment& segment : program.plans[0].segments)
     for (const Op& op : segment.ops)
-      if (const auto* kernel = std::get_if<Kernel>(&op.body))
+      if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
         EXPECT_EQ(kernel->find_attribute("window"), nullptr) << op.name;
+      }
   EXPECT_THAT(rules_of(program), IsEmpty());
   EXPECT_TRUE(is_accepted(program));
 }

@@ -13,8 +13,8 @@ class DeviceSwiglu : public testing::Test {};
 using Elements = testing::Types<Bf16, float>;
 TYPED_TEST_SUITE(DeviceSwiglu, Elements);
 
-TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
-  using T = TypeParam;
+template <class Gate, class T>
+void check_gated(const auto& forward, const auto& backward) {
   struct Shape {
     std::int64_t rows, cols;
   };
@@ -23,21 +23,21 @@ TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
     const auto gate_up = random_values<T>(rows * 2 * cols, 1, 4);
     const auto d = random_values<T>(rows * cols, 2);
     const DeviceArray<T> forward_in(gate_up), product(rows * cols);
-    expect_runs(swiglu_forward(
+    expect_runs(forward(
         kernels::SwigluForward<T>{
             .rows = rows, .cols = cols, .gate_up = forward_in.data(), .product = product.data()},
         nullptr));
     auto gradient = widened(gate_up);
     std::vector<double> expected(d.size());
-    kernels::swiglu_forward(rows, cols, gradient.data(), expected.data());
+    kernels::gated_forward<Gate>(rows, cols, gradient.data(), expected.data());
     EXPECT_LT(relative_error(product.download(), expected), kTolerance<T>);
     EXPECT_TRUE(product.margin_is_whole());
 
     const auto wide_d = widened(d);
-    kernels::swiglu_backward(rows, cols, gradient.data(), wide_d.data());
+    kernels::gated_backward<Gate>(rows, cols, gradient.data(), wide_d.data());
     for (const bool makes_product : {false, true}) {
       const DeviceArray<T> in_place(gate_up), d_product(d);
-      expect_runs(swiglu_backward(
+      expect_runs(backward(
           kernels::SwigluBackward<T>{.rows = rows,
                                      .cols = cols,
                                      .gate_up = in_place.data(),
@@ -49,6 +49,13 @@ TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
       EXPECT_TRUE(in_place.margin_is_whole());
     }
   }
+}
+
+TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
+  check_gated<kernels::Silu, TypeParam>(swiglu_forward<TypeParam>, swiglu_backward<TypeParam>);
+}
+TYPED_TEST(DeviceSwiglu, AndOfGeglu) {
+  check_gated<kernels::GeluTanh, TypeParam>(geglu_forward<TypeParam>, geglu_backward<TypeParam>);
 }
 
 }  // namespace

@@ -87,8 +87,9 @@ void check_embedding_backward() {
       auto expected = widened(before);
       const auto wide = widened(dy);
       std::vector<kernels::TokenPlace> order(ids.size());
-      kernels::embedding_backward(std::span(ids), cols, vocab, wide.data(), std::span(order), adds,
-                                  expected.data());
+      const double scale = adds ? 2.5 : 1;
+      kernels::embedding_backward(std::span<const std::int32_t>(ids), cols, vocab, scale,
+                                  wide.data(), std::span(order), adds, expected.data());
       const DeviceArray<std::int32_t> d_ids(ids);
       const DeviceArray<T> d_dy(dy);
       const DeviceArray<kernels::TokenPlace> d_order(tokens);
@@ -99,6 +100,7 @@ void check_embedding_backward() {
             kernels::EmbeddingBackward<T, G>{.tokens = {d_ids.data(), ids.size()},
                                              .cols = cols,
                                              .vocab = vocab,
+                                             .scale = static_cast<float>(scale),
                                              .d_output = d_dy.data(),
                                              .order = {d_order.data(), ids.size()},
                                              .adds = adds,
