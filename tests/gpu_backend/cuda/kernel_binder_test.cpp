@@ -82,7 +82,7 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   narrow.strategy = Strategy::no_shard;
   narrow.reduce_dtype = DType::bf16;
   kinds.merge(bind_all(build_program(narrow, {}).value()));
-  for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b"})  // norms of heads, biases
+  for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b"})  // norms, biases, GeGLU
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
   // All of the recipe's kinds: none is left out because no plan here has it.
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
