@@ -109,15 +109,18 @@ Json gemma_of(const ModelShape& shape) {
   const auto or_null = [](const Rational& value) {
     return value.num == 0 ? Json(nullptr) : Json(value.value());
   };
-  Json family{
-      {"model_type", "gemma2"},
-      {"architectures", {"Gemma2ForCausalLM"}},
-      {"attention_bias", false},
-      {"hidden_activation", "gelu_pytorch_tanh"},
-      {"attn_logit_softcapping", or_null(shape.score_cap)},
-      {"final_logit_softcapping", or_null(shape.logit_cap)},
-      {"query_pre_attn_scalar",
-       shape.query_scalar.num == 0 ? Json(shape.head_dim) : Json(shape.query_scalar.value())}};
+  // Later classes take no float here.
+  Json scalar = shape.head_dim;
+  if (shape.query_scalar.num != 0)
+    scalar = shape.query_scalar.den == 1 ? Json(shape.query_scalar.num)
+                                         : Json(shape.query_scalar.value());
+  Json family{{"model_type", "gemma2"},
+              {"architectures", {"Gemma2ForCausalLM"}},
+              {"attention_bias", false},
+              {"hidden_activation", "gelu_pytorch_tanh"},
+              {"attn_logit_softcapping", or_null(shape.score_cap)},
+              {"final_logit_softcapping", or_null(shape.logit_cap)},
+              {"query_pre_attn_scalar", scalar}};
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < shape.layers; ++layer)
     types.push_back(shape.slides(layer) ? "sliding_attention" : "full_attention");
