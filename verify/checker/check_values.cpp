@@ -21,10 +21,11 @@ class Steps {
         values_(view),
         weights_(view, model_) {}
 
-  /// What the host fills and reads is as large as the model has it.
+  /// What the host fills and reads is as large as the model has it: two int32 a token, a block of
+  /// 64 bytes, eight fp32 numbers, tables.
   void check_ports() const {
     std::map<std::string, Int> bytes = model_.rope_tables;
-    bytes.insert({{"tokens", times(2 * 4, model_.tokens)}, {"step_block", 64}, {"report", 8 * 4}});
+    bytes.insert({{"tokens", times(8, model_.tokens)}, {"step_block", 64}, {"report", 32}});
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
