@@ -12,6 +12,14 @@ Result<std::size_t> look_up(const IdIndex<Key>& ids, Key id, std::string_view wh
   return fail("", fmt::format("there is no {} with id {}", what, id.value));
 }
 
+/// Strides that are stated may be those of contiguous elements.
+bool is_dense(const Operand& operand) {
+  std::int64_t stride = 1;
+  for (std::size_t d = operand.strides.size(); d-- > 0; stride *= operand.shape[d])
+    if (operand.shape[d] != 1 && operand.strides[d] != stride) return false;
+  return true;
+}
+
 /// The operands hold what NCCL would move for `count`.
 Result<void> check_counts(const Collective& collective, std::int64_t members) {
   if (is_point_to_point(collective.kind))
@@ -21,7 +29,7 @@ Result<void> check_counts(const Collective& collective, std::int64_t members) {
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   const auto check = [&](const Operand& operand, std::int64_t expected) -> Result<void> {
     if (operand.dtype == collective.dtype && operand.elements() == expected &&
-        operand.strides.empty())
+        is_dense(operand))
       return {};
     return fail("", fmt::format("{} holds {} {}, where {} of {} members needs {} contiguous {}",
                                 operand.role, operand.elements(), to_string(operand.dtype),

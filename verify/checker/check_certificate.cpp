@@ -162,7 +162,8 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     if ((!gathers && op.does != "all_reduce" && op.does != "reduce_scatter") ||
         part.elements != op.body->at("count") || whole.elements != elements ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || (op.body->at("reduction") == "none") != gathers)
+        !whole.dense || (op.body->at("reduction") == "none") != gathers ||
+        (!gathers && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     issued[view.at("communicators", *op.body, "communicator")].push_back(
         {op.does, part.elements, part.dtype});

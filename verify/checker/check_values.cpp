@@ -95,6 +95,7 @@ class Steps {
 
   void follow(const Op& op) {
     check_group(view_, op);
+    check_unit(view_, op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);
@@ -134,7 +135,7 @@ class Steps {
     const bool all =
         from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
     if (op.does == "d2d") {
-      is_gradient(from) ? ledger_.follow(op, {}) : values_.copy(op, from, to);
+      copy_inside(op, from, to);
     } else if (op.does == "h2d" && port == "tokens" && all && from.elements == 2 * model_.tokens &&
                from.dtype == "int32") {
       ledger_.add_pass(++pass_);
@@ -147,6 +148,20 @@ class Steps {
     } else {
       refuse("{}: copies what the host does not have, or does not hear", op.place());
     }
+  }
+  /// Gradients are followed where they go, and values. Anything else that is copied is none.
+  void copy_inside(const Op& op, const Operand& from, const Operand& to) {
+    if (is_gradient(to)) return ledger_.follow(op, {});
+    if (!view_.homes[to.buffer].kind.empty()) return spoil_weights(op, to);
+    if (view_.homes[from.buffer].kind.empty()) return values_.copy(op, from, to);
+    values_.make(op, to, {});
+  }
+  /// What is gathered may be written over, and then is no weight.
+  void spoil_weights(const Op& op, const Operand& to) {
+    if (view_.homes[to.buffer].kind != "parameter" ||
+        view_.json.at("buffers")[to.buffer].value("persistent", false))
+      refuse("{}: '{}' may not be written", op.place(), to.role);
+    weights_.acquire(to.buffer);
   }
   [[nodiscard]] bool is_gradient(const Operand& operand) const {
     return view_.homes[operand.buffer].kind == "gradient";
@@ -228,7 +243,8 @@ class Steps {
       for (const Operand& padding : op.operands) {
         if (padding.role != "padding" || padding.access != "write" || !padding.dense)
           refuse("{}: '{}' is nothing that it clears", op.place(), padding.role);
-        if (!is_gradient(padding)) values_.make(op, padding, {});
+        if (view_.homes[padding.buffer].kind == "parameter") spoil_weights(op, padding);
+        else if (!is_gradient(padding)) values_.make(op, padding, {});
       }
       check_attributes(op, does, 0, {});
       ledger_.follow(op, {});
@@ -281,10 +297,16 @@ class Steps {
       if (!op.attributes.contains(name) || op.attributes.at(name) != value)
         refuse("{}: {} is not {}", op.place(), name, value.dump());
     for (const auto& [name, value] : op.attributes)
-      if (!exact.contains(name) && !named.contains(name) && name != "bytes")
+      if (!exact.contains(name) && !named.contains(name) && (name != "bytes" || !tells_bytes(op)))
         refuse("{}: has no attribute {}", op.place(), name);
+    if (tells_bytes(op) && !op.attributes.contains("bytes"))
+      refuse("{}: lacks attribute bytes", op.place());
     for (const std::string& name : named)
       if (!op.attributes.contains(name)) refuse("{}: lacks attribute {}", op.place(), name);
+  }
+  /// What touches only some rows of an operand.
+  static bool tells_bytes(const Op& op) {
+    return op.does.starts_with("embedding_") || op.does.starts_with("cross_entropy");
   }
   void check_scratch(const Op& op, Int least) {
     const Operand& scratch = operand(op, "workspace");
@@ -448,8 +470,8 @@ class Steps {
     refuse("{}: {}", op.place(), wrong);
   }
 
-  /// What uses parameters is done once for each row of a microbatch, and again only where the op
-  /// says so.
+  /// What uses parameters that train is done once for each row of a microbatch, and again only
+  /// where the op says so.
   void check_phase(const Op& op, const Step& step, const Work& work) {
     const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
     const bool uses = std::ranges::any_of(
@@ -459,7 +481,11 @@ class Steps {
     std::string what = fmt::format("{} {}", op.does, step.product);
     for (const Flow& flow : step.flows) what += flow.role == "weight" ? " " + flow.parameter : "";
     const bool known = !computed_.emplace(what, work.owner, work.pass, work.row).second;
-    if (again != known)
+    bool counts = trains_;
+    for (const Operand& operand : op.operands)
+      if (const Spot spot = locate(view_, operand); spot.group != kNone)
+        counts = counts && view_.groups[spot.group].trains;
+    if (again != known && (again || counts))
       refuse("{}: is {}computed again, as it says", op.place(), known ? "" : "not ");
   }
 
@@ -475,10 +501,14 @@ class Steps {
       if (match == nullptr) differ("lacks '{}'", flow.role);
       found.push_back(match);
     }
-    const bool scratch = step.least_scratch >= 0;
-    if (op.operands.size() != step.flows.size() + (scratch ? 1 : 0))
+    if (op.operands.size() != step.flows.size() + (uses_scratch(op, step) ? 1 : 0))
       differ("has an operand too many or too few");
     return found;
+  }
+
+  /// Products may do without.
+  static bool uses_scratch(const Op& op, const Step& step) {
+    return step.least_scratch >= 0 && (op.does != "gemm" || has(op, "workspace"));
   }
 
   void match(const Op& op, const std::string& kernel, const Step& step, Work& work) {
@@ -553,7 +583,7 @@ class Steps {
                       {flow.makes.name, work.owner + flow.makes.shift, work.pass}, place.position);
       }
     }
-    if (step.least_scratch >= 0) check_scratch(op, step.least_scratch);
+    if (uses_scratch(op, step)) check_scratch(op, step.least_scratch);
   }
 
   void use(const Op& op, const Flow& flow, const Operand& operand, Work& work) {

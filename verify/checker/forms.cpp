@@ -14,7 +14,7 @@ void check_form(const Op& op, const Flow& flow, const Operand& operand, Int rows
   for (Int& dim : shape) dim = dim == kRows ? rows : dim;
   if (operand.shape != shape) differ("'{}' is of another shape", flow.role);
   if (flow.row == 0) {
-    if (!operand.strides.empty()) differ("'{}' has strides", flow.role);
+    if (!operand.dense) differ("'{}' has strides", flow.role);
     return;
   }
   const Int head = shape.back();

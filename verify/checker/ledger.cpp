@@ -66,6 +66,7 @@ void Ledger::move(const Op& op, Contents& into, const Spot& to) {
   if (!home && (to.group == kNone || !view_.groups[to.group].parameters.contains(to.begin) ||
                 input.offset != 0 || !held_.contains(input.buffer)))
     refuse("{}: moves what is no gradient", op.place());
+  if (home && !held_.contains(input.buffer)) refuse("{}: moves what is no gradient", op.place());
   const Spot from = home ? locate(view_, input) : loose;
   Names axes, cut;
   if (op.kind == "collective") axes = view_.communicator_of(op).at("axes");

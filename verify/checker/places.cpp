@@ -170,4 +170,14 @@ void check_group(const PlanView& view, const Op& op) {
       refuse("{}: '{}' is not of group {}, as it says", op.place(), operand.role, stated);
 }
 
+void check_unit(const PlanView& view, const Op& op) {
+  const Names movers{"accumulate", "cast", "zero_padding"};
+  if (op.kind != "kernel" || movers.contains(op.does) || !op.json->contains("unit")) return;
+  const Json& stated = view.json.at("units")[view.at("units", *op.json, "unit")];
+  for (const Operand& operand : op.operands)
+    if (const Spot spot = locate(view, operand);
+        spot.group != kNone && stated.at("position") != view.groups[spot.group].unit)
+      refuse("{}: '{}' is of another unit than it says", op.place(), operand.role);
+}
+
 }  // namespace mfsdp::checker

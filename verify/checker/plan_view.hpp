@@ -165,6 +165,8 @@ Spot locate(const PlanView& view, const Operand& operand);
 
 /// Refuses an op that says to be of another group than it is, and an update of none.
 void check_group(const PlanView& view, const Op& op);
+/// Refuses a kernel that says to be of another unit than what it makes or reads of groups.
+void check_unit(const PlanView& view, const Op& op);
 
 /// Each takes plans of the view, and refuses or adds what it looked at to the figures.
 void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);

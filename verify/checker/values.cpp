@@ -69,6 +69,7 @@ void Values::copy(const Op& op, const Operand& from, const Operand& to) {
   const auto cells = look(from);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto& [begin, cell] = cells[i];
+    if (cell.value.name.empty()) refuse("{}: '{}' was not written", op.place(), from.role);
     const Int end = i + 1 < cells.size() ? cells[i + 1].first : bytes;
     write(op, to, to.offset + begin, end - begin, cell.value, begin - cell.base);
   }

@@ -6,12 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "verify/proof/model_binding.hpp"
 #include "verify/proof/overlap.hpp"
 
 namespace mfsdp {
 namespace {
 
 /// What does not fit, or nothing.
+bool can_be_summed(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32 ||
+         dtype == DType::fp64;
+}
+
 std::string misfit(const Collective& collective, std::int64_t size) {
   if (is_point_to_point(collective.kind)) {
     const bool sends = collective.kind == CollectiveKind::send;
@@ -72,6 +78,7 @@ bool have_concurrent(const UnrolledPlan& unrolled, const Chains& chains, std::ui
 
 void check_collective_shapes(const Program& program, const ProgramIndex& index,
                              FindingList& findings) {
+  const bool of_model = computes_model(program, index);  // others may stand for sums of any type
   for (const Plan& plan : program.plans)
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
@@ -79,7 +86,11 @@ void check_collective_shapes(const Program& program, const ProgramIndex& index,
         if (collective == nullptr) continue;
         const Communicator& communicator =
             program.communicators[index.communicators[collective->communicator]];
-        const std::string why = misfit(*collective, communicator.size);
+        std::string why = misfit(*collective, communicator.size);
+        if (of_model && why.empty() && collective->reduction == Reduction::sum &&
+            !can_be_summed(collective->dtype))
+          why = fmt::format("sums {}, expected bf16, fp16, fp32 or fp64",
+                            to_string(collective->dtype));
         if (why.empty() || !findings.wants("MF204")) continue;
         const std::size_t stream = index.streams[op.stream];
         findings.add({.rule = "MF204",

@@ -48,6 +48,7 @@ class FormCheck {
   /// `of_model`: the plan is one of the configured model; one by hand may have kernels for any.
   FormCheck(const Kernel& kernel, const PlanConfig& config, bool of_model)
       : kernel_(kernel), config_(config), of_model_(of_model) {
+    if (of_model) compute_ = config.param_dtype;
     for (const Attribute& attribute : kernel.attributes)
       if (attribute.value.den == 1) names_.emplace_back(attribute.name, attribute.value.num);
     names_.emplace_back("seq", config.seq_len);
@@ -211,7 +212,7 @@ class FormCheck {
       return fmt::format("operand '{}' is [{}] where [{}] is expected", operand.role,
                          fmt::join(operand.shape, ", "), fmt::join(shape, ", "));
     if (form.strided) return check_heads(operand);
-    if (!operand.strides.empty())
+    if (!is_contiguous(operand))
       return fmt::format("operand '{}' is not contiguous", operand.role);
     return std::nullopt;
   }
@@ -498,7 +499,7 @@ class ProgramForms {
       : program_(program),
         index_(index),
         findings_(findings),
-        of_model_(is_of_model(program, index)) {}
+        of_model_(computes_model(program, index)) {}
 
   void run() {
     for (const Plan& plan : program_.plans)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "verify/proof/model_binding.hpp"
 #include "verify/proof/overlap.hpp"
 
 namespace mfsdp {
@@ -49,25 +50,25 @@ std::vector<Atom> atoms_of_group(const Group& group, const std::string& name,
   return all;
 }
 
+/// Axes of one rank cut nothing, and nothing is summed over them.
+std::vector<Axis> several(std::vector<Axis> axes, const Mesh& mesh) {
+  std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
+  return axes;
+}
+
 /// Gradients are sums over the ranks that work on other tokens: of either grid.
 bool sums_all_tokens(const Group& group, const Mesh& mesh) {
-  std::vector<Axis> sorted = group.reduce;
+  std::vector<Axis> sorted = several(group.reduce, mesh);
   std::ranges::sort(sorted);
   const auto are = [&](const std::vector<MeshAxis>& grid, std::initializer_list<Axis> data) {
     std::vector<Axis> wanted;
     for (const Axis axis : data)
       if (std::ranges::find(grid, axis, &MeshAxis::axis) != grid.end()) wanted.push_back(axis);
-    return sorted == wanted;
+    return sorted == several(wanted, mesh);
   };
   using enum Axis;
   return are(mesh.dense, {dp_outer, dp_shard, cp}) ||
          (!mesh.experts.empty() && are(mesh.experts, {expt_dp_outer, expt_dp}));
-}
-
-/// Axes of one rank cut nothing.
-std::vector<Axis> cutting_axes(std::vector<Axis> axes, const Mesh& mesh) {
-  std::erase_if(axes, [&](Axis axis) { return mesh.size(axis) == 1; });
-  return axes;
 }
 
 /// How many of the group's cuts a placement makes; nothing where it is not the first ones of them.
@@ -133,6 +134,27 @@ Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList&
   for (const auto& list : of_unit) check_unit(list, findings);
   const IdIndex<GroupId> positions(program.groups);
   for (std::size_t b = 0; b < program.buffers.size(); ++b) find_home(b, positions, findings);
+  if (computes_model(program, index)) check_dtypes(findings);
+}
+
+/// What buffers hold of groups is of the configured types.
+void Layouts::check_dtypes(FindingList& findings) const {
+  const PlanConfig& config = program_->config;
+  for (const Buffer& buffer : program_->buffers) {
+    if (!buffer.holds || buffer.holds->kind == ContentKind::port ||
+        buffer.holds->kind == ContentKind::optimizer_state)  // updates.hpp looks at these
+      continue;
+    DType wanted = config.param_dtype;
+    if (buffer.holds->kind == ContentKind::main_parameter) wanted = config.main_dtype;
+    const bool sums = buffer.holds->kind == ContentKind::gradient;
+    if (sums) wanted = buffer.persistent ? config.grad_dtype : config.reduce_dtype;
+    const bool too_narrow = sums && size_of(buffer.dtype) < size_of(wanted);  // MF310
+    if (buffer.dtype != wanted && !too_narrow)
+      report(findings, "MF502",
+             fmt::format("buffer '{}' is {}, configured is {}", buffer.name,
+                         to_string(buffer.dtype), to_string(wanted)),
+             buffer.id);
+  }
 }
 
 void Layouts::lay_out(const Group& group, FindingList& findings) {
@@ -147,7 +169,7 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
                        to_string(program_->config.param_dtype)));
   const Mesh& mesh = program_->config.mesh;
   Int128 parts = 1;
-  for (const Axis axis : cutting_axes(group.cut, mesh)) parts *= mesh.size(axis);
+  for (const Axis axis : several(group.cut, mesh)) parts *= mesh.size(axis);
   layout.slices = {Region{.count = group.elements}};
   if (group.elements < 1 || group.elements % parts != 0) {
     report(findings, "MF501",
@@ -156,7 +178,7 @@ void Layouts::lay_out(const Group& group, FindingList& findings) {
   } else {
     layout.atoms = atoms_of_group(group, layout.name, findings);
     layout.sound = !layout.atoms.empty();
-    for (const Axis axis : cutting_axes(group.cut, mesh))
+    for (const Axis axis : several(group.cut, mesh))
       layout.slices.push_back(part_of(layout.slices.back(), axis, mesh));
   }
   if (!sums_all_tokens(group, mesh))

@@ -109,6 +109,7 @@ class Layouts {
  private:
   void lay_out(const Group& group, FindingList& findings);
   void check_unit(std::span<const std::uint32_t> of_unit, FindingList& findings) const;
+  void check_dtypes(FindingList& findings) const;
   void find_home(std::size_t buffer, const IdIndex<GroupId>& positions, FindingList& findings);
   [[nodiscard]] std::string fault_of(const Buffer& buffer, const Home& home) const;
 

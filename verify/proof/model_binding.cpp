@@ -410,6 +410,12 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
   return true;
 }
 
+bool computes_model(const Program& program, const ProgramIndex& index) {
+  const bool takes_some = std::ranges::any_of(
+      program.plans, [](const Plan& plan) { return takes_tokens(plan) || receives(plan); });
+  return takes_some && is_of_model(program, index);
+}
+
 ModelBinding bind_model(const UnrolledPlan& unrolled, const Layouts& layouts,
                         const ValueCells& cells, FindingList& findings) {
   return Binder(unrolled, layouts, cells, findings).bind();

@@ -40,6 +40,8 @@ struct ModelBinding {
 
 /// Whether units and parameters are those of the program's configured model.
 [[nodiscard]] bool is_of_model(const Program& program, const ProgramIndex& index);
+/// Whether its plans compute that model too: they take tokens, or what another class made of some.
+[[nodiscard]] bool computes_model(const Program& program, const ProgramIndex& index);
 
 /// Empty where the program's units and parameters are not those of its configuration's model, or
 /// the plan has no kernel that takes tokens. Finds kernels that are no step of the model, and those

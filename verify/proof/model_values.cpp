@@ -103,6 +103,8 @@ void ModelValues::add_rows() {
       first_row_ + kernel.attribute(kernel.kind == KernelKind::gemm ? "m" : "rows");
   auto& [rows, last] = summed_[{kernel.kind, base_.microbatch}];
   last = now_;
+  if (kernel.attribute("beta") == 0)  // a sum begins
+    std::erase_if(rows, [&](const auto& of) { return of.first < end && first_row_ < of.second; });
   const auto next = rows.lower_bound(first_row_);
   const bool again = (next != rows.end() && next->first < end) ||
                      (next != rows.begin() && std::prev(next)->second > first_row_);

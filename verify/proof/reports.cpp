@@ -117,6 +117,12 @@ bool runs(const Plan& plan, KernelKind kind) {
   });
 }
 
+/// What the host takes its memory for.
+DType dtype_of(Port port) {
+  if (port == Port::tokens) return DType::int32;
+  return port == Port::step_block ? DType::uint8 : DType::fp32;
+}
+
 /// Bytes that the host writes for the device or reads from it.
 std::int64_t bytes_of(Port port, const PlanConfig& config) {
   constexpr std::int64_t kStepBlock = 64;
@@ -173,6 +179,9 @@ class WholeCheck {
       for (const Buffer& buffer : program->buffers) {
         if (!buffer.holds || buffer.holds->port != port) continue;
         found = true;
+        if (const DType dtype = dtype_of(port); buffer.dtype != dtype)
+          report(fmt::format("buffer '{}', which is the port {}, is {}, expected {}", buffer.name,
+                             to_string(port), to_string(buffer.dtype), to_string(dtype)));
         if (const std::int64_t bytes = bytes_of(port, program->config); buffer.size.value != bytes)
           report(fmt::format("buffer '{}', which is the port {}, has {} bytes, expected {}",
                              buffer.name, to_string(port), buffer.size.value, bytes));

@@ -304,7 +304,12 @@ class ScaleRun::Impl {
   [[nodiscard]] std::optional<GroupId> group_of(std::uint32_t instance) const {
     for (const FollowedOperand& operand : follows_.of(unrolled_.instances[instance].op_index))
       if (operand.gradient) return unrolled_.program->groups[operand.located.group].id;
-    return std::nullopt;
+    // Where nothing lies as it says, it is still of that group: others report what is wrong.
+    const Operand* input = operand_of(kernel_of(instance), "input");
+    if (input == nullptr) return std::nullopt;
+    const auto& holds = unrolled_.program->buffers[unrolled_.index->buffers[input->buffer]].holds;
+    if (!holds || holds->kind != ContentKind::gradient) return std::nullopt;
+    return holds->groups.front().group;
   }
 
   /// Rounding depends on the order in which parts are added: that of their units, in every plan.
@@ -324,8 +329,9 @@ class ScaleRun::Impl {
   /// Of the group's unit, in forward order.
   [[nodiscard]] std::int64_t position_of(GroupId id) const {
     const Program& program = *unrolled_.program;
-    const UnitId unit = std::ranges::find(program.groups, id, &Group::id)->unit;
-    return program.units[unrolled_.index->units[unit]].position;
+    const auto group = std::ranges::find(program.groups, id, &Group::id);
+    const auto unit = unrolled_.index->units.find(group->unit);
+    return unit ? program.units[*unit].position : 0;
   }
 
   /// What lies in an operand is overwritten.

@@ -70,7 +70,8 @@ class WeightCheck {
         const std::int64_t version = version_at(b, g, home.level);
         const std::int64_t expected =
             updated_[g] ? unrolled_.passes[unrolled_.instances.back().pass].step + 1 : 0;
-        if (version == expected) continue;
+        // What an update has spoilt is said where it is read.
+        if (version == expected || (updated_[g] && version < 0)) continue;
         report("MF401", g, static_cast<std::uint32_t>(unrolled_.instances.size() - 1),
                fmt::format("ends a step in which buffer '{}' has '{}' {}; expected the weights "
                            "after {} updates",
@@ -140,10 +141,10 @@ class WeightCheck {
     for (const FollowedOperand& operand : followed_.of(op)) {
       if (operand.gradient) continue;
       const Located& located = operand.located;
+      updated_[located.group] = updated_[located.group] || update;
       if (!update && operand.reads) {
         check_read(operand);
       } else if (const auto level = level_of(located); update && level) {
-        updated_[located.group] = true;
         const std::int64_t old = version_at(located.buffer, located.group, *level);
         set_version(located.buffer, located.group, *level, old < 0 ? old : old + 1);
       } else {

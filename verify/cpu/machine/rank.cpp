@@ -248,7 +248,7 @@ bool CpuRank::ends_after_failure(const Item& item) const {
     case OpKind::wait: {
       Event& awaited = *events_[item.op->event];
       const std::scoped_lock lock(awaited.gate.mutex);
-      return awaited.recorded >= item.number;
+      return awaited.has_run(item.number);
     }
     default: return false;
   }
@@ -324,7 +324,7 @@ Result<void> CpuRank::run_body(const Item& item, OpTiming& timing) try {
     case OpKind::record: {
       Event& event = *events_[op.event];
       const std::scoped_lock lock(event.gate.mutex);
-      event.recorded = item.number;
+      event.run(item.number);
       timing.begin = timing.end = event.at = now();
       event.gate.changed.notify_all();
       return {};
@@ -371,7 +371,7 @@ Result<void> CpuRank::join(std::int64_t ticket, const BoundOp& op, OpTiming& tim
 Nanos CpuRank::await_event(std::size_t event, std::int64_t number) {
   Event& awaited = *events_[event];
   std::unique_lock lock(awaited.gate.mutex);
-  share_.run.await(awaited.gate, lock, [&] { return awaited.recorded >= number; });
+  share_.run.await(awaited.gate, lock, [&] { return awaited.has_run(number); });
   return awaited.at;
 }
 

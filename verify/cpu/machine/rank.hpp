@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -89,8 +90,17 @@ class CpuRank final : public Backend {
   };
   struct Event {
     Gate gate;
-    std::int64_t recorded = 0;  ///< number of its latest record
-    Nanos at;                   ///< when that ran
+    std::int64_t recorded = 0;       ///< records 1 to this have run
+    std::set<std::int64_t> ahead{};  ///< and these, on streams that are further
+    Nanos at;                        ///< when the latest ran
+
+    [[nodiscard]] bool has_run(std::int64_t number) const {
+      return number <= recorded || ahead.contains(number);
+    }
+    void run(std::int64_t number) {
+      ahead.insert(number);
+      while (ahead.erase(recorded + 1) != 0) ++recorded;
+    }
   };
   struct Stream {
     explicit Stream(const Chaos& delays) : chaos(delays) {}
