@@ -53,6 +53,17 @@ struct EditedPlan {
     again.id = OpId(1'000'000 + copy);
     ops->insert(place + 1, std::move(again));
   }
+  /// Clears what an operand has, behind an op and on its stream.
+  void clear_behind(const std::string& segment, const std::string& name, Operand cleared) {
+    cleared.role = "padding";
+    cleared.access = Access::write;
+    const auto [ops, place] = at(segment, name);
+    Op clears = *place;
+    clears.id = OpId(1'000'000);
+    clears.name += ".clear";
+    clears.body = Kernel{.kind = KernelKind::zero_padding, .operands = {cleared}, .attributes = {}};
+    ops->insert(place + 1, std::move(clears));
+  }
   /// A reduce-scatter becomes an all-reduce of the slice that it made: ranks add up different
   /// elements.
   void sum_slices(const std::string& segment, const std::string& name) {

@@ -71,7 +71,7 @@ class WeightCheck {
         const std::int64_t expected =
             updated_[g] ? unrolled_.passes[unrolled_.instances.back().pass].step + 1 : 0;
         // What an update has spoilt is said where it is read.
-        if (version == expected || (updated_[g] && version < 0)) continue;
+        if (version == expected || (updated_[g] && version == kNotGathered)) continue;
         report("MF401", g, static_cast<std::uint32_t>(unrolled_.instances.size() - 1),
                fmt::format("ends a step in which buffer '{}' has '{}' {}; expected the weights "
                            "after {} updates",

@@ -242,6 +242,36 @@ TEST(CheckStructure, RefusesHordesOfStreamsAndSegments) {
   EXPECT_EQ(segments(65), "plans[0].segments: expected at most 64, got 65");
 }
 
+TEST(CheckStructure, RefusesPoolsThatAreTooHighInAll) {
+  const std::string said = complaint([](Program& p) {
+    p.pools[0].height = Bytes(std::int64_t{1} << 59);
+    Pool more = p.pools[0];
+    more.id = PoolId(77);
+    more.height = Bytes((std::int64_t{1} << 59) + 1);
+    p.pools.push_back(more);
+  });
+  EXPECT_NE(said.find("].height: expected at most 2^60 bytes in all pools, got "), said.npos) << said;
+}
+
+TEST(CheckStructure, RefusesAnEvaluationOfSeveralMicrobatches) {
+  EXPECT_EQ(complaint([](Program& p) {
+              Segment evaluates;
+              evaluates.repeat = 3;
+              evaluates.microbatches = 1;
+              p.plans.push_back({.name = "eval", .segments = {evaluates}});
+            }),
+            "plans: the segments of plan \"eval\" have 3 microbatches, expected one");
+}
+
+TEST(CheckStructure, RefusesStatesThatTheOptimizerDoesNotKeep) {
+  EXPECT_EQ(complaint([](Program& p) {
+              p.buffers[0].holds = Contents{.kind = ContentKind::optimizer_state,
+                                            .groups = {{.group = GroupId(0)}},
+                                            .state = "momentum"};
+            }),
+            "buffers[0].holds.state: adamw keeps no state 'momentum'");
+}
+
 TEST(CheckStructure, RefusesSizesThatOverflow) {
   const std::string said = complaint([](Program& p) {
     std::get<Kernel>(ops(p)[5].body).operands[0].shape = {std::int64_t{1} << 62, 8};

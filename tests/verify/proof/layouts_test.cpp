@@ -122,6 +122,23 @@ TEST(Layouts, GroupSumsOverOtherAxes) {
   EXPECT_THAT(rules_of(plan.program), Contains("MF303"));
 }
 
+/// Nothing is summed over an axis of one rank, whether a group names it or not.
+TEST(Layouts, AnAxisOfOneRankMeansNothing) {
+  EditedPlan plan(test::small_config(4));
+  plan.program.config.mesh.dense.insert(plan.program.config.mesh.dense.begin(),
+                                        {.axis = Axis::cp, .size = 1});
+  EXPECT_THAT(rules_of(plan.program), testing::IsEmpty());
+  plan.program.groups[1].reduce.push_back(Axis::cp);
+  EXPECT_THAT(rules_of(plan.program), testing::IsEmpty());
+}
+
+TEST(Layouts, BuffersAreOfTheConfiguredDtype) {
+  EditedPlan plan(test::small_config());
+  plan.program.config.main_dtype = DType::bf16;
+  EXPECT_THAT(test::finding_of(plan.program, "MF502").message,
+              testing::HasSubstr("main_weight' is fp32, configured is bf16"));
+}
+
 TEST(Layouts, GroupsAreOfTheConfiguredDtype) {
   test::EditedPlan plan(test::small_config());
   plan.program.groups[1].dtype = DType::fp16;

@@ -79,6 +79,14 @@ TEST(Reports, PortsAreAsLargeAsWhatTheHostMoves) {
   EXPECT_THAT(rules_of(edited.program), Contains("MF115"));
 }
 
+TEST(Reports, PortsAreOfTheTypeThatTheHostTakesThemFor) {
+  EditedPlan edited(test::small_config());
+  for (Buffer& buffer : edited.program.buffers)
+    if (buffer.holds && buffer.holds->port == Port::tokens) buffer.dtype = DType::fp32;
+  EXPECT_THAT(finding_of(edited.program, "MF115").message,
+              HasSubstr("which is the port tokens, is fp32, expected int32"));
+}
+
 TEST(Reports, NothingFinishesTheLoss) {
   EditedPlan edited(test::small_config());
   for (Segment& segment : edited.program.plans[1].segments)

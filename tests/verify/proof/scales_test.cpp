@@ -112,6 +112,29 @@ TEST(Scales, LossForTheNormAndNormForTheLoss) {
   EXPECT_THAT(rules_of(plan.program), ElementsAre("MF307", "MF311"));
 }
 
+TEST(Scales, NothingElseWritesThem) {
+  const auto cleared = [](const std::string& segment, const std::string& behind,
+                          const std::string& made_in, const std::string& by,
+                          const std::string& role) {
+    EditedPlan plan(three_microbatches());
+    plan.clear_behind(segment, behind, plan.operand(made_in, by, role));
+    return rules_of(plan.program);
+  };
+  EXPECT_THAT(cleared("last", "head.chunk1.cross_entropy", "last", "head.chunk1.cross_entropy",
+                      "loss_sums"),
+              Contains("MF307"));
+  EXPECT_THAT(cleared("last", "head.norm_partial", "last", "head.norm_partial", "output"),
+              Contains("MF311"));
+  EXPECT_THAT(cleared("last", "loss.all_gather", "last", "loss.finish", "input"),
+              Contains("MF307"));
+  EXPECT_THAT(cleared("optimizer", "norm.all_gather", "optimizer", "norm.finish", "input"),
+              Contains("MF311"));
+  EXPECT_THAT(cleared("optimizer", "norm.finish", "optimizer", "norm.finish", "norm"),
+              ElementsAre("MF115", "MF311"));
+  EXPECT_THAT(cleared("optimizer", "norm.finish", "optimizer", "norm.finish", "loss"),
+              ElementsAre("MF115", "MF307"));
+}
+
 TEST(Scales, SegmentsStateTheMicrobatchesThatTheyBegin) {
   EditedPlan plan(three_microbatches());
   plan.program.plans[0].segments.back().microbatches = 1;

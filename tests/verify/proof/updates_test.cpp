@@ -124,5 +124,14 @@ TEST(Updates, ScalesThatAreLeftOut) {
               HasSubstr("has no operand 'exp_avg_scale', which adamw keeps"));
 }
 
+TEST(Updates, EvaluatingUpdatesNothing) {
+  test::EditedPlan plan(test::small_config());
+  Op update = plan.op("optimizer", "layers.0.adamw");
+  update.id = OpId(1'000'000);
+  plan.program.plans[1].segments[0].ops.push_back(update);
+  EXPECT_THAT(test::finding_of(plan.program, "MF504").message,
+              testing::HasSubstr("updates weights, which evaluating may not"));
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -312,6 +312,45 @@ TEST(Values, OperandsLieWhereTheirValueDoes) {
   }
 }
 
+/// Chunks are of eight tokens of 16.
+TEST(Values, ChunksAreAllRowsOnce) {
+  const auto rows = [](EditedPlan& plan, std::int64_t count) {
+    plan.set("only", "head.chunk1.wgrad", "m", count);
+    for (const char* role : {"d_output", "input"})
+      plan.operand("only", "head.chunk1.wgrad", role).shape[0] = count;
+  };
+  EditedPlan half(test::small_config());
+  rows(half, 4);
+  EXPECT_THAT(finding_of(half.program, "MF113").message,
+              testing::HasSubstr("ends a sum of 12 rows of microbatch 1, which has 16 tokens"));
+  EditedPlan again(test::small_config());
+  again.program.plans.erase(again.program.plans.begin());  // training writes over what it has read
+  again.operand("eval", "head.chunk1.logits", "input").offset = 0;
+  again.operand("eval", "head.chunk1.cross_entropy", "labels").offset =
+      again.operand("eval", "head.chunk0.cross_entropy", "labels").offset;
+  EXPECT_THAT(finding_of(again.program, "MF113").message,
+              testing::HasSubstr("adds rows [0, 8) of microbatch 1 to a sum that has some of them"));
+}
+
+TEST(Values, PartialSumsAreOfAllTokens) {
+  EditedPlan plan(test::small_config());
+  plan.set("only", "layers.0.input_norm.backward.weight_grad", "rows", 8);
+  plan.operand("only", "layers.0.input_norm.backward.weight_grad", "partials").shape[0] = 8;
+  EXPECT_THAT(finding_of(plan.program, "MF113").message,
+              testing::HasSubstr("works on 8 rows of 16 tokens"));
+}
+
+/// The last rank reads what it should; values are followed on one for all.
+TEST(Values, OperandsLieWhereTheyDoOnEveryRank) {
+  EditedPlan plan(test::small_config(2));
+  Operand& input = plan.operand("only", "head.chunk1.logits", "input");
+  const std::int64_t chunk = input.offset;  // bytes
+  ASSERT_GT(chunk, 0);
+  input.offset = 0;
+  input.rank_strides = {{.axis = Axis::dp_shard, .bytes = chunk}};
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF007"));
+}
+
 TEST(Values, OperandsLieInTheirBuffer) {
   test::Sample sample(4);
   for (const PlanConfig& config : few_configurations()) {

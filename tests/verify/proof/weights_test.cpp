@@ -40,6 +40,19 @@ TEST(Weights, RefreshIsLeftOut) {
   EXPECT_THAT(rules_of(hybrid.program), ElementsAre("MF401"));
 }
 
+/// Training alone does not see it: an evaluation, a save or an export between steps would.
+TEST(Weights, RefreshIsPutOffToTheNextStep) {
+  EditedPlan plan(sharded_by(Strategy::optim));
+  const Op refresh = plan.op("optimizer", "layers.0.refresh");
+  plan.drop("optimizer", "layers.0.refresh");
+  auto& ops = plan.program.plans[0].segments[0].ops;
+  ops.insert(ops.begin(), refresh);
+  EXPECT_THAT(finding_of(plan.program, "MF401").message,
+              HasSubstr("ends a step in which buffer 'layers.0.model_weight' has 'layers.0' of "
+                        "which slices have seen other updates than the rest; expected the weights "
+                        "after 2 updates"));
+}
+
 TEST(Weights, UpdateIsLeftOutOrRunsTwice) {
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params}) {
     EditedPlan none(sharded_by(strategy));
