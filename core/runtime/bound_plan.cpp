@@ -16,9 +16,7 @@ Result<std::size_t> look_up(const IdIndex<Key>& ids, Key id, std::string_view wh
 Result<void> check_counts(const Collective& collective, std::int64_t members) {
   if (is_point_to_point(collective.kind))
     return fail("", fmt::format("{} cannot be run yet", to_string(collective.kind)));
-  const std::int64_t whole = checked_mul(collective.count, members);
-  const bool gathers = collective.kind == CollectiveKind::all_gather;
-  const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+  const CollectiveSizes sizes = collective.sizes(members);
   const auto check = [&](const Operand& operand, std::int64_t expected) -> Result<void> {
     if (operand.dtype == collective.dtype && operand.elements() == expected &&
         operand.strides.empty())
@@ -28,8 +26,8 @@ Result<void> check_counts(const Collective& collective, std::int64_t members) {
                                 to_string(collective.kind), members, expected,
                                 to_string(collective.dtype)));
   };
-  MFSDP_TRY(check(collective.input, scatters ? whole : collective.count));
-  return check(collective.output, gathers ? whole : collective.count);
+  MFSDP_TRY(check(collective.input, sizes.input));
+  return check(collective.output, sizes.output);
 }
 
 }  // namespace

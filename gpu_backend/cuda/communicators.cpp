@@ -54,11 +54,13 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   MFSDP_TRY(nccl_type(collective.dtype));
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+  const bool exchanges = collective.kind == CollectiveKind::all_to_all;
+  const bool sums = !gathers && !exchanges;
   const bool floats = collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
                       collective.dtype == DType::fp32 || collective.dtype == DType::fp64;
-  if (!gathers && collective.reduction != Reduction::sum)
+  if (sums && collective.reduction != Reduction::sum)
     return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
-  if (!gathers && !floats)
+  if (sums && !floats)
     return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
                                 to_string(collective.dtype)));
   if (collective.count == 0) return {};
@@ -66,10 +68,10 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   const std::int64_t whole = checked_mul(part, members);
   const std::byte* input = op.operands[0].data;
   const std::byte* output = op.operands[1].data;
-  const bool apart =
-      input + (scatters ? whole : part) <= output || output + (gathers ? whole : part) <= input;
-  const bool in_place =
-      input + (scatters ? member * part : 0) == output + (gathers ? member * part : 0);
+  const bool apart = input + (scatters || exchanges ? whole : part) <= output ||
+                     output + (gathers || exchanges ? whole : part) <= input;
+  const bool in_place = !exchanges && input + (scatters ? member * part : 0) ==
+                                          output + (gathers ? member * part : 0);
   if (apart || in_place) return {};
   return fail("", fmt::format("input and output of {} bytes overlap, but not in place",
                               bytes_of(op.operands[0])));
@@ -166,6 +168,7 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
       case CollectiveKind::all_reduce:
         return check(ncclAllReduce(input, output, elements, type, ncclSum, handle, stream),
                      "ncclAllReduce");
+      case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
       case CollectiveKind::reduce_scatter:
       case CollectiveKind::send:
       case CollectiveKind::recv: break;  // these were refused when the plan was bound
@@ -173,6 +176,25 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
     return check(ncclReduceScatter(input, output, elements, type, ncclSum, handle, stream),
                  "ncclReduceScatter");
   });
+}
+
+/// A send and a recv for each pair, as one launch: NCCL has a call of its own since 2.28 alone.
+Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
+                                     cudaStream_t stream) {
+  const auto& collective = std::get<Collective>(op.op->body);
+  const ncclComm_t handle = handles_[op.communicator];
+  const auto part =
+      static_cast<std::size_t>(mfsdp::bytes_of(collective.count, collective.dtype).value);
+  const auto members = static_cast<int>(program_->communicators[op.communicator].size);
+  MFSDP_TRY(check(ncclGroupStart(), "ncclGroupStart"));
+  for (int peer = 0; peer < members; ++peer) {
+    const std::size_t at = static_cast<std::size_t>(peer) * part;
+    MFSDP_TRY(check(ncclSend(op.operands[0].data + at, elements, type, peer, handle, stream),
+                    "ncclSend"));
+    MFSDP_TRY(check(ncclRecv(op.operands[1].data + at, elements, type, peer, handle, stream),
+                    "ncclRecv"));
+  }
+  return check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
 Result<void> Communicators::begin_group() {

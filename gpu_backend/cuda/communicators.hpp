@@ -66,6 +66,9 @@ class Communicators {
   /// Runs an NCCL call under the lock.
   template <class Call>
   [[nodiscard]] Result<void> guarded(const Call& call);
+  /// An all_to_all. Requires the lock.
+  [[nodiscard]] Result<void> exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
+                                      cudaStream_t stream);
 
   const Program* program_ = nullptr;
   int device_ = 0;

@@ -87,7 +87,7 @@ struct TimeSummary {
 };
 
 struct TrafficSummary {
-  Bytes all_gather;  ///< sent per rank and step
+  Bytes all_gather;  ///< sent per rank and step; of all_to_all too, which no sum is part of
   Bytes reduce_scatter;
   Bytes all_reduce;
 };

@@ -22,6 +22,8 @@ double column(const CollectiveRow& row, CollectiveKind kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;
     case CollectiveKind::reduce_scatter: return row.reduce_scatter_ns;
     case CollectiveKind::all_reduce: return row.all_reduce_ns;
+    // Not measured: behind a switch each rank sends and takes as many bytes as in an all-gather.
+    case CollectiveKind::all_to_all: return row.all_gather_ns;
     case CollectiveKind::send:
     case CollectiveKind::recv: break;  // no plan with these is priced (core/plan/job.hpp)
   }
@@ -71,7 +73,8 @@ CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cl
     if (new_curve) ranks_.push_back(row.ranks);
     if (ranks_.size() == 1) sizes_.push_back(row.bytes);
     for (const CollectiveKind kind :
-         {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::reduce_scatter}) {
+         {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+          CollectiveKind::all_to_all}) {
       auto& curves = nanoseconds_[static_cast<std::size_t>(kind)];
       if (new_curve) curves.emplace_back();
       curves.back().push_back(column(row, kind));
@@ -172,6 +175,12 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
                       .link = cluster_.gpu.link,
                       .link_scale = cluster_.gpu.link_bandwidth / kTableLink};
   NcclTime time = nccl_time(kind, bytes, path);
+  // Nothing is passed on: what goes to ranks of other domains leaves by each rank's own share of
+  // the network, where rings enter and leave a domain once for all of its ranks.
+  if (kind == CollectiveKind::all_to_all) {
+    const double leaving = bytes * (span.ranks - inside) / span.ranks;
+    time.total_ns = std::max(time.total_ns, time.latency_ns + leaving / (between / inside));
+  }
   if (inside >= 2)
     time.total_ns = std::max(time.total_ns, time_inside(kind, bytes, inside).total_ns);
   return time;

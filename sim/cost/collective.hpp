@@ -69,7 +69,7 @@ class CollectiveModel {
   Routes routes_;
   std::vector<double> ranks_;            ///< of each curve, ascending
   std::vector<double> sizes_;            ///< bytes, ascending
-  std::array<TimeGrid, 3> nanoseconds_;  ///< of each kind
+  std::array<TimeGrid, 4> nanoseconds_;  ///< of each kind
 };
 
 }  // namespace mfsdp

@@ -142,7 +142,7 @@ void expect(const Json& object, const char* key, const Json& so) {
 }
 
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
-/// sent, reduce_scatter per rank received. All ranks of a class run the plan, and a wait is only
+/// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run the plan, and a wait is only
 /// for what was issued before it, so that a class by itself meets and ends; plans of several
 /// classes match where these hashes are equal.
 std::string check_collectives(const PlanView& view, const Plan& plan) {
@@ -151,16 +151,19 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
     const Op& op = *instance.op;
     if (op.kind != "collective" || instance.step > 0) continue;
     const bool gathers = op.does == "all_gather";
+    const bool deals = op.does == "all_to_all";
     const Operand& part = op.operands.at(gathers ? 0 : 1);
     const Operand& whole = op.operands.at(gathers ? 1 : 0);
-    Int elements = part.elements;
+    Int ranks = 1;
     if (op.does != "all_reduce")
       for (const Json& axis : view.communicator_of(op).at("axes"))
-        elements = times(elements, view.ranks_on(axis));
-    if ((!gathers && op.does != "all_reduce" && op.does != "reduce_scatter") ||
-        part.elements != op.body->at("count") || whole.elements != elements ||
+        ranks = times(ranks, view.ranks_on(axis));
+    const Int count = op.body->at("count");
+    const Int all = times(count, ranks);
+    if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
+        part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || (op.body->at("reduction") == "none") != gathers)
+        !whole.dense || (op.body->at("reduction") == "none") != (gathers || deals))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     issued[view.at("communicators", *op.body, "communicator")].push_back(
         {op.does, part.elements, part.dtype});

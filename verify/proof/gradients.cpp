@@ -248,6 +248,8 @@ class GradientLedger {
   void run_collective(const Collective& collective) {
     const FollowedOperand* output = gradient(collective.output);
     if (output == nullptr) return;
+    if (collective.kind == CollectiveKind::all_to_all)
+      return go_astray("MF306", *output, "which an all_to_all deals out");
     const FollowedOperand* input = gradient(collective.input);
     if (input == nullptr) return go_astray("MF306", *output, "and brings what is no gradient");
     const auto& from = input->spot;
