@@ -75,6 +75,7 @@ FlagGroup training_group(ExecOptions& o) {
           real_flag("--beta2", "decay of AdamW's mean square (0.95), of Lion's mean (0.99)",
                     o.beta2, kFractions),
           real_flag("--adam-epsilon", "AdamW's epsilon (1e-8)", o.epsilon, kSmall),
+          real_flag("--momentum", "Muon's, of matrices (0.95)", o.momentum, kFractions),
           integer_flag("--seed", "of weights and of the order of samples (1)", o.seed, kSeeds)}};
 }
 
@@ -172,7 +173,8 @@ Result<void> check_training(const ExecOptions& o) {
   const OptimizerSpec spec = spec_of(optimizer);
   for (const auto& [flag, is_used] : {std::pair{"--beta1", spec.takes_betas},
                                       {"--beta2", spec.takes_betas},
-                                      {"--adam-epsilon", spec.takes_epsilon}})
+                                      {"--adam-epsilon", spec.takes_epsilon},
+                                      {"--momentum", orthogonalises(optimizer)}})
     if (!is_used && contains(o.given, flag))
       return fail(flag, fmt::format("contradicts --optimizer {}", to_string(optimizer)));
   for (const char* flag : {"--save-every", "--keep-saves"})

@@ -82,6 +82,7 @@ struct ExecOptions {
   double beta1 = 0.9;
   std::optional<double> beta2;  ///< the optimizer's own where not asked for
   double epsilon = 1e-8;
+  double momentum = 0.95;  ///< Muon's
   std::int64_t seed = 1;
   std::int64_t eval_every = 0;  ///< steps; 0: never
   std::optional<std::string> eval_data;

@@ -327,7 +327,8 @@ class StructureCheck {
         return fail(where + ".optimizer",
                     group.requires_grad ? "missing" : "expected none where requires_grad is false");
       const Optimizer configured = program_.config.optimizer;
-      if (group.optimizer && *group.optimizer != configured)
+      const bool beside = orthogonalises(configured) && group.optimizer == Optimizer::adamw;
+      if (group.optimizer && *group.optimizer != configured && !beside)
         return fail(where + ".optimizer",
                     fmt::format("expected {}, as config.optimizer has, got {}",
                                 to_string(configured), to_string(*group.optimizer)));

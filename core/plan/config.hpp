@@ -87,9 +87,20 @@ struct PlanConfig {
   /// What of the learning rate a parameter gets; nothing where all of it. Requires that the
   /// configuration is valid.
   [[nodiscard]] std::optional<Rational> rate_of(const std::string& parameter_name) const;
-  /// What the optimizer keeps of each group.
-  [[nodiscard]] std::vector<KeptState> kept_states() const {
-    return mfsdp::kept_states(optimizer, state_dtype, statistic_dtype());
+  /// What an optimizer keeps of a group that it updates.
+  [[nodiscard]] std::vector<KeptState> kept_states(Optimizer of_group) const {
+    return mfsdp::kept_states(of_group, state_dtype, statistic_dtype());
+  }
+  /// The optimizer of a parameter. Muon takes the matrices of blocks, AdamW all else beside it.
+  [[nodiscard]] Optimizer optimizer_of(UnitKind unit, const Parameter& parameter) const {
+    const bool other = orthogonalises(optimizer) &&
+                       (unit != UnitKind::block || parameter.shape.size() != 2);
+    return other ? Optimizer::adamw : optimizer;
+  }
+  /// Of directions before and after they are orthogonalised: that of compute weights, but bf16
+  /// beside fp16, whose least numbers are above those of gradients.
+  [[nodiscard]] DType direction_dtype() const {
+    return param_dtype == DType::fp16 ? DType::bf16 : param_dtype;
   }
 };
 

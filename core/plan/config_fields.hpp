@@ -199,7 +199,7 @@ inline constexpr std::array kConfigFields{
                 .topic = FieldTopic::numbers,
                 .flag = "--optimizer",
                 .flag_value = "O",
-                .help = "adamw, lion or sgd",
+                .help = "adamw, lion, sgd or muon",
                 .age = FieldAge::first},
     ConfigField{.name = "clip",
                 .member = &PlanConfig::clip,

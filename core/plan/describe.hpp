@@ -277,6 +277,7 @@ void fields(Io& io, HeldGroup& v) {
 
 template <class Io>
 void fields(Io& io, Contents& v) {
+  io.sparse("dealt", v.dealt);
   io.sparse("groups", v.groups);
   io("kind", v.kind);
   io.sparse("placement", v.placement);

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/plan/newton_schulz.hpp"
 #include "core/plan/op.hpp"
 
 namespace mfsdp {
@@ -75,6 +76,18 @@ std::int64_t backward_workspace(const Kernel& k) {
 }
 
 std::int64_t sum_workspace(const Kernel&) { return kSumWorkspaceBytes; }
+
+std::int64_t orthogonal_flops(const Kernel& k) {
+  return newton_schulz_flops(k.attribute("rows"), k.attribute("cols"));
+}
+std::int64_t orthogonal_workspace(const Kernel& k) {
+  const auto matrix = std::ranges::find(k.operands, "matrix", &Operand::role);
+  if (matrix == k.operands.end()) return 0;
+  // Directions in bf16 are computed with in fp16, which has as many bytes.
+  return newton_schulz_workspace_of(k.attribute("rows"), k.attribute("cols"),
+                                    size_of(matrix->dtype))
+      .bytes;
+}
 
 // ---- the table ---------------------------------------------------------------------------------
 
@@ -256,7 +269,8 @@ std::vector<KernelSpec> step_specs() {
   const OperandSpec loss = operand(reads, "loss", fp32, {d(4)});
   const OperandSpec norm = operand(reads, "norm", fp32, {d(4)});
   // Beside these an update has the slices that it works on: gradient, weights and the states of the
-  // group's optimizer (optimizer_spec.hpp).
+  // group's optimizer (optimizer_spec.hpp). Muon's has directions in place of gradients, which
+  // `momentum` makes of them and of its state.
   OperandSpec made_loss = loss;
   made_loss.use = writes;
   OperandSpec made_norm = norm;
@@ -265,6 +279,15 @@ std::vector<KernelSpec> step_specs() {
       {.kind = update,
        .operands = {operand(reads, "step_block", bytes, {d(64)}), optional(loss), optional(norm)},
        .attributes = {"elements"}},
+      {.kind = momentum,
+       .operands = {operand(reads, "step_block", bytes, {d(64)}), loss, optional(norm)},
+       .attributes = {"elements"}},
+      {.kind = newton_schulz,
+       .operands = {operand(updates, "matrix", compute, {d("rows"), d("cols")})},
+       .attributes = {"bytes", "cols", "rows"},
+       .flops = orthogonal_flops,
+       .model_share = {.num = 0},  // a model has none of its optimizer's
+       .workspace = orthogonal_workspace},
       {.kind = accumulate, .attributes = {"beta"}, .sum = GradientSum::of_ranks},
       {.kind = cast, .attributes = {"beta"}},
       {.kind = zero_padding},

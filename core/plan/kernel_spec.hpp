@@ -37,6 +37,8 @@ enum class KernelKind {
   geglu_forward,
   gemm,
   loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
+  momentum,          ///< of a group's shard; writes the directions that are orthogonalised
+  newton_schulz,     ///< a matrix -> its orthogonal factor, about, times its scale
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient
@@ -55,7 +57,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 27> values{"accumulate",
+  static constexpr std::array<std::string_view, 29> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -68,6 +70,8 @@ struct Names<KernelKind> {
                                                            "geglu_forward",
                                                            "gemm",
                                                            "loss_finish",
+                                                           "momentum",
+                                                           "newton_schulz",
                                                            "norm_finish",
                                                            "norm_partial",
                                                            "norm_weight_grad",

@@ -96,13 +96,14 @@ enum class ContentKind {
   main_parameter,   ///< the weights that the optimizer updates, where they are not the compute ones
   gradient,         ///< sums of gradients, whoever has been added so far
   optimizer_state,  ///< a value for each element, or each block of them, named by the optimizer
+  direction,        ///< of a step, before or after matrices of it are orthogonalised
   port              ///< what the host writes for the device, or reads from it
 };
 
 template <>
 struct Names<ContentKind> {
-  static constexpr std::array<std::string_view, 5> values{"parameter", "main_parameter", "gradient",
-                                                          "optimizer_state", "port"};
+  static constexpr std::array<std::string_view, 6> values{
+      "parameter", "main_parameter", "gradient", "optimizer_state", "direction", "port"};
 };
 
 /// Where host and device meet.
@@ -136,6 +137,9 @@ struct Contents {
   Placement placement{};            ///< of the groups' elements
   std::string state{};              ///< of an optimizer_state: its name, such as "exp_avg"
   std::optional<Port> port{};       ///< of a port: which
+  /// Of directions: the rank with index i on that axis has the i-th of the groups, and those behind
+  /// the last one have none. All groups begin at one place, and are laid out alike.
+  std::optional<Axis> dealt{};
 
   friend bool operator==(const Contents&, const Contents&) = default;
 };

@@ -193,10 +193,11 @@ Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) c
 }
 
 Region MicrobatchSchedule::gradient_region(std::size_t unit, ParameterRole role) const {
-  const BufferId buffer = gradient_buffer(unit);
+  const auto [group, parameter] = state_.find(unit, role);
+  const BufferId buffer = gradient_buffer(*group);
   const DType dtype = e_.at(buffer).dtype;
   return {.buffer = buffer,
-          .offset = state_.find(unit, role).parameter->offset * size_of(dtype),
+          .offset = parameter->offset * size_of(dtype),
           .dtype = dtype,
           .shape = {},
           .rank_strides = {}};
@@ -244,7 +245,7 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   // Behind the first `used` of a step the update is known to be done, whatever unit's. When that
   // comes depends on prefetch, clipping and what is frozen: each gather says for itself what it is
   // behind. Where nothing hangs on it, a wait costs the host a call, a step ahead of the device.
-  if (train_ && position.first && state.trainable && fresh_waited_.insert(unit).second)
+  if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
   const Gather& way = *state_.route_of_weights(unit).gather;
@@ -293,7 +294,8 @@ void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
       e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));
     return;
   }
-  if (train_ && state_.route_of_weights(unit).refresh && position.first && state.trainable &&
+  if (train_ && state_.route_of_weights(unit).refresh && position.first &&
+      !state.trainable.empty() &&
       fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::compute, phase_, "fresh." + state.name);
 }

@@ -101,11 +101,11 @@ bool MicrobatchSchedule::is_frozen(std::size_t unit, ParameterRole role) const {
 
 std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   std::size_t owner = 0;
-  while (!state_.units[unit_of(owner)].trainable) ++owner;
+  while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
   // A tied unit that trains only its final norm trains nothing in the embedding.
   if (owner == kEmbedding && is_frozen(unit_of(owner), ParameterRole::embedding)) {
     ++owner;
-    while (!state_.units[unit_of(owner)].trainable) ++owner;
+    while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
   }
   return owner;
 }

@@ -15,6 +15,7 @@ void emit_loss(Emitter& emitter, const State& state, const std::string& event_pr
 ///   h2d       step block
 ///   compute   update of every group, in the order in which the next step needs it; without
 ///             clipping in the order in which gradients arrive
+///             (with Muon in rounds of blocks: orthogonal.hpp)
 ///   refresh   all_gather (whole weights) or outer (HFSDP), group by group behind the update
 ///   d2h       report; the host stays at most two steps ahead of it
 void emit_optimizer(Emitter& emitter, const State& state);

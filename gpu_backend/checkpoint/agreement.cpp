@@ -84,6 +84,7 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
   equal("optimizer.beta1", run.optimizer.beta1, saved.optimizer.beta1);
   equal("optimizer.beta2", run.optimizer.beta2, saved.optimizer.beta2);
   equal("optimizer.epsilon", run.optimizer.epsilon, saved.optimizer.epsilon);
+  equal("optimizer.momentum", run.optimizer.momentum, saved.optimizer.momentum);
   equal("optimizer.weight_decay", run.optimizer.weight_decay, saved.optimizer.weight_decay);
   equal("seed", run.seed, saved.seed);
   MFSDP_TRY(equal.outcome());

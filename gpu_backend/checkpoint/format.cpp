@@ -199,8 +199,12 @@ Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& wh
   MFSDP_LET(beta2, number_field(json, "beta2", where));
   MFSDP_LET(epsilon, number_field(json, "epsilon", where));
   MFSDP_LET(weight_decay, number_field(json, "weight_decay", where));
-  return OptimizerSettings{
+  OptimizerSettings settings{
       .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
+  if (!json.contains("momentum")) return settings;  // of Muon alone
+  MFSDP_LET(momentum, number_field(json, "momentum", where));
+  settings.momentum = momentum;
+  return settings;
 }
 
 Result<DataIdentity> read_data(const Json& json, const std::string& where) {
@@ -311,6 +315,19 @@ Result<StateHeader> state_header_from_json(std::string_view text, const std::str
   return header;
 }
 
+namespace {
+
+Written optimizer_json(const RunIdentity& run) {
+  Written json{{"beta1", run.optimizer.beta1},
+               {"beta2", run.optimizer.beta2},
+               {"epsilon", run.optimizer.epsilon},
+               {"weight_decay", run.optimizer.weight_decay}};
+  if (orthogonalises(run.config.optimizer)) json["momentum"] = run.optimizer.momentum;
+  return json;
+}
+
+}  // namespace
+
 std::string to_json(const Manifest& manifest) {
   const RunIdentity& run = manifest.run;
   Written files = Written::array();
@@ -334,11 +351,7 @@ std::string to_json(const Manifest& manifest) {
                        {"samples", run.data.samples},
                        {"fingerprint", checksum_text(run.data.fingerprint)}}},
                      {"model", Written::parse(model_json(head_of(run)))},
-                     {"optimizer",
-                      {{"beta1", run.optimizer.beta1},
-                       {"beta2", run.optimizer.beta2},
-                       {"epsilon", run.optimizer.epsilon},
-                       {"weight_decay", run.optimizer.weight_decay}}},
+                     {"optimizer", optimizer_json(run)},
                      {"config", Written::parse(config_json(run.config))},
                      {"files", std::move(files)}};
   return sealed(text_of(json, 1));

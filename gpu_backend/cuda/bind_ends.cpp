@@ -135,7 +135,29 @@ Result<Launch> bind_kind<KernelKind::update>(const KernelCall& call, const BindT
       });
     }
   };
-  MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, bind));
+  MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, *group->optimizer, bind));
+  return launch;
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::momentum>(const KernelCall& call, const BindTarget& to) {
+  const KernelSettings& settings = to.binder.settings();
+  MFSDP_LET(group, kernels::take_updated_group(call, *settings.program));
+  const Optimizer optimizer = *group->optimizer;
+  Launch launch;
+  const auto bind = [&]<class G, class D, class C>(TypeTag<G>, TypeTag<D>,
+                                                   TypeTag<C>) -> Result<void> {
+    return kernels::with_state_type<D>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
+      MFSDP_LET(k, (kernels::take_update<G, D, D, S>(call, optimizer)));
+      const kernels::DecayRun all{.first = 0, .count = k.elements};
+      MFSDP_LET(run, to.binder.on_device({&all, 1}));
+      launch = [k, settings = settings.optimizer, run, stream = to.stream] {
+        return momentum(k, settings, run, stream);
+      };
+      return {};
+    });
+  };
+  MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, optimizer, bind));
   return launch;
 }
 

@@ -36,6 +36,13 @@ struct GemmShape {
   DType operands = DType::bf16;  ///< of a, b and bias; products and sums are fp32
   DType result = DType::bf16;
   std::int64_t alignment = 16;  ///< of a, b and c: a power of two, bytes
+  /// Elements from one row of c to the next; 0: rows stand one behind the other.
+  std::int64_t c_row = 0;
+  /// So many products of one shape as one launch, whose operands lie these elements apart.
+  std::int64_t batch = 1;
+  std::int64_t a_step = 0;
+  std::int64_t b_step = 0;
+  std::int64_t c_step = 0;
 
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
@@ -53,6 +60,7 @@ struct GemmMemory {
   const void* bias = nullptr;
   void* c = nullptr;
   std::span<std::byte> workspace;  ///< begins on a multiple of 256 bytes
+  float scale = 1;                 ///< of the product, before it is rounded
 };
 
 /// An algorithm as it travels between ranks and lies on disk. Means something to the version of

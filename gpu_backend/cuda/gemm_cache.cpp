@@ -26,7 +26,8 @@ json to_json(const GemmAlgorithm& algorithm) {
   return {
       {"shape",
        {s.rows, s.cols, s.inner, s.a_row, s.b_row, s.a_transposed, s.b_transposed, s.bias, s.adds,
-        std::string(to_string(s.operands)), std::string(to_string(s.result)), s.alignment}},
+        std::string(to_string(s.operands)), std::string(to_string(s.result)), s.alignment, s.c_row,
+        s.batch, s.a_step, s.b_step, s.c_step}},
       {"bytes", algorithm.bytes},
       {"workspace", algorithm.workspace_bytes},
       {"ns", algorithm.nanoseconds}};
@@ -41,6 +42,10 @@ DType dtype_from(const json& name) {
 /// Throws what the library throws where an element is missing or of another type.
 GemmAlgorithm from_json(const json& from) {
   const json& s = from.at("shape");
+  constexpr std::size_t kBeforeBatches = 12;  // files of versions that had none
+  const auto later = [&](std::size_t i, std::int64_t otherwise) {
+    return s.size() == kBeforeBatches ? otherwise : s.at(i).get<std::int64_t>();
+  };
   return {.shape = {.rows = s.at(0),
                     .cols = s.at(1),
                     .inner = s.at(2),
@@ -52,7 +57,12 @@ GemmAlgorithm from_json(const json& from) {
                     .adds = s.at(8),
                     .operands = dtype_from(s.at(9)),
                     .result = dtype_from(s.at(10)),
-                    .alignment = s.at(11)},
+                    .alignment = s.at(11),
+                    .c_row = later(12, 0),
+                    .batch = later(13, 1),
+                    .a_step = later(14, 0),
+                    .b_step = later(15, 0),
+                    .c_step = later(16, 0)},
           .bytes = from.at("bytes"),
           .workspace_bytes = from.at("workspace"),
           .nanoseconds = from.at("ns")};

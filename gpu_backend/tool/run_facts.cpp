@@ -45,6 +45,7 @@ Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
   add("beta1", settings.optimizer.beta1);
   add("beta2", settings.optimizer.beta2);
   add("epsilon", settings.optimizer.epsilon);
+  if (orthogonalises(run.config.optimizer)) add("momentum", settings.optimizer.momentum);
   add("seed", static_cast<std::int64_t>(settings.seed));
   add("data", data.description);
   add("data_samples", data.samples);

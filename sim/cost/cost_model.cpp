@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/newton_schulz.hpp"
 #include "sim/cost/nanos.hpp"
 
 namespace mfsdp {
@@ -65,6 +66,23 @@ double CostModel::attention_ns(const Kernel& kernel) const {
   return attention_.nanoseconds(shape);
 }
 
+/// Its products one after the other, in 16 bits unless the matrix is wider, and what lies between
+/// them by its bytes.
+double CostModel::orthogonal_ns(const Kernel& kernel) const {
+  const std::int64_t rows = kernel.attribute("rows");
+  const std::int64_t cols = kernel.attribute("cols");
+  if (rows <= 0 || cols <= 0) return 0;
+  const auto matrix = std::ranges::find(kernel.operands, "matrix", &Operand::role);
+  const bool wide = matrix != kernel.operands.end() && size_of(matrix->dtype) > 2;
+  double sum = 0;
+  for (const OrthogonalProduct& p : orthogonal_products(rows, cols)) {
+    const GemmShape shape{
+        .kind = GemmKind::forward, .m = p.rows, .n = p.cols, .k = p.inner};
+    sum += static_cast<double>(p.times) * gemm_.nanoseconds(shape, wide);
+  }
+  return sum;
+}
+
 Nanos CostModel::kernel(const Kernel& kernel) const {
   const double memory = memory_ns(static_cast<double>(kernel.bytes()), kElementwiseEfficiency);
   const double busy = [&] {
@@ -72,6 +90,7 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
       case KernelKind::gemm: return gemm_ns(kernel);
       case KernelKind::attention_forward:
       case KernelKind::attention_backward: return attention_ns(kernel);
+      case KernelKind::newton_schulz: return memory + orthogonal_ns(kernel);
       default: return 0.0;
     }
   }();

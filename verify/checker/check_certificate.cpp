@@ -166,7 +166,7 @@ std::string check_collectives(const PlanView& view, const Plan& plan) {
         !whole.dense || (op.body->at("reduction") == "none") != (gathers || deals))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     issued[view.at("communicators", *op.body, "communicator")].push_back(
-        {op.does, part.elements, part.dtype});
+        {op.does, count, part.dtype});
   }
   return hash_of(issued);
 }

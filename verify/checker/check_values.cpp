@@ -5,6 +5,7 @@
 // others leave.
 #include <optional>
 
+#include "verify/checker/directions.hpp"
 #include "verify/checker/forms.hpp"
 #include "verify/checker/values.hpp"
 #include "verify/checker/weights.hpp"
@@ -19,7 +20,8 @@ class Steps {
         model_(view),
         ledger_(view, model_, figures),
         values_(view),
-        weights_(view, model_) {}
+        weights_(view, model_),
+        directions_(view) {}
 
   /// What the host fills and reads is as large as the model has it: two int32 a token, a block of
   /// 64 bytes, eight fp32 numbers, tables.
@@ -84,19 +86,33 @@ class Steps {
     ++step_;
     reported_ = false;
     ledger_.begin_step();
+    if (trains_) directions_.begin_step();
   }
   void end_step() {
     if (!reported_) refuse("step: the host does not hear of its loss");
     if (trains_) weights_.end_step();
+    if (trains_) directions_.end_step();
   }
 
   // ---- ops
 
+  /// Only what is followed there touches directions.
+  void check_directions_known(const Op& op) const {
+    static const Names known{"all_gather", "all_to_all", "momentum", "newton_schulz", "update",
+                             "zero_padding"};
+    for (const Operand& operand : op.operands)
+      if (is_direction(operand) && !known.contains(op.does))
+        refuse("{}: '{}' is a direction", op.place(), operand.role);
+  }
+
   void follow(const Op& op) {
+    if (op.kind == "kernel" || op.kind == "copy" || op.kind == "collective")
+      check_directions_known(op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);
       weights_.acquire(buffer);
+      directions_.acquire(buffer);
       ledger_.follow(op, {});
     } else if (op.kind == "kernel") {
       check_memory(op, "device", "device");
@@ -146,6 +162,9 @@ class Steps {
       refuse("{}: copies what the host does not have, or does not hear", op.place());
     }
   }
+  [[nodiscard]] bool is_direction(const Operand& operand) const {
+    return view_.homes[operand.buffer].kind == "direction";
+  }
   [[nodiscard]] bool is_gradient(const Operand& operand) const {
     return view_.homes[operand.buffer].kind == "gradient";
   }
@@ -169,7 +188,12 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = view_.homes[to.buffer];
-    if (op.does != "all_gather") {
+    if (op.does == "all_to_all") {
+      directions_.exchange(op);
+    } else if (is_direction(from) || is_direction(to)) {
+      if (op.does != "all_gather") refuse("{}: sums directions", op.place());
+      directions_.gather(op);
+    } else if (op.does != "all_gather") {
       if (op.body->at("dtype") != reduced_dtype(op))
         refuse("{}: sums in another dtype", op.place());
       ledger_.follow(op, {});
@@ -213,8 +237,11 @@ class Steps {
       ledger_.follow(op, {});
     } else if (does == "zero_padding") {
       for (const Operand& padding : op.operands)
-        if (padding.role != "padding" || padding.access != "write" || !is_gradient(padding))
+        if (padding.role != "padding" || padding.access != "write" ||
+            (!is_gradient(padding) && !is_direction(padding)))
           refuse("{}: '{}' is no gradient that it clears", op.place(), padding.role);
+      for (const Operand& padding : op.operands)
+        if (is_direction(padding)) directions_.zero(op, padding);
       ledger_.follow(op, {});
     } else if (does == "norm_partial") {
       take_partial(op);
@@ -222,8 +249,12 @@ class Steps {
       finish_norm(op);
     } else if (does == "loss_finish") {
       finish_loss(op);
-    } else if (does == "update") {
+    } else if (does == "update" || does == "momentum") {
       update(op);
+    } else if (does == "newton_schulz") {
+      check_attributes(op, does, 0, {"cols", "rows"});
+      directions_.newton_schulz(op);
+      values_.make(op, operand(op, "workspace"), {});
     } else {
       run_step(op);
     }
@@ -398,18 +429,24 @@ class Steps {
 
   void update(const Op& op) {
     if (!trains_) refuse("{}: updates weights in eval", op.place());
-    std::map<std::string, std::string> roles{{"step_block", "read"}, {"loss", "read"}};
+    // A direction has been scaled before it was orthogonalised.
+    const bool makes = op.does == "momentum";
+    const bool along = !makes && has(op, "direction");
+    std::map<std::string, std::string> roles{{"step_block", "read"}};
+    if (!along) roles["loss"] = "read";
     if (number(model_.clip).first != 0) roles["norm"] = "read";
     for (const Operand& slice : op.operands)
       if (!view_.homes[slice.buffer].groups.empty()) roles[slice.role] = slice.access;
     forms(op, roles, {"elements"});
     const Operand& block = operand(op, "step_block");
     if (block.elements != 64 || values_.whole(op, block) != Value{"step_block", -1, step_} ||
-        scalar(op, "loss") != Value{"loss", -1, step_} ||
+        (!along && scalar(op, "loss") != Value{"loss", -1, step_}) ||
         (roles.contains("norm") && scalar(op, "norm") != Value{"norm", -1, step_}) ||
-        op.attributes.at("elements") != operand(op, "grad").elements)
+        op.attributes.at("elements") != operand(op, along ? "direction" : "grad").elements)
       refuse("{}: loss, norm, settings or size are not this step's", op.place());
     ledger_.follow(op, {});
+    if (makes) return directions_.momentum(op);
+    directions_.update(op);
     weights_.update(op);
   }
 
@@ -578,6 +615,7 @@ class Steps {
   Ledger ledger_;
   Values values_;
   Weights weights_;
+  Directions directions_;
   bool trains_ = false, reported_ = false;
   Int step_ = -1, pass_ = -1;
   std::vector<Gathered> gathered_{};

@@ -67,7 +67,6 @@ class Model {
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   std::string statistic;                     ///< dtype of statistics
   Json clip;                                 ///< limit of the norm
-  std::map<std::string, Kept> states{};      ///< of the optimizer
   bool main_weights = false;                 ///< beside those that kernels read
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;

@@ -72,6 +72,10 @@ constexpr std::array kRules{
     RuleInfo{"MF403", "wrong-weight",
              "A kernel reads, or a gather brings, weights of another unit or place.", error},
     RuleInfo{"MF404", "gathered-twice", "A unit is gathered while it is still gathered.", note},
+    RuleInfo{"MF405", "wrong-direction",
+             "An update moves weights along what is not this step's momentum, each matrix of it "
+             "orthogonalised once and whole.",
+             error},
     RuleInfo{"MF501", "parameter-layout",
              "Parameters and padding do not cover their group exactly once.", error},
     RuleInfo{"MF502", "group-layout",

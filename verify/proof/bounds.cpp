@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 namespace mfsdp {
 namespace {
@@ -68,12 +69,21 @@ PoolPeak peak_of(const Program& program, const Pool& pool, Changes& changes) {
     std::ranges::sort(changes.ends, {}, &Change::position);
   PoolPeak live;
   PoolPeak most;
+  std::map<UnitId, int> gradients;  // buffers: a unit's groups have one each, and are one gradient
   const auto count = [&](const Change& change, std::int64_t sign) {
     const Buffer& buffer = program.buffers[change.buffer];
     live.bytes += buffer.size * sign;
     live.aligned += Bytes(round_up(buffer.size.value, pool.alignment)) * sign;
     if (buffer.category == Category::unsharded_weight) live.weights += sign;
-    if (buffer.category == Category::unsharded_grad) live.gradients += sign;
+    if (buffer.category != Category::unsharded_grad) return;
+    if (!buffer.unit) {
+      live.gradients += sign;
+      return;
+    }
+    int& of_unit = gradients[*buffer.unit];
+    if (of_unit == 0) ++live.gradients;
+    of_unit += static_cast<int>(sign);
+    if (of_unit == 0) --live.gradients;
   };
   auto end = changes.ends.begin();
   for (const Change& begin : changes.begins) {

@@ -8,6 +8,8 @@ namespace {
 std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::update: return kFollowGradients | kFollowWeights | kFollowScales | kUpdates;
+    case KernelKind::momentum: return kFollowGradients | kFollowScales | kUpdates;
+    case KernelKind::newton_schulz: return kFollowDirections;
     case KernelKind::norm_partial: return kFollowGradients | kFollowWeights | kFollowScales;
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
@@ -43,6 +45,7 @@ class Follower {
       const Holds holds = layouts_.homes[access.buffer].holds;
       if (holds == Holds::weight) bits |= kFollowWeights;
       if (holds == Holds::gradient) bits |= kFollowGradients;
+      if (holds == Holds::direction) bits |= kFollowDirections;
     }
     out_.bits.push_back(bits);
     if ((bits & (kFollowGradients | kFollowWeights | kUsesParameters)) != 0) add_operands(op, bits);

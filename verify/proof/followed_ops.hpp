@@ -21,6 +21,7 @@ inline constexpr std::uint8_t kUsesParameters = 8;  ///< such that each is to ge
 inline constexpr std::uint8_t kUpdates = 16;
 inline constexpr std::uint8_t kMakesGradient = 32;
 inline constexpr std::uint8_t kAdds = 64;  ///< a kernel whose attribute "beta" is not 0
+inline constexpr std::uint8_t kFollowDirections = 128;
 
 /// An operand in a buffer that holds weights or gradients.
 struct FollowedOperand {

@@ -97,9 +97,10 @@ class GradientLedger {
         return;
       }
       case KernelKind::norm_partial:
+      case KernelKind::momentum:
       case KernelKind::update:
         for (const FollowedOperand& operand : operands_)
-          if (operand.gradient) judge(operand, is_update(kernel));
+          if (operand.gradient) judge(operand, is_update(kernel) || is_momentum(kernel));
         return;
       default: overwrite();
     }

@@ -170,8 +170,11 @@ class FormCheck {
   [[nodiscard]] std::optional<OperandUse> use_beside_form(std::string_view role) const {
     if (role == "workspace") return OperandUse::scratch;
     if (kernel_.kind == norm_partial && role == "input") return OperandUse::reads;
-    if (kernel_.kind != update) return std::nullopt;
+    if (kernel_.kind != update && kernel_.kind != momentum) return std::nullopt;
     if (role == "grad") return OperandUse::reads;
+    if (role == "direction")
+      return kernel_.kind == momentum ? OperandUse::writes : OperandUse::reads;
+    if (kernel_.kind == momentum && !is_optimizer_state(role)) return std::nullopt;
     if (role == "main_weight") return OperandUse::updates;
     if (role == "weight")
       return operand_of(kernel_, "main_weight") == nullptr ? OperandUse::updates
@@ -392,6 +395,7 @@ class FormCheck {
   /// Of parameters and their gradients layouts.hpp knows the place.
   [[nodiscard]] std::optional<std::int64_t> first_column(const Operand& operand) const {
     if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
+    if (kernel_.kind == newton_schulz) return std::nullopt;  // directions.hpp knows theirs
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (!attends || operand.role == "query") return 0;
     const std::int64_t head_dim = kernel_.attribute("head_dim");
@@ -533,7 +537,7 @@ class ProgramForms {
   void check(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
       for (const Operand& operand : kernel->operands)
-        check(operand, MemorySpace::device, is_update(*kernel));
+        check(operand, MemorySpace::device, is_update(*kernel) || is_momentum(*kernel));
       check_form(*kernel);
     }
     using enum MemorySpace;

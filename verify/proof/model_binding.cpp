@@ -182,6 +182,8 @@ class Binder {
       case KernelKind::accumulate:
       case KernelKind::cast:
       case KernelKind::loss_finish:
+      case KernelKind::momentum:
+      case KernelKind::newton_schulz:
       case KernelKind::norm_finish:
       case KernelKind::norm_partial:
       case KernelKind::token_copy:

@@ -8,6 +8,7 @@
 
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
+#include "verify/proof/directions.hpp"
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradients.hpp"
 #include "verify/proof/kernel_forms.hpp"
@@ -138,6 +139,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     check_registered(unrolled, tables[p], findings);
     check_gradients(unrolled, layouts, followed, ledger);
     check_weights(unrolled, layouts, followed, ledger);
+    check_directions(unrolled, layouts, followed, ledger);
     if (whole) check_scales(unrolled, followed, ledger);
     check_reports(program, index, program.plans[p], ledger);
     peaks.push_back(pool_peaks(unrolled));

@@ -90,7 +90,7 @@ class ReportCheck {
     for (const Op* op : ops_)
       if (const auto* kernel = std::get_if<Kernel>(&op->body)) {
         if (kernel->kind == KernelKind::token_copy) add(*kernel, "input", tokens_);
-        if (kernel->kind == KernelKind::update) add(*kernel, "step_block", step_blocks_);
+        if (is_update(*kernel) || is_momentum(*kernel)) add(*kernel, "step_block", step_blocks_);
       }
   }
 

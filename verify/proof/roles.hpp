@@ -25,6 +25,11 @@ namespace mfsdp {
   return kernel.kind == KernelKind::update;
 }
 
+/// Makes directions of a gradient, whose update comes after they are orthogonalised.
+[[nodiscard]] inline bool is_momentum(const Kernel& kernel) {
+  return kernel.kind == KernelKind::momentum;
+}
+
 /// Uses parameters such that each of them gets a gradient.
 [[nodiscard]] inline bool is_forward(const Kernel& kernel) {
   switch (kernel.kind) {

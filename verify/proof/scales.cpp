@@ -282,7 +282,13 @@ class ScaleRun::Impl {
     const auto count = [&](std::string_view role) {
       return std::ranges::count(kernel.operands, role, &Operand::role);
     };
-    if (count("loss") == 0)
+    // Directions have been scaled before they were orthogonalised.
+    const bool moves_along = kernel.kind == KernelKind::update && count("direction") > 0;
+    if (moves_along && count("loss") > 0)
+      report("MF308", "scales a direction, which is of a scaled gradient");
+    else if (moves_along)
+      ;  // nothing to look at
+    else if (count("loss") == 0)
       report("MF307", "does not scale its gradient by 1/T");
     else if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "scales its gradient by what is not this step's 1/T");

@@ -19,4 +19,11 @@ template <class G, class W, class C, class S>
                                   const OptimizerSettings& settings,
                                   std::span<const kernels::DecayRun> runs, cudaStream_t stream);
 
+/// Muon's momentum and the directions, which are k.weights. `run`: one, of all elements. D: bf16 or
+/// fp32, as G.
+template <class G, class D, class S>
+[[nodiscard]] Result<void> momentum(const kernels::Update<G, D, D, S>& k,
+                                    const OptimizerSettings& settings,
+                                    std::span<const kernels::DecayRun> run, cudaStream_t stream);
+
 }  // namespace mfsdp::cuda

@@ -47,7 +47,7 @@ TEST(KernelSpec, SaysWhatPlansHave) {
     PlanConfig config = test::small_config();
     config.model.qk_norm = exotic;
     config.model.qkv_bias = exotic;
-    config.optimizer = exotic ? Optimizer::adamw : Optimizer::sgd;
+    config.optimizer = exotic ? Optimizer::muon : Optimizer::sgd;
     config.state_dtype = exotic ? StateDtype::blockwise8 : StateDtype::full;
     config.recompute.kind = exotic ? Recompute::full : Recompute::selective;
     const Program program = build_program(config, {}).value();

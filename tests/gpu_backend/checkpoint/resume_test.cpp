@@ -147,12 +147,14 @@ TEST(Resume, GoesOnWithTheOtherRuleOfTheFlatBuffer) {
 }
 
 /// States as they are kept, codes and scales too: rounding them again would change bits.
-TEST(Resume, GoesOnWithNarrowStatesOnOtherMeshes) {
-  for (const StateDtype kept : {StateDtype::bf16, StateDtype::blockwise8}) {
+TEST(Resume, GoesOnWithStatesAsTheyAreKeptOnOtherMeshes) {
+  for (const auto& [optimizer, kept] : {std::pair{Optimizer::lion, StateDtype::bf16},
+                                        {Optimizer::adamw, StateDtype::blockwise8},
+                                        {Optimizer::muon, StateDtype::full}}) {
     PlanConfig config = nano(3, Strategy::optim_grads_params);
     config.exact_sums = true;
     config.state_dtype = kept;
-    config.optimizer = kept == StateDtype::bf16 ? Optimizer::lion : Optimizer::adamw;
+    config.optimizer = optimizer;
     const ScratchFolder folder;
     const Told whole = train_saving(config, {});
     ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 3).end);

@@ -65,7 +65,7 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   std::set<KernelKind> kinds;
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params})
     for (const DType dtype : {DType::bf16, DType::fp32})
-      for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd}) {
+      for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd, Optimizer::muon}) {
         PlanConfig config = configuration("llama_nano");
         config.strategy = strategy;
         config.param_dtype = dtype;

@@ -178,6 +178,20 @@ TEST(Equality, ExactSumsReachEveryKernel) {
   expect_equal_over_ranks(config);
 }
 
+/// Blocks are orthogonalised by other ranks on each mesh: three blocks on 1 to 8 ranks.
+TEST(Equality, MuonIsTheSameBitsWhoeverOrthogonalises) {
+  PlanConfig config;
+  config.model = test::nano().model;
+  config.model.layers = 3;
+  config.seq_len = 8;
+  config.logits_chunk = 16;
+  config.optimizer = Optimizer::muon;
+  expect_equal_over_ranks(config);
+  config.clip = {0, 1};
+  config.frozen = {"layers.1.mlp", "embed_tokens"};
+  expect_equal_over_ranks(config);
+}
+
 // ---- (b) -------------------------------------------------------------------------------------
 
 /// By parameter and element, N M 2^-23 sum |g_i|: g_i is what one of N ranks adds in one of M

@@ -389,6 +389,8 @@ bool is_of_another_proof(KernelKind kind) {
     case KernelKind::accumulate:
     case KernelKind::cast:
     case KernelKind::loss_finish:
+    case KernelKind::momentum:
+    case KernelKind::newton_schulz:
     case KernelKind::norm_finish:
     case KernelKind::norm_partial:
     case KernelKind::token_copy:
