@@ -93,8 +93,8 @@ struct PlanConfig {
   }
   /// The optimizer of a parameter. Muon takes the matrices of blocks, AdamW all else beside it.
   [[nodiscard]] Optimizer optimizer_of(UnitKind unit, const Parameter& parameter) const {
-    const bool other = orthogonalises(optimizer) &&
-                       (unit != UnitKind::block || parameter.shape.size() != 2);
+    const bool other =
+        orthogonalises(optimizer) && (unit != UnitKind::block || parameter.shape.size() != 2);
     return other ? Optimizer::adamw : optimizer;
   }
   /// Of directions before and after they are orthogonalised: that of compute weights, but bf16

@@ -29,9 +29,11 @@ void add_symmetric(std::vector<OrthogonalProduct>& all, std::int64_t m, std::int
     all.push_back({.rows = m, .cols = m, .inner = inner, .times = times});
     return;
   }
-  all.push_back({.rows = m / 2, .cols = m / 2, .inner = inner, .times = times});  // below the middle
+  all.push_back(
+      {.rows = m / 2, .cols = m / 2, .inner = inner, .times = times});  // below the middle
   all.push_back({.rows = m / 2, .cols = m / 4, .inner = inner, .times = times});  // 2 of m/4, m/4
-  all.push_back({.rows = m / 2, .cols = m / 2, .inner = inner, .times = times});  // 4 on the diagonal
+  all.push_back(
+      {.rows = m / 2, .cols = m / 2, .inner = inner, .times = times});  // 4 on the diagonal
 }
 
 }  // namespace
@@ -74,8 +76,8 @@ NewtonSchulzWorkspace newton_schulz_workspace_of(std::int64_t rows, std::int64_t
   space.square = aligned(product_of(m, m, element));
   space.second = matrix;
   space.squares = checked_add(matrix, matrix);
-  space.sums = checked_add(space.squares,
-                           checked_mul(NewtonSchulzWorkspace::kSquares, space.square));
+  space.sums =
+      checked_add(space.squares, checked_mul(NewtonSchulzWorkspace::kSquares, space.square));
   space.products = checked_add(space.sums, aligned(kSumWorkspaceBytes));
   space.bytes = checked_add(space.products, kOrthogonalGemmBytes);
   return space;

@@ -4,10 +4,10 @@
 //   X' = a X + (b A + c A^2) X   with   A = X X^T                   five times
 //   the result is s X5
 //
-// with Keller Jordan's coefficients (kellerjordan.github.io/posts/muon), which bring singular values
-// from 0.0005 on between 0.68 and 1.14 and converge to no value, and with the scale s that gives
-// steps the size of AdamW's (Liu et al., arXiv 2502.16982, section 2.2): so rates and decay may be
-// those of AdamW. G may be the transpose; X has its shorter side in front, m, and n columns.
+// with Keller Jordan's coefficients (kellerjordan.github.io/posts/muon), which bring singular
+// values from 0.0005 on between 0.68 and 1.14 and converge to no value, and with the scale s that
+// gives steps the size of AdamW's (Liu et al., arXiv 2502.16982, section 2.2): so rates and decay
+// may be those of AdamW. G may be the transpose; X has its shorter side in front, m, and n columns.
 //
 // The CPU computes as is written here. GPUs compute the same by the Gram matrix R = X X^T, which
 // has but m columns: a step by polynomials of R
@@ -15,9 +15,9 @@
 //   Z = a I + b R + c R^2       Q' = Z Q       R' = Z R Z
 //
 // and X = Q X where it is needed, which is after step 3 and after step 5: small singular values
-// drown in the rounding of R, and grow by a^2 a step there, so that R has to be made anew. All these
-// products of polynomials of R are symmetric: of each the lower half is computed, in parts, and
-// mirrored. `products` lists what it takes; what it costs follows from that list.
+// drown in the rounding of R, and grow by a^2 a step there, so that R has to be made anew. All
+// these products of polynomials of R are symmetric: of each the lower half is computed, in parts,
+// and mirrored. `products` lists what it takes; what it costs follows from that list.
 #pragma once
 
 #include <cmath>
@@ -68,9 +68,9 @@ struct OrthogonalProduct {
 /// Where a GPU keeps what in its workspace, bytes from its start, each a multiple of 256. Elements
 /// have `element` bytes: fp16's for directions in bf16.
 struct NewtonSchulzWorkspace {
-  std::int64_t first = 0;     ///< [m, n] X
-  std::int64_t second = 0;    ///< [m, n] Q X
-  std::int64_t squares = 0;   ///< five of [m, m], `square` bytes apart
+  std::int64_t first = 0;    ///< [m, n] X
+  std::int64_t second = 0;   ///< [m, n] Q X
+  std::int64_t squares = 0;  ///< five of [m, m], `square` bytes apart
   std::int64_t square = 0;
   std::int64_t sums = 0;      ///< kSumWorkspaceBytes
   std::int64_t products = 0;  ///< kOrthogonalGemmBytes, for the library of products

@@ -77,9 +77,9 @@ struct Kernel {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// Of all_to_all the i-th rank gets the i-th part of every rank's input, and has them one behind the
-/// other in the order of the ranks. `send` and `recv` are point to point: of a communicator's ranks
-/// two take part.
+/// Of all_to_all the i-th rank gets the i-th part of every rank's input, and has them one behind
+/// the other in the order of the ranks. `send` and `recv` are point to point: of a communicator's
+/// ranks two take part.
 enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, all_to_all, send, recv };
 
 template <>

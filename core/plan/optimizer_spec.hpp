@@ -98,7 +98,7 @@ struct UpdateStep {
   R beta1 = 0;
   R beta2 = 0;
   R epsilon = 0;
-  R momentum = 0;  ///< Muon's
+  R momentum = 0;         ///< Muon's
   R corrected_rate = 0;   ///< learning rate / (1 - beta1^t)
   R correction_root = 1;  ///< root of 1 - beta2^t
 };

@@ -130,8 +130,8 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
                      operand("output", position.first ? Access::write : Access::read_write, main)},
         .attributes = {{"beta", position.first ? 0 : 1}},
         .flops = 0};
-    e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".accumulate",
-            std::move(accumulate), group.group->id);
+    e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".accumulate", std::move(accumulate),
+            group.group->id);
   }
   e_.release(on.reduce_stream, Phase::reduce, slot);
 }
@@ -199,18 +199,18 @@ void MicrobatchSchedule::finish_gradients(const UnitState& unit,
     for (const GroupState* group : groups) {
       const Region whole = state_.slice(*group->main_grad, config_.grad_dtype, *group, before);
       const Region own = state_.slice(*group->main_grad, config_.grad_dtype, *group, cut);
-      e_.emit(stream, Phase::reduce, unit.id,
-              group_name(unit, *group) +
-                  (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
-              Collective{.kind = way.scatters ? CollectiveKind::reduce_scatter
-                                              : CollectiveKind::all_reduce,
-                         .communicator = e_.communicator(way.on->reduce_communicator),
-                         .reduction = Reduction::sum,
-                         .count = own.shape[0],
-                         .dtype = config_.grad_dtype,
-                         .input = operand("input", Access::read, whole),
-                         .output = operand("output", Access::write, own)},
-              group->group->id);
+      e_.emit(
+          stream, Phase::reduce, unit.id,
+          group_name(unit, *group) + (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
+          Collective{
+              .kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+              .communicator = e_.communicator(way.on->reduce_communicator),
+              .reduction = Reduction::sum,
+              .count = own.shape[0],
+              .dtype = config_.grad_dtype,
+              .input = operand("input", Access::read, whole),
+              .output = operand("output", Access::write, own)},
+          group->group->id);
     }
   }
   for (const GroupState* group : groups) norm_partial(unit, *group, stream);

@@ -295,8 +295,7 @@ void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
     return;
   }
   if (train_ && state_.route_of_weights(unit).refresh && position.first &&
-      !state.trainable.empty() &&
-      fresh_waited_.insert(unit).second)
+      !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::compute, phase_, "fresh." + state.name);
 }
 

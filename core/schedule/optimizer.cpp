@@ -140,12 +140,12 @@ class OptimizerSegment {
   void update(const UnitState& unit, const GroupState& group,
               const std::optional<Region>& direction) {
     const std::int64_t elements = state_.slice_elements(group);
-    Kernel kernel{.kind = KernelKind::update,
-                  .operands = {direction
-                                   ? operand("direction", Access::read, *direction)
-                                   : operand("grad", Access::read, state_.gradient_slice(group))},
-                  .attributes = {{"elements", elements}},
-                  .flops = 0};
+    Kernel kernel{
+        .kind = KernelKind::update,
+        .operands = {direction ? operand("direction", Access::read, *direction)
+                               : operand("grad", Access::read, state_.gradient_slice(group))},
+        .attributes = {{"elements", elements}},
+        .flops = 0};
     if (group.main_weight)
       kernel.operands.push_back(
           operand("main_weight", Access::read_write,

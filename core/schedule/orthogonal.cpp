@@ -98,8 +98,8 @@ void OrthogonalRounds::make_workspace() {
 
 Region OrthogonalRounds::place_of(const Round& round, std::size_t position,
                                   const std::vector<Axis>& axes) const {
-  Region place = state_.slice(round.slices, config_.direction_dtype(),
-                              group_of(round.units[position]), axes);
+  Region place =
+      state_.slice(round.slices, config_.direction_dtype(), group_of(round.units[position]), axes);
   place.offset = e_.at(round.slices).holds->groups[position].offset;
   return place;
 }
@@ -149,8 +149,7 @@ void OrthogonalRounds::momentum(const Round& round, std::size_t position) {
                 .attributes = {{"elements", elements}},
                 .flops = 0};
   state_.add_states(group, kernel);
-  kernel.operands.push_back(
-      operand("direction", Access::write, place_of(round, position, cut_)));
+  kernel.operands.push_back(operand("direction", Access::write, place_of(round, position, cut_)));
   state_.add_settings(kernel, true);
   e_.emit(StreamRole::compute, Phase::optimizer, unit.id, unit.name + ".momentum",
           std::move(kernel), group.group->id);
@@ -165,17 +164,17 @@ void OrthogonalRounds::gather_inner(const Round& round, std::size_t number) {
           GroupBegin{.communicator = communicator});
   for (std::size_t i = 0; i < round.units.size(); ++i) {
     const Region own = place_of(round, i, cut_);
-    e_.emit(stream, Phase::optimizer, state_.units[round.units[i]].id,
-            state_.units[round.units[i]].name + ".gather_direction",
-            Collective{.kind = CollectiveKind::all_gather,
-                       .communicator = communicator,
-                       .reduction = Reduction::none,
-                       .count = own.shape[0],
-                       .dtype = own.dtype,
-                       .input = operand("input", Access::read, own),
-                       .output = operand("output", Access::write,
-                                         place_of(round, i, {dealt_->axis}))},
-            group_of(round.units[i]).group->id);
+    e_.emit(
+        stream, Phase::optimizer, state_.units[round.units[i]].id,
+        state_.units[round.units[i]].name + ".gather_direction",
+        Collective{.kind = CollectiveKind::all_gather,
+                   .communicator = communicator,
+                   .reduction = Reduction::none,
+                   .count = own.shape[0],
+                   .dtype = own.dtype,
+                   .input = operand("input", Access::read, own),
+                   .output = operand("output", Access::write, place_of(round, i, {dealt_->axis}))},
+        group_of(round.units[i]).group->id);
   }
   e_.emit(stream, Phase::optimizer, std::nullopt, name_of(number, "gather.end"),
           GroupEnd{.communicator = communicator});
@@ -222,8 +221,7 @@ void OrthogonalRounds::orthogonalise(std::size_t number) {
   if (number == 0) e_.acquire(StreamRole::compute, Phase::optimizer, workspace_);
   for (const GroupMatrix& matrix : group_of(round.units.front()).matrices)
     emit_matrix(round, number, matrix);
-  if (number + 1 == rounds_.size())
-    e_.release(StreamRole::compute, Phase::optimizer, workspace_);
+  if (number + 1 == rounds_.size()) e_.release(StreamRole::compute, Phase::optimizer, workspace_);
   if (dealt_ != nullptr) exchange(number, false);
 }
 

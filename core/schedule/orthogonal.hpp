@@ -6,14 +6,15 @@
 //
 //   compute          momentum 1 | Newton-Schulz 0         | update 0, refresh | momentum 2 | ...
 //   reduce_scatter              | all_to_all in of 1
-//   all_gather                                            | all_to_all out of 0 (under others' compute)
+//   all_gather                                            | all_to_all out of 0 (under others'
+//   compute)
 //
 //   slices   rank 0: | block 0, slice 0 | block 1, slice 0 |      whole   rank 0: | block 0 |
 //            rank 1: | block 0, slice 1 | block 1, slice 1 |              rank 1: | block 1 |
 //
 // In a round of fewer blocks ranks are left over, which work on zeros. Where every rank has the
-// whole state, each orthogonalises all blocks, one a round, and nothing is exchanged. Where state is
-// cut along two axes, blocks are dealt out along the first, and slices gathered along the second
+// whole state, each orthogonalises all blocks, one a round, and nothing is exchanged. Where state
+// is cut along two axes, blocks are dealt out along the first, and slices gathered along the second
 // before.
 #pragma once
 

@@ -19,9 +19,8 @@ std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model) {
   std::vector<GroupMatrix> matrices;
   for (const PlacedParameter& placed : group.parameters) {
     const Unit& unit = model.units[group.unit.value];
-    const auto parameter = std::ranges::find_if(unit.parameters, [&](std::size_t p) {
-      return model.parameters[p].name == placed.name;
-    });
+    const auto parameter = std::ranges::find_if(
+        unit.parameters, [&](std::size_t p) { return model.parameters[p].name == placed.name; });
     std::vector<ParameterPart> parts = model.parameters[*parameter].parts;
     if (parts.empty()) parts = {{.name = placed.name, .rows = placed.shape[0]}};
     std::int64_t offset = placed.offset;
@@ -59,7 +58,7 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
   UnitState& unit = units[group.unit.value];
   // The second group with gradients of a unit has a name of its own.
   const bool is_second = group.requires_grad && !unit.trainable.empty();
-  const std::string prefix = unit.name + (is_second              ? ".vectors."
+  const std::string prefix = unit.name + (is_second             ? ".vectors."
                                           : group.requires_grad ? "."
                                                                 : ".frozen.");
   const ResidentElements resident = resident_elements(group, config_);

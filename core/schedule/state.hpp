@@ -38,9 +38,9 @@ struct GroupState {
 struct UnitState {
   UnitId id;
   std::string name;
-  std::vector<std::size_t> groups;       ///< indices into State::groups
-  std::vector<std::size_t> trainable;    ///< groups with gradients, likewise
-  std::int64_t weight_bytes = 0;         ///< of all groups gathered, each aligned
+  std::vector<std::size_t> groups;     ///< indices into State::groups
+  std::vector<std::size_t> trainable;  ///< groups with gradients, likewise
+  std::int64_t weight_bytes = 0;       ///< of all groups gathered, each aligned
 };
 
 /// Buffers by name for recipes, and the persistent state of all groups.

@@ -112,9 +112,10 @@ class Stopwatch {
 std::string to_string(const GemmShape& shape) {
   return fmt::format("{}{}x{}x{} a{} b{} {} -> {}{}{}, aligned to {}",
                      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows,
-                     shape.cols, shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
-                     to_string(shape.operands), to_string(shape.result),
-                     shape.bias ? " with bias" : "", shape.adds ? " added" : "", shape.alignment);
+                     shape.cols, shape.inner, shape.a_transposed ? "T" : "",
+                     shape.b_transposed ? "T" : "", to_string(shape.operands),
+                     to_string(shape.result), shape.bias ? " with bias" : "",
+                     shape.adds ? " added" : "", shape.alignment);
 }
 
 std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
@@ -142,8 +143,8 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
   };
   MFSDP_LET(first, stored(shape.b_transposed, shape.inner, shape.cols, shape.b_row));
   MFSDP_LET(second, stored(shape.a_transposed, shape.rows, shape.inner, shape.a_row));
-  MFSDP_LET(third, layout(result, shape.rows, shape.cols,
-                          shape.c_row == 0 ? shape.cols : shape.c_row));
+  MFSDP_LET(third,
+            layout(result, shape.rows, shape.cols, shape.c_row == 0 ? shape.cols : shape.c_row));
   Product product{.operation = {}, .first = first, .second = second, .result = third};
   if (shape.batch > 1) {
     MFSDP_TRY(set_batch(product.first, shape.batch, shape.b_step));

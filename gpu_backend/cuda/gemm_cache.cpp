@@ -23,14 +23,13 @@ constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 json to_json(const GemmAlgorithm& algorithm) {
   const GemmShape& s = algorithm.shape;
-  return {
-      {"shape",
-       {s.rows, s.cols, s.inner, s.a_row, s.b_row, s.a_transposed, s.b_transposed, s.bias, s.adds,
-        std::string(to_string(s.operands)), std::string(to_string(s.result)), s.alignment, s.c_row,
-        s.batch, s.a_step, s.b_step, s.c_step}},
-      {"bytes", algorithm.bytes},
-      {"workspace", algorithm.workspace_bytes},
-      {"ns", algorithm.nanoseconds}};
+  return {{"shape",
+           {s.rows, s.cols, s.inner, s.a_row, s.b_row, s.a_transposed, s.b_transposed, s.bias,
+            s.adds, std::string(to_string(s.operands)), std::string(to_string(s.result)),
+            s.alignment, s.c_row, s.batch, s.a_step, s.b_step, s.c_step}},
+          {"bytes", algorithm.bytes},
+          {"workspace", algorithm.workspace_bytes},
+          {"ns", algorithm.nanoseconds}};
 }
 
 DType dtype_from(const json& name) {

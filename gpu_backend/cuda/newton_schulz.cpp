@@ -201,8 +201,7 @@ class Orthogonalisation {
 }  // namespace
 
 template <class T>
-Result<void> prepare(GemmPlanner& planner, const kernels::NewtonSchulz<T>& k,
-                     cudaStream_t stream) {
+Result<void> prepare(GemmPlanner& planner, const kernels::NewtonSchulz<T>& k, cudaStream_t stream) {
   const auto product = [&](const Part& part) {
     return planner.prepare(part.shape, part.memory, stream);
   };

@@ -1,9 +1,9 @@
 // The orthogonalisation of a matrix by the Gram form of core/plan/newton_schulz.hpp: products of
 // cuBLASLt, and what stands between them.
 //
-// bf16 matrices are worked on in fp16, whose three bits more of fraction the polynomials of the Gram
-// matrix need. All that is kept is multiplied by 2^10 then: elements of orthogonal matrices, and of
-// normed ones even more, are so small that fp16 would have few bits of them.
+// bf16 matrices are worked on in fp16, whose three bits more of fraction the polynomials of the
+// Gram matrix need. All that is kept is multiplied by 2^10 then: elements of orthogonal matrices,
+// and of normed ones even more, are so small that fp16 would have few bits of them.
 #pragma once
 
 #include <cuda_runtime.h>

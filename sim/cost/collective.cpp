@@ -72,9 +72,8 @@ CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cl
     const bool new_curve = ranks_.empty() || ranks_.back() != row.ranks;
     if (new_curve) ranks_.push_back(row.ranks);
     if (ranks_.size() == 1) sizes_.push_back(row.bytes);
-    for (const CollectiveKind kind :
-         {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-          CollectiveKind::all_to_all}) {
+    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_reduce,
+                                      CollectiveKind::reduce_scatter, CollectiveKind::all_to_all}) {
       auto& curves = nanoseconds_[static_cast<std::size_t>(kind)];
       if (new_curve) curves.emplace_back();
       curves.back().push_back(column(row, kind));

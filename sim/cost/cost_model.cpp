@@ -76,8 +76,7 @@ double CostModel::orthogonal_ns(const Kernel& kernel) const {
   const bool wide = matrix != kernel.operands.end() && size_of(matrix->dtype) > 2;
   double sum = 0;
   for (const OrthogonalProduct& p : orthogonal_products(rows, cols)) {
-    const GemmShape shape{
-        .kind = GemmKind::forward, .m = p.rows, .n = p.cols, .k = p.inner};
+    const GemmShape shape{.kind = GemmKind::forward, .m = p.rows, .n = p.cols, .k = p.inner};
     sum += static_cast<double>(p.times) * gemm_.nanoseconds(shape, wide);
   }
   return sum;

@@ -80,9 +80,8 @@ inline rc::Gen<PlanConfig> any_config() {
     config.prefetch = pick(0, 3);
     config.grad_slots = pick(model.tied_embeddings ? 2 : 1, 4);
     config.allocator = static_cast<AllocatorPolicy>(pick(0, 3));
-    config.optimizer =
-        *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::lion, Optimizer::sgd,
-                          Optimizer::muon, Optimizer::muon);
+    config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::lion,
+                                         Optimizer::sgd, Optimizer::muon, Optimizer::muon);
     if (config.optimizer != Optimizer::sgd)
       config.state_dtype = static_cast<StateDtype>(pick(0, 2));
     if (config.state_dtype == StateDtype::blockwise8) config.layout = LayoutRule::packed;

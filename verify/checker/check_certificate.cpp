@@ -142,9 +142,9 @@ void expect(const Json& object, const char* key, const Json& so) {
 }
 
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
-/// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run the plan, and a wait is only
-/// for what was issued before it, so that a class by itself meets and ends; plans of several
-/// classes match where these hashes are equal.
+/// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run
+/// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
+/// ends; plans of several classes match where these hashes are equal.
 std::string check_collectives(const PlanView& view, const Plan& plan) {
   Json issued(Json::array_t(view.json.at("communicators").size(), Json::array()));
   for (const Instance& instance : plan) {

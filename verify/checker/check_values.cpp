@@ -98,8 +98,8 @@ class Steps {
 
   /// Only what is followed there touches directions.
   void check_directions_known(const Op& op) const {
-    static const Names known{"all_gather", "all_to_all", "momentum", "newton_schulz", "update",
-                             "zero_padding"};
+    static const Names known{"all_gather",    "all_to_all", "momentum",
+                             "newton_schulz", "update",     "zero_padding"};
     for (const Operand& operand : op.operands)
       if (is_direction(operand) && !known.contains(op.does))
         refuse("{}: '{}' is a direction", op.place(), operand.role);

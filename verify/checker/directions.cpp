@@ -55,8 +55,7 @@ void Directions::acquire(Index buffer) {
   if (home.kind != "direction") return;
   Held& held = held_[buffer] = {};
   for (const auto& [group, at] : home.groups)
-    if (held.slots.empty() || home.dealt.empty())
-      held.slots.emplace_back(matrices_[group].size());
+    if (held.slots.empty() || home.dealt.empty()) held.slots.emplace_back(matrices_[group].size());
 }
 
 std::vector<Directions::Mark>& Directions::marks(const Op& op, const Operand& operand,
@@ -101,7 +100,8 @@ void Directions::momentum(const Op& op) {
   if (!left.empty()) refuse("{}: lacks '{}'", op.place(), *left.begin());
   if (!view_.homes[find(op, "direction")->buffer].dealt.empty())
     refuse("{}: its direction is another group's on other ranks", op.place());
-  if (const auto last = momentums_.find(spot.group); last != momentums_.end() && last->second == step_)
+  if (const auto last = momentums_.find(spot.group);
+      last != momentums_.end() && last->second == step_)
     refuse("{}: makes its momentum twice", op.place());
   momentums_[spot.group] = step_;
   for (Mark& mark : marks(op, *find(op, "direction"), spot)) mark = {1, step_, spot.kind};

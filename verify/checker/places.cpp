@@ -27,8 +27,7 @@ Axes axes_of(const PlanView& view, const Json& placement) {
 void check_optimizer(const PlanView& view, const Group& group, const std::string& unit) {
   const std::string configured = view.json.at("config").at("optimizer");
   for (const auto& [begin, parameter] : group.parameters) {
-    const bool other =
-        configured == "muon" && (unit != "block" || parameter.shape.size() != 2);
+    const bool other = configured == "muon" && (unit != "block" || parameter.shape.size() != 2);
     if (group.trains && group.optimizer != (other ? "adamw" : configured))
       refuse("group {}: is updated by another optimizer", view.groups.size());
   }
@@ -84,11 +83,13 @@ Home home_of_directions(const PlanView& view, const Json& json, Home home, const
   const Json& weights = view.json.at("config").at("param_dtype");
   home.dealt = holds.value("dealt", "");
   const auto wrong = [&] { refuse("buffer {}: holds no directions", json.at("name").dump()); };
-  if (json.value("persistent", false) || home.groups.empty() || (!home.dealt.empty() && !cut.empty()) ||
+  if (json.value("persistent", false) || home.groups.empty() ||
+      (!home.dealt.empty() && !cut.empty()) ||
       json.at("dtype") != (weights == "fp16" ? Json("bf16") : weights))
     wrong();
   const Group& first = view.groups.at(home.groups[0].first);
-  const Int ranks = home.dealt.empty() ? parts_of(view, first, home.cuts) : view.ranks_on(home.dealt);
+  const Int ranks =
+      home.dealt.empty() ? parts_of(view, first, home.cuts) : view.ranks_on(home.dealt);
   const Int slice = times(first.elements, size_of(json.at("dtype"))) /
                     (home.dealt.empty() ? parts_of(view, first, home.cuts) : 1);
   Names seen;
@@ -160,8 +161,7 @@ std::map<std::string, Kept> kept_states(const Json& config, const std::string& o
   if (optimizer == "adamw") names = {"exp_avg", "exp_avg_sq"};
   if (optimizer == "lion") names = {"exp_avg"};
   if (optimizer == "muon") names = {"momentum_buffer"};
-  if (names.empty() && optimizer != "sgd")
-    refuse("config: no optimizer that this checker knows");
+  if (names.empty() && optimizer != "sgd") refuse("config: no optimizer that this checker knows");
   const std::string full = config.at("param_dtype") == "fp64" ? "fp64" : "fp32";
   const std::string as = config.value("state_dtype", "full");
   std::map<std::string, Kept> kept;

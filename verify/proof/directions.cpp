@@ -54,8 +54,8 @@ struct Mark {
 };
 using Marks = std::vector<Mark>;  ///< by matrix
 
-/// Of a buffer of directions: marks of each of its groups, or of those that are dealt out, which are
-/// all at one stage, once.
+/// Of a buffer of directions: marks of each of its groups, or of those that are dealt out, which
+/// are all at one stage, once.
 struct Directions {
   std::vector<Marks> entries;
   bool rest_is_zero = false;  ///< what lies behind the last group
@@ -283,8 +283,8 @@ class DirectionCheck {
     const bool full =
         cut.rest_is_zero || std::ssize(cut.entries) == program_.config.mesh.size(axis);
     Marks common = cut.entries.front();
-    const bool same = std::ranges::all_of(
-        cut.entries, [&](const Marks& marks) { return marks == common; });
+    const bool same =
+        std::ranges::all_of(cut.entries, [&](const Marks& marks) { return marks == common; });
     for (Mark& mark : common) {
       if (!full || !same || mark.level != level) mark = {};
       mark.level = 0;
@@ -314,8 +314,7 @@ class DirectionCheck {
   }
 
   void report(std::optional<std::uint32_t> group, const std::string& what) {
-    if (!findings_.wants("MF405") ||
-        !reported_.insert(unrolled_.instances[now_].op_index).second)
+    if (!findings_.wants("MF405") || !reported_.insert(unrolled_.instances[now_].op_index).second)
       return;
     Finding finding;
     finding.rule = "MF405";

@@ -226,9 +226,9 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
     return groups[g].slices[static_cast<std::size_t>(home.level)].count;
   };
   for (std::size_t i = 0; !home.dealt && home.groups.size() > 1 && i < home.groups.size(); ++i)
-    bytes.emplace_back(home.offsets[i],
-                       checked_add(home.offsets[i],
-                                   bytes_of(count(home.groups[i]), buffer.dtype).value));
+    bytes.emplace_back(
+        home.offsets[i],
+        checked_add(home.offsets[i], bytes_of(count(home.groups[i]), buffer.dtype).value));
   std::ranges::sort(bytes);
   for (std::size_t i = 1; i < bytes.size(); ++i)
     if (bytes[i].first < bytes[i - 1].second)

@@ -68,7 +68,7 @@ struct Home {
   std::vector<std::uint32_t> groups{};
   std::vector<std::int64_t> offsets{};  ///< of each group, bytes from the buffer's start
   int level = 0;
-  std::int64_t block = 1;  ///< elements of a group that have one value in the buffer
+  std::int64_t block = 1;       ///< elements of a group that have one value in the buffer
   std::optional<Axis> dealt{};  ///< each rank along it has one of the groups, laid out alike
 };
 

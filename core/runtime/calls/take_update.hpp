@@ -71,13 +71,12 @@ template <class Types, class Run>
                                              Optimizer optimizer, const Run& run) {
   const UpdateRoles roles = update_roles(call, optimizer);
   return with_type_of(types, call, roles.gradient, [&]<class G>(TypeTag<G> g) {
-    return with_type_beside<G>(types, call, roles.weight,
-                               [&]<class W>(TypeTag<W> w) -> Result<void> {
-                                 if (!roles.has_main) return run(g, w, w);
-                                 return with_type_beside<W>(
-                                     types, call, "weight",
+    return with_type_beside<G>(
+        types, call, roles.weight, [&]<class W>(TypeTag<W> w) -> Result<void> {
+          if (!roles.has_main) return run(g, w, w);
+          return with_type_beside<W>(types, call, "weight",
                                      [&]<class C>(TypeTag<C> c) { return run(g, w, c); });
-                               });
+        });
   });
 }
 

@@ -1,5 +1,3 @@
-#include "gpu_backend/cuda/kernels/orthogonal.hpp"
-
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include "core/plan/kernel_spec.hpp"
 #include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/grid_sum.cuh"
+#include "gpu_backend/cuda/kernels/orthogonal.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -17,7 +16,9 @@ constexpr int kTileRows = kThreads / kTile;  ///< that its threads have at a tim
 
 __device__ inline float widened_of(float value) { return value; }
 __device__ inline float widened_of(Bf16 value) { return widened(value); }
-__device__ inline float widened_of(Fp16 value) { return __half2float(__ushort_as_half(value.bits)); }
+__device__ inline float widened_of(Fp16 value) {
+  return __half2float(__ushort_as_half(value.bits));
+}
 
 template <class T>
 __device__ T narrowed_to(float value) {
@@ -67,16 +68,15 @@ __global__ void __launch_bounds__(kThreads)
   const int x = static_cast<int>(threadIdx.x) % kTile;
   const int y = static_cast<int>(threadIdx.x) / kTile;
   for (int i = y; i < kTile; i += kTileRows)
-    if (row + i < rows && col + x < cols)
-      tile[i][x] = widened_of(from[(row + i) * cols + col + x]);
+    if (row + i < rows && col + x < cols) tile[i][x] = widened_of(from[(row + i) * cols + col + x]);
   __syncthreads();
   for (int i = y; i < kTile; i += kTileRows)
     if (col + i < cols && row + x < rows)
       to[(col + i) * rows + row + x] = narrowed_to<To>(factor * tile[x][i]);
 }
 
-/// A block has a tile at or below the diagonal, and the one that mirrors it. Without `first` that is
-/// a mirror in place.
+/// A block has a tile at or below the diagonal, and the one that mirrors it. Without `first` that
+/// is a mirror in place.
 template <class H>
 __global__ void __launch_bounds__(kThreads)
     combine(std::int64_t m, float a, float b, const H* first, float c, const H* second, H* to) {
@@ -154,7 +154,7 @@ Result<void> load_scaled(std::int64_t rows, std::int64_t cols, const T* matrix, 
   if (rows > cols) return transpose(rows, cols, matrix, scale, inverse, to, stream);
   const std::int64_t count = rows * cols;
   copy_scaled<<<grid_of(blocks_for(count)), kThreads, 0, stream>>>(count, matrix, scale, inverse,
-                                                                  to);
+                                                                   to);
   return launched("newton_schulz");
 }
 
@@ -165,7 +165,7 @@ Result<void> store_scaled(std::int64_t rows, std::int64_t cols, const Working<T>
   const std::int64_t count = rows * cols;
   const float* const none = nullptr;
   copy_scaled<<<grid_of(blocks_for(count)), kThreads, 0, stream>>>(count, from, scale, none,
-                                                                  matrix);
+                                                                   matrix);
   return launched("newton_schulz");
 }
 
@@ -180,14 +180,14 @@ Result<void> add_polynomial(std::int64_t m, float a, float b, const H* first, fl
   return launch_combine<H>(m, a, b, first, c, second, to, stream);
 }
 
-#define MFSDP_ORTHOGONAL(T)                                                                       \
-  template Result<float*> inverse_norm(std::span<const T>, std::span<std::byte>, cudaStream_t);   \
-  template Result<void> load_scaled(std::int64_t, std::int64_t, const T*, float, const float*,    \
-                                    Working<T>*, cudaStream_t);                                   \
-  template Result<void> store_scaled(std::int64_t, std::int64_t, const Working<T>*, float, T*,    \
-                                     cudaStream_t);                                               \
-  template Result<void> mirror(std::int64_t, Working<T>*, cudaStream_t);                          \
-  template Result<void> add_polynomial(std::int64_t, float, float, const Working<T>*, float,      \
+#define MFSDP_ORTHOGONAL(T)                                                                     \
+  template Result<float*> inverse_norm(std::span<const T>, std::span<std::byte>, cudaStream_t); \
+  template Result<void> load_scaled(std::int64_t, std::int64_t, const T*, float, const float*,  \
+                                    Working<T>*, cudaStream_t);                                 \
+  template Result<void> store_scaled(std::int64_t, std::int64_t, const Working<T>*, float, T*,  \
+                                     cudaStream_t);                                             \
+  template Result<void> mirror(std::int64_t, Working<T>*, cudaStream_t);                        \
+  template Result<void> add_polynomial(std::int64_t, float, float, const Working<T>*, float,    \
                                        const Working<T>*, Working<T>*, cudaStream_t);
 MFSDP_ORTHOGONAL(Bf16)
 MFSDP_ORTHOGONAL(float)

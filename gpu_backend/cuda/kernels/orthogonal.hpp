@@ -39,8 +39,9 @@ template <class T>
 
 /// And back: matrix = scale * from.
 template <class T>
-[[nodiscard]] Result<void> store_scaled(std::int64_t rows, std::int64_t cols, const Working<T>* from,
-                                        float scale, T* matrix, cudaStream_t stream);
+[[nodiscard]] Result<void> store_scaled(std::int64_t rows, std::int64_t cols,
+                                        const Working<T>* from, float scale, T* matrix,
+                                        cudaStream_t stream);
 
 /// What lies below the diagonal of [m, m] is written above it.
 template <class H>

@@ -77,8 +77,8 @@ void check_execution(const Program& program) {
     if (complaint) RC_FAIL(plan.name + ": " + *complaint);
     for (const Category category : {Category::unsharded_weight, Category::unsharded_grad}) {
       // With Muon a unit has two buffers, which are counted as one gradient.
-      const bool pairs = category == Category::unsharded_grad &&
-                         program.config.optimizer == Optimizer::muon;
+      const bool pairs =
+          category == Category::unsharded_grad && program.config.optimizer == Optimizer::muon;
       RC_ASSERT(execution.most_live(category) <=
                 *max_live_buffers(program, plan, category) * (pairs ? 2 : 1));
     }

@@ -121,8 +121,8 @@ TEST(Groups, MuonTakesTheMatricesOfBlocks) {
       const bool frozen = parameter.role == ParameterRole::down;
       EXPECT_EQ(group.optimizer.has_value(), !frozen);
       if (frozen) continue;
-      EXPECT_EQ(*group.optimizer, in_block && parameter.shape.size() == 2 ? Optimizer::muon
-                                                                         : Optimizer::adamw)
+      EXPECT_EQ(*group.optimizer,
+                in_block && parameter.shape.size() == 2 ? Optimizer::muon : Optimizer::adamw)
           << parameter.name;
     }
   }

@@ -123,12 +123,13 @@ class DenseReference {
       std::int64_t at = parameter.offset;
       for (const std::int64_t rows : parts) {
         const std::int64_t cols = parameter.shape[1];
-        const std::vector<double> step = orthogonal(momentum_of(group, at, rows * cols), rows, cols);
+        const std::vector<double> step =
+            orthogonal(momentum_of(group, at, rows * cols), rows, cols);
         const double factor = 0.2 * std::sqrt(std::max(rows, cols));
         for (std::int64_t i = 0; i < rows * cols; ++i) {
           double& weight = weights[at + i];
-          weight -= rate * (factor * step[static_cast<std::size_t>(i)] +
-                            settings_.weight_decay * weight);
+          weight -=
+              rate * (factor * step[static_cast<std::size_t>(i)] + settings_.weight_decay * weight);
         }
         at += rows * cols;
       }
@@ -197,7 +198,7 @@ class DenseReference {
   const Program& program_;
   OptimizerSettings settings_;
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> moments_;
-  std::map<std::size_t, std::vector<double>> gradients_;  ///< by group
+  std::map<std::size_t, std::vector<double>> gradients_;                          ///< by group
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>> momentum_;  ///< and matrix
 };
 
