@@ -289,6 +289,8 @@ class StructureCheck {
     if (holds.state.empty() != (holds.kind != ContentKind::optimizer_state))
       return fail(where + ".state",
                   holds.state.empty() ? "missing" : "expected only of kind optimizer_state");
+    if (holds.dealt && holds.kind != ContentKind::direction)
+      return fail(where + ".dealt", "expected only of kind direction");
     MFSDP_TRY(check_placement(holds.placement, where + ".placement"));
     for (std::size_t i = 0; i < holds.groups.size(); ++i) {
       const HeldGroup& held = holds.groups[i];

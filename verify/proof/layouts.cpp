@@ -205,7 +205,7 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
   Home home{.holds = holds_of(buffer)};
   if (home.holds == Holds::other) return;
   home.block = block_of_state(buffer.holds->state);
-  home.dealt = buffer.holds->dealt;
+  if (home.holds == Holds::direction) home.dealt = buffer.holds->dealt;
   for (const auto& [group, offset] : buffer.holds->groups) {
     const auto position = positions.find(group);
     if (!position || !groups[*position].sound) return;
