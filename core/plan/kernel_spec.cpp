@@ -135,6 +135,13 @@ std::vector<KernelSpec> attention_specs() {
     return operand(use, "rstd", statistic, {d("rows"), d("rotated")});
   };
   const OperandSpec head_weight = operand(reads, "weight", compute, {d("head_dim")});
+  // Of all query heads, or all key heads.
+  const auto row_rstd = [](OperandUse use) {
+    return operand(use, "rstd", statistic, {d("rows"), d(2)});
+  };
+  const OperandSpec query_weight =
+      operand(reads, "weight", compute, {d("query_heads", "head_dim")});
+  const OperandSpec key_weight = operand(reads, "weight", compute, {d("key_heads", "head_dim")});
   const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
                                             "heads", "kv_heads",      "seq"};
   const std::vector<std::string_view> scores{"query_scalar", "score_cap", "window"};
@@ -175,12 +182,28 @@ std::vector<KernelSpec> attention_specs() {
        .attributes = {"cols", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
+       .pieces = "rows"},
+      {.kind = qk_row_norm_rope_forward,
+       .operands = {rotated(reads, "query_key"), kRopeTable, query_weight, key_weight,
+                    rotated(writes, "output"), row_rstd(writes)},
+       .attributes = {"cols", "epsilon", "key_heads", "query_heads", "rows"},
+       .optional_attributes = {"zero_centered"}},
+      {.kind = qk_row_norm_rope_backward,
+       .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
+                    row_rstd(reads), query_weight, key_weight,
+                    operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
+       .attributes = {"cols", "key_heads", "query_heads", "rows"},
+       .optional_attributes = {"zero_centered"},
+       .sum = GradientSum::of_rank,
        .pieces = "rows"}};
 }
 
 std::vector<KernelSpec> row_specs() {
   const OperandSpec weight = operand(reads, "weight", compute, {d("cols")});
-  const auto rstd = [](OperandUse use) { return operand(use, "rstd", statistic, {d("rows")}); };
+  const auto per_row = [](OperandUse use, std::string_view role) {
+    return operand(use, role, statistic, {d("rows")});
+  };
+  const auto rstd = [&](OperandUse use) { return per_row(use, "rstd"); };
   const auto gated = [](KernelKind kind) {
     const bool forward = kind == swiglu_forward || kind == geglu_forward;
     return KernelSpec{
@@ -192,10 +215,22 @@ std::vector<KernelSpec> row_specs() {
   };
   return {{.kind = rms_norm_forward,
            .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight,
-                        optional(matrix(writes, "residual_out")), matrix(writes, "normed"),
-                        rstd(writes)},
+                        optional(matrix(reads, "skip")), optional(matrix(writes, "residual_out")),
+                        matrix(writes, "normed"), rstd(writes)},
            .attributes = {"cols", "epsilon", "rows"},
            .optional_attributes = {"zero_centered"}},
+          {.kind = layer_norm_forward,  // the second weight is the bias
+           .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight, weight,
+                        optional(matrix(writes, "residual_out")), matrix(writes, "normed"),
+                        per_row(writes, "mean"), rstd(writes)},
+           .attributes = {"cols", "epsilon", "rows"}},
+          {.kind = layer_norm_backward,  // partials: the weight's, then the bias's
+           .operands = {matrix(yields, "d_normed"), matrix(reads, "input"), per_row(reads, "mean"),
+                        rstd(reads), weight, weight, matrix(adds, "d_residual"),
+                        operand(writes, "partials", statistic, {d(2, "partial_rows"), d("cols")})},
+           .attributes = {"beta", "cols", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"},
           {.kind = rms_norm_backward,
            .operands = {matrix(yields, "d_normed"), matrix(reads, "input"), rstd(reads), weight,
                         matrix(adds, "d_residual"),
@@ -214,7 +249,13 @@ std::vector<KernelSpec> row_specs() {
           gated(swiglu_forward),
           gated(swiglu_backward),
           gated(geglu_forward),
-          gated(geglu_backward)};
+          gated(geglu_backward),
+          {.kind = gelu_forward,
+           .operands = {matrix(reads, "input"), matrix(writes, "product")},
+           .attributes = {"cols", "rows"}},
+          {.kind = gelu_backward,
+           .operands = {matrix(updates, "input"), matrix(yields, "d_product")},
+           .attributes = {"cols", "rows"}}};
 }
 
 std::vector<KernelSpec> token_specs() {
@@ -229,9 +270,16 @@ std::vector<KernelSpec> token_specs() {
                         operand(writes, "output", int32, {d(2), d("tokens")})}},
           {.kind = embedding_forward,
            .operands = {tokens, operand(reads, "weight", compute, {d("vocab"), d("cols")}),
+                        optional(operand(reads, "weight", compute, {d("positions"), d("cols")})),
                         matrix(writes, "output")},
            .attributes = {"bytes", "cols", "rows"},
-           .optional_attributes = {"scale"}},
+           .optional_attributes = {"scale", "seq"}},
+          {.kind = position_embedding_backward,
+           .operands = {matrix(reads, "d_output"),
+                        operand(adds, "weight_grad", gradient, {d("positions"), d("cols")})},
+           .attributes = {"beta", "cols", "rows", "seq"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"},
           {.kind = embedding_backward,
            .operands = {tokens, matrix(reads, "d_output"),
                         operand(scratch, "token_order", bytes, {d(24, "rows")}),

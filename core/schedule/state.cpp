@@ -84,8 +84,9 @@ void State::make_globals(Emitter& emitter) {
   staged_tokens = make("staged_tokens", DType::int32, token_count);
   pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
   const std::int64_t angles = checked_mul(config_.seq_len, config_.model.rotated_dim());
-  rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
-                     Port::rope_table);
+  if (config_.model.traits().rotates)
+    rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
+                       Port::rope_table);
   if (config_.model.local_rope_theta.num != 0)
     local_rope_table_ = make(std::string(global::local_rope_table), DType::fp32, angles,
                              PoolRole::workspace, Port::local_rope_table);

@@ -70,17 +70,15 @@ Result<void> Trainer::prepare(Backend& backend) {
   MFSDP_LET(token_port, find_port(program_, Port::tokens, tokens));
   MFSDP_LET(step_block, find_port(program_, Port::step_block, sizeof(StepBlock)));
   MFSDP_LET(report, find_port(program_, Port::report, sizeof(LossReport) + sizeof(NormReport)));
-  const std::vector<float> angles = make_rope_table(config.model, config.seq_len);
-  MFSDP_LET(rope_table,
-            find_port(program_, Port::rope_table, std::ssize(angles) * size_of(DType::fp32)));
-  std::vector<float> local_angles;
-  std::optional<BufferId> local_table;
-  if (config.model.local_rope_theta.num != 0) {
-    local_angles = make_rope_table(config.model, config.seq_len, true);
-    MFSDP_LET(found, find_port(program_, Port::local_rope_table,
-                               std::ssize(local_angles) * size_of(DType::fp32)));
-    local_table = found;
-  }
+  std::vector<std::pair<BufferId, std::vector<float>>> rope_tables;
+  const auto add_table = [&](Port port, bool local) -> Result<void> {
+    std::vector<float> angles = make_rope_table(config.model, config.seq_len, local);
+    MFSDP_LET(found, find_port(program_, port, std::ssize(angles) * size_of(DType::fp32)));
+    rope_tables.emplace_back(found, std::move(angles));
+    return {};
+  };
+  if (config.model.traits().rotates) MFSDP_TRY(add_table(Port::rope_table, false));
+  if (config.model.local_rope_theta.num != 0) MFSDP_TRY(add_table(Port::local_rope_table, true));
   tokens_ = token_port;
   step_block_ = step_block;
   report_ = report;
@@ -96,9 +94,8 @@ Result<void> Trainer::prepare(Backend& backend) {
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
   parameters_ = std::move(parameters);
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
-  MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
-  if (local_table)
-    MFSDP_TRY(backend.upload(std::as_bytes(std::span(local_angles)), bytes(*local_table).data()));
+  for (const auto& [table, angles] : rope_tables)
+    MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(table).data()));
   MFSDP_TRY(clear_state(backend, program_, bytes));
   if (inputs_.source != nullptr)
     return inputs_.source->fill(

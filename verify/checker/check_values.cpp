@@ -32,6 +32,7 @@ class Steps {
       const std::string port = port_of(b);
       if (port.empty()) continue;
       left.erase(port);
+      if (!bytes.contains(port)) refuse("buffer {}: port {} is none of the model's", b, port);
       const Operand& whole = view_.buffers[b];
       if (whole.end - whole.begin != bytes.at(port))
         refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),

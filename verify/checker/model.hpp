@@ -6,6 +6,9 @@
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
 //   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
 //
+// GPT-2 has layer norms, biases, a table of positions in place of RoPE, and an MLP without a gate.
+// OLMo 2 norms what attention and MLP add, and nothing before them: x = mid' + norm(mlp_out').
+//
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch.
 #pragma once
@@ -82,8 +85,16 @@ class Model {
                    const std::array<const char*, 4>& values);
   [[nodiscard]] Json root_of_hidden() const;
   void add_ends();
+  void add_positions(std::map<std::string, Json> sizes);
   [[nodiscard]] std::map<std::string, Json> norm_sizes(std::map<std::string, Json> sizes) const;
   void add_norms();
+  void add_output_norms();
+  void add_bias(const std::string& parameter, Int cols, const char* d_output);
+  void add_weight_gradient(const std::string& parameter, Place place, const char* partials, Int cols,
+                           Int column);
+  void add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
+                         const char* normed, const char* input, const char* rstd,
+                         const char* d_after, const char* d_before, const char* partials);
   void add_attention();
   void add_rotation();
   void add_mlp();
@@ -98,9 +109,12 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
+  bool gpt2_ = false, olmo2_ = false;
   bool output_norms_ = false;   ///< of what attention and MLP add to the residual
   bool centred_ = false;        ///< norms multiply by 1 + weight
   std::string gated_{};         ///< which kernels the MLP has
+  Int first_width_ = 0;         ///< columns of the MLP's first projection
+  Int positions_ = 0;           ///< rows of the table of positions
   Int turned_ = 0;              ///< elements of a head that RoPE turns
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers

@@ -291,8 +291,12 @@ class FormCheck {
       return stated == nullptr || stated->value != configured;
     };
     const ModelShape& model = config_.model;
-    const bool norms = kernel_.kind == rms_norm_forward || kernel_.kind == qk_norm_rope_forward;
-    if (norms && differs("epsilon", model.rms_norm_eps))
+    const bool head_norms =
+        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_row_norm_rope_forward;
+    const bool head_norms_backward =
+        kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
+    const bool norms = kernel_.kind == rms_norm_forward || head_norms;
+    if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
       return "attribute 'epsilon' is not the model's";
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (attends)
@@ -307,16 +311,22 @@ class FormCheck {
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
       return "attribute 'scale' is not the model's";
-    if ((norms || kernel_.kind == rms_norm_backward || kernel_.kind == qk_norm_rope_backward) &&
+    const std::int64_t positions = model.traits().rotates ? 0 : config_.seq_len;
+    if ((kernel_.kind == embedding_forward || kernel_.kind == position_embedding_backward) &&
+        is_not("seq", {.num = positions}))
+      return "attribute 'seq' is not as configured";
+    if ((norms || kernel_.kind == rms_norm_backward || head_norms_backward) &&
         is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
       return "attribute 'zero_centered' is not the model's";
     if (const auto rotated = value("rotated_dim"); rotated && *rotated != model.rotated_dim())
       return fmt::format("turns {} elements of a head, the model {}", *rotated,
                          model.rotated_dim());
-    const bool turns =
-        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_norm_rope_backward;
-    if (turns && differs("query_heads", {.num = model.heads}))
+    if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
       return "attribute 'query_heads' is not the model's";
+    const bool whole =
+        kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
+    if (whole && differs("key_heads", {.num = model.kv_heads}))
+      return "attribute 'key_heads' is not the model's";
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return "attribute 'limit' is not as configured";
     return std::nullopt;

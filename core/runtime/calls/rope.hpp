@@ -69,4 +69,36 @@ struct QkNormRopeBackward {
   Pieces pieces = {};
 };
 
+/// The same with norms over all query heads of a token, and over all its key heads.
+template <class T, class Table = Real<T>>
+struct QkRowNormRopeForward {
+  RopeShape shape;
+  std::int64_t query_heads = 0;
+  Real<T> epsilon = 0;
+  HeadRows<const T> in;
+  const Table* table = nullptr;
+  const T* query_weight = nullptr;  ///< [query_heads, head_dim]
+  const T* key_weight = nullptr;    ///< [heads - query_heads, head_dim]
+  Real<T> weight_offset = 0;
+  HeadRows<T> out;
+  Real<T>* rstd = nullptr;  ///< [tokens, 2]: of queries, of keys
+};
+
+template <class T, class Table = Real<T>>
+struct QkRowNormRopeBackward {
+  RopeShape shape;
+  std::int64_t query_heads = 0;
+  std::int64_t partial_rows = 0;
+  HeadRows<T> gradient;  ///< of the turned heads; becomes that of the projection
+  HeadRows<const T> in;  ///< the projection
+  const Table* table = nullptr;
+  const Real<T>* rstd = nullptr;
+  const T* query_weight = nullptr;
+  const T* key_weight = nullptr;
+  Real<T> weight_offset = 0;
+  /// partial_rows of the queries' weight, then as many of the keys'.
+  Real<T>* partials = nullptr;
+  Pieces pieces = {};
+};
+
 }  // namespace mfsdp::kernels

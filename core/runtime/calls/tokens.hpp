@@ -19,15 +19,18 @@ struct TokenCopy {
   std::int32_t* to = nullptr;
 };
 
-/// Row i of the output is row tokens[i] of the table, times `scale`.
+/// Row i of the output is row tokens[i] of the table, times `scale`; where there is a table of
+/// positions, plus row i % seq_len of that.
 template <class T>
 struct EmbeddingForward {
   std::span<const std::int32_t> tokens;
   std::int64_t cols = 0;
   std::int64_t vocab = 0;
   Real<T> scale = 1;
-  const T* table = nullptr;  ///< [vocab, cols]
-  T* output = nullptr;       ///< [tokens, cols]
+  const T* table = nullptr;      ///< [vocab, cols]
+  const T* positions = nullptr;  ///< [at least seq_len, cols], or null
+  std::int64_t seq_len = 1;
+  T* output = nullptr;  ///< [tokens, cols]
 };
 
 /// A token's place in the batch; ordered by token, then place.
@@ -50,6 +53,20 @@ struct EmbeddingBackward {
   std::span<TokenPlace> order;  ///< scratch, one entry a token
   bool adds = false;
   G* gradient = nullptr;  ///< [vocab, cols]
+  Pieces pieces = {};
+};
+
+/// Row p of the gradient of the table of positions is the sum of the rows p, p + seq_len, ..., in
+/// their order; rows from seq_len on become 0, or stay where `adds`.
+template <class T, class G>
+struct PositionEmbeddingBackward {
+  std::int64_t rows = 0;  ///< of all sequences, a multiple of seq_len
+  std::int64_t cols = 0;
+  std::int64_t seq_len = 1;
+  std::int64_t positions = 0;   ///< at least seq_len
+  const T* d_output = nullptr;  ///< [rows, cols]
+  bool adds = false;
+  G* gradient = nullptr;  ///< [positions, cols]
   Pieces pieces = {};
 };
 

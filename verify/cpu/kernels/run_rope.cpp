@@ -53,4 +53,29 @@ Result<void> run_kind<KernelKind::qk_norm_rope_backward>(const KernelCall& call,
   });
 }
 
+template <>
+Result<void> run_kind<KernelKind::qk_row_norm_rope_forward>(const KernelCall& call,
+                                                            const KernelSettings& /*settings*/) {
+  return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_qk_row_norm_rope_forward<T>(call));
+    qk_row_norm_rope_forward(k);
+    return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::qk_row_norm_rope_backward>(const KernelCall& call,
+                                                             const KernelSettings& /*settings*/) {
+  return with_type_of(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_qk_row_norm_rope_backward<T>(call));
+    if (k.pieces.grid) {
+      GridSums<Real<T>> sums(*k.pieces.grid);
+      exact_qk_row_norm_rope_backward(k, sums);
+      return sums.result(*call.kernel, "partials");
+    }
+    qk_row_norm_rope_backward(k);
+    return {};
+  });
+}
+
 }  // namespace mfsdp::kernels

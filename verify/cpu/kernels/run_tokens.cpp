@@ -69,7 +69,7 @@ Result<void> run_kind<KernelKind::embedding_forward>(const KernelCall& call,
   return with_type_of(call, "weight", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_embedding_forward<T>(call));
     MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
-    embedding_forward(k.tokens, k.cols, k.table, k.scale, k.output);
+    embedding_forward(k);
     return {};
   });
 }
@@ -80,6 +80,24 @@ Result<void> run_kind<KernelKind::embedding_backward>(const KernelCall& call,
   return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
     return with_type_beside<T>(AllElementTypes{}, call, "weight_grad",
                                [&]<class G>(TypeTag<G>) { return backward<T, G>(call); });
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::position_embedding_backward>(const KernelCall& call,
+                                                               const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
+    return with_type_beside<T>(
+        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
+          MFSDP_LET(k, (take_position_embedding_backward<T, G>(call)));
+          if (k.pieces.grid) {
+            GridSums<Real<T>> sums(*k.pieces.grid);
+            exact_position_embedding_backward(k, sums);
+            return sums.result(*call.kernel, "weight_grad");
+          }
+          position_embedding_backward(k);
+          return {};
+        });
   });
 }
 

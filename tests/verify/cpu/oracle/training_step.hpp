@@ -126,8 +126,10 @@ class RankState {
       put("model_weight", resident.model_weight);
       put("main_weight", resident.main_weight);
     }
-    const auto table = make_rope_table(program_.config.model, program_.config.seq_len);
-    std::memcpy(bytes(*find("rope_table")), table.data(), table.size() * sizeof(float));
+    if (const Buffer* angles = find("rope_table")) {
+      const auto table = make_rope_table(program_.config.model, program_.config.seq_len);
+      std::memcpy(bytes(*angles), table.data(), table.size() * sizeof(float));
+    }
     if (const Buffer* local = find("local_rope_table")) {
       const auto turned = make_rope_table(program_.config.model, program_.config.seq_len, true);
       std::memcpy(bytes(*local), turned.data(), turned.size() * sizeof(float));
