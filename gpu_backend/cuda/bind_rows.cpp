@@ -124,4 +124,60 @@ Result<Launch> bind_kind<KernelKind::geglu_backward>(const KernelCall& call, con
   });
 }
 
+template <>
+Result<Launch> bind_kind<KernelKind::gelu_forward>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_gelu_forward<T>(call));
+    return [k, stream = to.stream] { return gelu_forward(k, stream); };
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::gelu_backward>(const KernelCall& call, const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_gelu_backward<T>(call));
+    return [k, stream = to.stream] { return gelu_backward(k, stream); };
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::layer_norm_forward>(const KernelCall& call,
+                                                         const BindTarget& to) {
+  return bind_by_type(call, "residual", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_layer_norm_forward<T>(call));
+    return [k, stream = to.stream] { return layer_norm_forward(k, stream); };
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::layer_norm_backward>(const KernelCall& call,
+                                                          const BindTarget& to) {
+  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_layer_norm_backward<T>(call));
+    return [k, outlier = to.outlier, stream = to.stream] {
+      return layer_norm_backward(k, stream, outlier);
+    };
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::qk_row_norm_rope_forward>(const KernelCall& call,
+                                                               const BindTarget& to) {
+  return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_qk_row_norm_rope_forward<T>(call));
+    return [k, stream = to.stream] { return qk_row_norm_rope_forward(k, stream); };
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::qk_row_norm_rope_backward>(const KernelCall& call,
+                                                                const BindTarget& to) {
+  return bind_by_type(call, "query_key", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    MFSDP_LET(k, kernels::take_qk_row_norm_rope_backward<T>(call));
+    return [k, outlier = to.outlier, stream = to.stream] {
+      return qk_row_norm_rope_backward(k, stream, outlier);
+    };
+  });
+}
+
 }  // namespace mfsdp::cuda

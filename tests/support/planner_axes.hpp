@@ -22,7 +22,8 @@ inline rc::Gen<PlanConfig> any_planner_config() {
   return rc::gen::exec([] {
     using enum DType;
     PlanConfig config = *any_config();
-    if (*rc::gen::inRange(0, 10) == 0) config.frozen = {"embed_tokens", "layernorm"};
+    if (*rc::gen::inRange(0, 10) == 0)
+      config.frozen = names_in(config.model.family, {"embed_tokens", "layernorm"});
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
     if (config.param_dtype == fp64) {
       config.main_dtype = config.grad_dtype = config.reduce_dtype = fp64;
@@ -220,6 +221,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       flag("own scale of scores",
            [](const Program& p) { return p.config.model.query_scalar.num != 0; }),
       flag("cap of scores", [](const Program& p) { return p.config.model.score_cap.num != 0; }),
+      choice<Family>("family", [](const Config& c) { return c.model.family; }),
       {.name = "activation",
        .values = axes::names_of<Activation>(),
        .value_of =

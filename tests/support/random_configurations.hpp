@@ -41,6 +41,15 @@ inline void draw_gemma(ModelShape& model) {
   model.scaled_embedding = some();
 }
 
+/// A third of the models are of other families than Llama's.
+inline void draw_family(PlanConfig& config) {
+  using enum Family;
+  const Family family = *rc::gen::element(llama, llama, llama, llama, gpt2, olmo2);
+  make_family(config.model, family);
+  for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
+    *names = names_in(family, *names);
+}
+
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
 /// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
 /// microbatches.
@@ -96,6 +105,7 @@ inline rc::Gen<PlanConfig> any_config() {
       case 2: config.frozen = {"layernorm", "mlp"}; break;
       default: break;
     }
+    draw_family(config);
     return config;
   });
 }

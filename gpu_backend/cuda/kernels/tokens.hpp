@@ -29,6 +29,12 @@ template <class T, class G>
 [[nodiscard]] Result<void> embedding_backward(const kernels::EmbeddingBackward<T, G>& k,
                                               cudaStream_t stream, ExactOutlier* outlier = nullptr);
 
+/// T and G: bf16 or fp32. Under --exact-sums each row of a sequence is rounded before it is added.
+template <class T, class G>
+[[nodiscard]] Result<void> position_embedding_backward(
+    const kernels::PositionEmbeddingBackward<T, G>& k, cudaStream_t stream,
+    ExactOutlier* outlier = nullptr);
+
 /// T: bf16 or fp32, const where the loss alone is wanted. A block at a time has a row; what fits is
 /// kept in shared memory between the sum of its exponentials and its gradient. The workspace holds
 /// a GridScratch.

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "tests/gpu_backend/train/equality_rows.hpp"
+#include "tests/support/configurations.hpp"
 #include "tests/support/samples.hpp"
 
 namespace mfsdp {
@@ -176,6 +177,31 @@ TEST(Equality, ExactSumsReachEveryKernel) {
   config.frozen = {"layers.0.mlp", "layers.1.input_layernorm"};
   config.clip = {0, 1};
   expect_equal_over_ranks(config);
+}
+
+/// Nano models of the other families; with MFSDP_EQUALITY=full on 60 combinations, else on six.
+TEST(Equality, OfFamilies) {
+  for (const Family family : {Family::gpt2, Family::olmo2}) {
+    ModelShape model = test::nano().model;
+    model.qkv_bias = model.qk_norm = true;
+    test::make_family(model, family);
+    std::vector<PlanConfig> configs = test::combinations(model);
+    const std::size_t wanted = test::runs_all() ? 60 : test::thinned(6);
+    std::vector<PlanConfig> some;
+    for (std::size_t i = 0; i < wanted; ++i)
+      some.push_back(configs[i * configs.size() / wanted]);
+    print_header(fmt::format("{}, in floating point", to_string(family)));
+    for (const Row& row : run_all(some)) {
+      print_row(row);
+      expect_one(row);
+    }
+    for (PlanConfig& config : some) config.exact_sums = true;
+    Row all{.name = "all of them, with --exact-sums"};
+    for (const Row& row : run_all(some)) merge(all, row);
+    print_row(all);
+    expect_one(all);
+    EXPECT_EQ(all.combinations, std::ssize(some));
+  }
 }
 
 // ---- (b) -------------------------------------------------------------------------------------

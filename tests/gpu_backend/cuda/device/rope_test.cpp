@@ -72,9 +72,15 @@ TYPED_TEST(DeviceRope, TurnsHeadsBothWays) {
     }
 }
 
+std::vector<Heads> all_heads() {
+  std::vector<Heads> all(kHeads.begin(), kHeads.end());
+  all.insert(all.end(), kTurnedInPart.begin(), kTurnedInPart.end());
+  return all;
+}
+
 TYPED_TEST(DeviceRope, NormsHeadsFirst) {
   using T = TypeParam;
-  for (const Heads& heads : kHeads) {
+  for (const Heads& heads : all_heads()) {
     const RopeShape& s = heads.shape;
     SCOPED_TRACE(testing::Message() << s.heads << " of " << s.head_dim);
     const auto values = random_values<T>(heads.elements(), 1, 2);
@@ -138,6 +144,77 @@ TYPED_TEST(DeviceRope, NormsHeadsFirst) {
                                                    .query_weight = wide_qw.data(),
                                                    .key_weight = wide_kw.data(),
                                                    .partials = wide_partials.data()});
+    EXPECT_LT(relative_error(out.download(), expected), kTolerance<T>);
+    EXPECT_LT(relative_error(rstd.download(), wide_rstd), 1e-5);
+    EXPECT_LT(relative_error(d_in.download(), wide_gradient), kTolerance<T>);
+    EXPECT_LT(relative_error(partials.download(), wide_partials), 1e-5);
+    EXPECT_TRUE(out.margin_is_whole() && partials.margin_is_whole());
+  }
+}
+
+/// A device's call, or the host's in double.
+template <class T>
+struct RowNormCalls {
+  kernels::QkRowNormRopeForward<T, float> forward;
+  kernels::QkRowNormRopeBackward<T, float> backward;
+
+  RowNormCalls(const Heads& heads, std::int64_t partial_rows, const float* table, const T* in,
+               const T* query_weight, const T* key_weight, T* out, Real<T>* rstd, T* gradient,
+               Real<T>* partials)
+      : forward{.shape = heads.shape,
+                .query_heads = heads.query_heads,
+                .epsilon = 1e-6F,
+                .in = heads.rows<const T>(in),
+                .table = table,
+                .query_weight = query_weight,
+                .key_weight = key_weight,
+                .out = heads.rows(out),
+                .rstd = rstd},
+        backward{.shape = heads.shape,
+                 .query_heads = heads.query_heads,
+                 .partial_rows = partial_rows,
+                 .gradient = heads.rows(gradient),
+                 .in = heads.rows<const T>(in),
+                 .table = table,
+                 .rstd = rstd,
+                 .query_weight = query_weight,
+                 .key_weight = key_weight,
+                 .partials = partials} {}
+};
+
+/// Norms over all heads of a kind; the last shape's columns are too many for shared memory.
+TYPED_TEST(DeviceRope, NormsAllHeadsOfAKindFirst) {
+  using T = TypeParam;
+  std::vector<Heads> shapes = all_heads();
+  shapes.push_back({{3, 2, 72, 128, 128}, 64, 72 * 128});
+  for (const Heads& heads : shapes) {
+    const RopeShape& s = heads.shape;
+    SCOPED_TRACE(testing::Message() << s.heads << " of " << s.head_dim);
+    const std::int64_t columns = s.heads * s.head_dim, queries = heads.query_heads * s.head_dim;
+    const std::int64_t partial_rows = 4;
+    const auto values = random_values<T>(heads.elements(), 1, 2);
+    const auto query_weight = random_values<T>(queries, 2);
+    const auto key_weight = random_values<T>(columns - queries, 3);
+    const auto gradient = random_values<T>(heads.elements(), 4);
+    const auto table = angles(s);
+    const std::vector<T> untouched(values.size(), narrow<T>(0));
+    const DeviceArray<T> in(values), qw(query_weight), kw(key_weight), out(untouched),
+        d_in(gradient);
+    const DeviceArray<float> d_table(table), rstd(s.tokens * 2), partials(partial_rows * columns);
+    const RowNormCalls<T> device(heads, partial_rows, d_table.data(), in.data(), qw.data(),
+                                 kw.data(), out.data(), rstd.data(), d_in.data(), partials.data());
+    expect_runs(qk_row_norm_rope_forward(device.forward, nullptr));
+    expect_runs(qk_row_norm_rope_backward(device.backward, nullptr));
+    const auto wide = widened(values), wide_qw = widened(query_weight),
+               wide_kw = widened(key_weight);
+    std::vector<double> expected(values.size(), 0), wide_rstd(static_cast<std::size_t>(s.tokens * 2)),
+        wide_partials(static_cast<std::size_t>(partial_rows * columns));
+    auto wide_gradient = widened(gradient);
+    const RowNormCalls<double> host(heads, partial_rows, table.data(), wide.data(), wide_qw.data(),
+                                    wide_kw.data(), expected.data(), wide_rstd.data(),
+                                    wide_gradient.data(), wide_partials.data());
+    kernels::qk_row_norm_rope_forward(host.forward);
+    kernels::qk_row_norm_rope_backward(host.backward);
     EXPECT_LT(relative_error(out.download(), expected), kTolerance<T>);
     EXPECT_LT(relative_error(rstd.download(), wide_rstd), 1e-5);
     EXPECT_LT(relative_error(d_in.download(), wide_gradient), kTolerance<T>);

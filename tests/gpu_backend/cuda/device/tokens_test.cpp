@@ -126,6 +126,63 @@ struct Logits {
   std::int64_t rows, vocab;
 };
 
+TYPED_TEST(DeviceTokens, PositionsAreAddedAndSummed) {
+  using T = TypeParam;
+  for (const std::int64_t cols : {24, 333, 4096}) {
+    SCOPED_TRACE(cols);
+    constexpr std::int64_t seq = 7, tokens = 21, rows = 9;
+    const auto ids = random_ids(tokens, 5, 1);
+    const auto table = random_values<T>(5 * cols, 2), positions = random_values<T>(rows * cols, 3),
+               dy = random_values<T>(tokens * cols, 4);
+    const DeviceArray<std::int32_t> d_ids(ids);
+    const DeviceArray<T> d_table(table), d_positions(positions), d_dy(dy), output(tokens * cols);
+    expect_runs(embedding_forward(kernels::EmbeddingForward<T>{.tokens = {d_ids.data(), ids.size()},
+                                                               .cols = cols,
+                                                               .vocab = 5,
+                                                               .table = d_table.data(),
+                                                               .positions = d_positions.data(),
+                                                               .seq_len = seq,
+                                                               .output = output.data()},
+                                  nullptr));
+    const auto wide_table = widened(table), wide_positions = widened(positions),
+               wide_dy = widened(dy);
+    std::vector<double> expected(dy.size());
+    kernels::embedding_forward(kernels::EmbeddingForward<double>{.tokens = ids,
+                                                                 .cols = cols,
+                                                                 .vocab = 5,
+                                                                 .table = wide_table.data(),
+                                                                 .positions = wide_positions.data(),
+                                                                 .seq_len = seq,
+                                                                 .output = expected.data()});
+    EXPECT_LT(relative_error(output.download(), expected), kTolerance<T>);
+    EXPECT_TRUE(output.margin_is_whole());
+    for (const bool adds : {false, true}) {
+      const auto before = random_values<float>(rows * cols, 5);
+      const DeviceArray<float> gradient(before);
+      expect_runs(position_embedding_backward(
+          kernels::PositionEmbeddingBackward<T, float>{.rows = tokens,
+                                                       .cols = cols,
+                                                       .seq_len = seq,
+                                                       .positions = rows,
+                                                       .d_output = d_dy.data(),
+                                                       .adds = adds,
+                                                       .gradient = gradient.data()},
+          nullptr));
+      auto wide_gradient = widened(before);
+      kernels::position_embedding_backward(
+          kernels::PositionEmbeddingBackward<double, double>{.rows = tokens,
+                                                             .cols = cols,
+                                                             .seq_len = seq,
+                                                             .positions = rows,
+                                                             .d_output = wide_dy.data(),
+                                                             .adds = adds,
+                                                             .gradient = wide_gradient.data()});
+      EXPECT_LT(relative_error(gradient.download(), wide_gradient), 1e-6);
+      EXPECT_TRUE(gradient.margin_is_whole());
+    }
+  }
+}
+
 TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
   using T = TypeParam;
   const DeviceArray<GridScratch> workspace(1);  // of any contents

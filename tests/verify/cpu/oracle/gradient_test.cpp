@@ -262,6 +262,23 @@ TEST_P(AttentionGradients, EqualFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Random, AttentionGradients,
                          testing::Range(0U, std::uint32_t{test::thinned(12)}));
 
+/// The same of the other families in turn: their norms, biases, positions and activations.
+class FamilyGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(FamilyGradients, EqualFiniteDifferences) {
+  PlanConfig config = attention_config(GetParam());
+  config.model.qk_norm = true;
+  config.model.kv_heads = 1 + GetParam() / 2 % 2;
+  config.micro_batch = 2;  // a position of two sequences
+  config.seq_len = 4;
+  test::make_family(config.model, GetParam() % 2 == 0 ? Family::gpt2 : Family::olmo2);
+  config.model.max_seq_len = 6;  // positions that no token has
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(8)}));
+
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(Gradients, EqualFiniteDifferences) {
