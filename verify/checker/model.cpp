@@ -42,11 +42,14 @@ Model::Model(const PlanView& view)
   qk_norm_ = model.value("qk_norm", false);
   output_norms_ = model.value("output_norms", false);
   centred_ = model.value("zero_centered_norms", false);
-  gpt2_ = model.at("family") == "gpt2";
-  olmo2_ = model.at("family") == "olmo2";
+  const std::string family = model.at("family");
+  gpt2_names_ = layer_norms_ = biases_ = family == "gpt2";
+  gates_ = rotates_ = family != "gpt2";
+  input_norms_ = family != "olmo2";
+  whole_norms_ = family == "olmo2";
   const bool silu = model.value("activation", "silu") == "silu";
-  gated_ = gpt2_ ? "gelu" : silu ? "swiglu" : "geglu";
-  first_width_ = gpt2_ ? inner_ : times(2, inner_);
+  gated_ = !gates_ ? "gelu" : silu ? "swiglu" : "geglu";
+  first_width_ = gates_ ? times(2, inner_) : inner_;
   positions_ = model.at("max_seq_len");
   turned_ = model.value("rotary_dim", head_dim_);
   sliding_ = model.value("sliding_layers", sliding_);
@@ -56,8 +59,8 @@ Model::Model(const PlanView& view)
   exact_ = config_.value("exact_sums", false);
   compute_ = config_.at("param_dtype");
   tokens = times(seq_, batch_);
-  if (!gpt2_) rope_tables = {{"rope_table", times(times(seq_, turned_), 4)}};
-  if (two_tables_) rope_tables["local_rope_table"] = rope_tables.at("rope_table");
+  if (rotates_) rope_tables = {{"rope_table", times(times(seq_, turned_), 4)}};
+  if (two_tables_ && rotates_) rope_tables["local_rope_table"] = rope_tables.at("rope_table");
   microbatches = config_.at("microbatches");
   clip = config_.at("clip");
   statistic = compute_ == "fp64" ? "fp64" : "fp32";
@@ -67,12 +70,12 @@ Model::Model(const PlanView& view)
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
-  const bool known = gpt2_ || olmo2_ || model.at("family") == "llama";
-  // GPT-2 has no RoPE, and OLMo 2 nothing else that adds to the residual.
-  const bool odd_gpt2 = gpt2_ && (qk_norm_ || output_norms_ || centred_ || silu || two_tables_ ||
-                                  turned_ != head_dim_ || seq_ > positions_ ||
-                                  model.value("scaled_embedding", false));
-  if (!known || odd_gpt2 || (olmo2_ && !output_norms_) || tokens < 1 || layers_ < 1 ||
+  const bool known = family == "llama" || family == "gpt2" || family == "olmo2";
+  // Without RoPE nothing is said of it; without input norms nothing else adds to the residual.
+  const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
+                                 seq_ > positions_ || model.value("scaled_embedding", false));
+  const bool other_norms = layer_norms_ && (output_norms_ || centred_);
+  if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) || tokens < 1 || layers_ < 1 ||
       heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
   check_units(view);
@@ -80,7 +83,7 @@ Model::Model(const PlanView& view)
   add_ends();
   add_norms();
   add_attention();
-  if (!gpt2_) add_rotation();
+  if (rotates_) add_rotation();
   add_mlp();
 }
 
@@ -194,7 +197,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
   };
   std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
                             makes("output", compute_, {rows, outputs}, out)};
-  const bool has_bias = parameter == "qkv" ? bias_ : gpt2_ && parameter != "head";
+  const bool has_bias = parameter == "qkv" ? bias_ : biases_ && parameter != "head";
   if (has_bias) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
     // The last of the flows tells whether the product is added to.
@@ -233,7 +236,7 @@ void Model::add_ends() {
   const Shape table{vocab_, hidden_};
   std::map<std::string, Json> lookup{{"cols", hidden_}, {"rows", tokens}};
   if (config_.at("model").value("scaled_embedding", false)) lookup["scale"] = root_of_hidden();
-  if (gpt2_)
+  if (!rotates_)
     add_positions(lookup);
   else
     add({.kernel = "embedding_forward",
@@ -306,22 +309,22 @@ void Model::add_norm_backward(const std::string& parameter, Place place, const c
   const Int partial_rows = std::min(tokens, kPartialRows);
   const bool adds = *d_after != 0;
   Step step{
-      .kernel = gpt2_ ? "layer_norm_backward" : "rms_norm_backward",
+      .kernel = layer_norms_ ? "layer_norm_backward" : "rms_norm_backward",
       .place = place,
       .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}}),
       .flows = {*normed == 0 ? reads("d_normed", compute_, rows, d_normed)
                              : turns("d_normed", compute_, rows, d_normed, normed, "may"),
                 reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
                 turns("d_residual", compute_, rows, d_after, d_before, "adds"),
-                makes("partials", statistic, {(gpt2_ ? 2 : 1) * partial_rows, hidden_}, partials),
+                makes("partials", statistic, {(layer_norms_ ? 2 : 1) * partial_rows, hidden_}, partials),
                 weight(parameter, {hidden_})}};
-  if (gpt2_) {
+  if (layer_norms_) {
     step.flows.push_back(weight(parameter + "_bias", {hidden_}));
     step.flows.push_back(reads("mean", statistic, {tokens}, "mean of " + std::string(rstd)));
   }
   add(std::move(step));
   add_weight_gradient(parameter, place, partials, hidden_, 0);
-  if (gpt2_)
+  if (layer_norms_)
     add_weight_gradient(parameter + "_bias", place, partials, hidden_, partial_rows * hidden_);
 }
 
@@ -330,13 +333,13 @@ void Model::add_norms() {
   const Json epsilon = config_.at("model").at("rms_norm_eps");
   const auto forward = [&](const std::string& parameter, Place place, const char* residual,
                            const char* delta, const char* sum, const std::string& rstd) {
-    Step step{.kernel = gpt2_ ? "layer_norm_forward" : "rms_norm_forward",
+    Step step{.kernel = layer_norms_ ? "layer_norm_forward" : "rms_norm_forward",
               .place = place,
               .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
               .flows = {reads("residual", compute_, rows, residual),
                         makes("normed", compute_, rows, "normed" + rstd.substr(4)),
                         makes("rstd", statistic, {tokens}, rstd), weight(parameter, {hidden_})}};
-    if (gpt2_) {
+    if (layer_norms_) {
       step.flows.push_back(weight(parameter + "_bias", {hidden_}));
       step.flows.push_back(makes("mean", statistic, {tokens}, "mean of " + rstd));
     }
@@ -345,7 +348,7 @@ void Model::add_norms() {
     add(std::move(step));
   };
   if (output_norms_) add_output_norms();
-  if (olmo2_) {
+  if (!input_norms_) {
     forward("final_norm", Place::head, "input", "", "", "rstd");
   } else {
     forward("input_norm", Place::block, "input", "", "", "rstd1");
@@ -361,8 +364,8 @@ void Model::add_norms() {
                     "-d_output", "partials");
   if (!qk_norm_) return;
   const Int partial_rows = std::min(tokens, kPartialRows);
-  const Int of_query = olmo2_ ? heads_ * head_dim_ : head_dim_;
-  const Int of_key = olmo2_ ? kv_heads_ * head_dim_ : head_dim_;
+  const Int of_query = whole_norms_ ? heads_ * head_dim_ : head_dim_;
+  const Int of_key = whole_norms_ ? kv_heads_ * head_dim_ : head_dim_;
   add_weight_gradient("q_norm", Place::block, "qk_partials", of_query, 0);
   add_weight_gradient("k_norm", Place::block, "qk_partials", of_key,
                       times(partial_rows, of_query));
@@ -378,10 +381,10 @@ void Model::add_output_norms() {
     Step step{.kernel = "rms_norm_forward",
               .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
               .flows = {reads("residual", compute_, rows, "raw_" + name),
-                        makes("normed", compute_, rows, olmo2_ ? sum : name),
+                        makes("normed", compute_, rows, input_norms_ ? name : sum),
                         makes("rstd", statistic, {tokens}, name + "_rstd"),
                         weight(parameter, {hidden_})}};
-    if (olmo2_) step.flows.push_back(reads("skip", compute_, rows, skip));
+    if (!input_norms_) step.flows.push_back(reads("skip", compute_, rows, skip));
     add(std::move(step));
   };
   forward("attention_output_norm", "attention_out", "input", "mid");
@@ -413,12 +416,12 @@ void Model::add_attention() {
       {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
       {"head_dim", head_dim_}, {"heads", heads_},
       {"kv_heads", kv_heads_}, {"seq", seq_}};
-  if (olmo2_)
+  if (!input_norms_)
     add_product("qkv", Place::block, all, hidden_, {"input", "qkv", "d_qkv", "d_mid>-d_output"});
   else
     add_product("qkv", Place::block, all, hidden_, {"normed1", "qkv", "d_qkv", "d_normed1"});
   if (bias_) add_bias("qkv_bias", all, "d_qkv");
-  if (gpt2_) add_bias("attention_out_bias", hidden_, "d_mid");
+  if (biases_) add_bias("attention_out_bias", hidden_, "d_mid");
   if (output_norms_)
     add_product("attention_out", Place::block, hidden_, query,
                 {"attention", "raw_attention_out", "d_raw_attention_out", "d_attention"});
@@ -451,7 +454,7 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
   const Shape per_head{tokens, heads_};
   // Without RoPE what the projection makes is taken as it is.
   const std::vector<Flow> inputs = qk_norm_ ? heads("query_key", query_key)
-                                   : gpt2_  ? heads("qkv", all)
+                                   : !rotates_ ? heads("qkv", all)
                                             : heads("rotated", all);
   Step forward{.kernel = "attention_forward",
                .attributes = sizes,
@@ -470,7 +473,7 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                                 reads("d_output", compute_, rows, "d_attention"),
                                 reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
                                 makes("d_qkv", compute_, {tokens, all},
-                                      gpt2_ ? "d_qkv" : "d_rotated"),
+                                      rotates_ ? "d_rotated" : "d_qkv"),
                                 scratch("d_query_sum", statistic, rows),
                                 scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
@@ -517,14 +520,14 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
   }
   sizes = norm_sizes(sizes);
   sizes["query_heads"] = heads_;
-  if (olmo2_) sizes["key_heads"] = kv_heads_;
-  const std::string kernel = olmo2_ ? "qk_row_norm_rope" : "qk_norm_rope";
-  const Int norms = olmo2_ ? 2 : rotated;  // of a token
-  const Flow query = weight("q_norm", {olmo2_ ? heads_ * head_dim_ : head_dim_});
-  const Flow key = weight("k_norm", {olmo2_ ? kv_heads_ * head_dim_ : head_dim_});
+  if (whole_norms_) sizes["key_heads"] = kv_heads_;
+  const std::string kernel = whole_norms_ ? "qk_row_norm_rope" : "qk_norm_rope";
+  const Int norms = whole_norms_ ? 2 : rotated;  // of a token
+  const Flow query = weight("q_norm", {whole_norms_ ? heads_ * head_dim_ : head_dim_});
+  const Flow key = weight("k_norm", {whole_norms_ ? kv_heads_ * head_dim_ : head_dim_});
   const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
   const Int partial_rows = std::min(tokens, kPartialRows);
-  const Shape partials = olmo2_ ? Shape{partial_rows, rotated * head_dim_}
+  const Shape partials = whole_norms_ ? Shape{partial_rows, rotated * head_dim_}
                                 : Shape{2 * partial_rows, head_dim_};
   add({.kernel = kernel + "_backward",
        .attributes = sizes,
@@ -543,15 +546,15 @@ void Model::add_mlp() {
   const Shape first{tokens, first_width_};
   const Shape inner{tokens, inner_};
   const std::map<std::string, Json> sizes{{"cols", inner_}, {"rows", tokens}};
-  if (olmo2_)
+  if (!input_norms_)
     add_product("gate_up", Place::block, first_width_, hidden_,
                 {"mid", "gate_up", "d_gate_up", "d_output>d_mid"});
   else
     add_product("gate_up", Place::block, first_width_, hidden_,
                 {"normed2", "gate_up", "d_gate_up", "d_normed2"});
-  if (gpt2_) add_bias("gate_up_bias", first_width_, "d_gate_up");
-  if (gpt2_) add_bias("down_bias", hidden_, "d_output");
-  const char* role = gpt2_ ? "input" : "gate_up";
+  if (biases_) add_bias("gate_up_bias", first_width_, "d_gate_up");
+  if (biases_) add_bias("down_bias", hidden_, "d_output");
+  const char* role = gates_ ? "gate_up" : "input";
   if (output_norms_)
     add_product("down", Place::block, hidden_, inner_,
                 {"product", "raw_mlp_out", "d_raw_mlp_out", "d_product"});

@@ -109,7 +109,10 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
-  bool gpt2_ = false, olmo2_ = false;
+  // What the family says.
+  bool gpt2_names_ = false;
+  bool layer_norms_ = false, biases_ = false, whole_norms_ = false;
+  bool gates_ = true, rotates_ = true, input_norms_ = true;
   bool output_norms_ = false;   ///< of what attention and MLP add to the residual
   bool centred_ = false;        ///< norms multiply by 1 + weight
   std::string gated_{};         ///< which kernels the MLP has

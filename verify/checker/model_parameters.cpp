@@ -32,7 +32,7 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
     of[role] = {name, {elements}};
   };
   const bool ends = position == (tied_ ? 0 : layers_ + 1);
-  if (gpt2_) {
+  if (gpt2_names_) {
     if (position == 0) of["embedding"] = {"transformer.wte.weight", {vocab_, hidden_}};
     if (position == 0) of["position_embedding"] = {"transformer.wpe.weight", {positions_, hidden_}};
     if (ends) vector("final_norm", "transformer.ln_f.weight", hidden_);
@@ -45,7 +45,7 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
   if (position == 0 || position > layers_) return of;
   const Int query = heads_ * head_dim_;
   const Int rows = (heads_ + 2 * kv_heads_) * head_dim_;
-  if (gpt2_) {
+  if (gpt2_names_) {
     const std::string block = fmt::format("transformer.h.{}.", position - 1);
     vector("input_norm", block + "ln_1.weight", hidden_);
     vector("input_norm_bias", block + "ln_1.bias", hidden_);
@@ -66,11 +66,11 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
   of["qkv"] = {attention + "qkv_proj.weight", {rows, hidden_}};
   if (bias_) vector("qkv_bias", attention + "qkv_proj.bias", rows);
   if (qk_norm_) {
-    vector("q_norm", attention + "q_norm.weight", olmo2_ ? query : head_dim_);
-    vector("k_norm", attention + "k_norm.weight", olmo2_ ? kv_heads_ * head_dim_ : head_dim_);
+    vector("q_norm", attention + "q_norm.weight", whole_norms_ ? query : head_dim_);
+    vector("k_norm", attention + "k_norm.weight", whole_norms_ ? kv_heads_ * head_dim_ : head_dim_);
   }
   of["attention_out"] = {attention + "o_proj.weight", {hidden_, query}};
-  if (!olmo2_) {
+  if (input_norms_) {
     const char* before_mlp = output_norms_ ? "pre_feedforward" : "post_attention";
     vector("input_norm", block + "input_layernorm.weight", hidden_);
     vector("post_norm", fmt::format("{}{}_layernorm.weight", block, before_mlp), hidden_);

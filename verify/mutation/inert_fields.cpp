@@ -58,6 +58,7 @@ constexpr std::array kInert{
     InertField{"*.ops[]{record}.body.record", "of whichever event: what waits get is proved"},
     InertField{"*.operands[]{row_sums}.buffer", "bytes that are free then: races are proved"},
     InertField{"*.operands[]{rstd}.buffer", "bytes that are free then: races are proved"},
+    InertField{"*.operands[]{mean}.buffer", "bytes that are free then: races are proved"},
     InertField{"units[]{*}", "found by id and position: the order is free"},
     InertField{"pools[]", "found by id; one without buffers may be missing"},
     InertField{"groups[].reduce[]", "a sum over axes in any order"},
