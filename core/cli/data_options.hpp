@@ -27,7 +27,8 @@ struct DataOptions {
   std::vector<DataFlag> data;
   std::optional<std::string> tokenizer;      ///< file, folder, name in scenarios, or kByteTokens
   std::optional<std::string> chat_template;  ///< name
-  bool packs = false;
+  bool packs = false;  ///< several lines in one sequence: attention is masked between them
+  std::optional<std::int64_t> document_end;  ///< token that ends a document
   std::optional<std::int64_t> epochs;  ///< of all data; instead of a number of steps
 };
 

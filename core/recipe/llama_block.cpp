@@ -143,7 +143,7 @@ class BlockRecipe {
                      stream_workspace()})
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
-              std::move(operands));
+              with_positions(std::move(operands)));
   }
 
   /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
@@ -151,14 +151,22 @@ class BlockRecipe {
   void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
     const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
     if (!model_.qk_norm)
-      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_, {columns, rope_table()});
+      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_,
+                       with_positions({columns, rope_table()}));
     b_.kernel(qk, KernelKind::qk_norm_rope_forward,
               b_.norm_attributes({heads_[0],
                                   {"epsilon", model_.rms_norm_eps},
                                   {"query_heads", model_.heads},
                                   heads_[1]}),
-              {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
-               on("output", qk), on("rstd", rstd)});
+              with_positions({columns, rope_table(), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("output", qk), on("rstd", rstd)}));
+  }
+
+  /// Where attention is masked between documents, and positions begin anew in each.
+  [[nodiscard]] std::vector<RecipeOperand> with_positions(
+      std::vector<RecipeOperand> operands) const {
+    if (b_.config.document_mask) operands.push_back(document_positions(s_));
+    return operands;
   }
 
   /// Query, key and value as views [batch, heads, seq, head_dim].
@@ -282,7 +290,7 @@ class BlockRecipe {
                     {workspace})})
       operands.push_back(std::move(operand));
     b_.kernel("attention.backward", KernelKind::attention_backward, attention_sizes(),
-              std::move(operands));
+              with_positions(std::move(operands)));
   }
 
   void rotate_backward() {
@@ -290,13 +298,14 @@ class BlockRecipe {
     const RecipeOperand gradient = strided(on("d_query_key", "d_qkv"), strides);
     if (!model_.qk_norm)
       return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
-                       {gradient, rope_table()});
+                       with_positions({gradient, rope_table()}));
     b_.declare_partials("qk_norm.partials", 2 * s_.norm_rows * s_.head_dim);
     b_.kernel("qk_norm.backward", KernelKind::qk_norm_rope_backward,
               b_.norm_attributes({heads_[0], {"query_heads", model_.heads}, heads_[1]}),
-              {gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
-               on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
-               weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")});
+              with_positions({gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
+                              on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm),
+                              on("partials", "qk_norm.partials")}));
     norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, 0);
     norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, s_.norm_rows * s_.head_dim);
   }

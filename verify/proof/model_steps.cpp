@@ -22,6 +22,9 @@ constexpr Flow turns(std::string_view role, OwnedValue from, OwnedValue to) {
   return {.role = role, .reads = from, .writes = to};
 }
 
+/// Where each query's document begins, and by which angles its token is turned.
+constexpr Flow kInDocuments = reads("positions", tokens, Part::positions);
+
 /// out = in * weight^T;  d_in = d_out * weight;  d_weight = d_out^T * in.
 constexpr ModelStep forward(P weight, Value in, Value out, bool chunk = false) {
   return {K::gemm, 0, weight, {reads("input", in), makes("output", out)}, chunk};
@@ -89,13 +92,13 @@ constexpr std::array kSteps{
               {reads("query", query_key), reads("key", query_key, Part::key),
                reads("value", qkv, Part::value), reads("output", attention),
                reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp),
-               makes("d_qkv", d_rotated, Part::unrotated)}},
+               makes("d_qkv", d_rotated, Part::unrotated), kInDocuments}},
     ModelStep{K::attention_forward,
               0,
               {},
               {reads("query", query_key), reads("key", query_key, Part::key),
                reads("value", qkv, Part::value), makes("output", attention),
-               makes("log_sum_exp", log_sum_exp)}},
+               makes("log_sum_exp", log_sum_exp), kInDocuments}},
     ModelStep{K::bias_grad, 0, P::qkv_bias, {reads("d_output", d_qkv)}},
     ModelStep{K::cross_entropy,
               0,
@@ -141,12 +144,13 @@ constexpr std::array kSteps{
         0,
         P::q_norm,
         {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
-         reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials)}},
+         reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials),
+         kInDocuments}},
     ModelStep{K::qk_norm_rope_forward,
               0,
               P::q_norm,
               {reads("query_key", qkv), reads("rope_table", outside), makes("output", query_key),
-               makes("rstd", qk_rstd)}},
+               makes("rstd", qk_rstd), kInDocuments}},
     ModelStep{
         K::rms_norm_backward,
         0,
@@ -187,11 +191,12 @@ constexpr std::array kSteps{
     ModelStep{K::rope_backward,
               0,
               {},
-              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside)}},
+              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside),
+               kInDocuments}},
     ModelStep{K::rope_forward,
               0,
               {},
-              {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside)}},
+              {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside), kInDocuments}},
     ModelStep{K::swiglu_backward,
               0,
               {},

@@ -10,7 +10,7 @@
 namespace mfsdp::kernels {
 
 [[nodiscard]] inline AttentionShape take_attention_shape(OperandReader& in) {
-  const AttentionShape s{.batch = in.attribute("batch"),
+  AttentionShape s{.batch = in.attribute("batch"),
                          .heads = in.attribute("heads"),
                          .kv_heads = in.attribute("kv_heads"),
                          .seq_len = in.attribute("seq"),
@@ -22,6 +22,7 @@ namespace mfsdp::kernels {
     in.complain("query",
                 fmt::format("expected heads that are a multiple of kv_heads, got {} and {}",
                             s.heads, s.kv_heads));
+  s.positions = in.take_if_any<const std::int32_t>("positions", {s.batch * s.seq_len});
   return s;
 }
 

@@ -91,8 +91,8 @@ class Skewed final : public Dataset {
   [[nodiscard]] std::string describe() const override { return "skewed"; }
   [[nodiscard]] std::int64_t samples() const override { return samples_; }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     std::mt19937 random(static_cast<std::uint32_t>(index));
     for (std::size_t t = 0; t <= tokens.size(); ++t) {
       const double uniform = static_cast<double>(random()) * 0x1p-32;

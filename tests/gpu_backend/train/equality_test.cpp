@@ -51,9 +51,8 @@ class Later final : public Dataset {
   [[nodiscard]] std::string describe() const override { return "later " + all_.describe(); }
   [[nodiscard]] std::int64_t samples() const override { return all_.samples(); }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
-    return all_.read(instead_.at(index), tokens, labels);
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    return all_.read(instead_.at(index), out);
   }
 
  private:

@@ -109,7 +109,7 @@ struct Sample {
 
 inline Result<Sample> read_sample(const Dataset& dataset, std::int64_t index, std::size_t seq_len) {
   Sample sample{Tokens(seq_len), Tokens(seq_len)};
-  MFSDP_TRY(dataset.read(index, sample.tokens, sample.labels));
+  MFSDP_TRY(dataset.read(index, {.tokens = sample.tokens, .labels = sample.labels}));
   return sample;
 }
 
