@@ -35,19 +35,19 @@ FlagGroup data_flags(DataOptions& o) {
   chat_template.values.names = {"chatml", "llama3"};
   return {
       .title = "Data",
-      .flags = {{.name = "--data",
-                 .value = "PATH[:WEIGHT]",
-                 .help = "text, .bin, .idx, .jsonl, a folder of them, or \"synthetic\"",
-                 .apply = add_data,
-                 .repeatable = true,
-                 .values = {.names = {std::string(kSynthetic)}, .paths = PathKind::file}},
-                std::move(tokenizer),
-                std::move(chat_template),
-                switch_flag("--pack", "lines of JSONL in one sequence, with --document-mask",
-                            o.packs),
-                integer_flag("--document-end", "token that ends a document of token files",
-                             o.document_end, kTokens),
-                integer_flag("--epochs", "of all data, instead of --steps", o.epochs, kEpochs)}};
+      .flags = {
+          {.name = "--data",
+           .value = "PATH[:WEIGHT]",
+           .help = "text, .bin, .idx, .jsonl, a folder of them, or \"synthetic\"",
+           .apply = add_data,
+           .repeatable = true,
+           .values = {.names = {std::string(kSynthetic)}, .paths = PathKind::file}},
+          std::move(tokenizer),
+          std::move(chat_template),
+          switch_flag("--pack", "lines of JSONL in one sequence, with --document-mask", o.packs),
+          integer_flag("--document-end", "token that ends a document of token files",
+                       o.document_end, kTokens),
+          integer_flag("--epochs", "of all data, instead of --steps", o.epochs, kEpochs)}};
 }
 
 }  // namespace mfsdp

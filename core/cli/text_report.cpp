@@ -174,7 +174,8 @@ void add_time(Screen& screen, const RunResult& run) {
                                                      : format_real(time.tflops_per_gpu, 1),
                           format_percent(time.mfu)));
   if (run.config.document_mask)
-    screen.line("       FLOPs and MFU count whole sequences, of which attention sees its documents");
+    screen.line(
+        "       FLOPs and MFU count whole sequences, of which attention sees its documents");
 }
 
 void add_ranks(Screen& screen, const RankReport& ranks) {

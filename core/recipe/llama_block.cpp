@@ -304,8 +304,7 @@ class BlockRecipe {
               b_.norm_attributes({heads_[0], {"query_heads", model_.heads}, heads_[1]}),
               with_positions({gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
                               on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
-                              weight(ParameterRole::k_norm),
-                              on("partials", "qk_norm.partials")}));
+                              weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
     norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, 0);
     norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, s_.norm_rows * s_.head_dim);
   }

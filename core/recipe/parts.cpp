@@ -79,8 +79,7 @@ RecipeOperand weight_grad(ParameterRole parameter) {
   return made;
 }
 RecipeOperand document_positions(const Sizes& sizes) {
-  RecipeOperand made =
-      from(Source::global, on("positions", std::string(global::tokens)));
+  RecipeOperand made = from(Source::global, on("positions", std::string(global::tokens)));
   made.offset = 2 * sizes.tokens;
   return made;
 }

@@ -79,7 +79,8 @@ GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked,
   const GraphTensor column = graph.index(scores, 3);
   GraphTensor seen = graph.select(scores, masked, graph.at_least(row, column));
   if (terms.window_tensor)
-    seen = graph.select(seen, masked, graph.above(graph.shifted(column, *terms.window_tensor), row));
+    seen =
+        graph.select(seen, masked, graph.above(graph.shifted(column, *terms.window_tensor), row));
   if (terms.positions_tensor)
     seen = graph.select(seen, masked,
                         graph.at_least(graph.shifted(column, *terms.positions_tensor), row));
@@ -210,8 +211,7 @@ AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
 
   const GraphTensor scaled =
       graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
-  const GraphTensor scores =
-      causal(graph_, capped(graph_, scaled, terms_).scores, masked_, terms_);
+  const GraphTensor scores = causal(graph_, capped(graph_, scaled, terms_).scores, masked_, terms_);
   const GraphTensor largest = graph_.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
   const GraphTensor exponentials =
       graph_.pointwise(CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));

@@ -25,7 +25,9 @@ class Steps {
   /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables.
   void check_ports() const {
     std::map<std::string, Int> bytes = model_.rope_tables;
-    bytes.insert({{"tokens", times(4 * model_.token_rows, model_.tokens)}, {"step_block", 64}, {"report", 32}});
+    bytes.insert({{"tokens", times(4 * model_.token_rows, model_.tokens)},
+                  {"step_block", 64},
+                  {"report", 32}});
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
@@ -133,8 +135,8 @@ class Steps {
         from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
     if (op.does == "d2d") {
       is_gradient(from) ? ledger_.follow(op, {}) : values_.copy(op, from, to);
-    } else if (op.does == "h2d" && port == "tokens" && all && from.elements == times(model_.token_rows, model_.tokens) &&
-               from.dtype == "int32") {
+    } else if (op.does == "h2d" && port == "tokens" && all &&
+               from.elements == times(model_.token_rows, model_.tokens) && from.dtype == "int32") {
       ledger_.add_pass(++pass_);
       values_.make(op, to, {"tokens", -1, pass_});
     } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&

@@ -416,8 +416,7 @@ void Model::add_norms() {
 
 /// Where documents are masked, what attends or rotates goes by positions in them.
 std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
-  if (token_rows == 3)
-    flows.push_back(reads("positions", "int32", {tokens}, "tokens", 2 * tokens));
+  if (token_rows == 3) flows.push_back(reads("positions", "int32", {tokens}, "tokens", 2 * tokens));
   return flows;
 }
 

@@ -355,8 +355,7 @@ class Binder {
         bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
         break;
       case Part::positions:
-        bound.skip =
-            product_of(2, program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        bound.skip = product_of(2, program_.config.tokens_per_microbatch(), size_of(operand.dtype));
         break;
       case Part::key: bound.skip = columns(model.heads); break;
       case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;

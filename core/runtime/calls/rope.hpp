@@ -27,7 +27,8 @@ struct RopeShape {
   std::int64_t head_dim = 0;  ///< even
   /// Elements of a head that are turned, the first ones, with those half as far behind; even.
   std::int64_t turned = 0;
-  /// [tokens] of each token in its document, below seq_len; null: positions are places in sequences.
+  /// [tokens] of each token in its document, below seq_len; null: positions are places in
+  /// sequences.
   const std::int32_t* positions = nullptr;
 
   /// The row of the table that a token turns by.

@@ -78,8 +78,8 @@ class SftSamples final : public Dataset {
       text +=
           fmt::format("; {} left out, their prompts fill {} tokens", left_out_, settings_.seq_len);
     if (settings_.packs)
-      text += fmt::format("; packed into {} sequences, attention is masked between them",
-                          samples());
+      text +=
+          fmt::format("; packed into {} sequences, attention is masked between them", samples());
     return text;
   }
   [[nodiscard]] std::int64_t samples() const override {
@@ -97,8 +97,8 @@ class SftSamples final : public Dataset {
     std::size_t filled = 0;
     const auto add = [&](const LinePiece& piece) -> Result<void> {
       const auto length = static_cast<std::size_t>(piece.length);
-      MFSDP_TRY(read_piece(
-          piece, out.tokens.subspan(filled, length), out.labels.subspan(filled, length)));
+      MFSDP_TRY(read_piece(piece, out.tokens.subspan(filled, length),
+                           out.labels.subspan(filled, length)));
       if (!out.positions.empty()) count_positions(out.positions.subspan(filled, length));
       filled += length;
       return {};

@@ -84,9 +84,11 @@ inline std::vector<PlanConfig> combinations(const ModelShape& model) {
 }
 
 /// Tokens as of text, some much more frequent than others; every seventh label is left out.
+/// A sample is one document, or every third token or so begins one.
 class Skewed final : public Dataset {
  public:
-  Skewed(std::int64_t vocab, std::int64_t samples) : vocab_(vocab), samples_(samples) {}
+  Skewed(std::int64_t vocab, std::int64_t samples, bool documents = false)
+      : vocab_(vocab), samples_(samples), documents_(documents) {}
 
   [[nodiscard]] std::string describe() const override { return "skewed"; }
   [[nodiscard]] std::int64_t samples() const override { return samples_; }
@@ -100,12 +102,15 @@ class Skewed final : public Dataset {
       if (t < tokens.size()) tokens[t] = token;
       if (t > 0) labels[t - 1] = random() % 7 == 0 ? kIgnoreIndex : token;
     }
+    for (std::size_t t = 1; documents_ && t < positions.size(); ++t)
+      positions[t] = random() % 3 == 0 ? 0 : positions[t - 1] + 1;
     return {};
   }
 
  private:
   std::int64_t vocab_;
   std::int64_t samples_;
+  bool documents_;
 };
 
 /// Those that share one add gradients in one order, without --exact-sums.

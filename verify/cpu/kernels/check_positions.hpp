@@ -12,8 +12,8 @@
 
 namespace mfsdp::kernels {
 
-/// `positions` [tokens] begin with 0 in each sequence, and go on by 1 or begin anew; null: there are
-/// none. O(tokens).
+/// `positions` [tokens] begin with 0 in each sequence, and go on by 1 or begin anew; null: there
+/// are none. O(tokens).
 [[nodiscard]] inline Result<void> check_positions(const Kernel& kernel,
                                                   const std::int32_t* positions,
                                                   std::int64_t tokens, std::int64_t seq_len) {

@@ -195,9 +195,12 @@ TEST(Formats, PackingPutsSeveralLinesInOneSampleWithoutLossBetweenThem) {
   EXPECT_THAT(shared.tokens, ElementsAre(kBeginToken, 'x', kEndToken, kBeginToken, 'p', 'q',
                                          kEndToken, kPadToken));
   EXPECT_THAT(shared.labels, ElementsAre('x', kEndToken, -100, -100, 'q', kEndToken, -100, -100));
+  // Padding is a document of its own.
+  EXPECT_THAT(shared.positions, ElementsAre(0, 1, 2, 0, 1, 2, 3, 0));
+  EXPECT_THAT(read_sample(**data, 0, 8).value().positions, ElementsAre(0, 1, 2, 3, 4, 5, 0, 1));
   EXPECT_EQ((*data)->describe(),
             "1 samples of prompt and response, 2 documents; packed into 2 sequences, attention is "
-            "not masked between them");
+            "masked between them");
 }
 
 RC_GTEST_PROP(PackProperty, KeepsEveryPieceOnceAndWithinTheCapacity, ()) {

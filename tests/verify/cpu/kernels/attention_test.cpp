@@ -200,8 +200,9 @@ TEST(Attention, WindowsReachOverBlocks) {
   }
 }
 
-/// Documents that end within a block of 64 rows, at its edge, and are longer than one; with a window
-/// and a cap. No query sees a key of another document, whose gradient comes from its own alone.
+/// Documents that end within a block of 64 rows, at its edge, and are longer than one; with a
+/// window and a cap. No query sees a key of another document, whose gradient comes from its own
+/// alone.
 TEST(Attention, DocumentsReachOverBlocks) {
   for (const std::int64_t window : {0, 40}) {
     AttentionCase c({.batch = 2,

@@ -36,8 +36,7 @@ void pack(std::span<std::int32_t> rows) {
     for (std::size_t place = 0; place < kLengths.at(document); ++place, ++t) {
       rows[t] = id_of(document, place);
       rows[kSequence + t] = label_of(document, place);
-      if (rows.size() > 2 * kSequence)
-        rows[2 * kSequence + t] = static_cast<std::int32_t>(place);
+      if (rows.size() > 2 * kSequence) rows[2 * kSequence + t] = static_cast<std::int32_t>(place);
     }
 }
 
@@ -86,9 +85,8 @@ PlanConfig local() {
 test::StepOutcome train(const PlanConfig& config, void (*fill)(std::span<std::int32_t>)) {
   const Program program = build_program(config, {}).value();
   const Tensors weights = test::random_weights(program, 5);
-  return test::TrainingStep(
-             program,
-             [fill](std::int64_t, std::int64_t, std::span<std::int32_t> rows) { fill(rows); })
+  return test::TrainingStep(program, [fill](std::int64_t, std::int64_t,
+                                            std::span<std::int32_t> rows) { fill(rows); })
       .run(weights);
 }
 
