@@ -22,11 +22,14 @@ struct AttentionShape {
   /// a sequence is one document. In each sequence they begin with 0, and go on by 1 or begin anew.
   const std::int32_t* positions = nullptr;
 
+  /// The place in sequence `b` where the document begins that has a token at `place`.
+  [[nodiscard]] constexpr std::int64_t document_begin(std::int64_t b, std::int64_t place) const {
+    return positions == nullptr ? 0 : place - positions[b * seq_len + place];
+  }
   /// The first place in sequence `b` that the query at `place` sees.
   [[nodiscard]] constexpr std::int64_t first_seen(std::int64_t b, std::int64_t place) const {
     const std::int64_t first = window > 0 && place >= window ? place - window + 1 : 0;
-    if (positions == nullptr) return first;
-    const std::int64_t document = place - positions[b * seq_len + place];
+    const std::int64_t document = document_begin(b, place);
     return document > first ? document : first;
   }
   /// Its root divides scores.

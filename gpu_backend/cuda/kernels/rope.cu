@@ -28,18 +28,13 @@ __device__ void turn(const float* angles, std::int64_t half, bool backwards, flo
   }
 }
 
-/// The row of the table that a token turns by.
-__device__ std::int64_t position_of(const RopeShape& s, std::int64_t token) {
-  return s.positions == nullptr ? token % s.seq_len : s.positions[token];
-}
-
 /// A block for each token; `packs`: those of half of what turns of a head.
 template <class T, int N>
 __global__ void rotate(const Rope<T> k, int packs) {
   const RopeShape& s = k.shape;
   const std::int64_t half = s.turned / 2;
   T* const token = k.heads.data + blockIdx.x * k.heads.row;
-  const float* const angles = k.table + position_of(s, blockIdx.x) * s.turned;
+  const float* const angles = k.table + s.position(blockIdx.x) * s.turned;
   for (int item = static_cast<int>(threadIdx.x); item < s.heads * packs;
        item += static_cast<int>(blockDim.x)) {
     const int at = item % packs * N;
@@ -89,7 +84,7 @@ __global__ void __launch_bounds__(kHeadThreads)
     qk_forward(const QkNormRopeForward<T, float> k, const HeadLanes lanes) {
   const auto heads = static_cast<int>(k.shape.heads);
   const auto half = static_cast<int>(k.shape.head_dim / 2);
-  const float* const angles = k.table + position_of(k.shape, blockIdx.x) * k.shape.head_dim;
+  const float* const angles = k.table + k.shape.position(blockIdx.x) * k.shape.head_dim;
   const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
   for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
     const int head = first_head + group;
@@ -166,7 +161,7 @@ __global__ void __launch_bounds__(kHeadThreads)
   LanePartials<N, kMost> queries = {};
   LanePartials<N, kMost> keys = {};
   for (std::int64_t token = blockIdx.x; token < s.tokens; token += k.partial_rows) {
-    const float* const angles = k.table + position_of(s, token) * s.head_dim;
+    const float* const angles = k.table + s.position(token) * s.head_dim;
     for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
       const int head = first_head + group;
       const bool is_head = head < heads;
