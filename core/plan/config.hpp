@@ -62,6 +62,8 @@ struct PlanConfig {
   StateDtype state_dtype = StateDtype::full;  ///< what the optimizer's states are kept in
   std::vector<std::string> lr_scale;  ///< "TEXT=X": the rate's factor where a name contains TEXT
   std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
+  /// A token sees its own document alone, and positions begin anew in each.
+  bool document_mask = false;
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -72,6 +74,9 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
+  /// Rows of int32 that the host brings of a microbatch's tokens: ids, labels and, where attention
+  /// is masked between documents, each token's position in its document.
+  [[nodiscard]] std::int64_t token_rows() const { return document_mask ? 3 : 2; }
   /// What sums and statistics of rows are kept in, and what the optimizer's moments are computed
   /// in.
   [[nodiscard]] DType statistic_dtype() const {

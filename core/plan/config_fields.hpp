@@ -267,6 +267,12 @@ inline constexpr std::array kConfigFields{
                 .flag_value = "TEXT,...",
                 .help = "no weight decay where a parameter's name contains TEXT",
                 .age = FieldAge::newest},
+    ConfigField{.name = "document_mask",
+                .member = &PlanConfig::document_mask,
+                .topic = FieldTopic::numbers,
+                .flag = "--document-mask",
+                .help = "attention within documents of a sequence alone",
+                .age = FieldAge::newest},
 };
 
 /// Calls visit(field, value) for each field in order; `value` is the member of `config`.

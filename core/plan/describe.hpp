@@ -92,6 +92,7 @@ void fields(Io& io, PlanConfig& v) {
   io("allocator", v.allocator);
   io("clip", v.clip);
   io.sparse("deterministic", v.deterministic);
+  io.sparse("document_mask", v.document_mask);
   io.sparse("exact_sums", v.exact_sums);
   io.sparse("frozen", v.frozen);
   io("grad_dtype", v.grad_dtype);

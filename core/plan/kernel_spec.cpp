@@ -43,6 +43,14 @@ OperandSpec matrix(OperandUse use, std::string_view role) {
 
 const OperandSpec kRopeTable = operand(reads, "rope_table", fp32, {d("seq"), d("rotated_dim")});
 
+/// Of each token in its document, where attention is masked between documents: a query sees no
+/// token before its document's first, which is its position behind itself.
+OperandSpec document_positions(std::initializer_list<Dim> tokens) {
+  return optional(operand(reads, "positions", int32, tokens));
+}
+/// The same, by which rows of the table are taken.
+const OperandSpec kTurnedBy = document_positions({d("rows")});
+
 // ---- FLOPs and workspaces
 // ------------------------------------------------------------------------
 
@@ -148,7 +156,8 @@ std::vector<KernelSpec> attention_specs() {
   return {
       {.kind = attention_forward,
        .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
-                    rows(writes, "output"), per_head(writes, "log_sum_exp")},
+                    rows(writes, "output"), per_head(writes, "log_sum_exp"),
+                    document_positions({tokens})},
        .attributes = sizes,
        .optional_attributes = scores,
        .flops = attention_forward_flops,
@@ -158,40 +167,42 @@ std::vector<KernelSpec> attention_specs() {
                     rows(reads, "output"), rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
                     operand(writes, "d_qkv", compute, {tokens, d("all_heads", "head_dim")}),
                     operand(scratch, "d_query_sum", statistic, {tokens, width}),
-                    per_head(scratch, "row_sums")},
+                    per_head(scratch, "row_sums"), document_positions({tokens})},
        .attributes = sizes,
        .optional_attributes = scores,
        .flops = attention_backward_flops,
        .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
        .workspace = backward_workspace},
       {.kind = rope_forward,
-       .operands = {rotated(updates, "query_key"), kRopeTable},
+       .operands = {rotated(updates, "query_key"), kRopeTable, kTurnedBy},
        .attributes = {"cols", "rows"}},
       {.kind = rope_backward,
-       .operands = {rotated(updates, "d_query_key"), kRopeTable},
+       .operands = {rotated(updates, "d_query_key"), kRopeTable, kTurnedBy},
        .attributes = {"cols", "rows"}},
       {.kind = qk_norm_rope_forward,
        .operands = {rotated(reads, "query_key"), kRopeTable, head_weight, head_weight,
-                    rotated(writes, "output"), rstd(writes)},
+                    rotated(writes, "output"), rstd(writes), kTurnedBy},
        .attributes = {"cols", "epsilon", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"}},
       {.kind = qk_norm_rope_backward,
        .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
                     rstd(reads), head_weight, head_weight,
-                    operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")})},
+                    operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")}),
+                    kTurnedBy},
        .attributes = {"cols", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
        .pieces = "rows"},
       {.kind = qk_row_norm_rope_forward,
        .operands = {rotated(reads, "query_key"), kRopeTable, query_weight, key_weight,
-                    rotated(writes, "output"), row_rstd(writes)},
+                    rotated(writes, "output"), row_rstd(writes), kTurnedBy},
        .attributes = {"cols", "epsilon", "key_heads", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"}},
       {.kind = qk_row_norm_rope_backward,
        .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
                     row_rstd(reads), query_weight, key_weight,
-                    operand(writes, "partials", statistic, {d("partial_rows"), d("cols")})},
+                    operand(writes, "partials", statistic, {d("partial_rows"), d("cols")}),
+                    kTurnedBy},
        .attributes = {"cols", "key_heads", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
@@ -266,8 +277,8 @@ std::vector<KernelSpec> token_specs() {
   };
   const std::vector<std::string_view> of_loss{"beta", "bytes", "cols", "rows"};
   return {{.kind = token_copy,
-           .operands = {operand(reads, "input", int32, {d(2), d("tokens")}),
-                        operand(writes, "output", int32, {d(2), d("tokens")})}},
+           .operands = {operand(reads, "input", int32, {d("token_rows"), d("tokens")}),
+                        operand(writes, "output", int32, {d("token_rows"), d("tokens")})}},
           {.kind = embedding_forward,
            .operands = {tokens, operand(reads, "weight", compute, {d("vocab"), d("cols")}),
                         optional(operand(reads, "weight", compute, {d("positions"), d("cols")})),

@@ -107,7 +107,9 @@ struct Names<ContentKind> {
 
 /// Where host and device meet.
 enum class Port {
-  tokens,           ///< int32 [2, T]: ids and labels of a microbatch, written by the host
+  /// int32 [2, T], written by the host: ids and labels of a microbatch; with document_mask
+  /// [3, T], then each token's position in its document.
+  tokens,
   step_block,       ///< core/runtime/step_block.hpp, written by the host
   report,           ///< core/runtime/step_report.hpp, read by the host
   rope_table,       ///< core/runtime/rope_table.hpp, written by the host before the first step

@@ -176,7 +176,7 @@ class BlockRecipe {
                      stream_workspace()})
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
-              std::move(operands));
+              with_positions(std::move(operands)));
   }
 
   /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
@@ -184,15 +184,23 @@ class BlockRecipe {
   void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
     const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
     if (!model_.qk_norm)
-      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_, {columns, rope_table()});
+      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_,
+                       with_positions({columns, rope_table()}));
     std::vector<Attribute> sizes = qk_norm_sizes();
     sizes.insert(sizes.begin() + 1, {"epsilon", model_.rms_norm_eps});
     b_.kernel(qk,
               traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_forward
                                      : KernelKind::qk_norm_rope_forward,
               std::move(sizes),
-              {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
-               on("output", qk), on("rstd", rstd)});
+              with_positions({columns, rope_table(), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("output", qk), on("rstd", rstd)}));
+  }
+
+  /// Where attention is masked between documents, and positions begin anew in each.
+  [[nodiscard]] std::vector<RecipeOperand> with_positions(
+      std::vector<RecipeOperand> operands) const {
+    if (b_.config.document_mask) operands.push_back(document_positions(s_));
+    return operands;
   }
 
   /// Of norms of each head, or of all heads of a kind, of which there are so many.
@@ -341,7 +349,7 @@ class BlockRecipe {
                     {workspace})})
       operands.push_back(std::move(operand));
     b_.kernel("attention.backward", KernelKind::attention_backward, attention_sizes(),
-              std::move(operands));
+              with_positions(std::move(operands)));
   }
 
   void rotate_backward() {
@@ -349,7 +357,7 @@ class BlockRecipe {
     const RecipeOperand gradient = strided(on("d_query_key", "d_qkv"), strides);
     if (!model_.qk_norm)
       return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
-                       {gradient, rope_table()});
+                       with_positions({gradient, rope_table()}));
     const std::int64_t query_width = model_.qk_norm_width(model_.heads);
     const std::int64_t key_width = model_.qk_norm_width(model_.kv_heads);
     const std::int64_t keys_begin = s_.norm_rows * query_width;
@@ -358,9 +366,9 @@ class BlockRecipe {
               traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
                                      : KernelKind::qk_norm_rope_backward,
               qk_norm_sizes(),
-              {gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
-               on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
-               weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")});
+              with_positions({gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
+                              on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
     b_.norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, "qk_norm.partials",
                         query_width);
     b_.norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, "qk_norm.partials", key_width,

@@ -80,6 +80,11 @@ RecipeOperand weight_grad(ParameterRole parameter) {
   made.adds = true;
   return made;
 }
+RecipeOperand document_positions(const Sizes& sizes) {
+  RecipeOperand made = from(Source::global, on("positions", std::string(global::tokens)));
+  made.offset = 2 * sizes.tokens;
+  return made;
+}
 RecipeOperand stream_workspace() {
   return from(Source::global, shaped(on("workspace", std::string(global::gemm_workspace)),
                                      Access::scratch, DType::uint8, {kGemmWorkspaceBytes}));

@@ -47,6 +47,8 @@ using Shape = std::vector<std::int64_t>;
 /// A parameter, or its gradient.
 [[nodiscard]] RecipeOperand weight(ParameterRole parameter);
 [[nodiscard]] RecipeOperand weight_grad(ParameterRole parameter);
+/// Each token's position in its document: the third row of the tokens.
+[[nodiscard]] RecipeOperand document_positions(const Sizes& sizes);
 /// All of the compute stream's workspace.
 [[nodiscard]] RecipeOperand stream_workspace();
 /// The same operand taken from another place.

@@ -95,7 +95,8 @@ struct UnitRecipe {
 
 /// Persistent device buffers that recipes refer to by these names.
 namespace global {
-inline constexpr std::string_view tokens = "tokens";          ///< int32 [2, T]: ids, labels
+/// int32 [2, T]: ids, labels; with document_mask [3, T], then positions.
+inline constexpr std::string_view tokens = "tokens";
 inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, rotated_dim]
 /// Likewise of layers that slide, where these turn otherwise.
 inline constexpr std::string_view local_rope_table = "local_rope_table";

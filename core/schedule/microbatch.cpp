@@ -65,7 +65,7 @@ void MicrobatchSchedule::emit_input() {
   const Region pinned{.buffer = state_.pinned_tokens,
                       .offset = 0,
                       .dtype = DType::int32,
-                      .shape = {2, config_.tokens_per_microbatch()},
+                      .shape = {config_.token_rows(), config_.tokens_per_microbatch()},
                       .rank_strides = {}};
   Region staged = pinned;
   staged.buffer = state_.staged_tokens;

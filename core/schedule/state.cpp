@@ -71,7 +71,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
 
 void State::make_globals(Emitter& emitter) {
   const std::int64_t world = config_.mesh.world_size();
-  const std::int64_t token_count = 2 * config_.tokens_per_microbatch();
+  const std::int64_t token_count =
+      checked_mul(config_.token_rows(), config_.tokens_per_microbatch());
   const auto trainable = static_cast<std::int64_t>(trainable_groups);
   const auto make = [&](const std::string& name, DType dtype, std::int64_t elements,
                         PoolRole pool = PoolRole::workspace, std::optional<Port> port = {}) {

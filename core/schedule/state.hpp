@@ -39,8 +39,8 @@ class State {
   std::vector<UnitState> units;
   std::size_t trainable_groups = 0;
 
-  BufferId tokens;         ///< int32 [2, T] of this microbatch
-  BufferId staged_tokens;  ///< int32 [2, T] as copied from the host
+  BufferId tokens;         ///< int32 [token_rows, T] of this microbatch
+  BufferId staged_tokens;  ///< the same as copied from the host
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;

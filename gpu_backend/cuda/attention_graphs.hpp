@@ -9,8 +9,9 @@
 //   dS = P * (dO V^T - D) * scale      dK = dS^T Q         likewise
 //                                      dQ = dS K           in fp32, then rounded
 //
-// With a window keys far behind the query are masked too. With a soft cap c the scores are
-// c t, t = tanh(S / c), and dS is multiplied by 1 - t^2.
+// With a window keys far behind the query are masked too, and with documents those of documents
+// before the query's own. With a soft cap c the scores are c t, t = tanh(S / c), and dS is
+// multiplied by 1 - t^2.
 #pragma once
 
 #include <compare>
@@ -40,6 +41,7 @@ struct ScoreTerms {
   float cap = 0;
   float inverse_cap = 0;
   std::optional<GraphTensor> window_tensor{};
+  std::optional<GraphTensor> positions_tensor{};  ///< int32, of each query in its document
   std::optional<GraphTensor> cap_tensor{};
   std::optional<GraphTensor> inverse_cap_tensor{};
 };
@@ -54,6 +56,7 @@ struct AttentionLayout {
   std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
   double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
   double score_cap = 0;     ///< 0: none
+  bool documents = false;   ///< masked between them: a call has positions
   HeadStrides query, key, value, output;
 
   friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;

@@ -66,7 +66,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend
 Result<void> Trainer::prepare(Backend& backend) {
   backend_ = &backend;
   const PlanConfig& config = program_.config;
-  const std::int64_t tokens = 2 * config.tokens_per_microbatch() * size_of(DType::int32);
+  const std::int64_t tokens =
+      product_of(config.token_rows(), config.tokens_per_microbatch(), size_of(DType::int32));
   MFSDP_LET(token_port, find_port(program_, Port::tokens, tokens));
   MFSDP_LET(step_block, find_port(program_, Port::step_block, sizeof(StepBlock)));
   MFSDP_LET(report, find_port(program_, Port::report, sizeof(LossReport) + sizeof(NormReport)));

@@ -201,6 +201,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       flag("decay by name", [](const Program& p) { return !p.config.no_decay.empty(); }),
       flag("clipping", [](const Program& p) { return p.config.clip.num != 0; }),
       flag("deterministic", [](const Program& p) { return p.config.deterministic; }),
+      flag("masked documents", [](const Program& p) { return p.config.document_mask; }),
       number("prefetch", 0, 3, [](const Config& c) { return c.prefetch; }),
       number("gradient slots", 1, 4, [](const Config& c) { return c.grad_slots; }),
       number("layers", 1, 4, [](const Config& c) { return c.model.layers; }),

@@ -98,6 +98,7 @@ inline rc::Gen<PlanConfig> any_config() {
     if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
+    config.document_mask = *rc::gen::arbitrary<bool>();
     config.logits_chunk = pick(1, 30);
     switch (pick(0, 4)) {
       case 0: config.frozen = {"embed_tokens"}; break;

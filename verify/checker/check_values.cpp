@@ -21,11 +21,13 @@ class Steps {
         values_(view),
         weights_(view, model_) {}
 
-  /// What the host fills and reads is as large as the model has it: two int32 a token, a block of
-  /// 64 bytes, eight fp32 numbers, tables.
+  /// What the host fills and reads is as large as the model has it: two int32 a token, three where
+  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables.
   void check_ports() const {
     std::map<std::string, Int> bytes = model_.rope_tables;
-    bytes.insert({{"tokens", times(8, model_.tokens)}, {"step_block", 64}, {"report", 32}});
+    bytes.insert({{"tokens", times(4 * model_.token_rows, model_.tokens)},
+                  {"step_block", 64},
+                  {"report", 32}});
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
@@ -134,8 +136,8 @@ class Steps {
         from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
     if (op.does == "d2d") {
       is_gradient(from) ? ledger_.follow(op, {}) : values_.copy(op, from, to);
-    } else if (op.does == "h2d" && port == "tokens" && all && from.elements == 2 * model_.tokens &&
-               from.dtype == "int32") {
+    } else if (op.does == "h2d" && port == "tokens" && all &&
+               from.elements == times(model_.token_rows, model_.tokens) && from.dtype == "int32") {
       ledger_.add_pass(++pass_);
       values_.make(op, to, {"tokens", -1, pass_});
     } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&
@@ -203,7 +205,7 @@ class Steps {
     if (does == "token_copy") {
       forms(op, {{"input", "read"}, {"output", "write"}}, {});
       for (const Operand& tokens : op.operands)
-        if (tokens.shape != std::vector<Int>{2, model_.tokens})
+        if (tokens.shape != std::vector<Int>{model_.token_rows, model_.tokens})
           refuse("{}: '{}' is of another shape", op.place(), tokens.role);
       values_.copy(op, operand(op, "input"), operand(op, "output"));
     } else if (does == "cast" || does == "accumulate") {

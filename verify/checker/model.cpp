@@ -59,6 +59,7 @@ Model::Model(const PlanView& view)
   exact_ = config_.value("exact_sums", false);
   compute_ = config_.at("param_dtype");
   tokens = times(seq_, batch_);
+  if (config_.value("document_mask", false)) token_rows = 3;
   if (rotates_) rope_tables = {{"rope_table", times(times(seq_, turned_), 4)}};
   if (two_tables_ && rotates_) rope_tables["local_rope_table"] = rope_tables.at("rope_table");
   microbatches = config_.at("microbatches");
@@ -395,6 +396,12 @@ void Model::add_output_norms() {
                     "", "d_raw_mlp_out", "mlp_out_partials");
 }
 
+/// Where documents are masked, what attends or rotates goes by positions in them.
+std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
+  if (token_rows == 3) flows.push_back(reads("positions", "int32", {tokens}, "tokens", 2 * tokens));
+  return flows;
+}
+
 /// Query, key and value: query and key rotated, in rows of their own or beside the value.
 std::vector<Flow> Model::heads(const std::string& rotated, Int row) const {
   const auto view = [&](const char* role, Int count, const std::string& value, Int width,
@@ -463,6 +470,7 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                .least_scratch = kAttentionScratch};
   forward.flows.push_back(makes("output", compute_, rows, "attention"));
   forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp"));
+  forward.flows = in_documents(std::move(forward.flows));
   add(std::move(forward));
   Step backward{.kernel = "attention_backward",
                 .attributes = sizes,
@@ -477,6 +485,7 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                                 scratch("d_query_sum", statistic, rows),
                                 scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
+  backward.flows = in_documents(std::move(backward.flows));
   add(std::move(backward));
 }
 
@@ -511,11 +520,12 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
   if (!qk_norm_) {
     add({.kernel = "rope_forward",
          .attributes = sizes,
-         .flows = {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table},
+         .flows = in_documents(
+             {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table}),
          .slides = slides});
     return add({.kernel = "rope_backward",
                 .attributes = sizes,
-                .flows = {gradient, table},
+                .flows = in_documents({gradient, table}),
                 .slides = slides});
   }
   sizes = norm_sizes(sizes);
@@ -531,14 +541,16 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
                                 : Shape{2 * partial_rows, head_dim_};
   add({.kernel = kernel + "_backward",
        .attributes = sizes,
-       .flows = {gradient, columns, table, reads("rstd", statistic, {tokens, norms}, "qk_rstd"),
-                 query, key, makes("partials", statistic, partials, "qk_partials")},
+       .flows = in_documents(
+           {gradient, columns, table, reads("rstd", statistic, {tokens, norms}, "qk_rstd"), query,
+            key, makes("partials", statistic, partials, "qk_partials")}),
        .slides = slides});
   sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
   add({.kernel = kernel + "_forward",
        .attributes = sizes,
-       .flows = {columns, table, query, key, makes("output", compute_, heads, "query_key"),
-                 makes("rstd", statistic, {tokens, norms}, "qk_rstd")},
+       .flows = in_documents({columns, table, query, key,
+                              makes("output", compute_, heads, "query_key"),
+                              makes("rstd", statistic, {tokens, norms}, "qk_rstd")}),
        .slides = slides});
 }
 

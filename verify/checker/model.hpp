@@ -66,6 +66,7 @@ class Model {
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
   Int tokens = 0;                            ///< of a microbatch on a rank
+  Int token_rows = 2;                        ///< ids, labels; positions in documents where masked
   Int microbatches = 0;                      ///< of a step
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   std::string statistic;                     ///< dtype of statistics
@@ -97,6 +98,7 @@ class Model {
                          const char* d_after, const char* d_before, const char* partials);
   void add_attention();
   void add_rotation();
+  [[nodiscard]] std::vector<Flow> in_documents(std::vector<Flow> flows) const;
   void add_mlp();
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;

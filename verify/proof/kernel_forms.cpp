@@ -48,6 +48,7 @@ class FormCheck {
       if (attribute.value.den == 1) names_.emplace_back(attribute.name, attribute.value.num);
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("data_ranks", data_ranks(config.mesh));
+    names_.emplace_back("token_rows", config.token_rows());
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
       names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
   }
@@ -280,6 +281,7 @@ class FormCheck {
         chosen && *chosen != (config_.deterministic ? 1 : 0))
       return "attribute 'deterministic' is not as configured";
     if (auto wrong = check_configured()) return wrong;
+    if (auto wrong = check_positions()) return wrong;
     if (auto wrong = check_workspace()) return wrong;
     return check_columns();
   }
@@ -330,6 +332,17 @@ class FormCheck {
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return "attribute 'limit' is not as configured";
     return std::nullopt;
+  }
+
+  /// Attention and rotation go by positions in documents where these are masked, and only there.
+  [[nodiscard]] std::optional<std::string> check_positions() const {
+    const std::vector<OperandSpec>& operands = spec_of(kernel_)->operands;
+    if (std::ranges::find(operands, "positions", &OperandSpec::role) == operands.end() ||
+        (operand_of(kernel_, "positions") != nullptr) == config_.document_mask)
+      return std::nullopt;
+    return config_.document_mask
+               ? "lacks operand 'positions', by which attention is masked between documents"
+               : "has operand 'positions', though attention is not masked between documents";
   }
 
   /// Of an attribute that is left out where it would be 0.

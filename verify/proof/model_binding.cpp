@@ -255,8 +255,10 @@ class Binder {
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
     next_ = 0;
-    for (const Flow& flow : step->flows)
-      if (!flow.role.empty() && !bind_flow(kernel, flow, rows)) return;
+    for (const Flow& flow : step->flows) {
+      const bool is_there = flow.part != Part::positions || program_.config.document_mask;
+      if (!flow.role.empty() && is_there && !bind_flow(kernel, flow, rows)) return;
+    }
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
@@ -379,6 +381,9 @@ class Binder {
       case Part::rows: break;
       case Part::labels:
         bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        break;
+      case Part::positions:
+        bound.skip = product_of(2, program_.config.tokens_per_microbatch(), size_of(operand.dtype));
         break;
       case Part::key: bound.skip = columns(model.heads); break;
       case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;

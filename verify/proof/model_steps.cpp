@@ -22,6 +22,9 @@ constexpr Flow turns(std::string_view role, OwnedValue from, OwnedValue to) {
   return {.role = role, .reads = from, .writes = to};
 }
 
+/// Where each query's document begins, and by which angles its token is turned.
+constexpr Flow kInDocuments = reads("positions", tokens, Part::positions);
+
 /// out = in * weight^T;  d_in = d_out * weight;  d_weight = d_out^T * in.
 constexpr ModelStep forward(P weight, Value in, Value out, bool chunk = false) {
   return {K::gemm, 0, weight, {reads("input", in), makes("output", out)}, chunk};
@@ -230,7 +233,7 @@ constexpr ModelStep attends(Value columns) {
           {},
           {reads("query", columns), reads("key", columns, Part::key),
            reads("value", qkv, Part::value), makes("output", attention),
-           makes("log_sum_exp", log_sum_exp)}};
+           makes("log_sum_exp", log_sum_exp), kInDocuments}};
 }
 constexpr ModelStep attends_backward(Value columns, Flow d_qkv_made) {
   return {K::attention_backward,
@@ -238,7 +241,8 @@ constexpr ModelStep attends_backward(Value columns, Flow d_qkv_made) {
           {},
           {reads("query", columns), reads("key", columns, Part::key),
            reads("value", qkv, Part::value), reads("output", attention),
-           reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp), d_qkv_made}};
+           reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp), d_qkv_made,
+           kInDocuments}};
 }
 
 constexpr std::array kRotated{
@@ -259,11 +263,13 @@ constexpr std::array kRope{
     ModelStep{K::rope_backward,
               0,
               {},
-              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside)}},
-    ModelStep{K::rope_forward,
-              0,
-              {},
-              {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside)}},
+              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside),
+               kInDocuments}},
+    ModelStep{
+        K::rope_forward,
+        0,
+        {},
+        {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside), kInDocuments}},
 };
 
 constexpr ModelStep norms_and_turns(K kind) {
@@ -271,14 +277,15 @@ constexpr ModelStep norms_and_turns(K kind) {
           0,
           P::q_norm,
           {reads("query_key", qkv), reads("rope_table", outside), makes("output", query_key),
-           makes("rstd", qk_rstd)}};
+           makes("rstd", qk_rstd), kInDocuments}};
 }
 constexpr ModelStep norms_and_turns_backward(K kind) {
   return {kind,
           0,
           P::q_norm,
           {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
-           reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials)}};
+           reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials),
+           kInDocuments}};
 }
 
 constexpr std::array kHeadNorms{

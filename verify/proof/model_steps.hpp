@@ -33,7 +33,7 @@ enum class Value : std::uint8_t {
   excused,    ///< of an op that has a finding: it passes for whatever is wanted
   outside,    ///< what lies in a buffer that no op writes
   host_data,  ///< what the host put into the source of a copy
-  tokens,     ///< ids, then labels
+  tokens,     ///< ids, then labels, then positions in documents
   input,
   normed1,
   rstd1,
@@ -135,6 +135,7 @@ struct OwnedValue {
 enum class Part : std::uint8_t {
   rows,         ///< at its first row, or that of the chunk
   labels,       ///< of tokens
+  positions,    ///< of tokens; an operand of models whose documents are masked, and of no others
   key,          ///< columns behind the query's
   value,        ///< columns behind query and key
   second_half,  ///< as long as the operand itself
@@ -149,7 +150,7 @@ struct Flow {
   Part part = Part::rows;
 };
 
-inline constexpr std::size_t kMostFlows = 7;
+inline constexpr std::size_t kMostFlows = 8;
 
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;

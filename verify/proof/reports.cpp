@@ -122,7 +122,8 @@ std::int64_t bytes_of(Port port, const PlanConfig& config) {
   constexpr std::int64_t kStepBlock = 64;
   constexpr std::int64_t kReport = 8;  // numbers
   switch (port) {
-    case Port::tokens: return product_of(2, config.tokens_per_microbatch(), size_of(DType::int32));
+    case Port::tokens:
+      return product_of(config.token_rows(), config.tokens_per_microbatch(), size_of(DType::int32));
     case Port::step_block: return kStepBlock;
     case Port::report: return kReport * size_of(DType::fp32);
     case Port::rope_table:

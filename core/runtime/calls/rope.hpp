@@ -27,6 +27,21 @@ struct RopeShape {
   std::int64_t head_dim = 0;  ///< even
   /// Elements of a head that are turned, the first ones, with those half as far behind; even.
   std::int64_t turned = 0;
+  /// [tokens] of each token in its document, below seq_len; null: positions are places in
+  /// sequences.
+  const std::int32_t* positions = nullptr;
+
+  /// The row of the table that a token turns by.
+  [[nodiscard]] constexpr std::int64_t position(std::int64_t token) const {
+    return positions == nullptr ? token % seq_len : positions[token];
+  }
+  /// `count` tokens from `begin` on, which begins a sequence.
+  [[nodiscard]] constexpr RopeShape piece(std::int64_t begin, std::int64_t count) const {
+    RopeShape part = *this;
+    part.tokens = count;
+    if (positions != nullptr) part.positions = positions + begin;
+    return part;
+  }
 };
 
 /// Turns all heads in place, backwards for gradients. `table`: [seq_len, turned], of each position

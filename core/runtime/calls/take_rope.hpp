@@ -9,11 +9,13 @@ namespace mfsdp::kernels {
 
 /// Sizes from the columns of query and key heads and the table; checked with both.
 [[nodiscard]] inline RopeShape take_rope_shape(OperandReader& in, std::string_view columns) {
-  return {.tokens = in.attribute("rows"),
-          .seq_len = in.dim("rope_table", 0),
-          .heads = in.dim(columns, 1),
-          .head_dim = in.dim(columns, 2),
-          .turned = in.dim("rope_table", 1)};
+  RopeShape s{.tokens = in.attribute("rows"),
+              .seq_len = in.dim("rope_table", 0),
+              .heads = in.dim(columns, 1),
+              .head_dim = in.dim(columns, 2),
+              .turned = in.dim("rope_table", 1)};
+  s.positions = in.take_if_any<const std::int32_t>("positions", {s.tokens});
+  return s;
 }
 
 template <class T>

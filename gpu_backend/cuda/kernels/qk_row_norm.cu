@@ -57,7 +57,7 @@ template <class T, int N>
 __global__ void __launch_bounds__(kMostThreads) forward(const QkRowNormRopeForward<T, float> k) {
   __shared__ float shared[2][kMostWarps];
   const HeadPairs pairs(k.shape);
-  const float* const angles = k.table + blockIdx.x % k.shape.seq_len * k.shape.turned;
+  const float* const angles = k.table + k.shape.position(blockIdx.x) * k.shape.turned;
   const T* const in = k.in.data + blockIdx.x * k.in.row;
   T* const out = k.out.data + blockIdx.x * k.out.row;
   float squares[2] = {};  // of queries, of keys
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kMostThreads)
   int turn_of_shared = 0;
   for (std::int64_t token = blockIdx.x; token < s.tokens;
        token += k.partial_rows, turn_of_shared ^= 1) {
-    const float* const angles = k.table + token % s.seq_len * s.turned;
+    const float* const angles = k.table + s.position(token) * s.turned;
     T* const gradient = k.gradient.data + token * k.gradient.row;
     const T* const in = k.in.data + token * k.in.row;
     const float rstd[2] = {k.rstd[2 * token], k.rstd[2 * token + 1]};
@@ -215,7 +215,7 @@ Result<void> exact_backward(const QkRowNormRopeBackward<T, float>& k, cudaStream
   float* const last = k.partials + k.partial_rows * (queries + keys) - keys;
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkRowNormRopeBackward<T, float> part = k;
-    part.shape.tokens = piece;
+    part.shape = s.piece(begin, piece);
     part.partial_rows = partial_rows;
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;

@@ -16,7 +16,7 @@ __global__ void rotate(const Rope<T> k, int packs) {
   const RopeShape& s = k.shape;
   const std::int64_t half = s.turned / 2;
   T* const token = k.heads.data + blockIdx.x * k.heads.row;
-  const float* const angles = k.table + blockIdx.x % s.seq_len * s.turned;
+  const float* const angles = k.table + s.position(blockIdx.x) * s.turned;
   for (int item = static_cast<int>(threadIdx.x); item < s.heads * packs;
        item += static_cast<int>(blockDim.x)) {
     const int at = item % packs * N;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kHeadThreads)
     qk_forward(const QkNormRopeForward<T, float> k, const HeadLanes lanes) {
   const auto heads = static_cast<int>(k.shape.heads);
   const HeadPairs pairs(k.shape);
-  const float* const angles = k.table + blockIdx.x % k.shape.seq_len * k.shape.turned;
+  const float* const angles = k.table + k.shape.position(blockIdx.x) * k.shape.turned;
   const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
   for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
     const int head = first_head + group;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kHeadThreads)
   LanePartials<N, kMost> queries = {};
   LanePartials<N, kMost> keys = {};
   for (std::int64_t token = blockIdx.x; token < s.tokens; token += k.partial_rows) {
-    const float* const angles = k.table + token % s.seq_len * s.turned;
+    const float* const angles = k.table + s.position(token) * s.turned;
     for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
       const int head = first_head + group;
       const bool is_head = head < heads;
@@ -273,7 +273,7 @@ Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, 
   float* const last = k.partials + (2 * k.partial_rows - 1) * s.head_dim;
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkNormRopeBackward<T, float> part = k;
-    part.shape.tokens = piece;
+    part.shape = s.piece(begin, piece);
     part.partial_rows = partial_rows;
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;

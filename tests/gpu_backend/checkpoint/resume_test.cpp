@@ -390,6 +390,8 @@ TEST(Agreement, IsNotAskedForInTheRest) {
             "warning: the data are others than those before the save: prose, not counting");
   EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.micro_batch = 3; }),
             "warning: a step has 6 sequences, those before the save had 2");
+  EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.document_mask = true; }),
+            "warning: attention is masked between documents, before the save it was not");
 }
 
 TEST(DataIdentity, IsThatOfTheSamples) {
@@ -398,6 +400,8 @@ TEST(DataIdentity, IsThatOfTheSamples) {
   EXPECT_EQ(one, identify(data, 16).value());
   data.mute = [](std::int64_t sample) { return sample == 63; };  // the last one is looked at
   EXPECT_NE(one.fingerprint, identify(data, 16)->fingerprint);
+  // Where documents end counts where it is asked for.
+  EXPECT_NE(one.fingerprint, identify(data, 16, true)->fingerprint);
   data.size = 1;
   EXPECT_TRUE(identify(data, 16));
 }

@@ -84,15 +84,17 @@ inline std::vector<PlanConfig> combinations(const ModelShape& model) {
 }
 
 /// Tokens as of text, some much more frequent than others; every seventh label is left out.
+/// A sample is one document, or every third token or so begins one.
 class Skewed final : public Dataset {
  public:
-  Skewed(std::int64_t vocab, std::int64_t samples) : vocab_(vocab), samples_(samples) {}
+  Skewed(std::int64_t vocab, std::int64_t samples, bool documents = false)
+      : vocab_(vocab), samples_(samples), documents_(documents) {}
 
   [[nodiscard]] std::string describe() const override { return "skewed"; }
   [[nodiscard]] std::int64_t samples() const override { return samples_; }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     std::mt19937 random(static_cast<std::uint32_t>(index));
     for (std::size_t t = 0; t <= tokens.size(); ++t) {
       const double uniform = static_cast<double>(random()) * 0x1p-32;
@@ -100,12 +102,15 @@ class Skewed final : public Dataset {
       if (t < tokens.size()) tokens[t] = token;
       if (t > 0) labels[t - 1] = random() % 7 == 0 ? kIgnoreIndex : token;
     }
+    for (std::size_t t = 1; documents_ && t < positions.size(); ++t)
+      positions[t] = random() % 3 == 0 ? 0 : positions[t - 1] + 1;
     return {};
   }
 
  private:
   std::int64_t vocab_;
   std::int64_t samples_;
+  bool documents_;
 };
 
 /// Those that share one add gradients in one order, without --exact-sums.

@@ -52,9 +52,8 @@ class Later final : public Dataset {
   [[nodiscard]] std::string describe() const override { return "later " + all_.describe(); }
   [[nodiscard]] std::int64_t samples() const override { return all_.samples(); }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
-    return all_.read(instead_.at(index), tokens, labels);
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    return all_.read(instead_.at(index), out);
   }
 
  private:
@@ -74,8 +73,7 @@ void for_each_on_two_threads(std::size_t count, const std::function<void(std::si
 }
 
 /// Runs the combinations and puts them together by class, in the order of the classes' names.
-std::vector<Row> run_all(const std::vector<PlanConfig>& configs) {
-  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
+std::vector<Row> run_all(const std::vector<PlanConfig>& configs, const Dataset& data) {
   std::map<std::string, Row> rows;
   std::mutex mutex;
   for_each_on_two_threads(configs.size(), [&](std::size_t i) {
@@ -96,15 +94,18 @@ std::vector<Row> run_all(const std::vector<PlanConfig>& configs) {
 
 // ---- (a) -------------------------------------------------------------------------------------
 
+// A mask between documents changes no bit where a sequence is one document.
 TEST(Equality, ExactSumsGiveOneResult) {
   std::vector<PlanConfig> configs = test::combinations(test::nano().model);
   for (std::size_t i = 0; i < configs.size(); ++i) {
     configs[i].exact_sums = true;
     configs[i].layout = static_cast<LayoutRule>(i % Names<LayoutRule>::values.size());
+    configs[i].document_mask = i / 2 % 2 == 1;
   }
+  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
   Row all{.name = "all of them"};
   print_header("--exact-sums; distinct weights, gradients and norms");
-  for (const Row& row : run_all(configs)) {
+  for (const Row& row : run_all(configs, data)) {
     print_row(row);
     expect_one(row);
     merge(all, row);
@@ -267,9 +268,10 @@ double compare(const Row& row, const Row& other, const Dataset& data) {
 }
 
 TEST(Equality, ClassesGiveOneResultEachAndAreClose) {
-  const std::vector<PlanConfig> configs = test::combinations(test::nano().model);
-  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
-  std::vector<Row> rows = run_all(configs);
+  std::vector<PlanConfig> configs = test::combinations(test::nano().model);
+  for (PlanConfig& config : configs) config.document_mask = true;
+  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps(), true);
+  std::vector<Row> rows = run_all(configs, data);
   print_header(
       "in floating point; difference: between the step-1 gradients of the class and the first one "
       "of\nas many ranks and microbatches, as a part of N M 2^-23 sum |g_i|");

@@ -167,7 +167,7 @@ void exact_qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, Table>& k,
   std::vector<Real<T>> sum(static_cast<std::size_t>(queries + keys));
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkRowNormRopeBackward<T, Table> part = k;
-    part.shape.tokens = piece;
+    part.shape = s.piece(begin, piece);
     part.partial_rows = 1;
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;
@@ -203,7 +203,7 @@ void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, GridSums
   std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkNormRopeBackward<T, Table> part = k;
-    part.shape.tokens = piece;
+    part.shape = s.piece(begin, piece);
     part.partial_rows = 1;
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;

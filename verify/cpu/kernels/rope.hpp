@@ -36,7 +36,7 @@ void rope(const RopeShape& s, const HeadRows<T>& heads, const Table* table, bool
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       T* head = heads.at(t, h);
-      rotate_head(head, table + t % s.seq_len * s.turned, s, backwards, head);
+      rotate_head(head, table + s.position(t) * s.turned, s, backwards, head);
     }
 }
 
@@ -53,7 +53,7 @@ void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
       for (std::int64_t i = 0; i < s.head_dim; ++i)
         normed[static_cast<std::size_t>(i)] =
             widen(x[i]) * rstd * (k.weight_offset + widen(weight[i]));
-      rotate_head(normed.data(), k.table + t % s.seq_len * s.turned, s, false, k.out.at(t, h));
+      rotate_head(normed.data(), k.table + s.position(t) * s.turned, s, false, k.out.at(t, h));
     }
 }
 
@@ -66,7 +66,7 @@ void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const bool is_query = h < k.query_heads;
       const std::int64_t partial_row = t % k.partial_rows + (is_query ? 0 : k.partial_rows);
-      rotate_head(k.gradient.at(t, h), k.table + t % s.seq_len * s.turned, s, true, dy.data());
+      rotate_head(k.gradient.at(t, h), k.table + s.position(t) * s.turned, s, true, dy.data());
       norm_row_backward(s.head_dim, dy.data(), k.in.at(t, h), k.rstd[t * s.heads + h],
                         is_query ? k.query_weight : k.key_weight, k.weight_offset, false,
                         k.gradient.at(t, h), k.partials + partial_row * s.head_dim);
@@ -114,7 +114,7 @@ void qk_row_norm_rope_forward(const QkRowNormRopeForward<T, Table>& k) {
               widen(row[static_cast<std::size_t>(at)]) * rstd *
               (k.weight_offset + widen(weight[at]));
         }
-        rotate_head(normed.data(), k.table + t % s.seq_len * s.turned, s, false,
+        rotate_head(normed.data(), k.table + s.position(t) * s.turned, s, false,
                     k.out.at(t, heads.first + h));
       }
     }
@@ -134,7 +134,7 @@ void qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, Table>& k) {
       const std::int64_t cols = heads.count * s.head_dim;
       gather_heads(k.in, t, heads, s.head_dim, x.data());
       for (std::int64_t h = 0; h < heads.count; ++h)
-        rotate_head(k.gradient.at(t, heads.first + h), k.table + t % s.seq_len * s.turned, s, true,
+        rotate_head(k.gradient.at(t, heads.first + h), k.table + s.position(t) * s.turned, s, true,
                     dy.data() + h * s.head_dim);
       Real<T>* const partials =
           k.partials + k.partial_rows * heads.first * s.head_dim + t % k.partial_rows * cols;

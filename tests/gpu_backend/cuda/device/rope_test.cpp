@@ -34,6 +34,18 @@ const std::array<Heads, 5> kHeads{{{{6, 3, 40, 128, 128}, 32, 6144},
 const std::array<Heads, 3> kTurnedInPart{
     {{{6, 3, 40, 128, 96}, 32, 6144}, {{5, 5, 3, 6, 2}, 2, 19}, {{40, 8, 5, 64, 32}, 4, 400}}};
 
+/// Of each token, in no order that documents would have: kernels take them as they are.
+std::vector<std::int32_t> some_positions(const RopeShape& s) {
+  std::vector<std::int32_t> all;
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    all.push_back(static_cast<std::int32_t>(5 * t % s.seq_len));
+  return all;
+}
+RopeShape with(const std::int32_t* positions, RopeShape shape) {
+  shape.positions = positions;
+  return shape;
+}
+
 std::vector<float> angles(const RopeShape& s) {
   std::vector<float> table;
   for (std::int64_t p = 0; p < s.seq_len; ++p)
@@ -54,19 +66,26 @@ TYPED_TEST(DeviceRope, TurnsHeadsBothWays) {
   std::vector<Heads> all(kHeads.begin(), kHeads.end());
   all.insert(all.end(), kTurnedInPart.begin(), kTurnedInPart.end());
   for (const Heads& heads : all)
-    for (const bool backwards : {false, true}) {
-      SCOPED_TRACE(testing::Message() << heads.shape.heads << " of " << heads.shape.head_dim);
+    for (const int which : {0, 1, 2, 3}) {
+      const bool backwards = which % 2 == 1;
+      SCOPED_TRACE(testing::Message()
+                   << heads.shape.heads << " of " << heads.shape.head_dim << ", " << which);
+      const auto positions = some_positions(heads.shape);
+      const DeviceArray<std::int32_t> d_positions(positions);
+      const bool by_document = which >= 2;
       const auto values = random_values<T>(heads.elements(), 1);
       const auto table = angles(heads.shape);
       const DeviceArray<T> data(values);
       const DeviceArray<float> d_table(table);
-      expect_runs(rope(kernels::Rope<T>{.shape = heads.shape,
-                                        .heads = heads.rows(data.data()),
-                                        .table = d_table.data(),
-                                        .backwards = backwards},
-                       nullptr));
+      expect_runs(rope(
+          kernels::Rope<T>{.shape = with(by_document ? d_positions.data() : nullptr, heads.shape),
+                           .heads = heads.rows(data.data()),
+                           .table = d_table.data(),
+                           .backwards = backwards},
+          nullptr));
       auto expected = widened(values);
-      kernels::rope(heads.shape, heads.rows(expected.data()), table.data(), backwards);
+      kernels::rope(with(by_document ? positions.data() : nullptr, heads.shape),
+                    heads.rows(expected.data()), table.data(), backwards);
       EXPECT_LT(relative_error(data.download(), expected), kTolerance<T>);
       EXPECT_TRUE(data.margin_is_whole());
     }
@@ -80,8 +99,14 @@ std::vector<Heads> all_heads() {
 
 TYPED_TEST(DeviceRope, NormsHeadsFirst) {
   using T = TypeParam;
-  for (const Heads& heads : all_heads()) {
+  const std::vector<Heads> kinds = all_heads();
+  for (std::size_t which = 0; which < 2 * kinds.size(); ++which) {
+    const Heads& heads = kinds.at(which / 2);
     const RopeShape& s = heads.shape;
+    const auto positions = some_positions(s);
+    const DeviceArray<std::int32_t> d_positions(positions);
+    const RopeShape on_device = with(which % 2 == 1 ? d_positions.data() : nullptr, s);
+    const RopeShape on_host = with(which % 2 == 1 ? positions.data() : nullptr, s);
     SCOPED_TRACE(testing::Message() << s.heads << " of " << s.head_dim);
     const auto values = random_values<T>(heads.elements(), 1, 2);
     const auto query_weight = random_values<T>(s.head_dim, 2);
@@ -95,7 +120,7 @@ TYPED_TEST(DeviceRope, NormsHeadsFirst) {
     const DeviceArray<float> d_table(table), rstd(s.tokens * s.heads),
         partials(2 * partial_rows * s.head_dim);
     expect_runs(qk_norm_rope_forward(
-        kernels::QkNormRopeForward<T, float>{.shape = s,
+        kernels::QkNormRopeForward<T, float>{.shape = on_device,
                                              .query_heads = heads.query_heads,
                                              .epsilon = 1e-6F,
                                              .in = heads.rows<const T>(in.data()),
@@ -106,7 +131,7 @@ TYPED_TEST(DeviceRope, NormsHeadsFirst) {
                                              .rstd = rstd.data()},
         nullptr));
     expect_runs(qk_norm_rope_backward(
-        kernels::QkNormRopeBackward<T, float>{.shape = s,
+        kernels::QkNormRopeBackward<T, float>{.shape = on_device,
                                               .query_heads = heads.query_heads,
                                               .partial_rows = partial_rows,
                                               .gradient = heads.rows(d_in.data()),
@@ -122,7 +147,7 @@ TYPED_TEST(DeviceRope, NormsHeadsFirst) {
     std::vector<double> expected(values.size(), 0);
     std::vector<double> wide_rstd(static_cast<std::size_t>(s.tokens * s.heads));
     kernels::qk_norm_rope_forward(
-        kernels::QkNormRopeForward<double, float>{.shape = s,
+        kernels::QkNormRopeForward<double, float>{.shape = on_host,
                                                   .query_heads = heads.query_heads,
                                                   .epsilon = 1e-6F,
                                                   .in = heads.rows<const double>(wide.data()),
@@ -134,7 +159,7 @@ TYPED_TEST(DeviceRope, NormsHeadsFirst) {
     auto wide_gradient = widened(gradient);
     std::vector<double> wide_partials(static_cast<std::size_t>(2 * partial_rows * s.head_dim));
     kernels::qk_norm_rope_backward(
-        kernels::QkNormRopeBackward<double, float>{.shape = s,
+        kernels::QkNormRopeBackward<double, float>{.shape = on_host,
                                                    .query_heads = heads.query_heads,
                                                    .partial_rows = partial_rows,
                                                    .gradient = heads.rows(wide_gradient.data()),

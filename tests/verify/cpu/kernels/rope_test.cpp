@@ -25,6 +25,7 @@ struct RopeCase {
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
   Values angles, table, qkv, query_weight, key_weight;
   bool by_rows = false;  ///< norms go over all heads of a kind
+  std::vector<std::int32_t> positions;  ///< of tokens, where the shape has them
 
   explicit RopeCase(bool norms_by_rows = false) : by_rows(norms_by_rows) {
     shape.seq_len = *rc::gen::inRange(1, 5);
@@ -40,8 +41,20 @@ struct RopeCase {
       for (std::size_t i = 0; i < half; ++i) table.push_back(std::sin(angles[at + i]));
     }
     qkv = random(shape.tokens * row);
+    for (std::int64_t t = 0; t < shape.tokens; ++t)
+      positions.push_back(*rc::gen::inRange<std::int32_t>(0, 4) %
+                          static_cast<std::int32_t>(shape.seq_len));
+    if (*rc::gen::arbitrary<bool>()) shape.positions = positions.data();
     query_weight = random(shape.head_dim * (by_rows ? query_heads : 1));
     key_weight = random(shape.head_dim * (by_rows ? shape.heads - query_heads : 1));
+  }
+
+  RopeCase(const RopeCase&) = delete;  // the shape points into it
+  RopeCase& operator=(const RopeCase&) = delete;
+
+  [[nodiscard]] std::int64_t position(std::int64_t token) const {
+    return shape.positions == nullptr ? token % shape.seq_len
+                                      : positions[static_cast<std::size_t>(token)];
   }
 
   [[nodiscard]] std::int64_t columns() const { return shape.heads * shape.head_dim; }
@@ -70,7 +83,7 @@ struct RopeCase {
         for (std::int64_t i = 0; i < half; ++i) {
           const auto turned =
               std::complex(value(i), value(half + i)) *
-              std::polar(1.0, angles[static_cast<std::size_t>(t % shape.seq_len * half + i)]);
+              std::polar(1.0, angles[static_cast<std::size_t>(position(t) * half + i)]);
           out.push_back(turned.real());
           imaginary.push_back(turned.imag());
         }

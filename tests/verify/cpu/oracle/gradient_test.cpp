@@ -43,7 +43,9 @@ class Loss {
 
   double operator()() {
     double sum = 0;
-    const auto count = static_cast<std::size_t>(2 * program_.config.tokens_per_microbatch());
+    const PlanConfig& config = program_.config;
+    const auto count =
+        static_cast<std::size_t>(config.token_rows() * config.tokens_per_microbatch());
     for (std::int64_t rank = 0; rank < ranks_; ++rank)
       for (std::int64_t m = 0; m < program_.config.microbatches; ++m) {
         run_.run("eval", 0,
@@ -249,6 +251,7 @@ PlanConfig attention_config(std::uint32_t seed) {
                           .low_freq_factor = {1, 1},
                           .high_freq_factor = {32, 1},
                           .original_max_seq_len = 8};
+  config.document_mask = one_in(2);
   return config;
 }
 
