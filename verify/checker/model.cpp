@@ -57,6 +57,8 @@ Model::Model(const PlanView& view)
   clip = config_.at("clip");
   statistic = compute_ == "fp64" ? "fp64" : "fp32";
   main_weights = config_.at("main_dtype") != compute_;
+  scales_loss = config_.contains("loss_scale");
+  scale_window = config_.value("loss_scale_window", Int{0});
   states = kept_states(config_);
   for (const auto& [axis, ranks] : view.mesh) {
     world_ = times(world_, ranks);
@@ -327,16 +329,19 @@ void Model::add_ends() {
   std::map<std::string, Json> losses{{"cols", vocab_}, {"rows", kRows}};
   if (const Json& model = config_.at("model"); model.contains("logit_cap"))
     losses["logit_cap"] = model.at("logit_cap");
-  for (const bool trains : {true, false})
-    add({.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
-         .place = Place::head,
-         .attributes = losses,
-         .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
-                          : reads("logits", compute_, logits, "logits"),
-                   reads("labels", "int32", {kRows}, "tokens", tokens),
-                   turns("loss_sums", statistic, {2}, "", "", "adds")},
-         .chunk = true,
-         .least_scratch = kSumScratch});
+  for (const bool trains : {true, false}) {
+    Step step{.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
+              .place = Place::head,
+              .attributes = losses,
+              .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
+                               : reads("logits", compute_, logits, "logits"),
+                        reads("labels", "int32", {kRows}, "tokens", tokens),
+                        turns("loss_sums", statistic, {2}, "", "", "adds")},
+              .chunk = true,
+              .least_scratch = kSumScratch};
+    if (trains && scales_loss) step.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+    add(std::move(step));
+  }
 }
 
 /// With what the model's norms have beside.
@@ -566,6 +571,19 @@ void Model::add_mlp() {
                  turns("d_product", compute_, inner, "d_product", "product", "may")}});
 }
 
+/// The power of two by which a fixed loss scale makes gradients larger: the scale is of the mean
+/// loss of a sequence, rounded up to a power of two, and gradients are of the sum.
+Int Model::scale_exponent() const {
+  if (!scales_loss) return 0;
+  const Json& scale = config_.at("loss_scale");
+  const auto bits = [](const Json& power) {
+    return static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(power.get<Int>()))) - 1;
+  };
+  const Int of_scale =
+      scale.is_object() ? bits(scale.at("num")) - bits(scale.at("den")) : bits(scale);
+  return of_scale - static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(seq_ - 1)));
+}
+
 /// Sums of gradients are multiples of one power of two, small enough to be exact in fp32 (docs:
 /// determinism); products take the rows of one sequence at a time.
 std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) const {
@@ -575,8 +593,8 @@ std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) co
   static const Names of_squares{"norm_finish", "norm_partial"};
   const auto limit = [](Int ranks) { return std::min((Int{1} << 24) / ranks, Int{1} << 22); };
   const Int all = times(times(tokens, microbatches), world_);
-  const Int exponent =
-      static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(all - 1))) + 3 - 24;
+  const Int exponent = static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(all - 1))) + 3 -
+                       24 + scale_exponent();
   std::map<std::string, Json> made;
   if (of_rank.contains(kernel) || of_squares.contains(kernel) || kernel == "accumulate")
     made["grid_exponent"] = exponent;

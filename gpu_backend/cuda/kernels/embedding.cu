@@ -228,10 +228,15 @@ Result<void> embedding_backward(const EmbeddingBackward<T, G>& k, cudaStream_t s
 }
 
 template Result<void> embedding_forward(const EmbeddingForward<Bf16>&, cudaStream_t);
+template Result<void> embedding_forward(const EmbeddingForward<Fp16>&, cudaStream_t);
 template Result<void> embedding_forward(const EmbeddingForward<float>&, cudaStream_t);
 template Result<void> embedding_backward(const EmbeddingBackward<Bf16, Bf16>&, cudaStream_t,
                                          ExactOutlier*);
 template Result<void> embedding_backward(const EmbeddingBackward<Bf16, float>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Fp16, Fp16>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Fp16, float>&, cudaStream_t,
                                          ExactOutlier*);
 template Result<void> embedding_backward(const EmbeddingBackward<float, Bf16>&, cudaStream_t,
                                          ExactOutlier*);

@@ -1,4 +1,5 @@
-// SwiGLU and GeGLU on CUDA, for bf16 and fp32. Each queues one launch on the stream and returns.
+// SwiGLU and GeGLU on CUDA, for bf16, fp16 and fp32. Each queues one launch on the stream and
+// returns.
 #pragma once
 
 #include <cuda_runtime.h>
