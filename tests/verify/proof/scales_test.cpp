@@ -87,11 +87,10 @@ PlanConfig scaled_loss() {
 TEST(Scales, LossIsScaledAsConfigured) {
   EXPECT_THAT(rules_of(EditedPlan(scaled_loss()).program), IsEmpty());
   for (const auto& [segment, op] :
-       {std::pair{"only", "head.chunk0.cross_entropy"}, std::pair{"last", "loss.finish"},
+       {std::pair{"middle", "head.chunk0.cross_entropy"}, std::pair{"last", "loss.finish"},
         std::pair{"optimizer", "norm.finish"}}) {
     EditedPlan plan(scaled_loss());
-    const char* where = std::string_view(segment) == "only" ? "middle" : segment;
-    std::erase_if(plan.kernel(where, op).operands,
+    std::erase_if(plan.kernel(segment, op).operands,
                   [](const Operand& operand) { return operand.role == "loss_scale"; });
     EXPECT_THAT(rules_of(plan.program), Contains("MF313")) << op;
   }
