@@ -29,7 +29,7 @@ template <KernelKind kind>
 [[nodiscard]] Result<Launch> bind_kind(const KernelCall& call, const BindTarget& to);
 
 /// Element types that the kernels of this folder are made for.
-using CudaTypes = ElementTypes<Bf16, float, Fp16>;
+using CudaTypes = ElementTypes<Bf16, Fp16, float>;
 /// Element types that gradients are kept in between microbatches.
 using KeptGradientTypes = ElementTypes<Bf16, float>;
 
