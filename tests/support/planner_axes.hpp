@@ -24,6 +24,8 @@ inline rc::Gen<PlanConfig> any_planner_config() {
     PlanConfig config = *any_config();
     if (*rc::gen::inRange(0, 10) == 0) config.frozen = {"embed_tokens", "layernorm"};
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
+    config.loss_scale = {};
+    config.loss_scale_window = 0;
     if (config.param_dtype == fp64) {
       config.main_dtype = config.grad_dtype = config.reduce_dtype = fp64;
       config.state_dtype = StateDtype::full;
