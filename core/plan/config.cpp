@@ -8,6 +8,7 @@
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/loss_scale.hpp"
 
 namespace mfsdp {
 namespace {
@@ -275,6 +276,7 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_dtypes(config));
   MFSDP_TRY(check_strategy(config));
   MFSDP_TRY(check_exact_sums(config));
+  MFSDP_TRY(check_loss_scale(config));
   if (config.clip.den <= 0 || config.clip.num < 0)
     return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
                                       "got {}/{}",

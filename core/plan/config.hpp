@@ -64,6 +64,8 @@ struct PlanConfig {
   std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
   /// A token sees its own document alone, and positions begin anew in each.
   bool document_mask = false;
+  Rational loss_scale{};               ///< of the mean loss, at first; 0: none (loss_scale.hpp)
+  std::int64_t loss_scale_window = 0;  ///< good steps in a row after which it grows; 0: it stays
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -82,6 +84,10 @@ struct PlanConfig {
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   }
+  /// Whether gradients are scaled on their way, and steps without a finite norm left out.
+  [[nodiscard]] bool scales_loss() const { return loss_scale.num != 0; }
+  /// Whether updates wait for the norm: they clip by it, or are left out by it.
+  [[nodiscard]] bool updates_by_norm() const { return clip.num != 0 || scales_loss(); }
   /// Sequences of a step, over all ranks.
   [[nodiscard]] std::int64_t global_batch() const {
     return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());

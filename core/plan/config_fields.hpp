@@ -273,6 +273,24 @@ inline constexpr std::array kConfigFields{
                 .flag = "--document-mask",
                 .help = "attention within documents of a sequence alone",
                 .age = FieldAge::newest},
+    // The flag also takes "dynamic" and "none" (core/cli/config_flags.cpp).
+    ConfigField{.name = "loss_scale",
+                .member = &PlanConfig::loss_scale,
+                .topic = FieldTopic::numbers,
+                .flag = "--loss-scale",
+                .flag_value = "X",
+                .help = "with fp16: dynamic, none, or a number",
+                .in_brackets = "dynamic: 65536 at first",
+                .age = FieldAge::newest},
+    ConfigField{.name = "loss_scale_window",
+                .member = &PlanConfig::loss_scale_window,
+                .topic = FieldTopic::numbers,
+                .flag = "--loss-scale-window",
+                .flag_value = "N",
+                .help = "good steps until the scale doubles, 0 keeps it",
+                .in_brackets = "2000 where it is dynamic",
+                .range = {.of = "steps", .least = 0, .most = config_limits::tokens},
+                .age = FieldAge::newest},
 };
 
 /// Calls visit(field, value) for each field in order; `value` is the member of `config`.

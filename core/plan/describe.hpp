@@ -99,6 +99,8 @@ void fields(Io& io, PlanConfig& v) {
   io("grad_slots", v.grad_slots);
   io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
+  io.sparse("loss_scale", v.loss_scale);
+  io.sparse("loss_scale_window", v.loss_scale_window);
   io.sparse("lr_scale", v.lr_scale);
   io("main_dtype", v.main_dtype);
   io("mesh", v.mesh);

@@ -276,6 +276,8 @@ std::vector<KernelSpec> token_specs() {
                        operand(adds, "loss_sums", statistic, {d(2)})};
   };
   const std::vector<std::string_view> of_loss{"beta", "bytes", "cols", "rows"};
+  std::vector<OperandSpec> with_gradient = losses(updates);
+  with_gradient.push_back(optional(operand(reads, "loss_scale", fp32, {d(4)})));
   return {{.kind = token_copy,
            .operands = {operand(reads, "input", int32, {d("token_rows"), d("tokens")}),
                         operand(writes, "output", int32, {d("token_rows"), d("tokens")})}},
@@ -300,7 +302,7 @@ std::vector<KernelSpec> token_specs() {
            .sum = GradientSum::of_rank,
            .pieces = "rows"},
           {.kind = cross_entropy,
-           .operands = losses(updates),
+           .operands = std::move(with_gradient),
            .attributes = of_loss,
            .optional_attributes = {"logit_cap"},
            .workspace = sum_workspace},
@@ -320,6 +322,9 @@ std::vector<KernelSpec> step_specs() {
   made_loss.use = writes;
   OperandSpec made_norm = norm;
   made_norm.use = writes;
+  const OperandSpec scale = optional(operand(reads, "loss_scale", fp32, {d(4)}));
+  OperandSpec kept_scale = scale;
+  kept_scale.use = updates;
   return {
       {.kind = update,
        .operands = {operand(reads, "step_block", bytes, {d(64)}), optional(loss), optional(norm)},
@@ -328,14 +333,16 @@ std::vector<KernelSpec> step_specs() {
       {.kind = cast, .attributes = {"beta"}},
       {.kind = zero_padding},
       {.kind = loss_finish,
-       .operands = {operand(reads, "input", statistic, {d(2, "data_ranks")}), made_loss}},
+       .operands = {operand(reads, "input", statistic, {d(2, "data_ranks")}), made_loss, scale}},
       {.kind = norm_partial,
        .operands = {operand(writes, "output", partial, {d(1)})},
        .workspace = sum_workspace,
        .sum = GradientSum::of_squares},
       {.kind = norm_finish,
-       .operands = {operand(reads, "input", partial, {d("groups", "members")}), loss, made_norm},
+       .operands = {operand(reads, "input", partial, {d("groups", "members")}), loss, made_norm,
+                    kept_scale},
        .attributes = {"groups", "limit"},
+       .optional_attributes = {"scale_window"},
        .sum = GradientSum::of_squares}};
 }
 

@@ -40,7 +40,7 @@ enum class KernelKind {
   gemm,
   layer_norm_backward,
   layer_norm_forward,
-  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
+  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient

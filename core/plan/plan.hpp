@@ -110,16 +110,17 @@ enum class Port {
   /// int32 [2, T], written by the host: ids and labels of a microbatch; with document_mask
   /// [3, T], then each token's position in its document.
   tokens,
-  step_block,       ///< core/runtime/step_block.hpp, written by the host
-  report,           ///< core/runtime/step_report.hpp, read by the host
-  rope_table,       ///< core/runtime/rope_table.hpp, written by the host before the first step
-  local_rope_table  ///< likewise, of layers that slide and turn otherwise
+  step_block,        ///< core/runtime/step_block.hpp, written by the host
+  report,            ///< core/runtime/step_report.hpp, read by the host
+  rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
+  local_rope_table,  ///< likewise, of layers that slide and turn otherwise
+  loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, kept by steps
 };
 
 template <>
 struct Names<Port> {
-  static constexpr std::array<std::string_view, 5> values{"tokens", "step_block", "report",
-                                                          "rope_table", "local_rope_table"};
+  static constexpr std::array<std::string_view, 6> values{
+      "tokens", "step_block", "report", "rope_table", "local_rope_table", "loss_scale"};
 };
 
 /// A group's elements in a buffer.

@@ -129,10 +129,12 @@ class HeadRecipe {
     if (const Rational cap = b_.config.model.logit_cap; cap.num != 0)
       attributes.emplace_back("logit_cap", cap);
     attributes.emplace_back("rows", count);
-    b_.kernel(name + ".cross_entropy", kind, std::move(attributes),
-              {on("logits"), token_ids(s_, 1, begin),
-               from(Source::global, on("loss_sums", std::string(global::loss_sums))),
-               stream_workspace()});
+    std::vector<RecipeOperand> operands{
+        on("logits"), token_ids(s_, 1, begin),
+        from(Source::global, on("loss_sums", std::string(global::loss_sums))), stream_workspace()};
+    if (kind == KernelKind::cross_entropy && b_.config.scales_loss())
+      operands.push_back(from(Source::global, on("loss_scale", std::string(global::loss_scale))));
+    b_.kernel(name + ".cross_entropy", kind, std::move(attributes), std::move(operands));
   }
 
   void narrow_sum() {

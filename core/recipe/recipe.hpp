@@ -102,6 +102,8 @@ inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len
 inline constexpr std::string_view local_rope_table = "local_rope_table";
 inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
+inline constexpr std::string_view loss_scale =
+    "loss_scale";  ///< fp32 [4]: core/plan/loss_scale.hpp
 }  // namespace global
 
 /// Bytes of the workspace that the compute stream's kernels have one after the other: GEMMs as much

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/plan/loss_scale.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -30,6 +32,15 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
   return data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
+}
+
+/// fp16 weights have a dynamic loss scale, unless flags say otherwise; a scale in numbers stays.
+void set_loss_scale(const CommonOptions& options, PlanConfig& config) {
+  const bool asked = options.loss_scale.has_value();
+  const bool dynamic =
+      asked ? options.dynamic_loss_scale : config.param_dtype == DType::fp16 && !config.exact_sums;
+  config.loss_scale = options.loss_scale.value_or(Rational{.num = dynamic ? loss_scale::first : 0});
+  config.loss_scale_window = options.loss_scale_window.value_or(dynamic ? loss_scale::window : 0);
 }
 
 /// Equal meanings become equal configurations.
@@ -66,6 +77,7 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   config.mesh = mesh;
   config.microbatches = microbatches;
   config.seq_len = options.seq_len.value_or(std::min(config.seq_len, model.max_seq_len));
+  set_loss_scale(options, config);
   normalise(config);
   MFSDP_TRY(validate(config));
   return config;

@@ -37,7 +37,7 @@ void build_train(Emitter& emitter, const State& state, const FamilyRecipe& recip
     }
     microbatch.emit("last", 1, {.first = false, .last = true});
   }
-  schedule::emit_loss(emitter, state, "");
+  schedule::emit_loss(emitter, state, "", true);
   schedule::emit_optimizer(emitter, state);
 }
 
@@ -46,7 +46,7 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   emitter.program().plans.push_back({.name = "eval", .segments = {}});
   MicrobatchSchedule microbatch(emitter, state, recipe, false);
   microbatch.emit("eval", 1, {.first = true, .last = true});
-  schedule::emit_loss(emitter, state, "eval.");
+  schedule::emit_loss(emitter, state, "eval.", false);
   schedule::emit_readback(emitter, state, "loss_ready", "eval.");
   // The next evaluation begins the sums anew.
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");

@@ -222,8 +222,8 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
                  .attributes = {},
                  .flops = 0},
           group.group->id);
-  // With clipping the update waits for the norm, which waits for every gradient.
-  if (config_.clip.num == 0) e_.record(stream, Phase::reduce, "synced." + unit.name);
+  // An update that waits for the norm waits for every gradient.
+  if (!config_.updates_by_norm()) e_.record(stream, Phase::reduce, "synced." + unit.name);
 }
 
 }  // namespace mfsdp::schedule

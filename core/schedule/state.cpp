@@ -103,6 +103,9 @@ void State::make_globals(Emitter& emitter) {
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
+  if (config_.scales_loss())
+    loss_scale = make(std::string(global::loss_scale), DType::fp32, 4, PoolRole::workspace,
+                      Port::loss_scale);
 }
 
 BufferId State::global(const std::string& name) const {
@@ -111,6 +114,7 @@ BufferId State::global(const std::string& name) const {
   if (name == global::local_rope_table) return local_rope_table_;
   if (name == global::gemm_workspace) return gemm_workspace_;
   if (name == global::loss_sums) return loss_sums;
+  if (name == global::loss_scale) return loss_scale;
   throw std::logic_error("no global buffer " + name);
 }
 

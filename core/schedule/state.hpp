@@ -52,6 +52,7 @@ class State {
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
+  BufferId loss_scale;  ///< fp32 [4], where the loss is scaled
 
   /// The persistent buffer that a recipe calls by this name.
   [[nodiscard]] BufferId global(const std::string& name) const;

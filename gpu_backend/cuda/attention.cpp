@@ -92,6 +92,7 @@ Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>& k, cudaS
   template Result<void> AttentionPlanner::run(const kernels::AttentionForward<T>&, cudaStream_t); \
   template Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>&, cudaStream_t);
 MFSDP_INSTANTIATE(Bf16)
+MFSDP_INSTANTIATE(Fp16)
 MFSDP_INSTANTIATE(float)
 #undef MFSDP_INSTANTIATE
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,6 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 constexpr float kOne = 1;
-
-/// Of what lies in memory, and of what products take.
-constexpr cudnnDataType_t kStorage = CUDNN_DATA_BFLOAT16;
 
 float scale_of(const AttentionLayout& layout) {
   return 1 / std::sqrt(layout.query_scalar > 0 ? static_cast<float>(layout.query_scalar)
@@ -32,12 +30,12 @@ class Operands {
   /// [batch, heads, seq, head_dim]
   GraphTensor view(std::int64_t heads, const HeadStrides& strides) {
     return graph_.memory({l_.batch, heads, l_.seq_len, l_.head_dim},
-                         {strides.batch, strides.head, strides.position, 1}, kStorage);
+                         {strides.batch, strides.head, strides.position, 1}, l_.storage);
   }
   /// The same elements as [batch, heads, head_dim, seq]
   GraphTensor transposed(std::int64_t heads, const HeadStrides& strides) {
     return graph_.memory({l_.batch, heads, l_.head_dim, l_.seq_len},
-                         {strides.batch, strides.head, 1, strides.position}, kStorage);
+                         {strides.batch, strides.head, 1, strides.position}, l_.storage);
   }
   /// One fp32 for each row of scores, as [tokens, heads].
   GraphTensor statistic() {
@@ -50,17 +48,17 @@ class Operands {
                          CUDNN_DATA_INT32, sizeof(std::int32_t));
   }
   /// [batch, heads, seq, seq] in storage precision, as products take it.
-  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), kStorage); }
+  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), l_.storage); }
   /// The same, of transposed scores.
   GraphTensor narrowed_transposed() {
     GraphShape strides = contiguous(scores());
     std::swap(strides[2], strides[3]);
-    return graph_.between(scores(), strides, kStorage);
+    return graph_.between(scores(), strides, l_.storage);
   }
   /// What each query head gives to its group's key or value, in storage precision.
   GraphTensor of_query_heads() {
     const GraphShape dims{l_.batch, l_.heads, l_.seq_len, l_.head_dim};
-    return graph_.between(dims, contiguous(dims), kStorage);
+    return graph_.between(dims, contiguous(dims), l_.storage);
   }
 
  private:
@@ -154,7 +152,9 @@ HeadStrides strides_of(const kernels::HeadView<T>& view) {
 template <class Call>
 AttentionLayout forward_layout(const Call& k) {
   const kernels::AttentionShape& s = k.shape;
-  return {.batch = s.batch,
+  using T = std::remove_cvref_t<decltype(*k.query.data)>;
+  return {.storage = std::is_same_v<T, Fp16> ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
+          .batch = s.batch,
           .heads = s.heads,
           .kv_heads = s.kv_heads,
           .seq_len = s.seq_len,
@@ -331,6 +331,7 @@ Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
   template Result<void> AttentionBackwardPlan::run(cudnnHandle_t,                             \
                                                    const kernels::AttentionBackward<T>&) const;
 MFSDP_INSTANTIATE(Bf16)
+MFSDP_INSTANTIATE(Fp16)
 #undef MFSDP_INSTANTIATE
 
 }  // namespace mfsdp::cuda

@@ -1,4 +1,4 @@
-// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16.
+// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16 or fp16.
 //
 // cuDNN's own operation for attention has no causal mask before 9.21 and no backward that its
 // engines take, so both directions are graphs of ordinary operations that its fused engines
@@ -48,6 +48,7 @@ struct ScoreTerms {
 
 /// Everything that a compiled forward depends on.
 struct AttentionLayout {
+  cudnnDataType_t storage = CUDNN_DATA_BFLOAT16;  ///< of what lies in memory and products take
   std::int64_t batch = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;

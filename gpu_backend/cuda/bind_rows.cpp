@@ -53,11 +53,13 @@ Result<Launch> bind_kind<KernelKind::norm_weight_grad>(const KernelCall& call,
 template <>
 Result<Launch> bind_kind<KernelKind::bias_grad>(const KernelCall& call, const BindTarget& to) {
   return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    return bind_by_type(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
-      MFSDP_LET(k, (kernels::take_bias_grad<T, G>(call)));
-      return
-          [k, outlier = to.outlier, stream = to.stream] { return column_sums(k, stream, outlier); };
-    });
+    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
+                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
+                          MFSDP_LET(k, (kernels::take_bias_grad<T, G>(call)));
+                          return [k, outlier = to.outlier, stream = to.stream] {
+                            return column_sums(k, stream, outlier);
+                          };
+                        });
   });
 }
 

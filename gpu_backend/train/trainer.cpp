@@ -97,6 +97,7 @@ Result<void> Trainer::prepare(Backend& backend) {
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
   for (const auto& [table, angles] : rope_tables)
     MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(table).data()));
+  MFSDP_TRY(begin_loss_scale());
   MFSDP_TRY(clear_state(backend, program_, bytes));
   if (inputs_.source != nullptr)
     return inputs_.source->fill(
@@ -105,6 +106,18 @@ Result<void> Trainer::prepare(Backend& backend) {
                              config.model.zero_centered_norms);
   return fill_initial_weights(backend, parameters_,
                               inputs_.weights == nullptr ? random : *inputs_.weights);
+}
+
+/// A dynamic scale goes on from what the earlier run came to; a fixed one is what is asked for.
+Result<void> Trainer::begin_loss_scale() {
+  const PlanConfig& config = program_.config;
+  if (!config.scales_loss()) return {};
+  MFSDP_LET(port, find_port(program_, Port::loss_scale, sizeof(LossScaleState)));
+  loss_scale_ = port;
+  LossScaleState state = first_loss_scale(config);
+  if (config.loss_scale_window != 0) state = inputs_.start.loss_scale.value_or(state);
+  return backend_->upload(std::as_bytes(std::span(&state, 1)),
+                          interpreter_->buffer_bytes(port).data());
 }
 
 // ---- what the host owes the plan ---------------------------------------------------------------
@@ -184,6 +197,8 @@ Result<void> Trainer::report_step(Nanos ended) {
        .seen_tokens = position_after(step).tokens,
        .grad_norm = norm.norm,
        .clip_factor = norm.clip_factor,
+       .loss_scale = static_cast<double>(norm.loss_scale) *
+                     static_cast<double>(loss_scale_tokens(program_.config)),
        .non_finite = norm.non_finite != 0,
        .learning_rate = learning_rate_at(settings.learning_rate, pending_step_, settings.steps),
        .duration = lap(ended)});
@@ -195,6 +210,16 @@ TrainPosition Trainer::position_after(std::int64_t steps) const {
   return {.step = steps,
           .samples = inputs_.start.samples + samples,
           .tokens = inputs_.start.tokens + samples * program_.config.seq_len};
+}
+
+/// After settle(), when no step is under way.
+Result<TrainPosition> Trainer::position_now() {
+  TrainPosition position = position_after(step_);
+  if (!loss_scale_) return position;
+  LossScaleState& state = position.loss_scale.emplace();
+  MFSDP_TRY(backend_->download(interpreter_->buffer_bytes(*loss_scale_).data(),
+                               std::as_writable_bytes(std::span(&state, 1))));
+  return position;
 }
 
 Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
@@ -247,6 +272,13 @@ Result<void> Trainer::refuse_non_finite() {
                                                               "pass",
                                                               value_text(loss.mean_loss)),
                                           .fault = Fault::environment}});
+  // A scale that was too large is none of the gradient's faults: the step was left out.
+  const bool overflows =
+      loss_scale_ && read_report<NormReport>(report_values() + 4).non_finite != 0;
+  if (overflows)
+    return refuse_weights(pending_step_ + 1,
+                          "though its gradient overflowed, and nothing is "
+                          "updated then");
   MFSDP_LET(gradient, find_non_finite_gradient(*backend_, parameters_, writers_));
   std::optional<Finding> found;
   if (gradient) {
@@ -303,7 +335,8 @@ Result<void> Trainer::keep() {
   static_cast<void>(lap(backend_->now()));
   const RestingRank rank{
       .program = program_, .backend = *backend_, .rank = rank_, .parameters = parameters_};
-  MFSDP_LET(written, inputs_.keeper->keep(rank, position_after(step_), *inputs_.gather,
+  MFSDP_LET(position, position_now());
+  MFSDP_LET(written, inputs_.keeper->keep(rank, position, *inputs_.gather,
                                           [this] { return interpreter_->finish(); }));
   kept_ = step_;
   const Nanos duration = lap(backend_->now());

@@ -98,7 +98,13 @@ inline rc::Gen<PlanConfig> any_config() {
     if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
-    config.document_mask = *rc::gen::arbitrary<bool>();
+    config.document_mask = config.model.traits().rotates && *rc::gen::arbitrary<bool>();
+    if (pick(0, 4) == 0) {
+      config.param_dtype = DType::fp16;
+      config.main_dtype = DType::fp32;
+      config.loss_scale = {.num = 1'024};
+      config.loss_scale_window = *rc::gen::element<std::int64_t>(0, 2'000);
+    }
     config.logits_chunk = pick(1, 30);
     switch (pick(0, 4)) {
       case 0: config.frozen = {"embed_tokens"}; break;

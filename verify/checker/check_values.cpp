@@ -22,12 +22,14 @@ class Steps {
         weights_(view, model_) {}
 
   /// What the host fills and reads is as large as the model has it: two int32 a token, three where
-  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables.
+  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four numbers of the
+  /// loss scale.
   void check_ports() const {
     std::map<std::string, Int> bytes = model_.rope_tables;
     bytes.insert({{"tokens", times(4 * model_.token_rows, model_.tokens)},
                   {"step_block", 64},
                   {"report", 32}});
+    if (model_.scales_loss) bytes["loss_scale"] = 16;
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
@@ -328,7 +330,12 @@ class Steps {
   }
 
   void finish_norm(const Op& op) {
-    forms(op, {{"input", "read"}, {"loss", "read"}, {"norm", "write"}}, {"groups", "limit"});
+    std::map<std::string, std::string> roles{
+        {"input", "read"}, {"loss", "read"}, {"norm", "write"}};
+    Names attributes{"groups", "limit"};
+    if (model_.scales_loss) roles["loss_scale"] = "read_write";
+    if (model_.scale_window != 0) attributes.insert("scale_window");
+    forms(op, roles, attributes);
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
     std::set<Index> seen;
@@ -355,6 +362,15 @@ class Steps {
     if (scalar(op, "loss") != Value{"loss", -1, step_})
       refuse("{}: 'loss' is not this step's", op.place());
     make_scalar(op, "norm", {"norm", -1, step_});
+    if (model_.scales_loss) keep_scale(op);
+  }
+  /// The next step's loss scale is made of this step's, once.
+  void keep_scale(const Op& op) {
+    if (!trains_ || scalar(op, "loss_scale") != scale_ || scale_.pass == step_ ||
+        (model_.scale_window != 0 && op.attributes.at("scale_window") != model_.scale_window))
+      refuse("{}: does not keep the loss scale of this step as configured", op.place());
+    scale_.pass = step_;
+    make_scalar(op, "loss_scale", scale_);
   }
   /// Integers are written without a denominator.
   static std::pair<Json, Json> number(const Json& value) {
@@ -378,7 +394,13 @@ class Steps {
 
   /// The mean over all tokens of all ranks and microbatches.
   void finish_loss(const Op& op) {
-    forms(op, {{"input", "read"}, {"loss", "write"}}, {});
+    std::map<std::string, std::string> roles{{"input", "read"}, {"loss", "write"}};
+    const bool scales = trains_ && model_.scales_loss;
+    if (scales) roles["loss_scale"] = "read";
+    forms(op, roles, {});
+    // That of all gradients of the step, as only a norm changes it, which reads this loss.
+    if (scales && scalar(op, "loss_scale") != scale_)
+      refuse("{}: takes another loss scale out of 1/T", op.place());
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
     Names all;
@@ -402,7 +424,7 @@ class Steps {
   void update(const Op& op) {
     if (!trains_) refuse("{}: updates weights in eval", op.place());
     std::map<std::string, std::string> roles{{"step_block", "read"}, {"loss", "read"}};
-    if (number(model_.clip).first != 0) roles["norm"] = "read";
+    if (number(model_.clip).first != 0 || model_.scales_loss) roles["norm"] = "read";
     for (const Operand& slice : op.operands)
       if (!view_.homes[slice.buffer].groups.empty()) roles[slice.role] = slice.access;
     forms(op, roles, {"elements"});
@@ -482,6 +504,10 @@ class Steps {
 
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,
                    Work& work, bool first) {
+    if (flow.role == "loss_scale") {
+      if (values_.whole(op, operand) != scale_) differ("'loss_scale' is not this step's");
+      return;
+    }
     // Loss sums are their own.
     if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
     Extent place = extent_of(flow, operand, work.row);
@@ -583,6 +609,7 @@ class Steps {
   Weights weights_;
   bool trains_ = false, reported_ = false;
   Int step_ = -1, pass_ = -1;
+  Value scale_{"loss_scale", -1, -1};  ///< of losses, by the step whose norm made it
   std::vector<Gathered> gathered_{};
   std::vector<Partial> partials_{};
   std::vector<Sums> sums_{};

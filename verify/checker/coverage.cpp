@@ -36,7 +36,7 @@ constexpr std::array kCoverage{
     Coverage{"scales", true,
              "1/T and the norm are this step's, of all tokens, groups and ranks; microbatches are "
              "as many as configured",
-             "MF307 MF308 MF311 MF312"},
+             "MF307 MF308 MF311 MF312 MF313"},
     Coverage{"sums", true, "gradients are summed in the dtypes that are configured", "MF310"},
     Coverage{"tiling", true,
              "slices that operands touch are equal parts of their group, operands of an update are "

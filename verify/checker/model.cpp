@@ -1,7 +1,6 @@
 #include "verify/checker/model.hpp"
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -66,6 +65,8 @@ Model::Model(const PlanView& view)
   clip = config_.at("clip");
   statistic = compute_ == "fp64" ? "fp64" : "fp32";
   main_weights = config_.at("main_dtype") != compute_;
+  scales_loss = config_.contains("loss_scale");
+  scale_window = config_.value("loss_scale_window", Int{0});
   states = kept_states(config_);
   for (const auto& [axis, ranks] : view.mesh) {
     world_ = times(world_, ranks);
@@ -256,16 +257,19 @@ void Model::add_ends() {
   std::map<std::string, Json> losses{{"cols", vocab_}, {"rows", kRows}};
   if (const Json& model = config_.at("model"); model.contains("logit_cap"))
     losses["logit_cap"] = model.at("logit_cap");
-  for (const bool trains : {true, false})
-    add({.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
-         .place = Place::head,
-         .attributes = losses,
-         .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
-                          : reads("logits", compute_, logits, "logits"),
-                   reads("labels", "int32", {kRows}, "tokens", tokens),
-                   turns("loss_sums", statistic, {2}, "", "", "adds")},
-         .chunk = true,
-         .least_scratch = kSumScratch});
+  for (const bool trains : {true, false}) {
+    Step step{.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
+              .place = Place::head,
+              .attributes = losses,
+              .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
+                               : reads("logits", compute_, logits, "logits"),
+                        reads("labels", "int32", {kRows}, "tokens", tokens),
+                        turns("loss_sums", statistic, {2}, "", "", "adds")},
+              .chunk = true,
+              .least_scratch = kSumScratch};
+    if (trains && scales_loss) step.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+    add(std::move(step));
+  }
 }
 
 /// A token's row, and that of its place in the sequence.
@@ -581,34 +585,6 @@ void Model::add_mlp() {
        .attributes = sizes,
        .flows = {turns(role, compute_, first, "gate_up", "d_gate_up"),
                  turns("d_product", compute_, inner, "d_product", "product", "may")}});
-}
-
-/// Sums of gradients are multiples of one power of two, small enough to be exact in fp32 (docs:
-/// determinism); products take the rows of one sequence at a time.
-std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) const {
-  if (!exact_) return {};
-  static const Names of_rank{"bias_grad",
-                             "embedding_backward",
-                             "gemm 2",
-                             "layer_norm_backward",
-                             "norm_weight_grad",
-                             "position_embedding_backward",
-                             "qk_norm_rope_backward",
-                             "qk_row_norm_rope_backward",
-                             "rms_norm_backward"};
-  static const Names of_squares{"norm_finish", "norm_partial"};
-  const auto limit = [](Int ranks) { return std::min((Int{1} << 24) / ranks, Int{1} << 22); };
-  const Int all = times(times(tokens, microbatches), world_);
-  const Int exponent =
-      static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(all - 1))) + 3 - 24;
-  std::map<std::string, Json> made;
-  if (of_rank.contains(kernel) || of_squares.contains(kernel) || kernel == "accumulate")
-    made["grid_exponent"] = exponent;
-  if (of_rank.contains(kernel)) made["sum_limit"] = limit(world_);
-  if (kernel == "accumulate") made["sum_limit"] = limit(outer_);
-  if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
-    made["piece_rows"] = kernel == "norm_weight_grad" ? 1 : std::min(seq_, rows);
-  return made;
 }
 
 }  // namespace mfsdp::checker

@@ -73,6 +73,8 @@ class Model {
   Json clip;                                 ///< limit of the norm
   std::map<std::string, Kept> states{};      ///< of the optimizer
   bool main_weights = false;                 ///< beside those that kernels read
+  bool scales_loss = false;                  ///< gradients, from the loss on
+  Int scale_window = 0;                      ///< steps until that scale grows; 0: it stays
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
@@ -85,6 +87,7 @@ class Model {
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
   [[nodiscard]] Json root_of_hidden() const;
+  [[nodiscard]] Int scale_exponent() const;
   void add_ends();
   void add_positions(std::map<std::string, Json> sizes);
   [[nodiscard]] std::map<std::string, Json> norm_sizes(std::map<std::string, Json> sizes) const;

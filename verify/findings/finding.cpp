@@ -67,6 +67,8 @@ constexpr std::array kRules{
     RuleInfo{"MF311", "norm", "An update is not clipped by this step's norm as configured.", error},
     RuleInfo{"MF312", "microbatch-count", "A step has another number of microbatches than asked.",
              error},
+    RuleInfo{"MF313", "loss-scale",
+             "A gradient's loss scale is not removed, or not kept, as configured.", error},
     RuleInfo{"MF401", "stale-weight", "A kernel reads weights of another step.", error},
     RuleInfo{"MF402", "ungathered-weight", "A kernel reads weights that nothing put there.", error},
     RuleInfo{"MF403", "wrong-weight",

@@ -331,6 +331,8 @@ class FormCheck {
       return "attribute 'key_heads' is not the model's";
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return "attribute 'limit' is not as configured";
+    if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
+      return "attribute 'scale_window' is not as configured";
     return std::nullopt;
   }
 

@@ -122,6 +122,7 @@ template <class T>
   OperandReader in(call);
   const std::int64_t rows = in.attribute("rows");
   const std::int64_t vocab = in.attribute("cols");
+  const auto* scale = in.take_if_any<const float>("loss_scale", {4});
   const CrossEntropy<T> k{.labels = take_ids(in, "labels", rows),
                           .vocab = vocab,
                           .ignored = settings.ignore_index,
@@ -129,6 +130,7 @@ template <class T>
                           .sums = in.take<Real<T>>("loss_sums", {2}),
                           .adds = in.attribute("beta") != 0,
                           .cap = static_cast<Real<T>>(in.number_if_any("logit_cap")),
+                          .scale = reinterpret_cast<const LossScaleState*>(scale),
                           .workspace = take_workspace_if_any(in)};
   MFSDP_TRY(in.result());
   return k;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/loss_scale.hpp"
 #include "core/runtime/calls/pieces.hpp"
 #include "core/runtime/scalar.hpp"
 
@@ -77,10 +78,11 @@ struct CrossEntropy {
   std::span<const std::int32_t> labels;  ///< one a row
   std::int64_t vocab = 0;
   std::int32_t ignored = 0;
-  T* logits = nullptr;      ///< [rows, vocab]
-  Real<T>* sums = nullptr;  ///< [2]: loss, and rows with a label
-  bool adds = false;        ///< to the sums
-  Real<T> cap = 0;          ///< logits x count as cap * tanh(x / cap); 0: as they are
+  T* logits = nullptr;                    ///< [rows, vocab]
+  Real<T>* sums = nullptr;                ///< [2]: loss, and rows with a label
+  bool adds = false;                      ///< to the sums
+  Real<T> cap = 0;                        ///< logits x count as cap * tanh(x / cap); 0: as they are
+  const LossScaleState* scale = nullptr;  ///< of the gradient; null: none
   /// Scratch; empty where a call has none, as not every machine needs it.
   std::span<std::byte> workspace = {};
 };

@@ -295,10 +295,15 @@ template Result<void> position_embedding_backward(const PositionEmbeddingBackwar
 template Result<void> position_embedding_backward(const PositionEmbeddingBackward<float, float>&,
                                                   cudaStream_t, ExactOutlier*);
 template Result<void> embedding_forward(const EmbeddingForward<Bf16>&, cudaStream_t);
+template Result<void> embedding_forward(const EmbeddingForward<Fp16>&, cudaStream_t);
 template Result<void> embedding_forward(const EmbeddingForward<float>&, cudaStream_t);
 template Result<void> embedding_backward(const EmbeddingBackward<Bf16, Bf16>&, cudaStream_t,
                                          ExactOutlier*);
 template Result<void> embedding_backward(const EmbeddingBackward<Bf16, float>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Fp16, Fp16>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Fp16, float>&, cudaStream_t,
                                          ExactOutlier*);
 template Result<void> embedding_backward(const EmbeddingBackward<float, Bf16>&, cudaStream_t,
                                          ExactOutlier*);

@@ -355,11 +355,16 @@ Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOu
 }
 
 template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t);
+template Result<void> rms_norm_forward(const RmsNormForward<Fp16>&, cudaStream_t);
 template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t);
 template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> rms_norm_backward(const RmsNormBackward<Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<Bf16, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<Bf16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Fp16, Fp16>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Fp16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<float, Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<float, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<float, float>&, cudaStream_t, ExactOutlier*);
 

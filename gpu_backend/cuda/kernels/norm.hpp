@@ -1,5 +1,6 @@
-// RMS norms, layer norms and column sums on CUDA, for bf16 and fp32. Each queues its launches on the stream and
-// returns; none allocates. Equal calls give equal bits. `outlier` is needed under --exact-sums.
+// RMS norms, layer norms and column sums on CUDA, for bf16, fp16 and fp32. Each queues its launches
+// on the stream and returns; none allocates. Equal calls give equal bits. `outlier` is needed under
+// --exact-sums.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,7 +32,7 @@ template <class T>
                                                cudaStream_t stream,
                                                ExactOutlier* outlier = nullptr);
 
-/// norm_weight_grad and, with partials, bias_grad. G: bf16 or fp32.
+/// norm_weight_grad and, with partials, bias_grad. G: bf16, fp16 or fp32.
 template <class T, class G>
 [[nodiscard]] Result<void> column_sums(const kernels::ColumnSums<T, G>& k, cudaStream_t stream,
                                        ExactOutlier* outlier = nullptr);

@@ -315,10 +315,14 @@ Result<void> qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaSt
 }
 
 template Result<void> rope(const Rope<Bf16>&, cudaStream_t);
+template Result<void> rope(const Rope<Fp16>&, cudaStream_t);
 template Result<void> rope(const Rope<float>&, cudaStream_t);
 template Result<void> qk_norm_rope_forward(const QkNormRopeForward<Bf16, float>&, cudaStream_t);
+template Result<void> qk_norm_rope_forward(const QkNormRopeForward<Fp16, float>&, cudaStream_t);
 template Result<void> qk_norm_rope_forward(const QkNormRopeForward<float, float>&, cudaStream_t);
 template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<Bf16, float>&, cudaStream_t,
+                                            ExactOutlier*);
+template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<Fp16, float>&, cudaStream_t,
                                             ExactOutlier*);
 template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<float, float>&, cudaStream_t,
                                             ExactOutlier*);

@@ -1,5 +1,6 @@
-// Rotary position embedding on CUDA, for bf16 and fp32, with and without norms of queries
-// and keys. Each queues its launches on the stream and returns; none allocates. Equal calls give equal bits.
+// Rotary position embedding on CUDA, for bf16, fp16 and fp32, with and without norms of queries and
+// keys. Each queues its launches on the stream and returns; none allocates. Equal calls give equal
+// bits.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -12,7 +12,7 @@ using kernels::SwigluForward;
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridRows = 65535;
 
-/// bf16 keeps 8 bits of a result: the fast exponential is exact enough there.
+/// bf16 keeps 8 bits of a result, fp16 11: the fast exponential is exact enough there.
 template <class T>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>)
@@ -191,12 +191,16 @@ template Result<void> gelu_forward(const GeluForward<float>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<Bf16>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<float>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
+template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t);
 template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
+template Result<void> swiglu_backward(const SwigluBackward<Fp16>&, cudaStream_t);
 template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
+template Result<void> geglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<float>&, cudaStream_t);
 template Result<void> geglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
+template Result<void> geglu_backward(const SwigluBackward<Fp16>&, cudaStream_t);
 template Result<void> geglu_backward(const SwigluBackward<float>&, cudaStream_t);
 
 }  // namespace mfsdp::cuda

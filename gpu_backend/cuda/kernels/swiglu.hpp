@@ -1,4 +1,5 @@
-// SwiGLU, GeGLU and GELU on CUDA, for bf16 and fp32. Each queues one launch on the stream and returns.
+// SwiGLU, GeGLU and GELU on CUDA, for bf16, fp16 and fp32. Each queues one launch on the stream and
+// returns.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -18,6 +18,7 @@ const std::vector<std::string> common_names{
     "--logits-chunk",   "--layout",       "--param-dtype",  "--main-dtype",
     "--grad-dtype",     "--reduce-dtype", "--optimizer",    "--clip",
     "--freeze",         "--state-dtype",  "--lr-scale",     "--no-decay",
+    "--loss-scale",     "--loss-scale-window",
     "--deterministic",  "--exact-sums",   "--options",      "--plan",
     "--plan-out",       "--output",       "--db",           "--no-save",
     "--name",           "--trace",        "--memory-trace", "--help",

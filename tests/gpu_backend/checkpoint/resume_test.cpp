@@ -98,6 +98,25 @@ TEST(Resume, GoesOnBitForBit) {
   }
 }
 
+/// The scale was halved and doubled before the save, and is in the midst of its window then.
+TEST(Resume, GoesOnWithTheLossScale) {
+  PlanConfig config = nano(2);
+  config.param_dtype = DType::fp16;
+  config.loss_scale = {.num = std::int64_t{1} << 21};  // of 16 tokens: overflows at first
+  config.loss_scale_window = 2;
+  const ScratchFolder folder;
+  const Told whole = train_saving(config, {});
+  ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 4).end);
+  const auto saved = SavedState::open(folder / "saves");
+  ASSERT_TRUE(saved) << saved.error().message();
+  ASSERT_TRUE(saved->manifest().position.loss_scale);
+  EXPECT_LT(saved->manifest().position.loss_scale->scale, 0x1p17F);
+  const Told later = train_saving(config, {}, kSteps, folder / "saves");
+  expect_same(later, whole, 5);
+  for (std::size_t i = 0; i < later.steps.size(); ++i)
+    EXPECT_EQ(later.steps[i].loss_scale, whole.steps[4 + i].loss_scale);
+}
+
 /// One microbatch: all strategies of a world size add in the same order, but for meshes with two
 /// axes. With exact sums all do.
 TEST(Resume, GoesOnInAnotherLayout) {

@@ -47,7 +47,8 @@ Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
   if constexpr (std::is_const_v<T>)
     chunk = cross_entropy_loss(k.labels, k.vocab, k.ignored, k.logits, k.cap);
   else
-    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits, k.cap);
+    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits, k.cap,
+                          k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale));
   k.sums[0] = k.adds ? k.sums[0] + chunk.loss : chunk.loss;
   k.sums[1] = k.adds ? k.sums[1] + chunk.tokens : chunk.tokens;
   return {};

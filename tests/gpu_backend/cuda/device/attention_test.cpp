@@ -277,6 +277,10 @@ TEST(Attention, DeterministicAgreesWithDoubles) {
   for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Bf16>(sizes, true);
 }
 
+TEST(Attention, InFp16AgreesWithDoubles) {
+  for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Fp16>(sizes, false);
+}
+
 TEST(Attention, InSinglePrecisionAgreesWithDoubles) {
   for (const AttentionSizes& sizes : kAttentionSizes) expect_right<float>(sizes, false);
   expect_right<float>({2, 3, 1, 65, 20}, false);  // no multiple of anything

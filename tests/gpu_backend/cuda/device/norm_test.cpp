@@ -19,7 +19,7 @@ constexpr std::array<Rows, 8> kShapes{
 
 template <class T>
 class DeviceNorm : public testing::Test {};
-using Elements = testing::Types<Bf16, float>;
+using Elements = testing::Types<Bf16, Fp16, float>;
 TYPED_TEST_SUITE(DeviceNorm, Elements);
 
 TYPED_TEST(DeviceNorm, ForwardWithAndWithoutADelta) {

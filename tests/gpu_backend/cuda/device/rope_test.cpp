@@ -58,7 +58,7 @@ std::vector<float> angles(const RopeShape& s) {
 
 template <class T>
 class DeviceRope : public testing::Test {};
-using Elements = testing::Types<Bf16, float>;
+using Elements = testing::Types<Bf16, Fp16, float>;
 TYPED_TEST_SUITE(DeviceRope, Elements);
 
 TYPED_TEST(DeviceRope, TurnsHeadsBothWays) {

@@ -10,7 +10,7 @@ namespace {
 
 template <class T>
 class DeviceSwiglu : public testing::Test {};
-using Elements = testing::Types<Bf16, float>;
+using Elements = testing::Types<Bf16, Fp16, float>;
 TYPED_TEST_SUITE(DeviceSwiglu, Elements);
 
 template <class Gate, class T>

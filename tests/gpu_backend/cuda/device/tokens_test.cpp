@@ -44,7 +44,7 @@ constexpr std::array<Lookup, 8> kLookups{{{1, 1, 1},
 
 template <class T>
 class DeviceTokens : public testing::Test {};
-using Elements = testing::Types<Bf16, float>;
+using Elements = testing::Types<Bf16, Fp16, float>;
 TYPED_TEST_SUITE(DeviceTokens, Elements);
 
 TYPED_TEST(DeviceTokens, EmbeddingCopiesRows) {
@@ -119,6 +119,7 @@ void check_embedding_backward() {
 TEST(DeviceEmbedding, GradientsAreSumsInOneOrder) {
   check_embedding_backward<Bf16, float>();
   check_embedding_backward<Bf16, Bf16>();
+  check_embedding_backward<Fp16, float>();
   check_embedding_backward<float, float>();
 }
 
@@ -195,8 +196,12 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
       auto labels = random_ids(rows, vocab, 2);
       labels[1] = kIgnored;
       auto gradient = widened(logits);
+      const bool scales = std::is_same_v<T, Fp16>;
+      const LossScaleState scale{.scale = 64};
+      const DeviceArray<LossScaleState> d_scale(std::vector<LossScaleState>{scale});
       const auto loss = kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab,
-                                               kIgnored, gradient.data(), double{cap});
+                                               kIgnored, gradient.data(), double{cap},
+                                               scales ? double{scale.scale} : 1.0);
       const double before = adds ? 3 : 0;
       const std::vector<double> expected{loss.loss + before, loss.tokens + before};
       const DeviceArray<std::int32_t> d_labels(labels);
@@ -211,6 +216,7 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
                                                    .sums = sums.data(),
                                                    .adds = adds,
                                                    .cap = cap,
+                                                   .scale = scales ? d_scale.data() : nullptr,
                                                    .workspace = workspace.as_bytes()},
                           nullptr));
         EXPECT_LT(relative_error(sums.download(), expected), 1e-5);
