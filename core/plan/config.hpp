@@ -62,6 +62,10 @@ struct PlanConfig {
   StateDtype state_dtype = StateDtype::full;  ///< what the optimizer's states are kept in
   std::vector<std::string> lr_scale;  ///< "TEXT=X": the rate's factor where a name contains TEXT
   std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
+  CollectivePlacement placement = CollectivePlacement::earliest;
+  Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
+  Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
+  std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 

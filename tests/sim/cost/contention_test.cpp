@@ -50,7 +50,7 @@ TEST(Contention, OccupancyIsTheMeasuredCurve) {
   ASSERT_EQ(measured.size(), 11U);
   for (const auto& [blocks, lost] : measured) {
     const Contention cost =
-        contention(h200(), {.transport = Transport::ring, .blocks = blocks, .duration_ns = 1});
+        contention(h200(), {.transport = Transport::nccl, .blocks = blocks, .duration_ns = 1});
     EXPECT_NEAR(share(cost.occupancy), lost, 1e-4) << blocks;
     EXPECT_EQ(cost.traffic, 0);
   }
@@ -77,9 +77,9 @@ TEST(Contention, DragIsTheMeasuredRatio) {
   const auto ring_default = means(table, named("default"), ratio);
   const auto ring_few = means(table, named("max_ctas"), ratio);
   const auto symmetric = means(table, named("symmetric"), ratio);
-  EXPECT_NEAR(drag(Transport::ring, 24), ring_default.at(0), 5e-4);
-  EXPECT_NEAR(drag(Transport::ring, 8), ring_few.at(8), 5e-4);
-  EXPECT_NEAR(drag(Transport::ring, 4), ring_few.at(4), 5e-4);
+  EXPECT_NEAR(drag(Transport::nccl, 24), ring_default.at(0), 5e-4);
+  EXPECT_NEAR(drag(Transport::nccl, 8), ring_few.at(8), 5e-4);
+  EXPECT_NEAR(drag(Transport::nccl, 4), ring_few.at(4), 5e-4);
   EXPECT_NEAR(drag(Transport::symmetric, 9), symmetric.at(0), 5e-4);
   EXPECT_NEAR(drag(Transport::symmetric, 8), symmetric.at(8), 5e-4);
   EXPECT_NEAR(drag(Transport::copy_engine, 0), means(table, named("copy_engine"), ratio).at(0),
@@ -90,7 +90,7 @@ TEST(Contention, OtherGpusHoldSharesOfTheirSms) {
   Gpu half = h200();
   half.sms = 66;  // 12 of 66 are 24 of 132
   const auto occupancy = [](const Gpu& gpu, double blocks) {
-    return contention(gpu, {.transport = Transport::ring, .blocks = blocks, .duration_ns = 1})
+    return contention(gpu, {.transport = Transport::nccl, .blocks = blocks, .duration_ns = 1})
         .occupancy;
   };
   EXPECT_EQ(occupancy(half, 12), occupancy(h200(), 24));
