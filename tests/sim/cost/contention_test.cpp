@@ -86,6 +86,63 @@ TEST(Contention, DragIsTheMeasuredRatio) {
               5e-4);
 }
 
+/// Mean of `alone_ms` over runs 1 and 2 of a case on four GPUs, NCCL's choice of blocks.
+double alone_on_four(const std::string& name) {
+  const CsvTable table = testing_cost::csv("h200_collectives_beside_kernels.csv");
+  const auto mean = means(
+      table,
+      [&](std::size_t row) { return table.cell(row, table.column("case").value()) == name; },
+      [&](std::size_t row) { return cell(table, row, "alone_ms"); });
+  return mean.at(0);
+}
+
+double alone_on_eight(const std::string& name) {
+  const CsvTable table = testing_cost::csv("h200_overlap.csv");
+  for (std::size_t row = 0; row < table.rows(); ++row)
+    if (table.cell(row, table.column("collective").value()) == name)
+      return cell(table, row, "collectives_alone_ms");
+  throw std::runtime_error("no row " + name);
+}
+
+/// From window to window over rings: mean of the ratios on four and on eight GPUs.
+double measured_ratio(const std::string& windows, const std::string& rings) {
+  return (alone_on_four(windows) / alone_on_four(rings) +
+          alone_on_eight(windows) / alone_on_eight(rings)) /
+         2;
+}
+
+TEST(Contention, WindowsTakeTheMeasuredRatioOfRings) {
+  const CollectiveModel model(testing_cost::h200_tables().collective,
+                              testing_cost::cluster_of("h200", 8));
+  const auto ratio = [&](CollectiveKind kind, Transport transport, DType dtype) {
+    const auto cost = [&](Transport by) {
+      return model.cost(kind, Bytes(436'207'616), {.ranks = 8}, {.transport = by, .dtype = dtype});
+    };
+    const CollectiveCost rings = cost(Transport::nccl);
+    const CollectiveCost windows = cost(transport);
+    EXPECT_EQ(windows.latency, rings.latency);
+    return static_cast<double>(windows.duration.value - rings.latency.value) /
+           static_cast<double>(rings.duration.value - rings.latency.value);
+  };
+  using enum CollectiveKind;
+  EXPECT_NEAR(ratio(all_gather, Transport::copy_engine, DType::bf16),
+              measured_ratio("ag_symmetric_copy_engine", "ag_default"), 1e-3);
+  EXPECT_NEAR(ratio(all_gather, Transport::symmetric, DType::bf16),
+              measured_ratio("ag_symmetric", "ag_default"), 1e-3);
+  EXPECT_NEAR(ratio(reduce_scatter, Transport::symmetric, DType::bf16),
+              measured_ratio("rs_bf16_symmetric", "rs_bf16_default"), 1e-3);
+  EXPECT_NEAR(ratio(reduce_scatter, Transport::symmetric, DType::fp32),
+              measured_ratio("rs_fp32_symmetric", "rs_fp32_default"), 1e-3);
+  // Copy engines hold no SM; between nodes there are no windows.
+  const auto cost = [&](std::int64_t gpus, Transport by) {
+    return CollectiveModel(testing_cost::h200_tables().collective,
+                           testing_cost::cluster_of("h200", gpus))
+        .cost(all_gather, Bytes(1 << 20), {.ranks = gpus}, {.transport = by, .dtype = DType::bf16});
+  };
+  EXPECT_EQ(cost(8, Transport::copy_engine).contention.occupancy, 0);
+  EXPECT_EQ(cost(16, Transport::copy_engine), cost(16, Transport::nccl));
+}
+
 TEST(Contention, OtherGpusHoldSharesOfTheirSms) {
   Gpu half = h200();
   half.sms = 66;  // 12 of 66 are 24 of 132
