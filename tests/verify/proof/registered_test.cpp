@@ -86,7 +86,8 @@ test::EditedPlan windowed() {
 std::string window_finding(const std::function<void(test::EditedPlan&)>& edit) {
   test::EditedPlan plan = windowed();
   edit(plan);
-  for (const Finding& finding : prove(plan.program, {}).value().findings)
+  const Proof proof = prove(plan.program, {}).value();
+  for (const Finding& finding : proof.findings)
     if (finding.rule == "MF205") return finding.message.substr(finding.message.find('('));
   return {};
 }
