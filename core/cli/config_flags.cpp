@@ -109,6 +109,10 @@ struct ValuesOf {
     if (field.name != "outer_strategy") return {.names = names_of<Strategy>()};
     return {.names = in_words(std::array{Strategy::no_shard, Strategy::optim})};
   }
+  FlagValues operator()(Transport PlanConfig::* /*member*/) const {
+    if (field.name != "reduce") return {.names = names_of<Transport>()};
+    return {.names = in_words(std::array{Transport::nccl, Transport::symmetric})};
+  }
   FlagValues operator()(DType PlanConfig::* /*member*/) const {
     return {.names = in_words(kRealTypes)};
   }

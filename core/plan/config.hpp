@@ -66,6 +66,10 @@ struct PlanConfig {
   bool document_mask = false;
   Rational loss_scale{};               ///< of the mean loss, at first; 0: none (loss_scale.hpp)
   std::int64_t loss_scale_window = 0;  ///< good steps in a row after which it grows; 0: it stays
+  CollectivePlacement placement = CollectivePlacement::earliest;
+  Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
+  Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
+  std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 

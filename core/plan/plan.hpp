@@ -57,6 +57,8 @@ struct Communicator {
   std::vector<Axis> axes;
   std::string purpose;  ///< a name for people: "all_gather", "reduce_scatter", "outer", "world"
   std::int64_t size = 1;
+  /// Of its collectives. All but `nccl` need both operands in pools that are registered with it.
+  Transport transport = Transport::nccl;
 
   friend bool operator==(const Communicator&, const Communicator&) = default;
 };

@@ -43,6 +43,19 @@ void set_loss_scale(const CommonOptions& options, PlanConfig& config) {
   config.loss_scale_window = options.loss_scale_window.value_or(dynamic ? loss_scale::window : 0);
 }
 
+/// Windows reach the ranks of one node.
+Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
+  const std::int64_t sharing = config.mesh.size(Axis::dp_shard);
+  if (config.mesh.world_size() <= node || node % sharing == 0) return {};
+  for (const auto& [flag, transport] :
+       {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
+    if (transport != Transport::nccl)
+      return fail(flag, fmt::format("expected nccl where {} GPUs share the shards on nodes of {}: "
+                                    "{} reaches the GPUs of one node (--outer-dp makes groups)",
+                                    sharing, node, to_string(transport)));
+  return {};
+}
+
 /// Equal meanings become equal configurations.
 void normalise(PlanConfig& config) {
   // With one group nothing is placed on the outer axis.
@@ -80,6 +93,7 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   set_loss_scale(options, config);
   normalise(config);
   MFSDP_TRY(validate(config));
+  if (!options.cluster) MFSDP_TRY(check_windows(config, options.node_size()));
   return config;
 }
 

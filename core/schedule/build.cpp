@@ -8,6 +8,7 @@
 #include "core/memory/assign.hpp"
 #include "core/model/model.hpp"
 #include "core/schedule/bindings.hpp"
+#include "core/schedule/collective_placement.hpp"
 #include "core/schedule/exact_sums.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/schedule/optimizer.hpp"
@@ -78,6 +79,7 @@ Result<Program> build_program(const PlanConfig& config, const Meta& meta, Alloca
     const FamilyRecipe& computed = recipe != nullptr ? *recipe : own_recipe(config.model.family);
     build_train(emitter, state, computed, config.microbatches);
     build_eval(emitter, state, computed);
+    schedule::place_collectives(emitter);
     schedule::mark_exact_sums(program);
     for (Plan& plan : program.plans) resolve_bindings(plan);
     MFSDP_TRY(assign_memory(program, cache));

@@ -85,8 +85,9 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
 }
 
 CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
-                                     const CommunicatorShape& shape) const {
-  CollectiveCost cost = collectives_.cost(kind, bytes, shape);
+                                     const CommunicatorShape& shape,
+                                     const CollectiveWay& way) const {
+  CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)
     factor *= network_.at(kind, static_cast<double>(bytes.value), shape);

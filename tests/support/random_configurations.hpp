@@ -96,6 +96,11 @@ inline rc::Gen<PlanConfig> any_config() {
     if (config.state_dtype == StateDtype::blockwise8) config.layout = LayoutRule::packed;
     if (pick(0, 3) == 0) config.lr_scale = {"embed_tokens=0.5", "o_proj=2"};
     if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
+    config.placement = static_cast<CollectivePlacement>(pick(0, 3));
+    config.keep_gathered = pick(0, model.layers);
+    if (config.strategy == Strategy::optim_grads_params)
+      config.gather = static_cast<Transport>(pick(0, 2));
+    if (config.strategy >= Strategy::optim_grads) config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
     config.document_mask = config.model.traits().rotates && *rc::gen::arbitrary<bool>();

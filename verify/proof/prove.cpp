@@ -24,6 +24,7 @@
 #include "verify/proof/updates.hpp"
 #include "verify/proof/values.hpp"
 #include "verify/proof/weights.hpp"
+#include "verify/proof/windows.hpp"
 #include "verify/proof/write_out.hpp"
 
 namespace mfsdp {
@@ -162,6 +163,7 @@ void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
   const ProgramIndex index(program);
   check_persistent_places(program, findings);
   check_collective_shapes(program, index, findings);
+  check_windows(program, index, findings);
   proof.of_model = is_of_model(program, index);
   proof.bounds = prove_plans(program, index, tables, settings, whole, findings, ledger, proof);
 }

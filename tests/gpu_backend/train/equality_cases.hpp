@@ -54,8 +54,18 @@ inline std::vector<PlanConfig> layouts(const ModelShape& model) {
   return all;
 }
 
-/// What may not change a bit, chosen by a number: 0 to 143 are all choices, and numbers in a row
-/// differ in each.
+/// When collectives run and by what, and how long weights stay: chosen by a number.
+inline void set_collectives(PlanConfig& config, std::int64_t number) {
+  config.placement = static_cast<CollectivePlacement>((number + number / 4) % 4);
+  config.keep_gathered = number % (config.model.layers + 1);
+  if (config.strategy == Strategy::optim_grads_params)
+    config.gather = static_cast<Transport>((number / 2) % 3);
+  if (config.strategy >= Strategy::optim_grads)
+    config.reduce = static_cast<Transport>((number / 3) % 2);
+}
+
+/// What may not change a bit, chosen by a number: 0 to 143 are all choices but those of
+/// set_collectives(), and numbers in a row differ in each.
 inline void set_schedule(PlanConfig& config, std::int64_t number) {
   constexpr std::array<RecomputePolicy, 4> recomputes{
       RecomputePolicy{.kind = Recompute::none}, RecomputePolicy{.kind = Recompute::selective},
@@ -66,6 +76,7 @@ inline void set_schedule(PlanConfig& config, std::int64_t number) {
   config.allocator = static_cast<AllocatorPolicy>((number / 12 + number) % 4);
   const bool needs_two = config.model.tied_embeddings && config.strategy >= Strategy::optim_grads;
   config.grad_slots = std::max<std::int64_t>(1 + (number / 48 + number) % 3, needs_two ? 2 : 1);
+  set_collectives(config, number);
 }
 
 /// Every layout with five schedules: 340 combinations, which hold each of the 144 schedules twice.

@@ -290,5 +290,25 @@ TEST(Equality, ClassesGiveOneResultEachAndAreClose) {
   EXPECT_GT(weights.size(), rows.size() / 2);
 }
 
+// With one microbatch nothing is added to a sum that came over the wire: main gradients that are
+// wider than the wire hold the same values.
+TEST(Equality, OneMicrobatchNeedsNoWiderMainGradients) {
+  PlanConfig config = test::nano();
+  config.mesh = data_parallel_mesh(1, 2);
+  config.micro_batch = kGlobalBatch / 2;
+  config.reduce_dtype = DType::bf16;
+  constexpr std::int64_t kSteps = 2;
+  const Skewed data(config.model.vocab, kGlobalBatch * kSteps);
+  const auto weights = [&](Strategy strategy, DType gradients) {
+    config.strategy = strategy;
+    config.grad_dtype = gradients;
+    const Told told = test::train(config, kSteps, data);
+    EXPECT_EQ(fault_of(told), "");
+    return told.weights;
+  };
+  for (const Strategy strategy : {Strategy::optim_grads, Strategy::optim_grads_params})
+    EXPECT_EQ(weights(strategy, DType::bf16), weights(strategy, DType::fp32));
+}
+
 }  // namespace
 }  // namespace mfsdp
