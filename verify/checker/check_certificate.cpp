@@ -42,6 +42,8 @@ Operand read_operand(const PlanView& view, const Json& json, const std::string& 
                .shape = json.at("shape"),
                .strides = json.value("strides", std::vector<Int>{})};
   made.writes = made.access != "read";
+  if (view.json.at("buffers")[of.buffer].at("dtype") != Json(made.dtype))
+    refuse("operand '{}' is {}, its buffer is not", role, made.dtype);
   Int span = 1;
   for (std::size_t d = made.shape.size(); d-- > 0;) {
     const Int stride = made.strides.empty() ? made.elements : made.strides.at(d);

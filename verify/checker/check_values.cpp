@@ -4,6 +4,7 @@
 // steps of each, and once more, so that each begins both from the first state and from what the
 // others leave.
 #include <optional>
+#include <tuple>
 
 #include "verify/checker/forms.hpp"
 #include "verify/checker/values.hpp"
@@ -98,6 +99,7 @@ class Steps {
   // ---- ops
 
   void follow(const Op& op) {
+    check_group(view_, op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);
@@ -175,6 +177,7 @@ class Steps {
     const Operand& to = op.operands[1];
     const Home& home = view_.homes[to.buffer];
     if (op.does != "all_gather") {
+      if (!is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
         refuse("{}: sums in another dtype", op.place());
       ledger_.follow(op, {});
@@ -189,6 +192,15 @@ class Steps {
       values_.make(op, to, {"gathered", std::ssize(gathered_) - 1, step_});
     }
   }
+  /// What is made of values by what is no step of the model is none.
+  void spoil(const Op& op, const Operand& from, const Operand& to) {
+    const auto cells = values_.look(from);
+    const bool written = std::ranges::none_of(
+        cells, [](const auto& cell) { return cell.second.value.name.empty(); });
+    if (cells.empty() || !written) refuse("{}: 'input' was not written", op.place());
+    values_.make(op, to, {});
+  }
+
   /// Sums of several ranks are of the wire's dtype, and of the main gradient's where they begin
   /// and end in it.
   [[nodiscard]] Json reduced_dtype(const Op& op) const {
@@ -214,12 +226,16 @@ class Steps {
       const std::string role = does == "cast" && has(op, "weight_grad") ? "weight_grad" : "output";
       const bool adds = op.attribute("beta") != 0;
       forms(op, {{"input", "read"}, {role, adds ? "read_write" : "write"}}, {"beta"});
-      if (!is_gradient(operand(op, role))) refuse("{}: makes no gradient", op.place());
+      if (!is_gradient(operand(op, role)))
+        return spoil(op, operand(op, "input"), operand(op, role));
       ledger_.follow(op, {});
     } else if (does == "zero_padding") {
-      for (const Operand& padding : op.operands)
-        if (padding.role != "padding" || padding.access != "write" || !is_gradient(padding))
-          refuse("{}: '{}' is no gradient that it clears", op.place(), padding.role);
+      for (const Operand& padding : op.operands) {
+        if (padding.role != "padding" || padding.access != "write" || !padding.dense)
+          refuse("{}: '{}' is nothing that it clears", op.place(), padding.role);
+        if (!is_gradient(padding)) values_.make(op, padding, {});
+      }
+      check_attributes(op, does, 0, {});
       ledger_.follow(op, {});
     } else if (does == "norm_partial") {
       take_partial(op);
@@ -293,7 +309,6 @@ class Steps {
         spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         output.dtype != partial_dtype())
       refuse("{}: is no slice of a group's gradient", op.place());
-    check_group(view_, op, spot.group);
     ledger_.follow(op, {});
     partials_.push_back({spot.group, spot.kind, step_});
     values_.make(op, output, {"norm_partial", std::ssize(partials_) - 1, step_});
@@ -448,6 +463,7 @@ class Steps {
       try {
         Work work{.step = &step};
         match(op, kernel, step, work);
+        check_phase(op, step, work);
         perform(op, step, work);
         return;
       } catch (const Mismatch& mismatch) {
@@ -455,6 +471,21 @@ class Steps {
       }
     }
     refuse("{}: {}", op.place(), wrong);
+  }
+
+  /// What uses parameters is done once for each row of a microbatch, and again only where the op
+  /// says so.
+  void check_phase(const Op& op, const Step& step, const Work& work) {
+    const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
+    const bool uses = std::ranges::any_of(
+        step.flows, [](const Flow& flow) { return flow.role == "weight"; });
+    if (!forward || !uses) return;
+    const bool again = op.json->value("phase", "") == "recompute";
+    std::string what = fmt::format("{} {}", op.does, step.product);
+    for (const Flow& flow : step.flows) what += flow.role == "weight" ? " " + flow.parameter : "";
+    const bool known = !computed_.emplace(what, work.owner, work.pass, work.row).second;
+    if (again != known)
+      refuse("{}: is {}computed again, as it says", op.place(), known ? "" : "not ");
   }
 
   /// Operand of each flow of the step, of one role in their order.
@@ -613,6 +644,8 @@ class Steps {
   std::vector<Gathered> gathered_{};
   std::vector<Partial> partials_{};
   std::vector<Sums> sums_{};
+  /// By kernel and parameter, owner, microbatch and row.
+  std::set<std::tuple<std::string, Int, Int, Int>> computed_{};
 };
 
 }  // namespace

@@ -136,6 +136,10 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
   }
 }
 
+/// A norm's weight gradient is summed over the tokens of each of so many rows at first, and then
+/// over these rows.
+constexpr std::int64_t kMostPartialRows = 256;
+
 /// What weights or gradients a kernel touches.
 struct Parameters {
   std::array<ParameterRole, 2> roles{};
@@ -247,7 +251,9 @@ class Binder {
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     const std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (step->chunk ? rows > tokens : rows != tokens && kernel.kind != KernelKind::norm_weight_grad)
+    const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
+    if (of_partials ? rows != std::min(tokens, kMostPartialRows)
+                    : (step->chunk ? rows > tokens : rows != tokens))
       return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
     BoundStep bound{.step = step,
                     .owner = {},

@@ -129,7 +129,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
   if (whole) check_whole({&only, 1}, ledger);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
-    const FollowedOps followed = followed_ops(program.plans[p], layouts, tables[p]);
+    const FollowedOps followed = followed_ops(program, program.plans[p], layouts, tables[p]);
     proof.instances += std::ssize(unrolled.instances);
     // As long as all the rest, and judged after it.
     std::future<FindingList> values = start(is_large(tables[p]), settings, [&](FindingList& list) {

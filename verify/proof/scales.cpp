@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,9 +15,9 @@
 namespace mfsdp {
 namespace {
 
-/// Of the norm, of a unit of another class.
+/// Of the norm, of a group of another class.
 struct ReceivedPartial {
-  UnitId unit;
+  GroupId group;
   std::uint32_t instance = 0;  ///< that received it
 };
 
@@ -33,6 +34,8 @@ struct ScaleRead {
 
   friend bool operator==(const ScaleRead&, const ScaleRead&) = default;
 };
+constexpr std::int64_t kMostPartialBytes = 8;  ///< int64, of exact sums
+constexpr std::int64_t kReportBytes = 16;      ///< of a loss or a norm that is finished
 
 /// A small buffer's contents: the instances that made them, by where they lie.
 struct Cells {
@@ -51,9 +54,11 @@ class ScaleRun::Impl {
       : unrolled_(unrolled),
         config_(unrolled.program->config),
         findings_(findings),
-        followed_(followed.bits) {
+        follows_(followed),
+        followed_(followed.bits),
+        over_scales_(followed.over_scales) {
     for (const Group& group : unrolled.program->groups)
-      if (group.requires_grad) trainable_.insert(group.unit);
+      if (group.requires_grad) trainable_.insert(group.id);
   }
 
   bool run(WireEnds<SentScales>* wires) {
@@ -67,7 +72,9 @@ class ScaleRun::Impl {
       if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
       pass_ = instance.pass;
       now_ = i;
+      write_over(instance.op_index);
       if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
+      if (const auto* copy = std::get_if<Copy>(&instance.op->body)) tell_host(*copy);
       if (sent == nullptr) continue;
       switch (sent->kind) {
         case CollectiveKind::send: send(*sent, wires); break;
@@ -95,8 +102,56 @@ class ScaleRun::Impl {
       case KernelKind::norm_partial: keep_partial(kernel); return;
       case KernelKind::norm_finish: finish_norm(kernel); return;
       case KernelKind::token_copy: ++microbatches_; return;
-      default: update(kernel);
+      case KernelKind::update: update(kernel); return;
+      default: return;
     }
+  }
+
+  /// What is made for the host to hear of reaches it as it was made.
+  void tell_host(const Copy& copy) {
+    if (copy.kind != CopyKind::d2h) return;
+    const auto check = [&](Scale what, std::int64_t begin, const char* name) {
+      Operand part = copy.input;
+      part.offset = checked_add(copy.input.offset, begin);
+      const bool made = std::ranges::any_of(made_, [&](const auto& one) {
+        return one.first == what && one.second == part.buffer;
+      });
+      if (made && !is_fresh(&part, what))
+        report("MF115", fmt::format("tells the host what is not this step's {}", name));
+    };
+    check(Scale::loss, 0, "loss");
+    check(Scale::norm, kReportBytes, "norm");
+  }
+
+  /// What an op writes that makes no scales is none.
+  void write_over(std::size_t op) {
+    const auto writes = std::ranges::equal_range(over_scales_, op, {}, &OverScales::op);
+    for (const OverScales& write : writes) {
+      std::erase_if(finished_, [&](const auto& entry) {
+        const auto& [buffer, offset] = entry.first;
+        return buffer == write.buffer && offset < write.end && write.begin < offset + kReportBytes;
+      });
+      const auto found = cells_.find(write.buffer);
+      if (found == cells_.end()) continue;
+      Cells& cells = found->second;
+      // What was gathered is known by where it was before, not by where it lies.
+      const auto is_hit = [&](std::int64_t offset, std::int64_t bytes) {
+        return cells.begin || (offset < write.end && write.begin < offset + bytes);
+      };
+      const auto hits = std::erase_if(cells.made_by,
+                                      [&](const auto& made) {
+                                        return is_hit(made.first, bytes_made(made.second));
+                                      }) +
+                        std::erase_if(cells.received, [&](const auto& partial) {
+                          return is_hit(partial.first, kMostPartialBytes);
+                        });
+      cells.garbage = cells.garbage || hits > 0;
+    }
+  }
+  [[nodiscard]] std::int64_t bytes_made(std::uint32_t instance) const {
+    const Kernel& kernel = kernel_of(instance);
+    const bool sums = kernel.kind != KernelKind::norm_partial;
+    return operand_of(kernel, sums ? "loss_sums" : "output")->span_bytes();
   }
 
   void sum_loss(const Kernel& kernel) {
@@ -188,12 +243,12 @@ class ScaleRun::Impl {
         sent.finished.emplace_back(place.second - from.offset, made.what);
     if (const auto found = cells_.find(from.buffer); found != cells_.end()) {
       for (const auto& [offset, instance] : found->second.made_by)
-        if (const auto& unit = unrolled_.instances[instance].op->unit;
-            unit && lies_in(offset, from) && step_of(instance) == step())
-          sent.partials.emplace_back(offset - from.offset, *unit);
+        if (const auto group = group_of(instance);
+            group && lies_in(offset, from) && step_of(instance) == step())
+          sent.partials.emplace_back(offset - from.offset, *group);
       for (const auto& [offset, partial] : found->second.received)
         if (lies_in(offset, from) && step_of(partial.instance) == step())
-          sent.partials.emplace_back(offset - from.offset, partial.unit);
+          sent.partials.emplace_back(offset - from.offset, partial.group);
     }
     wires->send(collective, std::move(sent));
   }
@@ -209,10 +264,10 @@ class ScaleRun::Impl {
       std::erase_if(found->second.made_by, overwritten);
       std::erase_if(found->second.received, overwritten);
     }
-    for (const auto& [offset, unit] : sent.partials) {
+    for (const auto& [offset, group] : sent.partials) {
       Cells& cells = cells_[to.buffer];
       cells.garbage = false;
-      cells.received[to.offset + offset] = {.unit = unit, .instance = now_};
+      cells.received[to.offset + offset] = {.group = group, .instance = now_};
     }
   }
 
@@ -248,16 +303,16 @@ class ScaleRun::Impl {
   /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T.
   void finish_norm(const Kernel& kernel) {
     const Cells& input = input_of(kernel);
-    std::set<UnitId> units;
+    std::set<GroupId> groups;
     for (const auto& [offset, instance] : input.made_by)
-      if (const Op& op = *unrolled_.instances[instance].op; step_of(instance) == step() && op.unit)
-        units.insert(*op.unit);
+      if (const auto group = group_of(instance); group && step_of(instance) == step())
+        groups.insert(*group);
     for (const auto& [offset, partial] : input.received)
-      if (step_of(partial.instance) == step()) units.insert(partial.unit);
+      if (step_of(partial.instance) == step()) groups.insert(partial.group);
     // Partials of other stages come by sends.
     const std::int64_t ranks = config_.mesh.world_size() / config_.mesh.size(Axis::pp);
-    if (units != trainable_)
-      report("MF311", fmt::format("makes the norm of {} units of {} of this step", units.size(),
+    if (groups != trainable_)
+      report("MF311", fmt::format("makes the norm of {} groups of {} of this step", groups.size(),
                                   trainable_.size()));
     else if (input.ranks != ranks)
       report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks, ranks));
@@ -300,19 +355,32 @@ class ScaleRun::Impl {
     return (parts.offset - begin) % parts.span_bytes() == 0;
   }
 
+  /// The group of whose gradient an instance made a partial norm.
+  [[nodiscard]] std::optional<GroupId> group_of(std::uint32_t instance) const {
+    for (const FollowedOperand& operand : follows_.of(unrolled_.instances[instance].op_index))
+      if (operand.gradient) return unrolled_.program->groups[operand.located.group].id;
+    return std::nullopt;
+  }
+
   /// Rounding depends on the order in which parts are added: that of their units, in every plan.
   [[nodiscard]] bool in_forward_order(const Cells& input) const {
-    std::map<std::int64_t, UnitId> units;  // by byte offset
+    std::map<std::int64_t, GroupId> groups;  // by byte offset
     for (const auto& [offset, instance] : input.made_by)
-      if (const auto& unit = unrolled_.instances[instance].op->unit) units.emplace(offset, *unit);
-    for (const auto& [offset, partial] : input.received) units.emplace(offset, partial.unit);
+      if (const auto group = group_of(instance)) groups.emplace(offset, *group);
+    for (const auto& [offset, partial] : input.received) groups.emplace(offset, partial.group);
     std::int64_t last = 0;
-    for (const auto& [offset, unit] : units) {
-      const std::int64_t position = unrolled_.program->units[unrolled_.index->units[unit]].position;
+    for (const auto& [offset, group] : groups) {
+      const std::int64_t position = position_of(group);
       if (position < last) return false;
       last = position;
     }
     return true;
+  }
+  /// Of the group's unit, in forward order.
+  [[nodiscard]] std::int64_t position_of(GroupId id) const {
+    const Program& program = *unrolled_.program;
+    const UnitId unit = std::ranges::find(program.groups, id, &Group::id)->unit;
+    return program.units[unrolled_.index->units[unit]].position;
   }
 
   /// What lies in an operand is overwritten.
@@ -326,6 +394,7 @@ class ScaleRun::Impl {
     if (output == nullptr) return;
     forget_finished(*output);
     finished_[{output->buffer, output->offset}] = {.what = what, .by = now_};
+    made_.emplace(what, output->buffer);
   }
   [[nodiscard]] bool is_fresh(const Operand* operand, Scale what) const {
     if (operand == nullptr) return false;
@@ -366,13 +435,16 @@ class ScaleRun::Impl {
   const UnrolledPlan& unrolled_;
   const PlanConfig& config_;
   FindingList& findings_;
-  std::set<UnitId> trainable_;
+  std::set<GroupId> trainable_;
+  const FollowedOps& follows_;
   const std::vector<std::uint8_t>& followed_;  ///< by op
+  std::span<const OverScales> over_scales_;
   std::map<BufferId, Cells> cells_;
   std::map<std::pair<BufferId, std::int64_t>, Finished> finished_;  ///< by buffer and offset
   std::map<std::uint32_t, ScaleRead> scaled_by_;  ///< by instance of cross_entropy
   std::map<BufferId, std::int64_t> changes_;      ///< of loss scales
   std::map<BufferId, std::int64_t> kept_in_;      ///< the step in which a norm last did
+  std::set<std::pair<Scale, BufferId>> made_;     ///< of what is finished where
   std::int64_t microbatches_ = 0;                 ///< that this step has begun
   std::uint32_t pass_ = kNone;                    ///< that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;

@@ -26,7 +26,7 @@ enum class Scale { loss, norm };
 /// What of this step lies in a sent operand, by bytes from its first.
 struct SentScales {
   std::vector<std::pair<std::int64_t, Scale>> finished;
-  std::vector<std::pair<std::int64_t, UnitId>> partials;  ///< of the norm, with their units
+  std::vector<std::pair<std::int64_t, GroupId>> partials;  ///< of the norm, with their groups
 };
 
 /// The check of one plan, as far as what it receives was sent.
