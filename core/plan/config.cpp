@@ -312,9 +312,6 @@ Result<void> validate(const PlanConfig& config) {
                                       "got {}/{}",
                                       config.clip.num, config.clip.den));
   MFSDP_TRY(check_states(config));
-  if (config.document_mask && !config.model.traits().rotates)
-    return fail("--document-mask",
-                "expected a model with RoPE: learned positions do not begin anew in documents");
   return check_names(config);
 }
 

@@ -48,8 +48,8 @@ const OperandSpec kRopeTable = operand(reads, "rope_table", fp32, {d("seq"), d("
 OperandSpec document_positions(std::initializer_list<Dim> tokens) {
   return optional(operand(reads, "positions", int32, tokens));
 }
-/// The same, by which rows of the table are taken.
-const OperandSpec kTurnedBy = document_positions({d("rows")});
+/// The same, by which rows of a table are taken.
+const OperandSpec kByPosition = document_positions({d("rows")});
 
 // ---- FLOPs and workspaces
 // ------------------------------------------------------------------------
@@ -174,35 +174,35 @@ std::vector<KernelSpec> attention_specs() {
        .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
        .workspace = backward_workspace},
       {.kind = rope_forward,
-       .operands = {rotated(updates, "query_key"), kRopeTable, kTurnedBy},
+       .operands = {rotated(updates, "query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},
       {.kind = rope_backward,
-       .operands = {rotated(updates, "d_query_key"), kRopeTable, kTurnedBy},
+       .operands = {rotated(updates, "d_query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},
       {.kind = qk_norm_rope_forward,
        .operands = {rotated(reads, "query_key"), kRopeTable, head_weight, head_weight,
-                    rotated(writes, "output"), rstd(writes), kTurnedBy},
+                    rotated(writes, "output"), rstd(writes), kByPosition},
        .attributes = {"cols", "epsilon", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"}},
       {.kind = qk_norm_rope_backward,
        .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
                     rstd(reads), head_weight, head_weight,
                     operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")}),
-                    kTurnedBy},
+                    kByPosition},
        .attributes = {"cols", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
        .pieces = "rows"},
       {.kind = qk_row_norm_rope_forward,
        .operands = {rotated(reads, "query_key"), kRopeTable, query_weight, key_weight,
-                    rotated(writes, "output"), row_rstd(writes), kTurnedBy},
+                    rotated(writes, "output"), row_rstd(writes), kByPosition},
        .attributes = {"cols", "epsilon", "key_heads", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"}},
       {.kind = qk_row_norm_rope_backward,
        .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
                     row_rstd(reads), query_weight, key_weight,
                     operand(writes, "partials", statistic, {d("partial_rows"), d("cols")}),
-                    kTurnedBy},
+                    kByPosition},
        .attributes = {"cols", "key_heads", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
@@ -284,12 +284,13 @@ std::vector<KernelSpec> token_specs() {
           {.kind = embedding_forward,
            .operands = {tokens, operand(reads, "weight", compute, {d("vocab"), d("cols")}),
                         optional(operand(reads, "weight", compute, {d("positions"), d("cols")})),
-                        matrix(writes, "output")},
+                        matrix(writes, "output"), kByPosition},
            .attributes = {"bytes", "cols", "rows"},
            .optional_attributes = {"scale", "seq"}},
           {.kind = position_embedding_backward,
            .operands = {matrix(reads, "d_output"),
-                        operand(adds, "weight_grad", gradient, {d("positions"), d("cols")})},
+                        operand(adds, "weight_grad", gradient, {d("positions"), d("cols")}),
+                        kByPosition},
            .attributes = {"beta", "cols", "rows", "seq"},
            .sum = GradientSum::of_rank,
            .pieces = "rows"},

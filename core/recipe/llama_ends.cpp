@@ -176,6 +176,7 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
     operands.push_back(weight(ParameterRole::position_embedding));
   }
   operands.push_back(on("output", stream_name(model)));
+  if (adds_positions && config.document_mask) operands.push_back(document_positions(s));
   b.kernel("lookup", KernelKind::embedding_forward, std::move(sizes), std::move(operands));
 
   // Rows are grouped by token first, so that each is summed once and in order. Every row of the
@@ -192,12 +193,14 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
            {token_ids(s, 0, 0), from(Source::microbatch, on("d_output", "d_residual")),
             on("token_order"), weight_grad(ParameterRole::embedding)},
            ParameterRole::embedding);
-  if (adds_positions)
+  if (adds_positions) {
+    std::vector<RecipeOperand> rows{from(Source::microbatch, on("d_output", "d_residual")),
+                                    weight_grad(ParameterRole::position_embedding)};
+    if (config.document_mask) rows.push_back(document_positions(s));
     b.kernel("positions.backward", KernelKind::position_embedding_backward,
              {{"beta", 0}, {"cols", s.hidden}, {"rows", s.tokens}, {"seq", config.seq_len}},
-             {from(Source::microbatch, on("d_output", "d_residual")),
-              weight_grad(ParameterRole::position_embedding)},
-             ParameterRole::position_embedding);
+             std::move(rows), ParameterRole::position_embedding);
+  }
   return std::move(b.recipe);
 }
 

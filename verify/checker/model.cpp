@@ -280,14 +280,14 @@ void Model::add_positions(std::map<std::string, Json> sizes) {
   add({.kernel = "embedding_forward",
        .place = Place::embedding,
        .attributes = sizes,
-       .flows = {reads("tokens", "int32", {tokens}, "tokens"),
-                 weight("embedding", {vocab_, hidden_}), weight("position_embedding", table),
-                 makes("output", compute_, rows, "+input")}});
+       .flows = in_documents(
+           {reads("tokens", "int32", {tokens}, "tokens"), weight("embedding", {vocab_, hidden_}),
+            weight("position_embedding", table), makes("output", compute_, rows, "+input")})});
   add({.kernel = "position_embedding_backward",
        .place = Place::embedding,
        .attributes = sizes,
-       .flows = {reads("d_output", compute_, rows, "d_output"),
-                 gradient("position_embedding", table)}});
+       .flows = in_documents({reads("d_output", compute_, rows, "d_output"),
+                              gradient("position_embedding", table)})});
 }
 
 /// With what the model's norms have beside.
@@ -400,7 +400,7 @@ void Model::add_output_norms() {
                     "", "d_raw_mlp_out", "mlp_out_partials");
 }
 
-/// Where documents are masked, what attends or rotates goes by positions in them.
+/// Where documents are masked, what attends, rotates or looks positions up goes by those in them.
 std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
   if (token_rows == 3) flows.push_back(reads("positions", "int32", {tokens}, "tokens", 2 * tokens));
   return flows;

@@ -369,10 +369,12 @@ class FormCheck {
   /// Attention and rotation go by positions in documents where these are masked, and only there.
   [[nodiscard]] std::optional<std::string> check_positions() const {
     const std::vector<OperandSpec>& operands = spec_of(kernel_)->operands;
-    if (std::ranges::find(operands, "positions", &OperandSpec::role) == operands.end() ||
-        (operand_of(kernel_, "positions") != nullptr) == config_.document_mask)
-      return std::nullopt;
-    return config_.document_mask
+    const bool may = std::ranges::find(operands, "positions", &OperandSpec::role) != operands.end();
+    // Lookups do where positions are learned.
+    const bool goes_by = kernel_.kind != embedding_forward || !config_.model.traits().rotates;
+    const bool wanted = goes_by && config_.document_mask;
+    if (!may || (operand_of(kernel_, "positions") != nullptr) == wanted) return std::nullopt;
+    return wanted
                ? "lacks operand 'positions', by which attention is masked between documents"
                : "has operand 'positions', though attention is not masked between documents";
   }

@@ -256,7 +256,11 @@ constexpr std::array kPositions{
     ModelStep{K::position_embedding_backward,
               0,
               P::position_embedding,
-              {reads("d_output", d_output)}},
+              {reads("d_output", d_output), kInDocuments}},
+    ModelStep{K::embedding_forward,
+              0,
+              P::embedding,
+              {reads("tokens", tokens), turns("output", kNothing, next(input)), kInDocuments}},
 };
 
 constexpr std::array kRope{
@@ -360,6 +364,7 @@ constexpr StepTable table(const std::array<ModelStep, n>& steps,
 using M = const ModelShape&;
 bool has_gelu(M model) { return model.activation == Activation::gelu_tanh; }
 
+/// The first that has a step counts: learned positions come before what all lookups are.
 constexpr std::array kTables{
     table(kOutputNormsAlone, [](M model) { return !model.traits().input_norms; }),
     table(kInputNorms, [](M model) { return model.traits().input_norms; }),

@@ -62,6 +62,7 @@ template <class T>
     const std::int64_t count = positions->shape.empty() ? 0 : positions->shape[0];
     k.positions = in.take<const T>("weight", {count, cols}, 1);
     k.seq_len = take_positions(in, "tokens", rows, count);
+    k.in_documents = in.take_if_any<const std::int32_t>("positions", {rows});
   }
   MFSDP_TRY(in.result());
   return k;
@@ -104,6 +105,7 @@ template <class T, class G>
       .cols = cols,
       .seq_len = take_positions(in, "d_output", rows, positions),
       .positions = positions,
+      .in_documents = in.take_if_any<const std::int32_t>("positions", {rows}),
       .d_output = in.take<const T>("d_output", {rows, cols}),
       .adds = in.attribute("beta") != 0,
       .gradient = in.take<G>("weight_grad", {positions, cols}),

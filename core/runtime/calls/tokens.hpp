@@ -21,7 +21,7 @@ struct TokenCopy {
 };
 
 /// Row i of the output is row tokens[i] of the table, times `scale`; where there is a table of
-/// positions, plus row i % seq_len of that.
+/// positions, plus the row of that for the token's position.
 template <class T>
 struct EmbeddingForward {
   std::span<const std::int32_t> tokens;
@@ -31,7 +31,12 @@ struct EmbeddingForward {
   const T* table = nullptr;      ///< [vocab, cols]
   const T* positions = nullptr;  ///< [at least seq_len, cols], or null
   std::int64_t seq_len = 1;
-  T* output = nullptr;  ///< [tokens, cols]
+  const std::int32_t* in_documents = nullptr;  ///< [tokens]: positions; null: places in sequences
+  T* output = nullptr;                         ///< [tokens, cols]
+
+  [[nodiscard]] constexpr std::int64_t position(std::int64_t token) const {
+    return in_documents == nullptr ? token % seq_len : in_documents[token];
+  }
 };
 
 /// A token's place in the batch; ordered by token, then place.
@@ -57,18 +62,23 @@ struct EmbeddingBackward {
   Pieces pieces = {};
 };
 
-/// Row p of the gradient of the table of positions is the sum of the rows p, p + seq_len, ..., in
-/// their order; rows from seq_len on become 0, or stay where `adds`.
+/// Row p of the gradient of the table of positions is the sum of the rows of tokens at position p,
+/// in their order; rows of positions that no token has become 0, or stay where `adds`.
 template <class T, class G>
 struct PositionEmbeddingBackward {
   std::int64_t rows = 0;  ///< of all sequences, a multiple of seq_len
   std::int64_t cols = 0;
   std::int64_t seq_len = 1;
-  std::int64_t positions = 0;   ///< at least seq_len
-  const T* d_output = nullptr;  ///< [rows, cols]
+  std::int64_t positions = 0;                  ///< at least seq_len
+  const std::int32_t* in_documents = nullptr;  ///< as above
+  const T* d_output = nullptr;                 ///< [rows, cols]
   bool adds = false;
   G* gradient = nullptr;  ///< [positions, cols]
   Pieces pieces = {};
+
+  [[nodiscard]] constexpr std::int64_t position(std::int64_t row) const {
+    return in_documents == nullptr ? row % seq_len : in_documents[row];
+  }
 };
 
 /// Cross-entropy of rows of logits, summed over those whose label is not `ignored`. The gradient

