@@ -104,12 +104,15 @@ class MicrobatchSchedule {
   void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
   void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
   [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
+  [[nodiscard]] BufferId arriving_sum(const UnitState& unit, const GroupState& group) const;
   /// Where weight-gradient kernels write: the slot, or the main gradient itself.
   [[nodiscard]] BufferId gradient_buffer(const GroupState& group) const;
   /// The unit's, but for a second group of it with gradients.
   [[nodiscard]] std::string group_name(const UnitState& unit, const GroupState& group) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
+  /// Of every use of a microbatch: residency.hpp.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> residents(bool next_follows) const;
 
   Emitter& e_;
   const State& state_;

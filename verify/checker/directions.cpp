@@ -81,7 +81,6 @@ void Directions::momentum(const Op& op) {
   if (spot.group == kNone || view_.groups[spot.group].optimizer != "muon" || spot.begin != 0 ||
       spot.end != view_.groups[spot.group].elements)
     refuse("{}: is of no group that is orthogonalised", op.place());
-  check_group(view_, op, spot.group);
   Names left{"grad", "direction"};
   for (const auto& [name, kept] : kept_states(view_.json.at("config"), "muon")) left.insert(name);
   for (const Operand& operand : op.operands) {
@@ -154,7 +153,6 @@ void Directions::gather(const Op& op) {
   if (part.buffer != whole.buffer || from.group == kNone || from.group != to.group ||
       from.begin != to.begin || from.end != to.end || from.kind <= to.kind || axes != cut)
     refuse("{}: gathers no slices of a direction", op.place());
-  check_group(view_, op, from.group);
   for (Mark& mark : marks(op, whole, to)) {
     if (mark.stage == 0 || mark.kind > from.kind) refuse("{}: gathers nothing", op.place());
     mark.kind = to.kind;

@@ -7,7 +7,9 @@
 //   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
 //
 // Models with output norms have attention_out = norm(raw attention_out), mlp_out = norm(raw
-// mlp_out).
+// mlp_out). Those without input norms have these alone, qkv = x * W and gate_up = mid * W, and x is
+// made by the block before: the sum of its mid and mlp_out. Without RoPE attention takes qkv as it
+// is; without a gate the product is of gate_up alone.
 //
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
@@ -31,7 +33,7 @@ enum class Value : std::uint8_t {
   excused,    ///< of an op that has a finding: it passes for whatever is wanted
   outside,    ///< what lies in a buffer that no op writes
   host_data,  ///< what the host put into the source of a copy
-  tokens,     ///< ids, then labels
+  tokens,     ///< ids, then labels, then positions in documents
   input,
   normed1,
   rstd1,
@@ -68,12 +70,14 @@ enum class Value : std::uint8_t {
   d_raw_attention_out,
   d_raw_mlp_out,
   attention_out_partials,
-  mlp_out_partials
+  mlp_out_partials,
+  mean1,  ///< of layer norms, beside rstd1
+  mean2
 };
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 42> values{"what is not known",
+  static constexpr std::array<std::string_view, 44> values{"what is not known",
                                                            "what is wrong",
                                                            "what nothing writes",
                                                            "the host's data",
@@ -114,7 +118,9 @@ struct Names<Value> {
                                                            "gradient of raw attention_out",
                                                            "gradient of raw mlp_out",
                                                            "partials of attention_out's norm",
-                                                           "partials of mlp_out's norm"};
+                                                           "partials of mlp_out's norm",
+                                                           "mean1",
+                                                           "mean2"};
 };
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
@@ -129,9 +135,11 @@ struct OwnedValue {
 enum class Part : std::uint8_t {
   rows,         ///< at its first row, or that of the chunk
   labels,       ///< of tokens
+  positions,    ///< of tokens; an operand of models whose documents are masked, and of no others
   key,          ///< columns behind the query's
   value,        ///< columns behind query and key
   second_half,  ///< as long as the operand itself
+  keys_half,    ///< behind rows as wide as all query heads, where its own are as wide as key heads
   unrotated     ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
 };
 
@@ -142,11 +150,12 @@ struct Flow {
   Part part = Part::rows;
 };
 
-inline constexpr std::size_t kMostFlows = 7;
+inline constexpr std::size_t kMostFlows = 8;
 
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;
-  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs.
+  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output to
+  /// another.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

@@ -53,6 +53,7 @@ template <class T>
   g.a = {.data = in.take<const T>("d_output", {s.m, s.n}), .row = s.n};
   g.b = {.data = in.take<const T>("weight", {s.n, s.k}), .row = s.k};
   g.c = in.take<T>("d_input", {s.m, s.k});
+  g.adds = in.attribute("beta") != 0;
   g.piece_rows = take_piece_rows(in, "workspace", *call.kernel, s.m);
   g.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());

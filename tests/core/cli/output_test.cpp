@@ -111,22 +111,32 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.config.state_dtype = StateDtype::bf16;
   run.config.lr_scale = {"embed=0.5"};
   run.config.no_decay = {"embed"};
+  run.config.document_mask = true;
+  run.config.loss_scale = {1, 2};
+  run.config.loss_scale_window = 100;
+  run.config.placement = CollectivePlacement::attention;
+  run.config.gather = Transport::copy_engine;
+  run.config.reduce = Transport::symmetric;
+  run.config.keep_gathered = 3;
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   run.commit = "0123456789ab";
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 20, row.end() - 15);
-    cells.insert(cells.end(), row.end() - 8, row.end());
+    std::vector<std::string> cells(row.end() - 27, row.end() - 22);
+    cells.insert(cells.end(), row.end() - 15, row.end());
     return cells;
   };
   EXPECT_THAT(last(rows[0]),
               testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen", "logits_chunk",
                                    "trust", "step_error", "layout", "commit", "median_step_ns",
-                                   "state_dtype", "lr_scale", "no_decay"));
+                                   "state_dtype", "lr_scale", "no_decay", "document_mask",
+                                   "loss_scale", "loss_scale_window", "placement", "gather",
+                                   "reduce", "keep_gathered"));
   EXPECT_THAT(last(rows[1]),
               testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
                                    "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
-                                   "embed=0.5", "embed"));
+                                   "embed=0.5", "embed", "true", "0.5", "100", "attention",
+                                   "copy_engine", "symmetric", "3"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
                                 "bf16 | embed=0.5 | embed |\n"));
