@@ -11,17 +11,17 @@ namespace mfsdp {
 namespace {
 
 const std::vector<std::string> common_names{
-    "--model",          "--gpus",         "--world-size",   "--gpu",
-    "--gpus-per-node",  "--cluster",      "--strategy",     "--outer-dp",
-    "--outer-strategy", "--seq-len",      "--micro-batch",  "--global-batch",
-    "--recompute",      "--prefetch",     "--grad-slots",   "--allocator",
-    "--logits-chunk",   "--layout",       "--placement",    "--gather",
+    "--model",          "--gpus",          "--world-size",   "--gpu",
+    "--gpus-per-node",  "--cluster",       "--strategy",     "--outer-dp",
+    "--outer-strategy", "--seq-len",       "--micro-batch",  "--global-batch",
+    "--recompute",      "--prefetch",      "--grad-slots",   "--allocator",
+    "--logits-chunk",   "--layout",        "--placement",    "--gather",
     "--reduce",         "--keep-gathered", "--param-dtype",  "--main-dtype",
-    "--grad-dtype",     "--reduce-dtype", "--optimizer",    "--clip",
-    "--freeze",         "--state-dtype",  "--lr-scale",     "--no-decay",
-    "--deterministic",  "--exact-sums",   "--options",      "--plan",
-    "--plan-out",       "--output",       "--db",           "--no-save",
-    "--name",           "--trace",        "--memory-trace", "--help",
+    "--grad-dtype",     "--reduce-dtype",  "--optimizer",    "--clip",
+    "--freeze",         "--state-dtype",   "--lr-scale",     "--no-decay",
+    "--deterministic",  "--exact-sums",    "--options",      "--plan",
+    "--plan-out",       "--output",        "--db",           "--no-save",
+    "--name",           "--trace",         "--memory-trace", "--help",
     "--help-format",    "--version"};
 
 TEST(FlagSurface, CommonFlags) {

@@ -128,11 +128,11 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
                                    "trust", "step_error", "layout", "commit", "median_step_ns",
                                    "state_dtype", "lr_scale", "no_decay", "placement", "gather",
                                    "reduce", "keep_gathered"));
-  EXPECT_THAT(last(rows[1]),
-              testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
-                                   "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
-                                   "embed=0.5", "embed", "attention", "copy_engine", "symmetric",
-                                   "3"));
+  EXPECT_THAT(
+      last(rows[1]),
+      testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
+                           "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5",
+                           "embed", "attention", "copy_engine", "symmetric", "3"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
                                 "bf16 | embed=0.5 | embed |\n"));
