@@ -145,7 +145,10 @@ class CudaRun final : public RankMachine {
 };
 
 Result<void> CudaRun::open() {
-  cuda::set_environment();  // while the process has one thread
+  const bool windows = std::ranges::any_of(
+      inputs_.program.communicators,
+      [](const Communicator& communicator) { return communicator.transport != Transport::nccl; });
+  cuda::set_environment(windows);  // while the process has one thread
   if (inputs_.launch.supervised) {
     MFSDP_LET(watchdog, Watchdog::attach(*inputs_.launch.supervised));
     watchdog_ = std::move(watchdog);
