@@ -191,14 +191,15 @@ TEST(Equality, OfFamilies) {
     std::vector<PlanConfig> some;
     for (std::size_t i = 0; i < wanted; ++i)
       some.push_back(configs[i * configs.size() / wanted]);
+    const Skewed data(model.vocab, kGlobalBatch * steps(), true);
     print_header(fmt::format("{}, in floating point", to_string(family)));
-    for (const Row& row : run_all(some)) {
+    for (const Row& row : run_all(some, data)) {
       print_row(row);
       expect_one(row);
     }
-    for (PlanConfig& config : some) config.exact_sums = true;
-    Row all{.name = "all of them, with --exact-sums"};
-    for (const Row& row : run_all(some)) merge(all, row);
+    for (PlanConfig& config : some) config.exact_sums = config.document_mask = true;
+    Row all{.name = "all of them, with --exact-sums, masked between documents"};
+    for (const Row& row : run_all(some, data)) merge(all, row);
     print_row(all);
     expect_one(all);
     EXPECT_EQ(all.combinations, std::ssize(some));
