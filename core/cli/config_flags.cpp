@@ -49,6 +49,13 @@ Result<Rational> read_limit(const std::string& text, const std::string& flag) {
                         "(written without an exponent)");
 }
 
+/// 0 would stand for none.
+Result<Rational> read_positive(const std::string& text, const std::string& flag) {
+  const auto value = parse_rational(text, flag);
+  if (value && value->num > 0) return *value;
+  return fail(flag, in_quotes(text) + " is not a number above 0 with at most 18 digits");
+}
+
 Result<std::vector<std::string>> read_names(const std::string& text, const std::string& flag) {
   std::vector<std::string> names;
   for (const std::string& given : split(text, ',')) {
@@ -146,7 +153,9 @@ struct ApplyOf {
     };
   }
   Apply operator()(DType& target) const { return storing(target, read_dtype); }
-  Apply operator()(Rational& target) const { return storing(target, read_limit); }
+  Apply operator()(Rational& target) const {
+    return storing(target, field.name == "clip" ? read_limit : read_positive);
+  }
   Apply operator()(RecomputePolicy& target) const { return storing(target, read_recompute); }
   template <class Enum>
     requires std::is_enum_v<Enum>

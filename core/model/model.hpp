@@ -115,12 +115,31 @@ enum class ParameterRole {
   final_norm,             ///< [hidden]
   head,                   ///< [vocab, hidden]
   attention_output_norm,  ///< [hidden]: of what attention adds to the residual
-  mlp_output_norm         ///< [hidden]: of what the MLP adds to it
+  mlp_output_norm,        ///< [hidden]: of what the MLP adds to it
+  // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
+  q_lora_a,
+  q_lora_b,
+  k_lora_a,
+  k_lora_b,
+  v_lora_a,
+  v_lora_b,
+  qkv_lora_a,
+  qkv_lora_b,
+  attention_out_lora_a,
+  attention_out_lora_b,
+  gate_lora_a,
+  gate_lora_b,
+  up_lora_a,
+  up_lora_b,
+  gate_up_lora_a,
+  gate_up_lora_b,
+  down_lora_a,
+  down_lora_b
 };
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 14> values{"embedding",
+  static constexpr std::array<std::string_view, 32> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -133,7 +152,25 @@ struct Names<ParameterRole> {
                                                            "final_norm",
                                                            "head",
                                                            "attention_output_norm",
-                                                           "mlp_output_norm"};
+                                                           "mlp_output_norm",
+                                                           "q_lora_a",
+                                                           "q_lora_b",
+                                                           "k_lora_a",
+                                                           "k_lora_b",
+                                                           "v_lora_a",
+                                                           "v_lora_b",
+                                                           "qkv_lora_a",
+                                                           "qkv_lora_b",
+                                                           "attention_out_lora_a",
+                                                           "attention_out_lora_b",
+                                                           "gate_lora_a",
+                                                           "gate_lora_b",
+                                                           "up_lora_a",
+                                                           "up_lora_b",
+                                                           "gate_up_lora_a",
+                                                           "gate_up_lora_b",
+                                                           "down_lora_a",
+                                                           "down_lora_b"};
 };
 
 /// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.

@@ -98,6 +98,9 @@ void fields(Io& io, PlanConfig& v) {
   io("grad_slots", v.grad_slots);
   io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
+  io.sparse("lora_alpha", v.lora_alpha);
+  io.sparse("lora_rank", v.lora_rank);
+  io.sparse("lora_targets", v.lora_targets);
   io.sparse("lr_scale", v.lr_scale);
   io("main_dtype", v.main_dtype);
   io("mesh", v.mesh);

@@ -64,6 +64,7 @@ Model::Model(const PlanView& view)
   }
   if (model.at("family") != "llama" || tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
+  read_adapters();
   check_units(view);
   check_parameters(view);
   add_ends();
@@ -89,9 +90,8 @@ void Model::check_units(const PlanView& view) const {
   }
 }
 
-/// By role: name and shape.
-std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int position) const {
-  std::map<std::string, std::pair<std::string, Shape>> of;
+Model::Parameters Model::parameters_of(Int position) const {
+  Parameters of;
   if (position == 0) of["embedding"] = {"model.embed_tokens.weight", {vocab_, hidden_}};
   if (position == (tied_ ? 0 : layers_ + 1)) of["final_norm"] = {"model.norm.weight", {hidden_}};
   if (position == layers_ + 1) of["head"] = {"lm_head.weight", {vocab_, hidden_}};
@@ -114,6 +114,7 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
   }
   of["gate_up"] = {block + "mlp.gate_up_proj.weight", {2 * inner_, hidden_}};
   of["down"] = {block + "mlp.down_proj.weight", {hidden_, inner_}};
+  add_parameters_of_adapters(of, block);
   return of;
 }
 
@@ -161,7 +162,8 @@ void Model::check_parameters(const PlanView& view) const {
       refuse("group {}: dtype or optimizer is not as configured", g);
     for (const Json& entry : json.at("parameters")) {
       const std::string name = entry.at("name");
-      const bool trains = !has_part(name, frozen);
+      const bool trains =
+          !has_part(name, frozen) && (rank_ == 0 || name.find(".lora_") != std::string::npos);
       const auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
       const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
@@ -281,14 +283,16 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     if (product != 2) made.attributes["beta"] = 0;
     add(std::move(made));
   };
-  std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-                            makes("output", compute_, {rows, outputs}, out)};
+  std::vector<Flow> forward{
+      reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
+      makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
   if (parameter == "qkv" && bias_) forward.push_back(weight("qkv_bias", {outputs}));
   step(0, std::move(forward));
   step(1, {reads("d_output", compute_, {rows, outputs}, d_out), weight(parameter, matrix),
-           makes("d_input", compute_, {rows, inputs}, d_in)});
+           makes("d_input", compute_, {rows, inputs}, gradient_without_adapters(parameter, d_in))});
   step(2, {reads("d_output", compute_, {rows, outputs}, d_out),
            reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
+  add_adapters(parameter, outputs, values);
 }
 
 /// As a number of the compute dtype: that many bits of the root, rounded to the nearest.

@@ -45,8 +45,8 @@ double worst_error(Sizes s, bool a_transposed, bool b_transposed, bool bias, boo
   const auto biases = narrowed<T>(random(s.cols));
   auto c = narrowed<C>(random(s.rows * s.cols));
   const auto before = c;
-  std::vector<Real<T>> workspace(
-      static_cast<std::size_t>(gemm_workspace<T, C>(s.rows, s.cols, s.inner)));
+  std::vector<Real<T>> workspace(static_cast<std::size_t>(
+      gemm_workspace(Gemm<T, C>{.rows = s.rows, .cols = s.cols, .inner = s.inner})));
   const Gemm<T, C> g{
       .rows = s.rows,
       .cols = s.cols,
@@ -89,7 +89,7 @@ RC_GTEST_PROP(Gemm, RoundsOnceTo16Bits, (std::uint32_t seed, bool at, bool bt, b
 TEST(Gemm, TilesWhatDoesNotFitTheWorkspace) {
   const Sizes s{kTileRows + 3, kTileCols + 6, kTileInner + 3};
   // The whole product's operands would need (515 + 1030) * 4099 + 515 * 1030 floats.
-  EXPECT_EQ((gemm_workspace<Bf16, float>(s.rows, s.cols, s.inner)),
+  EXPECT_EQ((gemm_workspace(Gemm<Bf16, float>{.rows = s.rows, .cols = s.cols, .inner = s.inner})),
             512 * 4096 + 4096 * 1024 + 512 * 1024);
   EXPECT_LT((worst_error<Bf16, float>(s, true, false, true, true, 7)), 1e-5);
 }
