@@ -18,7 +18,8 @@ const std::vector<std::string> common_names{
     "--logits-chunk",   "--layout",       "--param-dtype",  "--main-dtype",
     "--grad-dtype",     "--reduce-dtype", "--optimizer",    "--clip",
     "--freeze",         "--state-dtype",  "--lr-scale",     "--no-decay",
-    "--deterministic",  "--exact-sums",   "--options",      "--plan",
+    "--lora-rank",      "--lora-alpha",   "--lora-targets",
+    "--deterministic",  "--exact-sums",   "--lora-dropout", "--options",      "--plan",
     "--plan-out",       "--output",       "--db",           "--no-save",
     "--name",           "--trace",        "--memory-trace", "--help",
     "--help-format",    "--version"};
@@ -88,6 +89,7 @@ TEST(FlagSurface, MfsdpExec) {
                              "--warmup",     "--decay-steps", "--weight-decay",
                              "--beta1",      "--beta2",       "--adam-epsilon",
                              "--seed",       "--init-from",   "--export",
+                             "--init-adapters", "--export-adapters",
                              "--eval-every", "--eval-data",   "--eval-batches",
                              "--logits",     "--log-every",   "--log-param-norms",
                              "--check-nan",  "--save",        "--save-every",
