@@ -166,8 +166,8 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
 
 Linear Builder::with_adapters(Linear layer) const {
   if (!config.has_lora()) return layer;
-  for (LoraTarget& target : lora_targets(config.model, config.lora_targets))
-    if (target.matrix == layer.weight) layer.adapters.push_back(target);
+  for (const LoraTarget& adapter : lora_targets(config.model, config.lora_targets))
+    if (adapter.matrix == layer.weight) layer.adapters.push_back(adapter);
   return layer;
 }
 

@@ -49,7 +49,7 @@ inline void draw_lora(PlanConfig& config) {
   };
   config.model.fused_weights = pick(0, 3) == 0;
   config.lora_rank = pick(1, 5);
-  config.lora_alpha = *rc::gen::element<Rational>({8, 1}, {3, 1}, {5, 2});
+  config.lora_alpha = *rc::gen::element(Rational{8, 1}, Rational{3, 1}, Rational{5, 2});
   const bool all = *rc::gen::arbitrary<bool>();
   for (const LoraTarget& target : lora_targets(config.model))
     if (all || *rc::gen::arbitrary<bool>()) config.lora_targets.emplace_back(target.name);
