@@ -243,7 +243,10 @@ void Model::add(Step step) {
     if (flow.access == "adds" && flow.role == "weight_grad") ++gradients_[flow.parameter];
   }
   const std::string product = step.kernel == "gemm" ? fmt::format(" {}", step.product) : "";
-  steps_[step.kernel + product].push_back(std::move(step));
+  // With more attributes first: what a kernel has beside those of its step is refused at once.
+  auto& steps = steps_[step.kernel + product];
+  const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
+  steps.insert(at, std::move(step));
 }
 
 const std::vector<Step>& Model::steps(const std::string& kernel) const {
