@@ -206,6 +206,8 @@ Result<void> check_training(const ExecOptions& o) {
     return fail("--init-from", "goes not with --resume: a save has its own weights");
   if (o.init_adapters && o.resume && !o.resumes_if_it_can())
     return fail("--init-adapters", "goes not with --resume: a save has its own weights");
+  if (o.data.document_end && !o.common.plan && !o.common.config.document_mask)
+    return fail("--document-end", "needs --document-mask");
   if (!o.dry_run && o.data.data.empty())
     return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
   return {};
@@ -247,6 +249,7 @@ Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
   const CommonOptions& common = options.common;
   if (common.asks_about_tool()) return options;
   MFSDP_TRY(check_common(common, groups, given));
+  if (options.data.packs) options.common.config.document_mask = true;
   if (common.model.empty() && !common.plan)
     return fail("--model", "is missing: name a built-in model, a config.json or a --plan");
   MFSDP_TRY(check_training(options));

@@ -188,6 +188,9 @@ void add_time(Screen& screen, const RunResult& run) {
                           time.tflops_per_gpu < 0.05 ? format_rate(time.tflops_per_gpu)
                                                      : format_real(time.tflops_per_gpu, 1),
                           format_percent(time.mfu)));
+  if (run.config.document_mask)
+    screen.line(
+        "       FLOPs and MFU count whole sequences, of which attention sees its documents");
 }
 
 void add_ranks(Screen& screen, const RankReport& ranks) {

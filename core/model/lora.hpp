@@ -30,7 +30,7 @@ struct LoraTarget {
 };
 
 /// All linear layers of a block, in the order of the forward pass: PEFT's "all-linear", which
-/// leaves out the head.
+/// leaves out the head. None of families that no adapters are modelled for.
 [[nodiscard]] std::vector<LoraTarget> lora_targets(const ModelShape& shape);
 /// Those of these names, in that order. Unknown names are left out.
 [[nodiscard]] std::vector<LoraTarget> lora_targets(const ModelShape& shape,

@@ -21,6 +21,8 @@ namespace {
 /// events by segments: the limits keep these in proportion to the file.
 constexpr std::size_t kMostStreams = 64;
 constexpr std::size_t kMostSegments = 64;
+/// What is summed of them stays far from 63 bits.
+constexpr std::int64_t kMostPoolBytes = std::int64_t{1} << 60;
 /// Of a buffer or an event: microbatches that may be under way.
 constexpr std::int64_t kMostInstances = 4096;
 
@@ -230,14 +232,24 @@ class StructureCheck {
     MFSDP_TRY(check_parameters(model));
     const Plan* train = program_.find_plan("train");
     if (train == nullptr) return fail("plans", "expected a plan \"train\"");
-    std::int64_t microbatches = 0;
-    for (const Segment& segment : train->segments)
-      microbatches = checked_add(microbatches, checked_mul(segment.microbatches, segment.repeat));
-    if (microbatches != program_.config.microbatches)
+    if (const std::int64_t in_all = microbatches_of(*train);
+        in_all != program_.config.microbatches)
       return fail("config.microbatches",
-                  fmt::format("expected {} as the segments of plan \"train\" have, got {}",
-                              microbatches, program_.config.microbatches));
+                  fmt::format("expected {} as the segments of plan \"train\" have, got {}", in_all,
+                              program_.config.microbatches));
+    const Plan* eval = program_.find_plan("eval");
+    if (const std::int64_t in_all = eval == nullptr ? 0 : microbatches_of(*eval); in_all > 1)
+      return fail("plans", fmt::format("the segments of plan \"eval\" have {} microbatches, "
+                                       "expected one",
+                                       in_all));
     return {};
+  }
+
+  static std::int64_t microbatches_of(const Plan& plan) {
+    std::int64_t in_all = 0;
+    for (const Segment& segment : plan.segments)
+      in_all = checked_add(in_all, checked_mul(segment.microbatches, segment.repeat));
+    return in_all;
   }
 
   static Result<void> check_instances(const std::optional<std::int64_t>& instances,
@@ -251,8 +263,14 @@ class StructureCheck {
   Result<void> check_memory() {
     for (std::size_t i = 0; i < program_.events.size(); ++i)
       MFSDP_TRY(check_instances(program_.events[i].instances, fmt::format("events[{}]", i)));
+    std::int64_t height = 0;
     for (std::size_t i = 0; i < program_.pools.size(); ++i) {
       const Pool& pool = program_.pools[i];
+      if (pool.height.value > kMostPoolBytes - height)
+        return fail(fmt::format("pools[{}].height", i),
+                    fmt::format("expected at most 2^60 bytes in all pools, got {} beside {}",
+                                pool.height.value, height));
+      height += pool.height.value;
       if (pool.alignment <= 0 || (pool.alignment & (pool.alignment - 1)) != 0)
         return fail(fmt::format("pools[{}].alignment", i), "expected a power of two");
       if (pool.registered)
@@ -289,6 +307,12 @@ class StructureCheck {
     if (holds.state.empty() != (holds.kind != ContentKind::optimizer_state))
       return fail(where + ".state",
                   holds.state.empty() ? "missing" : "expected only of kind optimizer_state");
+    if (holds.kind == ContentKind::optimizer_state) {
+      const std::vector<KeptState> kept = program_.config.kept_states();
+      if (std::ranges::find(kept, holds.state, &KeptState::name) == kept.end())
+        return fail(where + ".state", fmt::format("{} keeps no state '{}'",
+                                                  to_string(program_.config.optimizer), holds.state));
+    }
     MFSDP_TRY(check_placement(holds.placement, where + ".placement"));
     for (std::size_t i = 0; i < holds.groups.size(); ++i) {
       const HeldGroup& held = holds.groups[i];

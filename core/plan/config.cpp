@@ -11,6 +11,7 @@
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/loss_scale.hpp"
 
 namespace mfsdp {
 namespace {
@@ -109,6 +110,34 @@ Result<void> check_recompute(const PlanConfig& config) {
     return fail("--recompute",
                 fmt::format("expected full:K with K from 1 to the model's {} blocks, got full:{}",
                             config.model.layers, policy.full_blocks));
+  return {};
+}
+
+Result<void> check_kept(const PlanConfig& config) {
+  if (config.keep_gathered <= config.model.layers) return {};
+  return fail("--keep-gathered", fmt::format("expected at most the model's {} blocks, got {}",
+                                             config.model.layers, config.keep_gathered));
+}
+
+/// Windows are entered at equal offsets on all ranks, and copy engines cannot add.
+Result<void> check_transports(const PlanConfig& config) {
+  const std::string strategy(to_string(config.strategy));
+  if (config.gather != Transport::nccl && config.strategy != Strategy::optim_grads_params)
+    return fail("--gather",
+                fmt::format("expected nccl with --strategy {}: it gathers in place, each rank from "
+                            "an offset of its own, got {}",
+                            strategy, to_string(config.gather)));
+  if (config.reduce == Transport::copy_engine)
+    return fail("--reduce", "expected nccl or symmetric, got copy_engine: copy engines cannot add");
+  if (config.reduce == Transport::nccl) return {};
+  if (config.strategy != Strategy::optim_grads && config.strategy != Strategy::optim_grads_params)
+    return fail("--reduce",
+                fmt::format("expected nccl with --strategy {}: it reduces in place, each rank at "
+                            "an offset of its own, got {}",
+                            strategy, to_string(config.reduce)));
+  if (config.reduce_dtype == DType::fp64)
+    return fail("--reduce", "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
+                            "bf16 and fp16, got symmetric");
   return {};
 }
 
@@ -332,9 +361,12 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_sizes(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
+  MFSDP_TRY(check_kept(config));
   MFSDP_TRY(check_dtypes(config));
+  MFSDP_TRY(check_transports(config));
   MFSDP_TRY(check_strategy(config));
   MFSDP_TRY(check_exact_sums(config));
+  MFSDP_TRY(check_loss_scale(config));
   if (config.clip.den <= 0 || config.clip.num < 0)
     return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
                                       "got {}/{}",

@@ -62,6 +62,14 @@ struct PlanConfig {
   StateDtype state_dtype = StateDtype::full;  ///< what the optimizer's states are kept in
   std::vector<std::string> lr_scale;  ///< "TEXT=X": the rate's factor where a name contains TEXT
   std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
+  /// A token sees its own document alone, and positions begin anew in each.
+  bool document_mask = false;
+  Rational loss_scale{};               ///< of the mean loss, at first; 0: none (loss_scale.hpp)
+  std::int64_t loss_scale_window = 0;  ///< good steps in a row after which it grows; 0: it stays
+  CollectivePlacement placement = CollectivePlacement::earliest;
+  Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
+  Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
+  std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
   std::int64_t lora_rank = 0;         ///< of adapters, which alone train then; 0: there are none
   Rational lora_alpha{0, 1};          ///< adapters' scale times rank; 0 where there are none
   std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
@@ -75,11 +83,18 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
+  /// Rows of int32 that the host brings of a microbatch's tokens: ids, labels and, where attention
+  /// is masked between documents, each token's position in its document.
+  [[nodiscard]] std::int64_t token_rows() const { return document_mask ? 3 : 2; }
   /// What sums and statistics of rows are kept in, and what the optimizer's moments are computed
   /// in.
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   }
+  /// Whether gradients are scaled on their way, and steps without a finite norm left out.
+  [[nodiscard]] bool scales_loss() const { return loss_scale.num != 0; }
+  /// Whether updates wait for the norm: they clip by it, or are left out by it.
+  [[nodiscard]] bool updates_by_norm() const { return clip.num != 0 || scales_loss(); }
   /// Sequences of a step, over all ranks.
   [[nodiscard]] std::int64_t global_batch() const {
     return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());

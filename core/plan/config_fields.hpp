@@ -30,7 +30,8 @@ using FieldMember =
                  std::vector<std::string> PlanConfig::*, Mesh PlanConfig::*,
                  RecomputePolicy PlanConfig::*, Strategy PlanConfig::*, DType PlanConfig::*,
                  AllocatorPolicy PlanConfig::*, Optimizer PlanConfig::*, LayoutRule PlanConfig::*,
-                 StateDtype PlanConfig::*>;
+                 StateDtype PlanConfig::*, CollectivePlacement PlanConfig::*,
+                 Transport PlanConfig::*>;
 
 /// The group of flags in which --help shows a field.
 enum class FieldTopic { parallelism, memory, numbers };
@@ -69,6 +70,7 @@ inline constexpr std::int64_t ranks = std::int64_t{1} << 20;
 inline constexpr std::int64_t sequences = std::int64_t{1} << 20;
 inline constexpr std::int64_t tokens = std::int64_t{1} << 24;
 inline constexpr std::int64_t slots = 64;
+inline constexpr std::int64_t blocks = std::int64_t{1} << 16;
 inline constexpr std::int64_t lora_rank = 1 << 16;
 }  // namespace config_limits
 
@@ -267,6 +269,63 @@ inline constexpr std::array kConfigFields{
                 .flag = "--no-decay",
                 .flag_value = "TEXT,...",
                 .help = "no weight decay where a parameter's name contains TEXT",
+                .age = FieldAge::newest},
+    ConfigField{.name = "document_mask",
+                .member = &PlanConfig::document_mask,
+                .topic = FieldTopic::numbers,
+                .flag = "--document-mask",
+                .help = "attention within documents of a sequence alone",
+                .age = FieldAge::newest},
+    // The flag also takes "dynamic" and "none" (core/cli/config_flags.cpp).
+    ConfigField{.name = "loss_scale",
+                .member = &PlanConfig::loss_scale,
+                .topic = FieldTopic::numbers,
+                .flag = "--loss-scale",
+                .flag_value = "X",
+                .help = "with fp16: dynamic, none, or a number",
+                .in_brackets = "dynamic: 65536 at first",
+                .age = FieldAge::newest},
+    ConfigField{.name = "loss_scale_window",
+                .member = &PlanConfig::loss_scale_window,
+                .topic = FieldTopic::numbers,
+                .flag = "--loss-scale-window",
+                .flag_value = "N",
+                .help = "good steps until the scale doubles, 0 keeps it",
+                .in_brackets = "2000 where it is dynamic",
+                .range = {.of = "steps", .least = 0, .most = config_limits::tokens},
+                .age = FieldAge::newest},
+    ConfigField{.name = "placement",
+                .member = &PlanConfig::placement,
+                .topic = FieldTopic::memory,
+                .flag = "--placement",
+                .flag_value = "P",
+                .help = "collectives: earliest, attention, after_attention, gathers",
+                .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "gather",
+                .member = &PlanConfig::gather,
+                .topic = FieldTopic::memory,
+                .flag = "--gather",
+                .flag_value = "T",
+                .help = "weights by nccl, symmetric or copy_engine",
+                .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "reduce",
+                .member = &PlanConfig::reduce,
+                .topic = FieldTopic::memory,
+                .flag = "--reduce",
+                .flag_value = "T",
+                .help = "gradients by nccl or symmetric",
+                .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "keep_gathered",
+                .member = &PlanConfig::keep_gathered,
+                .topic = FieldTopic::memory,
+                .flag = "--keep-gathered",
+                .flag_value = "N",
+                .help = "last blocks that stay gathered until backward",
+                .range = {.of = "blocks", .least = 0, .most = config_limits::blocks},
+                .takes_list = true,
                 .age = FieldAge::newest},
     ConfigField{.name = "lora_rank",
                 .member = &PlanConfig::lora_rank,

@@ -35,13 +35,20 @@ enum class KernelKind {
   embedding_forward,
   geglu_backward,
   geglu_forward,
+  gelu_backward,
+  gelu_forward,
   gemm,
-  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
+  layer_norm_backward,
+  layer_norm_forward,
+  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient
+  position_embedding_backward,  ///< rows of all sequences, summed by position
   qk_norm_rope_backward,
   qk_norm_rope_forward,
+  qk_row_norm_rope_backward,  ///< with norms over all query heads of a token, and all key heads
+  qk_row_norm_rope_forward,
   rms_norm_backward,
   rms_norm_forward,
   rope_backward,
@@ -55,7 +62,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 27> values{"accumulate",
+  static constexpr std::array<std::string_view, 34> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -66,13 +73,20 @@ struct Names<KernelKind> {
                                                            "embedding_forward",
                                                            "geglu_backward",
                                                            "geglu_forward",
+                                                           "gelu_backward",
+                                                           "gelu_forward",
                                                            "gemm",
+                                                           "layer_norm_backward",
+                                                           "layer_norm_forward",
                                                            "loss_finish",
                                                            "norm_finish",
                                                            "norm_partial",
                                                            "norm_weight_grad",
+                                                           "position_embedding_backward",
                                                            "qk_norm_rope_backward",
                                                            "qk_norm_rope_forward",
+                                                           "qk_row_norm_rope_backward",
+                                                           "qk_row_norm_rope_forward",
                                                            "rms_norm_backward",
                                                            "rms_norm_forward",
                                                            "rope_backward",

@@ -57,6 +57,8 @@ struct Communicator {
   std::vector<Axis> axes;
   std::string purpose;  ///< a name for people: "all_gather", "reduce_scatter", "outer", "world"
   std::int64_t size = 1;
+  /// Of its collectives. All but `nccl` need both operands in pools that are registered with it.
+  Transport transport = Transport::nccl;
 
   friend bool operator==(const Communicator&, const Communicator&) = default;
 };
@@ -107,17 +109,20 @@ struct Names<ContentKind> {
 
 /// Where host and device meet.
 enum class Port {
-  tokens,           ///< int32 [2, T]: ids and labels of a microbatch, written by the host
-  step_block,       ///< core/runtime/step_block.hpp, written by the host
-  report,           ///< core/runtime/step_report.hpp, read by the host
-  rope_table,       ///< core/runtime/rope_table.hpp, written by the host before the first step
-  local_rope_table  ///< likewise, of layers that slide and turn otherwise
+  /// int32 [2, T], written by the host: ids and labels of a microbatch; with document_mask
+  /// [3, T], then each token's position in its document.
+  tokens,
+  step_block,        ///< core/runtime/step_block.hpp, written by the host
+  report,            ///< core/runtime/step_report.hpp, read by the host
+  rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
+  local_rope_table,  ///< likewise, of layers that slide and turn otherwise
+  loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, kept by steps
 };
 
 template <>
 struct Names<Port> {
-  static constexpr std::array<std::string_view, 5> values{"tokens", "step_block", "report",
-                                                          "rope_table", "local_rope_table"};
+  static constexpr std::array<std::string_view, 6> values{
+      "tokens", "step_block", "report", "rope_table", "local_rope_table", "loss_scale"};
 };
 
 /// A group's elements in a buffer.

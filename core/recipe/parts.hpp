@@ -29,12 +29,14 @@ struct Sizes {
   DType statistic;  ///< of rows, and of partial sums
 
   /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
-  /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab".
+  /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab",
+  /// "positions".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
   std::int64_t seq_;
   std::int64_t all_heads_;
+  std::int64_t positions_;
 };
 
 using Shape = std::vector<std::int64_t>;
@@ -47,6 +49,8 @@ using Shape = std::vector<std::int64_t>;
 /// A parameter, or its gradient.
 [[nodiscard]] RecipeOperand weight(ParameterRole parameter);
 [[nodiscard]] RecipeOperand weight_grad(ParameterRole parameter);
+/// Each token's position in its document: the third row of the tokens.
+[[nodiscard]] RecipeOperand document_positions(const Sizes& sizes);
 /// All of the compute stream's workspace.
 [[nodiscard]] RecipeOperand stream_workspace();
 /// The same operand taken from another place.
@@ -65,6 +69,14 @@ struct Linear {
   std::int64_t inputs = 0;
   std::vector<LoraTarget> adapters{};
 };
+
+/// The bias of a layer norm's weight; nothing where the model has RMS norms, or for norms that are
+/// none of the residual's.
+[[nodiscard]] std::optional<ParameterRole> norm_bias(const ModelShape& model, ParameterRole weight);
+
+/// What a unit leaves to the next: its rows alone or, where the next unit norms them first, rows
+/// that lack the last addition.
+[[nodiscard]] std::string stream_name(const ModelShape& model);
 
 /// Collects a recipe. A tensor is declared by the first kernel that names it: as many elements as
 /// its operand has, scratch as workspace, all else as activation, in a slot class of its own name.
@@ -91,15 +103,20 @@ class Builder {
   void gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                     RecipeOperand in, RecipeOperand out,
                     std::optional<ParameterRole> bias = std::nullopt);
-  /// d_in[rows, k] = d_out[rows, n] * weight[n, k]
+  /// d_in[rows, k] = (or +=) d_out[rows, n] * weight[n, k]
   void gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
-                  RecipeOperand d_out, RecipeOperand d_in);
+                  RecipeOperand d_out, RecipeOperand d_in, bool adds = false);
   /// d_weight[n, k] = (or +=) d_out[rows, n]^T * in[rows, k]
   void gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                   RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds = false);
-  /// residual_out = residual (+ delta); normed = residual_out * rstd * weight
+  /// residual_out = residual (+ delta); normed = (skip +) residual_out * rstd * weight. Layer norms,
+  /// which are those with a role of a bias, take the mean away first and add the bias; their mean
+  /// lies in a tensor of rstd's name with ".mean".
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs);
+  /// The bias's gradient: sums of the columns of d_output, by way of a tensor `partials`.
+  void bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
+                 std::int64_t cols, const std::string& partials);
   /// d_residual (+)= gradient through the norm, which writes the normed rows over d_normed where
   /// that one is rewritten; then the weight's gradient from partial sums.
   struct NormBackward {
@@ -114,6 +131,9 @@ class Builder {
   void norm_backward(NormBackward norm);
   /// With what the model's norms have beside: in their last place by name.
   [[nodiscard]] std::vector<Attribute> norm_attributes(std::vector<Attribute> attributes) const;
+  /// Second stage: of the partials' [norm_rows, cols] that begin at that element.
+  void norm_weight_grad(const std::string& name, ParameterRole role, const std::string& partials,
+                        std::int64_t cols, std::int64_t begin = 0);
   /// First stages of column sums, which take turns in one place.
   void declare_partials(std::string name, std::int64_t elements);
 

@@ -93,18 +93,38 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   if (position.last) finish_gradient(state, group);
 }
 
+/// This rank's share of a sum, where it may not stay in the slot: a window is written at an offset
+/// that all ranks have in common.
+BufferId MicrobatchSchedule::arriving_sum(const UnitState& unit, const GroupState& group) const {
+  const Axis axis = group.route.reduces.front().on->axis;
+  return e_.buffer(
+      unit.name + ".grad_sum",
+      {.category = Category::main_grad,
+       .dtype = config_.reduce_dtype,
+       .elements = group.group->elements / config_.mesh.size(axis),
+       .pool = PoolRole::reduced_gradients,
+       .unit = unit.id,
+       .holds = Contents{.kind = ContentKind::gradient,
+                         .groups = {{.group = group.group->id, .offset = 0}},
+                         .placement = {{.axis = axis, .kind = PlacementKind::flat}}},
+       .slot_class = "gradient_sums"});
+}
+
 /// optim_grads and optim_grads_params: the slot is reduced straight into the main gradient where
-/// that begins and has the wire's dtype; otherwise into the rank's own slice of the slot, which is
-/// then added or widened.
+/// that begins and has the wire's dtype; otherwise into the rank's own slice of the slot, or a
+/// window beside it, which is then added or widened.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
   const AxisTraffic& on = *group.route.reduces.front().on;
   const BufferId slot = gradient_slot(unit.id.value);
   const DType wire = config_.reduce_dtype;
-  const Region whole = state_.slice(slot, wire, group, {});
-  const Region own = state_.slice(slot, wire, group, {on.axis});
-  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
   const bool straight = position.first && wire == config_.grad_dtype;
+  const bool apart = e_.reduces_in_windows() && !straight;
+  const BufferId sum = apart ? arriving_sum(unit, group) : slot;
+  const Region whole = state_.slice(slot, wire, group, {});
+  const Region own = state_.slice(sum, wire, group, {on.axis});
+  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  if (apart) e_.acquire(on.reduce_stream, Phase::reduce, sum);
   e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".reduce_scatter",
           Collective{.kind = CollectiveKind::reduce_scatter,
                      .communicator = e_.communicator(on.reduce_communicator),
@@ -124,6 +144,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
     e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".accumulate",
             std::move(accumulate), group.group->id);
   }
+  if (apart) e_.release(on.reduce_stream, Phase::reduce, sum);
   e_.release(on.reduce_stream, Phase::reduce, slot);
   e_.record(on.reduce_stream, Phase::reduce, "reduced." + unit.name);
 }
@@ -222,8 +243,8 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
                  .attributes = {},
                  .flops = 0},
           group.group->id);
-  // With clipping the update waits for the norm, which waits for every gradient.
-  if (config_.clip.num == 0) e_.record(stream, Phase::reduce, "synced." + unit.name);
+  // An update that waits for the norm waits for every gradient.
+  if (!config_.updates_by_norm()) e_.record(stream, Phase::reduce, "synced." + unit.name);
 }
 
 }  // namespace mfsdp::schedule

@@ -26,10 +26,18 @@ std::string MicrobatchSchedule::event(const std::string& name) const {
   return train_ ? name : "eval." + name;
 }
 
+std::vector<std::vector<std::size_t>> MicrobatchSchedule::residents(bool next_follows) const {
+  std::vector<std::size_t> kept;
+  for (std::int64_t block = config_.model.layers - config_.keep_gathered;
+       block < config_.model.layers; ++block)
+    kept.push_back(unit_of(static_cast<std::size_t>(block) + 1));
+  return resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), next_follows,
+                        kept);
+}
+
 void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, Position position) {
   make_tensors();
-  resident_ =
-      resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), !position.last);
+  resident_ = residents(!position.last);
   fresh_waited_.clear();
   gradient_begun_ = false;
   e_.begin_segment(segment, repeat, 1);
@@ -65,7 +73,7 @@ void MicrobatchSchedule::emit_input() {
   const Region pinned{.buffer = state_.pinned_tokens,
                       .offset = 0,
                       .dtype = DType::int32,
-                      .shape = {2, config_.tokens_per_microbatch()},
+                      .shape = {config_.token_rows(), config_.tokens_per_microbatch()},
                       .rank_strides = {}};
   Region staged = pinned;
   staged.buffer = state_.staged_tokens;
@@ -249,7 +257,8 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   e_.acquire(StreamRole::all_gather, phase_, buffer);
   const Gather& way = *state_.route_of_weights(unit).gather;
   const CommunicatorId communicator = e_.communicator(way.on->gather_communicator);
-  const bool several = state.groups.size() > 1;
+  // Collectives on windows are not to be grouped: NCCL before 2.28.7 corrupts them.
+  const bool several = state.groups.size() > 1 && config_.gather == Transport::nccl;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
       e_.emit(StreamRole::all_gather, phase_, state.id, state.name + name, std::move(body));

@@ -103,10 +103,13 @@ class MicrobatchSchedule {
   void reduce_whole(const UnitState& unit, const GroupState& group);
   void finish_gradient(const UnitState& unit, const GroupState& group);
   [[nodiscard]] BufferId gradient_slot(std::size_t unit) const;
+  [[nodiscard]] BufferId arriving_sum(const UnitState& unit, const GroupState& group) const;
   /// Where weight-gradient kernels write: the slot, or the main gradient itself.
   [[nodiscard]] BufferId gradient_buffer(std::size_t unit) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
+  /// Of every use of a microbatch: residency.hpp.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> residents(bool next_follows) const;
 
   Emitter& e_;
   const State& state_;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "core/schedule/microbatch.hpp"
-#include "core/schedule/residency.hpp"
 
 namespace mfsdp::schedule {
 namespace {
@@ -32,8 +31,7 @@ Bytes MicrobatchSchedule::most_gathered_weights() const {
     return state_.route_of_weights(unit).gather.has_value();
   };
   std::int64_t most = 0;
-  for (const auto& units :
-       resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), false)) {
+  for (const auto& units : residents(false)) {
     std::int64_t live = 0;
     for (const std::size_t unit : units)
       if (is_gathered(unit))

@@ -43,33 +43,33 @@ class OptimizerSegment {
 
   void emit() {
     e_.begin_segment("optimizer", 1, 0);
-    const bool clips = config_.clip.num != 0;
+    const bool by_norm = config_.updates_by_norm();
     norm();
     step_block();
-    e_.wait(StreamRole::compute, Phase::optimizer, clips ? "norm_ready" : "loss_ready");
+    e_.wait(StreamRole::compute, Phase::optimizer, by_norm ? "norm_ready" : "loss_ready");
     e_.wait(StreamRole::compute, Phase::optimizer, "step_block_ready");
-    for (const std::size_t u : update_order(clips)) {
+    for (const std::size_t u : update_order(by_norm)) {
       const UnitState& unit = state_.units[u];
-      if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "synced." + unit.name);
+      if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "synced." + unit.name);
       update(unit, state_.groups[*unit.trainable]);
       refresh(unit, state_.groups[*unit.trainable]);
     }
     e_.record(StreamRole::compute, Phase::optimizer, "step_block_read");
-    // Without clipping nothing above waited for the norm, and the next step overwrites its parts.
-    if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
+    // Here nothing above waited for the norm, and the next step overwrites its parts.
+    if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
     e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
             HostWait{.event = e_.event("readback"), .bindings = {}});
     emit_readback(e_, state_, "norm_ready", "");
   }
 
  private:
-  /// With clipping all gradients are there: the order in which the next step needs the weights.
+  /// By the norm all gradients are there: the order in which the next step needs the weights.
   /// Without, the order in which gradients arrive: head, blocks backwards, embedding.
-  [[nodiscard]] std::vector<std::size_t> update_order(bool clips) const {
+  [[nodiscard]] std::vector<std::size_t> update_order(bool by_norm) const {
     std::vector<std::size_t> order;
     for (std::size_t u = 0; u < state_.units.size(); ++u)
       if (state_.units[u].trainable) order.push_back(u);
-    if (!clips) std::reverse(order.begin(), order.end());
+    if (!by_norm) std::reverse(order.begin(), order.end());
     return order;
   }
 
@@ -85,13 +85,19 @@ class OptimizerSegment {
     // Replicas have the same slices: the norm is that of the first one, whose ranks come first in
     // the world's order.
     parts.shape = {groups * state_.norm_ranks()};
-    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish",
-            Kernel{.kind = KernelKind::norm_finish,
-                   .operands = {operand("input", Access::read, parts),
-                                operand("loss", Access::read, report_loss(state_)),
-                                operand("norm", Access::write, report_norm(state_))},
-                   .attributes = {{"groups", groups}, {"limit", config_.clip}},
-                   .flops = 0});
+    Kernel finish{.kind = KernelKind::norm_finish,
+                  .operands = {operand("input", Access::read, parts),
+                               operand("loss", Access::read, report_loss(state_)),
+                               operand("norm", Access::write, report_norm(state_))},
+                  .attributes = {{"groups", groups}, {"limit", config_.clip}},
+                  .flops = 0};
+    if (config_.scales_loss()) {
+      finish.operands.push_back(
+          operand("loss_scale", Access::read_write, vector_of(state_.loss_scale, 4)));
+      if (config_.loss_scale_window != 0)
+        finish.attributes.push_back({"scale_window", config_.loss_scale_window});
+    }
+    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish", std::move(finish));
     e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
   }
 
@@ -128,7 +134,7 @@ class OptimizerSegment {
     kernel.operands.push_back(
         operand("step_block", Access::read, vector_of(state_.step_block, 64, DType::uint8)));
     kernel.operands.push_back(operand("loss", Access::read, report_loss(state_)));
-    if (config_.clip.num != 0)
+    if (config_.updates_by_norm())
       kernel.operands.push_back(operand("norm", Access::read, report_norm(state_)));
     e_.emit(StreamRole::compute, Phase::optimizer, unit.id,
             fmt::format("{}.{}", unit.name, to_string(*group.group->optimizer)), std::move(kernel),
@@ -169,7 +175,7 @@ class OptimizerSegment {
 
 }  // namespace
 
-void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
+void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool trains) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
   const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
@@ -177,12 +183,14 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
                                    state.gathered_sums);
   // The report of the last step must have left before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
-  e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish",
-         Kernel{.kind = KernelKind::loss_finish,
+  Kernel finish{.kind = KernelKind::loss_finish,
                 .operands = {operand("input", Access::read, sums),
                              operand("loss", Access::write, report_loss(state))},
                 .attributes = {},
-                .flops = 0});
+                .flops = 0};
+  if (trains && e.config().scales_loss())
+    finish.operands.push_back(operand("loss_scale", Access::read, vector_of(state.loss_scale, 4)));
+  e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish", std::move(finish));
   e.record(StreamRole::outer, Phase::output, prefix + "loss_ready");
 }
 

@@ -48,10 +48,14 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
     state.main_weight =
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
              PoolRole::state, {.kind = ContentKind::main_parameter, .placement = group.state});
+  // Where the main gradient has the wire's dtype, sums may be written straight into it.
+  const bool sums_arrive = emitter.reduces_in_windows() && state.route.shards_gradient() &&
+                           config_.reduce_dtype == config_.grad_dtype;
   if (resident.main_grad > 0)
     state.main_grad =
         make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
-             PoolRole::state, {.kind = ContentKind::gradient, .placement = group.gradient});
+             sums_arrive ? PoolRole::reduced_gradients : PoolRole::state,
+             {.kind = ContentKind::gradient, .placement = group.gradient});
   for (const auto& [kept, values] : resident.states)
     state.optimizer_states.push_back(make(std::string(kept.name), Category::optimizer_state,
                                           kept.dtype, values, PoolRole::state,
@@ -71,7 +75,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
 
 void State::make_globals(Emitter& emitter) {
   const std::int64_t world = config_.mesh.world_size();
-  const std::int64_t token_count = 2 * config_.tokens_per_microbatch();
+  const std::int64_t token_count =
+      checked_mul(config_.token_rows(), config_.tokens_per_microbatch());
   const auto trainable = static_cast<std::int64_t>(trainable_groups);
   const auto make = [&](const std::string& name, DType dtype, std::int64_t elements,
                         PoolRole pool = PoolRole::workspace, std::optional<Port> port = {}) {
@@ -84,8 +89,9 @@ void State::make_globals(Emitter& emitter) {
   staged_tokens = make("staged_tokens", DType::int32, token_count);
   pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
   const std::int64_t angles = checked_mul(config_.seq_len, config_.model.rotated_dim());
-  rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
-                     Port::rope_table);
+  if (config_.model.traits().rotates)
+    rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
+                       Port::rope_table);
   if (config_.model.local_rope_theta.num != 0)
     local_rope_table_ = make(std::string(global::local_rope_table), DType::fp32, angles,
                              PoolRole::workspace, Port::local_rope_table);
@@ -101,6 +107,9 @@ void State::make_globals(Emitter& emitter) {
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
+  if (config_.scales_loss())
+    loss_scale = make(std::string(global::loss_scale), DType::fp32, 4, PoolRole::workspace,
+                      Port::loss_scale);
 }
 
 BufferId State::global(const std::string& name) const {
@@ -109,6 +118,7 @@ BufferId State::global(const std::string& name) const {
   if (name == global::local_rope_table) return local_rope_table_;
   if (name == global::gemm_workspace) return gemm_workspace_;
   if (name == global::loss_sums) return loss_sums;
+  if (name == global::loss_scale) return loss_scale;
   throw std::logic_error("no global buffer " + name);
 }
 

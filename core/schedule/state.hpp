@@ -39,8 +39,8 @@ class State {
   std::vector<UnitState> units;
   std::size_t trainable_groups = 0;
 
-  BufferId tokens;         ///< int32 [2, T] of this microbatch
-  BufferId staged_tokens;  ///< int32 [2, T] as copied from the host
+  BufferId tokens;         ///< int32 [token_rows, T] of this microbatch
+  BufferId staged_tokens;  ///< the same as copied from the host
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
@@ -52,6 +52,7 @@ class State {
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
+  BufferId loss_scale;  ///< fp32 [4], where the loss is scaled
 
   /// The persistent buffer that a recipe calls by this name.
   [[nodiscard]] BufferId global(const std::string& name) const;

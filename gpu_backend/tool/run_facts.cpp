@@ -29,7 +29,7 @@ std::string cpu_name() {
 Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
                            const RunHead& run) {
   const TrainSettings& settings = inputs.settings;
-  MFSDP_LET(data, identify(*inputs.data, run.config.seq_len));
+  MFSDP_LET(data, identify(*inputs.data, run.config.seq_len, run.config.document_mask));
   Facts facts;
   const auto add = [&](std::string name, FactValue value) {
     facts.push_back({.topic = "recipe", .name = std::move(name), .value = std::move(value)});

@@ -128,6 +128,13 @@ Result<void> find_text(const ExecOptions& options, const PlanConfig& config, Run
   return {};
 }
 
+/// Data whose documents are told apart want a plan that masks attention between them.
+Result<void> check_documents(const ExecOptions& options, const PlanConfig& config) {
+  if (config.document_mask || (!options.data.packs && !options.data.document_end)) return {};
+  return fail(options.data.packs ? "--pack" : "--document-end",
+              "needs a --plan that was made with --document-mask");
+}
+
 /// Steps that read all samples so many times, the last one in full.
 Result<std::int64_t> steps_of_epochs(const Dataset& data, const ExecOptions& options,
                                      const PlanConfig& config) {
@@ -187,11 +194,15 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
   const PlanConfig& config = program.config;
   ExecOptions options = asked;
   RunInputs inputs;
+  MFSDP_TRY(check_documents(options, config));
   MFSDP_TRY(find_text(options, config, inputs));
-  const DatasetSettings form{.vocab = config.model.vocab,
-                             .seq_len = config.seq_len,
-                             .text = inputs.text,
-                             .packs = options.data.packs};
+  DatasetSettings form{.vocab = config.model.vocab,
+                       .seq_len = config.seq_len,
+                       .text = inputs.text,
+                       .packs = options.data.packs,
+                       .masks = config.document_mask};
+  if (options.data.document_end)
+    form.document_end = static_cast<std::int32_t>(*options.data.document_end);
   MFSDP_LET(data, open_all(options, form));
   inputs.data = std::move(data);
   if (options.data.epochs) {

@@ -71,12 +71,19 @@ Start start_of(const PlacedParameter& parameter, std::int64_t layers, double nor
     case ParameterRole::attention_output_norm:
     case ParameterRole::mlp_output_norm:
     case ParameterRole::final_norm: return {.kind = constant, .value = norm_weight};
+    case ParameterRole::input_norm_bias:
+    case ParameterRole::post_norm_bias:
+    case ParameterRole::final_norm_bias:
+    case ParameterRole::attention_out_bias:
+    case ParameterRole::gate_up_bias:
+    case ParameterRole::down_bias:
     case ParameterRole::qkv_bias: return {.kind = constant, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:
       return {.kind = normal,
               .value = kInitialDeviation / std::sqrt(2 * static_cast<double>(layers))};
     case ParameterRole::embedding:
+    case ParameterRole::position_embedding:
     case ParameterRole::qkv:
     case ParameterRole::gate_up:
     case ParameterRole::head:

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -76,6 +77,34 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
     return cannot_write(shown.string(), error);
   }
   if (replaces) fs::remove_all(old, ignored);
+  return {};
+}
+
+/// Elements of a tensor [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each input
+/// the outputs lie together. Calls put(offset, bytes of elements that do).
+template <class Put>
+Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
+                              std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
+  const std::int64_t inputs = tensor.shape.at(0);
+  const std::int64_t outputs = tensor.shape.at(1);
+  // Outputs whose element of this input comes before `end`.
+  const auto outputs_before = [&](std::int64_t end, std::int64_t input) {
+    return end <= input ? 0 : (end - input + inputs - 1) / inputs;
+  };
+  std::vector<std::byte> run;
+  for (std::int64_t input = 0; input < inputs; ++input) {
+    const std::int64_t first = outputs_before(elements.begin, input);
+    const std::int64_t last = outputs_before(elements.end, input);
+    if (first == last) continue;
+    run.resize(static_cast<std::size_t>((last - first) * size));
+    for (std::int64_t output = first; output < last; ++output)
+      std::ranges::copy(
+          bytes.subspan(
+              static_cast<std::size_t>((output * inputs + input - elements.begin) * size),
+              static_cast<std::size_t>(size)),
+          run.begin() + (output - first) * size);
+    MFSDP_TRY(put((input * outputs + first) * size, std::span<const std::byte>(run)));
+  }
   return {};
 }
 
@@ -241,13 +270,20 @@ Result<void> HfExport::write_own(const Content& content, const fs::path& into, B
   };
   const auto write_piece = [&](const ParameterPlaces& places,
                                const Interval& piece) -> Result<void> {
-    MFSDP_LET(bytes, read(content.updated ? places.own : places.weight, *places.parameter, piece));
-    std::span<const std::byte> rest = bytes;
+    MFSDP_LET(held, read(content.updated ? places.own : places.weight, *places.parameter, piece));
+    std::span<const std::byte> rest = held;
     for (const HfPart& part : content.tensors.parts(*places.parameter, piece)) {
-      const auto count = static_cast<std::size_t>(part.elements.size() * size);
-      MFSDP_TRY(
-          write(content.layout.places[part.tensor], part.elements.begin * size, rest.first(count)));
-      rest = rest.subspan(count);
+      const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
+      const ExportPlace& place = content.layout.places[part.tensor];
+      const auto put = [&](std::int64_t offset, std::span<const std::byte> of) {
+        return write(place, offset, of);
+      };
+      const HfTensor& tensor = content.tensors.all()[part.tensor];
+      if (tensor.transposed)
+        MFSDP_TRY(write_transposed(tensor, part.elements, rest.first(bytes), size, put));
+      else
+        MFSDP_TRY(put(part.elements.begin * size, rest.first(bytes)));
+      rest = rest.subspan(bytes);
     }
     return {};
   };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/formats/safetensors.hpp"
 #include "core/model/lora.hpp"
@@ -22,8 +23,10 @@ std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
     HfTensor& tensor = tensors.emplace_back(HfTensor{.name = part.name,
                                                      .shape = parameter.shape,
                                                      .parameter = parameter.name,
-                                                     .elements = {.begin = begin, .end = end}});
+                                                     .elements = {.begin = begin, .end = end},
+                                                     .transposed = parameter.transposed});
     tensor.shape.front() = part.rows;
+    if (tensor.transposed) std::swap(tensor.shape.at(0), tensor.shape.at(1));
     begin = end;
   }
   return tensors;

@@ -135,8 +135,9 @@ struct StepResult {
   std::optional<double> grad_norm;     ///< before clipping
   std::optional<std::int64_t> tokens;  ///< with a label, over all ranks
   std::optional<double> learning_rate;
-  bool skipped = false;  ///< the gradient was not finite: nothing was updated
-  bool timed = true;     ///< false: nobody knows how long it took
+  std::optional<double> loss_scale = {};  ///< of the mean loss, where it is scaled
+  bool skipped = false;                   ///< the gradient was not finite: nothing was updated
+  bool timed = true;                      ///< false: nobody knows how long it took
 };
 
 /// A pass over evaluation data between two steps.

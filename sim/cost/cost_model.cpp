@@ -25,6 +25,11 @@ bool computes_in_fp32(const Kernel& kernel) {
   return reads;
 }
 
+bool masks_documents(const Kernel& attention) {
+  return std::ranges::find(attention.operands, "positions", &Operand::role) !=
+         attention.operands.end();
+}
+
 }  // namespace
 
 CostModel::CostModel(const Cluster& cluster, const CostTables& tables)
@@ -59,7 +64,8 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .head_dim = kernel.attribute("head_dim"),
                              .backward = kernel.kind == KernelKind::attention_backward,
                              .deterministic = kernel.attribute("deterministic") != 0,
-                             .window = kernel.attribute("window")};
+                             .window = kernel.attribute("window"),
+                             .documents = masks_documents(kernel)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
   return attention_.nanoseconds(shape);
@@ -79,8 +85,9 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
 }
 
 CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
-                                     const CommunicatorShape& shape) const {
-  CollectiveCost cost = collectives_.cost(kind, bytes, shape);
+                                     const CommunicatorShape& shape,
+                                     const CollectiveWay& way) const {
+  CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)
     factor *= network_.at(kind, static_cast<double>(bytes.value), shape);

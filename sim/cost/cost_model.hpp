@@ -38,7 +38,8 @@ class CostModel {
   /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
   /// `full_bytes`: of the gathered buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
-                                          const CommunicatorShape& shape) const;
+                                          const CommunicatorShape& shape,
+                                          const CollectiveWay& way = {}) const;
 
   /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
   /// bytes / host bandwidth to and from the host.

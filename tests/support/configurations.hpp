@@ -1,6 +1,10 @@
 // Small configurations for tests.
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/plan/config.hpp"
 
 namespace mfsdp::test {
@@ -37,6 +41,35 @@ inline PlanConfig three_units(int variant) {
   config.microbatches = 1 + variant / 4 % 2;
   if (variant % 3 == 0) config.clip = Rational{0, 1};
   return config;
+}
+
+/// The shape as one of that family: with what its blocks fix, without what they lack.
+inline void make_family(ModelShape& model, Family family) {
+  model.family = family;
+  if (family == Family::olmo2) model.output_norms = true;
+  if (family != Family::gpt2) return;
+  model.qk_norm = model.output_norms = model.zero_centered_norms = model.scaled_embedding = false;
+  model.activation = Activation::gelu_tanh;
+  model.fused_weights = true;
+  model.rope_theta = {10000, 1};
+  model.local_rope_theta = {0, 1};
+  model.rotary_dim = 0;
+  model.rope_scaling = {};
+}
+
+/// Parts of names as Llama's parameters have them, in the family's own words.
+inline std::vector<std::string> names_in(Family family, std::vector<std::string> parts) {
+  if (family != Family::gpt2) return parts;
+  for (std::string& part : parts)
+    for (const auto& [llama, gpt2] : {std::pair<std::string, std::string>{"embed_tokens", "wte"},
+                                      {"layernorm", "ln_"},
+                                      {"layers.0.", "h.0."},
+                                      {"mlp.down", "mlp.c_proj"},
+                                      {"o_proj", "attn.c_proj"},
+                                      {"qkv", "c_attn"}})
+      if (const std::size_t at = part.find(llama); at != std::string::npos)
+        part.replace(at, llama.size(), gpt2);
+  return parts;
 }
 
 }  // namespace mfsdp::test

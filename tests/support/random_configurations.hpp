@@ -63,6 +63,15 @@ inline void draw_lora(PlanConfig& config) {
   if (pick(0, 2) == 0) config.no_decay = {"lora_A"};
 }
 
+/// A third of the models are of other families than Llama's.
+inline void draw_family(PlanConfig& config) {
+  using enum Family;
+  const Family family = *rc::gen::element(llama, llama, llama, llama, gpt2, olmo2);
+  make_family(config.model, family);
+  for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
+    *names = names_in(family, *names);
+}
+
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
 /// size 1, empty shards (many ranks, few rows), tied and frozen weights, one layer, 1 to 5
 /// microbatches.
@@ -109,8 +118,20 @@ inline rc::Gen<PlanConfig> any_config() {
     if (config.state_dtype == StateDtype::blockwise8) config.layout = LayoutRule::packed;
     if (pick(0, 3) == 0) config.lr_scale = {"embed_tokens=0.5", "o_proj=2"};
     if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
+    config.placement = static_cast<CollectivePlacement>(pick(0, 3));
+    config.keep_gathered = pick(0, model.layers);
+    if (config.strategy == Strategy::optim_grads_params)
+      config.gather = static_cast<Transport>(pick(0, 2));
+    if (config.strategy >= Strategy::optim_grads) config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
+    config.document_mask = config.model.traits().rotates && *rc::gen::arbitrary<bool>();
+    if (pick(0, 4) == 0) {
+      config.param_dtype = DType::fp16;
+      config.main_dtype = DType::fp32;
+      config.loss_scale = {.num = 1'024};
+      config.loss_scale_window = *rc::gen::element<std::int64_t>(0, 2'000);
+    }
     config.logits_chunk = pick(1, 30);
     switch (pick(0, 4)) {
       case 0: config.frozen = {"embed_tokens"}; break;
@@ -118,7 +139,8 @@ inline rc::Gen<PlanConfig> any_config() {
       case 2: config.frozen = {"layernorm", "mlp"}; break;
       default: break;
     }
-    if (pick(0, 4) == 0) draw_lora(config);
+    draw_family(config);
+    if (config.model.family == Family::llama && pick(0, 4) == 0) draw_lora(config);
     return config;
   });
 }

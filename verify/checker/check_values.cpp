@@ -4,6 +4,7 @@
 // steps of each, and once more, so that each begins both from the first state and from what the
 // others leave.
 #include <optional>
+#include <tuple>
 
 #include "verify/checker/forms.hpp"
 #include "verify/checker/values.hpp"
@@ -21,17 +22,22 @@ class Steps {
         values_(view),
         weights_(view, model_) {}
 
-  /// What the host fills and reads is as large as the model has it: two int32 a token, a block of
-  /// 64 bytes, eight fp32 numbers, tables.
+  /// What the host fills and reads is as large as the model has it: two int32 a token, three where
+  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four numbers of the
+  /// loss scale.
   void check_ports() const {
     std::map<std::string, Int> bytes = model_.rope_tables;
-    bytes.insert({{"tokens", times(8, model_.tokens)}, {"step_block", 64}, {"report", 32}});
+    bytes.insert({{"tokens", times(4 * model_.token_rows, model_.tokens)},
+                  {"step_block", 64},
+                  {"report", 32}});
+    if (model_.scales_loss) bytes["loss_scale"] = 16;
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
       const std::string port = port_of(b);
       if (port.empty()) continue;
       left.erase(port);
+      if (!bytes.contains(port)) refuse("buffer {}: port {} is none of the model's", b, port);
       const Operand& whole = view_.buffers[b];
       if (whole.end - whole.begin != bytes.at(port))
         refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),
@@ -93,6 +99,7 @@ class Steps {
   // ---- ops
 
   void follow(const Op& op) {
+    check_group(view_, op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);
@@ -133,8 +140,8 @@ class Steps {
         from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
     if (op.does == "d2d") {
       is_gradient(from) ? ledger_.follow(op, {}) : values_.copy(op, from, to);
-    } else if (op.does == "h2d" && port == "tokens" && all && from.elements == 2 * model_.tokens &&
-               from.dtype == "int32") {
+    } else if (op.does == "h2d" && port == "tokens" && all &&
+               from.elements == times(model_.token_rows, model_.tokens) && from.dtype == "int32") {
       ledger_.add_pass(++pass_);
       values_.make(op, to, {"tokens", -1, pass_});
     } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&
@@ -170,6 +177,7 @@ class Steps {
     const Operand& to = op.operands[1];
     const Home& home = view_.homes[to.buffer];
     if (op.does != "all_gather") {
+      if (!is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
         refuse("{}: sums in another dtype", op.place());
       ledger_.follow(op, {});
@@ -184,6 +192,15 @@ class Steps {
       values_.make(op, to, {"gathered", std::ssize(gathered_) - 1, step_});
     }
   }
+  /// What is made of values by what is no step of the model is none.
+  void spoil(const Op& op, const Operand& from, const Operand& to) {
+    const auto cells = values_.look(from);
+    const bool written = std::ranges::none_of(
+        cells, [](const auto& cell) { return cell.second.value.name.empty(); });
+    if (cells.empty() || !written) refuse("{}: 'input' was not written", op.place());
+    values_.make(op, to, {});
+  }
+
   /// Sums of several ranks are of the wire's dtype, and of the main gradient's where they begin
   /// and end in it.
   [[nodiscard]] Json reduced_dtype(const Op& op) const {
@@ -202,19 +219,23 @@ class Steps {
     if (does == "token_copy") {
       forms(op, {{"input", "read"}, {"output", "write"}}, {});
       for (const Operand& tokens : op.operands)
-        if (tokens.shape != std::vector<Int>{2, model_.tokens})
+        if (tokens.shape != std::vector<Int>{model_.token_rows, model_.tokens})
           refuse("{}: '{}' is of another shape", op.place(), tokens.role);
       values_.copy(op, operand(op, "input"), operand(op, "output"));
     } else if (does == "cast" || does == "accumulate") {
       const std::string role = does == "cast" && has(op, "weight_grad") ? "weight_grad" : "output";
       const bool adds = op.attribute("beta") != 0;
       forms(op, {{"input", "read"}, {role, adds ? "read_write" : "write"}}, {"beta"});
-      if (!is_gradient(operand(op, role))) refuse("{}: makes no gradient", op.place());
+      if (!is_gradient(operand(op, role)))
+        return spoil(op, operand(op, "input"), operand(op, role));
       ledger_.follow(op, {});
     } else if (does == "zero_padding") {
-      for (const Operand& padding : op.operands)
-        if (padding.role != "padding" || padding.access != "write" || !is_gradient(padding))
-          refuse("{}: '{}' is no gradient that it clears", op.place(), padding.role);
+      for (const Operand& padding : op.operands) {
+        if (padding.role != "padding" || padding.access != "write" || !padding.dense)
+          refuse("{}: '{}' is nothing that it clears", op.place(), padding.role);
+        if (!is_gradient(padding)) values_.make(op, padding, {});
+      }
+      check_attributes(op, does, 0, {});
       ledger_.follow(op, {});
     } else if (does == "norm_partial") {
       take_partial(op);
@@ -288,7 +309,6 @@ class Steps {
         spot.begin != 0 || spot.end != view_.groups[spot.group].elements ||
         output.dtype != partial_dtype())
       refuse("{}: is no slice of a group's gradient", op.place());
-    check_group(view_, op, spot.group);
     ledger_.follow(op, {});
     partials_.push_back({spot.group, spot.kind, step_});
     values_.make(op, output, {"norm_partial", std::ssize(partials_) - 1, step_});
@@ -325,7 +345,12 @@ class Steps {
   }
 
   void finish_norm(const Op& op) {
-    forms(op, {{"input", "read"}, {"loss", "read"}, {"norm", "write"}}, {"groups", "limit"});
+    std::map<std::string, std::string> roles{
+        {"input", "read"}, {"loss", "read"}, {"norm", "write"}};
+    Names attributes{"groups", "limit"};
+    if (model_.scales_loss) roles["loss_scale"] = "read_write";
+    if (model_.scale_window != 0) attributes.insert("scale_window");
+    forms(op, roles, attributes);
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
     std::set<Index> seen;
@@ -352,6 +377,15 @@ class Steps {
     if (scalar(op, "loss") != Value{"loss", -1, step_})
       refuse("{}: 'loss' is not this step's", op.place());
     make_scalar(op, "norm", {"norm", -1, step_});
+    if (model_.scales_loss) keep_scale(op);
+  }
+  /// The next step's loss scale is made of this step's, once.
+  void keep_scale(const Op& op) {
+    if (!trains_ || scalar(op, "loss_scale") != scale_ || scale_.pass == step_ ||
+        (model_.scale_window != 0 && op.attributes.at("scale_window") != model_.scale_window))
+      refuse("{}: does not keep the loss scale of this step as configured", op.place());
+    scale_.pass = step_;
+    make_scalar(op, "loss_scale", scale_);
   }
   /// Integers are written without a denominator.
   static std::pair<Json, Json> number(const Json& value) {
@@ -375,7 +409,13 @@ class Steps {
 
   /// The mean over all tokens of all ranks and microbatches.
   void finish_loss(const Op& op) {
-    forms(op, {{"input", "read"}, {"loss", "write"}}, {});
+    std::map<std::string, std::string> roles{{"input", "read"}, {"loss", "write"}};
+    const bool scales = trains_ && model_.scales_loss;
+    if (scales) roles["loss_scale"] = "read";
+    forms(op, roles, {});
+    // That of all gradients of the step, as only a norm changes it, which reads this loss.
+    if (scales && scalar(op, "loss_scale") != scale_)
+      refuse("{}: takes another loss scale out of 1/T", op.place());
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
     Names all;
@@ -399,7 +439,7 @@ class Steps {
   void update(const Op& op) {
     if (!trains_) refuse("{}: updates weights in eval", op.place());
     std::map<std::string, std::string> roles{{"step_block", "read"}, {"loss", "read"}};
-    if (number(model_.clip).first != 0) roles["norm"] = "read";
+    if (number(model_.clip).first != 0 || model_.scales_loss) roles["norm"] = "read";
     for (const Operand& slice : op.operands)
       if (!view_.homes[slice.buffer].groups.empty()) roles[slice.role] = slice.access;
     forms(op, roles, {"elements"});
@@ -423,6 +463,7 @@ class Steps {
       try {
         Work work{.step = &step};
         match(op, kernel, step, work);
+        check_phase(op, step, work);
         perform(op, step, work);
         return;
       } catch (const Mismatch& mismatch) {
@@ -430,6 +471,21 @@ class Steps {
       }
     }
     refuse("{}: {}", op.place(), wrong);
+  }
+
+  /// What uses parameters is done once for each row of a microbatch, and again only where the op
+  /// says so.
+  void check_phase(const Op& op, const Step& step, const Work& work) {
+    const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
+    const bool uses = std::ranges::any_of(
+        step.flows, [](const Flow& flow) { return flow.role == "weight"; });
+    if (!forward || !uses) return;
+    const bool again = op.json->value("phase", "") == "recompute";
+    std::string what = fmt::format("{} {}", op.does, step.product);
+    for (const Flow& flow : step.flows) what += flow.role == "weight" ? " " + flow.parameter : "";
+    const bool known = !computed_.emplace(what, work.owner, work.pass, work.row).second;
+    if (again != known)
+      refuse("{}: is {}computed again, as it says", op.place(), known ? "" : "not ");
   }
 
   /// Operand of each flow of the step, of one role in their order.
@@ -492,6 +548,10 @@ class Steps {
 
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,
                    Work& work, bool first) {
+    if (flow.role == "loss_scale") {
+      if (values_.whole(op, operand) != scale_) differ("'loss_scale' is not this step's");
+      return;
+    }
     // Loss sums are their own.
     if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
     Extent place = extent_of(flow, operand, work.row);
@@ -593,9 +653,12 @@ class Steps {
   Weights weights_;
   bool trains_ = false, reported_ = false;
   Int step_ = -1, pass_ = -1;
+  Value scale_{"loss_scale", -1, -1};  ///< of losses, by the step whose norm made it
   std::vector<Gathered> gathered_{};
   std::vector<Partial> partials_{};
   std::vector<Sums> sums_{};
+  /// By kernel and parameter, owner, microbatch and row.
+  std::set<std::tuple<std::string, Int, Int, Int>> computed_{};
 };
 
 }  // namespace

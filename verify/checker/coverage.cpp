@@ -18,8 +18,9 @@ constexpr std::array kCoverage{
              "accesses lie between acquire and release, and no two live buffers share bytes",
              "MF102 MF103 MF106 MF107"},
     Coverage{"collectives", true,
-             "count, dtype and reduction fit operands and communicator; the sequence is hashed",
-             "MF204"},
+             "count, dtype and reduction fit operands and communicator, windows their transport; the "
+             "sequence is hashed",
+             "MF204 MF205"},
     Coverage{"kernels", true,
              "each is a step of the configured model: access, dtypes, shapes, strides, attributes",
              "MF007"},
@@ -36,7 +37,7 @@ constexpr std::array kCoverage{
     Coverage{"scales", true,
              "1/T and the norm are this step's, of all tokens, groups and ranks; microbatches are "
              "as many as configured",
-             "MF307 MF308 MF311 MF312"},
+             "MF307 MF308 MF311 MF312 MF313"},
     Coverage{"sums", true, "gradients are summed in the dtypes that are configured", "MF310"},
     Coverage{"tiling", true,
              "slices that operands touch are equal parts of their group, operands of an update are "

@@ -6,6 +6,9 @@
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
 //   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
 //
+// GPT-2 has layer norms, biases, a table of positions in place of RoPE, and an MLP without a gate.
+// OLMo 2 norms what attention and MLP add, and nothing before them: x = mid' + norm(mlp_out').
+//
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch.
 #pragma once
@@ -64,12 +67,15 @@ class Model {
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
   Int tokens = 0;                            ///< of a microbatch on a rank
+  Int token_rows = 2;                        ///< ids, labels; positions in documents where masked
   Int microbatches = 0;                      ///< of a step
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   std::string statistic;                     ///< dtype of statistics
   Json clip;                                 ///< limit of the norm
   std::map<std::string, Kept> states{};      ///< of the optimizer
   bool main_weights = false;                 ///< beside those that kernels read
+  bool scales_loss = false;                  ///< gradients, from the loss on
+  Int scale_window = 0;                      ///< steps until that scale grows; 0: it stays
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
@@ -99,11 +105,21 @@ class Model {
   [[nodiscard]] std::string gradient_without_adapters(const std::string& matrix,
                                                       const std::string& d_in) const;
   [[nodiscard]] Json root_of_hidden() const;
+  [[nodiscard]] Int scale_exponent() const;
   void add_ends();
+  void add_positions(std::map<std::string, Json> sizes);
   [[nodiscard]] std::map<std::string, Json> norm_sizes(std::map<std::string, Json> sizes) const;
   void add_norms();
+  void add_output_norms();
+  void add_bias(const std::string& parameter, Int cols, const char* d_output);
+  void add_weight_gradient(const std::string& parameter, Place place, const char* partials, Int cols,
+                           Int column);
+  void add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
+                         const char* normed, const char* input, const char* rstd,
+                         const char* d_after, const char* d_before, const char* partials);
   void add_attention();
   void add_rotation();
+  [[nodiscard]] std::vector<Flow> in_documents(std::vector<Flow> flows) const;
   void add_mlp();
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
@@ -116,9 +132,15 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
+  // What the family says.
+  bool gpt2_names_ = false;
+  bool layer_norms_ = false, biases_ = false, whole_norms_ = false;
+  bool gates_ = true, rotates_ = true, input_norms_ = true;
   bool output_norms_ = false;   ///< of what attention and MLP add to the residual
   bool centred_ = false;        ///< norms multiply by 1 + weight
   std::string gated_{};         ///< which kernels the MLP has
+  Int first_width_ = 0;         ///< columns of the MLP's first projection
+  Int positions_ = 0;           ///< rows of the table of positions
   Int turned_ = 0;              ///< elements of a head that RoPE turns
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers

@@ -159,9 +159,15 @@ Spot locate(const PlanView& view, const Operand& operand) {
   return inside && byte % size == 0 ? Spot{g, 0, byte / size, end} : Spot{};
 }
 
-void check_group(const PlanView& view, const Op& op, Index group) {
-  if (!op.json->contains("group") || view.at("groups", *op.json, "group") != group)
-    refuse("{}: is not of group {}, as it says", op.place(), group);
+void check_group(const PlanView& view, const Op& op) {
+  if (!op.json->contains("group")) {
+    if (op.does == "update") refuse("{}: updates no group, as it says", op.place());
+    return;
+  }
+  const Index stated = view.at("groups", *op.json, "group");
+  for (const Operand& operand : op.operands)
+    if (const Spot spot = locate(view, operand); spot.group != kNone && spot.group != stated)
+      refuse("{}: '{}' is not of group {}, as it says", op.place(), operand.role, stated);
 }
 
 }  // namespace mfsdp::checker

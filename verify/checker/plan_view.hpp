@@ -163,8 +163,8 @@ Int parts_of(const PlanView& view, const Group& group, Int kind);
 /// Nowhere (no elements) if it is neither a slice of a group nor a range of its elements.
 Spot locate(const PlanView& view, const Operand& operand);
 
-/// Refuses an op that does not say to be of that group.
-void check_group(const PlanView& view, const Op& op, Index group);
+/// Refuses an op that says to be of another group than it is, and an update of none.
+void check_group(const PlanView& view, const Op& op);
 
 /// Each takes plans of the view, and refuses or adds what it looked at to the figures.
 void check_races(const PlanView& view, const Plan& plan, const Json& clocks, CheckedPlan& figures);

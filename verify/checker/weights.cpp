@@ -59,7 +59,6 @@ void Weights::gather(const Op& op) {
   for (Int kind = to.kind; slices && kind < from.kind; ++kind)
     cut.insert(view_.groups[from.group].cut[static_cast<std::size_t>(kind)]);
   if (!slices || axes != cut) refuse("{}: gathers no slices of a group", op.place());
-  check_group(view_, op, from.group);
   read(op, part, from);
   for (Held* held : cut_out(held_in(op, whole, to), to.begin, to.end))
     *held = {updates_[to.group], to.kind};
@@ -91,7 +90,6 @@ void Weights::update(const Op& op) {
     for (Held* held : cut_out(held_in(op, operand, spot), spot.begin, spot.end))
       *held = {updates_[spot.group] + 1, spot.kind};
   }
-  check_group(view_, op, spot.group);
   if (!left.empty()) refuse("{}: lacks '{}'", op.place(), *left.begin());
   ++updates_[spot.group];
 }

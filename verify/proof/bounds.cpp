@@ -102,6 +102,12 @@ Finding note(std::string rule, std::string message) {
   return finding;
 }
 
+/// " with 3 blocks that stay gathered", or nothing.
+std::string kept_beside(const PlanConfig& config) {
+  if (config.keep_gathered == 0) return "";
+  return fmt::format(" with {} blocks that stay gathered", config.keep_gathered);
+}
+
 /// Live buffers against the limit that the configuration states.
 void check_limits(const Program& program, const std::vector<std::vector<PoolPeak>>& peaks,
                   FindingList& findings) {
@@ -109,11 +115,12 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
     PoolPeak sum;
     for (const PoolPeak& peak : peaks[p]) add(sum, peak);
     const PlanConfig& config = program.config;
-    if (sum.weights - 1 > config.prefetch)
+    if (sum.weights - 1 - config.keep_gathered > config.prefetch)
       findings.add(note("MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
-                                             "prefetch of {} allows {}",
+                                             "prefetch of {}{} allows {}",
                                              program.plans[p].name, sum.weights, config.prefetch,
-                                             config.prefetch + 1)));
+                                             kept_beside(config),
+                                             config.prefetch + 1 + config.keep_gathered)));
     // Tied weights keep a gradient from the head to the embedding, beside those of the blocks.
     const std::int64_t slots = config.grad_slots + (config.model.tied_embeddings ? 1 : 0);
     if (sum.gradients > slots)

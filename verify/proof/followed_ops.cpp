@@ -30,11 +30,37 @@ std::uint8_t by_body(const Op& op) {
   return brings_scales ? kFollowScales : 0;
 }
 
+/// Whether an operand of that role is a sum of the loss or the norm, or what is made of it.
+bool is_scale(const Kernel& kernel, std::string_view role) {
+  switch (kernel.kind) {
+    case KernelKind::cross_entropy:
+    case KernelKind::cross_entropy_loss: return role == "loss_sums";
+    case KernelKind::loss_finish:
+    case KernelKind::norm_finish: return role == "input" || role == "loss" || role == "norm";
+    case KernelKind::norm_partial: return role == "output";
+    case KernelKind::update: return role == "loss" || role == "norm";
+    default: return false;
+  }
+}
+
 class Follower {
  public:
-  Follower(const Layouts& layouts, const AccessTable& table) : layouts_(layouts), table_(table) {
+  Follower(const Program& program, const Plan& plan, const Layouts& layouts,
+           const AccessTable& table)
+      : program_(program),
+        layouts_(layouts),
+        table_(table),
+        holds_scales_(layouts.homes.size(), false) {
     out_.bits.reserve(table.first.size());
     out_.first.reserve(table.first.size());
+    std::size_t number = 0;
+    for (const Segment& segment : plan.segments)
+      for (const Op& op : segment.ops) {
+        if (const auto* kernel = std::get_if<Kernel>(&op.body))
+          for (const ByteAccess& access : table.of(number))
+            if (is_scale(*kernel, access.operand->role)) holds_scales_[access.buffer] = true;
+        ++number;
+      }
   }
 
   void follow(const Op& op) {
@@ -43,6 +69,14 @@ class Follower {
       const Holds holds = layouts_.homes[access.buffer].holds;
       if (holds == Holds::weight) bits |= kFollowWeights;
       if (holds == Holds::gradient) bits |= kFollowGradients;
+      if (is_report(access.buffer)) bits |= kFollowScales;
+      if (holds_scales_[access.buffer] && writes_over_scales(op, bits, access)) {
+        bits |= kFollowScales;
+        out_.over_scales.push_back({.op = out_.bits.size(),
+                                    .buffer = access.operand->buffer,
+                                    .begin = access.begin,
+                                    .end = access.end});
+      }
     }
     out_.bits.push_back(bits);
     if ((bits & (kFollowGradients | kFollowWeights | kUsesParameters)) != 0) add_operands(op, bits);
@@ -52,6 +86,19 @@ class Follower {
   [[nodiscard]] FollowedOps take() { return std::move(out_); }
 
  private:
+  [[nodiscard]] bool is_report(std::uint32_t buffer) const {
+    const std::optional<Contents>& holds = program_.buffers[buffer].holds;
+    return holds && holds->port == Port::report;
+  }
+
+  /// Gathers, sends and the kernels that make scales write what they are to write there.
+  static bool writes_over_scales(const Op& op, std::uint8_t bits, const ByteAccess& access) {
+    if (!access.writes || access.operand == nullptr) return false;
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    return kernel != nullptr ? !is_scale(*kernel, access.operand->role)
+                             : (bits & kFollowScales) == 0;
+  }
+
   void add_operands(const Op& op, std::uint8_t bits) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
       const Operand* made =
@@ -87,15 +134,18 @@ class Follower {
     out_.operands.push_back(followed);
   }
 
+  const Program& program_;
   const Layouts& layouts_;
   const AccessTable& table_;
+  std::vector<bool> holds_scales_;  ///< by buffer
   FollowedOps out_;
 };
 
 }  // namespace
 
-FollowedOps followed_ops(const Plan& plan, const Layouts& layouts, const AccessTable& table) {
-  Follower follower(layouts, table);
+FollowedOps followed_ops(const Program& program, const Plan& plan, const Layouts& layouts,
+                         const AccessTable& table) {
+  Follower follower(program, plan, layouts, table);
   for (const Segment& segment : plan.segments)
     for (const Op& op : segment.ops) follower.follow(op);
   return follower.take();

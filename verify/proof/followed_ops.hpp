@@ -34,11 +34,21 @@ struct FollowedOperand {
   bool weight_grad = false;        ///< what a kernel that makes gradients makes
 };
 
+/// An op writes where sums of the loss or the norm lie, or what is made of them, and does not make
+/// them.
+struct OverScales {
+  std::size_t op = 0;
+  BufferId buffer;
+  std::int64_t begin = 0;  ///< bytes of the buffer, of all ranks together
+  std::int64_t end = 0;
+};
+
 struct FollowedOps {
   std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
   /// Of ops that gradients or weights are followed through, in the order of their operands.
   std::vector<FollowedOperand> operands{};
   std::vector<std::uint32_t> first{0};  ///< by op, and one past the last
+  std::vector<OverScales> over_scales{};  ///< by op, ascending
 
   [[nodiscard]] std::span<const FollowedOperand> of(std::size_t op) const {
     return std::span(operands).subspan(first[op], first[op + 1] - first[op]);
@@ -51,7 +61,7 @@ struct FollowedOps {
   }
 };
 
-[[nodiscard]] FollowedOps followed_ops(const Plan& plan, const Layouts& layouts,
-                                       const AccessTable& table);
+[[nodiscard]] FollowedOps followed_ops(const Program& program, const Plan& plan,
+                                       const Layouts& layouts, const AccessTable& table);
 
 }  // namespace mfsdp

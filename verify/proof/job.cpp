@@ -55,7 +55,7 @@ FollowedPlan followed_plan(const WrittenClass& of, std::string_view name,
   return {.of = &of,
           .table = &of.tables[p],
           .unrolled = unroll(program, of.index, program.plans[p], settings, ignored),
-          .followed = followed_ops(program.plans[p], of.layouts, of.tables[p])};
+          .followed = followed_ops(program, program.plans[p], of.layouts, of.tables[p])};
 }
 
 /// Adds a class's findings, which name its role.

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "core/plan/exact_sums.hpp"
+#include "verify/proof/model_binding.hpp"
+#include "verify/proof/overlap.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -43,11 +45,14 @@ struct ColumnOf {
 /// One kernel against its form.
 class FormCheck {
  public:
-  FormCheck(const Kernel& kernel, const PlanConfig& config) : kernel_(kernel), config_(config) {
+  /// `of_model`: the plan is one of the configured model; one by hand may have kernels for any.
+  FormCheck(const Kernel& kernel, const PlanConfig& config, bool of_model)
+      : kernel_(kernel), config_(config), of_model_(of_model) {
     for (const Attribute& attribute : kernel.attributes)
       if (attribute.value.den == 1) names_.emplace_back(attribute.name, attribute.value.num);
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("data_ranks", data_ranks(config.mesh));
+    names_.emplace_back("token_rows", config.token_rows());
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
       names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
   }
@@ -265,19 +270,45 @@ class FormCheck {
     return dtype == DType::fp32 || dtype == DType::fp64;
   }
 
-  /// One element of the input for each of the output, in any shape. On other than floating types
-  /// no such kernel is defined: it stands for one that this proof does not know.
+  /// One element of the input for each of the output, in any shape. In plans by hand one on other
+  /// than floating types stands for a kernel that this proof does not know.
   std::optional<std::string> check_element_wise(const KernelSpec& form) {
+    if (kernel_.kind == zero_padding) return of_model_ ? check_padding(form) : std::nullopt;
     const Operand* input = operand_of(kernel_, "input");
     const Operand* output = operand_of(kernel_, "output");
     if (output == nullptr) output = operand_of(kernel_, "weight_grad");
     if (input == nullptr || output == nullptr || !is_floating(input->dtype) ||
         !is_floating(output->dtype))
-      return std::nullopt;
+      return of_model_ ? std::optional<std::string>(
+                             "expected 'input' and 'output' or 'weight_grad' of floating types")
+                       : std::nullopt;
+    if (of_model_ && kernel_.operands.size() != 2)
+      return fmt::format("has {} operands, expected 2", kernel_.operands.size());
+    if (of_model_ && (input->dtype == DType::fp64) != (output->dtype == DType::fp64))
+      return fmt::format("goes from {} to {}: expected fp64 only beside fp64",
+                         to_string(input->dtype), to_string(output->dtype));
     if (auto wrong = check_attributes(form)) return wrong;
+    for (const std::string_view name : form.attributes)
+      if (of_model_ && kernel_.find_attribute(name) == nullptr)
+        return fmt::format("lacks attribute '{}'", name);
+    if (auto wrong = check_access(*input, OperandUse::reads)) return wrong;
     if (auto wrong = check_access(*output, OperandUse::adds)) return wrong;
+    for (const Operand* operand : {input, output})
+      if (of_model_ && !is_contiguous(*operand))
+        return fmt::format("operand '{}' is not contiguous", operand->role);
     if (input->elements() == output->elements()) return std::nullopt;
     return fmt::format("{} elements go to {}", input->elements(), output->elements());
+  }
+
+  /// Bytes of any type that are cleared.
+  [[nodiscard]] std::optional<std::string> check_padding(const KernelSpec& form) const {
+    for (const Operand& operand : kernel_.operands) {
+      if (operand.role != "padding")
+        return fmt::format("has an operand '{}', expected 'padding' alone", operand.role);
+      if (auto wrong = check_access(operand, OperandUse::writes)) return wrong;
+      if (!is_contiguous(operand)) return "operand 'padding' is not contiguous";
+    }
+    return check_attributes(form);
   }
 
   /// What no single dim shows.
@@ -291,6 +322,7 @@ class FormCheck {
         chosen && *chosen != (config_.deterministic ? 1 : 0))
       return "attribute 'deterministic' is not as configured";
     if (auto wrong = check_configured()) return wrong;
+    if (auto wrong = check_positions()) return wrong;
     if (auto wrong = check_workspace()) return wrong;
     return check_columns();
   }
@@ -302,8 +334,12 @@ class FormCheck {
       return stated == nullptr || stated->value != configured;
     };
     const ModelShape& model = config_.model;
-    const bool norms = kernel_.kind == rms_norm_forward || kernel_.kind == qk_norm_rope_forward;
-    if (norms && differs("epsilon", model.rms_norm_eps))
+    const bool head_norms =
+        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_row_norm_rope_forward;
+    const bool head_norms_backward =
+        kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
+    const bool norms = kernel_.kind == rms_norm_forward || head_norms;
+    if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
       return "attribute 'epsilon' is not the model's";
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (attends)
@@ -318,19 +354,40 @@ class FormCheck {
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
       return "attribute 'scale' is not the model's";
-    if ((norms || kernel_.kind == rms_norm_backward || kernel_.kind == qk_norm_rope_backward) &&
+    const std::int64_t positions = model.traits().rotates ? 0 : config_.seq_len;
+    if ((kernel_.kind == embedding_forward || kernel_.kind == position_embedding_backward) &&
+        is_not("seq", {.num = positions}))
+      return "attribute 'seq' is not as configured";
+    if ((norms || kernel_.kind == rms_norm_backward || head_norms_backward) &&
         is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
       return "attribute 'zero_centered' is not the model's";
     if (const auto rotated = value("rotated_dim"); rotated && *rotated != model.rotated_dim())
       return fmt::format("turns {} elements of a head, the model {}", *rotated,
                          model.rotated_dim());
-    const bool turns =
-        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_norm_rope_backward;
-    if (turns && differs("query_heads", {.num = model.heads}))
+    if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
       return "attribute 'query_heads' is not the model's";
+    const bool whole =
+        kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
+    if (whole && differs("key_heads", {.num = model.kv_heads}))
+      return "attribute 'key_heads' is not the model's";
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return "attribute 'limit' is not as configured";
+    if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
+      return "attribute 'scale_window' is not as configured";
     return std::nullopt;
+  }
+
+  /// Attention and rotation go by positions in documents where these are masked, and only there.
+  [[nodiscard]] std::optional<std::string> check_positions() const {
+    const std::vector<OperandSpec>& operands = spec_of(kernel_)->operands;
+    const bool may = std::ranges::find(operands, "positions", &OperandSpec::role) != operands.end();
+    // Lookups do where positions are learned.
+    const bool goes_by = kernel_.kind != embedding_forward || !config_.model.traits().rotates;
+    const bool wanted = goes_by && config_.document_mask;
+    if (!may || (operand_of(kernel_, "positions") != nullptr) == wanted) return std::nullopt;
+    return wanted
+               ? "lacks operand 'positions', by which attention is masked between documents"
+               : "has operand 'positions', though attention is not masked between documents";
   }
 
   /// Of an attribute that is left out where it would be 0.
@@ -416,6 +473,7 @@ class FormCheck {
 
   const Kernel& kernel_;
   const PlanConfig& config_;
+  bool of_model_;
   std::vector<std::pair<std::string_view, std::int64_t>> names_;
   std::optional<DType> compute_;
 };
@@ -476,7 +534,10 @@ class FittingForms {
 class ProgramForms {
  public:
   ProgramForms(const Program& program, const ProgramIndex& index, FindingList& findings)
-      : program_(program), index_(index), findings_(findings) {}
+      : program_(program),
+        index_(index),
+        findings_(findings),
+        of_model_(is_of_model(program, index)) {}
 
   void run() {
     for (const Plan& plan : program_.plans)
@@ -564,7 +625,7 @@ class ProgramForms {
   void check_form(const Kernel& kernel) {
     const std::size_t hash = FittingForms::hash_of(kernel);
     if (fitting_.has(kernel, hash)) return;
-    FormCheck form(kernel, program_.config);
+    FormCheck form(kernel, program_.config, of_model_);
     if (const auto wrong = form.run())
       report(fmt::format("{}: {}", to_string(kernel.kind), *wrong));
     else
@@ -588,6 +649,18 @@ class ProgramForms {
                          operand.role, to_string(operand.access), buffer.name));
   }
 
+  /// Only slices lie elsewhere on other ranks: values are followed on one rank for all.
+  void check_ranks(const Operand& operand, const Buffer& buffer) {
+    const bool of_slices = buffer.holds && buffer.holds->kind != ContentKind::port;
+    const bool moves = std::ranges::any_of(operand.rank_strides, [&](const RankStride& stride) {
+      return stride.bytes != 0 && program_.config.mesh.size(stride.axis) > 1;
+    });
+    if (moves && !of_slices)
+      report(fmt::format("operand '{}' lies elsewhere on other ranks, in buffer '{}', which holds "
+                         "no slices",
+                         operand.role, buffer.name));
+  }
+
   void check(const Operand& operand, MemorySpace space, bool of_update) {
     const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
     const Pool& pool = program_.pools[*index_.pools.find(buffer.pool)];
@@ -598,6 +671,7 @@ class ProgramForms {
       report(fmt::format("operand '{}' is {} in buffer '{}', which is {}", operand.role,
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
     if (!of_update) check_kept(operand, buffer);
+    if (of_model_) check_ranks(operand, buffer);
     // Heads, and columns: the rows that an operand has are those of its buffer, be they wide or
     // narrow.
     const bool columns = operand.shape.size() == 2 && operand.strides.size() == 2;
@@ -629,6 +703,7 @@ class ProgramForms {
   const Program& program_;
   const ProgramIndex& index_;
   FindingList& findings_;
+  bool of_model_;
   FittingForms fitting_;
   Where where_;
 };

@@ -113,7 +113,7 @@ ModelStep unfinished_step(const ModelShape& model, std::int64_t kind, P matrix, 
 }  // namespace
 
 LoraSteps::LoraSteps(const PlanConfig& config) {
-  if (config.lora_rank <= 0) return;
+  if (config.lora_rank <= 0 || config.model.family != Family::llama) return;
   const ModelShape& model = config.model;
   for (const P matrix : {P::qkv, P::attention_out, P::gate_up, P::down}) {
     std::vector<const Layer*> layers;

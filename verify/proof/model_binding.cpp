@@ -20,19 +20,57 @@ constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigne
 Roles roles_of(UnitKind kind, const PlanConfig& config) {
   const ModelShape& model = config.model;
   using P = ParameterRole;
+  const FamilyTraits& traits = model.traits();
+  Roles final_norm = bit(P::final_norm);
+  if (traits.layer_norms) final_norm |= bit(P::final_norm_bias);
+  Roles embedding = bit(P::embedding);
+  if (!traits.rotates) embedding |= bit(P::position_embedding);
   switch (kind) {
-    case UnitKind::embedding: return bit(P::embedding);
-    case UnitKind::head: return bit(P::final_norm) | bit(P::head);
-    case UnitKind::embedding_and_head: return bit(P::embedding) | bit(P::final_norm);
+    case UnitKind::embedding: return embedding;
+    case UnitKind::head: return final_norm | bit(P::head);
+    case UnitKind::embedding_and_head: return embedding | final_norm;
     case UnitKind::block: break;
   }
-  Roles roles = bit(P::input_norm) | bit(P::qkv) | bit(P::attention_out) | bit(P::post_norm) |
-                bit(P::gate_up) | bit(P::down);
+  Roles roles = bit(P::qkv) | bit(P::attention_out) | bit(P::gate_up) | bit(P::down);
+  if (traits.input_norms) roles |= bit(P::input_norm) | bit(P::post_norm);
+  if (traits.layer_norms) roles |= bit(P::input_norm_bias) | bit(P::post_norm_bias);
+  if (traits.biases)
+    roles |= bit(P::attention_out_bias) | bit(P::gate_up_bias) | bit(P::down_bias);
   if (model.qkv_bias) roles |= bit(P::qkv_bias);
   if (model.qk_norm) roles |= bit(P::q_norm) | bit(P::k_norm);
   if (model.output_norms) roles |= bit(P::attention_output_norm) | bit(P::mlp_output_norm);
   for (const P role : LoraSteps(config).roles()) roles |= bit(role);
   return roles;
+}
+
+/// The other weight of a step that has two, the second in its operands.
+std::optional<ParameterRole> second_parameter(const ModelStep& step, const ModelShape& model) {
+  using P = ParameterRole;
+  if (!step.parameter) return std::nullopt;
+  const FamilyTraits& traits = model.traits();
+  const auto if_has = [](bool has, P role) { return has ? std::optional(role) : std::nullopt; };
+  switch (step.kind) {
+    case KernelKind::qk_norm_rope_backward:
+    case KernelKind::qk_norm_rope_forward:
+    case KernelKind::qk_row_norm_rope_backward:
+    case KernelKind::qk_row_norm_rope_forward: return P::k_norm;
+    case KernelKind::embedding_forward: return if_has(!traits.rotates, P::position_embedding);
+    case KernelKind::layer_norm_backward:
+    case KernelKind::layer_norm_forward:
+      return step.parameter == P::input_norm  ? P::input_norm_bias
+             : step.parameter == P::post_norm ? P::post_norm_bias
+                                              : P::final_norm_bias;
+    case KernelKind::gemm: break;
+    default: return std::nullopt;
+  }
+  if (step.variant != number_of(GemmKind::forward)) return std::nullopt;
+  switch (*step.parameter) {
+    case P::qkv: return if_has(model.qkv_bias, P::qkv_bias);
+    case P::attention_out: return if_has(traits.biases, P::attention_out_bias);
+    case P::gate_up: return if_has(traits.biases, P::gate_up_bias);
+    case P::down: return if_has(traits.biases, P::down_bias);
+    default: return std::nullopt;
+  }
 }
 
 /// Units by position; nothing where the positions are not 0, 1, 2, ...
@@ -95,10 +133,15 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::embedding_backward:
-    case KernelKind::norm_weight_grad: return true;
+    case KernelKind::norm_weight_grad:
+    case KernelKind::position_embedding_backward: return true;
     default: return kind == KernelKind::gemm && variant == number_of(GemmKind::weight_gradient);
   }
 }
+
+/// A norm's weight gradient is summed over the tokens of each of so many rows at first, and then
+/// over these rows.
+constexpr std::int64_t kMostPartialRows = 256;
 
 /// What weights or gradients a kernel touches.
 struct Parameters {
@@ -213,7 +256,9 @@ class Binder {
                             : "is no step of the model");
     const std::int64_t rows = rows_of(kernel);
     const std::int64_t tokens = program_.config.tokens_per_microbatch();
-    if (step->chunk ? rows > tokens : rows != tokens && kernel.kind != KernelKind::norm_weight_grad)
+    const bool of_partials = kernel.kind == KernelKind::norm_weight_grad;
+    if (of_partials ? rows != std::min(tokens, kMostPartialRows)
+                    : (step->chunk ? rows > tokens : rows != tokens))
       return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
       return fail_step("has not the scale of adapters");
@@ -223,8 +268,10 @@ class Binder {
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
     next_ = 0;
-    for (const Flow& flow : step->flows)
-      if (!flow.role.empty() && !bind_flow(kernel, *step, flow, rows)) return;
+    for (const Flow& flow : step->flows) {
+      const bool is_there = flow.part != Part::positions || program_.config.document_mask;
+      if (!flow.role.empty() && is_there && !bind_flow(kernel, *step, flow, rows)) return;
+    }
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
@@ -243,9 +290,12 @@ class Binder {
 
   static std::int64_t variant_of(const Kernel& kernel) {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
-    return kernel.kind == KernelKind::rms_norm_forward && operand_of(kernel, "delta") != nullptr
-               ? 1
-               : 0;
+    if (kernel.kind != KernelKind::rms_norm_forward &&
+        kernel.kind != KernelKind::layer_norm_forward)
+      return 0;
+    const bool adds_inputs = operand_of(kernel, "delta") != nullptr;
+    if (operand_of(kernel, "skip") != nullptr) return adds_inputs ? -1 : 2;
+    return adds_inputs ? 1 : 0;
   }
 
   static std::int64_t rows_of(const Kernel& kernel) {
@@ -258,24 +308,9 @@ class Binder {
     }
   }
 
-  /// Every weight of the step, and nothing but the step where the model has another one.
+  /// Every weight of the step, and no other.
   [[nodiscard]] bool is_complete(const ModelStep& step, const Parameters& parameters) const {
-    const ModelShape& model = program_.config.model;
-    const bool rotates =
-        step.kind == KernelKind::rope_forward || step.kind == KernelKind::rope_backward;
-    if (rotates && model.qk_norm) return false;
-    const bool is_geglu =
-        step.kind == KernelKind::geglu_forward || step.kind == KernelKind::geglu_backward;
-    const bool is_swiglu =
-        step.kind == KernelKind::swiglu_forward || step.kind == KernelKind::swiglu_backward;
-    if (model.activation == Activation::silu ? is_geglu : is_swiglu) return false;
-    std::optional<ParameterRole> second;
-    if (step.parameter == ParameterRole::q_norm && step.kind != KernelKind::norm_weight_grad)
-      second = ParameterRole::k_norm;
-    const bool projects =
-        step.kind == KernelKind::gemm && step.variant == number_of(GemmKind::forward);
-    if (step.parameter == ParameterRole::qkv && projects && model.qkv_bias)
-      second = ParameterRole::qkv_bias;
+    const auto second = second_parameter(step, program_.config.model);
     return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }
 
@@ -341,7 +376,8 @@ class Binder {
       return false;
     }
     const bool reads = flow.reads.value != Value::unknown;
-    const bool adds = operand->role == "d_residual" ? kernel.attribute("beta") != 0 : reads;
+    const bool may_add = operand->role == "d_residual" || operand->role == "d_input";
+    const bool adds = may_add ? kernel.attribute("beta") != 0 : reads;
     if (use->reads != reads || adds != reads) {
       fail_step(fmt::format("{} to '{}'", reads ? "does not add" : "adds", flow.role));
       return false;
@@ -371,9 +407,15 @@ class Binder {
       case Part::labels:
         bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
         break;
+      case Part::positions:
+        bound.skip = product_of(2, program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        break;
       case Part::key: bound.skip = columns(model.heads); break;
       case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;
       case Part::second_half: bound.skip = bytes; break;
+      case Part::keys_half:
+        bound.skip = model.kv_heads > 0 ? product_of(bytes / model.kv_heads, model.heads) : bytes;
+        break;
       case Part::unrotated:
         bound.unrotated = columns(checked_add(model.heads, model.kv_heads));
         break;

@@ -99,6 +99,35 @@ void ModelValues::read_step(const BoundStep& step) {
   if (step.contributes && base_.microbatch != worked_on())
     complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
                          base_.microbatch, worked_on()));
+  if (step.contributes && step.step->chunk) add_rows();
+}
+
+/// Chunks of one microbatch that are added to a sum have no row in common.
+void ModelValues::add_rows() {
+  const auto& kernel = std::get<Kernel>(unrolled_.instances[now_].op->body);
+  const std::int64_t end =
+      first_row_ + kernel.attribute(kernel.kind == KernelKind::gemm ? "m" : "rows");
+  auto& [rows, last] = summed_[{kernel.kind, base_.microbatch}];
+  last = now_;
+  const auto next = rows.lower_bound(first_row_);
+  const bool again = (next != rows.end() && next->first < end) ||
+                     (next != rows.begin() && std::prev(next)->second > first_row_);
+  if (again)
+    complain(fmt::format("adds rows [{}, {}) of microbatch {} to a sum that has some of them",
+                         first_row_, end, base_.microbatch));
+  rows.emplace(first_row_, end);
+}
+
+void ModelValues::end() {
+  const std::int64_t tokens = unrolled_.program->config.tokens_per_microbatch();
+  for (const auto& [of, summed] : summed_) {
+    std::int64_t all = 0;
+    for (const auto& [begin, end] : summed.rows) all += end - begin;
+    now_ = summed.last;
+    if (all < tokens)
+      complain(fmt::format("ends a sum of {} rows of microbatch {}, which has {} tokens", all,
+                           of.second, tokens));
+  }
 }
 
 /// Tokens tell which microbatch is the newest; a class that takes none counts as its segments do.

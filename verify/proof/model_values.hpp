@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "verify/proof/model_binding.hpp"
@@ -53,6 +55,8 @@ class ModelValues {
   void read(std::uint32_t instance);
   /// What it makes, after its cells are written.
   void write(std::uint32_t instance);
+  /// After all instances: sums over chunks are of all rows.
+  void end();
   /// What the instance that was written last, a send, carries away.
   [[nodiscard]] SentValues sent() const;
   /// What it brings, where it is a recv.
@@ -64,7 +68,14 @@ class ModelValues {
     std::int64_t step = 0;
   };
 
+  /// Rows of a microbatch that chunks have added to a sum, by the first: one behind the last.
+  struct Summed {
+    std::map<std::int64_t, std::int64_t> rows;
+    std::uint32_t last = 0;  ///< the instance that added to it last
+  };
+
   void read_step(const BoundStep& step);
+  void add_rows();
   void find_owner(const BoundStep& step);
   void check(const BoundStep& step, const BoundFlow& flow);
   void check_window();
@@ -96,6 +107,8 @@ class ModelValues {
   std::optional<std::uint32_t> rope_table_;
   std::uint32_t token_pass_ = kNone;  ///< that took tokens last
   std::uint32_t microbatch_ = 0;      ///< whose tokens were taken last
+  /// By the kernel that sums, of which there is one step in chunks, and microbatch.
+  std::map<std::pair<KernelKind, std::uint32_t>, Summed> summed_;
   // The instance that runs.
   std::uint32_t now_ = 0;
   ValueKey base_;  ///< its owner and microbatch; excused where these cannot be told

@@ -24,6 +24,7 @@
 #include "verify/proof/updates.hpp"
 #include "verify/proof/values.hpp"
 #include "verify/proof/weights.hpp"
+#include "verify/proof/windows.hpp"
 #include "verify/proof/write_out.hpp"
 
 namespace mfsdp {
@@ -128,7 +129,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
   if (whole) check_whole({&only, 1}, ledger);
   for (std::size_t p = 0; p < program.plans.size(); ++p) {
     const UnrolledPlan unrolled = unroll(program, index, program.plans[p], settings, findings);
-    const FollowedOps followed = followed_ops(program.plans[p], layouts, tables[p]);
+    const FollowedOps followed = followed_ops(program, program.plans[p], layouts, tables[p]);
     proof.instances += std::ssize(unrolled.instances);
     // As long as all the rest, and judged after it.
     std::future<FindingList> values = start(is_large(tables[p]), settings, [&](FindingList& list) {
@@ -162,6 +163,7 @@ void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
   const ProgramIndex index(program);
   check_persistent_places(program, findings);
   check_collective_shapes(program, index, findings);
+  check_windows(program, index, findings);
   proof.of_model = is_of_model(program, index);
   proof.bounds = prove_plans(program, index, tables, settings, whole, findings, ledger, proof);
 }

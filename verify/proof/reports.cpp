@@ -121,10 +121,13 @@ bool runs(const Plan& plan, KernelKind kind) {
 std::int64_t bytes_of(Port port, const PlanConfig& config) {
   constexpr std::int64_t kStepBlock = 64;
   constexpr std::int64_t kReport = 8;  // numbers
+  constexpr std::int64_t kLossScale = 4;
   switch (port) {
-    case Port::tokens: return product_of(2, config.tokens_per_microbatch(), size_of(DType::int32));
+    case Port::tokens:
+      return product_of(config.token_rows(), config.tokens_per_microbatch(), size_of(DType::int32));
     case Port::step_block: return kStepBlock;
     case Port::report: return kReport * size_of(DType::fp32);
+    case Port::loss_scale: return kLossScale * size_of(DType::fp32);
     case Port::rope_table:
     case Port::local_rope_table: break;
   }
@@ -150,6 +153,7 @@ class WholeCheck {
     for (const Port port : {Port::tokens, Port::step_block, Port::report, Port::rope_table})
       check(port);
     if (classes_.front()->config.model.local_rope_theta.num != 0) check(Port::local_rope_table);
+    if (classes_.front()->config.scales_loss()) check(Port::loss_scale);
   }
 
  private:

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "verify/proof/roles.hpp"
@@ -12,9 +15,9 @@
 namespace mfsdp {
 namespace {
 
-/// Of the norm, of a unit of another class.
+/// Of the norm, of a group of another class.
 struct ReceivedPartial {
-  UnitId unit;
+  GroupId group;
   std::uint32_t instance = 0;  ///< that received it
 };
 
@@ -23,6 +26,16 @@ struct Finished {
   Scale what = Scale::loss;
   std::uint32_t by = 0;  ///< the instance that made it
 };
+
+/// A loss scale: where it lies, and how often it has changed.
+struct ScaleRead {
+  BufferId buffer;
+  std::int64_t changes = 0;
+
+  friend bool operator==(const ScaleRead&, const ScaleRead&) = default;
+};
+constexpr std::int64_t kMostPartialBytes = 8;  ///< int64, of exact sums
+constexpr std::int64_t kReportBytes = 16;      ///< of a loss or a norm that is finished
 
 /// A small buffer's contents: the instances that made them, by where they lie.
 struct Cells {
@@ -41,9 +54,11 @@ class ScaleRun::Impl {
       : unrolled_(unrolled),
         config_(unrolled.program->config),
         findings_(findings),
-        followed_(followed.bits) {
+        follows_(followed),
+        followed_(followed.bits),
+        over_scales_(followed.over_scales) {
     for (const Group& group : unrolled.program->groups)
-      if (group.requires_grad) trainable_.insert(group.unit);
+      if (group.requires_grad) trainable_.insert(group.id);
   }
 
   bool run(WireEnds<SentScales>* wires) {
@@ -57,7 +72,9 @@ class ScaleRun::Impl {
       if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
       pass_ = instance.pass;
       now_ = i;
+      write_over(instance.op_index);
       if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
+      if (const auto* copy = std::get_if<Copy>(&instance.op->body)) tell_host(*copy);
       if (sent == nullptr) continue;
       switch (sent->kind) {
         case CollectiveKind::send: send(*sent, wires); break;
@@ -85,8 +102,56 @@ class ScaleRun::Impl {
       case KernelKind::norm_partial: keep_partial(kernel); return;
       case KernelKind::norm_finish: finish_norm(kernel); return;
       case KernelKind::token_copy: ++microbatches_; return;
-      default: update(kernel);
+      case KernelKind::update: update(kernel); return;
+      default: return;
     }
+  }
+
+  /// What is made for the host to hear of reaches it as it was made.
+  void tell_host(const Copy& copy) {
+    if (copy.kind != CopyKind::d2h) return;
+    const auto check = [&](Scale what, std::int64_t begin, const char* name) {
+      Operand part = copy.input;
+      part.offset = checked_add(copy.input.offset, begin);
+      const bool made = std::ranges::any_of(made_, [&](const auto& one) {
+        return one.first == what && one.second == part.buffer;
+      });
+      if (made && !is_fresh(&part, what))
+        report("MF115", fmt::format("tells the host what is not this step's {}", name));
+    };
+    check(Scale::loss, 0, "loss");
+    check(Scale::norm, kReportBytes, "norm");
+  }
+
+  /// What an op writes that makes no scales is none.
+  void write_over(std::size_t op) {
+    const auto writes = std::ranges::equal_range(over_scales_, op, {}, &OverScales::op);
+    for (const OverScales& write : writes) {
+      std::erase_if(finished_, [&](const auto& entry) {
+        const auto& [buffer, offset] = entry.first;
+        return buffer == write.buffer && offset < write.end && write.begin < offset + kReportBytes;
+      });
+      const auto found = cells_.find(write.buffer);
+      if (found == cells_.end()) continue;
+      Cells& cells = found->second;
+      // What was gathered is known by where it was before, not by where it lies.
+      const auto is_hit = [&](std::int64_t offset, std::int64_t bytes) {
+        return cells.begin || (offset < write.end && write.begin < offset + bytes);
+      };
+      const auto hits = std::erase_if(cells.made_by,
+                                      [&](const auto& made) {
+                                        return is_hit(made.first, bytes_made(made.second));
+                                      }) +
+                        std::erase_if(cells.received, [&](const auto& partial) {
+                          return is_hit(partial.first, kMostPartialBytes);
+                        });
+      cells.garbage = cells.garbage || hits > 0;
+    }
+  }
+  [[nodiscard]] std::int64_t bytes_made(std::uint32_t instance) const {
+    const Kernel& kernel = kernel_of(instance);
+    const bool sums = kernel.kind != KernelKind::norm_partial;
+    return operand_of(kernel, sums ? "loss_sums" : "output")->span_bytes();
   }
 
   void sum_loss(const Kernel& kernel) {
@@ -95,6 +160,50 @@ class ScaleRun::Impl {
     Cells& cells = cells_[sums->buffer];
     if (kernel.attribute("beta") == 0) cells = {.made_by = {}, .garbage = false};
     cells.made_by.emplace(sums->offset, now_);
+    if (kernel.kind != KernelKind::cross_entropy) return;
+    const auto scale = scale_of(kernel);
+    if (scale.has_value() != config_.scales_loss())
+      report("MF313", scale ? "scales its gradient, and no loss scale is configured"
+                            : "does not scale its gradient by the configured loss scale");
+    if (scale) scaled_by_[now_] = *scale;
+  }
+
+  /// What a kernel takes for the loss scale, as it is then.
+  [[nodiscard]] std::optional<ScaleRead> scale_of(const Kernel& kernel) {
+    const Operand* operand = operand_of(kernel, "loss_scale");
+    if (operand == nullptr) return std::nullopt;
+    const Buffer& buffer = unrolled_.program->buffers[unrolled_.index->buffers[operand->buffer]];
+    if (!buffer.holds || buffer.holds->port != Port::loss_scale)
+      report("MF313", "takes a buffer for the loss scale that is not this port");
+    return ScaleRead{.buffer = operand->buffer, .changes = changes_[operand->buffer]};
+  }
+
+  /// All gradients of a step have the scale that its 1/T is over.
+  void check_removed(const Kernel& kernel, const Cells& summed) {
+    const auto removed = scale_of(kernel);
+    for (const auto& [offset, instance] : summed.made_by) {
+      const auto found = scaled_by_.find(instance);
+      const auto applied =
+          found == scaled_by_.end() ? std::nullopt : std::optional<ScaleRead>(found->second);
+      if (applied == removed) continue;
+      return report("MF313", !removed ? "leaves the loss scale in 1/T"
+                             : !applied
+                                 ? "takes a loss scale out of 1/T that no gradient has"
+                                 : "takes another loss scale out of 1/T than gradients have");
+    }
+  }
+
+  /// The norm of a step makes the next step's scale, once.
+  void keep_scale(const Kernel& kernel) {
+    const auto scale = scale_of(kernel);
+    if (scale.has_value() != config_.scales_loss())
+      return report("MF313", scale ? "changes a loss scale that is not configured"
+                                   : "does not keep the configured loss scale");
+    if (!scale) return;
+    const auto [last, first_time] = kept_in_.try_emplace(scale->buffer, step());
+    if (!first_time && std::exchange(last->second, step()) == step())
+      report("MF313", "changes the loss scale a second time in its step");
+    ++changes_[scale->buffer];
   }
 
   void keep_partial(const Kernel& kernel) {
@@ -134,12 +243,12 @@ class ScaleRun::Impl {
         sent.finished.emplace_back(place.second - from.offset, made.what);
     if (const auto found = cells_.find(from.buffer); found != cells_.end()) {
       for (const auto& [offset, instance] : found->second.made_by)
-        if (const auto& unit = unrolled_.instances[instance].op->unit;
-            unit && lies_in(offset, from) && step_of(instance) == step())
-          sent.partials.emplace_back(offset - from.offset, *unit);
+        if (const auto group = group_of(instance);
+            group && lies_in(offset, from) && step_of(instance) == step())
+          sent.partials.emplace_back(offset - from.offset, *group);
       for (const auto& [offset, partial] : found->second.received)
         if (lies_in(offset, from) && step_of(partial.instance) == step())
-          sent.partials.emplace_back(offset - from.offset, partial.unit);
+          sent.partials.emplace_back(offset - from.offset, partial.group);
     }
     wires->send(collective, std::move(sent));
   }
@@ -155,10 +264,10 @@ class ScaleRun::Impl {
       std::erase_if(found->second.made_by, overwritten);
       std::erase_if(found->second.received, overwritten);
     }
-    for (const auto& [offset, unit] : sent.partials) {
+    for (const auto& [offset, group] : sent.partials) {
       Cells& cells = cells_[to.buffer];
       cells.garbage = false;
-      cells.received[to.offset + offset] = {.unit = unit, .instance = now_};
+      cells.received[to.offset + offset] = {.group = group, .instance = now_};
     }
   }
 
@@ -187,22 +296,23 @@ class ScaleRun::Impl {
     else if (input.ranks != data_ranks(config_.mesh))
       report("MF307", fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
                                   data_ranks(config_.mesh)));
+    check_removed(kernel, input);
     finish(operand_of(kernel, "loss"), Scale::loss);
   }
 
   /// The norm is that of each trainable group's gradient of this step, scaled by its 1/T.
   void finish_norm(const Kernel& kernel) {
     const Cells& input = input_of(kernel);
-    std::set<UnitId> units;
+    std::set<GroupId> groups;
     for (const auto& [offset, instance] : input.made_by)
-      if (const Op& op = *unrolled_.instances[instance].op; step_of(instance) == step() && op.unit)
-        units.insert(*op.unit);
+      if (const auto group = group_of(instance); group && step_of(instance) == step())
+        groups.insert(*group);
     for (const auto& [offset, partial] : input.received)
-      if (step_of(partial.instance) == step()) units.insert(partial.unit);
+      if (step_of(partial.instance) == step()) groups.insert(partial.group);
     // Partials of other stages come by sends.
     const std::int64_t ranks = config_.mesh.world_size() / config_.mesh.size(Axis::pp);
-    if (units != trainable_)
-      report("MF311", fmt::format("makes the norm of {} units of {} of this step", units.size(),
+    if (groups != trainable_)
+      report("MF311", fmt::format("makes the norm of {} groups of {} of this step", groups.size(),
                                   trainable_.size()));
     else if (input.ranks != ranks)
       report("MF311", fmt::format("makes the norm of {} ranks of {}", input.ranks, ranks));
@@ -219,6 +329,7 @@ class ScaleRun::Impl {
       report("MF311", "makes the norm of parts that do not lie in forward order");
     if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "makes the norm without this step's 1/T");
+    keep_scale(kernel);
     finish(operand_of(kernel, "norm"), Scale::norm);
   }
 
@@ -244,19 +355,32 @@ class ScaleRun::Impl {
     return (parts.offset - begin) % parts.span_bytes() == 0;
   }
 
+  /// The group of whose gradient an instance made a partial norm.
+  [[nodiscard]] std::optional<GroupId> group_of(std::uint32_t instance) const {
+    for (const FollowedOperand& operand : follows_.of(unrolled_.instances[instance].op_index))
+      if (operand.gradient) return unrolled_.program->groups[operand.located.group].id;
+    return std::nullopt;
+  }
+
   /// Rounding depends on the order in which parts are added: that of their units, in every plan.
   [[nodiscard]] bool in_forward_order(const Cells& input) const {
-    std::map<std::int64_t, UnitId> units;  // by byte offset
+    std::map<std::int64_t, GroupId> groups;  // by byte offset
     for (const auto& [offset, instance] : input.made_by)
-      if (const auto& unit = unrolled_.instances[instance].op->unit) units.emplace(offset, *unit);
-    for (const auto& [offset, partial] : input.received) units.emplace(offset, partial.unit);
+      if (const auto group = group_of(instance)) groups.emplace(offset, *group);
+    for (const auto& [offset, partial] : input.received) groups.emplace(offset, partial.group);
     std::int64_t last = 0;
-    for (const auto& [offset, unit] : units) {
-      const std::int64_t position = unrolled_.program->units[unrolled_.index->units[unit]].position;
+    for (const auto& [offset, group] : groups) {
+      const std::int64_t position = position_of(group);
       if (position < last) return false;
       last = position;
     }
     return true;
+  }
+  /// Of the group's unit, in forward order.
+  [[nodiscard]] std::int64_t position_of(GroupId id) const {
+    const Program& program = *unrolled_.program;
+    const UnitId unit = std::ranges::find(program.groups, id, &Group::id)->unit;
+    return program.units[unrolled_.index->units[unit]].position;
   }
 
   /// What lies in an operand is overwritten.
@@ -270,6 +394,7 @@ class ScaleRun::Impl {
     if (output == nullptr) return;
     forget_finished(*output);
     finished_[{output->buffer, output->offset}] = {.what = what, .by = now_};
+    made_.emplace(what, output->buffer);
   }
   [[nodiscard]] bool is_fresh(const Operand* operand, Scale what) const {
     if (operand == nullptr) return false;
@@ -287,11 +412,11 @@ class ScaleRun::Impl {
     else if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "scales its gradient by what is not this step's 1/T");
     if (count("loss") > 1) report("MF308", "scales its gradient by 1/T more than once");
-    const bool clips = config_.clip.num != 0;
-    if (count("norm") != (clips ? 1 : 0))
+    const bool by_norm = config_.updates_by_norm();
+    if (count("norm") != (by_norm ? 1 : 0))
       report("MF311", fmt::format("clips its gradient {} times, where {} is configured",
-                                  count("norm"), clips ? "once" : "never"));
-    else if (clips && !is_fresh(operand_of(kernel, "norm"), Scale::norm))
+                                  count("norm"), by_norm ? "once" : "never"));
+    else if (by_norm && !is_fresh(operand_of(kernel, "norm"), Scale::norm))
       report("MF311", "clips its gradient by what is not this step's norm");
   }
 
@@ -310,12 +435,18 @@ class ScaleRun::Impl {
   const UnrolledPlan& unrolled_;
   const PlanConfig& config_;
   FindingList& findings_;
-  std::set<UnitId> trainable_;
+  std::set<GroupId> trainable_;
+  const FollowedOps& follows_;
   const std::vector<std::uint8_t>& followed_;  ///< by op
+  std::span<const OverScales> over_scales_;
   std::map<BufferId, Cells> cells_;
   std::map<std::pair<BufferId, std::int64_t>, Finished> finished_;  ///< by buffer and offset
-  std::int64_t microbatches_ = 0;                                   ///< that this step has begun
-  std::uint32_t pass_ = kNone;                                      ///< that runs
+  std::map<std::uint32_t, ScaleRead> scaled_by_;  ///< by instance of cross_entropy
+  std::map<BufferId, std::int64_t> changes_;      ///< of loss scales
+  std::map<BufferId, std::int64_t> kept_in_;      ///< the step in which a norm last did
+  std::set<std::pair<Scale, BufferId>> made_;     ///< of what is finished where
+  std::int64_t microbatches_ = 0;                 ///< that this step has begun
+  std::uint32_t pass_ = kNone;                    ///< that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
   std::uint32_t now_ = 0;   ///< the instance that runs
   std::uint32_t next_ = 0;  ///< the instance to go on with

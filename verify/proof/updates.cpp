@@ -133,7 +133,8 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
         if (!updates && !op.group) continue;
         std::string fault;
         if (updates) {
-          fault = fault_of_contents(*kernel, program, buffers);
+          if (plan.name == "eval") fault = "updates weights, which evaluating may not";
+          if (fault.empty()) fault = fault_of_contents(*kernel, program, buffers);
           if (fault.empty()) fault = fault_of(op, *kernel, layouts);
           if (fault.empty()) fault = fault_of_states(op, *kernel, program, groups);
         }

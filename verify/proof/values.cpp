@@ -50,6 +50,7 @@ class ValueRun::Impl {
       if (sent != nullptr && sent->kind == CollectiveKind::send && wires != nullptr)
         wires->send(*sent, model_.sent());
     }
+    model_.end();
     find_unused();
     return true;
   }

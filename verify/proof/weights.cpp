@@ -27,6 +27,7 @@ class WeightCheck {
         live_(layouts.homes.size(), 0),
         first_(layouts.homes.size()),
         gathered_(layouts.groups.size()),
+        updated_(layouts.groups.size(), false),
         followed_(followed),
         trains_(std::ranges::any_of(followed.bits, changes_weights)) {
     for (std::uint32_t b = 0; b < first_.size(); ++b) {
@@ -55,9 +56,30 @@ class WeightCheck {
         default: break;
       }
     }
+    check_end();
   }
 
  private:
+  /// Between steps an evaluation, a save or an export may read what is kept.
+  void check_end() {
+    if (unrolled_.instances.empty()) return;
+    for (std::uint32_t b = 0; b < first_.size(); ++b) {
+      const Home& home = layouts_.homes[b];
+      if (home.holds != Holds::weight || !unrolled_.program->buffers[b].persistent) continue;
+      for (const std::uint32_t g : home.groups) {
+        const std::int64_t version = version_at(b, g, home.level);
+        const std::int64_t expected =
+            updated_[g] ? unrolled_.passes[unrolled_.instances.back().pass].step + 1 : 0;
+        if (version == expected) continue;
+        report("MF401", g, static_cast<std::uint32_t>(unrolled_.instances.size() - 1),
+               fmt::format("ends a step in which buffer '{}' has '{}' {}; expected the weights "
+                           "after {} updates",
+                           unrolled_.program->buffers[b].name, layouts_.groups[g].name,
+                           in_words(version), expected));
+      }
+    }
+  }
+
   /// Updates weights, or makes gradients, which are to be followed by an update.
   static bool changes_weights(std::uint8_t bits) {
     return (bits & kFollowGradients) != 0 &&
@@ -121,6 +143,7 @@ class WeightCheck {
       if (!update && operand.reads) {
         check_read(operand);
       } else if (const auto level = level_of(located); update && level) {
+        updated_[located.group] = true;
         const std::int64_t old = version_at(located.buffer, located.group, *level);
         set_version(located.buffer, located.group, *level, old < 0 ? old : old + 1);
       } else {
@@ -221,6 +244,7 @@ class WeightCheck {
   std::vector<std::size_t> first_;  ///< by buffer: of its versions
   std::vector<Versions> versions_;  ///< of each buffer, in the order of Home::groups
   std::vector<std::vector<std::uint32_t>> gathered_;  ///< by group: buffers that may hold it whole
+  std::vector<bool> updated_;                         ///< by group
   const FollowedOps& followed_;
   bool trains_;            ///< the plan makes gradients or updates weights
   std::uint32_t now_ = 0;  ///< the instance that runs

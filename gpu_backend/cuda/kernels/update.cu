@@ -293,6 +293,7 @@ MFSDP_UPDATE(Bf16, Bf16, Bf16)
 MFSDP_UPDATE(float, float, Bf16)
 MFSDP_UPDATE(float, float, float)
 MFSDP_UPDATE(float, Bf16, Bf16)
+MFSDP_UPDATE(float, float, Fp16)
 #undef MFSDP_UPDATE
 #undef MFSDP_UPDATE_OF
 

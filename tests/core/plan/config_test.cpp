@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "tests/support/configurations.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -164,6 +166,31 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"too_many_full_blocks",
              [](PlanConfig& c) { c.recompute = {.kind = Recompute::full, .full_blocks = 33}; },
              "--recompute: expected full:K with K from 1 to the model's 32 blocks, got full:33"},
+        Case{"too_many_kept_blocks", [](PlanConfig& c) { c.keep_gathered = 33; },
+             "--keep-gathered: expected at most the model's 32 blocks, got 33"},
+        Case{"windows_in_place",
+             [](PlanConfig& c) {
+               c.strategy = Strategy::optim_grads;
+               c.gather = Transport::copy_engine;
+             },
+             "--gather: expected nccl with --strategy optim_grads: it gathers in place, each rank "
+             "from an offset of its own, got copy_engine"},
+        Case{"copy_engines_add", [](PlanConfig& c) { c.reduce = Transport::copy_engine; },
+             "--reduce: expected nccl or symmetric, got copy_engine: copy engines cannot add"},
+        Case{"sums_in_place",
+             [](PlanConfig& c) {
+               c.strategy = Strategy::optim;
+               c.reduce = Transport::symmetric;
+             },
+             "--reduce: expected nccl with --strategy optim: it reduces in place, each rank at an "
+             "offset of its own, got symmetric"},
+        Case{"symmetric_sums_of_fp64",
+             [](PlanConfig& c) {
+               c.param_dtype = c.main_dtype = c.grad_dtype = c.reduce_dtype = DType::fp64;
+               c.reduce = Transport::symmetric;
+             },
+             "--reduce: expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, bf16 "
+             "and fp16, got symmetric"},
         Case{"blocks_without_full", [](PlanConfig& c) { c.recompute.full_blocks = 3; },
              "--recompute: expected a number of blocks only with full, got selective:3"},
         Case{"negative_clip", [](PlanConfig& c) { c.clip = Rational{-1, 2}; },
@@ -249,6 +276,12 @@ INSTANTIATE_TEST_SUITE_P(
              },
              "--lora-targets: expected all-linear, or some of qkv_proj, o_proj, gate_up_proj, "
              "down_proj; got 'q_proj'"},
+        Case{"adapters_of_another_family",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               test::make_family(c.model, Family::olmo2);
+             },
+             "--lora-rank: expected none: adapters are not modelled for olmo2 (docs/limits.md)"},
         Case{"adapters_twice",
              [](PlanConfig& c) {
                c = with_lora(c);

@@ -62,7 +62,7 @@ void check_live_bounds(const Program& program) {
   for (const Plan& plan : program.plans) {
     const auto weights = max_live_buffers(program, plan, Category::unsharded_weight);
     RC_ASSERT(weights.has_value());
-    RC_ASSERT(*weights <= config.prefetch + 1);
+    RC_ASSERT(*weights <= config.prefetch + 1 + config.keep_gathered);
     const auto gradients = max_live_buffers(program, plan, Category::unsharded_grad);
     RC_ASSERT(gradients.has_value());
     // A tied unit's slot is one more.

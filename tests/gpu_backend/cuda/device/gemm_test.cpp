@@ -133,6 +133,7 @@ TEST(Gemm, ForwardAgreesWithDoubles) {
   for (const ProductSizes& sizes : kProductSizes)
     for (const Form& form : {kForward, kForwardWithBias}) {
       expect_product<Bf16, Bf16>(sizes, form);
+      expect_product<Fp16, Fp16>(sizes, form);
       expect_product<float, float>(sizes, form);
     }
 }
@@ -149,6 +150,7 @@ TEST(Gemm, WeightGradientAgreesWithDoubles) {
     for (const Form& form : {kWeightGradient, kAddedWeightGradient}) {
       expect_product<Bf16, Bf16>(sizes, form);
       expect_product<Bf16, float>(sizes, form);
+      expect_product<Fp16, float>(sizes, form);
       expect_product<float, float>(sizes, form);
     }
 }

@@ -44,7 +44,9 @@ class Loss {
 
   double operator()() {
     double sum = 0;
-    const auto count = static_cast<std::size_t>(2 * program_.config.tokens_per_microbatch());
+    const PlanConfig& config = program_.config;
+    const auto count =
+        static_cast<std::size_t>(config.token_rows() * config.tokens_per_microbatch());
     for (std::int64_t rank = 0; rank < ranks_; ++rank)
       for (std::int64_t m = 0; m < program_.config.microbatches; ++m) {
         run_.run("eval", 0,
@@ -250,6 +252,7 @@ PlanConfig attention_config(std::uint32_t seed) {
                           .low_freq_factor = {1, 1},
                           .high_freq_factor = {32, 1},
                           .original_max_seq_len = 8};
+  config.document_mask = one_in(2);
   return config;
 }
 
@@ -289,6 +292,22 @@ TEST_P(AdapterGradients, EqualFiniteDifferences) {
 }
 INSTANTIATE_TEST_SUITE_P(Random, AdapterGradients,
                          testing::Range(0U, std::uint32_t{test::thinned(12)}));
+/// The same of the other families in turn: their norms, biases, positions and activations.
+class FamilyGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(FamilyGradients, EqualFiniteDifferences) {
+  PlanConfig config = attention_config(GetParam());
+  config.model.qk_norm = true;
+  config.model.kv_heads = 1 + GetParam() / 2 % 2;
+  config.micro_batch = 2;  // a position of two sequences
+  config.seq_len = 4;
+  test::make_family(config.model, GetParam() % 2 == 0 ? Family::gpt2 : Family::olmo2);
+  config.model.max_seq_len = 6;  // positions that no token has
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(8)}));
 
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 
