@@ -136,8 +136,9 @@ Result<void> check_transports(const PlanConfig& config) {
                             "an offset of its own, got {}",
                             strategy, to_string(config.reduce)));
   if (config.reduce_dtype == DType::fp64)
-    return fail("--reduce", "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
-                            "bf16 and fp16, got symmetric");
+    return fail("--reduce",
+                "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
+                "bf16 and fp16, got symmetric");
   return {};
 }
 

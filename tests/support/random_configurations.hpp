@@ -122,7 +122,8 @@ inline rc::Gen<PlanConfig> any_config() {
     config.keep_gathered = pick(0, model.layers);
     if (config.strategy == Strategy::optim_grads_params)
       config.gather = static_cast<Transport>(pick(0, 2));
-    if (config.strategy >= Strategy::optim_grads) config.reduce = static_cast<Transport>(pick(0, 1));
+    if (config.strategy >= Strategy::optim_grads)
+      config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
     config.document_mask = config.model.traits().rotates && *rc::gen::arbitrary<bool>();
