@@ -98,10 +98,11 @@ class Stopwatch {
 }  // namespace
 
 std::string to_string(const GemmShape& shape) {
-  return fmt::format("{}x{}x{} a{} b{} {} -> {}{}{}, aligned to {}", shape.rows, shape.cols,
-                     shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
-                     to_string(shape.operands), to_string(shape.result),
-                     shape.bias ? " with bias" : "", shape.adds ? " added" : "", shape.alignment);
+  return fmt::format(
+      "{}x{}x{} a{} b{} {} -> {}{}{}{}, aligned to {}", shape.rows, shape.cols, shape.inner,
+      shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "", to_string(shape.operands),
+      to_string(shape.result), shape.bias ? " with bias" : "", shape.adds ? " added" : "",
+      shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row), shape.alignment);
 }
 
 std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
@@ -129,7 +130,8 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
   };
   MFSDP_LET(first, stored(shape.b_transposed, shape.inner, shape.cols, shape.b_row));
   MFSDP_LET(second, stored(shape.a_transposed, shape.rows, shape.inner, shape.a_row));
-  MFSDP_LET(third, layout(result, shape.rows, shape.cols, shape.cols));
+  MFSDP_LET(third,
+            layout(result, shape.rows, shape.cols, shape.c_row == 0 ? shape.cols : shape.c_row));
   Product product{.operation = {}, .first = first, .second = second, .result = third};
   MFSDP_TRY(check(cublasLtMatmulDescInit(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                   "cublasLtMatmulDescInit"));
@@ -306,7 +308,6 @@ Result<void> GemmPlanner::time_sustained(std::vector<GemmAlgorithm>& algorithms,
 
 Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& algorithm,
                                  const GemmMemory& memory, cudaStream_t stream) const {
-  const float alpha = 1;
   const float beta = algorithm.shape.adds ? 1 : 0;
   const cublasLtMatmulAlgo_t chosen = opaque(algorithm);
   cublasLtMatmulDescOpaque_t operation = product.operation;
@@ -315,7 +316,7 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   // The library takes layouts as pointers to mutable memory and only reads them.
   Product layouts = product;
   return check(
-      cublasLtMatmul(handle_.get(), &operation, &alpha, memory.b, &layouts.first, memory.a,
+      cublasLtMatmul(handle_.get(), &operation, &memory.scale, memory.b, &layouts.first, memory.a,
                      &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
                      &chosen, memory.workspace.data(), memory.workspace.size(), stream),
       "cublasLtMatmul");

@@ -23,13 +23,23 @@ constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 json to_json(const GemmAlgorithm& algorithm) {
   const GemmShape& s = algorithm.shape;
-  return {
-      {"shape",
-       {s.rows, s.cols, s.inner, s.a_row, s.b_row, s.a_transposed, s.b_transposed, s.bias, s.adds,
-        std::string(to_string(s.operands)), std::string(to_string(s.result)), s.alignment}},
-      {"bytes", algorithm.bytes},
-      {"workspace", algorithm.workspace_bytes},
-      {"ns", algorithm.nanoseconds}};
+  json shape{s.rows,
+             s.cols,
+             s.inner,
+             s.a_row,
+             s.b_row,
+             s.a_transposed,
+             s.b_transposed,
+             s.bias,
+             s.adds,
+             std::string(to_string(s.operands)),
+             std::string(to_string(s.result)),
+             s.alignment};
+  if (s.c_row != 0) shape.push_back(s.c_row);  // older files have none
+  return {{"shape", shape},
+          {"bytes", algorithm.bytes},
+          {"workspace", algorithm.workspace_bytes},
+          {"ns", algorithm.nanoseconds}};
 }
 
 DType dtype_from(const json& name) {
@@ -46,6 +56,7 @@ GemmAlgorithm from_json(const json& from) {
                     .inner = s.at(2),
                     .a_row = s.at(3),
                     .b_row = s.at(4),
+                    .c_row = s.size() > 12 ? s.at(12).get<std::int64_t>() : 0,
                     .a_transposed = s.at(5),
                     .b_transposed = s.at(6),
                     .bias = s.at(7),
