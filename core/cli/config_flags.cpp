@@ -50,6 +50,13 @@ Result<Rational> read_limit(const std::string& text, const std::string& flag) {
                         "(written without an exponent)");
 }
 
+/// 0 would stand for none.
+Result<Rational> read_positive(const std::string& text, const std::string& flag) {
+  const auto value = parse_rational(text, flag);
+  if (value && value->num > 0) return *value;
+  return fail(flag, in_quotes(text) + " is not a number above 0 with at most 18 digits");
+}
+
 /// 0 for none; "dynamic" is the first scale of one that changes.
 Result<Rational> read_loss_scale(const std::string& text, const std::string& flag) {
   if (text == "none") return Rational{};
@@ -165,6 +172,7 @@ struct ApplyOf {
   Apply operator()(DType& target) const { return storing(target, read_dtype); }
   /// The scale's default needs the dtype of weights, which make_plan_config has.
   Apply operator()(Rational& target) const {
+    if (field.name == "lora_alpha") return storing(target, read_positive);
     if (field.name != "loss_scale") return storing(target, read_limit);
     return [&o = options](const std::string& text) -> Result<void> {
       MFSDP_LET(scale, read_loss_scale(text, "--loss-scale"));

@@ -96,6 +96,9 @@ struct ExecOptions {
   // Weights, as folders of Hugging Face's form.
   std::optional<std::string> init_from;
   std::optional<std::string> export_to;
+  // Adapters, as folders of PEFT's form.
+  std::optional<std::string> init_adapters;
+  std::optional<std::string> export_adapters;
   // What is said of it.
   std::int64_t log_every = 1;
   bool log_param_norms = false;

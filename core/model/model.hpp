@@ -131,12 +131,31 @@ enum class ParameterRole {
   final_norm_bias,
   attention_out_bias,     ///< [hidden]
   gate_up_bias,           ///< as many as gate_up has rows
-  down_bias               ///< [hidden]
+  down_bias,              ///< [hidden]
+  // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
+  q_lora_a,
+  q_lora_b,
+  k_lora_a,
+  k_lora_b,
+  v_lora_a,
+  v_lora_b,
+  qkv_lora_a,
+  qkv_lora_b,
+  attention_out_lora_a,
+  attention_out_lora_b,
+  gate_lora_a,
+  gate_lora_b,
+  up_lora_a,
+  up_lora_b,
+  gate_up_lora_a,
+  gate_up_lora_b,
+  down_lora_a,
+  down_lora_b
 };
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 21> values{"embedding",
+  static constexpr std::array<std::string_view, 39> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -156,7 +175,25 @@ struct Names<ParameterRole> {
                                                            "final_norm_bias",
                                                            "attention_out_bias",
                                                            "gate_up_bias",
-                                                           "down_bias"};
+                                                           "down_bias",
+                                                           "q_lora_a",
+                                                           "q_lora_b",
+                                                           "k_lora_a",
+                                                           "k_lora_b",
+                                                           "v_lora_a",
+                                                           "v_lora_b",
+                                                           "qkv_lora_a",
+                                                           "qkv_lora_b",
+                                                           "attention_out_lora_a",
+                                                           "attention_out_lora_b",
+                                                           "gate_lora_a",
+                                                           "gate_lora_b",
+                                                           "up_lora_a",
+                                                           "up_lora_b",
+                                                           "gate_up_lora_a",
+                                                           "gate_up_lora_b",
+                                                           "down_lora_a",
+                                                           "down_lora_b"};
 };
 
 /// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.

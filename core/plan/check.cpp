@@ -224,7 +224,7 @@ class StructureCheck {
     std::int64_t elements = 0;
     for (const Group& group : program_.groups)
       elements = checked_add(elements, group.used_elements());
-    const Model model = make_model(program_.config.model, program_.config.param_dtype);
+    const Model model = make_model(program_.config);
     const std::int64_t expected = model.parameter_count();
     if (elements != expected)
       return fail("groups",

@@ -1,10 +1,13 @@
 #include "core/plan/config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
+#include "core/model/lora.hpp"
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
@@ -139,8 +142,9 @@ Result<void> check_transports(const PlanConfig& config) {
                             "an offset of its own, got {}",
                             strategy, to_string(config.reduce)));
   if (config.reduce_dtype == DType::fp64)
-    return fail("--reduce", "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
-                            "bf16 and fp16, got symmetric");
+    return fail("--reduce",
+                "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
+                "bf16 and fp16, got symmetric");
   return {};
 }
 
@@ -187,6 +191,48 @@ Result<void> check_strategy(const PlanConfig& config) {
                             "gradient keeps one slot from the head's backward to the embedding's, "
                             "got {}",
                             to_string(config.strategy), config.grad_slots));
+  return {};
+}
+
+/// Adapters beside layers that the model has, each once and in its order. All of it or nothing.
+Result<void> check_lora(const PlanConfig& config) {
+  if (!config.has_lora()) {
+    if (config.lora_alpha.num != 0)
+      return fail("--lora-alpha", "expected --lora-rank beside it: without there are no adapters");
+    if (!config.lora_targets.empty())
+      return fail("--lora-targets",
+                  "expected --lora-rank beside it: without there are no adapters");
+    return {};
+  }
+  const std::vector<LoraTarget> all = lora_targets(config.model);
+  if (all.empty())
+    return fail("--lora-rank", fmt::format("expected none: adapters are not modelled for {} "
+                                           "(docs/limits.md)",
+                                           to_string(config.model.family)));
+  if (config.lora_alpha.num <= 0 || config.lora_alpha.den <= 0 ||
+      config.lora_alpha.num / config.lora_alpha.den > config_limits::lora_rank)
+    return fail("--lora-alpha",
+                fmt::format("expected a number above 0 and up to {}, got {}",
+                            config_limits::lora_rank, flag_text(config.lora_alpha)));
+  if (!make_rational(config.lora_alpha.num, config.lora_alpha.den) ||
+      config.lora_alpha.den > INT64_MAX / config.lora_rank)
+    return fail("--lora-alpha", "expected a number with fewer digits");
+  std::vector<std::string_view> names;
+  for (const LoraTarget& target : all) names.push_back(target.name);
+  auto next = names.begin();
+  for (const std::string& asked : config.lora_targets) {
+    const auto found = std::ranges::find(names, asked);
+    if (found == names.end())
+      return fail("--lora-targets", fmt::format("expected all-linear, or some of {}; got '{}'",
+                                                fmt::join(names, ", "), asked));
+    if (found < next)
+      return fail("--lora-targets", fmt::format("expected each once, in the order {}; got '{}'",
+                                                fmt::join(names, ", "), asked));
+    next = found + 1;
+  }
+  if (config.lora_targets.empty())
+    return fail("--lora-targets",
+                fmt::format("expected some of {}, got none", fmt::join(names, ", ")));
   return {};
 }
 
@@ -265,7 +311,11 @@ Result<void> check_states(const PlanConfig& config) {
 
 Result<void> check_names(const PlanConfig& config) {
   if (config.frozen.empty() && config.lr_scale.empty() && config.no_decay.empty()) return {};
-  const Model model = make_model(config.model, config.param_dtype);
+  Model model = make_model(config);
+  // Beside adapters nothing trains: texts are looked for in their names alone.
+  if (config.has_lora())
+    std::erase_if(model.parameters,
+                  [](const Parameter& parameter) { return !is_lora(parameter.name); });
   MFSDP_TRY(check_rates(config, model));
   MFSDP_TRY(check_patterns("--no-decay", config, model, config.no_decay));
   MFSDP_TRY(check_patterns("--freeze", config, model, config.frozen));
@@ -287,7 +337,18 @@ Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
-  return contains_any(parameter_name, frozen);
+  return contains_any(parameter_name, frozen) || (has_lora() && !is_lora(parameter_name));
+}
+
+Rational PlanConfig::lora_scale() const {
+  const std::int64_t whole = std::gcd(lora_alpha.num, lora_rank);
+  return {lora_alpha.num / whole, checked_mul(lora_alpha.den, lora_rank / whole)};
+}
+
+Model make_model(const PlanConfig& config) {
+  Model model = make_model(config.model, config.param_dtype);
+  if (config.has_lora()) add_lora(model, config.lora_rank, config.lora_targets);
+  return model;
 }
 
 bool PlanConfig::decays(const std::string& parameter_name, bool by_shape) const {
@@ -318,6 +379,7 @@ Result<void> validate(const PlanConfig& config) {
                                       "got {}/{}",
                                       config.clip.num, config.clip.den));
   MFSDP_TRY(check_states(config));
+  MFSDP_TRY(check_lora(config));
   return check_names(config);
 }
 

@@ -70,6 +70,9 @@ struct PlanConfig {
   Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
   Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
   std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
+  std::int64_t lora_rank = 0;         ///< of adapters, which alone train then; 0: there are none
+  Rational lora_alpha{0, 1};          ///< adapters' scale times rank; 0 where there are none
+  std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -97,6 +100,9 @@ struct PlanConfig {
     return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());
   }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
+  [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
+  /// By what adapters' output is multiplied: alpha / rank, in lowest terms. Requires has_lora().
+  [[nodiscard]] Rational lora_scale() const;
   /// Whether a parameter decays, of which `by_shape` says that those of its shape do.
   [[nodiscard]] bool decays(const std::string& parameter_name, bool by_shape) const;
   /// What of the learning rate a parameter gets; nothing where all of it. Requires that the
@@ -118,6 +124,10 @@ struct PlanConfig {
     return param_dtype == DType::fp16 ? DType::bf16 : param_dtype;
   }
 };
+
+/// The model that a plan computes: the configuration's shape, with its adapters. Parameters have
+/// the compute weights' dtype.
+[[nodiscard]] Model make_model(const PlanConfig& config);
 
 /// Checks every field against the others; the error names the flag that sets the field.
 [[nodiscard]] Result<void> validate(const PlanConfig& config);

@@ -71,6 +71,7 @@ inline constexpr std::int64_t sequences = std::int64_t{1} << 20;
 inline constexpr std::int64_t tokens = std::int64_t{1} << 24;
 inline constexpr std::int64_t slots = 64;
 inline constexpr std::int64_t blocks = std::int64_t{1} << 16;
+inline constexpr std::int64_t lora_rank = 1 << 16;
 }  // namespace config_limits
 
 /// In the order of results and, within a topic, of --help, where switches stand last. A new field
@@ -325,6 +326,32 @@ inline constexpr std::array kConfigFields{
                 .help = "last blocks that stay gathered until backward",
                 .range = {.of = "blocks", .least = 0, .most = config_limits::blocks},
                 .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "lora_rank",
+                .member = &PlanConfig::lora_rank,
+                .topic = FieldTopic::numbers,
+                .flag = "--lora-rank",
+                .flag_value = "N",
+                .help = "train adapters of this rank (LoRA), and nothing else",
+                .in_brackets = "none",
+                .range = {.of = "a rank", .least = 0, .most = config_limits::lora_rank},
+                .takes_list = true,
+                .age = FieldAge::newest},
+    ConfigField{.name = "lora_alpha",
+                .member = &PlanConfig::lora_alpha,
+                .topic = FieldTopic::numbers,
+                .flag = "--lora-alpha",
+                .flag_value = "X",
+                .help = "adapters' output is multiplied by X / rank",
+                .in_brackets = "8",
+                .age = FieldAge::newest},
+    ConfigField{.name = "lora_targets",
+                .member = &PlanConfig::lora_targets,
+                .topic = FieldTopic::numbers,
+                .flag = "--lora-targets",
+                .flag_value = "NAME,...",
+                .help = "layers with adapters: q_proj, ..., or all-linear",
+                .in_brackets = "as PEFT: q_proj,v_proj",
                 .age = FieldAge::newest},
 };
 

@@ -101,6 +101,9 @@ void fields(Io& io, PlanConfig& v) {
   io.sparse("keep_gathered", v.keep_gathered);
   io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
+  io.sparse("lora_alpha", v.lora_alpha);
+  io.sparse("lora_rank", v.lora_rank);
+  io.sparse("lora_targets", v.lora_targets);
   io.sparse("loss_scale", v.loss_scale);
   io.sparse("loss_scale_window", v.loss_scale_window);
   io.sparse("lr_scale", v.lr_scale);

@@ -38,6 +38,10 @@ OperandSpec strided(OperandUse use, std::string_view role, std::initializer_list
   spec.strided = true;
   return spec;
 }
+OperandSpec columns(OperandSpec spec) {
+  spec.columns = true;
+  return spec;
+}
 OperandSpec matrix(OperandUse use, std::string_view role) {
   return operand(use, role, compute, {d("rows"), d("cols")});
 }
@@ -101,29 +105,33 @@ std::int64_t orthogonal_workspace(const Kernel& k) {
 
 std::vector<KernelSpec> product_specs() {
   const std::vector<std::string_view> sizes{"beta", "k", "kind", "m", "n"};
+  const std::vector<std::string_view> scale{"scale"};
   return {{.kind = gemm,
            .variant = GemmKind::forward,
            .operands = {operand(reads, "input", compute, {d("m"), d("k")}),
                         operand(reads, "weight", compute, {d("n"), d("k")}),
                         optional(operand(reads, "weight", compute, {d("n")})),  // bias
-                        operand(adds, "output", compute, {d("m"), d("n")})},
+                        columns(operand(adds, "output", compute, {d("m"), d("n")}))},
            .attributes = sizes,
+           .optional_attributes = scale,
            .flops = gemm_flops,
            .pieces = "m"},
           {.kind = gemm,
            .variant = GemmKind::input_gradient,
-           .operands = {operand(reads, "d_output", compute, {d("m"), d("n")}),
+           .operands = {columns(operand(reads, "d_output", compute, {d("m"), d("n")})),
                         operand(reads, "weight", compute, {d("n"), d("k")}),
                         operand(adds, "d_input", compute, {d("m"), d("k")})},
            .attributes = sizes,
+           .optional_attributes = scale,
            .flops = gemm_flops,
            .pieces = "m"},
           {.kind = gemm,
            .variant = GemmKind::weight_gradient,
-           .operands = {operand(reads, "d_output", compute, {d("m"), d("n")}),
+           .operands = {columns(operand(reads, "d_output", compute, {d("m"), d("n")})),
                         operand(reads, "input", compute, {d("m"), d("k")}),
                         operand(adds, "weight_grad", gradient, {d("n"), d("k")})},
            .attributes = sizes,
+           .optional_attributes = scale,
            .flops = gemm_flops,
            .sum = GradientSum::of_rank,
            .pieces = "m"},

@@ -109,6 +109,8 @@ inline constexpr std::size_t kKernelKinds = Names<KernelKind>::values.size();
 ///   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
 ///   input_gradient    dx[m, k] = dy[m, n]   w[n, k]
 ///   weight_gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
+/// The product is multiplied by attribute "scale", where there is one, before anything is added. y
+/// and dy may be columns of wider rows.
 enum class GemmKind { forward, input_gradient, weight_gradient };
 
 /// The attribute's value.
@@ -165,6 +167,7 @@ struct OperandSpec {
   std::array<Dim, 4> shape = {};
   std::size_t dims = 0;
   bool strided = false;   ///< need not be contiguous
+  bool columns = false;   ///< or rows of wider ones, of which it is some columns
   bool optional = false;  ///< may be left out
 };
 

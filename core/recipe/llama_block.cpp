@@ -36,12 +36,16 @@ class BlockRecipe {
         first_(first),
         recompute_(recompute),
         slides_(slides),
-        qkv_{.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden},
-        attention_out_{
-            .weight = ParameterRole::attention_out, .outputs = s_.hidden, .inputs = s_.attention},
-        gate_up_{
-            .weight = ParameterRole::gate_up, .outputs = model_.gate_up_width(), .inputs = s_.hidden},
-        down_{.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate},
+        qkv_(b_.with_adapters(
+            {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
+        attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
+                                         .outputs = s_.hidden,
+                                         .inputs = s_.attention})),
+        gate_up_(b_.with_adapters({.weight = ParameterRole::gate_up,
+                                   .outputs = model_.gate_up_width(),
+                                   .inputs = s_.hidden})),
+        down_(b_.with_adapters(
+            {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
         heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {}
 

@@ -185,25 +185,87 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
                             .flops = spec.flops == nullptr ? 0 : spec.flops(stated)}});
 }
 
+Linear Builder::with_adapters(Linear layer) const {
+  if (!config.has_lora()) return layer;
+  for (const LoraTarget& adapter : lora_targets(config.model, config.lora_targets))
+    if (adapter.matrix == layer.weight) layer.adapters.push_back(adapter);
+  return layer;
+}
+
+RecipeOperand Builder::columns_of(const LoraTarget& adapter, const Linear& layer,
+                                  RecipeOperand rows) {
+  if (adapter.outputs == layer.outputs) return rows;
+  const std::int64_t begin = rows.offset + adapter.begin;
+  return strided(std::move(rows), {layer.outputs, 1}, begin);
+}
+
+std::vector<Attribute> Builder::b_attributes(GemmKind kind, const LoraTarget& adapter,
+                                             std::int64_t rows, bool adds) const {
+  std::vector<Attribute> attributes = gemm_attributes(
+      kind, {.weight = adapter.b, .outputs = adapter.outputs, .inputs = config.lora_rank}, rows,
+      adds);
+  if (const Rational scale = config.lora_scale(); scale != Rational{.num = 1})
+    attributes.emplace_back("scale", scale);
+  return attributes;
+}
+
+Linear Builder::layer_a(const LoraTarget& adapter) const {
+  return {.weight = adapter.a, .outputs = config.lora_rank, .inputs = adapter.inputs};
+}
+
+/// "q_proj.lora": of its tensors and kernels.
+std::string Builder::lora_name(const LoraTarget& adapter) {
+  return std::string(adapter.name) + ".lora";
+}
+
 void Builder::gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                            RecipeOperand in, RecipeOperand out, std::optional<ParameterRole> bias) {
-  std::vector<RecipeOperand> operands{std::move(in), weight(layer.weight), std::move(out),
-                                      stream_workspace()};
+  std::vector<RecipeOperand> operands{in, weight(layer.weight), out, stream_workspace()};
   if (bias) operands.push_back(weight(*bias));
   kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::forward, layer, rows, false),
          std::move(operands));
+  const std::string again = name.ends_with(".again") ? ".again" : "";
+  for (const LoraTarget& adapter : layer.adapters) {
+    const std::string hidden = lora_name(adapter) + again;
+    hidden_[adapter.a] = hidden;
+    gemm_forward(lora_name(adapter) + "_a" + again, layer_a(adapter), rows, in,
+                 on("output", hidden));
+    kernel(lora_name(adapter) + "_b" + again, KernelKind::gemm,
+           b_attributes(GemmKind::forward, adapter, rows, true),
+           {on("input", hidden), weight(adapter.b), columns_of(adapter, layer, out),
+            stream_workspace()});
+  }
 }
 
 void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand d_in, bool adds) {
   kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::input_gradient, layer, rows, adds),
-         {std::move(d_out), weight(layer.weight), std::move(d_in), stream_workspace()});
+         {d_out, weight(layer.weight), d_in, stream_workspace()});
+  for (const LoraTarget& adapter : layer.adapters) {
+    const std::string d_hidden = "d_" + lora_name(adapter);
+    kernel(lora_name(adapter) + "_b.dgrad", KernelKind::gemm,
+           b_attributes(GemmKind::input_gradient, adapter, rows, false),
+           {columns_of(adapter, layer, d_out), weight(adapter.b), on("d_input", d_hidden),
+            stream_workspace()});
+    kernel(lora_name(adapter) + "_a.dgrad", KernelKind::gemm,
+           gemm_attributes(GemmKind::input_gradient, layer_a(adapter), rows, true),
+           {on("d_output", d_hidden), weight(adapter.a), d_in, stream_workspace()});
+  }
 }
 
 void Builder::gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
   kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::weight_gradient, layer, rows, adds),
-         {std::move(d_out), std::move(in), std::move(d_weight), stream_workspace()}, layer.weight);
+         {d_out, in, std::move(d_weight), stream_workspace()}, layer.weight);
+  for (const LoraTarget& adapter : layer.adapters) {
+    kernel(lora_name(adapter) + "_b.wgrad", KernelKind::gemm,
+           b_attributes(GemmKind::weight_gradient, adapter, rows, false),
+           {columns_of(adapter, layer, d_out), on("input", hidden_.at(adapter.a)),
+            weight_grad(adapter.b), stream_workspace()},
+           adapter.b);
+    gemm_wgrad(lora_name(adapter) + "_a.wgrad", layer_a(adapter), rows,
+               on("d_output", "d_" + lora_name(adapter)), in, weight_grad(adapter.a));
+  }
 }
 
 void Builder::norm_forward(const std::string& name, ParameterRole role,

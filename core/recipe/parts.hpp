@@ -1,10 +1,12 @@
 // Building blocks that the recipes share.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/model/lora.hpp"
 #include "core/recipe/recipe.hpp"
 
 namespace mfsdp::recipe {
@@ -60,10 +62,12 @@ using Shape = std::vector<std::int64_t>;
 [[nodiscard]] RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape shape);
 
 /// y[rows, outputs] = x[rows, inputs] * weight[outputs, inputs]^T
+/// and in the columns of each adapter + scale * (x * A^T) * B^T (core/model/lora.hpp).
 struct Linear {
   ParameterRole weight = ParameterRole::qkv;
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
+  std::vector<LoraTarget> adapters{};
 };
 
 /// The bias of a layer norm's weight; nothing where the model has RMS norms, or for norms that are
@@ -89,6 +93,11 @@ class Builder {
   void kernel(std::string name, KernelKind kind, std::vector<Attribute> attributes,
               std::vector<RecipeOperand> operands,
               std::optional<ParameterRole> gradient_of = std::nullopt);
+
+  /// The adapters beside the layer's matrix.
+  [[nodiscard]] Linear with_adapters(Linear layer) const;
+  // Adapters' products follow the matrix's own. What A makes of the input is kept for backward; its
+  // gradient is made beside the input's and kept for that of A.
 
   /// out[rows, n] = in[rows, k] * weight[n, k]^T  (+ bias)
   void gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
@@ -136,8 +145,19 @@ class Builder {
   std::string slot_class;  ///< of tensors that kernels declare, instead of their names
 
  private:
+  /// An adapter's own columns of rows of the whole layer.
+  [[nodiscard]] static RecipeOperand columns_of(const LoraTarget& adapter, const Linear& layer,
+                                                RecipeOperand rows);
+  /// The product of B, or one of its two gradients: scaled.
+  [[nodiscard]] std::vector<Attribute> b_attributes(GemmKind kind, const LoraTarget& adapter,
+                                                    std::int64_t rows, bool adds) const;
+  [[nodiscard]] Linear layer_a(const LoraTarget& adapter) const;
+  [[nodiscard]] static std::string lora_name(const LoraTarget& adapter);
+
   void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
   void declare(const RecipeOperand& operand);
+
+  std::map<ParameterRole, std::string> hidden_;  ///< by A: the tensor that it made last
 };
 
 }  // namespace mfsdp::recipe

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/model/lora.hpp"
 #include "core/plan/loss_scale.hpp"
 
 namespace mfsdp {
@@ -32,6 +33,24 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
     return fail("--outer-strategy",
                 "optim (HFSDP) needs --outer-dp 2 or more: it shards over that many groups");
   return data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
+}
+
+/// What PEFT has where nobody says what, and layers in their order; those that the model lacks come
+/// last, where validate() finds them.
+void normalise_lora(PlanConfig& config) {
+  constexpr Rational alpha{8, 1};
+  if (!config.has_lora()) return;
+  if (config.lora_alpha.num == 0) config.lora_alpha = alpha;
+  std::vector<std::string>& names = config.lora_targets;
+  if (names.empty()) names = default_lora_targets(config.model);
+  const bool all = names == std::vector<std::string>{"all-linear"};
+  std::vector<std::string> ordered;
+  for (const LoraTarget& target : lora_targets(config.model))
+    if (all || std::ranges::find(names, target.name) != names.end())
+      ordered.emplace_back(target.name);
+  for (const std::string& name : names)
+    if (!all && std::ranges::find(ordered, name) == ordered.end()) ordered.push_back(name);
+  names = std::move(ordered);
 }
 
 /// fp16 weights have a dynamic loss scale, unless flags say otherwise; a scale in numbers stays.
@@ -64,6 +83,7 @@ void normalise(PlanConfig& config) {
   std::vector<std::string>& frozen = config.frozen;
   std::sort(frozen.begin(), frozen.end());
   frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
+  normalise_lora(config);
 }
 
 }  // namespace

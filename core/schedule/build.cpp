@@ -75,7 +75,7 @@ Result<Program> build_program(const PlanConfig& config, const Meta& meta, Alloca
     program.config = config;
     program.classes = {{.role = "data_parallel", .ranks = config.mesh.world_size()}};
     Emitter emitter(program);
-    const State state(emitter, make_model(config.model, config.param_dtype));
+    const State state(emitter, make_model(config));
     const FamilyRecipe& computed = recipe != nullptr ? *recipe : own_recipe(config.model.family);
     build_train(emitter, state, computed, config.microbatches);
     build_eval(emitter, state, computed);

@@ -33,9 +33,8 @@ class HeldBack {
   void take(Op op) { ops_.push_back(std::move(op)); }
 
   [[nodiscard]] bool has_collective(StreamId stream) const {
-    return std::ranges::any_of(ops_, [&](const Op& op) {
-      return op.stream == stream && op.kind() == OpKind::collective;
-    });
+    return std::ranges::any_of(
+        ops_, [&](const Op& op) { return op.stream == stream && op.kind() == OpKind::collective; });
   }
   [[nodiscard]] bool has_collective() const {
     return std::ranges::any_of(streams_, [&](StreamId stream) { return has_collective(stream); });

@@ -105,17 +105,16 @@ void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
 /// that all ranks have in common.
 BufferId MicrobatchSchedule::arriving_sum(const UnitState& unit, const GroupState& group) const {
   const Axis axis = group.route.reduces.front().on->axis;
-  return e_.buffer(
-      group_name(unit, group) + ".grad_sum",
-      {.category = Category::main_grad,
-       .dtype = config_.reduce_dtype,
-       .elements = group.group->elements / config_.mesh.size(axis),
-       .pool = PoolRole::reduced_gradients,
-       .unit = unit.id,
-       .holds = Contents{.kind = ContentKind::gradient,
-                         .groups = {{.group = group.group->id, .offset = 0}},
-                         .placement = {{.axis = axis, .kind = PlacementKind::flat}}},
-       .slot_class = "gradient_sums"});
+  return e_.buffer(group_name(unit, group) + ".grad_sum",
+                   {.category = Category::main_grad,
+                    .dtype = config_.reduce_dtype,
+                    .elements = group.group->elements / config_.mesh.size(axis),
+                    .pool = PoolRole::reduced_gradients,
+                    .unit = unit.id,
+                    .holds = Contents{.kind = ContentKind::gradient,
+                                      .groups = {{.group = group.group->id, .offset = 0}},
+                                      .placement = {{.axis = axis, .kind = PlacementKind::flat}}},
+                    .slot_class = "gradient_sums"});
 }
 
 /// optim_grads and optim_grads_params: the slot is reduced straight into the main gradient where

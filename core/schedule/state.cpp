@@ -86,10 +86,9 @@ void State::make_group_buffers(Emitter& emitter, const Group& group, const Model
   const bool sums_arrive = emitter.reduces_in_windows() && state.route.shards_gradient() &&
                            config_.reduce_dtype == config_.grad_dtype;
   if (resident.main_grad > 0)
-    state.main_grad =
-        make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
-             sums_arrive ? PoolRole::reduced_gradients : PoolRole::state,
-             {.kind = ContentKind::gradient, .placement = group.gradient});
+    state.main_grad = make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
+                           sums_arrive ? PoolRole::reduced_gradients : PoolRole::state,
+                           {.kind = ContentKind::gradient, .placement = group.gradient});
   for (const auto& [kept, values] : resident.states)
     state.optimizer_states.push_back(make(std::string(kept.name), Category::optimizer_state,
                                           kept.dtype, values, PoolRole::state,

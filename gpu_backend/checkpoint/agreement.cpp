@@ -81,6 +81,9 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
   equal("config.param_dtype", to_string(now.param_dtype), to_string(before.param_dtype));
   equal("config.main_dtype", to_string(now.main_dtype), to_string(before.main_dtype));
   equal("config.frozen", shown(now.frozen), shown(before.frozen));
+  equal("config.lora_rank", now.lora_rank, before.lora_rank);
+  equal("config.lora_alpha", now.lora_alpha.value(), before.lora_alpha.value());
+  equal("config.lora_targets", shown(now.lora_targets), shown(before.lora_targets));
   equal("config.optimizer", to_string(now.optimizer), to_string(before.optimizer));
   equal("config.state_dtype", to_string(now.state_dtype), to_string(before.state_dtype));
   equal("config.no_decay", shown(now.no_decay), shown(before.no_decay));

@@ -1,7 +1,6 @@
 #include "gpu_backend/cuda/communicators.hpp"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,8 +105,7 @@ Result<void> Communicators::check_hosts(const std::vector<Membership>& membershi
       const Peers::Bytes& name = names.at(static_cast<std::size_t>(rank));
       hosts.emplace_back(reinterpret_cast<const char*>(name.data()), name.size());
     }
-    if (const auto possible =
-            check_windows_possible(communicators[i].transport, version, hosts);
+    if (const auto possible = check_windows_possible(communicators[i].transport, version, hosts);
         !possible)
       return fail("communicator " + communicators[i].purpose, possible.error().what,
                   Fault::environment);

@@ -110,12 +110,12 @@ class Stopwatch {
 }  // namespace
 
 std::string to_string(const GemmShape& shape) {
-  return fmt::format("{}{}x{}x{} a{} b{} {} -> {}{}{}, aligned to {}",
-                     shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows,
-                     shape.cols, shape.inner, shape.a_transposed ? "T" : "",
-                     shape.b_transposed ? "T" : "", to_string(shape.operands),
-                     to_string(shape.result), shape.bias ? " with bias" : "",
-                     shape.adds ? " added" : "", shape.alignment);
+  return fmt::format(
+      "{}{}x{}x{} a{} b{} {} -> {}{}{}{}, aligned to {}",
+      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows, shape.cols, shape.inner,
+      shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "", to_string(shape.operands),
+      to_string(shape.result), shape.bias ? " with bias" : "", shape.adds ? " added" : "",
+      shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row), shape.alignment);
 }
 
 std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
@@ -326,7 +326,6 @@ Result<void> GemmPlanner::time_sustained(std::vector<GemmAlgorithm>& algorithms,
 
 Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& algorithm,
                                  const GemmMemory& memory, cudaStream_t stream) const {
-  const float alpha = memory.scale;
   const float beta = algorithm.shape.adds ? 1 : 0;
   const cublasLtMatmulAlgo_t chosen = opaque(algorithm);
   cublasLtMatmulDescOpaque_t operation = product.operation;
@@ -335,7 +334,7 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   // The library takes layouts as pointers to mutable memory and only reads them.
   Product layouts = product;
   return check(
-      cublasLtMatmul(handle_.get(), &operation, &alpha, memory.b, &layouts.first, memory.a,
+      cublasLtMatmul(handle_.get(), &operation, &memory.scale, memory.b, &layouts.first, memory.a,
                      &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
                      &chosen, memory.workspace.data(), memory.workspace.size(), stream),
       "cublasLtMatmul");

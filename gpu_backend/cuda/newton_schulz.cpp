@@ -167,6 +167,7 @@ class Orthogonalisation {
                       .inner = inner,
                       .a_row = inner,
                       .b_row = inner,
+                      .c_row = m_,
                       .b_transposed = true,
                       .operands = dtype_of<H>,
                       .result = dtype_of<H>,
@@ -175,14 +176,13 @@ class Orthogonalisation {
                           reinterpret_cast<std::uintptr_t>(c),
                           static_cast<std::uintptr_t>(inner * row_bytes),
                           static_cast<std::uintptr_t>(m_ * row_bytes),
-                          static_cast<std::uintptr_t>(n_ * row_bytes)}),
-                      .c_row = m_},
+                          static_cast<std::uintptr_t>(n_ * row_bytes)})},
             .memory = {.a = a,
                        .b = b,
                        .bias = nullptr,
                        .c = c,
-                       .workspace = workspace,
-                       .scale = 1 / kUnit<H>}};
+                       .scale = 1 / kUnit<H>,
+                       .workspace = workspace}};
   }
 
   const kernels::NewtonSchulz<T>& k_;

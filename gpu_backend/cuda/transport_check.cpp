@@ -41,8 +41,8 @@ Result<void> check_driver(CUresult status, std::string_view call) {
 /// Of one node of a graph that is a kernel.
 Result<std::string> kernel_name(cudaGraphNode_t node) {
   using Params = CUDA_KERNEL_NODE_PARAMS_v2;
-  MFSDP_LET(params_of, driver_function<CUresult(CUgraphNode, Params*)>("cuGraphKernelNodeGetParams",
-                                                                       12000));
+  MFSDP_LET(params_of,
+            driver_function<CUresult(CUgraphNode, Params*)>("cuGraphKernelNodeGetParams", 12000));
   Params params{};
   MFSDP_TRY(check_driver(params_of(node, &params), "cuGraphKernelNodeGetParams"));
   const char* name = nullptr;
@@ -95,9 +95,11 @@ Result<void> check_transport(Transport transport, std::span<const std::string> k
   const bool is_so = transport == Transport::nccl ||
                      (transport == Transport::copy_engine ? kernels.empty() : symmetric);
   if (is_so) return {};
-  return fail("", fmt::format("NCCL would not go by {}: it queues {}", to_string(transport),
-                              kernels.empty() ? "no kernel" : fmt::format("{}", fmt::join(kernels, ", "))),
-              Fault::environment);
+  return fail(
+      "",
+      fmt::format("NCCL would not go by {}: it queues {}", to_string(transport),
+                  kernels.empty() ? "no kernel" : fmt::format("{}", fmt::join(kernels, ", "))),
+      Fault::environment);
 }
 
 std::string transport_text(Transport transport, std::span<const std::string> kernels) {
@@ -111,15 +113,17 @@ Result<void> check_windows_possible(Transport transport, int nccl_version,
   constexpr int kMajor = 10'000;
   constexpr int kMinor = 100;
   if (nccl_version < kWindowsSince)
-    return fail("", fmt::format("{} needs NCCL 2.28.3 or later; this one is {}.{}.{}",
-                                to_string(transport), nccl_version / kMajor,
-                                nccl_version % kMajor / kMinor, nccl_version % kMinor),
-                Fault::environment);
+    return fail(
+        "",
+        fmt::format("{} needs NCCL 2.28.3 or later; this one is {}.{}.{}", to_string(transport),
+                    nccl_version / kMajor, nccl_version % kMajor / kMinor, nccl_version % kMinor),
+        Fault::environment);
   const auto other =
       std::ranges::find_if(hosts, [&](const std::string& host) { return host != hosts.front(); });
   if (other == hosts.end()) return {};
-  return fail("", fmt::format("{} reaches the GPUs of one host; members are on {} and {}",
-                              to_string(transport), hosts.front(), *other),
+  return fail("",
+              fmt::format("{} reaches the GPUs of one host; members are on {} and {}",
+                          to_string(transport), hosts.front(), *other),
               Fault::environment);
 }
 

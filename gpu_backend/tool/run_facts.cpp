@@ -60,6 +60,7 @@ Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
     add("eval_every", settings.eval_every);
   }
   add("init_from", options.init_from.value_or("random weights of the seed"));
+  if (options.init_adapters) add("init_adapters", *options.init_adapters);
   return facts;
 }
 

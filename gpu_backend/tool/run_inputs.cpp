@@ -184,7 +184,8 @@ TrainInputs RunInputs::train_inputs() const {
   TrainInputs inputs{.settings = settings,
                      .data = data.get(),
                      .eval_data = eval_data.get(),
-                     .weights = initial ? &*initial : nullptr};
+                     .weights = initial ? &*initial : nullptr,
+                     .adapters = adapters ? &*adapters : nullptr};
   if (logits)
     inputs.take_logits = [path = *logits](const EvalLogits& l) { return write_logits(path, l); };
   return inputs;
@@ -220,7 +221,15 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
   }
   if (options.export_to) {
     MFSDP_LET(exported, HfExport::prepare(program, *options.export_to));
-    inputs.exported.emplace(std::move(exported));
+    inputs.exported.push_back(std::move(exported));
+  }
+  if (options.init_adapters) {
+    MFSDP_LET(adapters, PeftAdapters::open(*options.init_adapters, program));
+    inputs.adapters.emplace(std::move(adapters));
+  }
+  if (options.export_adapters) {
+    MFSDP_LET(exported, HfExport::prepare_adapters(program, *options.export_adapters));
+    inputs.exported.push_back(std::move(exported));
   }
   inputs.logits = options.logits;
   if (inputs.logits) {

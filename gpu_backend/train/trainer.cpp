@@ -104,8 +104,9 @@ Result<void> Trainer::prepare(Backend& backend) {
         {.program = program_, .backend = backend, .rank = rank_, .parameters = parameters_});
   const RandomWeights random(config.model.layers, inputs_.settings.seed,
                              config.model.zero_centered_norms);
-  return fill_initial_weights(backend, parameters_,
-                              inputs_.weights == nullptr ? random : *inputs_.weights);
+  const WeightsWithAdapters both(inputs_.weights == nullptr ? random : *inputs_.weights,
+                                 inputs_.adapters == nullptr ? random : *inputs_.adapters);
+  return fill_initial_weights(backend, parameters_, both);
 }
 
 /// A dynamic scale goes on from what the earlier run came to; a fixed one is what is asked for.

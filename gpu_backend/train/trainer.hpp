@@ -98,10 +98,11 @@ class TrainSink {
 /// by the ranks of a process.
 struct TrainInputs {
   TrainSettings settings = {};
-  const Dataset* data = nullptr;          ///< never null
-  const Dataset* eval_data = nullptr;     ///< null: no evaluation
-  const WeightSource* weights = nullptr;  ///< before the first step; null: random, of the seed
-  StopPoint* stop = nullptr;              ///< null: the run goes to its last step
+  const Dataset* data = nullptr;           ///< never null
+  const Dataset* eval_data = nullptr;      ///< null: no evaluation
+  const WeightSource* weights = nullptr;   ///< before the first step; null: random, of the seed
+  const WeightSource* adapters = nullptr;  ///< likewise, of adapters
+  StopPoint* stop = nullptr;               ///< null: the run goes to its last step
   HostGather* gather = nullptr;  ///< null where log_param_norms, check_nan and keeper are off
   TrainPosition start = {};      ///< what earlier runs have done
   const StateSource* source = nullptr;  ///< of weights and optimizer states; null: `weights`

@@ -246,15 +246,14 @@ CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
   const bool local = span.domains <= 1;
   NcclTime time = local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
   if (local && way.transport != Transport::nccl)
-    time.total_ns =
-        time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way);
+    time.total_ns = time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
-  return CollectiveCost{.duration = to_nanos(time.total_ns),
-                        .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-                        .contention = beside_kernels(moved, time.total_ns,
-                                                     local ? way.transport : Transport::nccl),
-                        .link = local ? LinkClass::node : LinkClass::network};
+  return CollectiveCost{
+      .duration = to_nanos(time.total_ns),
+      .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
+      .contention = beside_kernels(moved, time.total_ns, local ? way.transport : Transport::nccl),
+      .link = local ? LinkClass::node : LinkClass::network};
 }
 
 }  // namespace mfsdp

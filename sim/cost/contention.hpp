@@ -19,8 +19,8 @@ inline constexpr std::int64_t kContentionUnit = 1 << 20;
 /// A collective as it is when it runs alone.
 struct CollectiveLoad {
   Transport transport = Transport::nccl;
-  double blocks = 0;  ///< SMs that it holds
-  double bytes = 0;   ///< read from and written to this GPU's memory
+  double blocks = 0;       ///< SMs that it holds
+  double bytes = 0;        ///< read from and written to this GPU's memory
   double duration_ns = 0;  ///< above 0
 };
 

@@ -385,12 +385,12 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
     if (row.run) estimate_training(*row.run, options);
   if (!whole) return interrupted(rows, options, session);
   std::vector<std::size_t> best = ranked(rows, options);
-  MFSDP_LET(finer, finer_rows(wide, rows, best,
-                              held ? std::optional(held->sequences) : std::nullopt, options,
-                              session));
+  MFSDP_LET(finer,
+            finer_rows(wide, rows, best, held ? std::optional(held->sequences) : std::nullopt,
+                       options, session));
   const std::string beside = finer_text(finer);
-  MFSDP_TRY(predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session,
-                         store));
+  MFSDP_TRY(
+      predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session, store));
   if (session.interrupted) return interrupted(rows, options, session);
   for (SweepRow& row : finer.rows)
     if (row.run) estimate_training(*row.run, options);

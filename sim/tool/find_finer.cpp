@@ -77,8 +77,7 @@ void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t p
           const SimOptions& options) {
   for (const SweepAxis& axis : finer.axes) {
     sweep.axes.push_back(axis);
-    for (SweepRow& row : rows)
-      row.values.push_back(default_of(axis.flag, options.common.config));
+    for (SweepRow& row : rows) row.values.push_back(default_of(axis.flag, options.common.config));
   }
   sweep.arguments.push_back(std::move(finer.sweep.arguments[place]));
   rows.push_back(std::move(finer.rows[place]));

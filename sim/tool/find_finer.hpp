@@ -30,8 +30,8 @@ inline constexpr std::size_t kVaried = 3;
 /// as sweep_rows.
 [[nodiscard]] Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
                                        const std::vector<std::size_t>& best,
-                                       std::optional<std::int64_t> batch,
-                                       const SimOptions& options, const Session& session);
+                                       std::optional<std::int64_t> batch, const SimOptions& options,
+                                       const Session& session);
 
 /// Takes the row at `place` of these among the combinations, as the last one of them; theirs have
 /// the values that a flag has where it is not given.

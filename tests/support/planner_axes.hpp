@@ -22,7 +22,7 @@ inline rc::Gen<PlanConfig> any_planner_config() {
   return rc::gen::exec([] {
     using enum DType;
     PlanConfig config = *any_config();
-    if (*rc::gen::inRange(0, 10) == 0)
+    if (!config.has_lora() && *rc::gen::inRange(0, 10) == 0)
       config.frozen = names_in(config.model.family, {"embed_tokens", "layernorm"});
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
     config.loss_scale = {};
@@ -138,6 +138,15 @@ inline std::string segments(const Program& program) {
   return names;
 }
 
+inline std::string adapters(const Program& program) {
+  const PlanConfig& config = program.config;
+  if (!config.has_lora()) return "none";
+  if (config.model.fused_weights) return "of fused layers";
+  return std::ssize(config.lora_targets) == std::ssize(lora_targets(config.model))
+             ? "of all layers"
+             : "of some layers";
+}
+
 inline std::string logits_chunks(const Program& program) {
   const PlanConfig& config = program.config;
   if (config.tokens_per_microbatch() <= config.logits_chunk) return "one";
@@ -189,6 +198,9 @@ inline std::vector<PlannerAxis> planner_axes() {
       {.name = "frozen",
        .values = {"nothing", "parts of units", "units", "units and parts"},
        .value_of = frozen_part},
+      {.name = "adapters",
+       .values = {"none", "of some layers", "of all layers", "of fused layers"},
+       .value_of = adapters},
       {.name = "recompute",
        .values = {"none", "selective", "full", "full of some blocks"},
        .value_of = recompute},

@@ -3,6 +3,7 @@
 
 #include <rapidcheck.h>
 
+#include "core/model/lora.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp::test {
@@ -39,6 +40,27 @@ inline void draw_gemma(ModelShape& model) {
   model.output_norms = some();
   model.zero_centered_norms = some();
   model.scaled_embedding = some();
+}
+
+/// Adapters beside some layers or all, of which some may be frozen, and what their names select.
+inline void draw_lora(PlanConfig& config) {
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  config.model.fused_weights = pick(0, 3) == 0;
+  config.lora_rank = pick(1, 5);
+  config.lora_alpha = *rc::gen::element(Rational{8, 1}, Rational{3, 1}, Rational{5, 2});
+  const bool all = *rc::gen::arbitrary<bool>();
+  for (const LoraTarget& target : lora_targets(config.model))
+    if (all || *rc::gen::arbitrary<bool>()) config.lora_targets.emplace_back(target.name);
+  if (config.lora_targets.empty()) config.lora_targets = default_lora_targets(config.model);
+  config.frozen.clear();
+  if (pick(0, 4) == 0) config.frozen = {"lora_A"};
+  if (pick(0, 4) == 0 && config.model.layers > 1) config.frozen = {"layers.0."};
+  config.lr_scale.clear();
+  if (pick(0, 2) == 0) config.lr_scale = {"lora_B=2"};
+  config.no_decay.clear();
+  if (pick(0, 2) == 0) config.no_decay = {"lora_A"};
 }
 
 /// A third of the models are of other families than Llama's.
@@ -100,7 +122,8 @@ inline rc::Gen<PlanConfig> any_config() {
     config.keep_gathered = pick(0, model.layers);
     if (config.strategy == Strategy::optim_grads_params)
       config.gather = static_cast<Transport>(pick(0, 2));
-    if (config.strategy >= Strategy::optim_grads) config.reduce = static_cast<Transport>(pick(0, 1));
+    if (config.strategy >= Strategy::optim_grads)
+      config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
     config.document_mask = config.model.traits().rotates && *rc::gen::arbitrary<bool>();
@@ -118,6 +141,7 @@ inline rc::Gen<PlanConfig> any_config() {
       default: break;
     }
     draw_family(config);
+    if (config.model.family == Family::llama && pick(0, 4) == 0) draw_lora(config);
     return config;
   });
 }

@@ -153,7 +153,8 @@ bool has_windows(const Json& communicator) {
 void check_registered(const PlanView& view) {
   for (const Json& pool : view.json.at("pools"))
     if (pool.contains("registered") &&
-        !has_windows(view.json.at("communicators").at(view.at("communicators", pool, "registered"))))
+        !has_windows(
+            view.json.at("communicators").at(view.at("communicators", pool, "registered"))))
       refuse("pool {}: peers touch it after collectives have ended", pool.at("name").dump());
 }
 

@@ -549,6 +549,8 @@ class Steps {
     if (step.chunk) work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
     for (std::size_t i = 0; i < operands.size(); ++i)
       check_form(op, step.flows[i], *operands[i], work.rows);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      check_parameter(step.flows[i], *operands[i]);
     Names named;
     for (const auto& [name, value] : step.attributes) {
       named.insert(name);
@@ -568,6 +570,17 @@ class Steps {
       differ("is of another place in the model");
     if (step.slides && *step.slides != model_.slides(work.owner))
       differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
+  }
+
+  /// Where steps differ in their weights alone. What is no whole parameter `use` refuses.
+  void check_parameter(const Flow& flow, const Operand& operand) const {
+    if (flow.role != "weight") return;
+    const Spot spot = locate(view_, operand);
+    if (spot.group == kNone) return;
+    const Group& group = view_.groups[spot.group];
+    const auto found = group.parameters.find(spot.begin);
+    if (found != group.parameters.end() && found->second.role != flow.parameter)
+      differ("'weight' is {}, not {}", found->second.role, flow.parameter);
   }
 
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,

@@ -17,10 +17,11 @@ constexpr std::array kCoverage{
     Coverage{"lifetimes", true,
              "accesses lie between acquire and release, and no two live buffers share bytes",
              "MF102 MF103 MF106 MF107"},
-    Coverage{"collectives", true,
-             "count, dtype and reduction fit operands and communicator, windows their transport; the "
-             "sequence is hashed",
-             "MF204 MF205"},
+    Coverage{
+        "collectives", true,
+        "count, dtype and reduction fit operands and communicator, windows their transport; the "
+        "sequence is hashed",
+        "MF204 MF205"},
     Coverage{"kernels", true,
              "each is a step of the configured model: access, dtypes, shapes, strides, attributes",
              "MF007"},

@@ -79,6 +79,7 @@ Model::Model(const PlanView& view)
   if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) || tokens < 1 || layers_ < 1 ||
       heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
+  read_adapters();
   check_units(view);
   check_parameters(view);
   add_ends();
@@ -155,7 +156,10 @@ void Model::add(Step step) {
     if (flow.access == "adds" && flow.role == "weight_grad") ++gradients_[flow.parameter];
   }
   const std::string product = step.kernel == "gemm" ? fmt::format(" {}", step.product) : "";
-  steps_[step.kernel + product].push_back(std::move(step));
+  // With more attributes first: what a kernel has beside those of its step is refused at once.
+  auto& steps = steps_[step.kernel + product];
+  const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
+  steps.insert(at, std::move(step));
 }
 
 const std::vector<Step>& Model::steps(const std::string& kernel) const {
@@ -197,7 +201,8 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     add(std::move(made));
   };
   std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-                            makes("output", compute_, {rows, outputs}, out)};
+                            makes("output", compute_, {rows, outputs},
+                                  product_without_adapters(parameter, out))};
   const bool has_bias = parameter == "qkv" ? bias_ : biases_ && parameter != "head";
   if (has_bias) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
@@ -205,7 +210,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     std::swap(forward[2], forward.back());
   }
   step(0, std::move(forward));
-  const std::string gradient_in = d_in;
+  const std::string gradient_in = gradient_without_adapters(parameter, d_in);
   const std::size_t arrow = gradient_in.find('>');
   Flow made = arrow == std::string::npos
                   ? makes("d_input", compute_, {rows, inputs}, gradient_in)
@@ -215,6 +220,7 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
            std::move(made)});
   step(2, {reads("d_output", compute_, {rows, outputs}, d_out),
            reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
+  add_adapters(parameter, outputs, values);
 }
 
 /// As a number of the compute dtype: that many bits of the root, rounded to the nearest.

@@ -13,6 +13,7 @@
 // blocks, L + 1 final norm and head), and to a microbatch.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "verify/checker/plan_view.hpp"
@@ -80,11 +81,28 @@ class Model {
  private:
   void check_units(const PlanView& view) const;
   void check_parameters(const PlanView& view) const;
-  [[nodiscard]] std::map<std::string, std::pair<std::string, std::vector<Int>>> parameters_of(
-      Int position) const;
+  /// By role: name and shape.
+  using Parameters = std::map<std::string, std::pair<std::string, std::vector<Int>>>;
+  [[nodiscard]] Parameters parameters_of(Int position) const;
   void add(Step step);
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
+  /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
+  struct Adapter {
+    std::string layer, module;  ///< "q_proj" of "self_attn"
+    std::string matrix, role;   ///< the matrix' role, and how those of the adapter begin
+    Int begin, outputs, inputs;
+  };
+  void read_adapters();
+  [[nodiscard]] std::vector<Adapter> adapters_beside(const std::string& matrix) const;
+  void add_parameters_of_adapters(Parameters& of, const std::string& block) const;
+  void add_adapters(const std::string& matrix, Int outputs,
+                    const std::array<const char*, 4>& values);
+  /// What the matrix alone makes of out and d_in.
+  [[nodiscard]] std::string product_without_adapters(const std::string& matrix,
+                                                     const std::string& out) const;
+  [[nodiscard]] std::string gradient_without_adapters(const std::string& matrix,
+                                                      const std::string& d_in) const;
   [[nodiscard]] Json root_of_hidden() const;
   [[nodiscard]] Int scale_exponent() const;
   void add_ends();
@@ -126,6 +144,9 @@ class Model {
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
+  Int rank_ = 0;                ///< of adapters; 0: there are none
+  Json scale_{};                ///< by which their products are multiplied
+  std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

@@ -25,9 +25,8 @@ void Model::check_units(const PlanView& view) const {
   }
 }
 
-/// By role: name and shape.
-std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int position) const {
-  std::map<std::string, std::pair<std::string, Shape>> of;
+Model::Parameters Model::parameters_of(Int position) const {
+  Parameters of;
   const auto vector = [&](const char* role, const std::string& name, Int elements) {
     of[role] = {name, {elements}};
   };
@@ -81,6 +80,7 @@ std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int po
   }
   of["gate_up"] = {block + "mlp.gate_up_proj.weight", {2 * inner_, hidden_}};
   of["down"] = {block + "mlp.down_proj.weight", {hidden_, inner_}};
+  add_parameters_of_adapters(of, block);
   return of;
 }
 
@@ -127,7 +127,8 @@ void Model::check_parameters(const PlanView& view) const {
     if (json.at("dtype") != compute_) refuse("group {}: dtype is not as configured", g);
     for (const Json& entry : json.at("parameters")) {
       const std::string name = entry.at("name");
-      const bool trains = !has_part(name, frozen);
+      const bool trains =
+          !has_part(name, frozen) && (rank_ == 0 || name.find(".lora_") != std::string::npos);
       const auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
       const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
       if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||

@@ -46,10 +46,11 @@ constexpr std::array kRules{
              "Collectives wait in a cycle once launches keep the host's order.", error},
     RuleInfo{"MF204", "collective-shape",
              "A collective's count, dtype or reduction does not fit its operands.", error},
-    RuleInfo{"MF205", "registered-buffer",
-             "A peer may touch a registered buffer while this rank uses it, or a collective that is to "
-             "go from window to window would not.",
-             error},
+    RuleInfo{
+        "MF205", "registered-buffer",
+        "A peer may touch a registered buffer while this rank uses it, or a collective that is to "
+        "go from window to window would not.",
+        error},
     RuleInfo{"MF206", "no-peer", "A send or receive names a peer that there is not.", error},
     RuleInfo{"MF301", "missing-gradient",
              "A gradient lacks a part of a microbatch when it is read as a whole.", error},

@@ -126,11 +126,11 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
     for (const PoolPeak& peak : peaks[p]) add(sum, peak);
     const PlanConfig& config = program.config;
     if (sum.weights - 1 - config.keep_gathered > config.prefetch)
-      findings.add(note("MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
-                                             "prefetch of {}{} allows {}",
-                                             program.plans[p].name, sum.weights, config.prefetch,
-                                             kept_beside(config),
-                                             config.prefetch + 1 + config.keep_gathered)));
+      findings.add(note(
+          "MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
+                               "prefetch of {}{} allows {}",
+                               program.plans[p].name, sum.weights, config.prefetch,
+                               kept_beside(config), config.prefetch + 1 + config.keep_gathered)));
     // Tied weights keep a gradient from the head to the embedding, beside those of the blocks.
     const std::int64_t slots = config.grad_slots + (config.model.tied_embeddings ? 1 : 0);
     if (sum.gradients > slots)

@@ -215,6 +215,7 @@ class FormCheck {
       return fmt::format("operand '{}' is [{}] where [{}] is expected", operand.role,
                          fmt::join(operand.shape, ", "), fmt::join(shape, ", "));
     if (form.strided) return check_heads(operand);
+    if (form.columns && !operand.strides.empty()) return check_wider_rows(operand);
     if (!operand.strides.empty())
       return fmt::format("operand '{}' is not contiguous", operand.role);
     return std::nullopt;
@@ -238,6 +239,16 @@ class FormCheck {
         "operand '{}' is [{}] with strides [{}], which are no heads in rows of {} or {}",
         operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "), rotated,
         all);
+  }
+
+  /// Some columns of wider rows. Which ones values tell (model_values.cpp).
+  [[nodiscard]] static std::optional<std::string> check_wider_rows(const Operand& operand) {
+    const bool wider = operand.strides.size() == 2 && operand.strides[1] == 1 &&
+                       operand.strides[0] > operand.shape[1];
+    if (wider) return std::nullopt;
+    return fmt::format("operand '{}' is [{}] with strides [{}], which are no columns of wider rows",
+                       operand.role, fmt::join(operand.shape, ", "),
+                       fmt::join(operand.strides, ", "));
   }
 
   bool fits(DType dtype, Element element) {
@@ -433,6 +444,7 @@ class FormCheck {
   }
   [[nodiscard]] std::optional<ColumnOf> column_of(std::size_t i) const {
     const Operand& operand = kernel_.operands[i];
+    if (operand.shape.size() == 2 && !operand.strides.empty()) return std::nullopt;
     const auto begin = first_column(operand);
     const std::int64_t row = row_elements(operand);
     if (!begin || row == 0) return std::nullopt;
@@ -664,8 +676,10 @@ class ProgramForms {
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
     if (!of_update) check_kept(operand, buffer);
     if (of_model_) check_ranks(operand, buffer);
-    // Heads: the rows that an operand has are those of its buffer, be they wide or narrow.
-    if (operand.shape.size() != 3) return;
+    // Heads, and columns: the rows that an operand has are those of its buffer, be they wide or
+    // narrow.
+    const bool columns = operand.shape.size() == 2 && operand.strides.size() == 2;
+    if (operand.shape.size() != 3 && !columns) return;
     const std::int64_t row = operand.strides.empty()
                                  ? checked_mul(operand.shape[1], operand.shape[2])
                                  : operand.strides.front();

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "verify/proof/lora_steps.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
@@ -16,7 +17,8 @@ using Roles = std::uint64_t;  ///< a bit for each
 constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigned>(role); }
 
 /// The parameters of a unit of that kind.
-Roles roles_of(UnitKind kind, const ModelShape& model) {
+Roles roles_of(UnitKind kind, const PlanConfig& config) {
+  const ModelShape& model = config.model;
   using P = ParameterRole;
   const FamilyTraits& traits = model.traits();
   Roles final_norm = bit(P::final_norm);
@@ -37,6 +39,7 @@ Roles roles_of(UnitKind kind, const ModelShape& model) {
   if (model.qkv_bias) roles |= bit(P::qkv_bias);
   if (model.qk_norm) roles |= bit(P::q_norm) | bit(P::k_norm);
   if (model.output_norms) roles |= bit(P::attention_output_norm) | bit(P::mlp_output_norm);
+  for (const P role : LoraSteps(config).roles()) roles |= bit(role);
   return roles;
 }
 
@@ -157,7 +160,8 @@ class Binder {
         plan_(*unrolled.plan),
         layouts_(layouts),
         cells_(cells),
-        findings_(findings) {}
+        findings_(findings),
+        lora_(program_.config) {}
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
@@ -247,7 +251,8 @@ class Binder {
     const bool contributes = adds_up(kernel.kind, variant);
     // Chunks of the head's gradient are summed in a buffer of their own.
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
-    const ModelStep* step = find_step(program_.config.model, kernel.kind, variant, role);
+    const ModelStep* step = lora_.find(kernel.kind, variant, role);
+    if (step == nullptr) step = find_step(program_.config.model, kernel.kind, variant, role);
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
@@ -257,6 +262,8 @@ class Binder {
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
       return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
+    if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
+      return fail_step("has not the scale of adapters");
     BoundStep bound{.step = step,
                     .owner = {},
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
@@ -265,11 +272,22 @@ class Binder {
     next_ = 0;
     for (const Flow& flow : step->flows) {
       const bool is_there = flow.part != Part::positions || program_.config.document_mask;
-      if (!flow.role.empty() && is_there && !bind_flow(kernel, flow, rows)) return;
+      if (!flow.role.empty() && is_there && !bind_flow(kernel, *step, flow, rows)) return;
     }
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
+  }
+
+  /// alpha / rank where adapters' output is scaled, and none elsewhere; 1 is left out.
+  [[nodiscard]] bool has_scale(const Kernel& kernel, std::optional<ParameterRole> role) const {
+    const Attribute* stated = kernel.find_attribute("scale");
+    if (!lora_.is_scaled(role)) return stated == nullptr;
+    const PlanConfig& config = program_.config;
+    const std::int64_t rank = checked_mul(config.lora_rank, config.lora_alpha.den);
+    const Rational scale = stated == nullptr ? Rational{.num = 1} : stated->value;
+    return (stated == nullptr || scale != Rational{.num = 1}) &&
+           make_rational(config.lora_alpha.num, rank) == scale;
   }
 
   static std::int64_t variant_of(const Kernel& kernel) {
@@ -347,7 +365,7 @@ class Binder {
     return operand_of(kernel, role);
   }
 
-  bool bind_flow(const Kernel& kernel, const Flow& flow, std::int64_t rows) {
+  bool bind_flow(const Kernel& kernel, const ModelStep& step, const Flow& flow, std::int64_t rows) {
     const Operand* operand = find(kernel, flow.role);
     if (operand == nullptr) {
       fail_step(fmt::format("has no operand '{}'", flow.role));
@@ -371,7 +389,7 @@ class Binder {
                     .writes = use->writes ? flow.writes : OwnedValue{}};
     const std::int64_t bytes = operand->touched_bytes();
     if (rows > 0 && bytes % rows == 0) bound.row_bytes = bytes / rows;
-    place(flow.part, *operand, bytes, bound);
+    place(step, flow, *operand, bytes, bound);
     // Throws where a row's place would leave 63 bits.
     (void)checked_add(bound.skip,
                       checked_mul(bound.row_bytes, program_.config.tokens_per_microbatch()));
@@ -380,12 +398,13 @@ class Binder {
   }
 
   /// Where in its value an operand begins, beside the chunk's first row.
-  void place(Part part, const Operand& operand, std::int64_t bytes, BoundFlow& bound) const {
+  void place(const ModelStep& step, const Flow& flow, const Operand& operand, std::int64_t bytes,
+             BoundFlow& bound) {
     const ModelShape& model = program_.config.model;
     const auto columns = [&](std::int64_t heads) {
       return product_of(heads, model.head_dim, size_of(operand.dtype));
     };
-    switch (part) {
+    switch (flow.part) {
       case Part::rows: break;
       case Part::labels:
         bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
@@ -402,7 +421,27 @@ class Binder {
       case Part::unrotated:
         bound.unrotated = columns(checked_add(model.heads, model.kv_heads));
         break;
+      case Part::adapter:
+        bound.skip = checked_mul(lora_.columns_of(*step.parameter).begin, size_of(operand.dtype));
+        break;
+      case Part::adapted: leave_alone(step, operand, bound); break;
     }
+  }
+
+  /// The columns that no adapter adds to have what the model makes there without.
+  void leave_alone(const ModelStep& step, const Operand& operand, BoundFlow& bound) {
+    const auto gaps = lora_.left_alone(*step.parameter);
+    if (gaps.empty()) return;
+    const std::int64_t size = size_of(operand.dtype);
+    const ModelStep& whole =
+        *find_step(program_.config.model, step.kind, step.variant, step.parameter);
+    LeftAlone alone;
+    for (const Flow& flow : whole.flows)
+      if (flow.role == operand.role) alone.value = flow.writes;
+    for (const LoraSteps::Columns& gap : gaps)
+      alone.columns.emplace_back(checked_mul(gap.begin, size), checked_mul(gap.end, size));
+    bound.left_alone = static_cast<std::uint32_t>(out_.left_alone.size());
+    out_.left_alone.push_back(std::move(alone));
   }
 
   const Program& program_;
@@ -411,6 +450,7 @@ class Binder {
   const Layouts& layouts_;
   const ValueCells& cells_;
   FindingList& findings_;
+  LoraSteps lora_;
   ModelBinding out_;
   const Segment* segment_ = nullptr;
   const Op* op_ = nullptr;
@@ -437,13 +477,17 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
       of_unit |= bit(parameter.role);
     }
   }
+  std::array<Roles, Names<UnitKind>::values.size()> wanted_roles{};
+  for (std::size_t k = 0; k < wanted_roles.size(); ++k)
+    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config);
   for (std::size_t u = 0; u < program.units.size(); ++u) {
     UnitKind wanted = UnitKind::block;
     if (u == 0)
       wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
     else if (u > static_cast<std::uint64_t>(model.layers))
       wanted = UnitKind::head;
-    if ((*units)[u]->kind != wanted || roles[u] != roles_of(wanted, model)) return false;
+    if ((*units)[u]->kind != wanted || roles[u] != wanted_roles[static_cast<std::size_t>(wanted)])
+      return false;
   }
   return true;
 }

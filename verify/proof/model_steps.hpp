@@ -72,12 +72,40 @@ enum class Value : std::uint8_t {
   attention_out_partials,
   mlp_out_partials,
   mean1,  ///< of layer norms, beside rstd1
-  mean2
+  mean2,
+  // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
+  // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
+  // to.
+  lora_q,
+  lora_k,
+  lora_v,
+  lora_attention_out,
+  lora_gate,
+  lora_up,
+  lora_down,
+  d_lora_q,
+  d_lora_k,
+  d_lora_v,
+  d_lora_attention_out,
+  d_lora_gate,
+  d_lora_up,
+  d_lora_down,
+  qkv_base,
+  attention_out_base,
+  gate_up_base,
+  mlp_out_base,
+  d_normed1_base,
+  d_normed1_first,
+  d_normed1_second,
+  d_normed2_base,
+  d_normed2_first,
+  d_attention_base,
+  d_product_base
 };
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 44> values{"what is not known",
+  static constexpr std::array<std::string_view, 69> values{"what is not known",
                                                            "what is wrong",
                                                            "what nothing writes",
                                                            "the host's data",
@@ -120,7 +148,32 @@ struct Names<Value> {
                                                            "partials of attention_out's norm",
                                                            "partials of mlp_out's norm",
                                                            "mean1",
-                                                           "mean2"};
+                                                           "mean2",
+                                                           "adapters' rows of query",
+                                                           "adapters' rows of key",
+                                                           "adapters' rows of value",
+                                                           "adapters' rows of attention_out",
+                                                           "adapters' rows of gate",
+                                                           "adapters' rows of up",
+                                                           "adapters' rows of down",
+                                                           "gradient of adapters' rows of query",
+                                                           "gradient of adapters' rows of key",
+                                                           "gradient of adapters' rows of value",
+                                                           "gradient of adapters' rows of attention_out",
+                                                           "gradient of adapters' rows of gate",
+                                                           "gradient of adapters' rows of up",
+                                                           "gradient of adapters' rows of down",
+                                                           "qkv without adapters",
+                                                           "attention_out without adapters",
+                                                           "gate_up without adapters",
+                                                           "mlp_out without adapters",
+                                                           "d_normed1 without adapters",
+                                                           "d_normed1 with one adapter's",
+                                                           "d_normed1 with two adapters'",
+                                                           "d_normed2 without adapters",
+                                                           "d_normed2 with one adapter's",
+                                                           "d_attention without adapters",
+                                                           "d_product without adapters"};
 };
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
@@ -140,7 +193,9 @@ enum class Part : std::uint8_t {
   value,        ///< columns behind query and key
   second_half,  ///< as long as the operand itself
   keys_half,    ///< behind rows as wide as all query heads, where its own are as wide as key heads
-  unrotated     ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
+  unrotated,    ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
+  adapter,      ///< at its layer's first column
+  adapted       ///< made: what adapters add to in their columns, and the whole sum in all others
 };
 
 struct Flow {

@@ -150,9 +150,10 @@ class WholeCheck {
       check(name, KernelKind::loss_finish, "finishes no loss");
     }
     check("train", KernelKind::norm_finish, "finishes no norm");
-    for (const Port port : {Port::tokens, Port::step_block, Port::report, Port::rope_table})
-      check(port);
-    if (classes_.front()->config.model.local_rope_theta.num != 0) check(Port::local_rope_table);
+    for (const Port port : {Port::tokens, Port::step_block, Port::report}) check(port);
+    const ModelShape& model = classes_.front()->config.model;
+    if (model.traits().rotates) check(Port::rope_table);
+    if (model.local_rope_theta.num != 0) check(Port::local_rope_table);
     if (classes_.front()->config.scales_loss()) check(Port::loss_scale);
   }
 

@@ -51,7 +51,8 @@ class WindowCheck {
   [[nodiscard]] std::string obstacle(const Collective& collective,
                                      const Communicator& communicator) const {
     if (is_point_to_point(collective.kind)) return "sends and receives know no windows";
-    if (program_.classes.size() > 1) return "its ranks are of several classes with pools of their own";
+    if (program_.classes.size() > 1)
+      return "its ranks are of several classes with pools of their own";
     if (grouped_) return "it stands in a group";
     if (const std::string cannot = inability(collective, communicator); !cannot.empty())
       return cannot;
@@ -76,8 +77,8 @@ class WindowCheck {
       return fmt::format("its {} lies in pool '{}', which is no window of the communicator",
                          operand.role, pool.name);
     for (const RankStride& stride : operand.rank_strides)
-      if (stride.bytes != 0 && std::ranges::find(communicator.axes, stride.axis) !=
-                                   communicator.axes.end())
+      if (stride.bytes != 0 &&
+          std::ranges::find(communicator.axes, stride.axis) != communicator.axes.end())
         return fmt::format("its {} lies {} bytes further on each next rank of {}", operand.role,
                            stride.bytes, to_string(stride.axis));
     return {};

@@ -291,7 +291,11 @@ Result<void> position_embedding_backward(const PositionEmbeddingBackward<T, G>& 
 
 template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Bf16, Bf16>&,
                                                   cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Fp16, Fp16>&,
+                                                  cudaStream_t, ExactOutlier*);
 template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Bf16, float>&,
+                                                  cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Fp16, float>&,
                                                   cudaStream_t, ExactOutlier*);
 template Result<void> position_embedding_backward(const PositionEmbeddingBackward<float, Bf16>&,
                                                   cudaStream_t, ExactOutlier*);

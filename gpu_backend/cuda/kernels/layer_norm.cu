@@ -302,8 +302,11 @@ Result<void> layer_norm_backward(const LayerNormBackward<T>& k, cudaStream_t str
 }
 
 template Result<void> layer_norm_forward(const LayerNormForward<Bf16>&, cudaStream_t);
+template Result<void> layer_norm_forward(const LayerNormForward<Fp16>&, cudaStream_t);
 template Result<void> layer_norm_forward(const LayerNormForward<float>&, cudaStream_t);
 template Result<void> layer_norm_backward(const LayerNormBackward<Bf16>&, cudaStream_t,
+                                          ExactOutlier*);
+template Result<void> layer_norm_backward(const LayerNormBackward<Fp16>&, cudaStream_t,
                                           ExactOutlier*);
 template Result<void> layer_norm_backward(const LayerNormBackward<float>&, cudaStream_t,
                                           ExactOutlier*);

@@ -272,9 +272,13 @@ Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, float>& k,
 
 template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<Bf16, float>&,
                                                cudaStream_t);
+template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<Fp16, float>&,
+                                               cudaStream_t);
 template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<float, float>&,
                                                cudaStream_t);
 template Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<Bf16, float>&,
+                                                cudaStream_t, ExactOutlier*);
+template Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<Fp16, float>&,
                                                 cudaStream_t, ExactOutlier*);
 template Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<float, float>&,
                                                 cudaStream_t, ExactOutlier*);

@@ -187,8 +187,10 @@ Result<void> gelu_backward(const GeluBackward<T>& k, cudaStream_t stream) {
 }
 
 template Result<void> gelu_forward(const GeluForward<Bf16>&, cudaStream_t);
+template Result<void> gelu_forward(const GeluForward<Fp16>&, cudaStream_t);
 template Result<void> gelu_forward(const GeluForward<float>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<Bf16>&, cudaStream_t);
+template Result<void> gelu_backward(const GeluBackward<Fp16>&, cudaStream_t);
 template Result<void> gelu_backward(const GeluBackward<float>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t);

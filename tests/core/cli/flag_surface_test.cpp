@@ -10,20 +10,33 @@
 namespace mfsdp {
 namespace {
 
-const std::vector<std::string> common_names{
-    "--model",          "--gpus",         "--world-size",   "--gpu",
-    "--gpus-per-node",  "--cluster",      "--strategy",     "--outer-dp",
-    "--outer-strategy", "--seq-len",      "--micro-batch",  "--global-batch",
-    "--recompute",      "--prefetch",     "--grad-slots",   "--allocator",
-    "--logits-chunk",   "--layout",       "--placement",    "--gather",
-    "--reduce",         "--keep-gathered", "--param-dtype",  "--main-dtype",
-    "--grad-dtype",     "--reduce-dtype", "--optimizer",    "--clip",
-    "--freeze",         "--state-dtype",  "--lr-scale",     "--no-decay",
-    "--loss-scale",     "--loss-scale-window",
-    "--deterministic",  "--exact-sums",   "--options",      "--plan",
-    "--plan-out",       "--output",       "--db",           "--no-save",
-    "--name",           "--trace",        "--memory-trace", "--help",
-    "--help-format",    "--version"};
+const std::vector<std::string> common_names{"--model",          "--gpus",
+                                            "--world-size",     "--gpu",
+                                            "--gpus-per-node",  "--cluster",
+                                            "--strategy",       "--outer-dp",
+                                            "--outer-strategy", "--seq-len",
+                                            "--micro-batch",    "--global-batch",
+                                            "--recompute",      "--prefetch",
+                                            "--grad-slots",     "--allocator",
+                                            "--logits-chunk",   "--layout",
+                                            "--placement",      "--gather",
+                                            "--reduce",         "--keep-gathered",
+                                            "--param-dtype",    "--main-dtype",
+                                            "--grad-dtype",     "--reduce-dtype",
+                                            "--optimizer",      "--clip",
+                                            "--freeze",         "--state-dtype",
+                                            "--lr-scale",       "--no-decay",
+                                            "--loss-scale",     "--loss-scale-window",
+                                            "--lora-rank",      "--lora-alpha",
+                                            "--lora-targets",
+                                            "--deterministic",  "--exact-sums",
+                                            "--document-mask",  "--lora-dropout", "--options",
+                                            "--plan",           "--plan-out",
+                                            "--output",         "--db",
+                                            "--no-save",        "--name",
+                                            "--trace",          "--memory-trace",
+                                            "--help",           "--help-format",
+                                            "--version"};
 
 TEST(FlagSurface, CommonFlags) {
   CommonOptions options;
@@ -81,20 +94,29 @@ TEST(DataFlags, SchedulesAndEpochsAreNotContradicted) {
 TEST(FlagSurface, MfsdpExec) {
   ExecOptions options;
   std::vector<std::string> names = common_names;
-  names.insert(names.end(), {"--backend",    "--dry-run",     "--deadline",
-                             "--nproc",      "--nnodes",      "--node-rank",
-                             "--master",     "--gemm-search", "--gemm-cache",
-                             "--data",       "--tokenizer",   "--chat-template",
-                             "--pack",       "--epochs",      "--steps",
-                             "--lr",         "--lr-schedule", "--min-lr",
-                             "--warmup",     "--decay-steps", "--weight-decay",
-                             "--beta1",      "--beta2",       "--adam-epsilon",
-                             "--seed",       "--init-from",   "--export",
-                             "--eval-every", "--eval-data",   "--eval-batches",
-                             "--logits",     "--log-every",   "--log-param-norms",
-                             "--check-nan",  "--save",        "--save-every",
-                             "--keep-saves", "--resume",      "--chaos",
-                             "--poison",     "--delay-op",    "--fault"});
+  names.insert(names.end(), {"--backend",      "--dry-run",
+                             "--deadline",     "--nproc",
+                             "--nnodes",       "--node-rank",
+                             "--master",       "--gemm-search",
+                             "--gemm-cache",   "--data",
+                             "--tokenizer",    "--chat-template",
+                             "--pack",         "--document-end",
+                             "--epochs",       "--steps",
+                             "--lr",           "--lr-schedule",
+                             "--min-lr",       "--warmup",
+                             "--decay-steps",  "--weight-decay",
+                             "--beta1",        "--beta2",
+                             "--adam-epsilon", "--seed",
+                             "--init-from",    "--export",
+                             "--init-adapters", "--export-adapters",
+                             "--eval-every",   "--eval-data",
+                             "--eval-batches", "--logits",
+                             "--log-every",    "--log-param-norms",
+                             "--check-nan",    "--save",
+                             "--save-every",   "--keep-saves",
+                             "--resume",       "--chaos",
+                             "--poison",       "--delay-op",
+                             "--fault"});
   EXPECT_THAT(flag_names(exec_flags(options)), testing::ElementsAreArray(names));
 }
 

@@ -29,8 +29,8 @@ Program placed(CollectivePlacement placement, std::int64_t layers = 3) {
 std::vector<std::string> order(const Program& program) {
   std::vector<std::string> names;
   for (const Op& op : program.plans[0].segments[0].ops) {
-    const bool marks =
-        op.kind() == OpKind::record && (op.name.ends_with(".begins") || op.name.ends_with(".ended"));
+    const bool marks = op.kind() == OpKind::record &&
+                       (op.name.ends_with(".begins") || op.name.ends_with(".ended"));
     if (op.kind() == OpKind::kernel || op.kind() == OpKind::collective || marks)
       names.push_back(op.name);
   }
@@ -64,7 +64,8 @@ TEST(CollectivePlacement, ChangesNoStreamsOwnOrder) {
     for (const Plan& plan : late.plans)
       for (const Segment& segment : plan.segments)
         for (const Op& op : segment.ops) EXPECT_TRUE(ids.insert(op.id).second) << op.id.value;
-    EXPECT_EQ(late.pools, early.pools) << to_string(placement);  // one order of acquires: one memory
+    EXPECT_EQ(late.pools, early.pools)
+        << to_string(placement);  // one order of acquires: one memory
   }
 }
 

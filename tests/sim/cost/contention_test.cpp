@@ -90,8 +90,7 @@ TEST(Contention, DragIsTheMeasuredRatio) {
 double alone_on_four(const std::string& name) {
   const CsvTable table = testing_cost::csv("h200_collectives_beside_kernels.csv");
   const auto mean = means(
-      table,
-      [&](std::size_t row) { return table.cell(row, table.column("case").value()) == name; },
+      table, [&](std::size_t row) { return table.cell(row, table.column("case").value()) == name; },
       [&](std::size_t row) { return cell(table, row, "alone_ms"); });
   return mean.at(0);
 }

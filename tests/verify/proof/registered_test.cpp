@@ -103,14 +103,12 @@ Pool& pool_of(Program& program, const std::string& name) {
 TEST(Windows, ThePlannersAreClean) { EXPECT_THAT(rules_of(windowed().program), IsEmpty()); }
 
 TEST(Windows, BothOperandsLieInThem) {
-  EXPECT_EQ(window_finding([](auto& plan) {
-              pool_of(plan.program, "model_weights").registered.reset();
-            }),
-            "(embedding.all_gather) is to go by copy_engine, but its input lies in pool "
-            "'model_weights', which is no window of the communicator");
-  EXPECT_EQ(window_finding([](auto& plan) {
-              pool_of(plan.program, "reduced_gradients").registered.reset();
-            }),
+  EXPECT_EQ(
+      window_finding([](auto& plan) { pool_of(plan.program, "model_weights").registered.reset(); }),
+      "(embedding.all_gather) is to go by copy_engine, but its input lies in pool "
+      "'model_weights', which is no window of the communicator");
+  EXPECT_EQ(window_finding(
+                [](auto& plan) { pool_of(plan.program, "reduced_gradients").registered.reset(); }),
             "(head.reduce_scatter) is to go by symmetric, but its output lies in pool "
             "'reduced_gradients', which is no window of the communicator");
 }

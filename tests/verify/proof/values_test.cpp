@@ -194,6 +194,12 @@ std::vector<PlanConfig> configurations() {
       config.model.tied_embeddings = strategy == Strategy::optim_grads;
       all.push_back(config);
     }
+  PlanConfig& adapters = all.emplace_back(test::small_config(2, 2));
+  adapters.microbatches = 3;
+  adapters.recompute.kind = Recompute::full;
+  adapters.lora_rank = 2;
+  adapters.lora_alpha = {3, 1};
+  adapters.lora_targets = {"q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"};
   return all;
 }
 
@@ -228,7 +234,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
 /// Some of them, for tests that try much.
 std::vector<PlanConfig> few_configurations() {
   const std::vector<PlanConfig> all = configurations();
-  std::vector<PlanConfig> few{all[1], all[5], all[6], all[11]};
+  std::vector<PlanConfig> few{all[1], all[5], all[6], all[11], all[12]};
   for (PlanConfig& config : few) config.microbatches = 2;
   return few;
 }

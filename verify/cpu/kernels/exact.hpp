@@ -89,6 +89,8 @@ MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, GridSums<Rea
                    widen_tile(g.b, begin + k, col, inner, cols, tiles.b),
                    {.data = tiles.c, .row = cols}, rows, cols, inner, k > 0);
         }
+        if (g.scale != Real<T>(1))
+          for (std::int64_t i = 0; i < rows * cols; ++i) tiles.c[i] *= g.scale;
         // Rows that lie together are added together.
         const std::int64_t run = cols == g.cols ? rows * cols : cols;
         for (std::int64_t i = 0; i < rows * cols / run; ++i)

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/model/lora.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/samples.hpp"
@@ -265,6 +266,32 @@ TEST_P(AttentionGradients, EqualFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Random, AttentionGradients,
                          testing::Range(0U, std::uint32_t{test::thinned(12)}));
 
+/// The same with adapters beside some layers, which alone train.
+PlanConfig adapter_config(std::uint32_t seed) {
+  PlanConfig config = attention_config(seed);
+  test::RandomValues random(seed + 2000);
+  const auto one_in = [&](std::int32_t cases) { return random.below(cases) == 0; };
+  config.mesh = data_parallel_mesh(1, 1 + random.below(2));
+  config.microbatches = 1 + random.below(2);
+  config.model.fused_weights = one_in(4);
+  config.lora_rank = 1 + random.below(2);
+  config.lora_alpha = {3, 1};
+  for (const LoraTarget& target : lora_targets(config.model))
+    if (!one_in(3)) config.lora_targets.emplace_back(target.name);
+  if (config.lora_targets.empty()) config.lora_targets = default_lora_targets(config.model);
+  if (one_in(4)) config.frozen = {"lora_A"};
+  return config;
+}
+
+class AdapterGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(AdapterGradients, EqualFiniteDifferences) {
+  const PlanConfig config = adapter_config(GetParam());
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Random, AdapterGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(12)}));
 /// The same of the other families in turn: their norms, biases, positions and activations.
 class FamilyGradients : public testing::TestWithParam<std::uint32_t> {};
 
