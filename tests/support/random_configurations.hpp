@@ -120,9 +120,10 @@ inline rc::Gen<PlanConfig> any_config() {
     if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
     config.placement = static_cast<CollectivePlacement>(pick(0, 3));
     config.keep_gathered = pick(0, model.layers);
-    if (config.strategy == Strategy::optim_grads_params)
+    const bool in_windows = config.optimizer != Optimizer::muon;
+    if (config.strategy == Strategy::optim_grads_params && in_windows)
       config.gather = static_cast<Transport>(pick(0, 2));
-    if (config.strategy >= Strategy::optim_grads)
+    if (config.strategy >= Strategy::optim_grads && in_windows)
       config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
