@@ -10,7 +10,7 @@
 namespace mfsdp::test {
 
 /// A model of a few thousand parameters.
-inline ModelShape small_model(std::int64_t layers = 2) {
+inline ModelShape small_shape(std::int64_t layers = 2) {
   ModelShape shape;
   shape.vocab = 24;
   shape.hidden = 8;
@@ -25,7 +25,7 @@ inline ModelShape small_model(std::int64_t layers = 2) {
 
 inline PlanConfig small_config(std::int64_t ranks = 4, std::int64_t layers = 2) {
   PlanConfig config;
-  config.model = small_model(layers);
+  config.model = small_shape(layers);
   config.mesh = data_parallel_mesh(1, ranks);
   config.seq_len = 16;
   config.logits_chunk = 8;
