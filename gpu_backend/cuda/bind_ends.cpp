@@ -183,7 +183,7 @@ Result<Launch> bind_kind<KernelKind::momentum>(const KernelCall& call, const Bin
       return {};
     });
   };
-  MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, optimizer, bind));
+  MFSDP_TRY(kernels::with_update_types(ElementTypes<Bf16, float>{}, call, optimizer, bind));
   return launch;
 }
 

@@ -224,12 +224,13 @@ template Result<void> run(const GemmPlanner&, const kernels::NewtonSchulz<float>
 
 template <>
 Result<Launch> bind_kind<KernelKind::newton_schulz>(const KernelCall& call, const BindTarget& to) {
-  return bind_by_type(call, "matrix", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+  const auto bind = [&]<class T>(TypeTag<T>) -> Result<Launch> {
     MFSDP_LET(k, kernels::take_newton_schulz<T>(call));
     MFSDP_LET(planner, to.binder.gemm());
     MFSDP_TRY(prepare(*planner, k, to.stream));
     return [planner, k, stream = to.stream] { return run(*planner, k, stream); };
-  });
+  };
+  return bind_by_type(ElementTypes<Bf16, float>{}, call, "matrix", bind);
 }
 
 }  // namespace mfsdp::cuda

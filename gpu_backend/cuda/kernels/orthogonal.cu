@@ -1,5 +1,3 @@
-#include <cuda_fp16.h>
-
 #include <algorithm>
 
 #include "core/plan/kernel_spec.hpp"
@@ -14,20 +12,6 @@ constexpr int kThreads = 256;
 constexpr int kTile = 32;                    ///< side of what a block transposes
 constexpr int kTileRows = kThreads / kTile;  ///< that its threads have at a time
 
-__device__ inline float widened_of(float value) { return value; }
-__device__ inline float widened_of(Bf16 value) { return widened(value); }
-__device__ inline float widened_of(Fp16 value) {
-  return __half2float(__ushort_as_half(value.bits));
-}
-
-template <class T>
-__device__ T narrowed_to(float value) {
-  if constexpr (std::is_same_v<T, Fp16>)
-    return Fp16{__half_as_ushort(__float2half_rn(value))};
-  else
-    return narrowed<T>(value);
-}
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_of_squares(const T* values, std::int64_t count, GridScratch* scratch, float* inverse) {
@@ -36,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += step) {
-    const double value = widened_of(values[i]);
+    const double value = widened(values[i]);
     sum += value * value;
   }
   TwoSums all;
@@ -53,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += step)
-    to[i] = narrowed_to<To>(factor * widened_of(from[i]));
+    to[i] = narrowed<To>(factor * widened(from[i]));
 }
 
 /// to[j, i] = factor * from[i, j], from [rows, cols]: a block has one tile.
@@ -68,11 +52,11 @@ __global__ void __launch_bounds__(kThreads)
   const int x = static_cast<int>(threadIdx.x) % kTile;
   const int y = static_cast<int>(threadIdx.x) / kTile;
   for (int i = y; i < kTile; i += kTileRows)
-    if (row + i < rows && col + x < cols) tile[i][x] = widened_of(from[(row + i) * cols + col + x]);
+    if (row + i < rows && col + x < cols) tile[i][x] = widened(from[(row + i) * cols + col + x]);
   __syncthreads();
   for (int i = y; i < kTile; i += kTileRows)
     if (col + i < cols && row + x < rows)
-      to[(col + i) * rows + row + x] = narrowed_to<To>(factor * tile[x][i]);
+      to[(col + i) * rows + row + x] = narrowed<To>(factor * tile[x][i]);
 }
 
 /// A block has a tile at or below the diagonal, and the one that mirrors it. Without `first` that
@@ -90,17 +74,17 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = y; i < kTile; i += kTileRows) {
     if (row + i >= m || col + x >= m) continue;
     const std::int64_t at = (row + i) * m + col + x;
-    float value = c * widened_of(second[at]);
-    if (first != nullptr) value += b * widened_of(first[at]);
+    float value = c * widened(second[at]);
+    if (first != nullptr) value += b * widened(first[at]);
     if (on_diagonal && i == x) value += a;
     tile[i][x] = value;
     if (!on_diagonal || x <= i)
-      if (to != second) to[at] = narrowed_to<H>(value);
+      if (to != second) to[at] = narrowed<H>(value);
   }
   __syncthreads();
   for (int i = y; i < kTile; i += kTileRows)
     if (col + i < m && row + x < m && (!on_diagonal || x > i))
-      to[(col + i) * m + row + x] = narrowed_to<H>(tile[x][i]);
+      to[(col + i) * m + row + x] = narrowed<H>(tile[x][i]);
 }
 
 std::int64_t blocks_for(std::int64_t count) {

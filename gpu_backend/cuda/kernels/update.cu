@@ -338,6 +338,7 @@ MFSDP_UPDATE(float, float, Bf16)
 MFSDP_UPDATE(float, float, float)
 MFSDP_UPDATE(float, Bf16, Bf16)
 MFSDP_UPDATE(float, float, Fp16)
+MFSDP_UPDATE(Bf16, float, Fp16)
 #define MFSDP_MOMENTUM_OF(G, D, S) \
   template Result<void> momentum(const Update<G, D, D, S>&, const Settings&, Runs, cudaStream_t);
 #define MFSDP_MOMENTUM(G, D)     \

@@ -12,9 +12,10 @@
 namespace mfsdp::cuda {
 
 /// Which of these types there are kernels for: main weights in fp32, or as compute weights in bf16.
+/// bf16 beside fp16 are Muon's directions.
 template <class G, class W, class C>
 inline constexpr bool kHasUpdate =
-    std::is_same_v<C, Fp16> ? std::is_same_v<G, float> && std::is_same_v<W, float>
+    std::is_same_v<C, Fp16> ? !std::is_same_v<G, Fp16> && std::is_same_v<W, float>
                             : !std::is_same_v<G, Fp16> && !std::is_same_v<W, Fp16> &&
                                   (std::is_same_v<W, float> || std::is_same_v<C, Bf16>);
 
