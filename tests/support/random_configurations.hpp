@@ -127,7 +127,7 @@ inline rc::Gen<PlanConfig> any_config() {
       config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
-    config.document_mask = config.model.traits().rotates && *rc::gen::arbitrary<bool>();
+    config.document_mask = *rc::gen::arbitrary<bool>();
     if (pick(0, 4) == 0) {
       config.param_dtype = DType::fp16;
       config.main_dtype = DType::fp32;
