@@ -11,7 +11,7 @@ using enum Value;
 using K = KernelKind;
 using P = ParameterRole;
 
-constexpr OwnedValue of(Value value) { return {.value = value}; }
+constexpr OwnedValue adapter_value(Value value) { return {.value = value}; }
 
 /// A matrix that may have adapters: the values around it.
 struct Around {
@@ -104,7 +104,7 @@ ModelStep unfinished_step(const ModelShape& model, std::int64_t kind, P matrix, 
   ModelStep step = *find_step(model, K::gemm, kind, matrix);
   for (Flow& flow : step.flows) {
     if (flow.role.empty() || flow.writes.value == unknown) continue;
-    flow.writes = of(made);
+    flow.writes = adapter_value(made);
     flow.part = part;
   }
   return step;
@@ -131,13 +131,14 @@ LoraSteps::LoraSteps(const PlanConfig& config) {
       const Value before = at.unfinished[i];
       const Value after = i + 1 < layers.size() ? at.unfinished[i + 1] : at.d_in;
       const auto reads = [](std::string_view role, Value value, Part part = Part::rows) {
-        return Flow{.role = role, .reads = of(value), .part = part};
+        return Flow{.role = role, .reads = adapter_value(value), .part = part};
       };
       const auto makes = [](std::string_view role, Value value) {
-        return Flow{.role = role, .writes = of(value)};
+        return Flow{.role = role, .writes = adapter_value(value)};
       };
       const auto turns = [](std::string_view role, Value from, Value to, Part part) {
-        return Flow{.role = role, .reads = of(from), .writes = of(to), .part = part};
+        return Flow{
+            .role = role, .reads = adapter_value(from), .writes = adapter_value(to), .part = part};
       };
       const Flow gradient = reads("d_output", at.d_out, Part::adapter);
       for (const ModelStep& step :

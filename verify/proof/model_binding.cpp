@@ -19,56 +19,62 @@ constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigne
 /// The parameters of a unit of that kind.
 Roles roles_of(UnitKind kind, const PlanConfig& config) {
   const ModelShape& model = config.model;
-  using P = ParameterRole;
   const FamilyTraits& traits = model.traits();
-  Roles final_norm = bit(P::final_norm);
-  if (traits.layer_norms) final_norm |= bit(P::final_norm_bias);
-  Roles embedding = bit(P::embedding);
-  if (!traits.rotates) embedding |= bit(P::position_embedding);
+  Roles final_norm = bit(ParameterRole::final_norm);
+  if (traits.layer_norms) final_norm |= bit(ParameterRole::final_norm_bias);
+  Roles embedding = bit(ParameterRole::embedding);
+  if (!traits.rotates) embedding |= bit(ParameterRole::position_embedding);
   switch (kind) {
     case UnitKind::embedding: return embedding;
-    case UnitKind::head: return final_norm | bit(P::head);
+    case UnitKind::head: return final_norm | bit(ParameterRole::head);
     case UnitKind::embedding_and_head: return embedding | final_norm;
     case UnitKind::block: break;
   }
-  Roles roles = bit(P::qkv) | bit(P::attention_out) | bit(P::gate_up) | bit(P::down);
-  if (traits.input_norms) roles |= bit(P::input_norm) | bit(P::post_norm);
-  if (traits.layer_norms) roles |= bit(P::input_norm_bias) | bit(P::post_norm_bias);
+  Roles roles = bit(ParameterRole::qkv) | bit(ParameterRole::attention_out) |
+                bit(ParameterRole::gate_up) | bit(ParameterRole::down);
+  if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
+  if (traits.layer_norms)
+    roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);
   if (traits.biases)
-    roles |= bit(P::attention_out_bias) | bit(P::gate_up_bias) | bit(P::down_bias);
-  if (model.qkv_bias) roles |= bit(P::qkv_bias);
-  if (model.qk_norm) roles |= bit(P::q_norm) | bit(P::k_norm);
-  if (model.output_norms) roles |= bit(P::attention_output_norm) | bit(P::mlp_output_norm);
-  for (const P role : LoraSteps(config).roles()) roles |= bit(role);
+    roles |= bit(ParameterRole::attention_out_bias) | bit(ParameterRole::gate_up_bias) |
+             bit(ParameterRole::down_bias);
+  if (model.qkv_bias) roles |= bit(ParameterRole::qkv_bias);
+  if (model.qk_norm) roles |= bit(ParameterRole::q_norm) | bit(ParameterRole::k_norm);
+  if (model.output_norms)
+    roles |= bit(ParameterRole::attention_output_norm) | bit(ParameterRole::mlp_output_norm);
+  for (const ParameterRole role : LoraSteps(config).roles()) roles |= bit(role);
   return roles;
 }
 
 /// The other weight of a step that has two, the second in its operands.
 std::optional<ParameterRole> second_parameter(const ModelStep& step, const ModelShape& model) {
-  using P = ParameterRole;
   if (!step.parameter) return std::nullopt;
   const FamilyTraits& traits = model.traits();
-  const auto if_has = [](bool has, P role) { return has ? std::optional(role) : std::nullopt; };
+  const auto if_has = [](bool has, ParameterRole role) {
+    return has ? std::optional(role) : std::nullopt;
+  };
   switch (step.kind) {
     case KernelKind::qk_norm_rope_backward:
     case KernelKind::qk_norm_rope_forward:
     case KernelKind::qk_row_norm_rope_backward:
-    case KernelKind::qk_row_norm_rope_forward: return P::k_norm;
-    case KernelKind::embedding_forward: return if_has(!traits.rotates, P::position_embedding);
+    case KernelKind::qk_row_norm_rope_forward: return ParameterRole::k_norm;
+    case KernelKind::embedding_forward:
+      return if_has(!traits.rotates, ParameterRole::position_embedding);
     case KernelKind::layer_norm_backward:
     case KernelKind::layer_norm_forward:
-      return step.parameter == P::input_norm  ? P::input_norm_bias
-             : step.parameter == P::post_norm ? P::post_norm_bias
-                                              : P::final_norm_bias;
+      return step.parameter == ParameterRole::input_norm  ? ParameterRole::input_norm_bias
+             : step.parameter == ParameterRole::post_norm ? ParameterRole::post_norm_bias
+                                                          : ParameterRole::final_norm_bias;
     case KernelKind::gemm: break;
     default: return std::nullopt;
   }
   if (step.variant != number_of(GemmKind::forward)) return std::nullopt;
   switch (*step.parameter) {
-    case P::qkv: return if_has(model.qkv_bias, P::qkv_bias);
-    case P::attention_out: return if_has(traits.biases, P::attention_out_bias);
-    case P::gate_up: return if_has(traits.biases, P::gate_up_bias);
-    case P::down: return if_has(traits.biases, P::down_bias);
+    case ParameterRole::qkv: return if_has(model.qkv_bias, ParameterRole::qkv_bias);
+    case ParameterRole::attention_out:
+      return if_has(traits.biases, ParameterRole::attention_out_bias);
+    case ParameterRole::gate_up: return if_has(traits.biases, ParameterRole::gate_up_bias);
+    case ParameterRole::down: return if_has(traits.biases, ParameterRole::down_bias);
     default: return std::nullopt;
   }
 }
