@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostPeftConfig = std::size_t{1} << 20;
 
 /// Fields that change what adapters compute or what trains. They are what PEFT has without, or left
 /// out.
@@ -97,7 +97,7 @@ Result<std::string> peft_config_text(const PlanConfig& config) {
 Result<void> check_peft_config(const std::filesystem::path& folder, const PlanConfig& config) {
   const std::filesystem::path path = folder / kPeftConfig;
   const std::string where = path.string();
-  MFSDP_LET(text, read_file(path, "the configuration of PEFT's adapters", kMostBytes));
+  MFSDP_LET(text, read_file(path, "the configuration of PEFT's adapters", kMostPeftConfig));
   MFSDP_LET(json, parse_json(text, where));
   if (!json.is_object()) return fail(where, "expected an object, got " + json_excerpt(json));
   MFSDP_LET(type, text_field(json, "peft_type", where));
