@@ -65,7 +65,12 @@ if(MFSDP_BUILD_FUZZERS)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "MFSDP_BUILD_FUZZERS needs clang (libFuzzer): cmake --preset fuzz")
   endif()
-  list(APPEND cxx_options -fsanitize=fuzzer-no-link)
+  # By which libFuzzer sees what an input reaches. Beside tests blocks are counted, no more: a call
+  # at each comparison would slow those.
+  set(MFSDP_FUZZ_COVERAGE -fsanitize=fuzzer-no-link)
+  if(MFSDP_BUILD_TESTS)
+    set(MFSDP_FUZZ_COVERAGE -fsanitize-coverage=inline-8bit-counters,pc-table)
+  endif()
 endif()
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${cxx_options}>")
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # All tests and measurements that need GPUs, in stages of less than eight minutes each.
 #
-#   gpu_backend/check.sh --build DIR [--out DIR] [--stage A,B,...]
+#   gpu_backend/check.sh --build DIR [--out DIR] [--stage A,B,...] [--flags "--gather copy_engine ..."]
 #
 # --build: a build with CUDA (cmake --workflow --preset gpu); nothing is built here. --out (default
 # gpu_check): logs and results. A stage that has passed is not run again; a table of all stages stands
 # at the end. Stages that need more GPUs than there are, or programs that are not built, are skipped.
+# --flags: of the plan, for the trainings of stages C, D and F (give them an --out of their own). C also
+# holds their results to those of the plan without, and leaves out strategies that refuse them.
 #
 #   A  kernels, products and attention against fp64        B  the backend on one GPU
 #   C  two GPUs: strategies, delays, poison, bits          D  ranks killed and stopped in every phase
@@ -18,12 +20,15 @@ set -u
 build=""
 out=gpu_check
 stages=A,B,C,D,E,F,G,H
+more=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --build) build=${2:-}; shift 2 || exit 2 ;;
     --out) out=${2:-}; shift 2 || exit 2 ;;
     --stage) stages=${2:-}; shift 2 || exit 2 ;;
-    *) echo "check.sh: $1 is no flag: expected --build DIR, --out DIR or --stage A,B,..." >&2; exit 2 ;;
+    --flags) read -r -a more <<< "${2:-}"; shift 2 || exit 2 ;;
+    *) echo "check.sh: $1 is no flag: expected --build DIR, --out DIR, --stage A,B,... or --flags FLAGS" >&2
+       exit 2 ;;
   esac
 done
 if [ ! -x "$build/gpu_backend/mfsdp-exec" ]; then
@@ -82,18 +87,28 @@ PYTHON
 # All combinations of the equality tests, and with each strategy a delay before every op in turn.
 stage_C() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
-  device_tests 'CudaBackendTest.*' || return
-  MFSDP_EQUALITY=full device_tests 'CudaEquality.*' || return
+  if [ ${#more[@]} -eq 0 ]; then
+    device_tests 'CudaBackendTest.*' || return
+    MFSDP_EQUALITY=full device_tests 'CudaEquality.*' || return
+  fi
   local strategy ops
   for strategy in 0 1 2 3; do
-    local run=(2 --model llama_nano --data synthetic --strategy $strategy --deterministic --output jsonl)
-    ops=$(ops_of_a_step --strategy $strategy) || { echo "no plan to count ops of"; return 1; }
+    local bare=(2 --model llama_nano --data synthetic --strategy $strategy --deterministic --output jsonl)
+    local run=("${bare[@]}" "${more[@]}")
+    if ! ops=$(ops_of_a_step --strategy $strategy "${more[@]}"); then
+      echo "strategy $strategy: $(tail -1 "$out/plan.log")"
+      [ ${#more[@]} -gt 0 ] && [ $strategy -lt 3 ] && continue
+      return 1
+    fi
     echo "strategy $strategy: $ops ops in a step"
     train "${run[@]}" --steps "$ops" > "$out/plain$strategy.jsonl" || return
     train "${run[@]}" --steps "$ops" --delay-op each --poison > "$out/delayed$strategy.jsonl" || return
     same_steps "$out/delayed$strategy.jsonl" "$out/plain$strategy.jsonl" || return
     train "${run[@]}" --steps "$ops" --chaos 1 --poison > "$out/chaos$strategy.jsonl" || return
     same_steps "$out/chaos$strategy.jsonl" "$out/plain$strategy.jsonl" || return
+    [ ${#more[@]} -gt 0 ] || continue
+    train "${bare[@]}" --steps "$ops" > "$out/bare$strategy.jsonl" || return
+    same_steps "$out/plain$strategy.jsonl" "$out/bare$strategy.jsonl" || return
   done
 }
 
@@ -123,7 +138,7 @@ PYTHON
 stage_D() {
   [ "$gpus" -ge 2 ] || { echo "needs two GPUs"; return 77; }
   timeout $limit "$here/kills.py" phases --out "$out/kills" -- "$exec_tool" --backend cuda --nproc 2 \
-    --no-save --deadline 5 --model llama_tiny --data "$text"
+    --no-save --deadline 5 --model llama_tiny --data "$text" "${more[@]}"
 }
 
 stage_E() {
@@ -186,7 +201,7 @@ stage_F() {
   MFSDP_ALLOCATIONS=$out/allocations.txt MFSDP_STEP_END=report.d2h LD_PRELOAD=$counter \
     NVTX_INJECTION64_PATH=$counter timeout 440 "$exec_tool" --backend cuda --nproc "$gpus" --gpu h200 \
     --model $model --seq-len 8192 --micro-batch 1 --recompute selective --data "$text" --steps 25 \
-    --gemm-search on --db "$db" > "$out/speed.txt"
+    --gemm-search on --db "$db" "${more[@]}" > "$out/speed.txt"
   local code=$?
   cat "$out/speed.txt"
   [ $code -eq 0 ] || return $code

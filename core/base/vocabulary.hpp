@@ -44,6 +44,23 @@ enum class Recompute { none, selective, full };
 
 enum class AllocatorPolicy { temporary, double_buffer, trace_pool, best_fit };
 
+/// By what a collective moves its bytes inside a node. The last two need its operands in windows:
+/// memory that all members of its communicator see, at equal offsets.
+enum class Transport {
+  nccl,         ///< as NCCL chooses for ordinary memory: rings, a block for each channel
+  symmetric,    ///< kernels that read and write the windows of peers
+  copy_engine,  ///< no SM at all; moves, but cannot add
+};
+
+/// When gathers of weights and reductions of gradients begin. What is begun later than it could be
+/// keeps to every wait for it.
+enum class CollectivePlacement {
+  earliest,         ///< as soon as their memory and what they read is there
+  attention,        ///< both with the next attention kernel
+  after_attention,  ///< gathers with the next attention kernel, reductions when it has ended
+  gathers,          ///< gathers with the next attention kernel, reductions as early as they can
+};
+
 /// Why bytes are live. `runtime` is outside all pools and never the category of a buffer.
 enum class Category {
   model_weight,
@@ -95,6 +112,15 @@ template <>
 struct Names<AllocatorPolicy> {
   static constexpr std::array<std::string_view, 4> values{"temporary", "double_buffer",
                                                           "trace_pool", "best_fit"};
+};
+template <>
+struct Names<Transport> {
+  static constexpr std::array<std::string_view, 3> values{"nccl", "symmetric", "copy_engine"};
+};
+template <>
+struct Names<CollectivePlacement> {
+  static constexpr std::array<std::string_view, 4> values{"earliest", "attention",
+                                                          "after_attention", "gathers"};
 };
 template <>
 struct Names<Category> {

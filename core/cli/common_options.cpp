@@ -139,6 +139,24 @@ void replace_words(std::string& text, std::string_view word, std::string_view ot
 
 }  // namespace
 
+namespace {
+
+/// Of adapters: accepted as what people's settings say where it says that there is none.
+Flag lora_dropout_flag() {
+  return {.name = "--lora-dropout",
+          .value = "X",
+          .help = "0 alone: dropout is not modelled",
+          .apply = [](const std::string& text) -> Result<void> {
+            const auto value = parse_rational(text, "--lora-dropout");
+            if (value && value->num == 0) return {};
+            return fail("--lora-dropout",
+                        in_quotes(text) + " is not 0: dropout is not modelled (docs/limits.md)");
+          },
+          .shapes_plan = true};
+}
+
+}  // namespace
+
 Error in_given_flags(Error error, const std::vector<std::string>& arguments) {
   const std::string gpus = "--gpus";
   const std::string world_size = "--world-size";
@@ -153,9 +171,10 @@ std::vector<FlagGroup> plan_flags(CommonOptions& options) {
   const auto group = [&](const char* title, FieldTopic topic) {
     return FlagGroup{.title = title, .flags = config_flags(topic, options)};
   };
+  FlagGroup numbers = group("Numbers and optimizer", FieldTopic::numbers);
+  numbers.flags.push_back(lora_dropout_flag());
   return {model_group(options), group("Parallelism and batch", FieldTopic::parallelism),
-          group("Memory and schedule", FieldTopic::memory),
-          group("Numbers and optimizer", FieldTopic::numbers)};
+          group("Memory and schedule", FieldTopic::memory), std::move(numbers)};
 }
 
 std::vector<FlagGroup> common_flags(CommonOptions& options) {

@@ -27,14 +27,18 @@ struct CommonOptions {
   std::string gpu = "h100";                 ///< catalogue name or TOML file
   std::optional<std::string> cluster = {};  ///< TOML file, instead of `gpu`
   std::optional<std::int64_t> gpus_per_node = {};
-  /// The fields as their flags set them. The model, the mesh, the length and the number of
-  /// microbatches are left to make_plan_config, which takes them from the members below.
+  /// The fields as their flags set them. The model, the mesh, the length, the number of
+  /// microbatches and the loss scale are left to make_plan_config, which takes them from the
+  /// members below.
   PlanConfig config = {};
   std::int64_t outer_dp = 1;                      ///< groups of ranks
   std::optional<Strategy> outer_asked = {};       ///< by --strategy hsdp or hfsdp
   std::optional<std::int64_t> seq_len = {};       ///< tokens
   std::optional<std::int64_t> global_batch = {};  ///< sequences per step, over all ranks
-  std::optional<std::string> plan = {};           ///< take this plan instead of building one
+  std::optional<Rational> loss_scale = {};        ///< --loss-scale; 0 for "none"
+  bool dynamic_loss_scale = false;                ///< --loss-scale dynamic
+  std::optional<std::int64_t> loss_scale_window = {};
+  std::optional<std::string> plan = {};  ///< take this plan instead of building one
   OutputFormat output = OutputFormat::text;
   std::optional<std::string> db = {};
   bool no_save = false;

@@ -9,6 +9,7 @@
 
 #include "core/base/amount.hpp"
 #include "core/cli/strategy_names.hpp"
+#include "core/plan/loss_scale.hpp"
 
 namespace mfsdp {
 namespace {
@@ -47,6 +48,24 @@ Result<Rational> read_limit(const std::string& text, const std::string& flag) {
   return fail(flag, in_quotes(text) +
                         " is not a number of 0 (no clipping) or more with at most 18 digits "
                         "(written without an exponent)");
+}
+
+/// 0 would stand for none.
+Result<Rational> read_positive(const std::string& text, const std::string& flag) {
+  const auto value = parse_rational(text, flag);
+  if (value && value->num > 0) return *value;
+  return fail(flag, in_quotes(text) + " is not a number above 0 with at most 18 digits");
+}
+
+/// 0 for none; "dynamic" is the first scale of one that changes.
+Result<Rational> read_loss_scale(const std::string& text, const std::string& flag) {
+  if (text == "none") return Rational{};
+  if (text == "dynamic") return Rational{.num = loss_scale::first};
+  const auto value = parse_rational(text, flag);
+  if (value && value->num >= 0) return *value;
+  return fail(flag, in_quotes(text) +
+                        " is not dynamic, none, or a number of 0 (none) or more with "
+                        "at most 18 digits (written without an exponent)");
 }
 
 Result<std::vector<std::string>> read_names(const std::string& text, const std::string& flag) {
@@ -97,6 +116,10 @@ struct ValuesOf {
     if (field.name != "outer_strategy") return {.names = names_of<Strategy>()};
     return {.names = in_words(std::array{Strategy::no_shard, Strategy::optim})};
   }
+  FlagValues operator()(Transport PlanConfig::* /*member*/) const {
+    if (field.name != "reduce") return {.names = names_of<Transport>()};
+    return {.names = in_words(std::array{Transport::nccl, Transport::symmetric})};
+  }
   FlagValues operator()(DType PlanConfig::* /*member*/) const {
     return {.names = in_words(kRealTypes)};
   }
@@ -117,12 +140,13 @@ struct ApplyOf {
   const ConfigField& field;
   CommonOptions& options;
 
-  /// The defaults of these two need the model and the mesh, which make_plan_config has.
+  /// The defaults of these need the model, the mesh and other flags, which make_plan_config has.
   Apply operator()(std::int64_t& target) const {
     constexpr CountRange batches{.least = 1,
                                  .most = config_limits::ranks * config_limits::sequences};
     if (field.name == "seq_len") return counting(options.seq_len, field.range);
     if (field.name == "microbatches") return counting(options.global_batch, batches);
+    if (field.name == "loss_scale_window") return counting(options.loss_scale_window, field.range);
     return counting(target, field.range);
   }
   /// The groups; the ranks of one follow from --gpus.
@@ -146,7 +170,17 @@ struct ApplyOf {
     };
   }
   Apply operator()(DType& target) const { return storing(target, read_dtype); }
-  Apply operator()(Rational& target) const { return storing(target, read_limit); }
+  /// The scale's default needs the dtype of weights, which make_plan_config has.
+  Apply operator()(Rational& target) const {
+    if (field.name == "lora_alpha") return storing(target, read_positive);
+    if (field.name != "loss_scale") return storing(target, read_limit);
+    return [&o = options](const std::string& text) -> Result<void> {
+      MFSDP_LET(scale, read_loss_scale(text, "--loss-scale"));
+      o.loss_scale = scale;
+      o.dynamic_loss_scale = text == "dynamic";
+      return {};
+    };
+  }
   Apply operator()(RecomputePolicy& target) const { return storing(target, read_recompute); }
   template <class Enum>
     requires std::is_enum_v<Enum>

@@ -1,6 +1,7 @@
 #include "core/cli/data_options.hpp"
 
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +19,7 @@ DataFlag parse_data(const std::string& text) {
 }
 
 FlagGroup data_flags(DataOptions& o) {
+  constexpr Range kTokens{.lowest = 0, .highest = std::numeric_limits<std::int32_t>::max()};
   constexpr Range kEpochs{.lowest = 1, .highest = 1'000'000};
   const auto add_data = [&o](const std::string& text) -> Result<void> {
     MFSDP_LET(named, parse_path(text, "--data"));
@@ -33,16 +35,19 @@ FlagGroup data_flags(DataOptions& o) {
   chat_template.values.names = {"chatml", "llama3"};
   return {
       .title = "Data",
-      .flags = {{.name = "--data",
-                 .value = "PATH[:WEIGHT]",
-                 .help = "text, .bin, .idx, .jsonl, a folder of them, or \"synthetic\"",
-                 .apply = add_data,
-                 .repeatable = true,
-                 .values = {.names = {std::string(kSynthetic)}, .paths = PathKind::file}},
-                std::move(tokenizer),
-                std::move(chat_template),
-                switch_flag("--pack", "several lines of JSONL in one sequence", o.packs),
-                integer_flag("--epochs", "of all data, instead of --steps", o.epochs, kEpochs)}};
+      .flags = {
+          {.name = "--data",
+           .value = "PATH[:WEIGHT]",
+           .help = "text, .bin, .idx, .jsonl, a folder of them, or \"synthetic\"",
+           .apply = add_data,
+           .repeatable = true,
+           .values = {.names = {std::string(kSynthetic)}, .paths = PathKind::file}},
+          std::move(tokenizer),
+          std::move(chat_template),
+          switch_flag("--pack", "lines of JSONL in one sequence, with --document-mask", o.packs),
+          integer_flag("--document-end", "token that ends a document of token files",
+                       o.document_end, kTokens),
+          integer_flag("--epochs", "of all data, instead of --steps", o.epochs, kEpochs)}};
 }
 
 }  // namespace mfsdp

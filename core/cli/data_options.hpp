@@ -27,8 +27,9 @@ struct DataOptions {
   std::vector<DataFlag> data;
   std::optional<std::string> tokenizer;      ///< file, folder, name in scenarios, or kByteTokens
   std::optional<std::string> chat_template;  ///< name
-  bool packs = false;
-  std::optional<std::int64_t> epochs;  ///< of all data; instead of a number of steps
+  bool packs = false;  ///< several lines in one sequence: attention is masked between them
+  std::optional<std::int64_t> document_end;  ///< token that ends a document
+  std::optional<std::int64_t> epochs;        ///< of all data; instead of a number of steps
 };
 
 /// PATH or PATH:WEIGHT. What follows the last colon is a weight if it is a number above 0 and there

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace mfsdp {
@@ -75,16 +77,22 @@ FlagGroup training_group(ExecOptions& o) {
           real_flag("--beta2", "decay of AdamW's mean square (0.95), of Lion's mean (0.99)",
                     o.beta2, kFractions),
           real_flag("--adam-epsilon", "AdamW's epsilon (1e-8)", o.epsilon, kSmall),
+          real_flag("--momentum", "Muon's, of matrices (0.95)", o.momentum, kFractions),
           integer_flag("--seed", "of weights and of the order of samples (1)", o.seed, kSeeds)}};
 }
 
 FlagGroup weights_group(ExecOptions& o) {
-  return {
-      .title = "Weights",
-      .flags = {folder_flag("--init-from", "begin with the weights of this Hugging Face model",
-                            o.init_from),
-                folder_flag("--export", "write the weights at the end, for transformers to load",
-                            o.export_to)}};
+  return {.title = "Weights",
+          .flags = {
+              folder_flag("--init-from", "begin with the weights of this Hugging Face model",
+                          o.init_from),
+              folder_flag("--export",
+                          "write the weights at the end, for transformers to load; adapters merged",
+                          o.export_to),
+              folder_flag("--init-adapters", "begin with the adapters that PEFT has saved there",
+                          o.init_adapters),
+              folder_flag("--export-adapters", "write the adapters at the end, for PEFT to load",
+                          o.export_adapters)}};
 }
 
 FlagGroup watching_group(ExecOptions& o) {
@@ -172,7 +180,8 @@ Result<void> check_training(const ExecOptions& o) {
   const OptimizerSpec spec = spec_of(optimizer);
   for (const auto& [flag, is_used] : {std::pair{"--beta1", spec.takes_betas},
                                       {"--beta2", spec.takes_betas},
-                                      {"--adam-epsilon", spec.takes_epsilon}})
+                                      {"--adam-epsilon", spec.takes_epsilon},
+                                      {"--momentum", orthogonalises(optimizer)}})
     if (!is_used && contains(o.given, flag))
       return fail(flag, fmt::format("contradicts --optimizer {}", to_string(optimizer)));
   for (const char* flag : {"--save-every", "--keep-saves"})
@@ -181,14 +190,26 @@ Result<void> check_training(const ExecOptions& o) {
   const auto folder = [](const std::string& name) {
     return (std::filesystem::path(name) / "").lexically_normal();
   };
-  if (o.save && o.export_to && folder(*o.save) == folder(*o.export_to))
-    return fail("--export", "is the folder of --save: expected one of its own");
+  for (const auto& [flag, other, name] : {std::tuple{"--export", "--save", o.save},
+                                          {"--export-adapters", "--save", o.save},
+                                          {"--export-adapters", "--export", o.export_to}}) {
+    const auto& target = std::string_view(flag) == "--export" ? o.export_to : o.export_adapters;
+    if (target && name && folder(*target) == folder(*name))
+      return fail(flag, fmt::format("is the folder of {}: expected one of its own", other));
+  }
+  if (!o.common.plan && !o.common.config.has_lora())
+    for (const char* flag : {"--init-adapters", "--export-adapters"})
+      if (contains(o.given, flag)) return fail(flag, "needs --lora-rank: without there are none");
   if (o.resumes_if_it_can() && !o.save)
     return fail("--resume",
                 "auto needs --save: the folder to go on from (a folder that is called "
                 "auto is ./auto)");
   if (o.init_from && o.resume && !o.resumes_if_it_can())
     return fail("--init-from", "goes not with --resume: a save has its own weights");
+  if (o.init_adapters && o.resume && !o.resumes_if_it_can())
+    return fail("--init-adapters", "goes not with --resume: a save has its own weights");
+  if (o.data.document_end && !o.common.plan && !o.common.config.document_mask)
+    return fail("--document-end", "needs --document-mask");
   if (!o.dry_run && o.data.data.empty())
     return fail("--data", "is missing: name a file or a folder to train on, or synthetic");
   return {};
@@ -230,6 +251,7 @@ Result<ExecOptions> parse_exec_options(const std::vector<std::string>& args) {
   const CommonOptions& common = options.common;
   if (common.asks_about_tool()) return options;
   MFSDP_TRY(check_common(common, groups, given));
+  if (options.data.packs) options.common.config.document_mask = true;
   if (common.model.empty() && !common.plan)
     return fail("--model", "is missing: name a built-in model, a config.json or a --plan");
   MFSDP_TRY(check_training(options));

@@ -82,6 +82,7 @@ struct ExecOptions {
   double beta1 = 0.9;
   std::optional<double> beta2;  ///< the optimizer's own where not asked for
   double epsilon = 1e-8;
+  double momentum = 0.95;  ///< Muon's
   std::int64_t seed = 1;
   std::int64_t eval_every = 0;  ///< steps; 0: never
   std::optional<std::string> eval_data;
@@ -95,6 +96,9 @@ struct ExecOptions {
   // Weights, as folders of Hugging Face's form.
   std::optional<std::string> init_from;
   std::optional<std::string> export_to;
+  // Adapters, as folders of PEFT's form.
+  std::optional<std::string> init_adapters;
+  std::optional<std::string> export_adapters;
   // What is said of it.
   std::int64_t log_every = 1;
   bool log_param_norms = false;

@@ -50,8 +50,7 @@ constexpr std::array<std::string_view, 8> kContext{"cp",
                                                    "ring-attention"};
 constexpr std::array<std::string_view, 3> kSequence{"sp", "sequence-parallel",
                                                     "sequence-parallel-size"};
-constexpr std::array<std::string_view, 6> kLora{"lora",       "lora-rank", "lora-r",
-                                                "lora-alpha", "qlora",     "peft"};
+constexpr std::array<std::string_view, 1> kQlora{"qlora"};
 constexpr std::array<std::string_view, 12> kNarrow{
     "fp8",   "fp8-format", "fp8-recipe", "mxfp8",        "fp4",      "nvfp4",
     "mxfp4", "int8",       "int4",       "load-in-8bit", "quantize", "quantization"};
@@ -65,12 +64,13 @@ constexpr std::array kForeign{Foreign{.what = "tensor parallelism", .flags = kTe
                               Foreign{.what = "expert parallelism", .flags = kExpert},
                               Foreign{.what = "context parallelism", .flags = kContext},
                               Foreign{.what = "sequence parallelism", .flags = kSequence},
-                              Foreign{.what = "LoRA", .flags = kLora},
+                              Foreign{.what = "QLoRA (a base of 4 bits)", .flags = kQlora},
                               Foreign{.what = "FP8, FP4 and integers", .flags = kNarrow},
                               Foreign{.what = "offloading", .flags = kOffload}};
 
 constexpr std::array<std::string_view, 5> kDataParallel{
     "dp", "dp-size", "data-parallel", "data-parallel-size", "data-parallel-degree"};
+constexpr std::array<std::string_view, 4> kLora{"lora", "lora-r", "peft", "adapters"};
 constexpr std::array<std::string_view, 4> kZero{"zero", "zero-stage", "zero-optimization",
                                                 "sharding-strategy"};
 
@@ -95,6 +95,7 @@ std::optional<std::string> about_foreign_flag(std::string_view flag) {
                          foreign.what.find(" and ") == std::string_view::npos ? "is" : "are");
   if (holds(kDataParallel, word))
     return "every GPU is data-parallel: --gpus says how many there are, --outer-dp how many groups";
+  if (holds(kLora, word)) return "ask by --lora-rank, such as --lora-rank 16 (docs/lora.md)";
   if (holds(kZero, word)) return "ask by --strategy, such as --strategy zero3";
   return std::nullopt;
 }

@@ -81,11 +81,26 @@ void add_title(Screen& screen, const RunFigures& run) {
       format_real(tokens, 0), flag_text(config.recompute), optimizer_text(config)));
 }
 
-/// What the user asked for without seeing its extent: frozen parameters, and padding that weighs.
+/// Adapters, which train alone.
+void add_adapters(Screen& screen, const PlanConfig& config) {
+  std::int64_t trained = 0;
+  std::int64_t frozen = 0;
+  for (const Parameter& parameter : make_model(config).parameters)
+    (config.is_frozen(parameter.name) ? frozen : trained) += parameter.elements();
+  screen.line(fmt::format(
+      "LoRA of rank {}, alpha {}, beside {}: {} parameters train, {} are frozen", config.lora_rank,
+      flag_text(config.lora_alpha), fmt::join(config.lora_targets, ", "),
+      format_parameters(trained), format_parameters(frozen)));
+}
+
+/// What the user asked for without seeing its extent: adapters, frozen parameters, and padding that
+/// weighs.
 void add_notes(Screen& screen, const RunFigures& run) {
   const PlanConfig& config = run.config;
-  if (!config.frozen.empty()) {
-    const Model model = make_model(config.model, config.param_dtype);
+  if (config.has_lora()) {
+    add_adapters(screen, config);
+  } else if (!config.frozen.empty()) {
+    const Model model = make_model(config);
     std::int64_t tensors = 0;
     double elements = 0;
     for (const Parameter& parameter : model.parameters) {
@@ -173,6 +188,9 @@ void add_time(Screen& screen, const RunResult& run) {
                           time.tflops_per_gpu < 0.05 ? format_rate(time.tflops_per_gpu)
                                                      : format_real(time.tflops_per_gpu, 1),
                           format_percent(time.mfu)));
+  if (run.config.document_mask)
+    screen.line(
+        "       FLOPs and MFU count whole sequences, of which attention sees its documents");
 }
 
 void add_ranks(Screen& screen, const RankReport& ranks) {

@@ -3,14 +3,40 @@
 namespace mfsdp {
 namespace {
 
+constexpr std::array kTraits{
+    FamilyTraits{.family = Family::llama},
+    FamilyTraits{.family = Family::gpt2,
+                 .layer_norms = true,
+                 .biases = true,
+                 .gated = false,
+                 .rotates = false,
+                 .transposed_weights = true,
+                 .names = {.embedding = "transformer.wte",
+                           .positions = "transformer.wpe",
+                           .final_norm = "transformer.ln_f",
+                           .blocks = "transformer.h.",
+                           .input_norm = "ln_1",
+                           .attention = "attn.",
+                           .qkv = "c_attn",
+                           .attention_out = "c_proj",
+                           .post_norm = "ln_2",
+                           .gate_up = "c_fc",
+                           .down = "c_proj"}},
+    FamilyTraits{.family = Family::olmo2, .input_norms = false, .whole_qk_norms = true},
+};
+
+constexpr HfNames kGemmaNames{.newer_activation = "hidden_activation"};
+
 constexpr std::array kFamilies{
     HfFamily{.model_type = "gemma",
+             .names = kGemmaNames,
              .kv_heads_default_to_heads = true,
              .activation = Activation::gelu_tanh,
              .scaled_embedding = true,
              .zero_centered_norms = true,
              .tied_embeddings = true},
     HfFamily{.model_type = "gemma2",
+             .names = kGemmaNames,
              .sliding = SlidingRule::pattern,
              .sliding_pattern = 2,
              .scaled_scores = true,
@@ -23,6 +49,7 @@ constexpr std::array kFamilies{
              .zero_centered_norms = true,
              .tied_embeddings = true},
     HfFamily{.model_type = "gemma3_text",
+             .names = kGemmaNames,
              .qk_norm = true,
              .sliding = SlidingRule::pattern,
              .sliding_pattern = 6,
@@ -35,8 +62,28 @@ constexpr std::array kFamilies{
              .output_norms = true,
              .zero_centered_norms = true,
              .tied_embeddings = true},
+    HfFamily{.model_type = "gpt2",
+             .family = Family::gpt2,
+             .names = {.hidden = "n_embd",
+                       .intermediate = "n_inner",
+                       .layers = "n_layer",
+                       .heads = "n_head",
+                       .positions = "n_positions",
+                       .epsilon = "layer_norm_epsilon",
+                       .activation = "activation_function"},
+             .intermediate_times = 4,
+             .qkv_bias = true,
+             .kv_heads_default_to_heads = true,
+             .activation = Activation::gelu_tanh,
+             .tied_embeddings = true,
+             .fused_weights = true},
     HfFamily{.model_type = "llama", .kv_heads_default_to_heads = true},
     HfFamily{.model_type = "mistral", .sliding = SlidingRule::all},
+    HfFamily{.model_type = "olmo2",
+             .family = Family::olmo2,
+             .qk_norm = true,
+             .kv_heads_default_to_heads = true,
+             .output_norms = true},
     HfFamily{.model_type = "phi3",
              .kv_heads_default_to_heads = true,
              .sliding = SlidingRule::all,
@@ -49,6 +96,10 @@ constexpr std::array kFamilies{
 };
 
 }  // namespace
+
+const FamilyTraits& traits_of(Family family) {
+  return kTraits.at(static_cast<std::size_t>(family));
+}
 
 std::span<const HfFamily> hf_families() { return kFamilies; }
 

@@ -2,7 +2,7 @@
 // model_type fix or assume beside config.json.
 //
 // To add a family that computes as one of these do: its row in family.cpp; what not_modelled.cpp
-// said of it goes. One that computes otherwise has a name here and a recipe in core/recipe.
+// said of it goes. One whose blocks are made otherwise has a name here too, and a row of traits.
 #pragma once
 
 #include <array>
@@ -17,15 +17,50 @@ namespace mfsdp {
 
 /// Whose recipe (core/recipe/recipe.hpp) a model follows.
 enum class Family {
-  llama  ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
+  llama,  ///< RMSNorm before grouped-query attention with RoPE, and before SwiGLU
+  gpt2,   ///< LayerNorm, biases, learned positions, an MLP without a gate
+  olmo2   ///< norms only of what attention and MLP add, and of all queries or keys of a token
 };
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::string_view, 1> values{"llama"};
+  static constexpr std::array<std::string_view, 3> values{"llama", "gpt2", "olmo2"};
 };
 
-/// What the MLP does to its gate before it multiplies: x * sigmoid(x), or GELU in its tanh form.
+/// What checkpoints call the modules of a model; "" where the family has no such module. A block's
+/// stand behind `blocks`, its number and a dot.
+struct ModuleNames {
+  std::string_view embedding = "model.embed_tokens";
+  std::string_view positions = "";
+  std::string_view final_norm = "model.norm";
+  std::string_view head = "lm_head";
+  std::string_view blocks = "model.layers.";
+  std::string_view input_norm = "input_layernorm";
+  std::string_view attention = "self_attn.";
+  std::string_view qkv = "qkv_proj";  ///< of `attention`, as the next is
+  std::string_view attention_out = "o_proj";
+  std::string_view post_norm = "post_attention_layernorm";
+  std::string_view gate_up = "gate_up_proj";  ///< of "mlp.", as the next is
+  std::string_view down = "down_proj";
+};
+
+/// In what a family's models differ from Llama's, whatever their shape.
+struct FamilyTraits {
+  Family family = Family::llama;
+  bool layer_norms = false;         ///< LayerNorm with weight and bias in place of RMSNorm
+  bool biases = false;              ///< of the projections behind attention and in the MLP
+  bool gated = true;                ///< the MLP's activation is multiplied by another projection
+  bool rotates = true;              ///< RoPE; else a table of positions is added to the embedding
+  bool input_norms = true;          ///< before attention and MLP
+  bool whole_qk_norms = false;      ///< norms of query and key go over all of a token's heads
+  bool transposed_weights = false;  ///< checkpoints hold matrices of blocks as [inputs, outputs]
+  ModuleNames names = {};
+};
+
+[[nodiscard]] const FamilyTraits& traits_of(Family family);
+
+/// What the MLP does to its gate before it multiplies, or to all it has: x * sigmoid(x), or GELU in
+/// its tanh form.
 enum class Activation { silu, gelu_tanh };
 
 template <>
@@ -41,10 +76,25 @@ enum class SlidingRule {
   pattern    ///< all but every n-th
 };
 
+/// What a model_type's config.json calls its sizes.
+struct HfNames {
+  const char* hidden = "hidden_size";
+  const char* intermediate = "intermediate_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* positions = "max_position_embeddings";
+  const char* epsilon = "rms_norm_eps";
+  const char* activation = "hidden_act";
+  const char* newer_activation = nullptr;  ///< counts where it is there
+};
+
 /// A model_type of Hugging Face.
 struct HfFamily {
   std::string_view model_type;
   Family family = Family::llama;
+  HfNames names = {};
+  /// Where config.json has no intermediate size: so many times hidden; 0: it has to be stated.
+  std::int64_t intermediate_times = 0;
   bool qkv_bias = false;
   bool qk_norm = false;
   /// Where config.json has no head_dim; 0 means hidden_size / num_attention_heads.
@@ -76,7 +126,7 @@ struct HfFamily {
 /// All that are modelled, sorted by model_type.
 [[nodiscard]] std::span<const HfFamily> hf_families();
 
-/// "gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or qwen3".
+/// "gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, qwen2 or qwen3".
 [[nodiscard]] std::string hf_family_list();
 
 }  // namespace mfsdp

@@ -53,6 +53,7 @@ constexpr std::array kSwitches{
     Switch{.name = "hidden_dropout", .what = kFieldDropout},
     Switch{.name = "resid_pdrop", .what = kFieldDropout},
     Switch{.name = "embd_pdrop", .what = kFieldDropout},
+    Switch{.name = "attn_pdrop", .what = kFieldDropout},
     Switch{.name = "residual_dropout", .what = kFieldDropout},
     Switch{.name = "num_local_experts", .what = kFieldExperts, .one_is_off = true},
     Switch{.name = "num_experts", .what = kFieldExperts, .one_is_off = true},
@@ -65,6 +66,9 @@ constexpr std::array kSwitches{
     Switch{.name = "no_rope_layers", .what = "layers without RoPE"},
     Switch{.name = "num_kv_shared_layers", .what = "keys and values that layers share"},
     Switch{.name = "use_parallel_residual", .what = "parallel residuals"},
+    Switch{.name = "scale_attn_by_inverse_layer_idx", .what = "scores scaled by layer"},
+    Switch{.name = "reorder_and_upcast_attn", .what = "attention in another order"},
+    Switch{.name = "add_cross_attention", .what = "cross-attention"},
     Switch{.name = "use_mrope", .what = "multimodal RoPE"},
     Switch{.name = "is_encoder_decoder", .what = "an encoder"},
     Switch{.name = "vision_config", .what = "an image encoder"},
@@ -114,15 +118,24 @@ Result<void> check_head(const Fields& fields) {
 /// Gemma's classes take GELU's tanh form whatever the older field says.
 Result<void> check_activation(const Fields& fields, const HfFamily& family) {
   const bool gelu = family.activation == Activation::gelu_tanh;
-  const char* name =
-      gelu && fields.find("hidden_activation") != nullptr ? "hidden_activation" : "hidden_act";
+  const char* const newer = family.names.newer_activation;
+  const bool is_new = newer != nullptr && fields.find(newer) != nullptr;
+  const char* name = is_new ? newer : family.names.activation;
   const ParsedJson* stated = fields.find(name);
   if (stated == nullptr) return {};
   if (!gelu) return *stated == "silu" ? Result<void>{} : fields.wrong(name, "\"silu\"");
-  if (*stated == "gelu_pytorch_tanh" ||
-      (*stated == "gelu" && name == std::string_view("hidden_act")))
+  if (*stated == "gelu_pytorch_tanh" || (family.family == Family::gpt2 && *stated == "gelu_new") ||
+      (*stated == "gelu" && newer != nullptr && !is_new))
     return {};
-  return fields.wrong(name, "\"gelu_pytorch_tanh\"");
+  return fields.wrong(name,
+                      family.family == Family::gpt2 ? "\"gelu_new\"" : "\"gelu_pytorch_tanh\"");
+}
+
+/// What GPT-2's class has beside: scores are divided by the root of head_dim where this is on.
+Result<void> check_scaled_attention(const Fields& fields) {
+  const ParsedJson* scaled = fields.find("scale_attn_weights");
+  if (scaled == nullptr || *scaled == true) return {};
+  return fields.wrong("scale_attn_weights", "true (scores that are not scaled are not modelled)");
 }
 
 /// Fields that would change what runs in ways that the recipe does not know.
@@ -131,6 +144,7 @@ Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
     return fields.wrong("quantization_config",
                         "none (quantized checkpoints are not supported; name the unquantized one)");
   MFSDP_TRY(check_activation(fields, family));
+  MFSDP_TRY(check_scaled_attention(fields));
   // Qwen2 has its bias whatever this field says; the other three have none.
   if (!family.qkv_bias) MFSDP_TRY(fields.off("attention_bias", "attention biases"));
   MFSDP_TRY(fields.off("mlp_bias", "biases in the MLP"));
@@ -139,10 +153,16 @@ Result<void> refuse_unsupported(const Fields& fields, const HfFamily& family) {
 }
 
 Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape& shape) {
-  MFSDP_TRY(fields.required_integer("hidden_size", ShapeLimits::dim, shape.hidden));
-  MFSDP_TRY(fields.required_integer("intermediate_size", ShapeLimits::dim, shape.intermediate));
-  MFSDP_TRY(fields.required_integer("num_hidden_layers", ShapeLimits::layers, shape.layers));
-  MFSDP_TRY(fields.required_integer("num_attention_heads", ShapeLimits::heads, shape.heads));
+  const HfNames& names = family.names;
+  MFSDP_TRY(fields.required_integer(names.hidden, ShapeLimits::dim, shape.hidden));
+  if (family.intermediate_times != 0) {
+    shape.intermediate = checked_mul(family.intermediate_times, shape.hidden);
+    MFSDP_TRY(fields.integer(names.intermediate, ShapeLimits::dim, shape.intermediate));
+  } else {
+    MFSDP_TRY(fields.required_integer(names.intermediate, ShapeLimits::dim, shape.intermediate));
+  }
+  MFSDP_TRY(fields.required_integer(names.layers, ShapeLimits::layers, shape.layers));
+  MFSDP_TRY(fields.required_integer(names.heads, ShapeLimits::heads, shape.heads));
   shape.kv_heads = shape.heads;
   const bool stated = fields.raw().contains("num_key_value_heads");
   if (!stated && !family.kv_heads_default_to_heads)
@@ -151,16 +171,14 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
   if (fields.find("head_dim") == nullptr) {
     if (family.head_dim == 0 && shape.hidden % shape.heads != 0)
       return fields.wrong("head_dim",
-                          fmt::format("an even integer, as hidden_size ({}) is not a multiple of "
-                                      "num_attention_heads ({})",
-                                      shape.hidden, shape.heads));
+                          fmt::format("an even integer, as {} ({}) is not a multiple of {} ({})",
+                                      names.hidden, shape.hidden, names.heads, shape.heads));
     shape.head_dim = family.head_dim != 0 ? family.head_dim : shape.hidden / shape.heads;
   }
   MFSDP_TRY(fields.integer("head_dim", ShapeLimits::heads, shape.head_dim));
   MFSDP_TRY(fields.required_integer("vocab_size", ShapeLimits::dim, shape.vocab));
-  MFSDP_TRY(
-      fields.required_integer("max_position_embeddings", ShapeLimits::dim, shape.max_seq_len));
-  MFSDP_TRY(fields.required_number("rms_norm_eps", shape.rms_norm_eps));
+  MFSDP_TRY(fields.required_integer(names.positions, ShapeLimits::dim, shape.max_seq_len));
+  MFSDP_TRY(fields.required_number(names.epsilon, shape.rms_norm_eps));
   return fields.boolean("tie_word_embeddings", shape.tied_embeddings);
 }
 

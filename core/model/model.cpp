@@ -11,36 +11,43 @@ namespace {
 /// Appends units and their parameters in forward order.
 class ModelBuilder {
  public:
-  ModelBuilder(const ModelShape& shape, DType dtype) : shape_(shape), dtype_(dtype) {
+  ModelBuilder(const ModelShape& shape, DType dtype)
+      : shape_(shape), traits_(shape.traits()), names_(traits_.names), dtype_(dtype) {
     const auto layers = static_cast<std::size_t>(shape.layers);
     model_.shape = shape;
     model_.units.reserve(layers + 2);
-    model_.parameters.reserve(layers * kMostPerBlock + 3);
+    model_.parameters.reserve(layers * kMostPerBlock + kMostAtEnds);
   }
 
   void embedding() {
     open_unit(shape_.tied_embeddings ? "embedding_head" : "embedding",
               shape_.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding);
-    add(ParameterRole::embedding, "model.embed_tokens.weight", {shape_.vocab, shape_.hidden});
+    add(ParameterRole::embedding, weight_of(names_.embedding), {shape_.vocab, shape_.hidden});
+    if (!traits_.rotates)
+      add(ParameterRole::position_embedding, weight_of(names_.positions),
+          {shape_.max_seq_len, shape_.hidden});
     if (shape_.tied_embeddings) final_norm();
   }
 
   void block(std::int64_t layer) {
     const std::string number = std::to_string(layer);
     open_unit("layers." + number, UnitKind::block);
-    const std::string prefix = "model.layers." + number + ".";
-    add(ParameterRole::input_norm, prefix + "input_layernorm.weight", {shape_.hidden});
-    attention(prefix + "self_attn.");
+    const std::string prefix = std::string(names_.blocks) + number + ".";
+    if (traits_.input_norms)
+      norm(ParameterRole::input_norm, ParameterRole::input_norm_bias,
+           prefix + std::string(names_.input_norm));
+    attention(prefix + std::string(names_.attention));
     // With norms of what is added the names shift: Hugging Face calls the one before the MLP so.
-    const char* post_norm = "post_attention_layernorm.weight";
+    std::string post_norm = prefix + std::string(names_.post_norm);
     if (shape_.output_norms) {
-      add(ParameterRole::attention_output_norm, prefix + post_norm, {shape_.hidden});
-      post_norm = "pre_feedforward_layernorm.weight";
+      add(ParameterRole::attention_output_norm, weight_of(post_norm), {shape_.hidden});
+      post_norm = prefix + "pre_feedforward_layernorm";
     }
-    add(ParameterRole::post_norm, prefix + post_norm, {shape_.hidden});
+    if (traits_.input_norms)
+      norm(ParameterRole::post_norm, ParameterRole::post_norm_bias, post_norm);
     mlp(prefix + "mlp.");
     if (shape_.output_norms)
-      add(ParameterRole::mlp_output_norm, prefix + "post_feedforward_layernorm.weight",
+      add(ParameterRole::mlp_output_norm, weight_of(prefix + "post_feedforward_layernorm"),
           {shape_.hidden});
   }
 
@@ -48,13 +55,29 @@ class ModelBuilder {
     if (shape_.tied_embeddings) return;
     open_unit("head", UnitKind::head);
     final_norm();
-    add(ParameterRole::head, "lm_head.weight", {shape_.vocab, shape_.hidden});
+    add(ParameterRole::head, weight_of(names_.head), {shape_.vocab, shape_.hidden});
   }
 
   [[nodiscard]] Model take() { return std::move(model_); }
 
  private:
-  static constexpr std::size_t kMostPerBlock = 11;
+  static constexpr std::size_t kMostPerBlock = 12;
+  static constexpr std::size_t kMostAtEnds = 5;
+
+  static std::string weight_of(std::string_view module) { return std::string(module) + ".weight"; }
+  static std::string bias_of(std::string_view module) { return std::string(module) + ".bias"; }
+
+  void norm(ParameterRole weight, ParameterRole bias, std::string_view module) {
+    add(weight, weight_of(module), {shape_.hidden});
+    if (traits_.layer_norms) add(bias, bias_of(module), {shape_.hidden});
+  }
+
+  /// A block's matrix [outputs, inputs].
+  void projection(ParameterRole role, std::string_view module, std::int64_t outputs,
+                  std::int64_t inputs, std::vector<ParameterPart> parts = {}) {
+    add(role, weight_of(module), {outputs, inputs}, std::move(parts));
+    model_.parameters.back().transposed = traits_.transposed_weights;
+  }
 
   void attention(const std::string& prefix) {
     const std::int64_t q_rows = checked_mul(shape_.heads, shape_.head_dim);
@@ -66,14 +89,18 @@ class ModelBuilder {
                                         {prefix + "k_proj." + kind, kv_rows},
                                         {prefix + "v_proj." + kind, kv_rows}};
     };
-    add(ParameterRole::qkv, prefix + "qkv_proj.weight", {rows, shape_.hidden}, parts("weight"));
-    if (shape_.qkv_bias)
-      add(ParameterRole::qkv_bias, prefix + "qkv_proj.bias", {rows}, parts("bias"));
+    const std::string qkv = prefix + std::string(names_.qkv);
+    projection(ParameterRole::qkv, qkv, rows, shape_.hidden, parts("weight"));
+    if (shape_.qkv_bias) add(ParameterRole::qkv_bias, bias_of(qkv), {rows}, parts("bias"));
     if (shape_.qk_norm) {
-      add(ParameterRole::q_norm, prefix + "q_norm.weight", {shape_.head_dim});
-      add(ParameterRole::k_norm, prefix + "k_norm.weight", {shape_.head_dim});
+      add(ParameterRole::q_norm, weight_of(prefix + "q_norm"),
+          {shape_.qk_norm_width(shape_.heads)});
+      add(ParameterRole::k_norm, weight_of(prefix + "k_norm"),
+          {shape_.qk_norm_width(shape_.kv_heads)});
     }
-    add(ParameterRole::attention_out, prefix + "o_proj.weight", {shape_.hidden, q_rows});
+    const std::string out = prefix + std::string(names_.attention_out);
+    projection(ParameterRole::attention_out, out, shape_.hidden, q_rows);
+    if (traits_.biases) add(ParameterRole::attention_out_bias, bias_of(out), {shape_.hidden});
   }
 
   void mlp(const std::string& prefix) {
@@ -81,12 +108,18 @@ class ModelBuilder {
     if (!shape_.fused_weights)
       parts = {{prefix + "gate_proj.weight", shape_.intermediate},
                {prefix + "up_proj.weight", shape_.intermediate}};
-    add(ParameterRole::gate_up, prefix + "gate_up_proj.weight",
-        {checked_mul(2, shape_.intermediate), shape_.hidden}, std::move(parts));
-    add(ParameterRole::down, prefix + "down_proj.weight", {shape_.hidden, shape_.intermediate});
+    const std::string gate_up = prefix + std::string(names_.gate_up);
+    const std::int64_t rows = checked_mul(traits_.gated ? 2 : 1, shape_.intermediate);
+    projection(ParameterRole::gate_up, gate_up, rows, shape_.hidden, std::move(parts));
+    if (traits_.biases) add(ParameterRole::gate_up_bias, bias_of(gate_up), {rows});
+    const std::string down = prefix + std::string(names_.down);
+    projection(ParameterRole::down, down, shape_.hidden, shape_.intermediate);
+    if (traits_.biases) add(ParameterRole::down_bias, bias_of(down), {shape_.hidden});
   }
 
-  void final_norm() { add(ParameterRole::final_norm, "model.norm.weight", {shape_.hidden}); }
+  void final_norm() {
+    norm(ParameterRole::final_norm, ParameterRole::final_norm_bias, names_.final_norm);
+  }
 
   void open_unit(std::string name, UnitKind kind) {
     Unit unit;
@@ -112,6 +145,8 @@ class ModelBuilder {
   }
 
   const ModelShape& shape_;
+  const FamilyTraits& traits_;
+  const ModuleNames& names_;
   DType dtype_;
   Model model_;
 };

@@ -61,7 +61,7 @@ struct ModelShape {
   bool output_norms = false;         ///< what attention and MLP add to the residual is normed too
   bool zero_centered_norms = false;  ///< norms multiply by 1 + weight
   bool scaled_embedding = false;     ///< the embedding's output times the root of hidden
-  Rational rms_norm_eps{1, 100000};
+  Rational rms_norm_eps{1, 100000};  ///< of layer norms too
   Rational rope_theta{10000, 1};
   RopeScaling rope_scaling;
   std::int64_t rotary_dim = 0;      ///< first elements of a head that RoPE turns; 0: all of them
@@ -76,10 +76,19 @@ struct ModelShape {
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 
+  [[nodiscard]] const FamilyTraits& traits() const { return traits_of(family); }
   /// Columns of the fused query, key and value projection: (heads + 2 kv_heads) * head_dim.
   [[nodiscard]] std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   /// Columns of the attention output: heads * head_dim.
   [[nodiscard]] std::int64_t attention_width() const { return heads * head_dim; }
+  /// Columns of the MLP's first projection: gate and up, or what the activation is of.
+  [[nodiscard]] std::int64_t gate_up_width() const {
+    return traits().gated ? 2 * intermediate : intermediate;
+  }
+  /// Elements of the weight of queries' norm, with that many heads, or of keys'.
+  [[nodiscard]] std::int64_t qk_norm_width(std::int64_t of_heads) const {
+    return traits().whole_qk_norms ? of_heads * head_dim : head_dim;
+  }
   /// Elements of a head that RoPE turns.
   [[nodiscard]] std::int64_t rotated_dim() const { return rotary_dim != 0 ? rotary_dim : head_dim; }
   [[nodiscard]] bool slides(std::int64_t layer) const;
@@ -106,21 +115,47 @@ enum class ParameterRole {
   input_norm,             ///< [hidden]
   qkv,                    ///< [qkv_width, hidden]: query, key, value rows in this order
   qkv_bias,               ///< [qkv_width]
-  q_norm,                 ///< [head_dim]
-  k_norm,                 ///< [head_dim]
+  q_norm,                 ///< [head_dim], or [heads * head_dim] of norms over all heads
+  k_norm,                 ///< likewise, of kv_heads
   attention_out,          ///< [hidden, heads * head_dim]
   post_norm,              ///< [hidden]
-  gate_up,                ///< [2 * intermediate, hidden]: gate rows, then up rows
+  gate_up,                ///< [2 * intermediate, hidden]: gate rows, then up rows, or up alone
   down,                   ///< [hidden, intermediate]
   final_norm,             ///< [hidden]
   head,                   ///< [vocab, hidden]
   attention_output_norm,  ///< [hidden]: of what attention adds to the residual
-  mlp_output_norm         ///< [hidden]: of what the MLP adds to it
+  mlp_output_norm,        ///< [hidden]: of what the MLP adds to it
+  position_embedding,     ///< [max_seq_len, hidden]
+  input_norm_bias,        ///< [hidden], as those of the other norms
+  post_norm_bias,
+  final_norm_bias,
+  attention_out_bias,  ///< [hidden]
+  gate_up_bias,        ///< as many as gate_up has rows
+  down_bias,           ///< [hidden]
+  // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
+  q_lora_a,
+  q_lora_b,
+  k_lora_a,
+  k_lora_b,
+  v_lora_a,
+  v_lora_b,
+  qkv_lora_a,
+  qkv_lora_b,
+  attention_out_lora_a,
+  attention_out_lora_b,
+  gate_lora_a,
+  gate_lora_b,
+  up_lora_a,
+  up_lora_b,
+  gate_up_lora_a,
+  gate_up_lora_b,
+  down_lora_a,
+  down_lora_b
 };
 
 template <>
 struct Names<ParameterRole> {
-  static constexpr std::array<std::string_view, 14> values{"embedding",
+  static constexpr std::array<std::string_view, 39> values{"embedding",
                                                            "input_norm",
                                                            "qkv",
                                                            "qkv_bias",
@@ -133,7 +168,32 @@ struct Names<ParameterRole> {
                                                            "final_norm",
                                                            "head",
                                                            "attention_output_norm",
-                                                           "mlp_output_norm"};
+                                                           "mlp_output_norm",
+                                                           "position_embedding",
+                                                           "input_norm_bias",
+                                                           "post_norm_bias",
+                                                           "final_norm_bias",
+                                                           "attention_out_bias",
+                                                           "gate_up_bias",
+                                                           "down_bias",
+                                                           "q_lora_a",
+                                                           "q_lora_b",
+                                                           "k_lora_a",
+                                                           "k_lora_b",
+                                                           "v_lora_a",
+                                                           "v_lora_b",
+                                                           "qkv_lora_a",
+                                                           "qkv_lora_b",
+                                                           "attention_out_lora_a",
+                                                           "attention_out_lora_b",
+                                                           "gate_lora_a",
+                                                           "gate_lora_b",
+                                                           "up_lora_a",
+                                                           "up_lora_b",
+                                                           "gate_up_lora_a",
+                                                           "gate_up_lora_b",
+                                                           "down_lora_a",
+                                                           "down_lora_b"};
 };
 
 /// A checkpoint tensor that a fused parameter holds: its name and its rows of dim 0.
@@ -154,6 +214,8 @@ struct Parameter {
   DType dtype = DType::bf16;
   UnitId unit;
   bool decay = false;  ///< weight decay applies: matrices only
+  /// Checkpoints hold it as [inputs, outputs]; `shape` is [outputs, inputs] all the same.
+  bool transposed = false;
 
   [[nodiscard]] std::int64_t elements() const;
   /// Elements of one row: product of all dims but the first; 1 for a vector.
@@ -176,10 +238,11 @@ struct Model {
   [[nodiscard]] std::int64_t parameter_count() const;
 };
 
-/// The units and parameters of a shape. Layout order in a block: input_norm, qkv, [qkv_bias],
-/// [q_norm, k_norm], attention_out, [attention_output_norm], post_norm, gate_up, down,
-/// [mlp_output_norm]. With tied embeddings the embedding
-/// and the final norm form one unit, first in order. Parameters have dtype `dtype`.
+/// The units and parameters of a shape. Layout order in a block: [input_norm], qkv, [qkv_bias],
+/// [q_norm, k_norm], attention_out, [attention_output_norm], [post_norm], gate_up, down,
+/// [mlp_output_norm]; a bias stands behind its weight, the table of positions behind the embedding.
+/// With tied embeddings the embedding and the final norm form one unit, first in order. Parameters
+/// have dtype `dtype`.
 [[nodiscard]] Model make_model(const ModelShape& shape, DType dtype);
 
 }  // namespace mfsdp

@@ -143,6 +143,32 @@ Result<void> check_attention(const ModelShape& shape, const std::string& where) 
   return {};
 }
 
+/// What a family's blocks fix: its recipe has kernels for these shapes alone. What is named is no
+/// field of its config.json.
+Result<void> check_family(const ModelShape& shape, const std::string& where) {
+  const FamilyTraits& traits = shape.traits();
+  struct Need {
+    bool met;
+    std::string_view what;
+  };
+  const bool plain_rope = shape.rope_theta == Rational{10000, 1} && shape.rotary_dim == 0 &&
+                          shape.local_rope_theta.num == 0 && shape.rope_scaling == RopeScaling{};
+  const std::array needs{
+      Need{traits.input_norms || shape.output_norms, "norms of what attention and MLP add"},
+      Need{traits.rotates || !shape.qk_norm, "no norms of query and key, which come with RoPE"},
+      Need{traits.rotates || plain_rope, "no RoPE, and nothing said of it"},
+      Need{traits.rotates || !shape.scaled_embedding, "an embedding that is not scaled"},
+      Need{!traits.layer_norms || !(shape.output_norms || shape.zero_centered_norms),
+           "layer norms before attention and MLP alone"},
+      Need{traits.gated || shape.activation == Activation::gelu_tanh, "GELU in its tanh form"},
+      Need{traits.gated || shape.fused_weights, "one tensor of query, key and value"},
+  };
+  for (const Need& need : needs)
+    if (!need.met)
+      return fail(where, fmt::format("family {}: expected {}", to_string(shape.family), need.what));
+  return {};
+}
+
 /// Adds up the parameters part by part, so that the error can name the field that went too far.
 Result<void> check_count(const ModelShape& shape, const std::string& where) {
   std::string_view field = "intermediate_size";
@@ -158,6 +184,8 @@ Result<void> check_count(const ModelShape& shape, const std::string& where) {
     field = "vocab_size";
     const std::int64_t table = checked_mul(shape.vocab, shape.hidden);
     total = checked_add(total, checked_mul(table, shape.tied_embeddings ? 1 : 2));
+    if (!shape.traits().rotates)
+      total = checked_add(total, checked_mul(shape.max_seq_len, shape.hidden));
     if (checked_add(total, shape.hidden) >= ShapeLimits::parameters) return too_many();
   } catch (const OverflowError&) {
     return too_many();
@@ -171,17 +199,26 @@ std::int64_t block_matrix_elements(const ModelShape& shape) {
   const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
   const std::int64_t qkv = product_of(all_heads, shape.head_dim, shape.hidden);
   const std::int64_t out = product_of(shape.hidden, shape.heads, shape.head_dim);
-  const std::int64_t mlp = product_of(3, shape.hidden, shape.intermediate);
+  const std::int64_t mlp =
+      product_of(shape.traits().gated ? 3 : 2, shape.hidden, shape.intermediate);
   return checked_add(checked_add(qkv, out), mlp);
 }
 
 std::int64_t block_elements(const ModelShape& shape) {
-  std::int64_t total = checked_add(block_matrix_elements(shape), checked_mul(2, shape.hidden));
-  if (shape.qkv_bias) {
-    const std::int64_t all_heads = checked_add(shape.heads, checked_mul(2, shape.kv_heads));
-    total = checked_add(total, checked_mul(all_heads, shape.head_dim));
+  const FamilyTraits& traits = shape.traits();
+  std::int64_t total = block_matrix_elements(shape);
+  const auto add = [&](std::int64_t vectors, std::int64_t elements) {
+    total = checked_add(total, checked_mul(vectors, elements));
+  };
+  const std::int64_t norms = (traits.input_norms ? 2 : 0) + (shape.output_norms ? 2 : 0);
+  add(traits.layer_norms ? 2 * norms : norms, shape.hidden);
+  if (shape.qkv_bias) add(checked_add(shape.heads, checked_mul(2, shape.kv_heads)), shape.head_dim);
+  if (shape.qk_norm)
+    add(traits.whole_qk_norms ? checked_add(shape.heads, shape.kv_heads) : 2, shape.head_dim);
+  if (traits.biases) {
+    add(2, shape.hidden);
+    add(traits.gated ? 2 : 1, shape.intermediate);
   }
-  if (shape.qk_norm) total = checked_add(total, checked_mul(2, shape.head_dim));
   return total;
 }
 
@@ -190,6 +227,7 @@ Result<void> check_shape(const ModelShape& shape, const std::string& where) {
   MFSDP_TRY(check_heads(shape, where));
   MFSDP_TRY(check_reals(shape, where));
   MFSDP_TRY(check_attention(shape, where));
+  MFSDP_TRY(check_family(shape, where));
   return check_count(shape, where);
 }
 

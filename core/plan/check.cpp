@@ -224,7 +224,7 @@ class StructureCheck {
     std::int64_t elements = 0;
     for (const Group& group : program_.groups)
       elements = checked_add(elements, group.used_elements());
-    const Model model = make_model(program_.config.model, program_.config.param_dtype);
+    const Model model = make_model(program_.config);
     const std::int64_t expected = model.parameter_count();
     if (elements != expected)
       return fail("groups",
@@ -232,8 +232,7 @@ class StructureCheck {
     MFSDP_TRY(check_parameters(model));
     const Plan* train = program_.find_plan("train");
     if (train == nullptr) return fail("plans", "expected a plan \"train\"");
-    if (const std::int64_t in_all = microbatches_of(*train);
-        in_all != program_.config.microbatches)
+    if (const std::int64_t in_all = microbatches_of(*train); in_all != program_.config.microbatches)
       return fail("config.microbatches",
                   fmt::format("expected {} as the segments of plan \"train\" have, got {}", in_all,
                               program_.config.microbatches));
@@ -296,6 +295,17 @@ class StructureCheck {
     return {};
   }
 
+  /// Whether the configured optimizer keeps a state of that name, or the one that takes what it
+  /// does not.
+  [[nodiscard]] bool is_kept(std::string_view state) const {
+    const PlanConfig& config = program_.config;
+    const auto keeps = [&](Optimizer optimizer) {
+      const std::vector<KeptState> kept = config.kept_states(optimizer);
+      return std::ranges::find(kept, state, &KeptState::name) != kept.end();
+    };
+    return keeps(config.optimizer) || (orthogonalises(config.optimizer) && keeps(Optimizer::adamw));
+  }
+
   /// What a buffer holds fits into it.
   Result<void> check_contents(const Buffer& buffer, const std::string& where) {
     const Contents& holds = *buffer.holds;
@@ -307,12 +317,11 @@ class StructureCheck {
     if (holds.state.empty() != (holds.kind != ContentKind::optimizer_state))
       return fail(where + ".state",
                   holds.state.empty() ? "missing" : "expected only of kind optimizer_state");
-    if (holds.kind == ContentKind::optimizer_state) {
-      const std::vector<KeptState> kept = program_.config.kept_states();
-      if (std::ranges::find(kept, holds.state, &KeptState::name) == kept.end())
-        return fail(where + ".state", fmt::format("{} keeps no state '{}'",
-                                                  to_string(program_.config.optimizer), holds.state));
-    }
+    if (holds.dealt && holds.kind != ContentKind::direction)
+      return fail(where + ".dealt", "expected only of kind direction");
+    if (holds.kind == ContentKind::optimizer_state && !is_kept(holds.state))
+      return fail(where + ".state", fmt::format("{} keeps no state '{}'",
+                                                to_string(program_.config.optimizer), holds.state));
     MFSDP_TRY(check_placement(holds.placement, where + ".placement"));
     for (std::size_t i = 0; i < holds.groups.size(); ++i) {
       const HeldGroup& held = holds.groups[i];
@@ -351,7 +360,8 @@ class StructureCheck {
         return fail(where + ".optimizer",
                     group.requires_grad ? "missing" : "expected none where requires_grad is false");
       const Optimizer configured = program_.config.optimizer;
-      if (group.optimizer && *group.optimizer != configured)
+      const bool beside = orthogonalises(configured) && group.optimizer == Optimizer::adamw;
+      if (group.optimizer && *group.optimizer != configured && !beside)
         return fail(where + ".optimizer",
                     fmt::format("expected {}, as config.optimizer has, got {}",
                                 to_string(configured), to_string(*group.optimizer)));

@@ -1,13 +1,17 @@
 #include "core/plan/config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
+#include "core/model/lora.hpp"
 #include "core/model/model_shape.hpp"
 #include "core/plan/config_fields.hpp"
 #include "core/plan/exact_sums.hpp"
+#include "core/plan/loss_scale.hpp"
 
 namespace mfsdp {
 namespace {
@@ -109,6 +113,41 @@ Result<void> check_recompute(const PlanConfig& config) {
   return {};
 }
 
+Result<void> check_kept(const PlanConfig& config) {
+  if (config.keep_gathered <= config.model.layers) return {};
+  return fail("--keep-gathered", fmt::format("expected at most the model's {} blocks, got {}",
+                                             config.model.layers, config.keep_gathered));
+}
+
+/// Windows are entered at equal offsets on all ranks, and copy engines cannot add.
+Result<void> check_transports(const PlanConfig& config) {
+  const bool in_windows = config.gather != Transport::nccl || config.reduce != Transport::nccl;
+  if (orthogonalises(config.optimizer) && in_windows)
+    return fail(config.gather != Transport::nccl ? "--gather" : "--reduce",
+                fmt::format("expected nccl with --optimizer {}: directions travel on the same "
+                            "communicators and lie in no window",
+                            to_string(config.optimizer)));
+  const std::string strategy(to_string(config.strategy));
+  if (config.gather != Transport::nccl && config.strategy != Strategy::optim_grads_params)
+    return fail("--gather",
+                fmt::format("expected nccl with --strategy {}: it gathers in place, each rank from "
+                            "an offset of its own, got {}",
+                            strategy, to_string(config.gather)));
+  if (config.reduce == Transport::copy_engine)
+    return fail("--reduce", "expected nccl or symmetric, got copy_engine: copy engines cannot add");
+  if (config.reduce == Transport::nccl) return {};
+  if (config.strategy != Strategy::optim_grads && config.strategy != Strategy::optim_grads_params)
+    return fail("--reduce",
+                fmt::format("expected nccl with --strategy {}: it reduces in place, each rank at "
+                            "an offset of its own, got {}",
+                            strategy, to_string(config.reduce)));
+  if (config.reduce_dtype == DType::fp64)
+    return fail("--reduce",
+                "expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, "
+                "bf16 and fp16, got symmetric");
+  return {};
+}
+
 Result<void> check_dtype(std::string_view flag, DType dtype, std::initializer_list<DType> allowed,
                          std::string_view expected) {
   if (std::ranges::find(allowed, dtype) != allowed.end()) return {};
@@ -152,6 +191,48 @@ Result<void> check_strategy(const PlanConfig& config) {
                             "gradient keeps one slot from the head's backward to the embedding's, "
                             "got {}",
                             to_string(config.strategy), config.grad_slots));
+  return {};
+}
+
+/// Adapters beside layers that the model has, each once and in its order. All of it or nothing.
+Result<void> check_lora(const PlanConfig& config) {
+  if (!config.has_lora()) {
+    if (config.lora_alpha.num != 0)
+      return fail("--lora-alpha", "expected --lora-rank beside it: without there are no adapters");
+    if (!config.lora_targets.empty())
+      return fail("--lora-targets",
+                  "expected --lora-rank beside it: without there are no adapters");
+    return {};
+  }
+  const std::vector<LoraTarget> all = lora_targets(config.model);
+  if (all.empty())
+    return fail("--lora-rank", fmt::format("expected none: adapters are not modelled for {} "
+                                           "(docs/limits.md)",
+                                           to_string(config.model.family)));
+  if (config.lora_alpha.num <= 0 || config.lora_alpha.den <= 0 ||
+      config.lora_alpha.num / config.lora_alpha.den > config_limits::lora_rank)
+    return fail("--lora-alpha",
+                fmt::format("expected a number above 0 and up to {}, got {}",
+                            config_limits::lora_rank, flag_text(config.lora_alpha)));
+  if (!make_rational(config.lora_alpha.num, config.lora_alpha.den) ||
+      config.lora_alpha.den > INT64_MAX / config.lora_rank)
+    return fail("--lora-alpha", "expected a number with fewer digits");
+  std::vector<std::string_view> names;
+  for (const LoraTarget& target : all) names.push_back(target.name);
+  auto next = names.begin();
+  for (const std::string& asked : config.lora_targets) {
+    const auto found = std::ranges::find(names, asked);
+    if (found == names.end())
+      return fail("--lora-targets", fmt::format("expected all-linear, or some of {}; got '{}'",
+                                                fmt::join(names, ", "), asked));
+    if (found < next)
+      return fail("--lora-targets", fmt::format("expected each once, in the order {}; got '{}'",
+                                                fmt::join(names, ", "), asked));
+    next = found + 1;
+  }
+  if (config.lora_targets.empty())
+    return fail("--lora-targets",
+                fmt::format("expected some of {}, got none", fmt::join(names, ", ")));
   return {};
 }
 
@@ -230,7 +311,11 @@ Result<void> check_states(const PlanConfig& config) {
 
 Result<void> check_names(const PlanConfig& config) {
   if (config.frozen.empty() && config.lr_scale.empty() && config.no_decay.empty()) return {};
-  const Model model = make_model(config.model, config.param_dtype);
+  Model model = make_model(config);
+  // Beside adapters nothing trains: texts are looked for in their names alone.
+  if (config.has_lora())
+    std::erase_if(model.parameters,
+                  [](const Parameter& parameter) { return !is_lora(parameter.name); });
   MFSDP_TRY(check_rates(config, model));
   MFSDP_TRY(check_patterns("--no-decay", config, model, config.no_decay));
   MFSDP_TRY(check_patterns("--freeze", config, model, config.frozen));
@@ -252,7 +337,18 @@ Sharded sharded_by(Strategy strategy, std::int64_t axis_size) {
 }
 
 bool PlanConfig::is_frozen(const std::string& parameter_name) const {
-  return contains_any(parameter_name, frozen);
+  return contains_any(parameter_name, frozen) || (has_lora() && !is_lora(parameter_name));
+}
+
+Rational PlanConfig::lora_scale() const {
+  const std::int64_t whole = std::gcd(lora_alpha.num, lora_rank);
+  return {lora_alpha.num / whole, checked_mul(lora_alpha.den, lora_rank / whole)};
+}
+
+Model make_model(const PlanConfig& config) {
+  Model model = make_model(config.model, config.param_dtype);
+  if (config.has_lora()) add_lora(model, config.lora_rank, config.lora_targets);
+  return model;
 }
 
 bool PlanConfig::decays(const std::string& parameter_name, bool by_shape) const {
@@ -272,14 +368,18 @@ Result<void> validate(const PlanConfig& config) {
   MFSDP_TRY(check_sizes(config));
   MFSDP_TRY(check_chunks(config));
   MFSDP_TRY(check_recompute(config));
+  MFSDP_TRY(check_kept(config));
   MFSDP_TRY(check_dtypes(config));
+  MFSDP_TRY(check_transports(config));
   MFSDP_TRY(check_strategy(config));
   MFSDP_TRY(check_exact_sums(config));
+  MFSDP_TRY(check_loss_scale(config));
   if (config.clip.den <= 0 || config.clip.num < 0)
     return fail("--clip", fmt::format("expected a number of at least 0 (0 switches clipping off), "
                                       "got {}/{}",
                                       config.clip.num, config.clip.den));
   MFSDP_TRY(check_states(config));
+  MFSDP_TRY(check_lora(config));
   return check_names(config);
 }
 

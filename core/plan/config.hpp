@@ -62,6 +62,17 @@ struct PlanConfig {
   StateDtype state_dtype = StateDtype::full;  ///< what the optimizer's states are kept in
   std::vector<std::string> lr_scale;  ///< "TEXT=X": the rate's factor where a name contains TEXT
   std::vector<std::string> no_decay;  ///< parameters whose name contains one do not decay
+  /// A token sees its own document alone, and positions begin anew in each.
+  bool document_mask = false;
+  Rational loss_scale{};               ///< of the mean loss, at first; 0: none (loss_scale.hpp)
+  std::int64_t loss_scale_window = 0;  ///< good steps in a row after which it grows; 0: it stays
+  CollectivePlacement placement = CollectivePlacement::earliest;
+  Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
+  Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
+  std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
+  std::int64_t lora_rank = 0;          ///< of adapters, which alone train then; 0: there are none
+  Rational lora_alpha{0, 1};           ///< adapters' scale times rank; 0 where there are none
+  std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;
 
@@ -72,26 +83,51 @@ struct PlanConfig {
   [[nodiscard]] std::int64_t tokens_per_step() const {
     return checked_mul(tokens_per_microbatch(), microbatches);
   }
+  /// Rows of int32 that the host brings of a microbatch's tokens: ids, labels and, where attention
+  /// is masked between documents, each token's position in its document.
+  [[nodiscard]] std::int64_t token_rows() const { return document_mask ? 3 : 2; }
   /// What sums and statistics of rows are kept in, and what the optimizer's moments are computed
   /// in.
   [[nodiscard]] DType statistic_dtype() const {
     return param_dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   }
+  /// Whether gradients are scaled on their way, and steps without a finite norm left out.
+  [[nodiscard]] bool scales_loss() const { return loss_scale.num != 0; }
+  /// Whether updates wait for the norm: they clip by it, or are left out by it.
+  [[nodiscard]] bool updates_by_norm() const { return clip.num != 0 || scales_loss(); }
   /// Sequences of a step, over all ranks.
   [[nodiscard]] std::int64_t global_batch() const {
     return checked_mul(checked_mul(micro_batch, microbatches), mesh.world_size());
   }
   [[nodiscard]] bool is_frozen(const std::string& parameter_name) const;
+  [[nodiscard]] bool has_lora() const { return lora_rank > 0; }
+  /// By what adapters' output is multiplied: alpha / rank, in lowest terms. Requires has_lora().
+  [[nodiscard]] Rational lora_scale() const;
   /// Whether a parameter decays, of which `by_shape` says that those of its shape do.
   [[nodiscard]] bool decays(const std::string& parameter_name, bool by_shape) const;
   /// What of the learning rate a parameter gets; nothing where all of it. Requires that the
   /// configuration is valid.
   [[nodiscard]] std::optional<Rational> rate_of(const std::string& parameter_name) const;
-  /// What the optimizer keeps of each group.
-  [[nodiscard]] std::vector<KeptState> kept_states() const {
-    return mfsdp::kept_states(optimizer, state_dtype, statistic_dtype());
+  /// What an optimizer keeps of a group that it updates.
+  [[nodiscard]] std::vector<KeptState> kept_states(Optimizer of_group) const {
+    return mfsdp::kept_states(of_group, state_dtype, statistic_dtype());
+  }
+  /// The optimizer of a parameter. Muon takes the matrices of blocks, AdamW all else beside it.
+  [[nodiscard]] Optimizer optimizer_of(UnitKind unit, const Parameter& parameter) const {
+    const bool other =
+        orthogonalises(optimizer) && (unit != UnitKind::block || parameter.shape.size() != 2);
+    return other ? Optimizer::adamw : optimizer;
+  }
+  /// Of directions before and after they are orthogonalised: that of compute weights, but bf16
+  /// beside fp16, whose least numbers are above those of gradients.
+  [[nodiscard]] DType direction_dtype() const {
+    return param_dtype == DType::fp16 ? DType::bf16 : param_dtype;
   }
 };
+
+/// The model that a plan computes: the configuration's shape, with its adapters. Parameters have
+/// the compute weights' dtype.
+[[nodiscard]] Model make_model(const PlanConfig& config);
 
 /// Checks every field against the others; the error names the flag that sets the field.
 [[nodiscard]] Result<void> validate(const PlanConfig& config);

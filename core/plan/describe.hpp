@@ -92,12 +92,20 @@ void fields(Io& io, PlanConfig& v) {
   io("allocator", v.allocator);
   io("clip", v.clip);
   io.sparse("deterministic", v.deterministic);
+  io.sparse("document_mask", v.document_mask);
   io.sparse("exact_sums", v.exact_sums);
   io.sparse("frozen", v.frozen);
+  io.sparse("gather", v.gather);
   io("grad_dtype", v.grad_dtype);
   io("grad_slots", v.grad_slots);
+  io.sparse("keep_gathered", v.keep_gathered);
   io("layout", v.layout);
   io("logits_chunk", v.logits_chunk);
+  io.sparse("lora_alpha", v.lora_alpha);
+  io.sparse("lora_rank", v.lora_rank);
+  io.sparse("lora_targets", v.lora_targets);
+  io.sparse("loss_scale", v.loss_scale);
+  io.sparse("loss_scale_window", v.loss_scale_window);
   io.sparse("lr_scale", v.lr_scale);
   io("main_dtype", v.main_dtype);
   io("mesh", v.mesh);
@@ -108,8 +116,10 @@ void fields(Io& io, PlanConfig& v) {
   io("optimizer", v.optimizer);
   io("outer_strategy", v.outer_strategy);
   io("param_dtype", v.param_dtype);
+  io.sparse("placement", v.placement);
   io("prefetch", v.prefetch);
   io("recompute", v.recompute);
+  io.sparse("reduce", v.reduce);
   io("reduce_dtype", v.reduce_dtype);
   io("seq_len", v.seq_len);
   io.sparse("state_dtype", v.state_dtype);
@@ -242,6 +252,7 @@ void fields(Io& io, Communicator& v) {
   io("id", v.id);
   io("purpose", v.purpose);
   io("size", v.size);
+  io.sparse("transport", v.transport);
 }
 
 template <class Io>
@@ -277,6 +288,7 @@ void fields(Io& io, HeldGroup& v) {
 
 template <class Io>
 void fields(Io& io, Contents& v) {
+  io.sparse("dealt", v.dealt);
   io.sparse("groups", v.groups);
   io("kind", v.kind);
   io.sparse("placement", v.placement);

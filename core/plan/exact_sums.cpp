@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+
+#include "core/plan/loss_scale.hpp"
 
 namespace mfsdp {
 namespace {
@@ -29,7 +32,9 @@ std::int64_t ceil_log2(std::int64_t value) {
 
 ExactSums exact_sums(const PlanConfig& config) {
   const std::int64_t tokens = checked_mul(config.tokens_per_step(), config.mesh.world_size());
-  return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits,
+  // Steps of scaled gradients are as many times larger: a power of two (check_loss_scale).
+  const std::int64_t scaled = config.scales_loss() ? std::ilogb(first_loss_scale(config).scale) : 0;
+  return {.exponent = ceil_log2(tokens) + kMeanBits - kFloatBits + scaled,
           .rank_limit = limit_among(config.mesh.world_size()),
           .outer_limit = limit_among(config.mesh.size(Axis::dp_outer)),
           .piece_rows = config.seq_len};

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/plan/newton_schulz.hpp"
 #include "core/plan/op.hpp"
 
 namespace mfsdp {
@@ -37,11 +38,23 @@ OperandSpec strided(OperandUse use, std::string_view role, std::initializer_list
   spec.strided = true;
   return spec;
 }
+OperandSpec columns(OperandSpec spec) {
+  spec.columns = true;
+  return spec;
+}
 OperandSpec matrix(OperandUse use, std::string_view role) {
   return operand(use, role, compute, {d("rows"), d("cols")});
 }
 
 const OperandSpec kRopeTable = operand(reads, "rope_table", fp32, {d("seq"), d("rotated_dim")});
+
+/// Of each token in its document, where attention is masked between documents: a query sees no
+/// token before its document's first, which is its position behind itself.
+OperandSpec document_positions(std::initializer_list<Dim> tokens) {
+  return optional(operand(reads, "positions", int32, tokens));
+}
+/// The same, by which rows of a table are taken.
+const OperandSpec kByPosition = document_positions({d("rows")});
 
 // ---- FLOPs and workspaces
 // ------------------------------------------------------------------------
@@ -76,33 +89,49 @@ std::int64_t backward_workspace(const Kernel& k) {
 
 std::int64_t sum_workspace(const Kernel&) { return kSumWorkspaceBytes; }
 
+std::int64_t orthogonal_flops(const Kernel& k) {
+  return newton_schulz_flops(k.attribute("rows"), k.attribute("cols"));
+}
+std::int64_t orthogonal_workspace(const Kernel& k) {
+  const auto matrix = std::ranges::find(k.operands, "matrix", &Operand::role);
+  if (matrix == k.operands.end()) return 0;
+  // Directions in bf16 are computed with in fp16, which has as many bytes.
+  return newton_schulz_workspace_of(k.attribute("rows"), k.attribute("cols"),
+                                    size_of(matrix->dtype))
+      .bytes;
+}
+
 // ---- the table ---------------------------------------------------------------------------------
 
 std::vector<KernelSpec> product_specs() {
   const std::vector<std::string_view> sizes{"beta", "k", "kind", "m", "n"};
+  const std::vector<std::string_view> scale{"scale"};
   return {{.kind = gemm,
            .variant = GemmKind::forward,
            .operands = {operand(reads, "input", compute, {d("m"), d("k")}),
                         operand(reads, "weight", compute, {d("n"), d("k")}),
                         optional(operand(reads, "weight", compute, {d("n")})),  // bias
-                        operand(adds, "output", compute, {d("m"), d("n")})},
+                        columns(operand(adds, "output", compute, {d("m"), d("n")}))},
            .attributes = sizes,
+           .optional_attributes = scale,
            .flops = gemm_flops,
            .pieces = "m"},
           {.kind = gemm,
            .variant = GemmKind::input_gradient,
-           .operands = {operand(reads, "d_output", compute, {d("m"), d("n")}),
+           .operands = {columns(operand(reads, "d_output", compute, {d("m"), d("n")})),
                         operand(reads, "weight", compute, {d("n"), d("k")}),
                         operand(adds, "d_input", compute, {d("m"), d("k")})},
            .attributes = sizes,
+           .optional_attributes = scale,
            .flops = gemm_flops,
            .pieces = "m"},
           {.kind = gemm,
            .variant = GemmKind::weight_gradient,
-           .operands = {operand(reads, "d_output", compute, {d("m"), d("n")}),
+           .operands = {columns(operand(reads, "d_output", compute, {d("m"), d("n")})),
                         operand(reads, "input", compute, {d("m"), d("k")}),
                         operand(adds, "weight_grad", gradient, {d("n"), d("k")})},
            .attributes = sizes,
+           .optional_attributes = scale,
            .flops = gemm_flops,
            .sum = GradientSum::of_rank,
            .pieces = "m"},
@@ -135,13 +164,21 @@ std::vector<KernelSpec> attention_specs() {
     return operand(use, "rstd", statistic, {d("rows"), d("rotated")});
   };
   const OperandSpec head_weight = operand(reads, "weight", compute, {d("head_dim")});
+  // Of all query heads, or all key heads.
+  const auto row_rstd = [](OperandUse use) {
+    return operand(use, "rstd", statistic, {d("rows"), d(2)});
+  };
+  const OperandSpec query_weight =
+      operand(reads, "weight", compute, {d("query_heads", "head_dim")});
+  const OperandSpec key_weight = operand(reads, "weight", compute, {d("key_heads", "head_dim")});
   const std::vector<std::string_view> sizes{"batch", "deterministic", "head_dim",
                                             "heads", "kv_heads",      "seq"};
   const std::vector<std::string_view> scores{"query_scalar", "score_cap", "window"};
   return {
       {.kind = attention_forward,
        .operands = {heads("query", "heads"), heads("key", "kv_heads"), heads("value", "kv_heads"),
-                    rows(writes, "output"), per_head(writes, "log_sum_exp")},
+                    rows(writes, "output"), per_head(writes, "log_sum_exp"),
+                    document_positions({tokens})},
        .attributes = sizes,
        .optional_attributes = scores,
        .flops = attention_forward_flops,
@@ -151,28 +188,43 @@ std::vector<KernelSpec> attention_specs() {
                     rows(reads, "output"), rows(reads, "d_output"), per_head(reads, "log_sum_exp"),
                     operand(writes, "d_qkv", compute, {tokens, d("all_heads", "head_dim")}),
                     operand(scratch, "d_query_sum", statistic, {tokens, width}),
-                    per_head(scratch, "row_sums")},
+                    per_head(scratch, "row_sums"), document_positions({tokens})},
        .attributes = sizes,
        .optional_attributes = scores,
        .flops = attention_backward_flops,
        .model_share = {.num = 4, .den = 5},  // 2 of its 2.5 forwards: scores are made again
        .workspace = backward_workspace},
       {.kind = rope_forward,
-       .operands = {rotated(updates, "query_key"), kRopeTable},
+       .operands = {rotated(updates, "query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},
       {.kind = rope_backward,
-       .operands = {rotated(updates, "d_query_key"), kRopeTable},
+       .operands = {rotated(updates, "d_query_key"), kRopeTable, kByPosition},
        .attributes = {"cols", "rows"}},
       {.kind = qk_norm_rope_forward,
        .operands = {rotated(reads, "query_key"), kRopeTable, head_weight, head_weight,
-                    rotated(writes, "output"), rstd(writes)},
+                    rotated(writes, "output"), rstd(writes), kByPosition},
        .attributes = {"cols", "epsilon", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"}},
       {.kind = qk_norm_rope_backward,
        .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
                     rstd(reads), head_weight, head_weight,
-                    operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")})},
+                    operand(writes, "partials", statistic, {d(2, "partial_rows"), d("head_dim")}),
+                    kByPosition},
        .attributes = {"cols", "query_heads", "rows"},
+       .optional_attributes = {"zero_centered"},
+       .sum = GradientSum::of_rank,
+       .pieces = "rows"},
+      {.kind = qk_row_norm_rope_forward,
+       .operands = {rotated(reads, "query_key"), kRopeTable, query_weight, key_weight,
+                    rotated(writes, "output"), row_rstd(writes), kByPosition},
+       .attributes = {"cols", "epsilon", "key_heads", "query_heads", "rows"},
+       .optional_attributes = {"zero_centered"}},
+      {.kind = qk_row_norm_rope_backward,
+       .operands = {rotated(updates, "d_query_key"), rotated(reads, "query_key"), kRopeTable,
+                    row_rstd(reads), query_weight, key_weight,
+                    operand(writes, "partials", statistic, {d("partial_rows"), d("cols")}),
+                    kByPosition},
+       .attributes = {"cols", "key_heads", "query_heads", "rows"},
        .optional_attributes = {"zero_centered"},
        .sum = GradientSum::of_rank,
        .pieces = "rows"}};
@@ -180,7 +232,10 @@ std::vector<KernelSpec> attention_specs() {
 
 std::vector<KernelSpec> row_specs() {
   const OperandSpec weight = operand(reads, "weight", compute, {d("cols")});
-  const auto rstd = [](OperandUse use) { return operand(use, "rstd", statistic, {d("rows")}); };
+  const auto per_row = [](OperandUse use, std::string_view role) {
+    return operand(use, role, statistic, {d("rows")});
+  };
+  const auto rstd = [&](OperandUse use) { return per_row(use, "rstd"); };
   const auto gated = [](KernelKind kind) {
     const bool forward = kind == swiglu_forward || kind == geglu_forward;
     return KernelSpec{
@@ -192,10 +247,22 @@ std::vector<KernelSpec> row_specs() {
   };
   return {{.kind = rms_norm_forward,
            .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight,
-                        optional(matrix(writes, "residual_out")), matrix(writes, "normed"),
-                        rstd(writes)},
+                        optional(matrix(reads, "skip")), optional(matrix(writes, "residual_out")),
+                        matrix(writes, "normed"), rstd(writes)},
            .attributes = {"cols", "epsilon", "rows"},
            .optional_attributes = {"zero_centered"}},
+          {.kind = layer_norm_forward,  // the second weight is the bias
+           .operands = {matrix(reads, "residual"), optional(matrix(reads, "delta")), weight, weight,
+                        optional(matrix(writes, "residual_out")), matrix(writes, "normed"),
+                        per_row(writes, "mean"), rstd(writes)},
+           .attributes = {"cols", "epsilon", "rows"}},
+          {.kind = layer_norm_backward,  // partials: the weight's, then the bias's
+           .operands = {matrix(yields, "d_normed"), matrix(reads, "input"), per_row(reads, "mean"),
+                        rstd(reads), weight, weight, matrix(adds, "d_residual"),
+                        operand(writes, "partials", statistic, {d(2, "partial_rows"), d("cols")})},
+           .attributes = {"beta", "cols", "rows"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"},
           {.kind = rms_norm_backward,
            .operands = {matrix(yields, "d_normed"), matrix(reads, "input"), rstd(reads), weight,
                         matrix(adds, "d_residual"),
@@ -214,7 +281,13 @@ std::vector<KernelSpec> row_specs() {
           gated(swiglu_forward),
           gated(swiglu_backward),
           gated(geglu_forward),
-          gated(geglu_backward)};
+          gated(geglu_backward),
+          {.kind = gelu_forward,
+           .operands = {matrix(reads, "input"), matrix(writes, "product")},
+           .attributes = {"cols", "rows"}},
+          {.kind = gelu_backward,
+           .operands = {matrix(updates, "input"), matrix(yields, "d_product")},
+           .attributes = {"cols", "rows"}}};
 }
 
 std::vector<KernelSpec> token_specs() {
@@ -224,14 +297,24 @@ std::vector<KernelSpec> token_specs() {
                        operand(adds, "loss_sums", statistic, {d(2)})};
   };
   const std::vector<std::string_view> of_loss{"beta", "bytes", "cols", "rows"};
+  std::vector<OperandSpec> with_gradient = losses(updates);
+  with_gradient.push_back(optional(operand(reads, "loss_scale", fp32, {d(4)})));
   return {{.kind = token_copy,
-           .operands = {operand(reads, "input", int32, {d(2), d("tokens")}),
-                        operand(writes, "output", int32, {d(2), d("tokens")})}},
+           .operands = {operand(reads, "input", int32, {d("token_rows"), d("tokens")}),
+                        operand(writes, "output", int32, {d("token_rows"), d("tokens")})}},
           {.kind = embedding_forward,
            .operands = {tokens, operand(reads, "weight", compute, {d("vocab"), d("cols")}),
-                        matrix(writes, "output")},
+                        optional(operand(reads, "weight", compute, {d("positions"), d("cols")})),
+                        matrix(writes, "output"), kByPosition},
            .attributes = {"bytes", "cols", "rows"},
-           .optional_attributes = {"scale"}},
+           .optional_attributes = {"scale", "seq"}},
+          {.kind = position_embedding_backward,
+           .operands = {matrix(reads, "d_output"),
+                        operand(adds, "weight_grad", gradient, {d("positions"), d("cols")}),
+                        kByPosition},
+           .attributes = {"beta", "cols", "rows", "seq"},
+           .sum = GradientSum::of_rank,
+           .pieces = "rows"},
           {.kind = embedding_backward,
            .operands = {tokens, matrix(reads, "d_output"),
                         operand(scratch, "token_order", bytes, {d(24, "rows")}),
@@ -241,7 +324,7 @@ std::vector<KernelSpec> token_specs() {
            .sum = GradientSum::of_rank,
            .pieces = "rows"},
           {.kind = cross_entropy,
-           .operands = losses(updates),
+           .operands = std::move(with_gradient),
            .attributes = of_loss,
            .optional_attributes = {"logit_cap"},
            .workspace = sum_workspace},
@@ -256,27 +339,42 @@ std::vector<KernelSpec> step_specs() {
   const OperandSpec loss = operand(reads, "loss", fp32, {d(4)});
   const OperandSpec norm = operand(reads, "norm", fp32, {d(4)});
   // Beside these an update has the slices that it works on: gradient, weights and the states of the
-  // group's optimizer (optimizer_spec.hpp).
+  // group's optimizer (optimizer_spec.hpp). Muon's has directions in place of gradients, which
+  // `momentum` makes of them and of its state.
   OperandSpec made_loss = loss;
   made_loss.use = writes;
   OperandSpec made_norm = norm;
   made_norm.use = writes;
+  const OperandSpec scale = optional(operand(reads, "loss_scale", fp32, {d(4)}));
+  OperandSpec kept_scale = scale;
+  kept_scale.use = updates;
   return {
       {.kind = update,
        .operands = {operand(reads, "step_block", bytes, {d(64)}), optional(loss), optional(norm)},
        .attributes = {"elements"}},
+      {.kind = momentum,
+       .operands = {operand(reads, "step_block", bytes, {d(64)}), loss, optional(norm)},
+       .attributes = {"elements"}},
+      {.kind = newton_schulz,
+       .operands = {operand(updates, "matrix", compute, {d("rows"), d("cols")})},
+       .attributes = {"bytes", "cols", "rows"},
+       .flops = orthogonal_flops,
+       .model_share = {.num = 0},  // a model has none of its optimizer's
+       .workspace = orthogonal_workspace},
       {.kind = accumulate, .attributes = {"beta"}, .sum = GradientSum::of_ranks},
       {.kind = cast, .attributes = {"beta"}},
       {.kind = zero_padding},
       {.kind = loss_finish,
-       .operands = {operand(reads, "input", statistic, {d(2, "data_ranks")}), made_loss}},
+       .operands = {operand(reads, "input", statistic, {d(2, "data_ranks")}), made_loss, scale}},
       {.kind = norm_partial,
        .operands = {operand(writes, "output", partial, {d(1)})},
        .workspace = sum_workspace,
        .sum = GradientSum::of_squares},
       {.kind = norm_finish,
-       .operands = {operand(reads, "input", partial, {d("groups", "members")}), loss, made_norm},
+       .operands = {operand(reads, "input", partial, {d("groups", "members")}), loss, made_norm,
+                    kept_scale},
        .attributes = {"groups", "limit"},
+       .optional_attributes = {"scale_window"},
        .sum = GradientSum::of_squares}};
 }
 

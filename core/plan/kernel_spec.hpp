@@ -35,13 +35,22 @@ enum class KernelKind {
   embedding_forward,
   geglu_backward,
   geglu_forward,
+  gelu_backward,
+  gelu_forward,
   gemm,
-  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T
+  layer_norm_backward,
+  layer_norm_forward,
+  loss_finish,       ///< loss and token sums over ranks -> mean loss, 1/T (over the loss scale)
+  momentum,          ///< of a group's shard; writes the directions that are orthogonalised
+  newton_schulz,     ///< a matrix -> its orthogonal factor, about, times its scale
   norm_finish,       ///< norm partials in fixed order -> norm, clip factor, non-finite flag
   norm_partial,      ///< sum of squares of one virtual shard
   norm_weight_grad,  ///< second stage of a norm's weight gradient
+  position_embedding_backward,  ///< rows of all sequences, summed by position
   qk_norm_rope_backward,
   qk_norm_rope_forward,
+  qk_row_norm_rope_backward,  ///< with norms over all query heads of a token, and all key heads
+  qk_row_norm_rope_forward,
   rms_norm_backward,
   rms_norm_forward,
   rope_backward,
@@ -55,7 +64,7 @@ enum class KernelKind {
 
 template <>
 struct Names<KernelKind> {
-  static constexpr std::array<std::string_view, 27> values{"accumulate",
+  static constexpr std::array<std::string_view, 36> values{"accumulate",
                                                            "attention_backward",
                                                            "attention_forward",
                                                            "bias_grad",
@@ -66,13 +75,22 @@ struct Names<KernelKind> {
                                                            "embedding_forward",
                                                            "geglu_backward",
                                                            "geglu_forward",
+                                                           "gelu_backward",
+                                                           "gelu_forward",
                                                            "gemm",
+                                                           "layer_norm_backward",
+                                                           "layer_norm_forward",
                                                            "loss_finish",
+                                                           "momentum",
+                                                           "newton_schulz",
                                                            "norm_finish",
                                                            "norm_partial",
                                                            "norm_weight_grad",
+                                                           "position_embedding_backward",
                                                            "qk_norm_rope_backward",
                                                            "qk_norm_rope_forward",
+                                                           "qk_row_norm_rope_backward",
+                                                           "qk_row_norm_rope_forward",
                                                            "rms_norm_backward",
                                                            "rms_norm_forward",
                                                            "rope_backward",
@@ -91,6 +109,8 @@ inline constexpr std::size_t kKernelKinds = Names<KernelKind>::values.size();
 ///   forward           y[m, n]  = x[m, k]    w[n, k]^T (+ bias[n])
 ///   input_gradient    dx[m, k] = dy[m, n]   w[n, k]
 ///   weight_gradient   dw[n, k] = dy[m, n]^T x[m, k]   (+ dw)
+/// The product is multiplied by attribute "scale", where there is one, before anything is added. y
+/// and dy may be columns of wider rows.
 enum class GemmKind { forward, input_gradient, weight_gradient };
 
 /// The attribute's value.
@@ -147,6 +167,7 @@ struct OperandSpec {
   std::array<Dim, 4> shape = {};
   std::size_t dims = 0;
   bool strided = false;   ///< need not be contiguous
+  bool columns = false;   ///< or rows of wider ones, of which it is some columns
   bool optional = false;  ///< may be left out
 };
 

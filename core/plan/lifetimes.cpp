@@ -150,8 +150,15 @@ std::int64_t max_live_buffers(const Program& program, const std::vector<PoolLife
   const IdIndex<BufferId> index(program.buffers);
   std::int64_t most = 0;
   for (PoolLifetimes pool : pools) {
-    std::erase_if(pool.buffers, [&](const BufferLifetimes& buffer) {
-      return program.buffers[index[buffer.buffer]].category != category;
+    std::vector<UnitId> counted;
+    std::erase_if(pool.buffers, [&](const BufferLifetimes& lifetimes) {
+      const Buffer& buffer = program.buffers[index[lifetimes.buffer]];
+      if (buffer.category != category) return true;
+      if (category != Category::unsharded_grad || !buffer.unit) return false;
+      // Groups of a unit have a buffer each, which come and go together: one gradient.
+      if (std::ranges::find(counted, *buffer.unit) != counted.end()) return true;
+      counted.push_back(*buffer.unit);
+      return false;
     });
     most += most_alive(pool);
   }

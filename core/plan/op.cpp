@@ -16,6 +16,19 @@ std::int64_t Operand::span_bytes() const {
   return checked_mul(last + 1, size_of(dtype));
 }
 
+CollectiveSizes Collective::sizes(std::int64_t ranks) const {
+  const std::int64_t whole = checked_mul(count, ranks);
+  switch (kind) {
+    case CollectiveKind::all_gather: return {.input = count, .output = whole};
+    case CollectiveKind::reduce_scatter: return {.input = whole, .output = count};
+    case CollectiveKind::all_to_all: return {.input = whole, .output = whole};
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::send:
+    case CollectiveKind::recv: break;
+  }
+  return {.input = count, .output = count};
+}
+
 std::int64_t Kernel::attribute(std::string_view name, std::int64_t otherwise) const {
   const Attribute* found = find_attribute(name);
   return found == nullptr || found->value.den != 1 ? otherwise : found->value.num;

@@ -77,13 +77,15 @@ struct Kernel {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// `send` and `recv` are point to point: of a communicator's ranks two take part.
-enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, send, recv };
+/// Of all_to_all the i-th rank gets the i-th part of every rank's input, and has them one behind
+/// the other in the order of the ranks. `send` and `recv` are point to point: of a communicator's
+/// ranks two take part.
+enum class CollectiveKind { all_gather, all_reduce, reduce_scatter, all_to_all, send, recv };
 
 template <>
 struct Names<CollectiveKind> {
-  static constexpr std::array<std::string_view, 5> values{"all_gather", "all_reduce",
-                                                          "reduce_scatter", "send", "recv"};
+  static constexpr std::array<std::string_view, 6> values{
+      "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "send", "recv"};
 };
 
 [[nodiscard]] constexpr bool is_point_to_point(CollectiveKind kind) {
@@ -106,12 +108,18 @@ struct Names<Reduction> {
   static constexpr std::array<std::string_view, 2> values{"none", "sum"};
 };
 
+/// Elements of a collective's input and output.
+struct CollectiveSizes {
+  std::int64_t input = 0;
+  std::int64_t output = 0;
+};
+
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_gather;
   CommunicatorId communicator;
   Reduction reduction = Reduction::none;
   /// Elements as NCCL counts them: all_gather per rank sent, reduce_scatter per rank received,
-  /// all others in all.
+  /// all_to_all per pair of ranks, all others in all.
   std::int64_t count = 0;
   DType dtype = DType::bf16;
   Operand input;                   ///< not stated of a recv
@@ -119,6 +127,9 @@ struct Collective {
   std::optional<PeerStep> peer{};  ///< of a send or a recv, and of these alone
 
   friend bool operator==(const Collective&, const Collective&) = default;
+
+  /// What `count` means for the operands among so many ranks; not of one between two.
+  [[nodiscard]] CollectiveSizes sizes(std::int64_t ranks) const;
 };
 
 enum class CopyKind { d2d, d2h, h2d };

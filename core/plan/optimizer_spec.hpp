@@ -28,11 +28,11 @@
 
 namespace mfsdp {
 
-enum class Optimizer { adamw, lion, sgd };
+enum class Optimizer { adamw, lion, sgd, muon };
 
 template <>
 struct Names<Optimizer> {
-  static constexpr std::array<std::string_view, 3> values{"adamw", "lion", "sgd"};
+  static constexpr std::array<std::string_view, 4> values{"adamw", "lion", "sgd", "muon"};
 };
 
 /// How the values of states are kept between steps. Arithmetic is that of PlanConfig's
@@ -72,6 +72,11 @@ inline constexpr OptimizerState kSecondMoment{.name = "exp_avg_sq",
                                               .saved_scale = "second_moment_scale",
                                               .is_signed = false};
 
+inline constexpr OptimizerState kMomentum{.name = "momentum_buffer",
+                                          .saved = "momentum",
+                                          .scale = "momentum_buffer_scale",
+                                          .saved_scale = "momentum_scale"};
+
 /// A buffer that an optimizer keeps of a group.
 struct KeptState {
   std::string_view name;
@@ -93,6 +98,7 @@ struct UpdateStep {
   R beta1 = 0;
   R beta2 = 0;
   R epsilon = 0;
+  R momentum = 0;         ///< Muon's
   R corrected_rate = 0;   ///< learning rate / (1 - beta1^t)
   R correction_root = 1;  ///< root of 1 - beta2^t
 };
@@ -154,9 +160,49 @@ struct SgdRule {
   }
 };
 
+/// Muon (Keller Jordan, kellerjordan.github.io/posts/muon): a matrix moves along its orthogonalised
+/// momentum. Here is what it does to single elements: its momentum with Nesterov's look ahead, in
+/// the form of PyTorch's torch.optim.Muon, which is the kernel `momentum`...
+struct MuonMomentumRule {
+  static constexpr Optimizer optimizer = Optimizer::muon;
+  static constexpr std::array<OptimizerState, 1> states{kMomentum};
+  // Of AdamW's, which takes what is no matrix of a block.
+  static constexpr bool takes_betas = true;
+  static constexpr bool takes_epsilon = true;
+  static constexpr double beta2 = 0.95;
+
+  /// The direction, before it is orthogonalised (core/plan/newton_schulz.hpp).
+  template <class R>
+  MFSDP_ON_DEVICE_TOO static R updated(R /*direction*/, R gradient, R* state,
+                                       const UpdateStep<R>& s) {
+    state[0] = s.momentum * state[0] + (1 - s.momentum) * gradient;
+    return s.momentum * state[0] + (1 - s.momentum) * gradient;
+  }
+};
+
+/// ... and the step along the orthogonalised direction, scaled there, which is the kernel `update`.
+struct MuonRule {
+  static constexpr Optimizer optimizer = Optimizer::muon;
+  static constexpr std::array<OptimizerState, 0> states{};
+
+  template <class R>
+  MFSDP_ON_DEVICE_TOO static R updated(R weight, R direction, R* /*state*/,
+                                       const UpdateStep<R>& s) {
+    return weight * s.keep - s.learning_rate * direction;
+  }
+};
+
 template <class... Rules>
 struct RuleList {};
-using UpdateRules = RuleList<AdamwRule, LionRule, SgdRule>;
+/// By which the kernel `update` changes weights, and those that change states: for Muon another.
+using UpdateRules = RuleList<AdamwRule, LionRule, SgdRule, MuonRule>;
+using StateRules = RuleList<AdamwRule, LionRule, SgdRule, MuonMomentumRule>;
+
+/// Whether an optimizer's step is made of whole matrices, and so of directions that are
+/// orthogonalised between the kernels `momentum` and `update`.
+[[nodiscard]] constexpr bool orthogonalises(Optimizer optimizer) {
+  return optimizer == Optimizer::muon;
+}
 
 /// A rule without its arithmetic.
 struct OptimizerSpec {
@@ -179,7 +225,7 @@ decltype(auto) with_rule(Optimizer optimizer, const Use& use) {
 }
 
 [[nodiscard]] inline OptimizerSpec spec_of(Optimizer optimizer) {
-  return with_rule(optimizer, []<class Rule>(Rule) {
+  return with_rule(StateRules{}, optimizer, []<class Rule>(Rule) {
     return OptimizerSpec{.states = Rule::states,
                          .takes_betas = Rule::takes_betas,
                          .takes_epsilon = Rule::takes_epsilon,
@@ -216,7 +262,7 @@ template <class... Rules>
   return (is_one(Rules::states) || ...);
 }
 [[nodiscard]] constexpr bool is_optimizer_state(std::string_view name) {
-  return is_optimizer_state(UpdateRules{}, name);
+  return is_optimizer_state(StateRules{}, name);
 }
 
 /// Elements that share a value of the state of that name: kStateBlock of scales, 1 of all others.
@@ -228,7 +274,7 @@ template <class... Rules>
   return (has_scale(Rules::states) || ...) ? kStateBlock : 1;
 }
 [[nodiscard]] constexpr std::int64_t block_of_state(std::string_view name) {
-  return name.empty() ? 1 : block_of_state(UpdateRules{}, name);
+  return name.empty() ? 1 : block_of_state(StateRules{}, name);
 }
 
 /// The most states that an optimizer has.
@@ -236,6 +282,6 @@ template <class... Rules>
 constexpr std::size_t most_states(RuleList<Rules...>) {
   return std::max({Rules::states.size()...});
 }
-inline constexpr std::size_t kMostOptimizerStates = most_states(UpdateRules{});
+inline constexpr std::size_t kMostOptimizerStates = most_states(StateRules{});
 
 }  // namespace mfsdp

@@ -57,6 +57,8 @@ struct Communicator {
   std::vector<Axis> axes;
   std::string purpose;  ///< a name for people: "all_gather", "reduce_scatter", "outer", "world"
   std::int64_t size = 1;
+  /// Of its collectives. All but `nccl` need both operands in pools that are registered with it.
+  Transport transport = Transport::nccl;
 
   friend bool operator==(const Communicator&, const Communicator&) = default;
 };
@@ -96,28 +98,32 @@ enum class ContentKind {
   main_parameter,   ///< the weights that the optimizer updates, where they are not the compute ones
   gradient,         ///< sums of gradients, whoever has been added so far
   optimizer_state,  ///< a value for each element, or each block of them, named by the optimizer
+  direction,        ///< of a step, before or after matrices of it are orthogonalised
   port              ///< what the host writes for the device, or reads from it
 };
 
 template <>
 struct Names<ContentKind> {
-  static constexpr std::array<std::string_view, 5> values{"parameter", "main_parameter", "gradient",
-                                                          "optimizer_state", "port"};
+  static constexpr std::array<std::string_view, 6> values{
+      "parameter", "main_parameter", "gradient", "optimizer_state", "direction", "port"};
 };
 
 /// Where host and device meet.
 enum class Port {
-  tokens,           ///< int32 [2, T]: ids and labels of a microbatch, written by the host
-  step_block,       ///< core/runtime/step_block.hpp, written by the host
-  report,           ///< core/runtime/step_report.hpp, read by the host
-  rope_table,       ///< core/runtime/rope_table.hpp, written by the host before the first step
-  local_rope_table  ///< likewise, of layers that slide and turn otherwise
+  /// int32 [2, T], written by the host: ids and labels of a microbatch; with document_mask
+  /// [3, T], then each token's position in its document.
+  tokens,
+  step_block,        ///< core/runtime/step_block.hpp, written by the host
+  report,            ///< core/runtime/step_report.hpp, read by the host
+  rope_table,        ///< core/runtime/rope_table.hpp, written by the host before the first step
+  local_rope_table,  ///< likewise, of layers that slide and turn otherwise
+  loss_scale         ///< core/plan/loss_scale.hpp, written before the first step, kept by steps
 };
 
 template <>
 struct Names<Port> {
-  static constexpr std::array<std::string_view, 5> values{"tokens", "step_block", "report",
-                                                          "rope_table", "local_rope_table"};
+  static constexpr std::array<std::string_view, 6> values{
+      "tokens", "step_block", "report", "rope_table", "local_rope_table", "loss_scale"};
 };
 
 /// A group's elements in a buffer.
@@ -136,6 +142,9 @@ struct Contents {
   Placement placement{};            ///< of the groups' elements
   std::string state{};              ///< of an optimizer_state: its name, such as "exp_avg"
   std::optional<Port> port{};       ///< of a port: which
+  /// Of directions: the rank with index i on that axis has the i-th of the groups, and those behind
+  /// the last one have none. All groups begin at one place, and are laid out alike.
+  std::optional<Axis> dealt{};
 
   friend bool operator==(const Contents&, const Contents&) = default;
 };

@@ -1,11 +1,17 @@
-// One block of a Llama model; Gemma's have GeGLU in place of SwiGLU.
+// One block of a Llama model; Gemma's have GeGLU in place of SwiGLU, GPT-2's layer norms, biases,
+// no RoPE and GELU without a gate.
 //
 //   x --norm--> normed1 --gemm--> qkv --rope, attention--> attention --gemm--> attention_out
 //   mid = x + attention_out --norm--> normed2 --gemm--> gate_up --swiglu--> product --gemm-->
 //   mlp_out
 //
 // x of the next block is mid + mlp_out, added inside its norm. Models with output norms have these
-// of attention_out and mlp_out as the projections make them ("raw"). Saved for backward:
+// of attention_out and mlp_out as the projections make them ("raw"). OLMo 2 has these norms alone,
+// and they add to the residual themselves:
+//
+//   mid = x + norm(attention_out.raw)      out = mid + norm(mlp_out.raw)      x of the next = out
+//
+// Saved for backward:
 //   none        all of the above
 //   selective   x, mid, qkv, attention, log-sum-exp, gate_up, and what output norms take: no norm
 //               output, no SwiGLU product
@@ -25,23 +31,29 @@ class BlockRecipe {
       : b_(config),
         s_(b_.sizes),
         model_(config.model),
-        gates_(gates_of(model_.activation)),
+        traits_(model_.traits()),
+        gates_(gates_of(model_)),
         first_(first),
         recompute_(recompute),
         slides_(slides),
-        qkv_{.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden},
-        attention_out_{
-            .weight = ParameterRole::attention_out, .outputs = s_.hidden, .inputs = s_.attention},
-        gate_up_{
-            .weight = ParameterRole::gate_up, .outputs = 2 * s_.intermediate, .inputs = s_.hidden},
-        down_{.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate},
+        qkv_(b_.with_adapters(
+            {.weight = ParameterRole::qkv, .outputs = s_.qkv, .inputs = s_.hidden})),
+        attention_out_(b_.with_adapters({.weight = ParameterRole::attention_out,
+                                         .outputs = s_.hidden,
+                                         .inputs = s_.attention})),
+        gate_up_(b_.with_adapters({.weight = ParameterRole::gate_up,
+                                   .outputs = model_.gate_up_width(),
+                                   .inputs = s_.hidden})),
+        down_(b_.with_adapters(
+            {.weight = ParameterRole::down, .outputs = s_.hidden, .inputs = s_.intermediate})),
         heads_{{"cols", s_.rotated * s_.head_dim}, {"rows", s_.tokens}},
         inner_{{"cols", s_.intermediate}, {"rows", s_.tokens}} {}
 
   UnitRecipe build() && {
     forward();
     if (!model_.output_norms)
-      b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"));
+      b_.gemm_forward("down", down_, s_.tokens, on("input", "product"), on("output", "mlp_out"),
+                      bias_of(ParameterRole::down_bias));
     b_.target = &b_.recipe.backward;
     if (recompute_ == Recompute::full) {
       b_.phase = Phase::recompute;
@@ -60,9 +72,24 @@ class BlockRecipe {
   [[nodiscard]] bool again() const { return !suffix_.empty(); }
   [[nodiscard]] std::string at(const std::string& name) const { return name + suffix_; }
 
-  /// The block's input rows: for the first block the embedding's output itself.
+  /// The block's input rows: for the first block the embedding's output itself, and where no norm
+  /// adds anything to it, what the unit before has made.
   [[nodiscard]] RecipeOperand input_rows(const std::string& role) const {
-    return first_ ? from(Source::previous, on(role, "mid")) : on(role, "x");
+    if (first_ || !traits_.input_norms)
+      return from(Source::previous, on(role, stream_name(model_)));
+    return on(role, "x");
+  }
+  /// What the projections of attention and of the MLP take.
+  [[nodiscard]] RecipeOperand attention_rows() const {
+    return traits_.input_norms ? on("input", at("normed1")) : input_rows("input");
+  }
+  [[nodiscard]] RecipeOperand mlp_rows() const {
+    return on("input", at(traits_.input_norms ? "normed2" : "mid"));
+  }
+
+  [[nodiscard]] std::optional<ParameterRole> bias_of(ParameterRole bias) const {
+    const bool has = bias == ParameterRole::qkv_bias ? model_.qkv_bias : traits_.biases;
+    return has ? std::optional(bias) : std::nullopt;
   }
 
   [[nodiscard]] RecipeOperand rope_table() const {
@@ -81,16 +108,18 @@ class BlockRecipe {
                         ParameterRole::attention_output_norm);
     else
       b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
-                      on("output", at("attention_out")));
-    b_.norm_forward(
-        at("post_norm"), ParameterRole::post_norm,
-        {input_rows("residual"), on("delta", at("attention_out"))},
-        {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
-    b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, on("input", at("normed2")),
-                    on("output", at("gate_up")));
+                      on("output", at("attention_out")),
+                      bias_of(ParameterRole::attention_out_bias));
+    if (traits_.input_norms)
+      b_.norm_forward(
+          at("post_norm"), ParameterRole::post_norm,
+          {input_rows("residual"), on("delta", at("attention_out"))},
+          {on("residual_out", at("mid")), on("normed", at("normed2")), on("rstd", at("rstd2"))});
+    b_.gemm_forward(at("gate_up"), gate_up_, s_.tokens, mlp_rows(), on("output", at("gate_up")),
+                    bias_of(ParameterRole::gate_up_bias));
     if (!again() || model_.output_norms)
       b_.kernel(at(gates_.name), gates_.forward, inner_,
-                {on("gate_up", at("gate_up")), on("product", at("product"))});
+                {on(gates_.input, at("gate_up")), on("product", at("product"))});
     if (model_.output_norms)
       normed_projection("mlp_out", down_, at("product"), ParameterRole::mlp_output_norm);
   }
@@ -101,9 +130,16 @@ class BlockRecipe {
     const std::string raw = at(name + ".raw");
     b_.gemm_forward(at(name == "mlp_out" ? "down" : name), layer, s_.tokens, on("input", input),
                     on("output", raw));
-    if (again() && norm == ParameterRole::mlp_output_norm) return;
-    b_.norm_forward(at(name + ".norm"), norm, {on("residual", raw)},
-                    {on("normed", at(name)), on("rstd", at(name + ".rstd"))});
+    const bool last = norm == ParameterRole::mlp_output_norm;
+    if (again() && last) return;
+    std::vector<RecipeOperand> inputs{on("residual", raw)};
+    std::string normed = at(name);
+    if (!traits_.input_norms) {
+      inputs.push_back(last ? on("skip", at("mid")) : input_rows("skip"));
+      normed = last ? stream_name(model_) : at("mid");
+    }
+    b_.norm_forward(at(name + ".norm"), norm, std::move(inputs),
+                    {on("normed", normed), on("rstd", at(name + ".rstd"))});
   }
   /// Its gradient behind the norm, and from there before it: "d_NAME", which it returns.
   RecipeOperand normed_projection_backward(const std::string& name, ParameterRole norm) {
@@ -118,7 +154,7 @@ class BlockRecipe {
     return on("d_output", "d_" + name);
   }
 
-  void forward_attention() {
+  void forward_input_norm() {
     std::vector<RecipeOperand> inputs;
     std::vector<RecipeOperand> outputs;
     if (first_ || again()) {
@@ -132,18 +168,20 @@ class BlockRecipe {
     outputs.push_back(on("rstd", at("rstd1")));
     b_.norm_forward(at("input_norm"), ParameterRole::input_norm, std::move(inputs),
                     std::move(outputs));
-    std::optional<ParameterRole> bias;
-    if (model_.qkv_bias) bias = ParameterRole::qkv_bias;
-    b_.gemm_forward(at("qkv"), qkv_, s_.tokens, on("input", at("normed1")), on("output", at("qkv")),
-                    bias);
-    rotate(at("qkv"), at("qk"), at("qk_rstd"));
+  }
+
+  void forward_attention() {
+    if (traits_.input_norms) forward_input_norm();
+    b_.gemm_forward(at("qkv"), qkv_, s_.tokens, attention_rows(), on("output", at("qkv")),
+                    bias_of(ParameterRole::qkv_bias));
+    if (traits_.rotates) rotate(at("qkv"), at("qk"), at("qk_rstd"));
     std::vector<RecipeOperand> operands = attention_inputs(at("qk"));
     for (RecipeOperand& operand :
          std::vector{on("output", at("attention")), on("log_sum_exp", at("log_sum_exp")),
                      stream_workspace()})
       operands.push_back(std::move(operand));
     b_.kernel(at("attention"), KernelKind::attention_forward, attention_sizes(),
-              std::move(operands));
+              with_positions(std::move(operands)));
   }
 
   /// RoPE in place on the query and key columns of qkv. With q/k norm the projection stays as it
@@ -151,14 +189,32 @@ class BlockRecipe {
   void rotate(const std::string& qkv, const std::string& qk, const std::string& rstd) {
     const RecipeOperand columns = strided(on("query_key", qkv), {s_.qkv, s_.head_dim, 1});
     if (!model_.qk_norm)
-      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_, {columns, rope_table()});
-    b_.kernel(qk, KernelKind::qk_norm_rope_forward,
-              b_.norm_attributes({heads_[0],
-                                  {"epsilon", model_.rms_norm_eps},
-                                  {"query_heads", model_.heads},
-                                  heads_[1]}),
-              {columns, rope_table(), weight(ParameterRole::q_norm), weight(ParameterRole::k_norm),
-               on("output", qk), on("rstd", rstd)});
+      return b_.kernel(at("rope"), KernelKind::rope_forward, heads_,
+                       with_positions({columns, rope_table()}));
+    std::vector<Attribute> sizes = qk_norm_sizes();
+    sizes.insert(sizes.begin() + 1, {"epsilon", model_.rms_norm_eps});
+    b_.kernel(qk,
+              traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_forward
+                                     : KernelKind::qk_norm_rope_forward,
+              std::move(sizes),
+              with_positions({columns, rope_table(), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("output", qk), on("rstd", rstd)}));
+  }
+
+  /// Where attention is masked between documents, and positions begin anew in each.
+  [[nodiscard]] std::vector<RecipeOperand> with_positions(
+      std::vector<RecipeOperand> operands) const {
+    if (b_.config.document_mask) operands.push_back(document_positions(s_));
+    return operands;
+  }
+
+  /// Of norms of each head, or of all heads of a kind, of which there are so many.
+  [[nodiscard]] std::vector<Attribute> qk_norm_sizes() const {
+    std::vector<Attribute> sizes{heads_[0]};
+    if (traits_.whole_qk_norms) sizes.emplace_back("key_heads", model_.kv_heads);
+    sizes.emplace_back("query_heads", model_.heads);
+    sizes.push_back(heads_[1]);
+    return b_.norm_attributes(std::move(sizes));
   }
 
   /// Query, key and value as views [batch, heads, seq, head_dim].
@@ -210,18 +266,36 @@ class BlockRecipe {
                             : residual_gradient("d_output");
     b_.gemm_dgrad("down.dgrad", down_, s_.tokens, d_output, on("d_input", "d_product"));
     b_.kernel(gates_.name + std::string(".backward"), gates_.backward, inner_,
-              {on("gate_up", at("gate_up")),
+              {on(gates_.input, at("gate_up")),
                has_product() ? on("d_product") : rewritten(on("d_product"))});
     b_.gemm_wgrad("down.wgrad", down_, s_.tokens, d_output,
                   on("input", has_product() ? at("product") : "d_product"),
                   weight_grad(ParameterRole::down));
-    b_.gemm_dgrad("gate_up.dgrad", gate_up_, s_.tokens, on("d_output", at("gate_up")),
-                  on("d_input", "d_normed2"));
-    norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
-                  on("input", at("mid")), at("rstd2"));
-    b_.gemm_wgrad("gate_up.wgrad", gate_up_, s_.tokens, on("d_output", at("gate_up")),
-                  on("input", keeps_output() ? "normed2" : "d_normed2"),
-                  weight_grad(ParameterRole::gate_up));
+    bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
+    bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
+    projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
+                        [this] {
+                          norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                                        on("input", at("mid")), at("rstd2"));
+                        });
+  }
+
+  /// Of a projection of rows that were normed, or that are the residual itself: then its gradient
+  /// is added to theirs.
+  template <class Norm>
+  void projection_backward(const std::string& name, const Linear& layer,
+                           const RecipeOperand& d_output, RecipeOperand rows,
+                           const std::string& d_normed, const Norm& norm) {
+    if (traits_.input_norms) {
+      b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, on("d_input", d_normed));
+      norm();
+      if (!keeps_output()) rows = on("input", d_normed);
+    }
+    b_.gemm_wgrad(name + ".wgrad", layer, s_.tokens, d_output, std::move(rows),
+                  weight_grad(layer.weight));
+    if (!traits_.input_norms)
+      b_.gemm_dgrad(name + ".dgrad", layer, s_.tokens, d_output, residual_gradient("d_input"),
+                    true);
   }
 
   void norm_backward(const std::string& name, ParameterRole role, const std::string& d_normed,
@@ -243,16 +317,15 @@ class BlockRecipe {
                   on("d_input", "d_attention"));
     b_.gemm_wgrad("attention_out.wgrad", attention_out_, s_.tokens, d_output,
                   on("input", at("attention")), weight_grad(ParameterRole::attention_out));
+    bias_backward(ParameterRole::attention_out_bias, d_output, s_.hidden);
     attention_backward();
-    rotate_backward();
-    if (model_.qkv_bias) bias_backward();
-    b_.gemm_dgrad("qkv.dgrad", qkv_, s_.tokens, on("d_output", "d_qkv"),
-                  on("d_input", "d_normed1"));
-    norm_backward("input_norm.backward", ParameterRole::input_norm, "d_normed1",
-                  input_rows("input"), at("rstd1"));
-    b_.gemm_wgrad("qkv.wgrad", qkv_, s_.tokens, on("d_output", "d_qkv"),
-                  on("input", keeps_output() ? "normed1" : "d_normed1"),
-                  weight_grad(ParameterRole::qkv));
+    if (traits_.rotates) rotate_backward();
+    bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
+    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
+                        [this] {
+                          norm_backward("input_norm.backward", ParameterRole::input_norm,
+                                        "d_normed1", input_rows("input"), at("rstd1"));
+                        });
   }
 
   void attention_backward() {
@@ -282,7 +355,7 @@ class BlockRecipe {
                     {workspace})})
       operands.push_back(std::move(operand));
     b_.kernel("attention.backward", KernelKind::attention_backward, attention_sizes(),
-              std::move(operands));
+              with_positions(std::move(operands)));
   }
 
   void rotate_backward() {
@@ -290,50 +363,51 @@ class BlockRecipe {
     const RecipeOperand gradient = strided(on("d_query_key", "d_qkv"), strides);
     if (!model_.qk_norm)
       return b_.kernel("rope.backward", KernelKind::rope_backward, heads_,
-                       {gradient, rope_table()});
-    b_.declare_partials("qk_norm.partials", 2 * s_.norm_rows * s_.head_dim);
-    b_.kernel("qk_norm.backward", KernelKind::qk_norm_rope_backward,
-              b_.norm_attributes({heads_[0], {"query_heads", model_.heads}, heads_[1]}),
-              {gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
-               on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
-               weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")});
-    norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, 0);
-    norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, s_.norm_rows * s_.head_dim);
+                       with_positions({gradient, rope_table()}));
+    const std::int64_t query_width = model_.qk_norm_width(model_.heads);
+    const std::int64_t key_width = model_.qk_norm_width(model_.kv_heads);
+    const std::int64_t keys_begin = s_.norm_rows * query_width;
+    b_.declare_partials("qk_norm.partials", keys_begin + s_.norm_rows * key_width);
+    b_.kernel("qk_norm.backward",
+              traits_.whole_qk_norms ? KernelKind::qk_row_norm_rope_backward
+                                     : KernelKind::qk_norm_rope_backward,
+              qk_norm_sizes(),
+              with_positions({gradient, strided(on("query_key", at("qkv")), strides), rope_table(),
+                              on("rstd", at("qk_rstd")), weight(ParameterRole::q_norm),
+                              weight(ParameterRole::k_norm), on("partials", "qk_norm.partials")}));
+    b_.norm_weight_grad("q_norm.weight_grad", ParameterRole::q_norm, "qk_norm.partials",
+                        query_width);
+    b_.norm_weight_grad("k_norm.weight_grad", ParameterRole::k_norm, "qk_norm.partials", key_width,
+                        keys_begin);
   }
 
-  /// From the half of the partials that begins at that element.
-  void norm_weight_grad(const std::string& name, ParameterRole role, std::int64_t begin) {
-    RecipeOperand partials = on("partials", "qk_norm.partials");
-    partials.offset = begin;
-    b_.kernel(name, KernelKind::norm_weight_grad,
-              {{"beta", 0}, {"cols", s_.head_dim}, {"rows", s_.norm_rows}},
-              {std::move(partials), weight_grad(role)}, role);
+  /// Nothing where the model has no such bias.
+  void bias_backward(ParameterRole bias, RecipeOperand d_output, std::int64_t cols) {
+    if (!bias_of(bias)) return;
+    const std::string name(to_string(bias));
+    b_.bias_grad(name + ".grad", bias, std::move(d_output), cols,
+                 bias == ParameterRole::qkv_bias ? "bias.partials" : name + ".partials");
   }
 
-  void bias_backward() {
-    b_.declare_partials("bias.partials", s_.norm_rows * s_.qkv);
-    b_.kernel("qkv_bias.grad", KernelKind::bias_grad,
-              {{"beta", 0}, {"cols", s_.qkv}, {"rows", s_.tokens}},
-              {on("d_output", "d_qkv"), on("partials", "bias.partials"),
-               weight_grad(ParameterRole::qkv_bias)},
-              ParameterRole::qkv_bias);
-  }
-
-  /// What the MLP does to its gate.
+  /// What the MLP does to its gate, or to all that its first projection makes.
   struct Gates {
     const char* name;
+    const char* input;  ///< role
     KernelKind forward;
     KernelKind backward;
   };
-  static Gates gates_of(Activation activation) {
-    if (activation == Activation::gelu_tanh)
-      return {"geglu", KernelKind::geglu_forward, KernelKind::geglu_backward};
-    return {"swiglu", KernelKind::swiglu_forward, KernelKind::swiglu_backward};
+  static Gates gates_of(const ModelShape& model) {
+    if (!model.traits().gated)
+      return {"gelu", "input", KernelKind::gelu_forward, KernelKind::gelu_backward};
+    if (model.activation == Activation::gelu_tanh)
+      return {"geglu", "gate_up", KernelKind::geglu_forward, KernelKind::geglu_backward};
+    return {"swiglu", "gate_up", KernelKind::swiglu_forward, KernelKind::swiglu_backward};
   }
 
   Builder b_;
   const Sizes& s_;
   const ModelShape& model_;
+  const FamilyTraits& traits_;
   Gates gates_;
   bool first_;
   Recompute recompute_;

@@ -1,4 +1,4 @@
-// Embedding and head of a Llama model: where a microbatch begins and ends.
+// Embedding and head: where a microbatch begins and ends.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class HeadRecipe {
     b_.norm_backward({.name = "final_norm.backward",
                       .role = ParameterRole::final_norm,
                       .d_normed = on("d_normed", "normed"),
-                      .input = on("input", "x"),
+                      .input = input_rows("input"),
                       .rstd = on("rstd"),
                       .d_residual = from(Source::microbatch, on("d_residual")),
                       .adds = false});
@@ -70,10 +70,20 @@ class HeadRecipe {
 
  private:
   void final_norm() {
+    if (!b_.config.model.traits().input_norms)
+      return b_.norm_forward("final_norm", ParameterRole::final_norm, {input_rows("residual")},
+                             {on("normed"), on("rstd")});
     b_.norm_forward("final_norm", ParameterRole::final_norm,
                     {from(Source::previous, on("residual", "mid")),
                      from(Source::previous, on("delta", "mlp_out"))},
                     {on("residual_out", "x"), on("normed"), on("rstd")});
+  }
+
+  /// What the norm is of: rows that it has added up, or those of the last block.
+  [[nodiscard]] RecipeOperand input_rows(const char* role) const {
+    const ModelShape& model = b_.config.model;
+    return model.traits().input_norms ? on(role, "x")
+                                      : from(Source::previous, on(role, stream_name(model)));
   }
 
   /// The normed rows from `begin` on.
@@ -119,10 +129,12 @@ class HeadRecipe {
     if (const Rational cap = b_.config.model.logit_cap; cap.num != 0)
       attributes.emplace_back("logit_cap", cap);
     attributes.emplace_back("rows", count);
-    b_.kernel(name + ".cross_entropy", kind, std::move(attributes),
-              {on("logits"), token_ids(s_, 1, begin),
-               from(Source::global, on("loss_sums", std::string(global::loss_sums))),
-               stream_workspace()});
+    std::vector<RecipeOperand> operands{
+        on("logits"), token_ids(s_, 1, begin),
+        from(Source::global, on("loss_sums", std::string(global::loss_sums))), stream_workspace()};
+    if (kind == KernelKind::cross_entropy && b_.config.scales_loss())
+      operands.push_back(from(Source::global, on("loss_scale", std::string(global::loss_scale))));
+    b_.kernel(name + ".cross_entropy", kind, std::move(attributes), std::move(operands));
   }
 
   void narrow_sum() {
@@ -151,14 +163,25 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
     if (scale.num != 0) attributes.push_back({"scale", scale});
     return attributes;
   };
+  const ModelShape& model = config.model;
+  const bool adds_positions = !model.traits().rotates;
   const std::int64_t row_bytes = product_of(s.tokens, s.hidden, size_of(s.compute));
-  b.kernel("lookup", KernelKind::embedding_forward,
-           scaled({{"bytes", 2 * row_bytes}, {"cols", s.hidden}, {"rows", s.tokens}}),
-           {token_ids(s, 0, 0), weight(ParameterRole::embedding), on("output", "mid")});
+  std::vector<Attribute> sizes =
+      scaled({{"bytes", adds_positions ? checked_mul(3, row_bytes) : checked_mul(2, row_bytes)},
+              {"cols", s.hidden},
+              {"rows", s.tokens}});
+  std::vector<RecipeOperand> operands{token_ids(s, 0, 0), weight(ParameterRole::embedding)};
+  if (adds_positions) {
+    sizes.emplace_back("seq", config.seq_len);
+    operands.push_back(weight(ParameterRole::position_embedding));
+  }
+  operands.push_back(on("output", stream_name(model)));
+  if (adds_positions && config.document_mask) operands.push_back(document_positions(s));
+  b.kernel("lookup", KernelKind::embedding_forward, std::move(sizes), std::move(operands));
 
   // Rows are grouped by token first, so that each is summed once and in order. Every row of the
   // gradient is written; tied weights add to what the head wrote, and then only rows in use.
-  const bool tied = config.model.tied_embeddings;
+  const bool tied = model.tied_embeddings;
   const std::int64_t grad_rows = tied ? 2 * std::min(s.tokens, s.vocab) : s.vocab;
   b.target = &b.recipe.backward;
   b.phase = Phase::backward;
@@ -170,6 +193,14 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
            {token_ids(s, 0, 0), from(Source::microbatch, on("d_output", "d_residual")),
             on("token_order"), weight_grad(ParameterRole::embedding)},
            ParameterRole::embedding);
+  if (adds_positions) {
+    std::vector<RecipeOperand> rows{from(Source::microbatch, on("d_output", "d_residual")),
+                                    weight_grad(ParameterRole::position_embedding)};
+    if (config.document_mask) rows.push_back(document_positions(s));
+    b.kernel("positions.backward", KernelKind::position_embedding_backward,
+             {{"beta", 0}, {"cols", s.hidden}, {"rows", s.tokens}, {"seq", config.seq_len}},
+             std::move(rows), ParameterRole::position_embedding);
+  }
   return std::move(b.recipe);
 }
 

@@ -48,7 +48,8 @@ Sizes::Sizes(const PlanConfig& config)
       compute(config.param_dtype),
       statistic(config.statistic_dtype()),
       seq_(config.seq_len),
-      all_heads_(config.model.heads + 2 * config.model.kv_heads) {}
+      all_heads_(config.model.heads + 2 * config.model.kv_heads),
+      positions_(config.model.max_seq_len) {}
 
 std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "seq") return seq_;
@@ -58,6 +59,7 @@ std::int64_t Sizes::named(std::string_view dim) const {
   if (dim == "all_heads") return all_heads_;
   if (dim == "partial_rows") return norm_rows;
   if (dim == "vocab") return vocab;
+  if (dim == "positions") return positions_;
   throw std::logic_error("no recipe has a size " + std::string(dim));
 }
 
@@ -76,6 +78,11 @@ RecipeOperand weight_grad(ParameterRole parameter) {
   RecipeOperand made = from(Source::weight_grad, on("weight_grad"));
   made.parameter = parameter;
   made.adds = true;
+  return made;
+}
+RecipeOperand document_positions(const Sizes& sizes) {
+  RecipeOperand made = from(Source::global, on("positions", std::string(global::tokens)));
+  made.offset = 2 * sizes.tokens;
   return made;
 }
 RecipeOperand stream_workspace() {
@@ -100,6 +107,20 @@ RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape sh
   operand.dtype = dtype;
   operand.shape = std::move(shape);
   return operand;
+}
+
+std::optional<ParameterRole> norm_bias(const ModelShape& model, ParameterRole weight) {
+  if (!model.traits().layer_norms) return std::nullopt;
+  switch (weight) {
+    case ParameterRole::input_norm: return ParameterRole::input_norm_bias;
+    case ParameterRole::post_norm: return ParameterRole::post_norm_bias;
+    case ParameterRole::final_norm: return ParameterRole::final_norm_bias;
+    default: return std::nullopt;
+  }
+}
+
+std::string stream_name(const ModelShape& model) {
+  return model.traits().input_norms ? "mid" : "out";
 }
 
 void Builder::tensor(RecipeTensor tensor) {
@@ -164,34 +185,101 @@ void Builder::kernel(std::string name, KernelKind kind, std::vector<Attribute> a
                             .flops = spec.flops == nullptr ? 0 : spec.flops(stated)}});
 }
 
+Linear Builder::with_adapters(Linear layer) const {
+  if (!config.has_lora()) return layer;
+  for (const LoraTarget& adapter : lora_targets(config.model, config.lora_targets))
+    if (adapter.matrix == layer.weight) layer.adapters.push_back(adapter);
+  return layer;
+}
+
+RecipeOperand Builder::columns_of(const LoraTarget& adapter, const Linear& layer,
+                                  RecipeOperand rows) {
+  if (adapter.outputs == layer.outputs) return rows;
+  const std::int64_t begin = rows.offset + adapter.begin;
+  return strided(std::move(rows), {layer.outputs, 1}, begin);
+}
+
+std::vector<Attribute> Builder::b_attributes(GemmKind kind, const LoraTarget& adapter,
+                                             std::int64_t rows, bool adds) const {
+  std::vector<Attribute> attributes = gemm_attributes(
+      kind, {.weight = adapter.b, .outputs = adapter.outputs, .inputs = config.lora_rank}, rows,
+      adds);
+  if (const Rational scale = config.lora_scale(); scale != Rational{.num = 1})
+    attributes.emplace_back("scale", scale);
+  return attributes;
+}
+
+Linear Builder::layer_a(const LoraTarget& adapter) const {
+  return {.weight = adapter.a, .outputs = config.lora_rank, .inputs = adapter.inputs};
+}
+
+/// "q_proj.lora": of its tensors and kernels.
+std::string Builder::lora_name(const LoraTarget& adapter) {
+  return std::string(adapter.name) + ".lora";
+}
+
 void Builder::gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                            RecipeOperand in, RecipeOperand out, std::optional<ParameterRole> bias) {
-  std::vector<RecipeOperand> operands{std::move(in), weight(layer.weight), std::move(out),
-                                      stream_workspace()};
+  std::vector<RecipeOperand> operands{in, weight(layer.weight), out, stream_workspace()};
   if (bias) operands.push_back(weight(*bias));
   kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::forward, layer, rows, false),
          std::move(operands));
+  const std::string again = name.ends_with(".again") ? ".again" : "";
+  for (const LoraTarget& adapter : layer.adapters) {
+    const std::string hidden = lora_name(adapter) + again;
+    hidden_[adapter.a] = hidden;
+    gemm_forward(lora_name(adapter) + "_a" + again, layer_a(adapter), rows, in,
+                 on("output", hidden));
+    kernel(lora_name(adapter) + "_b" + again, KernelKind::gemm,
+           b_attributes(GemmKind::forward, adapter, rows, true),
+           {on("input", hidden), weight(adapter.b), columns_of(adapter, layer, out),
+            stream_workspace()});
+  }
 }
 
 void Builder::gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
-                         RecipeOperand d_out, RecipeOperand d_in) {
-  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::input_gradient, layer, rows, false),
-         {std::move(d_out), weight(layer.weight), std::move(d_in), stream_workspace()});
+                         RecipeOperand d_out, RecipeOperand d_in, bool adds) {
+  kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::input_gradient, layer, rows, adds),
+         {d_out, weight(layer.weight), d_in, stream_workspace()});
+  for (const LoraTarget& adapter : layer.adapters) {
+    const std::string d_hidden = "d_" + lora_name(adapter);
+    kernel(lora_name(adapter) + "_b.dgrad", KernelKind::gemm,
+           b_attributes(GemmKind::input_gradient, adapter, rows, false),
+           {columns_of(adapter, layer, d_out), weight(adapter.b), on("d_input", d_hidden),
+            stream_workspace()});
+    kernel(lora_name(adapter) + "_a.dgrad", KernelKind::gemm,
+           gemm_attributes(GemmKind::input_gradient, layer_a(adapter), rows, true),
+           {on("d_output", d_hidden), weight(adapter.a), d_in, stream_workspace()});
+  }
 }
 
 void Builder::gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                          RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds) {
   kernel(name, KernelKind::gemm, gemm_attributes(GemmKind::weight_gradient, layer, rows, adds),
-         {std::move(d_out), std::move(in), std::move(d_weight), stream_workspace()}, layer.weight);
+         {d_out, in, std::move(d_weight), stream_workspace()}, layer.weight);
+  for (const LoraTarget& adapter : layer.adapters) {
+    kernel(lora_name(adapter) + "_b.wgrad", KernelKind::gemm,
+           b_attributes(GemmKind::weight_gradient, adapter, rows, false),
+           {columns_of(adapter, layer, d_out), on("input", hidden_.at(adapter.a)),
+            weight_grad(adapter.b), stream_workspace()},
+           adapter.b);
+    gemm_wgrad(lora_name(adapter) + "_a.wgrad", layer_a(adapter), rows,
+               on("d_output", "d_" + lora_name(adapter)), in, weight_grad(adapter.a));
+  }
 }
 
 void Builder::norm_forward(const std::string& name, ParameterRole role,
                            std::vector<RecipeOperand> inputs, std::vector<RecipeOperand> outputs) {
+  const std::optional<ParameterRole> bias = norm_bias(config.model, role);
   std::vector<RecipeOperand> operands = std::move(inputs);
   operands.push_back(weight(role));
-  for (RecipeOperand& output : outputs) operands.push_back(std::move(output));
+  if (bias) operands.push_back(weight(*bias));
+  for (RecipeOperand& output : outputs) {
+    if (bias && output.role == "rstd") operands.push_back(on("mean", output.name + ".mean"));
+    operands.push_back(std::move(output));
+  }
   kernel(
-      name, KernelKind::rms_norm_forward,
+      name, bias ? KernelKind::layer_norm_forward : KernelKind::rms_norm_forward,
       norm_attributes(
           {{"cols", sizes.hidden}, {"epsilon", config.model.rms_norm_eps}, {"rows", sizes.tokens}}),
       std::move(operands));
@@ -211,16 +299,39 @@ void Builder::declare_partials(std::string name, std::int64_t elements) {
 }
 
 void Builder::norm_backward(NormBackward norm) {
+  const std::optional<ParameterRole> bias = norm_bias(config.model, norm.role);
   const std::string partials = norm.name + ".partials";
-  declare_partials(partials, sizes.norm_rows * sizes.hidden);
-  kernel(norm.name, KernelKind::rms_norm_backward,
+  const std::int64_t elements = sizes.norm_rows * sizes.hidden;
+  declare_partials(partials, bias ? 2 * elements : elements);
+  std::vector<RecipeOperand> operands{std::move(norm.d_normed), std::move(norm.input)};
+  if (bias) operands.push_back(on("mean", norm.rstd.name + ".mean"));
+  operands.push_back(std::move(norm.rstd));
+  operands.push_back(weight(norm.role));
+  if (bias) operands.push_back(weight(*bias));
+  operands.push_back(std::move(norm.d_residual));
+  operands.push_back(on("partials", partials));
+  kernel(norm.name, bias ? KernelKind::layer_norm_backward : KernelKind::rms_norm_backward,
          norm_attributes(
              {{"beta", norm.adds ? 1 : 0}, {"cols", sizes.hidden}, {"rows", sizes.tokens}}),
-         {std::move(norm.d_normed), std::move(norm.input), std::move(norm.rstd), weight(norm.role),
-          std::move(norm.d_residual), on("partials", partials)});
-  kernel(norm.name + ".weight_grad", KernelKind::norm_weight_grad,
-         {{"beta", 0}, {"cols", sizes.hidden}, {"rows", sizes.norm_rows}},
-         {on("partials", partials), weight_grad(norm.role)}, norm.role);
+         std::move(operands));
+  norm_weight_grad(norm.name + ".weight_grad", norm.role, partials, sizes.hidden);
+  if (bias) norm_weight_grad(norm.name + ".bias_grad", *bias, partials, sizes.hidden, elements);
+}
+
+void Builder::norm_weight_grad(const std::string& name, ParameterRole role,
+                               const std::string& partials, std::int64_t cols, std::int64_t begin) {
+  RecipeOperand from_partials = on("partials", partials);
+  from_partials.offset = begin;
+  kernel(name, KernelKind::norm_weight_grad,
+         {{"beta", 0}, {"cols", cols}, {"rows", sizes.norm_rows}},
+         {std::move(from_partials), weight_grad(role)}, role);
+}
+
+void Builder::bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
+                        std::int64_t cols, const std::string& partials) {
+  declare_partials(partials, sizes.norm_rows * cols);
+  kernel(name, KernelKind::bias_grad, {{"beta", 0}, {"cols", cols}, {"rows", sizes.tokens}},
+         {std::move(d_output), on("partials", partials), weight_grad(role)}, role);
 }
 
 }  // namespace mfsdp::recipe

@@ -1,10 +1,12 @@
 // Building blocks that the recipes share.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/model/lora.hpp"
 #include "core/recipe/recipe.hpp"
 
 namespace mfsdp::recipe {
@@ -27,12 +29,14 @@ struct Sizes {
   DType statistic;  ///< of rows, and of partial sums
 
   /// What a dim of a kernel's operand stands for where no attribute of the kernel has that name:
-  /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab".
+  /// "seq", "head_dim", "rotated", "rotated_dim", "all_heads", "partial_rows", "vocab",
+  /// "positions".
   [[nodiscard]] std::int64_t named(std::string_view dim) const;
 
  private:
   std::int64_t seq_;
   std::int64_t all_heads_;
+  std::int64_t positions_;
 };
 
 using Shape = std::vector<std::int64_t>;
@@ -45,6 +49,8 @@ using Shape = std::vector<std::int64_t>;
 /// A parameter, or its gradient.
 [[nodiscard]] RecipeOperand weight(ParameterRole parameter);
 [[nodiscard]] RecipeOperand weight_grad(ParameterRole parameter);
+/// Each token's position in its document: the third row of the tokens.
+[[nodiscard]] RecipeOperand document_positions(const Sizes& sizes);
 /// All of the compute stream's workspace.
 [[nodiscard]] RecipeOperand stream_workspace();
 /// The same operand taken from another place.
@@ -56,11 +62,21 @@ using Shape = std::vector<std::int64_t>;
 [[nodiscard]] RecipeOperand shaped(RecipeOperand operand, Access access, DType dtype, Shape shape);
 
 /// y[rows, outputs] = x[rows, inputs] * weight[outputs, inputs]^T
+/// and in the columns of each adapter + scale * (x * A^T) * B^T (core/model/lora.hpp).
 struct Linear {
   ParameterRole weight = ParameterRole::qkv;
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
+  std::vector<LoraTarget> adapters{};
 };
+
+/// The bias of a layer norm's weight; nothing where the model has RMS norms, or for norms that are
+/// none of the residual's.
+[[nodiscard]] std::optional<ParameterRole> norm_bias(const ModelShape& model, ParameterRole weight);
+
+/// What a unit leaves to the next: its rows alone or, where the next unit norms them first, rows
+/// that lack the last addition.
+[[nodiscard]] std::string stream_name(const ModelShape& model);
 
 /// Collects a recipe. A tensor is declared by the first kernel that names it: as many elements as
 /// its operand has, scratch as workspace, all else as activation, in a slot class of its own name.
@@ -78,19 +94,29 @@ class Builder {
               std::vector<RecipeOperand> operands,
               std::optional<ParameterRole> gradient_of = std::nullopt);
 
+  /// The adapters beside the layer's matrix.
+  [[nodiscard]] Linear with_adapters(Linear layer) const;
+  // Adapters' products follow the matrix's own. What A makes of the input is kept for backward; its
+  // gradient is made beside the input's and kept for that of A.
+
   /// out[rows, n] = in[rows, k] * weight[n, k]^T  (+ bias)
   void gemm_forward(const std::string& name, const Linear& layer, std::int64_t rows,
                     RecipeOperand in, RecipeOperand out,
                     std::optional<ParameterRole> bias = std::nullopt);
-  /// d_in[rows, k] = d_out[rows, n] * weight[n, k]
+  /// d_in[rows, k] = (or +=) d_out[rows, n] * weight[n, k]
   void gemm_dgrad(const std::string& name, const Linear& layer, std::int64_t rows,
-                  RecipeOperand d_out, RecipeOperand d_in);
+                  RecipeOperand d_out, RecipeOperand d_in, bool adds = false);
   /// d_weight[n, k] = (or +=) d_out[rows, n]^T * in[rows, k]
   void gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                   RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds = false);
-  /// residual_out = residual (+ delta); normed = residual_out * rstd * weight
+  /// residual_out = residual (+ delta); normed = (skip +) residual_out * rstd * weight. Layer
+  /// norms, which are those with a role of a bias, take the mean away first and add the bias; their
+  /// mean lies in a tensor of rstd's name with ".mean".
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs);
+  /// The bias's gradient: sums of the columns of d_output, by way of a tensor `partials`.
+  void bias_grad(const std::string& name, ParameterRole role, RecipeOperand d_output,
+                 std::int64_t cols, const std::string& partials);
   /// d_residual (+)= gradient through the norm, which writes the normed rows over d_normed where
   /// that one is rewritten; then the weight's gradient from partial sums.
   struct NormBackward {
@@ -105,6 +131,9 @@ class Builder {
   void norm_backward(NormBackward norm);
   /// With what the model's norms have beside: in their last place by name.
   [[nodiscard]] std::vector<Attribute> norm_attributes(std::vector<Attribute> attributes) const;
+  /// Second stage: of the partials' [norm_rows, cols] that begin at that element.
+  void norm_weight_grad(const std::string& name, ParameterRole role, const std::string& partials,
+                        std::int64_t cols, std::int64_t begin = 0);
   /// First stages of column sums, which take turns in one place.
   void declare_partials(std::string name, std::int64_t elements);
 
@@ -116,8 +145,19 @@ class Builder {
   std::string slot_class;  ///< of tensors that kernels declare, instead of their names
 
  private:
+  /// An adapter's own columns of rows of the whole layer.
+  [[nodiscard]] static RecipeOperand columns_of(const LoraTarget& adapter, const Linear& layer,
+                                                RecipeOperand rows);
+  /// The product of B, or one of its two gradients: scaled.
+  [[nodiscard]] std::vector<Attribute> b_attributes(GemmKind kind, const LoraTarget& adapter,
+                                                    std::int64_t rows, bool adds) const;
+  [[nodiscard]] Linear layer_a(const LoraTarget& adapter) const;
+  [[nodiscard]] static std::string lora_name(const LoraTarget& adapter);
+
   void fill(RecipeOperand& operand, const OperandSpec& spec, const Kernel& kernel) const;
   void declare(const RecipeOperand& operand);
+
+  std::map<ParameterRole, std::string> hidden_;  ///< by A: the tensor that it made last
 };
 
 }  // namespace mfsdp::recipe

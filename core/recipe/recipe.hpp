@@ -95,12 +95,15 @@ struct UnitRecipe {
 
 /// Persistent device buffers that recipes refer to by these names.
 namespace global {
-inline constexpr std::string_view tokens = "tokens";          ///< int32 [2, T]: ids, labels
+/// int32 [2, T]: ids, labels; with document_mask [3, T], then positions.
+inline constexpr std::string_view tokens = "tokens";
 inline constexpr std::string_view rope_table = "rope_table";  ///< fp32 [seq_len, rotated_dim]
 /// Likewise of layers that slide, where these turn otherwise.
 inline constexpr std::string_view local_rope_table = "local_rope_table";
 inline constexpr std::string_view gemm_workspace = "gemm_workspace";
 inline constexpr std::string_view loss_sums = "loss_sums";  ///< statistic dtype [2]: loss, tokens
+inline constexpr std::string_view loss_scale =
+    "loss_scale";  ///< fp32 [4]: core/plan/loss_scale.hpp
 }  // namespace global
 
 /// Bytes of the workspace that the compute stream's kernels have one after the other: GEMMs as much

@@ -8,11 +8,16 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::array kRecipes{FamilyRecipe{.engine = kOwnEngine,
-                                           .family = Family::llama,
-                                           .embedding = embedding_recipe,
-                                           .block = block_recipe,
-                                           .head = head_recipe}};
+/// What differs between our families is in their traits.
+constexpr FamilyRecipe own(Family family) {
+  return {.engine = kOwnEngine,
+          .family = family,
+          .embedding = embedding_recipe,
+          .block = block_recipe,
+          .head = head_recipe};
+}
+
+constexpr std::array kRecipes{own(Family::llama), own(Family::gpt2), own(Family::olmo2)};
 
 }  // namespace
 

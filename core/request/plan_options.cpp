@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "core/model/lora.hpp"
+#include "core/plan/loss_scale.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -32,6 +35,46 @@ Result<Mesh> mesh_of(const CommonOptions& options) {
   return data_parallel_mesh(options.outer_dp, options.gpus / options.outer_dp);
 }
 
+/// What PEFT has where nobody says what, and layers in their order; those that the model lacks come
+/// last, where validate() finds them.
+void normalise_lora(PlanConfig& config) {
+  constexpr Rational alpha{8, 1};
+  if (!config.has_lora()) return;
+  if (config.lora_alpha.num == 0) config.lora_alpha = alpha;
+  std::vector<std::string>& names = config.lora_targets;
+  if (names.empty()) names = default_lora_targets(config.model);
+  const bool all = names == std::vector<std::string>{"all-linear"};
+  std::vector<std::string> ordered;
+  for (const LoraTarget& target : lora_targets(config.model))
+    if (all || std::ranges::find(names, target.name) != names.end())
+      ordered.emplace_back(target.name);
+  for (const std::string& name : names)
+    if (!all && std::ranges::find(ordered, name) == ordered.end()) ordered.push_back(name);
+  names = std::move(ordered);
+}
+
+/// fp16 weights have a dynamic loss scale, unless flags say otherwise; a scale in numbers stays.
+void set_loss_scale(const CommonOptions& options, PlanConfig& config) {
+  const bool asked = options.loss_scale.has_value();
+  const bool dynamic =
+      asked ? options.dynamic_loss_scale : config.param_dtype == DType::fp16 && !config.exact_sums;
+  config.loss_scale = options.loss_scale.value_or(Rational{.num = dynamic ? loss_scale::first : 0});
+  config.loss_scale_window = options.loss_scale_window.value_or(dynamic ? loss_scale::window : 0);
+}
+
+/// Windows reach the ranks of one node.
+Result<void> check_windows(const PlanConfig& config, std::int64_t node) {
+  const std::int64_t sharing = config.mesh.size(Axis::dp_shard);
+  if (config.mesh.world_size() <= node || node % sharing == 0) return {};
+  for (const auto& [flag, transport] :
+       {std::pair{"--gather", config.gather}, std::pair{"--reduce", config.reduce}})
+    if (transport != Transport::nccl)
+      return fail(flag, fmt::format("expected nccl where {} GPUs share the shards on nodes of {}: "
+                                    "{} reaches the GPUs of one node (--outer-dp makes groups)",
+                                    sharing, node, to_string(transport)));
+  return {};
+}
+
 /// Equal meanings become equal configurations.
 void normalise(PlanConfig& config) {
   // With one group nothing is placed on the outer axis.
@@ -40,6 +83,7 @@ void normalise(PlanConfig& config) {
   std::vector<std::string>& frozen = config.frozen;
   std::sort(frozen.begin(), frozen.end());
   frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
+  normalise_lora(config);
 }
 
 }  // namespace
@@ -66,8 +110,10 @@ Result<PlanConfig> make_plan_config(const CommonOptions& options, const ModelSha
   config.mesh = mesh;
   config.microbatches = microbatches;
   config.seq_len = options.seq_len.value_or(std::min(config.seq_len, model.max_seq_len));
+  set_loss_scale(options, config);
   normalise(config);
   MFSDP_TRY(validate(config));
+  if (!options.cluster) MFSDP_TRY(check_windows(config, options.node_size()));
   return config;
 }
 

@@ -24,20 +24,17 @@ bool is_dense(const Operand& operand) {
 Result<void> check_counts(const Collective& collective, std::int64_t members) {
   if (is_point_to_point(collective.kind))
     return fail("", fmt::format("{} cannot be run yet", to_string(collective.kind)));
-  const std::int64_t whole = checked_mul(collective.count, members);
-  const bool gathers = collective.kind == CollectiveKind::all_gather;
-  const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+  const CollectiveSizes sizes = collective.sizes(members);
   const auto check = [&](const Operand& operand, std::int64_t expected) -> Result<void> {
-    if (operand.dtype == collective.dtype && operand.elements() == expected &&
-        is_dense(operand))
+    if (operand.dtype == collective.dtype && operand.elements() == expected && is_dense(operand))
       return {};
     return fail("", fmt::format("{} holds {} {}, where {} of {} members needs {} contiguous {}",
                                 operand.role, operand.elements(), to_string(operand.dtype),
                                 to_string(collective.kind), members, expected,
                                 to_string(collective.dtype)));
   };
-  MFSDP_TRY(check(collective.input, scatters ? whole : collective.count));
-  return check(collective.output, gathers ? whole : collective.count);
+  MFSDP_TRY(check(collective.input, sizes.input));
+  return check(collective.output, sizes.output);
 }
 
 }  // namespace

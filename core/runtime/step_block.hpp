@@ -7,12 +7,13 @@
 
 namespace mfsdp {
 
-/// AdamW's constants; SGD takes the weight decay alone.
+/// AdamW's constants and Muon's; SGD takes the weight decay alone.
 struct OptimizerSettings {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;      ///< added to the root of the second moment
   double weight_decay = 0.1;  ///< of matrices, decoupled from the gradient
+  double momentum = 0.95;     ///< Muon's, of matrices
 
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };

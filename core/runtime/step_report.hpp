@@ -11,8 +11,10 @@ namespace mfsdp {
 struct LossReport {
   float mean_loss = 0;  ///< per token with a label; 0 where no token has one
   float tokens = 0;
-  float inverse_tokens = 0;  ///< 0 where there are none: such a step has no gradient
-  float absent = 0;          ///< 0 from a device; what else the host puts there says: not come yet
+  /// 0 where there are none: such a step has no gradient. Where gradients are scaled, over the
+  /// scale too: what gradients are multiplied by.
+  float inverse_tokens = 0;
+  float absent = 0;  ///< 0 from a device; what else the host puts there says: not come yet
 };
 
 /// The second half; an evaluation leaves it alone.
@@ -20,7 +22,7 @@ struct NormReport {
   float norm = 0;         ///< of the gradient of the mean loss, before clipping
   float clip_factor = 1;  ///< min(1, limit / norm)
   float non_finite = 0;   ///< 1 where the norm is infinite or NaN
-  float unused = 0;
+  float loss_scale = 0;   ///< that the step's gradients had; 0: none
 };
 
 /// A half of the report from and to the plan's buffer, fp32 [4].

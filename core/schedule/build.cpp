@@ -8,6 +8,7 @@
 #include "core/memory/assign.hpp"
 #include "core/model/model.hpp"
 #include "core/schedule/bindings.hpp"
+#include "core/schedule/collective_placement.hpp"
 #include "core/schedule/exact_sums.hpp"
 #include "core/schedule/microbatch.hpp"
 #include "core/schedule/optimizer.hpp"
@@ -37,7 +38,7 @@ void build_train(Emitter& emitter, const State& state, const FamilyRecipe& recip
     }
     microbatch.emit("last", 1, {.first = false, .last = true});
   }
-  schedule::emit_loss(emitter, state, "");
+  schedule::emit_loss(emitter, state, "", true);
   schedule::emit_optimizer(emitter, state);
 }
 
@@ -46,7 +47,7 @@ void build_eval(Emitter& emitter, const State& state, const FamilyRecipe& recipe
   emitter.program().plans.push_back({.name = "eval", .segments = {}});
   MicrobatchSchedule microbatch(emitter, state, recipe, false);
   microbatch.emit("eval", 1, {.first = true, .last = true});
-  schedule::emit_loss(emitter, state, "eval.");
+  schedule::emit_loss(emitter, state, "eval.", false);
   schedule::emit_readback(emitter, state, "loss_ready", "eval.");
   // The next evaluation begins the sums anew.
   emitter.wait(StreamRole::compute, Phase::output, "eval.loss_ready");
@@ -74,10 +75,11 @@ Result<Program> build_program(const PlanConfig& config, const Meta& meta, Alloca
     program.config = config;
     program.classes = {{.role = "data_parallel", .ranks = config.mesh.world_size()}};
     Emitter emitter(program);
-    const State state(emitter, make_model(config.model, config.param_dtype));
+    const State state(emitter, make_model(config));
     const FamilyRecipe& computed = recipe != nullptr ? *recipe : own_recipe(config.model.family);
     build_train(emitter, state, computed, config.microbatches);
     build_eval(emitter, state, computed);
+    schedule::place_collectives(emitter);
     schedule::mark_exact_sums(program);
     for (Plan& plan : program.plans) resolve_bindings(plan);
     MFSDP_TRY(assign_memory(program, cache));

@@ -39,13 +39,47 @@ Emitter::Emitter(Program& program) : program_(program) {
   }
   make_communicator(axes_of(program_.config.mesh), kWorld);
   for (const char* name : {"model_weights", "state", "unsharded_weights", "gradients",
-                           "activations", "workspace", "pinned"}) {
-    Pool pool;
-    pool.id = PoolId(program_.pools.size());
-    pool.name = name;
-    program_.pools.push_back(std::move(pool));
-  }
+                           "activations", "workspace", "pinned"})
+    make_pool(name);
   program_.pools.back().space = MemorySpace::host;
+  make_windows();
+}
+
+void Emitter::make_pool(std::string name) {
+  Pool pool;
+  pool.id = PoolId(program_.pools.size());
+  pool.name = std::move(name);
+  program_.pools.push_back(std::move(pool));
+}
+
+/// Both operands of a collective that goes from window to window lie in pools that are registered
+/// with its communicator.
+void Emitter::make_windows() {
+  const auto register_with = [&](const Communicator& communicator, PoolRole role) {
+    program_.pools[static_cast<std::size_t>(role)].registered = communicator.id;
+  };
+  for (const AxisTraffic& on : axis_traffic()) {
+    if (!on.wire) continue;
+    for (Communicator& communicator : program_.communicators) {
+      if (communicator.purpose == on.gather_communicator)
+        communicator.transport = config().gather;
+      else if (communicator.purpose == on.reduce_communicator)
+        communicator.transport = config().reduce;
+      if (communicator.transport == Transport::nccl) continue;
+      if (communicator.purpose == on.gather_communicator) {
+        register_with(communicator, PoolRole::model_weights);
+        register_with(communicator, PoolRole::unsharded_weights);
+      } else {
+        make_pool("reduced_gradients");
+        register_with(communicator, PoolRole::gradients);
+        register_with(communicator, PoolRole::reduced_gradients);
+      }
+    }
+  }
+}
+
+bool Emitter::reduces_in_windows() const {
+  return program_.pools.size() > static_cast<std::size_t>(PoolRole::reduced_gradients);
 }
 
 void Emitter::begin_segment(std::string name, std::int64_t repeat, std::int64_t microbatches) {

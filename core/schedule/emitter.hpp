@@ -21,7 +21,8 @@ enum class PoolRole {
   gradients,          ///< full gradients; acquired on compute
   activations,        ///< activations, logits and scratch; acquired on compute
   workspace,          ///< persistent small buffers and the GEMM workspace
-  pinned              ///< host memory of copies
+  pinned,             ///< host memory of copies
+  reduced_gradients   ///< sums of gradients that arrive in windows; made for these alone
 };
 
 /// The communicator of all ranks.
@@ -74,6 +75,8 @@ class Emitter {
   /// Over axes of more than one rank in all; none is made twice, nor for one rank.
   void make_communicator(std::vector<Axis> axes, std::string_view purpose);
   [[nodiscard]] CommunicatorId communicator(std::string_view purpose) const;
+  /// Whether reductions along the axis go from window to window.
+  [[nodiscard]] bool reduces_in_windows() const;
 
   [[nodiscard]] const Buffer& at(BufferId id) const { return program_.buffers[id.value]; }
   [[nodiscard]] Program& program() { return program_; }
@@ -81,6 +84,9 @@ class Emitter {
   [[nodiscard]] Segment& segment() { return program_.plans.back().segments.back(); }
 
  private:
+  void make_windows();
+  void make_pool(std::string name);
+
   Program& program_;
   std::unordered_map<std::string, BufferId> buffers_;
   std::unordered_map<std::string, EventId> events_;

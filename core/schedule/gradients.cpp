@@ -22,21 +22,26 @@ BufferForm full_gradient(const UnitState& unit, const Group& group, DType dtype)
 
 }  // namespace
 
-BufferId MicrobatchSchedule::gradient_slot(std::size_t unit) const {
-  const UnitState& state = state_.units[unit];
-  const Group& group = *state_.groups[*state.trainable].group;
-  return e_.buffer(state.name + ".grad", full_gradient(state, group, config_.reduce_dtype));
+BufferId MicrobatchSchedule::gradient_slot(const GroupState& group) const {
+  const UnitState& unit = state_.units[group.group->unit.value];
+  return e_.buffer(group_name(unit, group) + ".grad",
+                   full_gradient(unit, *group.group, config_.reduce_dtype));
 }
 
-BufferId MicrobatchSchedule::gradient_buffer(std::size_t unit) const {
-  const GroupState& group = state_.groups[*state_.units[unit].trainable];
-  return group.route.shards_gradient() ? gradient_slot(unit) : *group.main_grad;
+BufferId MicrobatchSchedule::gradient_buffer(const GroupState& group) const {
+  return group.route.shards_gradient() ? gradient_slot(group) : *group.main_grad;
+}
+
+std::string MicrobatchSchedule::group_name(const UnitState& unit, const GroupState& group) const {
+  const bool is_first = &group == &state_.groups[unit.trainable.front()];
+  return is_first ? unit.name : unit.name + ".vectors";
 }
 
 /// A slot is taken before the unit's first weight gradient: compute waits until fewer than
 /// grad_slots are being reduced, oldest reduction first. A tied unit's is one more: taken at the
 /// head and reduced after the embedding's backward, it would leave the blocks one less throughout.
 void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
+  const auto groups = state_.trainable_of(unit);
   if (state_.route_of_gradient(unit).shards_gradient()) {
     // The first slot of a microbatch also waits for all of the last one's reductions, which had a
     // whole forward to end: so the ends of two microbatches never need memory together.
@@ -51,18 +56,17 @@ void MicrobatchSchedule::begin_gradient(std::size_t unit, Position position) {
     // Reductions finish in stream order: the last one that is awaited stands for all before it.
     if (awaited)
       e_.wait(StreamRole::compute, Phase::backward, "reduced." + state_.units[*awaited].name);
-    e_.acquire(StreamRole::compute, Phase::backward, gradient_slot(unit));
-    zero_padding(unit);
-  } else if (position.first) {
-    zero_padding(unit);
+    for (const GroupState* group : groups)
+      e_.acquire(StreamRole::compute, Phase::backward, gradient_slot(*group));
+  } else if (!position.first) {
+    return;
   }
+  for (const GroupState* group : groups) zero_padding(state_.units[unit], *group);
 }
 
 /// No weight gradient writes the layout's gaps; norm and update read them.
-void MicrobatchSchedule::zero_padding(std::size_t unit) {
-  const UnitState& state = state_.units[unit];
-  const GroupState& group = state_.groups[*state.trainable];
-  const BufferId buffer = gradient_buffer(unit);
+void MicrobatchSchedule::zero_padding(const UnitState& unit, const GroupState& group) {
+  const BufferId buffer = gradient_buffer(group);
   const DType dtype = e_.at(buffer).dtype;
   Kernel kernel{.kind = KernelKind::zero_padding, .operands = {}, .attributes = {}, .flops = 0};
   for (const Interval& gap : padding_intervals(layout_of(*group.group, config_.mesh)))
@@ -73,39 +77,63 @@ void MicrobatchSchedule::zero_padding(std::size_t unit) {
                                        .shape = {gap.size()},
                                        .rank_strides = {}}));
   if (!kernel.operands.empty())
-    e_.emit(StreamRole::compute, Phase::backward, state.id, state.name + ".zero_padding",
-            std::move(kernel), group.group->id);
+    e_.emit(StreamRole::compute, Phase::backward, unit.id,
+            group_name(unit, group) + ".zero_padding", std::move(kernel), group.group->id);
 }
 
 void MicrobatchSchedule::reduce(std::size_t unit, Position position) {
   const UnitState& state = state_.units[unit];
-  const GroupState& group = state_.groups[*state.trainable];
-  const Route& route = group.route;
+  const auto groups = state_.trainable_of(unit);
+  const Route& route = groups.front()->route;  // and of all others
   if (!route.shards_gradient() && !position.last) return;
   e_.record(StreamRole::compute, Phase::backward, "grad_ready." + state.name);
   e_.wait(StreamRole::reduce_scatter, Phase::reduce, "grad_ready." + state.name);
-  if (route.shards_gradient()) {
-    reduce_to_shard(state, group, position);
-    carry_.reducing.push_back(unit);
-  } else if (!route.reduces.empty() && route.reduces.front().on->wire) {
-    reduce_whole(state, group);
+  for (const GroupState* group : groups) {
+    if (route.shards_gradient())
+      reduce_to_shard(state, *group, position);
+    else if (!route.reduces.empty() && route.reduces.front().on->wire)
+      reduce_whole(state, *group);
   }
-  if (position.last) finish_gradient(state, group);
+  if (route.shards_gradient()) {
+    e_.record(route.reduces.front().on->reduce_stream, Phase::reduce, "reduced." + state.name);
+    carry_.reducing.push_back(unit);
+  }
+  if (position.last) finish_gradients(state, groups);
+}
+
+/// This rank's share of a sum, where it may not stay in the slot: a window is written at an offset
+/// that all ranks have in common.
+BufferId MicrobatchSchedule::arriving_sum(const UnitState& unit, const GroupState& group) const {
+  const Axis axis = group.route.reduces.front().on->axis;
+  return e_.buffer(group_name(unit, group) + ".grad_sum",
+                   {.category = Category::main_grad,
+                    .dtype = config_.reduce_dtype,
+                    .elements = group.group->elements / config_.mesh.size(axis),
+                    .pool = PoolRole::reduced_gradients,
+                    .unit = unit.id,
+                    .holds = Contents{.kind = ContentKind::gradient,
+                                      .groups = {{.group = group.group->id, .offset = 0}},
+                                      .placement = {{.axis = axis, .kind = PlacementKind::flat}}},
+                    .slot_class = "gradient_sums"});
 }
 
 /// optim_grads and optim_grads_params: the slot is reduced straight into the main gradient where
-/// that begins and has the wire's dtype; otherwise into the rank's own slice of the slot, which is
-/// then added or widened.
+/// that begins and has the wire's dtype; otherwise into the rank's own slice of the slot, or a
+/// window beside it, which is then added or widened.
 void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState& group,
                                          Position position) {
   const AxisTraffic& on = *group.route.reduces.front().on;
-  const BufferId slot = gradient_slot(unit.id.value);
+  const BufferId slot = gradient_slot(group);
+  const std::string name = group_name(unit, group);
   const DType wire = config_.reduce_dtype;
-  const Region whole = state_.slice(slot, wire, group, {});
-  const Region own = state_.slice(slot, wire, group, {on.axis});
-  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
   const bool straight = position.first && wire == config_.grad_dtype;
-  e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".reduce_scatter",
+  const bool apart = e_.reduces_in_windows() && !straight;
+  const BufferId sum = apart ? arriving_sum(unit, group) : slot;
+  const Region whole = state_.slice(slot, wire, group, {});
+  const Region own = state_.slice(sum, wire, group, {on.axis});
+  const Region main = state_.slice(*group.main_grad, config_.grad_dtype, group, {on.axis});
+  if (apart) e_.acquire(on.reduce_stream, Phase::reduce, sum);
+  e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".reduce_scatter",
           Collective{.kind = CollectiveKind::reduce_scatter,
                      .communicator = e_.communicator(on.reduce_communicator),
                      .reduction = Reduction::sum,
@@ -121,11 +149,11 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
                      operand("output", position.first ? Access::write : Access::read_write, main)},
         .attributes = {{"beta", position.first ? 0 : 1}},
         .flops = 0};
-    e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + ".accumulate",
-            std::move(accumulate), group.group->id);
+    e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + ".accumulate", std::move(accumulate),
+            group.group->id);
   }
+  if (apart) e_.release(on.reduce_stream, Phase::reduce, sum);
   e_.release(on.reduce_stream, Phase::reduce, slot);
-  e_.record(on.reduce_stream, Phase::reduce, "reduced." + unit.name);
 }
 
 /// no_shard and optim: the summed main gradient is reduced once, in place. A wire of another dtype
@@ -133,6 +161,7 @@ void MicrobatchSchedule::reduce_to_shard(const UnitState& unit, const GroupState
 void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& group) {
   const Reduce& way = group.route.reduces.front();
   const AxisTraffic& on = *way.on;
+  const std::string name = group_name(unit, group);
   const bool cast = config_.reduce_dtype != config_.grad_dtype;
   BufferId crossing = *group.main_grad;
   const auto whole = [&](BufferId buffer, DType dtype) {
@@ -141,8 +170,8 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
   const auto result = [&](BufferId buffer, DType dtype) {
     return way.scatters ? state_.slice(buffer, dtype, group, {on.axis}) : whole(buffer, dtype);
   };
-  const auto emit_cast = [&](const Region& from, const Region& to, const char* name) {
-    e_.emit(on.reduce_stream, Phase::reduce, unit.id, unit.name + name,
+  const auto emit_cast = [&](const Region& from, const Region& to, const char* action) {
+    e_.emit(on.reduce_stream, Phase::reduce, unit.id, name + action,
             Kernel{.kind = KernelKind::cast,
                    .operands = {operand("input", Access::read, from),
                                 operand("output", Access::write, to)},
@@ -152,14 +181,14 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
   };
   const DType wire = config_.reduce_dtype;
   if (cast) {
-    crossing = e_.buffer(unit.name + ".grad_wire", full_gradient(unit, *group.group, wire));
+    crossing = e_.buffer(name + ".grad_wire", full_gradient(unit, *group.group, wire));
     e_.acquire(on.reduce_stream, Phase::reduce, crossing);
     emit_cast(whole(*group.main_grad, config_.grad_dtype), whole(crossing, wire), ".grad.to_wire");
   }
   const Region sum = result(crossing, wire);
   e_.emit(
       on.reduce_stream, Phase::reduce, unit.id,
-      unit.name + (way.scatters ? ".reduce_scatter" : ".all_reduce"),
+      name + (way.scatters ? ".reduce_scatter" : ".all_reduce"),
       Collective{.kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
                  .communicator = e_.communicator(on.reduce_communicator),
                  .reduction = Reduction::sum,
@@ -176,31 +205,42 @@ void MicrobatchSchedule::reduce_whole(const UnitState& unit, const GroupState& g
 
 /// Last microbatch: the axes that the main gradient itself crosses, once, then this rank's share of
 /// the gradient norm.
-void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState& group) {
+void MicrobatchSchedule::finish_gradients(const UnitState& unit,
+                                          const std::vector<const GroupState*>& groups) {
   StreamRole stream = StreamRole::reduce_scatter;
   std::vector<Axis> cut;  // what the reductions so far have left to this rank
-  for (const Reduce& way : group.route.reduces) {
+  for (const Reduce& way : groups.front()->route.reduces) {
     const std::vector<Axis> before = cut;
     if (way.scatters) cut.push_back(way.on->axis);
     if (way.on->wire) continue;
     e_.record(stream, Phase::reduce, "shard_ready." + unit.name);
     stream = way.on->reduce_stream;
     e_.wait(stream, Phase::reduce, "shard_ready." + unit.name);
-    const Region whole = state_.slice(*group.main_grad, config_.grad_dtype, group, before);
-    const Region own = state_.slice(*group.main_grad, config_.grad_dtype, group, cut);
-    e_.emit(stream, Phase::reduce, unit.id,
-            unit.name + (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
-            Collective{
-                .kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                .communicator = e_.communicator(way.on->reduce_communicator),
-                .reduction = Reduction::sum,
-                .count = own.shape[0],
-                .dtype = config_.grad_dtype,
-                .input = operand("input", Access::read, whole),
-                .output = operand("output", Access::write, own)},
-            group.group->id);
+    for (const GroupState* group : groups) {
+      const Region whole = state_.slice(*group->main_grad, config_.grad_dtype, *group, before);
+      const Region own = state_.slice(*group->main_grad, config_.grad_dtype, *group, cut);
+      e_.emit(
+          stream, Phase::reduce, unit.id,
+          group_name(unit, *group) + (way.scatters ? ".outer_reduce_scatter" : ".outer_all_reduce"),
+          Collective{
+              .kind = way.scatters ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+              .communicator = e_.communicator(way.on->reduce_communicator),
+              .reduction = Reduction::sum,
+              .count = own.shape[0],
+              .dtype = config_.grad_dtype,
+              .input = operand("input", Access::read, whole),
+              .output = operand("output", Access::write, own)},
+          group->group->id);
+    }
   }
-  // Every strategy sums the same slices in the same order: one partial per group and rank.
+  for (const GroupState* group : groups) norm_partial(unit, *group, stream);
+  // An update that waits for the norm waits for every gradient.
+  if (!config_.updates_by_norm()) e_.record(stream, Phase::reduce, "synced." + unit.name);
+}
+
+/// Every strategy sums the same slices in the same order: one partial per group and rank.
+void MicrobatchSchedule::norm_partial(const UnitState& unit, const GroupState& group,
+                                      StreamRole stream) {
   const Region slice = state_.slice(*group.main_grad, config_.grad_dtype, group, group.group->cut);
   const Region partial{
       .buffer = state_.norm_partials,
@@ -214,7 +254,7 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
                          .dtype = DType::uint8,
                          .shape = {kSumWorkspaceBytes},
                          .rank_strides = {}};
-  e_.emit(stream, Phase::reduce, unit.id, unit.name + ".norm_partial",
+  e_.emit(stream, Phase::reduce, unit.id, group_name(unit, group) + ".norm_partial",
           Kernel{.kind = KernelKind::norm_partial,
                  .operands = {operand("input", Access::read, slice),
                               operand("output", Access::write, partial),
@@ -222,8 +262,6 @@ void MicrobatchSchedule::finish_gradient(const UnitState& unit, const GroupState
                  .attributes = {},
                  .flops = 0},
           group.group->id);
-  // With clipping the update waits for the norm, which waits for every gradient.
-  if (config_.clip.num == 0) e_.record(stream, Phase::reduce, "synced." + unit.name);
 }
 
 }  // namespace mfsdp::schedule

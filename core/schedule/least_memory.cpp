@@ -17,7 +17,7 @@ using schedule::State;
 struct Buffers {
   explicit Buffers(const PlanConfig& config)
       : emitter(with_config(program, config)),
-        state(emitter, make_model(config.model, config.param_dtype)),
+        state(emitter, make_model(config)),
         microbatch(emitter, state, own_recipe(config.model.family), true) {}
 
   static Program& with_config(Program& program, const PlanConfig& config) {

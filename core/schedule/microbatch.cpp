@@ -26,10 +26,18 @@ std::string MicrobatchSchedule::event(const std::string& name) const {
   return train_ ? name : "eval." + name;
 }
 
+std::vector<std::vector<std::size_t>> MicrobatchSchedule::residents(bool next_follows) const {
+  std::vector<std::size_t> kept;
+  for (std::int64_t block = config_.model.layers - config_.keep_gathered;
+       block < config_.model.layers; ++block)
+    kept.push_back(unit_of(static_cast<std::size_t>(block) + 1));
+  return resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), next_follows,
+                        kept);
+}
+
 void MicrobatchSchedule::emit(const std::string& segment, std::int64_t repeat, Position position) {
   make_tensors();
-  resident_ =
-      resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), !position.last);
+  resident_ = residents(!position.last);
   fresh_waited_.clear();
   gradient_begun_ = false;
   e_.begin_segment(segment, repeat, 1);
@@ -65,7 +73,7 @@ void MicrobatchSchedule::emit_input() {
   const Region pinned{.buffer = state_.pinned_tokens,
                       .offset = 0,
                       .dtype = DType::int32,
-                      .shape = {2, config_.tokens_per_microbatch()},
+                      .shape = {config_.token_rows(), config_.tokens_per_microbatch()},
                       .rank_strides = {}};
   Region staged = pinned;
   staged.buffer = state_.staged_tokens;
@@ -193,10 +201,11 @@ Region MicrobatchSchedule::weight_region(std::size_t unit, ParameterRole role) c
 }
 
 Region MicrobatchSchedule::gradient_region(std::size_t unit, ParameterRole role) const {
-  const BufferId buffer = gradient_buffer(unit);
+  const auto [group, parameter] = state_.find(unit, role);
+  const BufferId buffer = gradient_buffer(*group);
   const DType dtype = e_.at(buffer).dtype;
   return {.buffer = buffer,
-          .offset = state_.find(unit, role).parameter->offset * size_of(dtype),
+          .offset = parameter->offset * size_of(dtype),
           .dtype = dtype,
           .shape = {},
           .rank_strides = {}};
@@ -244,12 +253,13 @@ void MicrobatchSchedule::gather(std::size_t unit, std::size_t weight_use, Positi
   // Behind the first `used` of a step the update is known to be done, whatever unit's. When that
   // comes depends on prefetch, clipping and what is frozen: each gather says for itself what it is
   // behind. Where nothing hangs on it, a wait costs the host a call, a step ahead of the device.
-  if (train_ && position.first && state.trainable && fresh_waited_.insert(unit).second)
+  if (train_ && position.first && !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::all_gather, phase_, "fresh." + state.name);
   e_.acquire(StreamRole::all_gather, phase_, buffer);
   const Gather& way = *state_.route_of_weights(unit).gather;
   const CommunicatorId communicator = e_.communicator(way.on->gather_communicator);
-  const bool several = state.groups.size() > 1;
+  // Collectives on windows are not to be grouped: NCCL before 2.28.7 corrupts them.
+  const bool several = state.groups.size() > 1 && config_.gather == Transport::nccl;
   const auto bracket = [&](OpBody body, const char* name) {
     if (several)
       e_.emit(StreamRole::all_gather, phase_, state.id, state.name + name, std::move(body));
@@ -293,8 +303,8 @@ void MicrobatchSchedule::await_weights(std::size_t unit, Position position) {
       e_.wait(StreamRole::compute, phase_, event("gathered." + e_.at(*carry_.weights[unit]).name));
     return;
   }
-  if (train_ && state_.route_of_weights(unit).refresh && position.first && state.trainable &&
-      fresh_waited_.insert(unit).second)
+  if (train_ && state_.route_of_weights(unit).refresh && position.first &&
+      !state.trainable.empty() && fresh_waited_.insert(unit).second)
     e_.wait(StreamRole::compute, phase_, "fresh." + state.name);
 }
 

@@ -97,16 +97,22 @@ class MicrobatchSchedule {
   [[nodiscard]] BufferId gathered_buffer(std::size_t unit, std::size_t weight_use) const;
 
   void begin_gradient(std::size_t unit, Position position);
-  void zero_padding(std::size_t unit);
+  void zero_padding(const UnitState& unit, const GroupState& group);
   void reduce(std::size_t unit, Position position);
   void reduce_to_shard(const UnitState& unit, const GroupState& group, Position position);
   void reduce_whole(const UnitState& unit, const GroupState& group);
-  void finish_gradient(const UnitState& unit, const GroupState& group);
-  [[nodiscard]] BufferId gradient_slot(std::size_t unit) const;
+  void finish_gradients(const UnitState& unit, const std::vector<const GroupState*>& groups);
+  void norm_partial(const UnitState& unit, const GroupState& group, StreamRole stream);
+  [[nodiscard]] BufferId gradient_slot(const GroupState& group) const;
+  [[nodiscard]] BufferId arriving_sum(const UnitState& unit, const GroupState& group) const;
   /// Where weight-gradient kernels write: the slot, or the main gradient itself.
-  [[nodiscard]] BufferId gradient_buffer(std::size_t unit) const;
+  [[nodiscard]] BufferId gradient_buffer(const GroupState& group) const;
+  /// The unit's, but for a second group of it with gradients.
+  [[nodiscard]] std::string group_name(const UnitState& unit, const GroupState& group) const;
 
   [[nodiscard]] std::string event(const std::string& name) const;
+  /// Of every use of a microbatch: residency.hpp.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> residents(bool next_follows) const;
 
   Emitter& e_;
   const State& state_;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "core/schedule/microbatch.hpp"
-#include "core/schedule/residency.hpp"
 
 namespace mfsdp::schedule {
 namespace {
@@ -32,8 +31,7 @@ Bytes MicrobatchSchedule::most_gathered_weights() const {
     return state_.route_of_weights(unit).gather.has_value();
   };
   std::int64_t most = 0;
-  for (const auto& units :
-       resident_units(weight_uses_, static_cast<std::size_t>(config_.prefetch), false)) {
+  for (const auto& units : residents(false)) {
     std::int64_t live = 0;
     for (const std::size_t unit : units)
       if (is_gathered(unit))
@@ -56,8 +54,13 @@ Bytes MicrobatchSchedule::most_full_gradients() const {
   if (!route.shards_gradient() && !through_wire) return {};
   std::ranges::sort(order, {}, [&](std::size_t unit) { return gradients_[unit].first; });
   const auto size = [&](std::size_t unit) {
-    const Group& group = *state_.groups[*state_.units[unit].trainable].group;
-    return round_up(bytes_of(group.elements, config_.reduce_dtype).value, kAlignment);
+    std::int64_t bytes = 0;
+    for (const GroupState* group : state_.trainable_of(unit)) {
+      const std::int64_t own =
+          round_up(bytes_of(group->group->elements, config_.reduce_dtype).value, kAlignment);
+      bytes = through_wire ? std::max(bytes, own) : checked_add(bytes, own);
+    }
+    return bytes;
   };
   // A slot is waited for only where all are taken, and then for the oldest. Tied weights keep one
   // of their own from the head to the embedding. Of whole gradients one is on the wire at a time.

@@ -101,11 +101,14 @@ bool MicrobatchSchedule::is_frozen(std::size_t unit, ParameterRole role) const {
 
 std::size_t MicrobatchSchedule::lowest_trainable_owner() const {
   std::size_t owner = 0;
-  while (!state_.units[unit_of(owner)].trainable) ++owner;
+  while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
   // A tied unit that trains only its final norm trains nothing in the embedding.
-  if (owner == kEmbedding && is_frozen(unit_of(owner), ParameterRole::embedding)) {
+  const std::size_t unit = unit_of(kEmbedding);
+  const bool looks_up_positions = !config_.model.traits().rotates;
+  if (owner == kEmbedding && is_frozen(unit, ParameterRole::embedding) &&
+      !(looks_up_positions && !is_frozen(unit, ParameterRole::position_embedding))) {
     ++owner;
-    while (!state_.units[unit_of(owner)].trainable) ++owner;
+    while (state_.units[unit_of(owner)].trainable.empty()) ++owner;
   }
   return owner;
 }

@@ -4,19 +4,13 @@
 
 #include <algorithm>
 
+#include "core/schedule/orthogonal.hpp"
+
 namespace mfsdp::schedule {
 namespace {
 
 Region vector_of(BufferId buffer, std::int64_t elements, DType dtype = DType::fp32) {
   return {.buffer = buffer, .offset = 0, .dtype = dtype, .shape = {elements}, .rank_strides = {}};
-}
-
-/// The report's halves: loss, tokens, 1/T; then norm, clip factor, non-finite flag.
-Region report_loss(const State& state) { return vector_of(state.report, 4); }
-Region report_norm(const State& state) {
-  Region half = vector_of(state.report, 4);
-  half.offset = 16;
-  return half;
 }
 
 /// Gathers a small vector of every rank; a single rank's is read where it is.
@@ -43,34 +37,71 @@ class OptimizerSegment {
 
   void emit() {
     e_.begin_segment("optimizer", 1, 0);
-    const bool clips = config_.clip.num != 0;
+    const bool by_norm = config_.updates_by_norm();
     norm();
     step_block();
-    e_.wait(StreamRole::compute, Phase::optimizer, clips ? "norm_ready" : "loss_ready");
+    e_.wait(StreamRole::compute, Phase::optimizer, by_norm ? "norm_ready" : "loss_ready");
     e_.wait(StreamRole::compute, Phase::optimizer, "step_block_ready");
-    for (const std::size_t u : update_order(clips)) {
-      const UnitState& unit = state_.units[u];
-      if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "synced." + unit.name);
-      update(unit, state_.groups[*unit.trainable]);
-      refresh(unit, state_.groups[*unit.trainable]);
-    }
+    updates(update_order(by_norm));
     e_.record(StreamRole::compute, Phase::optimizer, "step_block_read");
-    // Without clipping nothing above waited for the norm, and the next step overwrites its parts.
-    if (!clips) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
+    // Here nothing above waited for the norm, and the next step overwrites its parts.
+    if (!by_norm) e_.wait(StreamRole::compute, Phase::optimizer, "norm_ready");
     e_.emit(StreamRole::d2h, Phase::output, std::nullopt, "readback",
             HostWait{.event = e_.event("readback"), .bindings = {}});
     emit_readback(e_, state_, "norm_ready", "");
   }
 
  private:
-  /// With clipping all gradients are there: the order in which the next step needs the weights.
+  /// By the norm all gradients are there: the order in which the next step needs the weights.
   /// Without, the order in which gradients arrive: head, blocks backwards, embedding.
-  [[nodiscard]] std::vector<std::size_t> update_order(bool clips) const {
+  [[nodiscard]] std::vector<std::size_t> update_order(bool by_norm) const {
     std::vector<std::size_t> order;
     for (std::size_t u = 0; u < state_.units.size(); ++u)
-      if (state_.units[u].trainable) order.push_back(u);
-    if (!clips) std::reverse(order.begin(), order.end());
+      if (!state_.units[u].trainable.empty()) order.push_back(u);
+    if (!by_norm) std::reverse(order.begin(), order.end());
     return order;
+  }
+
+  /// Rounds of what is orthogonalised overlap: while one is, the next one's directions come and
+  /// the last one's go. Units of no round are updated under the first exchange and the last.
+  void updates(const std::vector<std::size_t>& order) {
+    OrthogonalRounds rounds(e_, state_, order);
+    const auto is_of_round = [&](std::size_t u) { return state_.orthogonal_of(u) != nullptr; };
+    const auto first = std::ranges::find_if(order, is_of_round);
+    const auto ready = [&](std::size_t u) { await_gradient(u); };
+    if (rounds.count() > 0) rounds.begin(0, ready);
+    for (auto u = order.begin(); u != first; ++u) update_unit(*u, std::nullopt);
+    for (std::size_t r = 0; r < rounds.count(); ++r) {
+      if (r + 1 < rounds.count()) rounds.begin(r + 1, ready);
+      rounds.orthogonalise(r);
+      if (r > 0) update_round(rounds, r - 1);
+    }
+    for (auto u = first; u != order.end(); ++u)
+      if (!is_of_round(*u)) update_unit(*u, std::nullopt);
+    if (rounds.count() > 0) update_round(rounds, rounds.count() - 1);
+  }
+
+  void update_round(OrthogonalRounds& rounds, std::size_t round) {
+    rounds.await(round);
+    for (const std::size_t u : rounds.units(round)) update_unit(u, rounds.direction(round, u));
+    rounds.end(round);
+  }
+
+  /// Where no update goes by the norm nothing has waited for the gradient yet.
+  void await_gradient(std::size_t u) {
+    if (!config_.updates_by_norm())
+      e_.wait(StreamRole::compute, Phase::optimizer, "synced." + state_.units[u].name);
+  }
+
+  /// `direction`: of the group that is orthogonalised, if one is, whose gradient has been waited
+  /// for.
+  void update_unit(std::size_t u, const std::optional<Region>& direction) {
+    const UnitState& unit = state_.units[u];
+    const auto groups = state_.trainable_of(u);
+    if (!direction) await_gradient(u);
+    for (const GroupState* group : groups)
+      update(unit, *group, group->matrices.empty() ? std::nullopt : direction);
+    refresh(unit, groups);
   }
 
   void norm() {
@@ -85,13 +116,19 @@ class OptimizerSegment {
     // Replicas have the same slices: the norm is that of the first one, whose ranks come first in
     // the world's order.
     parts.shape = {groups * state_.norm_ranks()};
-    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish",
-            Kernel{.kind = KernelKind::norm_finish,
-                   .operands = {operand("input", Access::read, parts),
-                                operand("loss", Access::read, report_loss(state_)),
-                                operand("norm", Access::write, report_norm(state_))},
-                   .attributes = {{"groups", groups}, {"limit", config_.clip}},
-                   .flops = 0});
+    Kernel finish{.kind = KernelKind::norm_finish,
+                  .operands = {operand("input", Access::read, parts),
+                               operand("loss", Access::read, state_.report_loss()),
+                               operand("norm", Access::write, state_.report_norm())},
+                  .attributes = {{"groups", groups}, {"limit", config_.clip}},
+                  .flops = 0};
+    if (config_.scales_loss()) {
+      finish.operands.push_back(
+          operand("loss_scale", Access::read_write, vector_of(state_.loss_scale, 4)));
+      if (config_.loss_scale_window != 0)
+        finish.attributes.push_back({"scale_window", config_.loss_scale_window});
+    }
+    e_.emit(StreamRole::outer, Phase::optimizer, std::nullopt, "norm.finish", std::move(finish));
     e_.record(StreamRole::outer, Phase::optimizer, "norm_ready");
   }
 
@@ -106,51 +143,52 @@ class OptimizerSegment {
     e_.record(StreamRole::h2d, Phase::optimizer, "step_block_ready");
   }
 
-  void update(const UnitState& unit, const GroupState& group) {
+  void update(const UnitState& unit, const GroupState& group,
+              const std::optional<Region>& direction) {
     const std::int64_t elements = state_.slice_elements(group);
-    Kernel kernel{.kind = KernelKind::update,
-                  .operands = {operand("grad", Access::read, state_.gradient_slice(group))},
-                  .attributes = {{"elements", elements}},
-                  .flops = 0};
+    Kernel kernel{
+        .kind = KernelKind::update,
+        .operands = {direction ? operand("direction", Access::read, *direction)
+                               : operand("grad", Access::read, state_.gradient_slice(group))},
+        .attributes = {{"elements", elements}},
+        .flops = 0};
     if (group.main_weight)
       kernel.operands.push_back(
           operand("main_weight", Access::read_write,
                   vector_of(*group.main_weight, elements, config_.main_dtype)));
-    const std::vector<KeptState> kept = config_.kept_states();
-    for (std::size_t i = 0; i < kept.size(); ++i)
-      kernel.operands.push_back(
-          operand(std::string(kept[i].name), Access::read_write,
-                  vector_of(group.optimizer_states[i], kept[i].values(elements), kept[i].dtype)));
+    if (!direction) state_.add_states(group, kernel);
     // Without main weights the compute weights are the ones that are updated.
     kernel.operands.push_back(operand("weight",
                                       group.main_weight ? Access::write : Access::read_write,
                                       state_.weight_slice(group)));
-    kernel.operands.push_back(
-        operand("step_block", Access::read, vector_of(state_.step_block, 64, DType::uint8)));
-    kernel.operands.push_back(operand("loss", Access::read, report_loss(state_)));
-    if (config_.clip.num != 0)
-      kernel.operands.push_back(operand("norm", Access::read, report_norm(state_)));
+    state_.add_settings(kernel, !direction);
     e_.emit(StreamRole::compute, Phase::optimizer, unit.id,
             fmt::format("{}.{}", unit.name, to_string(*group.group->optimizer)), std::move(kernel),
             group.group->id);
   }
 
-  /// Makes the updated slice known to the ranks that hold more of the weights than they update.
-  void refresh(const UnitState& unit, const GroupState& group) {
+  /// Makes the updated slices known to the ranks that hold more of the weights than they update.
+  void refresh(const UnitState& unit, const std::vector<const GroupState*>& groups) {
     const std::string fresh = "fresh." + unit.name;
-    if (!group.route.refresh) {
-      if (group.route.gather) e_.record(StreamRole::compute, Phase::refresh, fresh);
+    const Route& route = groups.front()->route;  // and of all others
+    if (!route.refresh) {
+      if (route.gather) e_.record(StreamRole::compute, Phase::refresh, fresh);
       return;
     }
+    const StreamRole stream = route.refresh->on->gather_stream;
+    e_.record(StreamRole::compute, Phase::refresh, "updated." + unit.name);
+    e_.wait(stream, Phase::refresh, "updated." + unit.name);
+    for (const GroupState* group : groups) refresh(unit, *group);
+    e_.record(stream, Phase::refresh, fresh);
+  }
+
+  void refresh(const UnitState& unit, const GroupState& group) {
     const AxisTraffic& on = *group.route.refresh->on;
-    const StreamRole stream = on.gather_stream;
     const Region own = state_.weight_slice(group);
     Region whole = own;
     std::erase_if(whole.rank_strides, [&](const RankStride& s) { return s.axis == on.axis; });
     whole.shape[0] *= group.route.refresh->ranks;
-    e_.record(StreamRole::compute, Phase::refresh, "updated." + unit.name);
-    e_.wait(stream, Phase::refresh, "updated." + unit.name);
-    e_.emit(stream, Phase::refresh, unit.id, unit.name + ".refresh",
+    e_.emit(on.gather_stream, Phase::refresh, unit.id, unit.name + ".refresh",
             Collective{.kind = CollectiveKind::all_gather,
                        .communicator = e_.communicator(on.gather_communicator),
                        .reduction = Reduction::none,
@@ -159,7 +197,6 @@ class OptimizerSegment {
                        .input = operand("input", Access::read, own),
                        .output = operand("output", Access::write, whole)},
             group.group->id);
-    e_.record(stream, Phase::refresh, fresh);
   }
 
   Emitter& e_;
@@ -169,7 +206,7 @@ class OptimizerSegment {
 
 }  // namespace
 
-void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
+void emit_loss(Emitter& e, const State& state, const std::string& prefix, bool trains) {
   e.record(StreamRole::compute, Phase::output, prefix + "loss_summed");
   e.wait(StreamRole::outer, Phase::output, prefix + "loss_summed");
   const Region sums = gather_small(e, prefix + "loss.all_gather", Phase::output,
@@ -177,12 +214,14 @@ void emit_loss(Emitter& e, const State& state, const std::string& prefix) {
                                    state.gathered_sums);
   // The report of the last step must have left before it is overwritten.
   e.wait(StreamRole::outer, Phase::output, prefix + "readback");
-  e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish",
-         Kernel{.kind = KernelKind::loss_finish,
+  Kernel finish{.kind = KernelKind::loss_finish,
                 .operands = {operand("input", Access::read, sums),
-                             operand("loss", Access::write, report_loss(state))},
+                             operand("loss", Access::write, state.report_loss())},
                 .attributes = {},
-                .flops = 0});
+                .flops = 0};
+  if (trains && e.config().scales_loss())
+    finish.operands.push_back(operand("loss_scale", Access::read, vector_of(state.loss_scale, 4)));
+  e.emit(StreamRole::outer, Phase::output, std::nullopt, prefix + "loss.finish", std::move(finish));
   e.record(StreamRole::outer, Phase::output, prefix + "loss_ready");
 }
 

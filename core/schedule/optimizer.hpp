@@ -8,13 +8,15 @@ namespace mfsdp::schedule {
 
 /// Sums loss and valid tokens over all ranks, once the last microbatch's head has run:
 ///   outer     AG sums, loss_finish -> report (mean loss, 1/T)
-void emit_loss(Emitter& emitter, const State& state, const std::string& event_prefix);
+/// `trains`: gradients were made beside the loss, and scaled where the loss is.
+void emit_loss(Emitter& emitter, const State& state, const std::string& event_prefix, bool trains);
 
 /// The segment "optimizer":
 ///   outer     AG norm partials, norm_finish -> report (norm, clip factor)
 ///   h2d       step block
-///   compute   update of every group, in the order in which the next step needs it; without
-///             clipping in the order in which gradients arrive
+///   compute   update of every group, in the order in which the next step needs it; where none goes
+///             by the norm, in the order in which gradients arrive
+///             (with Muon in rounds of blocks: orthogonal.hpp)
 ///   refresh   all_gather (whole weights) or outer (HFSDP), group by group behind the update
 ///   d2h       report; the host stays at most two steps ahead of it
 void emit_optimizer(Emitter& emitter, const State& state);

@@ -13,10 +13,13 @@
 
 namespace mfsdp::schedule {
 
+/// A unit that is `kept` stays from its first use in a microbatch to its last one.
+///
 /// Per use, the resident units in the order in which they are needed. `uses` names the unit of
 /// each use of a microbatch in order; with `next_follows` another microbatch comes right after.
 /// The result has one entry more than `uses`: what is resident when the microbatch has ended.
 [[nodiscard]] std::vector<std::vector<std::size_t>> resident_units(
-    const std::vector<std::size_t>& uses, std::size_t prefetch, bool next_follows);
+    const std::vector<std::size_t>& uses, std::size_t prefetch, bool next_follows,
+    const std::vector<std::size_t>& kept = {});
 
 }  // namespace mfsdp::schedule

@@ -6,6 +6,36 @@
 #include "core/shard/groups.hpp"
 
 namespace mfsdp::schedule {
+namespace {
+
+/// "q_proj" of "model.layers.0.self_attn.q_proj.weight".
+std::string short_name(const std::string& parameter) {
+  const std::size_t end = parameter.rfind('.');
+  const std::size_t begin = parameter.rfind('.', end - 1);
+  return parameter.substr(begin + 1, end - begin - 1);
+}
+
+std::vector<GroupMatrix> matrices_of(const Group& group, const Model& model) {
+  std::vector<GroupMatrix> matrices;
+  for (const PlacedParameter& placed : group.parameters) {
+    const Unit& unit = model.units[group.unit.value];
+    const auto parameter = std::ranges::find_if(
+        unit.parameters, [&](std::size_t p) { return model.parameters[p].name == placed.name; });
+    std::vector<ParameterPart> parts = model.parameters[*parameter].parts;
+    if (parts.empty()) parts = {{.name = placed.name, .rows = placed.shape[0]}};
+    std::int64_t offset = placed.offset;
+    for (const ParameterPart& part : parts) {
+      matrices.push_back({.name = short_name(part.name),
+                          .offset = offset,
+                          .rows = part.rows,
+                          .cols = placed.shape[1]});
+      offset += part.rows * placed.shape[1];
+    }
+  }
+  return matrices;
+}
+
+}  // namespace
 
 State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(emitter.config()) {
   Program& program = emitter.program();
@@ -20,13 +50,17 @@ State::State(Emitter& emitter, const Model& model) : emitter_(emitter), config_(
     state.name = unit.name;
     units.push_back(std::move(state));
   }
-  for (const Group& group : program.groups) make_group_buffers(emitter, group);
+  for (const Group& group : program.groups) make_group_buffers(emitter, group, model);
   make_globals(emitter);
 }
 
-void State::make_group_buffers(Emitter& emitter, const Group& group) {
+void State::make_group_buffers(Emitter& emitter, const Group& group, const Model& model) {
   UnitState& unit = units[group.unit.value];
-  const std::string prefix = unit.name + (group.requires_grad ? "." : ".frozen.");
+  // The second group with gradients of a unit has a name of its own.
+  const bool is_second = group.requires_grad && !unit.trainable.empty();
+  const std::string prefix = unit.name + (is_second             ? ".vectors."
+                                          : group.requires_grad ? "."
+                                                                : ".frozen.");
   const ResidentElements resident = resident_elements(group, config_);
   GroupState state;
   state.group = &group;
@@ -48,10 +82,13 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
     state.main_weight =
         make("main_weight", Category::main_weight, config_.main_dtype, resident.main_weight,
              PoolRole::state, {.kind = ContentKind::main_parameter, .placement = group.state});
+  // Where the main gradient has the wire's dtype, sums may be written straight into it.
+  const bool sums_arrive = emitter.reduces_in_windows() && state.route.shards_gradient() &&
+                           config_.reduce_dtype == config_.grad_dtype;
   if (resident.main_grad > 0)
-    state.main_grad =
-        make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
-             PoolRole::state, {.kind = ContentKind::gradient, .placement = group.gradient});
+    state.main_grad = make("main_grad", Category::main_grad, config_.grad_dtype, resident.main_grad,
+                           sums_arrive ? PoolRole::reduced_gradients : PoolRole::state,
+                           {.kind = ContentKind::gradient, .placement = group.gradient});
   for (const auto& [kept, values] : resident.states)
     state.optimizer_states.push_back(make(std::string(kept.name), Category::optimizer_state,
                                           kept.dtype, values, PoolRole::state,
@@ -60,7 +97,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
                                            .state = std::string(kept.name)}));
   if (group.requires_grad) {
     state.norm_index = trainable_groups++;
-    unit.trainable = groups.size();
+    unit.trainable.push_back(groups.size());
+    if (orthogonalises(*group.optimizer)) state.matrices = matrices_of(group, model);
   }
   unit.groups.push_back(groups.size());
   state.full_offset = unit.weight_bytes;
@@ -71,7 +109,8 @@ void State::make_group_buffers(Emitter& emitter, const Group& group) {
 
 void State::make_globals(Emitter& emitter) {
   const std::int64_t world = config_.mesh.world_size();
-  const std::int64_t token_count = 2 * config_.tokens_per_microbatch();
+  const std::int64_t token_count =
+      checked_mul(config_.token_rows(), config_.tokens_per_microbatch());
   const auto trainable = static_cast<std::int64_t>(trainable_groups);
   const auto make = [&](const std::string& name, DType dtype, std::int64_t elements,
                         PoolRole pool = PoolRole::workspace, std::optional<Port> port = {}) {
@@ -84,8 +123,9 @@ void State::make_globals(Emitter& emitter) {
   staged_tokens = make("staged_tokens", DType::int32, token_count);
   pinned_tokens = make("pinned_tokens", DType::int32, token_count, PoolRole::pinned, Port::tokens);
   const std::int64_t angles = checked_mul(config_.seq_len, config_.model.rotated_dim());
-  rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
-                     Port::rope_table);
+  if (config_.model.traits().rotates)
+    rope_table_ = make(std::string(global::rope_table), DType::fp32, angles, PoolRole::workspace,
+                       Port::rope_table);
   if (config_.model.local_rope_theta.num != 0)
     local_rope_table_ = make(std::string(global::local_rope_table), DType::fp32, angles,
                              PoolRole::workspace, Port::local_rope_table);
@@ -101,6 +141,9 @@ void State::make_globals(Emitter& emitter) {
   gathered_norms = make("gathered_norms", norm_dtype, checked_mul(trainable, world));
   report = make("report", DType::fp32, 8);
   pinned_report = make("pinned_report", DType::fp32, 8, PoolRole::pinned, Port::report);
+  if (config_.scales_loss())
+    loss_scale = make(std::string(global::loss_scale), DType::fp32, 4, PoolRole::workspace,
+                      Port::loss_scale);
 }
 
 BufferId State::global(const std::string& name) const {
@@ -109,7 +152,40 @@ BufferId State::global(const std::string& name) const {
   if (name == global::local_rope_table) return local_rope_table_;
   if (name == global::gemm_workspace) return gemm_workspace_;
   if (name == global::loss_sums) return loss_sums;
+  if (name == global::loss_scale) return loss_scale;
   throw std::logic_error("no global buffer " + name);
+}
+
+Region State::report_loss() const {
+  return {.buffer = report, .offset = 0, .dtype = DType::fp32, .shape = {4}, .rank_strides = {}};
+}
+Region State::report_norm() const {
+  Region half = report_loss();
+  half.offset = 16;
+  return half;
+}
+
+void State::add_states(const GroupState& group, Kernel& kernel) const {
+  const std::vector<KeptState> kept = config_.kept_states(*group.group->optimizer);
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    kernel.operands.push_back(operand(std::string(kept[i].name), Access::read_write,
+                                      {.buffer = group.optimizer_states[i],
+                                       .offset = 0,
+                                       .dtype = kept[i].dtype,
+                                       .shape = {kept[i].values(slice_elements(group))},
+                                       .rank_strides = {}}));
+}
+
+void State::add_settings(Kernel& kernel, bool scales) const {
+  kernel.operands.push_back(operand("step_block", Access::read,
+                                    {.buffer = step_block,
+                                     .offset = 0,
+                                     .dtype = DType::uint8,
+                                     .shape = {64},
+                                     .rank_strides = {}}));
+  if (scales) kernel.operands.push_back(operand("loss", Access::read, report_loss()));
+  if (config_.updates_by_norm())
+    kernel.operands.push_back(operand("norm", Access::read, report_norm()));
 }
 
 State::Place State::find(std::size_t unit, ParameterRole role) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/model/model.hpp"
@@ -11,6 +12,17 @@
 
 namespace mfsdp::schedule {
 
+/// A matrix in a group's flat layout, as a checkpoint has it: parts of fused parameters are each
+/// one.
+struct GroupMatrix {
+  std::string name;         ///< "q_proj"
+  std::int64_t offset = 0;  ///< elements
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+
+  friend bool operator==(const GroupMatrix&, const GroupMatrix&) = default;
+};
+
 struct GroupState {
   const Group* group = nullptr;
   Route route;
@@ -18,6 +30,7 @@ struct GroupState {
   std::optional<BufferId> main_weight;
   std::optional<BufferId> main_grad;
   std::vector<BufferId> optimizer_states;  ///< as PlanConfig::kept_states lists them
+  std::vector<GroupMatrix> matrices;       ///< that are orthogonalised, if any
   std::size_t norm_index = 0;              ///< among trainable groups
   std::int64_t full_offset = 0;            ///< bytes, in its unit's gathered weights
 };
@@ -25,9 +38,9 @@ struct GroupState {
 struct UnitState {
   UnitId id;
   std::string name;
-  std::vector<std::size_t> groups;       ///< indices into State::groups
-  std::optional<std::size_t> trainable;  ///< the one group with gradients
-  std::int64_t weight_bytes = 0;         ///< of all groups gathered, each aligned
+  std::vector<std::size_t> groups;     ///< indices into State::groups
+  std::vector<std::size_t> trainable;  ///< groups with gradients, likewise
+  std::int64_t weight_bytes = 0;       ///< of all groups gathered, each aligned
 };
 
 /// Buffers by name for recipes, and the persistent state of all groups.
@@ -39,8 +52,8 @@ class State {
   std::vector<UnitState> units;
   std::size_t trainable_groups = 0;
 
-  BufferId tokens;         ///< int32 [2, T] of this microbatch
-  BufferId staged_tokens;  ///< int32 [2, T] as copied from the host
+  BufferId tokens;         ///< int32 [token_rows, T] of this microbatch
+  BufferId staged_tokens;  ///< the same as copied from the host
   BufferId pinned_tokens;
   BufferId step_block;  ///< 64 bytes: learning rate, bias corrections, step, seed
   BufferId pinned_step_block;
@@ -52,6 +65,7 @@ class State {
   BufferId gathered_norms;  ///< norm_dtype [world, trainable groups]
   BufferId report;          ///< fp32 [8]: loss, tokens, 1/T, norm, clip factor, non-finite flag
   BufferId pinned_report;
+  BufferId loss_scale;  ///< fp32 [4], where the loss is scaled
 
   /// The persistent buffer that a recipe calls by this name.
   [[nodiscard]] BufferId global(const std::string& name) const;
@@ -67,9 +81,21 @@ class State {
   [[nodiscard]] const Route& route_of_weights(std::size_t unit) const {
     return groups[units[unit].groups.front()].route;
   }
-  /// And gradients. Without trainable parameters there is none: std::bad_optional_access.
+  /// And gradients. Without trainable parameters there is none: std::out_of_range.
   [[nodiscard]] const Route& route_of_gradient(std::size_t unit) const {
-    return groups[units[unit].trainable.value()].route;
+    return groups[units[unit].trainable.at(0)].route;
+  }
+  /// A unit's groups with gradients.
+  [[nodiscard]] std::vector<const GroupState*> trainable_of(std::size_t unit) const {
+    std::vector<const GroupState*> all;
+    for (const std::size_t g : units[unit].trainable) all.push_back(&groups[g]);
+    return all;
+  }
+  /// The one of them that is orthogonalised, or null.
+  [[nodiscard]] const GroupState* orthogonal_of(std::size_t unit) const {
+    for (const GroupState* group : trainable_of(unit))
+      if (!group->matrices.empty()) return group;
+    return nullptr;
   }
   /// The stream of the last reduction of every gradient, and so of the parts of the norm.
   [[nodiscard]] StreamRole norm_stream() const;
@@ -84,11 +110,18 @@ class State {
   [[nodiscard]] Region gradient_slice(const GroupState& group) const;
   /// The slice of the compute weights that this rank updates.
   [[nodiscard]] Region weight_slice(const GroupState& group) const;
+  /// This rank's slices of what the group's optimizer keeps, as operands of a kernel.
+  void add_states(const GroupState& group, Kernel& kernel) const;
+  /// The step block and, with clipping, the norm; `scales`: the loss, too.
+  void add_settings(Kernel& kernel, bool scales) const;
+  /// The report's halves: loss, tokens, 1/T; then norm, clip factor, non-finite flag.
+  [[nodiscard]] Region report_loss() const;
+  [[nodiscard]] Region report_norm() const;
   /// Elements of these slices.
   [[nodiscard]] std::int64_t slice_elements(const GroupState& group) const;
 
  private:
-  void make_group_buffers(Emitter& emitter, const Group& group);
+  void make_group_buffers(Emitter& emitter, const Group& group, const Model& model);
   void make_globals(Emitter& emitter);
 
   const Emitter& emitter_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 namespace mfsdp {
 namespace {
@@ -65,6 +66,14 @@ std::vector<Axis> data_axes(const Mesh& mesh) {
   return axes;
 }
 
+/// Groups of a unit: by optimizer, then what is frozen.
+std::vector<std::optional<Optimizer>> optimizers_of(const PlanConfig& config) {
+  std::vector<std::optional<Optimizer>> all{config.optimizer};
+  if (orthogonalises(config.optimizer)) all.emplace_back(Optimizer::adamw);
+  all.emplace_back(std::nullopt);
+  return all;
+}
+
 std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
   std::int64_t ranks = 1;
   for (const Axis axis : axes) ranks = checked_mul(ranks, mesh.size(axis));
@@ -83,22 +92,24 @@ std::vector<Group> make_groups(const Model& model, const PlanConfig& config) {
   LayoutCache layouts(config, ranks_on(cuts.layout, config.mesh));
   std::vector<Group> groups;
   for (const Unit& unit : model.units)
-    for (const bool requires_grad : {true, false}) {
+    for (const std::optional<Optimizer>& optimizer : optimizers_of(config)) {
       std::vector<LayoutItem> items;
       Group group;
       group.id = GroupId(groups.size());
       group.unit = unit.id;
       group.dtype = config.param_dtype;
-      group.requires_grad = requires_grad;
+      group.requires_grad = optimizer.has_value();
       group.cut = cuts.layout;
       group.weight = cuts.weight;
       group.gradient = cuts.gradient;
       group.state = cuts.state;
       group.reduce = reduce;
-      if (requires_grad) group.optimizer = config.optimizer;
+      group.optimizer = optimizer;
       for (const std::size_t p : unit.parameters) {
         const Parameter& parameter = model.parameters[p];
-        if (config.is_frozen(parameter.name) == requires_grad) continue;
+        std::optional<Optimizer> its_own;
+        if (!config.is_frozen(parameter.name)) its_own = config.optimizer_of(unit.kind, parameter);
+        if (its_own != optimizer) continue;
         items.push_back({.elements = parameter.elements(), .row = parameter.row_elements()});
         group.parameters.push_back({.name = parameter.name,
                                     .role = parameter.role,
@@ -149,7 +160,7 @@ ResidentElements resident_elements(const Group& group, const PlanConfig& config)
   if (!group.requires_grad) return resident;
   if (config.main_dtype != config.param_dtype) resident.main_weight = held(group.state);
   resident.main_grad = held(group.gradient);
-  for (const KeptState& state : config.kept_states())
+  for (const KeptState& state : config.kept_states(*group.optimizer))
     resident.states.push_back({.state = state, .values = state.values(held(group.state))});
   return resident;
 }

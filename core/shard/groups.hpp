@@ -10,7 +10,8 @@
 
 namespace mfsdp {
 
-/// Groups of all units in unit order; trainable before frozen within a unit. The flat layout is
+/// Groups of all units in unit order; trainable before frozen within a unit, and with Muon matrices
+/// of blocks before what AdamW takes. The flat layout is
 /// cut along dp_shard, and under HFSDP along dp_outer too. What each kind of state is cut along is
 /// the strategy's and the outer strategy's preset.
 [[nodiscard]] std::vector<Group> make_groups(const Model& model, const PlanConfig& config);

@@ -46,18 +46,21 @@ std::string shown(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len) {
+Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len, bool documents) {
   constexpr std::int64_t kLooks = 8;
   const auto length = static_cast<std::size_t>(seq_len);
   std::vector<std::int32_t> all;
   for (std::int64_t i = 0; i < kLooks; ++i) {
     const std::size_t begin = all.size();
-    all.resize(begin + 2 * length);
-    const std::span<std::int32_t> sample = std::span(all).subspan(begin);
+    all.resize(begin + (documents ? 3 : 2) * length);
+    const std::span<std::int32_t> rows = std::span(all).subspan(begin);
+    SampleSpans sample{.tokens = rows.first(length), .labels = rows.subspan(length, length)};
+    if (documents) sample.positions = rows.last(length);
+    count_positions(sample.positions);
     // Not index = i * (samples - 1) / 7 in one product: samples may be near 2^63.
     const std::int64_t last = data.samples() - 1;
     const std::int64_t index = last / (kLooks - 1) * i + last % (kLooks - 1) * i / (kLooks - 1);
-    MFSDP_TRY(data.read(index, sample.first(length), sample.last(length)));
+    MFSDP_TRY(data.read(index, sample));
   }
   // A mixture's weights, as if they were tokens: other data have none.
   for (const char c : data.order()) all.push_back(static_cast<unsigned char>(c));
@@ -78,12 +81,16 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
   equal("config.param_dtype", to_string(now.param_dtype), to_string(before.param_dtype));
   equal("config.main_dtype", to_string(now.main_dtype), to_string(before.main_dtype));
   equal("config.frozen", shown(now.frozen), shown(before.frozen));
+  equal("config.lora_rank", now.lora_rank, before.lora_rank);
+  equal("config.lora_alpha", now.lora_alpha.value(), before.lora_alpha.value());
+  equal("config.lora_targets", shown(now.lora_targets), shown(before.lora_targets));
   equal("config.optimizer", to_string(now.optimizer), to_string(before.optimizer));
   equal("config.state_dtype", to_string(now.state_dtype), to_string(before.state_dtype));
   equal("config.no_decay", shown(now.no_decay), shown(before.no_decay));
   equal("optimizer.beta1", run.optimizer.beta1, saved.optimizer.beta1);
   equal("optimizer.beta2", run.optimizer.beta2, saved.optimizer.beta2);
   equal("optimizer.epsilon", run.optimizer.epsilon, saved.optimizer.epsilon);
+  equal("optimizer.momentum", run.optimizer.momentum, saved.optimizer.momentum);
   equal("optimizer.weight_decay", run.optimizer.weight_decay, saved.optimizer.weight_decay);
   equal("seed", run.seed, saved.seed);
   MFSDP_TRY(equal.outcome());
@@ -94,6 +101,10 @@ Result<std::vector<std::string>> check_agreement(const RunIdentity& run, const R
   else if (run.data.samples != saved.data.samples || run.data.fingerprint != saved.data.fingerprint)
     warnings.push_back(fmt::format("the data are others than those before the save: {}, not {}",
                                    run.data.description, saved.data.description));
+  if (now.document_mask != before.document_mask)
+    warnings.push_back(now.document_mask
+                           ? "attention is masked between documents, before the save it was not"
+                           : "attention is not masked between documents, before the save it was");
   if (now.global_batch() != before.global_batch())
     warnings.push_back(fmt::format("a step has {} sequences, those before the save had {}",
                                    now.global_batch(), before.global_batch()));

@@ -12,7 +12,8 @@
 namespace mfsdp {
 
 /// Reads eight samples, spread evenly. Errors: those of the dataset.
-[[nodiscard]] Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len);
+[[nodiscard]] Result<DataIdentity> identify(const Dataset& data, std::int64_t seq_len,
+                                            bool documents = false);
 
 /// Errors name `where`, the field, what this run has and what the save has. They must agree in: the
 /// model's shape, the dtypes of weights and main weights, the optimizer and its settings but the

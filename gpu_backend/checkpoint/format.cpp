@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_text.hpp"
@@ -159,11 +160,29 @@ RunHead head_of(const RunIdentity& run) {
   return result;
 }
 
+Result<std::optional<LossScaleState>> read_loss_scale(const Json& json, const std::string& where) {
+  if (!json.contains("loss_scale")) return std::nullopt;
+  const std::string place = where + ".loss_scale";
+  MFSDP_LET(object, object_field(json, "loss_scale", where));
+  MFSDP_LET(scale, number_field(*object, "scale", place));
+  MFSDP_LET(good_steps, integer_field(*object, "good_steps", place, {.most = 1 << 24}));
+  if (!(scale > 0 && scale <= std::numeric_limits<float>::max()))
+    return fail(place + ".scale", fmt::format("expected a number above 0, got {}", scale));
+  return LossScaleState{.scale = static_cast<float>(scale),
+                        .good_steps = static_cast<float>(good_steps)};
+}
+
+Written json_of(const LossScaleState& state) {
+  return {{"scale", state.scale}, {"good_steps", static_cast<std::int64_t>(state.good_steps)}};
+}
+
 Result<TrainPosition> read_position(const Json& json, const std::string& where) {
   MFSDP_LET(step, integer_field(json, "step", where, {.most = kMostSteps}));
   MFSDP_LET(samples, integer_field(json, "samples", where, {.most = kMostElements}));
   MFSDP_LET(tokens, integer_field(json, "tokens", where, {.most = kMostElements}));
-  return TrainPosition{.step = step, .samples = samples, .tokens = tokens};
+  MFSDP_LET(loss_scale, read_loss_scale(json, where));
+  return TrainPosition{
+      .step = step, .samples = samples, .tokens = tokens, .loss_scale = loss_scale};
 }
 
 /// A step reads samples, a sample has tokens, and what this run has read is what its configuration
@@ -199,8 +218,12 @@ Result<OptimizerSettings> read_optimizer(const Json& json, const std::string& wh
   MFSDP_LET(beta2, number_field(json, "beta2", where));
   MFSDP_LET(epsilon, number_field(json, "epsilon", where));
   MFSDP_LET(weight_decay, number_field(json, "weight_decay", where));
-  return OptimizerSettings{
+  OptimizerSettings settings{
       .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .weight_decay = weight_decay};
+  if (!json.contains("momentum")) return settings;  // of Muon alone
+  MFSDP_LET(momentum, number_field(json, "momentum", where));
+  settings.momentum = momentum;
+  return settings;
 }
 
 Result<DataIdentity> read_data(const Json& json, const std::string& where) {
@@ -311,36 +334,46 @@ Result<StateHeader> state_header_from_json(std::string_view text, const std::str
   return header;
 }
 
+namespace {
+
+Written optimizer_json(const RunIdentity& run) {
+  Written json{{"beta1", run.optimizer.beta1},
+               {"beta2", run.optimizer.beta2},
+               {"epsilon", run.optimizer.epsilon},
+               {"weight_decay", run.optimizer.weight_decay}};
+  if (orthogonalises(run.config.optimizer)) json["momentum"] = run.optimizer.momentum;
+  return json;
+}
+
+}  // namespace
+
 std::string to_json(const Manifest& manifest) {
   const RunIdentity& run = manifest.run;
   Written files = Written::array();
   for (const SavedFile& file : manifest.files)
     files.push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"checksum", checksum_text(file.checksum)}});
-  const Written json{{"schema", kCheckpointSchema},
-                     {"step", manifest.position.step},
-                     {"samples", manifest.position.samples},
-                     {"tokens", manifest.position.tokens},
-                     {"began",
-                      {{"step", manifest.began.step},
-                       {"samples", manifest.began.samples},
-                       {"tokens", manifest.began.tokens}}},
-                     {"run_id", run.run_id},
-                     {"plan_hash", run.plan_hash},
-                     {"world_size", run.config.mesh.world_size()},
-                     {"seed", run.seed},
-                     {"data",
-                      {{"description", run.data.description},
-                       {"samples", run.data.samples},
-                       {"fingerprint", checksum_text(run.data.fingerprint)}}},
-                     {"model", Written::parse(model_json(head_of(run)))},
-                     {"optimizer",
-                      {{"beta1", run.optimizer.beta1},
-                       {"beta2", run.optimizer.beta2},
-                       {"epsilon", run.optimizer.epsilon},
-                       {"weight_decay", run.optimizer.weight_decay}}},
-                     {"config", Written::parse(config_json(run.config))},
-                     {"files", std::move(files)}};
+  Written json{{"schema", kCheckpointSchema},
+               {"step", manifest.position.step},
+               {"samples", manifest.position.samples},
+               {"tokens", manifest.position.tokens},
+               {"began",
+                {{"step", manifest.began.step},
+                 {"samples", manifest.began.samples},
+                 {"tokens", manifest.began.tokens}}},
+               {"run_id", run.run_id},
+               {"plan_hash", run.plan_hash},
+               {"world_size", run.config.mesh.world_size()},
+               {"seed", run.seed},
+               {"data",
+                {{"description", run.data.description},
+                 {"samples", run.data.samples},
+                 {"fingerprint", checksum_text(run.data.fingerprint)}}},
+               {"model", Written::parse(model_json(head_of(run)))},
+               {"optimizer", optimizer_json(run)},
+               {"config", Written::parse(config_json(run.config))},
+               {"files", std::move(files)}};
+  if (manifest.position.loss_scale) json["loss_scale"] = json_of(*manifest.position.loss_scale);
   return sealed(text_of(json, 1));
 }
 

@@ -53,9 +53,10 @@ Result<void> upload_held(Backend& backend, const HeldElements& held, const Inter
 
 std::vector<ExpectedState> expected_state(const Program& program) {
   const PlanConfig& config = program.config;
-  const std::vector<KeptState> kept = config.kept_states();
   std::vector<ExpectedState> all;
-  for (const Group& group : program.groups)
+  for (const Group& group : program.groups) {
+    std::vector<KeptState> kept;
+    if (group.optimizer) kept = config.kept_states(*group.optimizer);
     for (const PlacedParameter& parameter : group.parameters) {
       const auto add = [&](std::string_view kind, DType dtype, std::int64_t block = 1) {
         all.push_back({.parameter = parameter.name,
@@ -64,9 +65,9 @@ std::vector<ExpectedState> expected_state(const Program& program) {
                        .elements = ceil_div(parameter.elements(), block)});
       };
       add(kSavedWeight, group.requires_grad ? config.main_dtype : group.dtype);
-      if (!group.optimizer) continue;
       for (const KeptState& state : kept) add(state.saved, state.dtype, state.block);
     }
+  }
   return all;
 }
 
@@ -188,9 +189,10 @@ Result<void> SavedState::fill_weights(const RestingRank& rank,
 }
 
 Result<void> SavedState::fill(const RestingRank& rank) const {
-  const std::vector<KeptState> kept = rank.program.config.kept_states();
   for (const ParameterPlaces& places : rank.parameters) {
     MFSDP_TRY(fill_weights(rank, places));
+    if (!places.group->optimizer) continue;
+    const std::vector<KeptState> kept = rank.program.config.kept_states(*places.group->optimizer);
     for (std::size_t i = 0; i < places.states.size(); ++i) {
       const HeldElements& held = places.states[i];
       const auto filled = visit(places.parameter->name, kept[i].saved, held.elements,

@@ -64,9 +64,10 @@ RankShare share_of(const RestingRank& rank, std::int64_t step) {
                                     .checksums = {}});
     share.held.push_back(&held);
   };
-  const std::vector<KeptState> kept = rank.program.config.kept_states();
   for (const ParameterPlaces& places : rank.parameters) {
     add(places, kSavedWeight, places.own);
+    if (!places.group->optimizer) continue;
+    const std::vector<KeptState> kept = rank.program.config.kept_states(*places.group->optimizer);
     for (std::size_t i = 0; i < places.states.size(); ++i)
       add(places, kept[i].saved, places.states[i]);
   }

@@ -13,8 +13,9 @@ namespace mfsdp::cuda {
 namespace {
 
 std::string place(const kernels::AttentionShape& s) {
-  return fmt::format("attention [batch {}, heads {} / {}, seq {}, head_dim {}]", s.batch, s.heads,
-                     s.kv_heads, s.seq_len, s.head_dim);
+  return fmt::format("attention [batch {}, heads {} / {}, seq {}, head_dim {}{}]", s.batch, s.heads,
+                     s.kv_heads, s.seq_len, s.head_dim,
+                     s.positions == nullptr ? "" : ", masked between documents");
 }
 
 tl::unexpected<Error> at(const kernels::AttentionShape& shape, const Error& error) {
@@ -91,6 +92,7 @@ Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>& k, cudaS
   template Result<void> AttentionPlanner::run(const kernels::AttentionForward<T>&, cudaStream_t); \
   template Result<void> AttentionPlanner::run(const kernels::AttentionBackward<T>&, cudaStream_t);
 MFSDP_INSTANTIATE(Bf16)
+MFSDP_INSTANTIATE(Fp16)
 MFSDP_INSTANTIATE(float)
 #undef MFSDP_INSTANTIATE
 

@@ -1,4 +1,4 @@
-// Attention of a plan on CUDA: through cuDNN in bf16, by plain kernels in fp32. A layout
+// Attention of a plan on CUDA: through cuDNN in bf16 and fp16, by plain kernels in fp32. A layout
 // is compiled once; a run only launches.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace mfsdp::cuda {
 
-/// T of all calls: Bf16 or float.
+/// T of all calls: Bf16, Fp16 or float.
 class AttentionPlanner {
  public:
   /// For the current device.

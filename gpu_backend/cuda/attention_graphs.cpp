@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,6 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 constexpr float kOne = 1;
-
-/// Of what lies in memory, and of what products take.
-constexpr cudnnDataType_t kStorage = CUDNN_DATA_BFLOAT16;
 
 float scale_of(const AttentionLayout& layout) {
   return 1 / std::sqrt(layout.query_scalar > 0 ? static_cast<float>(layout.query_scalar)
@@ -32,30 +30,35 @@ class Operands {
   /// [batch, heads, seq, head_dim]
   GraphTensor view(std::int64_t heads, const HeadStrides& strides) {
     return graph_.memory({l_.batch, heads, l_.seq_len, l_.head_dim},
-                         {strides.batch, strides.head, strides.position, 1}, kStorage);
+                         {strides.batch, strides.head, strides.position, 1}, l_.storage);
   }
   /// The same elements as [batch, heads, head_dim, seq]
   GraphTensor transposed(std::int64_t heads, const HeadStrides& strides) {
     return graph_.memory({l_.batch, heads, l_.head_dim, l_.seq_len},
-                         {strides.batch, strides.head, 1, strides.position}, kStorage);
+                         {strides.batch, strides.head, 1, strides.position}, l_.storage);
   }
   /// One fp32 for each row of scores, as [tokens, heads].
   GraphTensor statistic() {
     return graph_.memory({l_.batch, l_.heads, l_.seq_len, 1},
                          {l_.seq_len * l_.heads, 1, l_.heads, 1}, CUDNN_DATA_FLOAT);
   }
+  /// One int32 for each token, anywhere.
+  GraphTensor of_tokens() {
+    return graph_.memory({l_.batch, 1, l_.seq_len, 1}, {l_.seq_len, l_.seq_len, 1, 1},
+                         CUDNN_DATA_INT32, sizeof(std::int32_t));
+  }
   /// [batch, heads, seq, seq] in storage precision, as products take it.
-  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), kStorage); }
+  GraphTensor narrowed() { return graph_.between(scores(), contiguous(scores()), l_.storage); }
   /// The same, of transposed scores.
   GraphTensor narrowed_transposed() {
     GraphShape strides = contiguous(scores());
     std::swap(strides[2], strides[3]);
-    return graph_.between(scores(), strides, kStorage);
+    return graph_.between(scores(), strides, l_.storage);
   }
   /// What each query head gives to its group's key or value, in storage precision.
   GraphTensor of_query_heads() {
     const GraphShape dims{l_.batch, l_.heads, l_.seq_len, l_.head_dim};
-    return graph_.between(dims, contiguous(dims), kStorage);
+    return graph_.between(dims, contiguous(dims), l_.storage);
   }
 
  private:
@@ -66,14 +69,20 @@ class Operands {
 };
 
 /// Scores of keys after the query's own position become `masked`; with a window so do those that
-/// lie so far behind it: column + window > row is what it sees.
+/// lie so far behind it: column + window > row is what it sees. With documents so do those of
+/// others, which lie before the query's own begins: column + position >= row is what it sees.
 GraphTensor causal(CudnnGraph& graph, GraphTensor scores, GraphTensor masked,
-                   const std::optional<GraphTensor>& window) {
+                   const ScoreTerms& terms) {
   const GraphTensor row = graph.index(scores, 2);
   const GraphTensor column = graph.index(scores, 3);
-  const GraphTensor seen = graph.select(scores, masked, graph.at_least(row, column));
-  if (!window) return seen;
-  return graph.select(seen, masked, graph.above(graph.shifted(column, *window), row));
+  GraphTensor seen = graph.select(scores, masked, graph.at_least(row, column));
+  if (terms.window_tensor)
+    seen =
+        graph.select(seen, masked, graph.above(graph.shifted(column, *terms.window_tensor), row));
+  if (terms.positions_tensor)
+    seen = graph.select(seen, masked,
+                        graph.at_least(graph.shifted(column, *terms.positions_tensor), row));
+  return seen;
 }
 
 ScoreTerms terms_of(const AttentionLayout& layout) {
@@ -83,14 +92,17 @@ ScoreTerms terms_of(const AttentionLayout& layout) {
   return terms;
 }
 
-void declare(CudnnGraph& graph, ScoreTerms& terms) {
+void declare(CudnnGraph& graph, Operands& operands, bool documents, ScoreTerms& terms) {
+  if (documents) terms.positions_tensor = operands.of_tokens();
   if (terms.window > 0) terms.window_tensor = graph.scalar(CUDNN_DATA_INT32);
   if (terms.cap <= 0) return;
   terms.cap_tensor = graph.scalar();
   terms.inverse_cap_tensor = graph.scalar();
 }
 
-void add_memory(const ScoreTerms& terms, std::vector<GraphMemory>& operands) {
+void add_memory(const ScoreTerms& terms, const std::int32_t* positions,
+                std::vector<GraphMemory>& operands) {
+  if (terms.positions_tensor) operands.push_back({*terms.positions_tensor, positions});
   if (terms.window_tensor) operands.push_back({*terms.window_tensor, &terms.window});
   if (!terms.cap_tensor) return;
   operands.push_back({*terms.cap_tensor, &terms.cap});
@@ -140,7 +152,9 @@ HeadStrides strides_of(const kernels::HeadView<T>& view) {
 template <class Call>
 AttentionLayout forward_layout(const Call& k) {
   const kernels::AttentionShape& s = k.shape;
-  return {.batch = s.batch,
+  using T = std::remove_cvref_t<decltype(*k.query.data)>;
+  return {.storage = std::is_same_v<T, Fp16> ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
+          .batch = s.batch,
           .heads = s.heads,
           .kv_heads = s.kv_heads,
           .seq_len = s.seq_len,
@@ -148,6 +162,7 @@ AttentionLayout forward_layout(const Call& k) {
           .window = s.window < s.seq_len ? s.window : 0,
           .query_scalar = s.query_scalar,
           .score_cap = s.score_cap,
+          .documents = s.positions != nullptr,
           .query = strides_of(k.query),
           .key = strides_of(k.key),
           .value = strides_of(k.value),
@@ -192,12 +207,11 @@ AttentionForwardPlan::AttentionForwardPlan(const AttentionLayout& layout)
   log_sum_exp_ = operands.statistic();
   scale_tensor_ = graph_.scalar();
   masked_ = graph_.scalar();
-  declare(graph_, terms_);
+  declare(graph_, operands, layout.documents, terms_);
 
   const GraphTensor scaled =
       graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.matmul(query_, key_), scale_tensor_);
-  const GraphTensor scores =
-      causal(graph_, capped(graph_, scaled, terms_).scores, masked_, terms_.window_tensor);
+  const GraphTensor scores = causal(graph_, capped(graph_, scaled, terms_).scores, masked_, terms_);
   const GraphTensor largest = graph_.reduce(CUDNN_REDUCE_TENSOR_MAX, scores);
   const GraphTensor exponentials =
       graph_.pointwise(CUDNN_POINTWISE_EXP, graph_.pointwise(CUDNN_POINTWISE_SUB, scores, largest));
@@ -225,7 +239,7 @@ Result<void> AttentionForwardPlan::run(cudnnHandle_t handle,
                                     {log_sum_exp_, k.log_sum_exp},
                                     {scale_tensor_, &scale_},
                                     {masked_, &kMasked}};
-  add_memory(terms_, operands);
+  add_memory(terms_, k.shape.positions, operands);
   return plan_->run(handle, operands, k.workspace);
 }
 
@@ -246,7 +260,7 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   scale_tensor_ = graph_.scalar();
   masked_ = graph_.scalar();
   one_ = graph_.scalar();
-  declare(graph_, terms_);
+  declare(graph_, operands, layout.documents, terms_);
 
   // D; the engines know it by a factor behind the sum.
   const GraphTensor products = graph_.pointwise(CUDNN_POINTWISE_MUL, d_output_, output_);
@@ -258,7 +272,7 @@ AttentionBackwardPlan::AttentionBackwardPlan(const AttentionBackwardLayout& whol
   const CappedScores own = capped(graph_, scaled, terms_);
   const GraphTensor shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, own.scores, log_sum_exp_);
   const GraphTensor probabilities =
-      graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_, terms_.window_tensor));
+      graph_.pointwise(CUDNN_POINTWISE_EXP, causal(graph_, shifted, masked_, terms_));
   product_into(graph_, operands, layout, probabilities, d_output_, d_value_);
   // dS, and dK.
   const GraphTensor d_probabilities = graph_.matmul(d_output_, value_);
@@ -304,7 +318,7 @@ Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
                                     {scale_tensor_, &scale_},
                                     {masked_, &kMasked},
                                     {one_, &kOne}};
-  add_memory(terms_, operands);
+  add_memory(terms_, k.shape.positions, operands);
   if (d_query_sum_) operands.push_back({*d_query_sum_, k.d_query_sum});
   return plan_->run(handle, operands, k.workspace);
 }
@@ -317,6 +331,7 @@ Result<void> AttentionBackwardPlan::run(cudnnHandle_t handle,
   template Result<void> AttentionBackwardPlan::run(cudnnHandle_t,                             \
                                                    const kernels::AttentionBackward<T>&) const;
 MFSDP_INSTANTIATE(Bf16)
+MFSDP_INSTANTIATE(Fp16)
 #undef MFSDP_INSTANTIATE
 
 }  // namespace mfsdp::cuda

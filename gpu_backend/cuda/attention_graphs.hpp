@@ -1,4 +1,4 @@
-// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16.
+// Causal attention with grouped key and value heads as graphs of cuDNN, in bf16 or fp16.
 //
 // cuDNN's own operation for attention has no causal mask before 9.21 and no backward that its
 // engines take, so both directions are graphs of ordinary operations that its fused engines
@@ -9,8 +9,9 @@
 //   dS = P * (dO V^T - D) * scale      dK = dS^T Q         likewise
 //                                      dQ = dS K           in fp32, then rounded
 //
-// With a window keys far behind the query are masked too. With a soft cap c the scores are
-// c t, t = tanh(S / c), and dS is multiplied by 1 - t^2.
+// With a window keys far behind the query are masked too, and with documents those of documents
+// before the query's own. With a soft cap c the scores are c t, t = tanh(S / c), and dS is
+// multiplied by 1 - t^2.
 #pragma once
 
 #include <compare>
@@ -40,12 +41,14 @@ struct ScoreTerms {
   float cap = 0;
   float inverse_cap = 0;
   std::optional<GraphTensor> window_tensor{};
+  std::optional<GraphTensor> positions_tensor{};  ///< int32, of each query in its document
   std::optional<GraphTensor> cap_tensor{};
   std::optional<GraphTensor> inverse_cap_tensor{};
 };
 
 /// Everything that a compiled forward depends on.
 struct AttentionLayout {
+  cudnnDataType_t storage = CUDNN_DATA_BFLOAT16;  ///< of what lies in memory and products take
   std::int64_t batch = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
@@ -54,6 +57,7 @@ struct AttentionLayout {
   std::int64_t window = 0;  ///< tokens that a query sees; 0: all up to its own
   double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
   double score_cap = 0;     ///< 0: none
+  bool documents = false;   ///< masked between them: a call has positions
   HeadStrides query, key, value, output;
 
   friend auto operator<=>(const AttentionLayout&, const AttentionLayout&) = default;

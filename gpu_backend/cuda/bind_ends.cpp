@@ -1,4 +1,8 @@
 // Kernels at the ends of a step: tokens, the embedding, loss, sums into gradients, norm and update.
+#include <fmt/format.h>
+
+#include <type_traits>
+
 #include "core/runtime/calls/take_sums.hpp"
 #include "core/runtime/calls/take_tokens.hpp"
 #include "core/runtime/calls/take_update.hpp"
@@ -13,7 +17,9 @@ namespace {
 
 Result<Launch> bind_sum(const KernelCall& call, const BindTarget& to) {
   return bind_by_type(call, "input", [&]<class In>(TypeTag<In>) -> Result<Launch> {
-    return bind_by_type(call, kernels::accumulate_output(call),
+    // Sums in fp32 go to any type.
+    using OutTypes = std::conditional_t<std::is_same_v<In, float>, CudaTypes, GradientTypes<In>>;
+    return bind_by_type(OutTypes{}, call, kernels::accumulate_output(call),
                         [&]<class Out>(TypeTag<Out>) -> Result<Launch> {
                           MFSDP_LET(k, (kernels::take_accumulate<In, Out>(call)));
                           return [k, outlier = to.outlier, stream = to.stream] {
@@ -44,12 +50,27 @@ template <>
 Result<Launch> bind_kind<KernelKind::embedding_backward>(const KernelCall& call,
                                                          const BindTarget& to) {
   return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    return bind_by_type(call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
-      MFSDP_LET(k, (kernels::take_embedding_backward<T, G>(call)));
-      return [k, outlier = to.outlier, stream = to.stream] {
-        return embedding_backward(k, stream, outlier);
-      };
-    });
+    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
+                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
+                          MFSDP_LET(k, (kernels::take_embedding_backward<T, G>(call)));
+                          return [k, outlier = to.outlier, stream = to.stream] {
+                            return embedding_backward(k, stream, outlier);
+                          };
+                        });
+  });
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::position_embedding_backward>(const KernelCall& call,
+                                                                  const BindTarget& to) {
+  return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
+    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
+                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
+                          MFSDP_LET(k, (kernels::take_position_embedding_backward<T, G>(call)));
+                          return [k, outlier = to.outlier, stream = to.stream] {
+                            return position_embedding_backward(k, stream, outlier);
+                          };
+                        });
   });
 }
 
@@ -83,10 +104,11 @@ Result<Launch> bind_kind<KernelKind::norm_partial>(const KernelCall& call, const
       return exact_norm_partial(k, stream, outlier);
     };
   }
-  return bind_by_type(call, "input", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    MFSDP_LET(k, kernels::take_norm_partial<T>(call));
-    return [k, stream = to.stream] { return norm_partial(k, stream); };
-  });
+  return bind_by_type(KeptGradientTypes{}, call, "input",
+                      [&]<class T>(TypeTag<T>) -> Result<Launch> {
+                        MFSDP_LET(k, kernels::take_norm_partial<T>(call));
+                        return [k, stream = to.stream] { return norm_partial(k, stream); };
+                      });
 }
 
 template <>
@@ -120,9 +142,13 @@ Result<Launch> bind_kind<KernelKind::update>(const KernelCall& call, const BindT
   Launch launch;
   const auto bind = [&]<class G, class W, class C>(TypeTag<G>, TypeTag<W>,
                                                    TypeTag<C>) -> Result<void> {
-    if constexpr (std::is_same_v<W, Bf16> && std::is_same_v<C, float>) {
-      return fail("kernel update",
-                  "expected main weights as wide as the compute weights, got bf16 beside fp32");
+    if constexpr (!kHasUpdate<G, W, C>) {
+      return fail(
+          "kernel update",
+          fmt::format("expected main weights in fp32 or as bf16 compute weights, and beside "
+                      "fp16 gradients in fp32; got {} gradients, {} main and {} compute "
+                      "weights",
+                      to_string(dtype_of<G>), to_string(dtype_of<W>), to_string(dtype_of<C>)));
     } else {
       const Optimizer optimizer = *group->optimizer;
       return kernels::with_state_type<W>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
@@ -135,7 +161,29 @@ Result<Launch> bind_kind<KernelKind::update>(const KernelCall& call, const BindT
       });
     }
   };
-  MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, bind));
+  MFSDP_TRY(kernels::with_update_types(CudaTypes{}, call, *group->optimizer, bind));
+  return launch;
+}
+
+template <>
+Result<Launch> bind_kind<KernelKind::momentum>(const KernelCall& call, const BindTarget& to) {
+  const KernelSettings& settings = to.binder.settings();
+  MFSDP_LET(group, kernels::take_updated_group(call, *settings.program));
+  const Optimizer optimizer = *group->optimizer;
+  Launch launch;
+  const auto bind = [&]<class G, class D, class C>(TypeTag<G>, TypeTag<D>,
+                                                   TypeTag<C>) -> Result<void> {
+    return kernels::with_state_type<D>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
+      MFSDP_LET(k, (kernels::take_update<G, D, D, S>(call, optimizer)));
+      const kernels::DecayRun all{.first = 0, .count = k.elements};
+      MFSDP_LET(run, to.binder.on_device({&all, 1}));
+      launch = [k, settings = settings.optimizer, run, stream = to.stream] {
+        return momentum(k, settings, run, stream);
+      };
+      return {};
+    });
+  };
+  MFSDP_TRY(kernels::with_update_types(ElementTypes<Bf16, float>{}, call, optimizer, bind));
   return launch;
 }
 

@@ -29,19 +29,38 @@ template <KernelKind kind>
 [[nodiscard]] Result<Launch> bind_kind(const KernelCall& call, const BindTarget& to);
 
 /// Element types that the kernels of this folder are made for.
-using CudaTypes = ElementTypes<Bf16, float>;
+using CudaTypes = ElementTypes<Bf16, Fp16, float>;
+/// Element types that gradients are kept in between microbatches.
+using KeptGradientTypes = ElementTypes<Bf16, float>;
 
-/// The launch that `make(TypeTag<T>)` makes for the type of an operand.
-template <class Make>
-[[nodiscard]] Result<Launch> bind_by_type(const KernelCall& call, std::string_view role,
-                                          const Make& make) {
+template <class T>
+struct GradientTypesOf {
+  using Types = ElementTypes<Bf16, float>;
+};
+template <>
+struct GradientTypesOf<Fp16> {
+  using Types = ElementTypes<Fp16, float>;
+};
+/// Element types of weight gradients beside a compute type: no kernel takes both of 16 bits.
+template <class T>
+using GradientTypes = GradientTypesOf<T>::Types;
+
+/// The launch that `make(TypeTag<T>)` makes for the type of an operand, one of `Types`.
+template <class Types, class Make>
+[[nodiscard]] Result<Launch> bind_by_type(Types types, const KernelCall& call,
+                                          std::string_view role, const Make& make) {
   Launch launch;
-  MFSDP_TRY(with_type_of(CudaTypes{}, call, role, [&](auto type) -> Result<void> {
+  MFSDP_TRY(with_type_of(types, call, role, [&](auto type) -> Result<void> {
     MFSDP_LET(made, make(type));
     launch = std::move(made);
     return {};
   }));
   return launch;
+}
+template <class Make>
+[[nodiscard]] Result<Launch> bind_by_type(const KernelCall& call, std::string_view role,
+                                          const Make& make) {
+  return bind_by_type(CudaTypes{}, call, role, make);
 }
 
 }  // namespace mfsdp::cuda

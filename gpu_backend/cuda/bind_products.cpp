@@ -1,4 +1,8 @@
 // Products and attention: libraries' algorithms, chosen before the first step.
+#include <fmt/format.h>
+
+#include <type_traits>
+
 #include "core/runtime/calls/take_attention.hpp"
 #include "core/runtime/calls/take_gemm.hpp"
 #include "gpu_backend/cuda/bind_kind.hpp"
@@ -10,7 +14,10 @@ namespace mfsdp::cuda {
 template <>
 Result<Launch> bind_kind<KernelKind::gemm>(const KernelCall& call, const BindTarget& to) {
   Launch launch;
-  const auto bind = [&](const auto& k) -> Result<void> {
+  const auto bind = [&]<class T, class C>(const kernels::Gemm<T, C>& k) -> Result<void> {
+    if constexpr (sizeof(T) == 2 && sizeof(C) == 2 && !std::is_same_v<T, C>)
+      return fail("kernel gemm", fmt::format("expected operands of one 16-bit type, got {} and {}",
+                                             to_string(dtype_of<T>), to_string(dtype_of<C>)));
     MFSDP_LET(planner, to.binder.gemm());
     MFSDP_TRY(prepare(*planner, k, to.stream));
     launch = [planner, k, outlier = to.outlier, stream = to.stream] {

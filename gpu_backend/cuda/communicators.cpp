@@ -1,13 +1,16 @@
 #include "gpu_backend/cuda/communicators.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
-#include "core/plan/mesh.hpp"
 #include "gpu_backend/cuda/check.hpp"
 #include "gpu_backend/cuda/handles.hpp"
+#include "gpu_backend/cuda/transport_check.hpp"
 
 namespace mfsdp::cuda {
 namespace {
@@ -17,6 +20,14 @@ namespace {
 constexpr std::chrono::milliseconds kOthersHear{500};
 /// How long give_up() lets a call come to its end.
 constexpr std::chrono::seconds kCallEnds{2};
+
+/// This host's name, as far as it goes.
+Peers::Bytes host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  const auto bytes = std::as_bytes(std::span(name.data(), std::strlen(name.data())));
+  return {bytes.begin(), bytes.end()};
+}
 
 std::int64_t bytes_of(const OperandView& view) {
   return mfsdp::bytes_of(product_of(view.shape), view.dtype).value;
@@ -54,11 +65,13 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   MFSDP_TRY(nccl_type(collective.dtype));
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+  const bool exchanges = collective.kind == CollectiveKind::all_to_all;
+  const bool sums = !gathers && !exchanges;
   const bool floats = collective.dtype == DType::bf16 || collective.dtype == DType::fp16 ||
                       collective.dtype == DType::fp32 || collective.dtype == DType::fp64;
-  if (!gathers && collective.reduction != Reduction::sum)
+  if (sums && collective.reduction != Reduction::sum)
     return fail("", "expected the reduction sum for " + std::string(to_string(collective.kind)));
-  if (!gathers && !floats)
+  if (sums && !floats)
     return fail("", fmt::format("expected fp64, fp32, bf16 or fp16 to sum, got {}",
                                 to_string(collective.dtype)));
   if (collective.count == 0) return {};
@@ -66,13 +79,57 @@ Result<void> check_collective(const BoundOp& op, std::int64_t member, std::int64
   const std::int64_t whole = checked_mul(part, members);
   const std::byte* input = op.operands[0].data;
   const std::byte* output = op.operands[1].data;
-  const bool apart =
-      input + (scatters ? whole : part) <= output || output + (gathers ? whole : part) <= input;
-  const bool in_place =
-      input + (scatters ? member * part : 0) == output + (gathers ? member * part : 0);
+  const bool apart = input + (scatters || exchanges ? whole : part) <= output ||
+                     output + (gathers || exchanges ? whole : part) <= input;
+  const bool in_place = !exchanges && input + (scatters ? member * part : 0) ==
+                                          output + (gathers ? member * part : 0);
   if (apart || in_place) return {};
   return fail("", fmt::format("input and output of {} bytes overlap, but not in place",
                               bytes_of(op.operands[0])));
+}
+
+Result<void> Communicators::check_hosts(const std::vector<Membership>& memberships,
+                                        const CudaSettings& settings) const {
+  const auto& communicators = program_->communicators;
+  const bool windows = std::ranges::any_of(communicators, [](const Communicator& communicator) {
+    return communicator.transport != Transport::nccl;
+  });
+  if (!windows) return {};
+  int version = 0;
+  MFSDP_TRY(check(ncclGetVersion(&version), "ncclGetVersion"));
+  MFSDP_LET(names, settings.peers.all_gather(host_name()));
+  for (std::size_t i = 0; i < memberships.size(); ++i) {
+    std::vector<std::string> hosts;
+    for (std::int64_t member = 0; member < memberships[i].size(); ++member) {
+      const std::int64_t rank = memberships[i].rank(memberships[i].of(settings.rank), member);
+      const Peers::Bytes& name = names.at(static_cast<std::size_t>(rank));
+      hosts.emplace_back(reinterpret_cast<const char*>(name.data()), name.size());
+    }
+    if (const auto possible = check_windows_possible(communicators[i].transport, version, hosts);
+        !possible)
+      return fail("communicator " + communicators[i].purpose, possible.error().what,
+                  Fault::environment);
+  }
+  return {};
+}
+
+Result<std::optional<std::string>> Communicators::check_transport_of(const BoundOp& op,
+                                                                     cudaStream_t stream) {
+  const Communicator& communicator = program_->communicators[op.communicator];
+  checked_.resize(handles_.size());
+  if (communicator.transport == Transport::nccl || std::exchange(checked_[op.communicator], 1) != 0)
+    return std::nullopt;
+  const std::int64_t count = std::get<Collective>(op.op->body).count;
+  // The first one makes what NCCL needs for all others, which may not be captured.
+  MFSDP_TRY(launch(op, count, stream));
+  MFSDP_TRY(check(cudaStreamSynchronize(stream), "the first collective on windows",
+                  communicator.purpose));
+  MFSDP_LET(kernels, queued_kernels(stream, [&] { return launch(op, count, stream); }));
+  if (const auto as_planned = check_transport(communicator.transport, kernels); !as_planned)
+    return fail("communicator " + communicator.purpose, as_planned.error().what,
+                Fault::environment);
+  return fmt::format("collectives of {} are moved by {}", communicator.purpose,
+                     transport_text(communicator.transport, kernels));
 }
 
 Result<void> Communicators::create(const Program& program, const CudaSettings& settings, int device,
@@ -86,6 +143,7 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
     memberships.emplace_back(communicator.axes, mesh);
     members_.push_back(memberships.back().member(settings.rank));
   }
+  MFSDP_TRY(check_hosts(memberships, settings));
   MFSDP_LET(own, make_ids(members_));
   MFSDP_LET(ids, settings.peers.all_gather(own));
   MFSDP_LET(memory, allocate_device(sizeof(float), "a small all-reduce"));
@@ -105,6 +163,8 @@ Result<void> Communicators::create(const Program& program, const CudaSettings& s
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     config.commName = program.communicators[i].purpose.c_str();
+    if (program.communicators[i].transport == Transport::copy_engine)
+      config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     ncclComm_t handle = nullptr;
     MFSDP_TRY(check(ncclCommInitRankConfig(&handle, static_cast<int>(memberships[i].size()), id,
                                            static_cast<int>(members_[i]), &config),
@@ -146,8 +206,12 @@ Result<void> Communicators::register_window(std::size_t communicator, std::span<
     MFSDP_TRY(check(ncclCommWindowRegister(handles_[communicator], memory.data(), memory.size(),
                                            &window, NCCL_WIN_COLL_SYMMETRIC),
                     "ncclCommWindowRegister", program_->communicators[communicator].purpose));
-    if (window != nullptr)
-      windows_.push_back({.communicator = handles_[communicator], .window = window});
+    if (window == nullptr)
+      return fail("communicator " + program_->communicators[communicator].purpose,
+                  "NCCL made no window of a pool: GPUs without peer access, NCCL_WIN_ENABLE=0 or "
+                  "NCCL_CUMEM_ENABLE=0",
+                  Fault::environment);
+    windows_.push_back({.communicator = handles_[communicator], .window = window});
     return {};
   });
 }
@@ -166,6 +230,7 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
       case CollectiveKind::all_reduce:
         return check(ncclAllReduce(input, output, elements, type, ncclSum, handle, stream),
                      "ncclAllReduce");
+      case CollectiveKind::all_to_all: return exchange(op, elements, type, stream);
       case CollectiveKind::reduce_scatter:
       case CollectiveKind::send:
       case CollectiveKind::recv: break;  // these were refused when the plan was bound
@@ -173,6 +238,25 @@ Result<void> Communicators::launch(const BoundOp& op, std::int64_t count, cudaSt
     return check(ncclReduceScatter(input, output, elements, type, ncclSum, handle, stream),
                  "ncclReduceScatter");
   });
+}
+
+/// A send and a recv for each pair, as one launch: NCCL has a call of its own since 2.28 alone.
+Result<void> Communicators::exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
+                                     cudaStream_t stream) {
+  const auto& collective = std::get<Collective>(op.op->body);
+  const ncclComm_t handle = handles_[op.communicator];
+  const auto part =
+      static_cast<std::size_t>(mfsdp::bytes_of(collective.count, collective.dtype).value);
+  const auto members = static_cast<int>(program_->communicators[op.communicator].size);
+  MFSDP_TRY(check(ncclGroupStart(), "ncclGroupStart"));
+  for (int peer = 0; peer < members; ++peer) {
+    const std::size_t at = static_cast<std::size_t>(peer) * part;
+    MFSDP_TRY(check(ncclSend(op.operands[0].data + at, elements, type, peer, handle, stream),
+                    "ncclSend"));
+    MFSDP_TRY(check(ncclRecv(op.operands[1].data + at, elements, type, peer, handle, stream),
+                    "ncclRecv"));
+  }
+  return check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
 Result<void> Communicators::begin_group() {

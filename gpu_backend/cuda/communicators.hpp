@@ -7,11 +7,14 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plan/mesh.hpp"
 #include "core/plan/plan.hpp"
 #include "core/runtime/bound_plan.hpp"
 #include "gpu_backend/cuda/cuda_settings.hpp"
@@ -38,6 +41,12 @@ class Communicators {
   [[nodiscard]] Result<void> create(const Program& program, const CudaSettings& settings,
                                     int device, cudaStream_t stream);
 
+  /// Where collectives of the op's communicator are to go from window to window: runs this one on
+  /// its memory as it is, and holds what NCCL queues for it against that. Once for each
+  /// communicator; all members call it in one order. What it found, or nothing.
+  [[nodiscard]] Result<std::optional<std::string>> check_transport_of(const BoundOp& op,
+                                                                      cudaStream_t stream);
+
   /// Makes memory of ncclMemAlloc a window of the communicator; all members call it in one order.
   [[nodiscard]] Result<void> register_window(std::size_t communicator, std::span<std::byte> memory);
 
@@ -63,15 +72,22 @@ class Communicators {
     ncclComm_t communicator = nullptr;
     ncclWindow_t window = nullptr;
   };
+  /// Whether all that the plan's windows need is there. Exchanges the names of hosts.
+  [[nodiscard]] Result<void> check_hosts(const std::vector<Membership>& memberships,
+                                         const CudaSettings& settings) const;
   /// Runs an NCCL call under the lock.
   template <class Call>
   [[nodiscard]] Result<void> guarded(const Call& call);
+  /// An all_to_all. Requires the lock.
+  [[nodiscard]] Result<void> exchange(const BoundOp& op, std::size_t elements, ncclDataType_t type,
+                                      cudaStream_t stream);
 
   const Program* program_ = nullptr;
   int device_ = 0;
   std::vector<ncclComm_t> handles_;  ///< by position in Program::communicators
   std::vector<std::int64_t> members_;
   std::vector<Window> windows_;
+  std::vector<char> checked_;  ///< by position: whether check_transport_of() has looked
   /// Held around calls, so that give_up() frees nothing that a call uses, unless the call hangs.
   mutable std::timed_mutex calls_;
   std::atomic<bool> aborted_{false};

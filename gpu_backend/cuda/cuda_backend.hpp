@@ -76,6 +76,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<void> open();
   void start_watcher();
   [[nodiscard]] Result<void> bind_ops(const BoundPlan& plan);
+  [[nodiscard]] Result<void> check_transports(const BoundPlan& plan);
 
   [[nodiscard]] Result<PreparedPlace> find(const BoundOp& op, std::int64_t step) const;
   [[nodiscard]] bool is_timed(const PreparedPlace& place, std::int64_t step) const {

@@ -9,8 +9,6 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// A by-value tensor and a virtual one need it too.
-constexpr std::int64_t kAlignment = 16;
 /// Heuristics mode A knows few; more than it ever returned for a graph of ours.
 constexpr std::int64_t kMostEngines = 16;
 
@@ -132,28 +130,28 @@ GraphShape contiguous(const GraphShape& dims) {
 }
 
 GraphTensor CudnnGraph::memory(const GraphShape& dims, const GraphShape& strides,
-                               cudnnDataType_t type) {
-  return add_tensor(dims, strides, type, false, false);
+                               cudnnDataType_t type, std::int64_t alignment) {
+  return add_tensor(dims, strides, type, {.alignment = alignment});
 }
 GraphTensor CudnnGraph::scalar(cudnnDataType_t type) {
-  return add_tensor({1, 1, 1, 1}, {1, 1, 1, 1}, type, false, true);
+  return add_tensor({1, 1, 1, 1}, {1, 1, 1, 1}, type, {.by_value = true});
 }
 GraphTensor CudnnGraph::between(const GraphShape& dims, const GraphShape& strides,
                                 cudnnDataType_t type) {
-  return add_tensor(dims, strides, type, true, false);
+  return add_tensor(dims, strides, type, {.is_virtual = true});
 }
 
 GraphTensor CudnnGraph::add_tensor(const GraphShape& dims, const GraphShape& strides,
-                                   cudnnDataType_t type, bool is_virtual, bool by_value) {
+                                   cudnnDataType_t type, const Kept& kept) {
   const auto id = static_cast<std::int64_t>(tensors_.size()) + 1;
   DescriptorMaker maker(CUDNN_BACKEND_TENSOR_DESCRIPTOR, fmt::format("tensor {}", id));
   maker.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, dims)
       .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
-      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kAlignment)
-      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual)
-      .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, by_value);
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kept.alignment)
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, kept.is_virtual)
+      .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, kept.by_value);
   tensors_.push_back({dims, made(std::move(maker))});
   return {id};
 }

@@ -124,8 +124,9 @@ using GraphShape = std::array<std::int64_t, 4>;
 /// unless made by `between`. The first error is kept for engines() and build().
 class CudnnGraph {
  public:
-  /// Memory that a run names. Every element lies on a multiple of 16 bytes where its row begins.
-  GraphTensor memory(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type);
+  /// Memory that a run names. It begins on a multiple of `alignment` bytes, and so does each row.
+  GraphTensor memory(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type,
+                     std::int64_t alignment = 16);
   /// One number, mostly fp32, that a run names on the host.
   GraphTensor scalar(cudnnDataType_t type = CUDNN_DATA_FLOAT);
   /// A tensor without memory.
@@ -166,8 +167,13 @@ class CudnnGraph {
     GraphShape dims;
     CudnnDescriptor descriptor;
   };
+  struct Kept {  // where
+    bool is_virtual = false;
+    bool by_value = false;
+    std::int64_t alignment = 16;  // a by-value tensor and a virtual one need it too
+  };
   GraphTensor add_tensor(const GraphShape& dims, const GraphShape& strides, cudnnDataType_t type,
-                         bool is_virtual, bool by_value);
+                         const Kept& kept);
   GraphTensor result(Into into, const GraphShape& dims, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   GraphTensor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                         std::span<const GraphTensor> in, GraphTensor out,

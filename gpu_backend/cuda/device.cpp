@@ -13,11 +13,12 @@
 
 namespace mfsdp::cuda {
 
-void set_environment() {
+void set_environment(bool windows) {
   constexpr int kKeep = 0;  // what the user has set
   setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", kKeep);
   setenv("NCCL_NVLS_ENABLE", "0", kKeep);
+  if (windows) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
 }
 
 Result<std::int64_t> count_devices() {

@@ -13,7 +13,9 @@ namespace mfsdp::cuda {
 ///   CUDA_MODULE_LOADING=EAGER     no kernel is loaded, and no memory taken for one, inside a step
 ///   NCCL_LAUNCH_ORDER_IMPLICIT=1  communicators of one host thread cannot wait for each other
 ///   NCCL_NVLS_ENABLE=0            multicast over NVLink changes sums and takes memory of its own
-void set_environment();
+///   CUDA_DEVICE_MAX_CONNECTIONS=32  with `windows`: the plan's streams and those of NCCL's copies
+///                                 are more than 8, which would wait for each other by accident
+void set_environment(bool windows = false);
 
 /// GPUs that this process sees (CUDA_VISIBLE_DEVICES is heeded). Errors, of the environment: no
 /// driver, none seen.

@@ -63,6 +63,7 @@ template <class T, class C>
   return {.a = g.a.data + token * g.a.row + row,
           .b = g.b.data + token * g.b.row,
           .c = g.workspace.data() + half,
+          .scale = g.scale,
           .workspace = g.workspace.first(half)};
 }
 

@@ -58,6 +58,18 @@ Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t ro
   return made;
 }
 
+/// `step`: elements from one matrix to the next.
+Result<void> set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t batch,
+                       std::int64_t step) {
+  const auto count = static_cast<std::int32_t>(batch);
+  MFSDP_TRY(check(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                   &count, sizeof count),
+                  "cublasLtMatrixLayoutSetAttribute"));
+  return check(cublasLtMatrixLayoutSetAttribute(
+                   &layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step),
+               "cublasLtMatrixLayoutSetAttribute");
+}
+
 /// At least 1, as 0 means not timed.
 std::int64_t median(std::vector<std::int64_t> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
@@ -98,10 +110,13 @@ class Stopwatch {
 }  // namespace
 
 std::string to_string(const GemmShape& shape) {
-  return fmt::format("{}x{}x{} a{} b{} {} -> {}{}{}, aligned to {}", shape.rows, shape.cols,
-                     shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
-                     to_string(shape.operands), to_string(shape.result),
-                     shape.bias ? " with bias" : "", shape.adds ? " added" : "", shape.alignment);
+  return fmt::format(
+      "{}{}x{}x{} a{} b{} {} -> {}{}{}{}, aligned to {}",
+      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows, shape.cols,
+      shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
+      to_string(shape.operands), to_string(shape.result), shape.bias ? " with bias" : "",
+      shape.adds ? " added" : "",
+      shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row), shape.alignment);
 }
 
 std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
@@ -129,8 +144,14 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
   };
   MFSDP_LET(first, stored(shape.b_transposed, shape.inner, shape.cols, shape.b_row));
   MFSDP_LET(second, stored(shape.a_transposed, shape.rows, shape.inner, shape.a_row));
-  MFSDP_LET(third, layout(result, shape.rows, shape.cols, shape.cols));
+  MFSDP_LET(third,
+            layout(result, shape.rows, shape.cols, shape.c_row == 0 ? shape.cols : shape.c_row));
   Product product{.operation = {}, .first = first, .second = second, .result = third};
+  if (shape.batch > 1) {
+    MFSDP_TRY(set_batch(product.first, shape.batch, shape.b_step));
+    MFSDP_TRY(set_batch(product.second, shape.batch, shape.a_step));
+    MFSDP_TRY(set_batch(product.result, shape.batch, shape.c_step));
+  }
   MFSDP_TRY(check(cublasLtMatmulDescInit(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                   "cublasLtMatmulDescInit"));
   const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
@@ -306,7 +327,6 @@ Result<void> GemmPlanner::time_sustained(std::vector<GemmAlgorithm>& algorithms,
 
 Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& algorithm,
                                  const GemmMemory& memory, cudaStream_t stream) const {
-  const float alpha = 1;
   const float beta = algorithm.shape.adds ? 1 : 0;
   const cublasLtMatmulAlgo_t chosen = opaque(algorithm);
   cublasLtMatmulDescOpaque_t operation = product.operation;
@@ -315,7 +335,7 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   // The library takes layouts as pointers to mutable memory and only reads them.
   Product layouts = product;
   return check(
-      cublasLtMatmul(handle_.get(), &operation, &alpha, memory.b, &layouts.first, memory.a,
+      cublasLtMatmul(handle_.get(), &operation, &memory.scale, memory.b, &layouts.first, memory.a,
                      &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
                      &chosen, memory.workspace.data(), memory.workspace.size(), stream),
       "cublasLtMatmul");

@@ -22,13 +22,14 @@
 namespace mfsdp::cuda {
 
 /// Everything that the choice of an algorithm depends on. Matrices are row-major:
-/// c[rows, cols] = op(a)[rows, inner] * op(b)[inner, cols] (+ bias[cols]) (+ c).
+/// c[rows, cols] = scale * op(a)[rows, inner] * op(b)[inner, cols] (+ bias[cols]) (+ c).
 struct GemmShape {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t inner = 0;
   std::int64_t a_row = 0;  ///< elements from one stored row to the next
   std::int64_t b_row = 0;
+  std::int64_t c_row = 0;     ///< 0: c is contiguous
   bool a_transposed = false;  ///< stored as [inner, rows]
   bool b_transposed = false;  ///< stored as [cols, inner]
   bool bias = false;
@@ -36,6 +37,11 @@ struct GemmShape {
   DType operands = DType::bf16;  ///< of a, b and bias; products and sums are fp32
   DType result = DType::bf16;
   std::int64_t alignment = 16;  ///< of a, b and c: a power of two, bytes
+  /// So many products of one shape as one launch, whose operands lie these elements apart.
+  std::int64_t batch = 1;
+  std::int64_t a_step = 0;
+  std::int64_t b_step = 0;
+  std::int64_t c_step = 0;
 
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
@@ -52,6 +58,7 @@ struct GemmMemory {
   const void* b = nullptr;
   const void* bias = nullptr;
   void* c = nullptr;
+  float scale = 1;                 ///< of the product; no algorithm depends on it
   std::span<std::byte> workspace;  ///< begins on a multiple of 256 bytes
 };
 

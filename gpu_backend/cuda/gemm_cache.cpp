@@ -23,13 +23,26 @@ constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
 json to_json(const GemmAlgorithm& algorithm) {
   const GemmShape& s = algorithm.shape;
-  return {
-      {"shape",
-       {s.rows, s.cols, s.inner, s.a_row, s.b_row, s.a_transposed, s.b_transposed, s.bias, s.adds,
-        std::string(to_string(s.operands)), std::string(to_string(s.result)), s.alignment}},
-      {"bytes", algorithm.bytes},
-      {"workspace", algorithm.workspace_bytes},
-      {"ns", algorithm.nanoseconds}};
+  json shape{s.rows,
+             s.cols,
+             s.inner,
+             s.a_row,
+             s.b_row,
+             s.a_transposed,
+             s.b_transposed,
+             s.bias,
+             s.adds,
+             std::string(to_string(s.operands)),
+             std::string(to_string(s.result)),
+             s.alignment};
+  // Older files have none of these.
+  if (s.c_row != 0 || s.batch > 1) shape.push_back(s.c_row);
+  if (s.batch > 1)
+    for (const std::int64_t value : {s.batch, s.a_step, s.b_step, s.c_step}) shape.push_back(value);
+  return {{"shape", shape},
+          {"bytes", algorithm.bytes},
+          {"workspace", algorithm.workspace_bytes},
+          {"ns", algorithm.nanoseconds}};
 }
 
 DType dtype_from(const json& name) {
@@ -41,18 +54,26 @@ DType dtype_from(const json& name) {
 /// Throws what the library throws where an element is missing or of another type.
 GemmAlgorithm from_json(const json& from) {
   const json& s = from.at("shape");
+  const auto later = [&](std::size_t i, std::int64_t otherwise) {
+    return s.size() > i ? s.at(i).get<std::int64_t>() : otherwise;
+  };
   return {.shape = {.rows = s.at(0),
                     .cols = s.at(1),
                     .inner = s.at(2),
                     .a_row = s.at(3),
                     .b_row = s.at(4),
+                    .c_row = later(12, 0),
                     .a_transposed = s.at(5),
                     .b_transposed = s.at(6),
                     .bias = s.at(7),
                     .adds = s.at(8),
                     .operands = dtype_from(s.at(9)),
                     .result = dtype_from(s.at(10)),
-                    .alignment = s.at(11)},
+                    .alignment = s.at(11),
+                    .batch = later(13, 1),
+                    .a_step = later(14, 0),
+                    .b_step = later(15, 0),
+                    .c_step = later(16, 0)},
           .bytes = from.at("bytes"),
           .workspace_bytes = from.at("workspace"),
           .nanoseconds = from.at("ns")};

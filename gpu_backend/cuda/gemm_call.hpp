@@ -33,6 +33,7 @@ template <class T, class C>
       .inner = g.inner,
       .a_row = g.a.row,
       .b_row = g.b.row,
+      .c_row = g.c_row,
       .a_transposed = g.a.transposed,
       .b_transposed = g.b.transposed,
       .bias = g.bias != nullptr,
@@ -42,7 +43,7 @@ template <class T, class C>
       .alignment = common_alignment(std::array{
           reinterpret_cast<std::uintptr_t>(g.a.data), reinterpret_cast<std::uintptr_t>(g.b.data),
           reinterpret_cast<std::uintptr_t>(g.c), cut ? bytes(rows * g.a.row, sizeof(T)) : 0,
-          cut ? bytes(rows * g.cols, sizeof(C)) : 0})};
+          cut ? bytes(rows * g.pitch(), sizeof(C)) : 0})};
 }
 
 /// The memory of the product that begins at a row, which only a product whose `a` is not transposed
@@ -52,7 +53,8 @@ template <class T, class C>
   return {.a = g.a.data + row * g.a.row,
           .b = g.b.data,
           .bias = g.bias,
-          .c = g.c + row * g.cols,
+          .c = g.row_of_c(row),
+          .scale = g.scale,
           .workspace = g.workspace};
 }
 

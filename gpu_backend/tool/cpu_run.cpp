@@ -99,7 +99,8 @@ Result<std::unique_ptr<CpuRun>> CpuRun::create(const Program& program, const Exe
   }
 }
 
-Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* exported) {
+Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink,
+                           std::span<const HfExport> exported) {
   inputs.stop = &stop_;
   inputs.gather = &gather_;
   std::vector<std::vector<OpLaunch>> launches(
@@ -114,8 +115,9 @@ Result<void> CpuRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* 
     launches[static_cast<std::size_t>(rank)] = launches_of(program_, rank, timings);
     if (rank == 0)
       measured_.step = measure_step(program_, *program_.find_plan(kTrainPlan), timings);
-    if (exported == nullptr) return {};
-    return exported->write(rank, meter, trainer->parameters(), *inputs.gather);
+    for (const HfExport& to : exported)
+      MFSDP_TRY(to.write(rank, meter, trainer->parameters(), *inputs.gather));
+    return {};
   });
   if (outcome) measured_.launches = kept_launches(launches);
   return outcome;

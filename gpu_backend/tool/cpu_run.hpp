@@ -27,7 +27,7 @@ class CpuRun final : public RankMachine {
                                                               std::function<bool()> stop);
 
   [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
-                                   const HfExport* exported) override;
+                                   std::span<const HfExport> exported) override;
   [[nodiscard]] bool has_rank_0() const override { return true; }
   [[nodiscard]] bool told_elsewhere() const override { return false; }
   [[nodiscard]] bool stopped() const override { return stop_.stopped(); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,7 @@ class RankMachine {
   /// `inputs` are without stop and gather, which are the machine's own. `sink` hears of rank 0:
   /// null where that is another process's. `exported`: where the weights go then; null for nowhere.
   [[nodiscard]] virtual Result<void> train(TrainInputs inputs, TrainSink* sink,
-                                           const HfExport* exported) = 0;
+                                           std::span<const HfExport> exported) = 0;
 
   /// Whether rank 0 is one of this process's: it prints and stores.
   [[nodiscard]] virtual bool has_rank_0() const = 0;

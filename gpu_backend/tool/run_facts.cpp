@@ -29,7 +29,7 @@ std::string cpu_name() {
 Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
                            const RunHead& run) {
   const TrainSettings& settings = inputs.settings;
-  MFSDP_LET(data, identify(*inputs.data, run.config.seq_len));
+  MFSDP_LET(data, identify(*inputs.data, run.config.seq_len, run.config.document_mask));
   Facts facts;
   const auto add = [&](std::string name, FactValue value) {
     facts.push_back({.topic = "recipe", .name = std::move(name), .value = std::move(value)});
@@ -45,6 +45,7 @@ Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
   add("beta1", settings.optimizer.beta1);
   add("beta2", settings.optimizer.beta2);
   add("epsilon", settings.optimizer.epsilon);
+  if (orthogonalises(run.config.optimizer)) add("momentum", settings.optimizer.momentum);
   add("seed", static_cast<std::int64_t>(settings.seed));
   add("data", data.description);
   add("data_samples", data.samples);
@@ -59,6 +60,7 @@ Result<Facts> recipe_facts(const ExecOptions& options, const RunInputs& inputs,
     add("eval_every", settings.eval_every);
   }
   add("init_from", options.init_from.value_or("random weights of the seed"));
+  if (options.init_adapters) add("init_adapters", *options.init_adapters);
   return facts;
 }
 

@@ -128,6 +128,13 @@ Result<void> find_text(const ExecOptions& options, const PlanConfig& config, Run
   return {};
 }
 
+/// Data whose documents are told apart want a plan that masks attention between them.
+Result<void> check_documents(const ExecOptions& options, const PlanConfig& config) {
+  if (config.document_mask || (!options.data.packs && !options.data.document_end)) return {};
+  return fail(options.data.packs ? "--pack" : "--document-end",
+              "needs a --plan that was made with --document-mask");
+}
+
 /// Steps that read all samples so many times, the last one in full.
 Result<std::int64_t> steps_of_epochs(const Dataset& data, const ExecOptions& options,
                                      const PlanConfig& config) {
@@ -153,7 +160,8 @@ TrainSettings settings_of(const ExecOptions& options, const PlanConfig& config) 
           .optimizer = {.beta1 = options.beta1,
                         .beta2 = options.beta2.value_or(spec_of(config.optimizer).beta2),
                         .epsilon = options.epsilon,
-                        .weight_decay = options.weight_decay},
+                        .weight_decay = options.weight_decay,
+                        .momentum = options.momentum},
           .seed = static_cast<std::uint64_t>(options.seed),
           .eval_every = options.eval_every,
           .eval_samples = checked_mul(options.eval_batches, config.global_batch()),
@@ -176,7 +184,8 @@ TrainInputs RunInputs::train_inputs() const {
   TrainInputs inputs{.settings = settings,
                      .data = data.get(),
                      .eval_data = eval_data.get(),
-                     .weights = initial ? &*initial : nullptr};
+                     .weights = initial ? &*initial : nullptr,
+                     .adapters = adapters ? &*adapters : nullptr};
   if (logits)
     inputs.take_logits = [path = *logits](const EvalLogits& l) { return write_logits(path, l); };
   return inputs;
@@ -186,11 +195,15 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
   const PlanConfig& config = program.config;
   ExecOptions options = asked;
   RunInputs inputs;
+  MFSDP_TRY(check_documents(options, config));
   MFSDP_TRY(find_text(options, config, inputs));
-  const DatasetSettings form{.vocab = config.model.vocab,
-                             .seq_len = config.seq_len,
-                             .text = inputs.text,
-                             .packs = options.data.packs};
+  DatasetSettings form{.vocab = config.model.vocab,
+                       .seq_len = config.seq_len,
+                       .text = inputs.text,
+                       .packs = options.data.packs,
+                       .masks = config.document_mask};
+  if (options.data.document_end)
+    form.document_end = static_cast<std::int32_t>(*options.data.document_end);
   MFSDP_LET(data, open_all(options, form));
   inputs.data = std::move(data);
   if (options.data.epochs) {
@@ -208,7 +221,15 @@ Result<RunInputs> open_run_inputs(const ExecOptions& asked, const Program& progr
   }
   if (options.export_to) {
     MFSDP_LET(exported, HfExport::prepare(program, *options.export_to));
-    inputs.exported.emplace(std::move(exported));
+    inputs.exported.push_back(std::move(exported));
+  }
+  if (options.init_adapters) {
+    MFSDP_LET(adapters, PeftAdapters::open(*options.init_adapters, program));
+    inputs.adapters.emplace(std::move(adapters));
+  }
+  if (options.export_adapters) {
+    MFSDP_LET(exported, HfExport::prepare_adapters(program, *options.export_adapters));
+    inputs.exported.push_back(std::move(exported));
   }
   inputs.logits = options.logits;
   if (inputs.logits) {

@@ -13,6 +13,7 @@
 #include "gpu_backend/train/trainer.hpp"
 #include "gpu_backend/weights/hf_export.hpp"
 #include "gpu_backend/weights/hf_weights.hpp"
+#include "gpu_backend/weights/lora_weights.hpp"
 
 namespace mfsdp {
 
@@ -21,19 +22,19 @@ struct RunInputs {
   std::shared_ptr<const TextForm> text;  ///< null: bytes, or no text
   std::vector<std::string> warnings;     ///< of text and its tokens
   std::unique_ptr<Dataset> data;
-  std::unique_ptr<Dataset> eval_data;  ///< null: no evaluation
-  std::optional<HfWeights> initial;    ///< of --init-from
-  std::optional<HfExport> exported;    ///< to --export
-  std::optional<std::string> logits;   ///< file of --logits
+  std::unique_ptr<Dataset> eval_data;    ///< null: no evaluation
+  std::optional<HfWeights> initial;      ///< of --init-from
+  std::optional<PeftAdapters> adapters;  ///< of --init-adapters
+  std::vector<HfExport> exported;        ///< to --export and --export-adapters
+  std::optional<std::string> logits;     ///< file of --logits
 
   /// Without stop, gather and saves. This outlives the result.
   [[nodiscard]] TrainInputs train_inputs() const;
-  [[nodiscard]] const HfExport* export_or_null() const { return exported ? &*exported : nullptr; }
 };
 
 /// --epochs become steps here: as many as read all samples so many times, the last step in full.
-/// Errors: those of the datasets, of open_text_form, HfWeights::open, HfExport::prepare and
-/// find_eval_logits.
+/// Errors: those of the datasets, of open_text_form, HfWeights::open, PeftAdapters::open,
+/// HfExport::prepare and find_eval_logits.
 [[nodiscard]] Result<RunInputs> open_run_inputs(const ExecOptions& options, const Program& program);
 
 }  // namespace mfsdp

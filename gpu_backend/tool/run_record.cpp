@@ -39,6 +39,11 @@ std::string fitted(double value, std::size_t width, int decimals) {
   return fmt::format("{:.0e}", value);
 }
 
+/// " scale: 65536", or nothing where the loss is not scaled.
+std::string scale_of(double scale) {
+  return scale == 0 ? "" : fmt::format(" scale: {:>6}", fmt::format("{:g}", scale));
+}
+
 }  // namespace
 
 RunRecord::RunRecord(const ExecOptions& options, const Session& session, MeasuredRun head,
@@ -68,45 +73,49 @@ std::string RunRecord::line_of(const StepReport& report) const {
                                  report.step, fitted(report.loss, 6, 4),
                                  fitted(report.grad_norm, 6, 4), format_gib(allocated_()));
   if (report.non_finite)
-    return line + " gradient not finite" + (clips() ? ", step skipped\n" : "\n");
+    return line + " gradient not finite" + (skips() ? ", step skipped" : "") +
+           scale_of(report.loss_scale) + "\n";
   const Rates rates = rates_of(head_, report.duration);
   line += fmt::format(" tps: {:>7} tflops: {:>5}",
                       fitted(rates.tokens_per_second, 7, rates.tokens_per_second < 100 ? 2 : 0),
                       fitted(rates.tflops, 5, 3));
   if (peak_tflops_) line += " mfu: " + format_percent(rates.tflops / *peak_tflops_);
-  return line + "\n";
+  return line + scale_of(report.loss_scale) + "\n";
 }
 
 Result<void> RunRecord::step(const StepReport& report) {
-  const StepResult result{.step = report.step,
-                          .duration = report.duration,
-                          .loss = report.loss,
-                          .grad_norm = report.grad_norm,
-                          .tokens = report.tokens,
-                          .learning_rate = report.learning_rate,
-                          .skipped = report.non_finite && clips()};
+  const StepResult result{
+      .step = report.step,
+      .duration = report.duration,
+      .loss = report.loss,
+      .grad_norm = report.grad_norm,
+      .tokens = report.tokens,
+      .learning_rate = report.learning_rate,
+      .loss_scale = report.loss_scale == 0 ? std::nullopt : std::optional(report.loss_scale),
+      .skipped = report.non_finite && skips()};
   all_.steps.push_back(result);
   pending_.steps.push_back(result);
   if (is_logged(report.step, options_.log_every, options_.steps)) {
     if (options_.common.output == OutputFormat::text) MFSDP_TRY(say(line_of(report)));
     if (options_.common.output == OutputFormat::jsonl) {
       const Rates rates = rates_of(head_, report.duration);
-      MFSDP_TRY(
-          say(json_line({{"event", "step"},
-                         {"step", report.step},
-                         {"loss", report.loss},
-                         {"grad_norm", report.grad_norm},
-                         {"memory_bytes", allocated_().value},
-                         {"tokens_per_second_per_gpu", rates.tokens_per_second},
-                         {"tflops_per_gpu", rates.tflops},
-                         {"mfu", peak_tflops_ ? Json(rates.tflops / *peak_tflops_) : Json(nullptr)},
-                         {"learning_rate", report.learning_rate},
-                         {"clip_factor", report.clip_factor},
-                         {"tokens", report.tokens},
-                         {"seen_tokens", report.seen_tokens},
-                         {"non_finite", report.non_finite},
-                         {"skipped", result.skipped},
-                         {"step_ns", report.duration.value}})));
+      Json line{{"event", "step"},
+                {"step", report.step},
+                {"loss", report.loss},
+                {"grad_norm", report.grad_norm},
+                {"memory_bytes", allocated_().value},
+                {"tokens_per_second_per_gpu", rates.tokens_per_second},
+                {"tflops_per_gpu", rates.tflops},
+                {"mfu", peak_tflops_ ? Json(rates.tflops / *peak_tflops_) : Json(nullptr)},
+                {"learning_rate", report.learning_rate},
+                {"clip_factor", report.clip_factor},
+                {"tokens", report.tokens},
+                {"seen_tokens", report.seen_tokens},
+                {"non_finite", report.non_finite},
+                {"skipped", result.skipped},
+                {"step_ns", report.duration.value}};
+      if (result.loss_scale) line["loss_scale"] = *result.loss_scale;
+      MFSDP_TRY(say(json_line(line)));
     }
   }
   progress_.at(report.step);

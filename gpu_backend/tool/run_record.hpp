@@ -45,7 +45,8 @@ class RunRecord final : public TrainSink {
   void flush();
   [[nodiscard]] Result<void> say(const std::string& line);
   /// Whether a step without a finite gradient updates nothing.
-  [[nodiscard]] bool clips() const { return head_.config.clip.num != 0; }
+  /// Steps whose gradient is not finite update nothing.
+  [[nodiscard]] bool skips() const { return head_.config.updates_by_norm(); }
   [[nodiscard]] std::string line_of(const StepReport& report) const;
 
   const ExecOptions& options_;

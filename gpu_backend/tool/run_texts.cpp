@@ -26,6 +26,8 @@ std::string run_title(const MeasuredRun& run, const MachineFacts& facts, const R
   if (inputs.eval_data) text += "evaluation: " + printable(inputs.eval_data->describe()) + "\n";
   if (options.init_from && !saves.resumed)
     text += "weights: from " + printable(*options.init_from) + "\n";
+  if (options.init_adapters && !saves.resumed)
+    text += "adapters: from " + printable(*options.init_adapters) + "\n";
   text += fmt::format("loss of guessing: ln(vocabulary) {:.4f}",
                       std::log(static_cast<double>(config.model.vocab)));
   if (const auto entropy = inputs.data->unigram_entropy())
@@ -77,10 +79,11 @@ std::string memory_table(const PredictedRun& predicted, const MeasuredRun& run,
 }
 
 std::string export_note(const RunInputs& inputs) {
-  const std::optional<HfExport>& exported = inputs.exported;
-  if (!exported) return "";
-  return fmt::format("exported: {}, {}\n", printable(exported->folder().string()),
-                     format_bytes(Bytes(exported->layout().bytes())));
+  std::string text;
+  for (const HfExport& exported : inputs.exported)
+    text += fmt::format("exported: {}, {}\n", printable(exported.folder().string()),
+                        format_bytes(Bytes(exported.layout().bytes())));
+  return text;
 }
 
 }  // namespace mfsdp

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 Result<RunIdentity> identity_of(const RunHead& run, const TrainSettings& settings,
                                 const Dataset& data) {
-  MFSDP_LET(told_apart, identify(data, run.config.seq_len));
+  MFSDP_LET(told_apart, identify(data, run.config.seq_len, run.config.document_mask));
   return RunIdentity{.model_name = run.model_name,
                      .parameters = run.parameters,
                      .config = run.config,

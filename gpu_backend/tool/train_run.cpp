@@ -53,14 +53,16 @@ std::vector<FlagFile> files_read(const ExecOptions& options) {
 
 /// Of exports that were killed; only the first process of a run finds any.
 void tell_leftovers(const RunInputs& inputs, const Session& session) {
-  if (!inputs.exported) return;
-  const ExportLeftovers& found = inputs.exported->leftovers();
-  for (const auto& folder : found.removed)
-    session.err << fmt::format("{}: note: removed {}, which a killed export has left\n",
-                               session.tool, printable(folder.string()));
-  for (const auto& folder : found.left)
-    session.err << fmt::format("{}: note: {} may be left of a killed export; nothing removes it\n",
-                               session.tool, printable(folder.string()));
+  for (const HfExport& exported : inputs.exported) {
+    const ExportLeftovers& found = exported.leftovers();
+    for (const auto& folder : found.removed)
+      session.err << fmt::format("{}: note: removed {}, which a killed export has left\n",
+                                 session.tool, printable(folder.string()));
+    for (const auto& folder : found.left)
+      session.err << fmt::format(
+          "{}: note: {} may be left of a killed export; nothing removes it\n", session.tool,
+          printable(folder.string()));
+  }
 }
 
 }  // namespace
@@ -97,7 +99,7 @@ Result<std::unique_ptr<RankMachine>> make_machine(const RunPlace& place, const E
 
 /// A rank that another process speaks for.
 Result<ExitCode> train_silently(RankMachine& machine, const TrainInputs& inputs,
-                                const HfExport* exported) {
+                                std::span<const HfExport> exported) {
   if (auto trained = machine.train(inputs, nullptr, exported); !trained) {
     if (machine.told_elsewhere()) return ExitCode::environment;
     return tl::unexpected<Error>(std::move(trained.error()));
@@ -166,7 +168,7 @@ Result<ExitCode> train_and_tell(const ReadyRun& ready, MeasuredRun run, const Tr
     session.out << wrap_text(run_title(run, machine.facts(), from, saves, options), session.style)
                 << std::flush;
 
-  const auto trained = machine.train(inputs, &record, from.export_or_null());
+  const auto trained = machine.train(inputs, &record, from.exported);
   if (!trained && saves.saver) saves.saver->tidy();
   complete(run, machine);
   const bool cut = machine.stopped();
@@ -229,11 +231,11 @@ Result<ExitCode> train_run(const ExecOptions& asked, const CommandLine& command,
   sign(run, common, session);
   MFSDP_LET(saves,
             open_saves(options, session, run, inputs.settings, *inputs.data, program, leads));
-  if (saves.start().step >= options.steps && !inputs.exported && !saves.moves())
+  if (saves.start().step >= options.steps && inputs.exported.empty() && !saves.moves())
     return leads ? nothing_left(options, session, *saves.resumed) : ExitCode::good;
   TrainInputs train_inputs = inputs.train_inputs();
   saves.attach_to(train_inputs);
-  if (!leads) return train_silently(*machine, train_inputs, inputs.export_or_null());
+  if (!leads) return train_silently(*machine, train_inputs, inputs.exported);
   MFSDP_TRY(write_plan(common, program));
   const TimeSummary& time = predicted.time;
   return train_and_tell(

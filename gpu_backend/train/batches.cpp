@@ -39,17 +39,18 @@ std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples) {
 Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t seed,
                         const PlanConfig& config, std::span<std::int32_t> tokens) {
   const auto length = static_cast<std::size_t>(config.seq_len);
-  const std::span<std::int32_t> ids = tokens.first(tokens.size() / 2);
-  const std::span<std::int32_t> labels = tokens.last(tokens.size() / 2);
+  const auto all = static_cast<std::size_t>(config.tokens_per_microbatch());
   for (std::int64_t i = 0; i < config.micro_batch; ++i) {
     const auto at = static_cast<std::size_t>(i) * length;
-    const auto sample_ids = ids.subspan(at, length);
-    const auto sample_labels = labels.subspan(at, length);
+    SampleSpans sample{.tokens = tokens.subspan(at, length),
+                       .labels = tokens.subspan(all + at, length)};
+    if (config.document_mask) sample.positions = tokens.subspan(2 * all + at, length);
+    count_positions(sample.positions);
     if (batch.first + i < batch.end) {
-      MFSDP_TRY(data.read_in_order(seed, batch.first + i, sample_ids, sample_labels));
+      MFSDP_TRY(data.read_in_order(seed, batch.first + i, sample));
     } else {
-      std::ranges::fill(sample_ids, 0);
-      std::ranges::fill(sample_labels, kIgnoreIndex);
+      std::ranges::fill(sample.tokens, 0);
+      std::ranges::fill(sample.labels, kIgnoreIndex);
     }
   }
   return {};

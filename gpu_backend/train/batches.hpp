@@ -29,7 +29,8 @@ struct Batch {
                                std::int64_t samples);
 [[nodiscard]] std::int64_t eval_batches(const PlanConfig& config, std::int64_t samples);
 
-/// Fills the plan's tokens, int32 [2, micro_batch * seq_len]: token ids, then labels.
+/// Fills the plan's tokens, int32 [token_rows, micro_batch * seq_len]: token ids, labels and, where
+/// documents are masked, positions.
 [[nodiscard]] Result<void> fill_batch(const Dataset& data, const Batch& batch, std::uint64_t seed,
                                       const PlanConfig& config, std::span<std::int32_t> tokens);
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/model/lora.hpp"
 #include "gpu_backend/train/held_values.hpp"
 #include "gpu_backend/train/philox.hpp"
 
@@ -40,32 +41,55 @@ std::array<double, 4> four_normals(std::uint64_t seed, std::uint64_t name, std::
   return normals;
 }
 
-/// What every element has, or the deviation of random ones.
+/// Elements 4 * block to 4 * block + 3, uniform between -1 and 1.
+std::array<double, 4> four_uniforms(std::uint64_t seed, std::uint64_t name, std::uint64_t block) {
+  const auto words =
+      philox4x32({low(block), high(block), low(name), high(name)}, {low(seed), high(seed)});
+  std::array<double, 4> uniforms{};
+  for (std::size_t i = 0; i < 4; ++i) uniforms[i] = (words[i] + 0.5) * 0x1p-31 - 1;
+  return uniforms;
+}
+
+/// What every element has, the deviation of normal ones, or the bound of uniform ones.
 struct Start {
-  bool random = false;
+  enum class Kind { constant, normal, uniform } kind = Kind::constant;
   double value = 0;
 };
 
-Start start_of(ParameterRole role, std::int64_t layers, double norm_weight) {
-  switch (role) {
+Start start_of(const PlacedParameter& parameter, std::int64_t layers, double norm_weight) {
+  using enum Start::Kind;
+  if (is_lora(parameter.role)) {
+    if (parameter.name.find(".lora_A.") == std::string::npos) return {.kind = constant, .value = 0};
+    const auto inputs = static_cast<double>(parameter.shape.back());
+    return {.kind = uniform, .value = 1 / std::sqrt(inputs)};
+  }
+  switch (parameter.role) {
     case ParameterRole::input_norm:
     case ParameterRole::q_norm:
     case ParameterRole::k_norm:
     case ParameterRole::post_norm:
     case ParameterRole::attention_output_norm:
     case ParameterRole::mlp_output_norm:
-    case ParameterRole::final_norm: return {.random = false, .value = norm_weight};
-    case ParameterRole::qkv_bias: return {.random = false, .value = 0};
+    case ParameterRole::final_norm: return {.kind = constant, .value = norm_weight};
+    case ParameterRole::input_norm_bias:
+    case ParameterRole::post_norm_bias:
+    case ParameterRole::final_norm_bias:
+    case ParameterRole::attention_out_bias:
+    case ParameterRole::gate_up_bias:
+    case ParameterRole::down_bias:
+    case ParameterRole::qkv_bias: return {.kind = constant, .value = 0};
     case ParameterRole::attention_out:
     case ParameterRole::down:
-      return {.random = true,
+      return {.kind = normal,
               .value = kInitialDeviation / std::sqrt(2 * static_cast<double>(layers))};
     case ParameterRole::embedding:
+    case ParameterRole::position_embedding:
     case ParameterRole::qkv:
     case ParameterRole::gate_up:
-    case ParameterRole::head: break;
+    case ParameterRole::head:
+    default: break;
   }
-  return {.random = true, .value = kInitialDeviation};
+  return {.kind = normal, .value = kInitialDeviation};
 }
 
 /// Consecutive elements of a parameter, ready for the buffers that hold them.
@@ -129,18 +153,19 @@ Result<void> fill_parameter(Backend& backend, const ParameterPlaces& places,
 
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
                     std::int64_t begin, std::span<float> out, double norm_weight) {
-  const Start start = start_of(parameter.role, layers, norm_weight);
-  if (!start.random) {
+  const Start start = start_of(parameter, layers, norm_weight);
+  if (start.kind == Start::Kind::constant) {
     std::ranges::fill(out, static_cast<float>(start.value));
     return;
   }
+  const auto four = start.kind == Start::Kind::normal ? four_normals : four_uniforms;
   const std::uint64_t name = hash_of(parameter.name);
   const auto first = static_cast<std::uint64_t>(begin);
-  std::array<double, 4> normals{};
+  std::array<double, 4> values{};
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::uint64_t element = first + i;
-    if (i == 0 || element % 4 == 0) normals = four_normals(seed, name, element / 4);
-    out[i] = static_cast<float>(start.value * normals.at(element % 4));
+    if (i == 0 || element % 4 == 0) values = four(seed, name, element / 4);
+    out[i] = static_cast<float>(start.value * values.at(element % 4));
   }
 }
 
@@ -150,6 +175,11 @@ Result<void> RandomWeights::read(const PlacedParameter& parameter, std::int64_t 
   initial_values(parameter, layers_, seed_, begin, values, norm_weight_);
   std::ranges::copy(values, out.begin());
   return {};
+}
+
+Result<void> WeightsWithAdapters::read(const PlacedParameter& parameter, std::int64_t begin,
+                                       std::span<double> out) const {
+  return (is_lora(parameter.role) ? adapters_ : model_).read(parameter, begin, out);
 }
 
 Result<void> clear_state(Backend& backend, const Program& program, const BufferBytes& bytes) {

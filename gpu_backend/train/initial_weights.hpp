@@ -28,7 +28,9 @@ inline constexpr double kInitialDeviation = 0.02;
 /// and element:
 ///   norm weights `norm_weight`, biases 0, all others normal(0, deviation);
 ///   deviation 0.02, and 0.02 / sqrt(2 layers) for the two matrices of a block that write into the
-///   residual stream, as in GPT-2 and Megatron-LM, so that its variance does not grow with depth.
+///   residual stream, as in GPT-2 and Megatron-LM, so that its variance does not grow with depth;
+///   of adapters (LoRA) B 0, and A uniform within 1 / sqrt(inputs), as PEFT has it: Kaiming's rule
+///   with a = sqrt(5).
 /// Random numbers: philox4x32 with the seed as key and (element / 4, hash of the name) as counter;
 /// each block gives four normals by Box and Muller's method.
 void initial_values(const PlacedParameter& parameter, std::int64_t layers, std::uint64_t seed,
@@ -47,6 +49,19 @@ class RandomWeights final : public WeightSource {
   std::int64_t layers_;
   std::uint64_t seed_;
   double norm_weight_;
+};
+
+/// `model` for the model's own parameters, `adapters` for those of adapters. Both outlive it.
+class WeightsWithAdapters final : public WeightSource {
+ public:
+  WeightsWithAdapters(const WeightSource& model, const WeightSource& adapters)
+      : model_(model), adapters_(adapters) {}
+  [[nodiscard]] Result<void> read(const PlacedParameter& parameter, std::int64_t begin,
+                                  std::span<double> out) const override;
+
+ private:
+  const WeightSource& model_;
+  const WeightSource& adapters_;
 };
 
 /// Zeros in weights, main weights, main gradients and optimizer states, padding included.

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<KeptState> states_of(const Program& program, const Group& group) {
   if (!group.optimizer) return {};
-  return program.config.kept_states();
+  return program.config.kept_states(*group.optimizer);
 }
 
 GroupBuffer find_buffer(const Program& program, const Group& group, ContentKind kind,

@@ -66,21 +66,20 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Program& program, Backend
 Result<void> Trainer::prepare(Backend& backend) {
   backend_ = &backend;
   const PlanConfig& config = program_.config;
-  const std::int64_t tokens = 2 * config.tokens_per_microbatch() * size_of(DType::int32);
+  const std::int64_t tokens =
+      product_of(config.token_rows(), config.tokens_per_microbatch(), size_of(DType::int32));
   MFSDP_LET(token_port, find_port(program_, Port::tokens, tokens));
   MFSDP_LET(step_block, find_port(program_, Port::step_block, sizeof(StepBlock)));
   MFSDP_LET(report, find_port(program_, Port::report, sizeof(LossReport) + sizeof(NormReport)));
-  const std::vector<float> angles = make_rope_table(config.model, config.seq_len);
-  MFSDP_LET(rope_table,
-            find_port(program_, Port::rope_table, std::ssize(angles) * size_of(DType::fp32)));
-  std::vector<float> local_angles;
-  std::optional<BufferId> local_table;
-  if (config.model.local_rope_theta.num != 0) {
-    local_angles = make_rope_table(config.model, config.seq_len, true);
-    MFSDP_LET(found, find_port(program_, Port::local_rope_table,
-                               std::ssize(local_angles) * size_of(DType::fp32)));
-    local_table = found;
-  }
+  std::vector<std::pair<BufferId, std::vector<float>>> rope_tables;
+  const auto add_table = [&](Port port, bool local) -> Result<void> {
+    std::vector<float> angles = make_rope_table(config.model, config.seq_len, local);
+    MFSDP_LET(found, find_port(program_, port, std::ssize(angles) * size_of(DType::fp32)));
+    rope_tables.emplace_back(found, std::move(angles));
+    return {};
+  };
+  if (config.model.traits().rotates) MFSDP_TRY(add_table(Port::rope_table, false));
+  if (config.model.local_rope_theta.num != 0) MFSDP_TRY(add_table(Port::local_rope_table, true));
   tokens_ = token_port;
   step_block_ = step_block;
   report_ = report;
@@ -96,17 +95,30 @@ Result<void> Trainer::prepare(Backend& backend) {
   MFSDP_LET(parameters, find_parameters(program_, bytes, rank_));
   parameters_ = std::move(parameters);
   if (inputs_.settings.check_nan) writers_ = gradient_writers(program_);
-  MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(rope_table).data()));
-  if (local_table)
-    MFSDP_TRY(backend.upload(std::as_bytes(std::span(local_angles)), bytes(*local_table).data()));
+  for (const auto& [table, angles] : rope_tables)
+    MFSDP_TRY(backend.upload(std::as_bytes(std::span(angles)), bytes(table).data()));
+  MFSDP_TRY(begin_loss_scale());
   MFSDP_TRY(clear_state(backend, program_, bytes));
   if (inputs_.source != nullptr)
     return inputs_.source->fill(
         {.program = program_, .backend = backend, .rank = rank_, .parameters = parameters_});
   const RandomWeights random(config.model.layers, inputs_.settings.seed,
                              config.model.zero_centered_norms);
-  return fill_initial_weights(backend, parameters_,
-                              inputs_.weights == nullptr ? random : *inputs_.weights);
+  const WeightsWithAdapters both(inputs_.weights == nullptr ? random : *inputs_.weights,
+                                 inputs_.adapters == nullptr ? random : *inputs_.adapters);
+  return fill_initial_weights(backend, parameters_, both);
+}
+
+/// A dynamic scale goes on from what the earlier run came to; a fixed one is what is asked for.
+Result<void> Trainer::begin_loss_scale() {
+  const PlanConfig& config = program_.config;
+  if (!config.scales_loss()) return {};
+  MFSDP_LET(port, find_port(program_, Port::loss_scale, sizeof(LossScaleState)));
+  loss_scale_ = port;
+  LossScaleState state = first_loss_scale(config);
+  if (config.loss_scale_window != 0) state = inputs_.start.loss_scale.value_or(state);
+  return backend_->upload(std::as_bytes(std::span(&state, 1)),
+                          interpreter_->buffer_bytes(port).data());
 }
 
 // ---- what the host owes the plan ---------------------------------------------------------------
@@ -186,6 +198,8 @@ Result<void> Trainer::report_step(Nanos ended) {
        .seen_tokens = position_after(step).tokens,
        .grad_norm = norm.norm,
        .clip_factor = norm.clip_factor,
+       .loss_scale = static_cast<double>(norm.loss_scale) *
+                     static_cast<double>(loss_scale_tokens(program_.config)),
        .non_finite = norm.non_finite != 0,
        .learning_rate = learning_rate_at(settings.learning_rate, pending_step_, settings.steps),
        .duration = lap(ended)});
@@ -197,6 +211,16 @@ TrainPosition Trainer::position_after(std::int64_t steps) const {
   return {.step = steps,
           .samples = inputs_.start.samples + samples,
           .tokens = inputs_.start.tokens + samples * program_.config.seq_len};
+}
+
+/// After settle(), when no step is under way.
+Result<TrainPosition> Trainer::position_now() {
+  TrainPosition position = position_after(step_);
+  if (!loss_scale_) return position;
+  LossScaleState& state = position.loss_scale.emplace();
+  MFSDP_TRY(backend_->download(interpreter_->buffer_bytes(*loss_scale_).data(),
+                               std::as_writable_bytes(std::span(&state, 1))));
+  return position;
 }
 
 Nanos Trainer::lap(Nanos until) { return until - std::exchange(since_, until); }
@@ -249,6 +273,13 @@ Result<void> Trainer::refuse_non_finite() {
                                                               "pass",
                                                               value_text(loss.mean_loss)),
                                           .fault = Fault::environment}});
+  // A scale that was too large is none of the gradient's faults: the step was left out.
+  const bool overflows =
+      loss_scale_ && read_report<NormReport>(report_values() + 4).non_finite != 0;
+  if (overflows)
+    return refuse_weights(pending_step_ + 1,
+                          "though its gradient overflowed, and nothing is "
+                          "updated then");
   MFSDP_LET(gradient, find_non_finite_gradient(*backend_, parameters_, writers_));
   std::optional<Finding> found;
   if (gradient) {
@@ -305,7 +336,8 @@ Result<void> Trainer::keep() {
   static_cast<void>(lap(backend_->now()));
   const RestingRank rank{
       .program = program_, .backend = *backend_, .rank = rank_, .parameters = parameters_};
-  MFSDP_LET(written, inputs_.keeper->keep(rank, position_after(step_), *inputs_.gather,
+  MFSDP_LET(position, position_now());
+  MFSDP_LET(written, inputs_.keeper->keep(rank, position, *inputs_.gather,
                                           [this] { return interpreter_->finish(); }));
   kept_ = step_;
   const Nanos duration = lap(backend_->now());

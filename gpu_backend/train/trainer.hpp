@@ -53,8 +53,9 @@ struct StepReport {
   std::int64_t seen_tokens = 0;  ///< of the run so far, with a label or without
   double grad_norm = 0;          ///< of the mean loss, before clipping
   double clip_factor = 1;        ///< what gradients were multiplied with
-  /// The norm is infinite or NaN: where the plan clips, the step has left weights and optimizer
-  /// states alone.
+  double loss_scale = 0;         ///< of the step's mean loss; 0: it has none
+  /// The norm is infinite or NaN: where the plan clips or scales the loss, the step has left
+  /// weights and optimizer states alone.
   bool non_finite = false;
   double learning_rate = 0;
   Nanos duration;  ///< from when the last report came (or the run's start) to this one
@@ -97,10 +98,11 @@ class TrainSink {
 /// by the ranks of a process.
 struct TrainInputs {
   TrainSettings settings = {};
-  const Dataset* data = nullptr;          ///< never null
-  const Dataset* eval_data = nullptr;     ///< null: no evaluation
-  const WeightSource* weights = nullptr;  ///< before the first step; null: random, of the seed
-  StopPoint* stop = nullptr;              ///< null: the run goes to its last step
+  const Dataset* data = nullptr;           ///< never null
+  const Dataset* eval_data = nullptr;      ///< null: no evaluation
+  const WeightSource* weights = nullptr;   ///< before the first step; null: random, of the seed
+  const WeightSource* adapters = nullptr;  ///< likewise, of adapters
+  StopPoint* stop = nullptr;               ///< null: the run goes to its last step
   HostGather* gather = nullptr;  ///< null where log_param_norms, check_nan and keeper are off
   TrainPosition start = {};      ///< what earlier runs have done
   const StateSource* source = nullptr;  ///< of weights and optimizer states; null: `weights`
@@ -162,7 +164,9 @@ class Trainer {
   [[nodiscard]] Result<void> refuse_non_finite();
   /// The first of what ranks found ends the run, on the rank that found it. A collective.
   [[nodiscard]] Result<void> refuse_first(const std::optional<Finding>& found);
+  [[nodiscard]] Result<void> begin_loss_scale();
   [[nodiscard]] TrainPosition position_after(std::int64_t steps) const;
+  [[nodiscard]] Result<TrainPosition> position_now();
   [[nodiscard]] Result<void> keep();
   [[nodiscard]] Result<bool> has_turn();
   [[nodiscard]] Result<bool> evaluate();
@@ -180,6 +184,7 @@ class Trainer {
   BufferId tokens_;  ///< the ports of these names
   BufferId step_block_;
   BufferId report_;
+  std::optional<BufferId> loss_scale_;
   std::vector<ParameterPlaces> parameters_;
   std::vector<GradientWriter> writers_;  ///< of their gradients; empty without check_nan
 

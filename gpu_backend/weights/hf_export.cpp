@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -79,6 +80,33 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
   return {};
 }
 
+/// Elements of a tensor [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each
+/// input the outputs lie together. Calls put(offset, bytes of elements that do).
+template <class Put>
+Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
+                              std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
+  const std::int64_t inputs = tensor.shape.at(0);
+  const std::int64_t outputs = tensor.shape.at(1);
+  // Outputs whose element of this input comes before `end`.
+  const auto outputs_before = [&](std::int64_t end, std::int64_t input) {
+    return end <= input ? 0 : (end - input + inputs - 1) / inputs;
+  };
+  std::vector<std::byte> run;
+  for (std::int64_t input = 0; input < inputs; ++input) {
+    const std::int64_t first = outputs_before(elements.begin, input);
+    const std::int64_t last = outputs_before(elements.end, input);
+    if (first == last) continue;
+    run.resize(static_cast<std::size_t>((last - first) * size));
+    for (std::int64_t output = first; output < last; ++output)
+      std::ranges::copy(
+          bytes.subspan(static_cast<std::size_t>((output * inputs + input - elements.begin) * size),
+                        static_cast<std::size_t>(size)),
+          run.begin() + (output - first) * size);
+    MFSDP_TRY(put((input * outputs + first) * size, std::span<const std::byte>(run)));
+  }
+  return {};
+}
+
 /// Under a name that no later export takes for a leftover.
 fs::path kept_beside(const fs::path& made, const fs::path& target) {
   fs::path kept = target.string() + ".kept" + made.extension().string();
@@ -90,16 +118,44 @@ fs::path kept_beside(const fs::path& made, const fs::path& target) {
 
 Result<HfExport> HfExport::prepare(const Program& program, const fs::path& folder,
                                    std::int64_t shard_bytes) {
-  const fs::path target = resolved(folder);
-  MFSDP_TRY(check_target(target, folder));
+  MFSDP_TRY(check_target(resolved(folder), folder));
   MFSDP_LET(tensors, HfTensors::of(program));
   MFSDP_LET(layout, lay_out_export(program, tensors, shard_bytes));
+  MFSDP_LET(made, of(folder, {.tensors = std::move(tensors),
+                              .layout = std::move(layout),
+                              .dtype = program.config.param_dtype}));
+  if (!program.config.has_lora()) return made;
+  MFSDP_LET(adapters, HfTensors::of_adapters(program));
+  ExportLayout merged = lay_out_merged(program, adapters);
+  made.merged_ = Content{.tensors = std::move(adapters),
+                         .layout = std::move(merged),
+                         .dtype = program.config.main_dtype,
+                         .updated = true};
+  made.scale_ = program.config.lora_scale().value();
+  return made;
+}
+
+Result<HfExport> HfExport::prepare_adapters(const Program& program, const fs::path& folder) {
+  if (!program.config.has_lora())
+    return fail(folder.string(),
+                "the plan has no adapters to export: --lora-rank says of which rank");
+  MFSDP_TRY(check_target(resolved(folder), folder));
+  MFSDP_LET(tensors, HfTensors::of_adapters(program));
+  MFSDP_LET(layout, lay_out_adapters(program, tensors));
+  return of(folder, {.tensors = std::move(tensors),
+                     .layout = std::move(layout),
+                     .dtype = program.config.main_dtype,
+                     .updated = true});
+}
+
+Result<HfExport> HfExport::of(const fs::path& folder, Content content) {
+  const fs::path target = resolved(folder);
   std::error_code error;
   fs::create_directories(target.parent_path(), error);
   if (error) return fail(folder.string(), "cannot be made: " + error.message(), Fault::environment);
   ExportLeftovers leftovers = remove_export_leftovers(target);  // they may take the room
-  MFSDP_TRY(check_room(target, folder, layout.bytes()));
-  HfExport made(folder, target, program.config.param_dtype, std::move(tensors), std::move(layout));
+  MFSDP_TRY(check_room(target, folder, content.layout.bytes()));
+  HfExport made(folder, target, std::move(content));
   made.leftovers_ = std::move(leftovers);
   return made;
 }
@@ -113,25 +169,41 @@ Result<void> HfExport::write(std::int64_t rank, Backend& backend,
   if (rank == 0) {
     MFSDP_LET(temporary, TemporaryFolder::beside(target_, folder_));
     made.emplace(std::move(temporary));
-    MFSDP_TRY(make_files(made->path()));
+    MFSDP_TRY(make_files(made->path(), content_.layout));
+    if (merged_) MFSDP_TRY(make_files(made->path(), merged_->layout));
     name = {static_cast<double>(::getpid()), static_cast<double>(made->number())};
   }
   MFSDP_LET(names, gather.all_gather(rank, std::move(name), alive));
   const fs::path into = TemporaryFolder::name(target_, static_cast<std::int64_t>(names.at(0).at(0)),
                                               static_cast<std::int64_t>(names.at(0).at(1)));
-  const auto written = write_own(into, backend, parameters);
-  if (!written)
-    MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
-  MFSDP_TRY(written);
-  MFSDP_TRY(gather.all_gather(rank, {}, alive));  // all have written
+  const auto write_all = [&](const Content& content, MergedAdapters* merged) -> Result<void> {
+    const auto written = write_own(content, into, backend, parameters, merged);
+    if (!written)
+      MFSDP_TRY(alive());  // another rank's failure takes the files away: that is to be told
+    MFSDP_TRY(written);
+    MFSDP_TRY(gather.all_gather(rank, {}, alive));  // all have written
+    return {};
+  };
+  std::optional<MergedAdapters> merged;
+  if (merged_) {
+    MFSDP_TRY(write_all(*merged_, nullptr));
+    MFSDP_LET(opened, MergedAdapters::open(into / kMergedAdapters, scale_));
+    merged.emplace(std::move(opened));
+  }
+  MFSDP_TRY(write_all(content_, merged ? &*merged : nullptr));
   if (rank != 0) return {};
+  if (merged_) {
+    std::error_code error;
+    fs::remove(into / kMergedAdapters, error);
+    if (error) return cannot_write((folder_ / kMergedAdapters).string(), error.value());
+  }
   MFSDP_TRY(sync_folder(into));
   made->keep();
   return put_in_place(into);
 }
 
-Result<void> HfExport::make_files(const fs::path& into) const {
-  for (const ExportFile& file : layout_.files) {
+Result<void> HfExport::make_files(const fs::path& into, const ExportLayout& layout) const {
+  for (const ExportFile& file : layout.files) {
     MFSDP_LET(made, DurableFile::create(into / file.name, (folder_ / file.name).string()));
     MFSDP_TRY(made.reserve(file.size));
     MFSDP_TRY(made.write(0, std::as_bytes(std::span(file.beginning))));
@@ -140,8 +212,26 @@ Result<void> HfExport::make_files(const fs::path& into) const {
   return {};
 }
 
-Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
-                                 std::span<const ParameterPlaces> parameters) const {
+namespace {
+
+/// Some elements that a rank holds, as numbers.
+Result<std::vector<double>> read_values(Backend& backend, const HeldElements& held,
+                                        const Interval& piece) {
+  HeldElements part = held;
+  part.elements = piece;
+  part.data = held.data + (piece.begin - held.elements.begin) * size_of(held.dtype);
+  std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(piece.size()));
+  MFSDP_TRY(
+      for_each_value(backend, part, [&](std::int64_t, double value) { values.push_back(value); }));
+  return values;
+}
+
+}  // namespace
+
+Result<void> HfExport::write_own(const Content& content, const fs::path& into, Backend& backend,
+                                 std::span<const ParameterPlaces> parameters,
+                                 MergedAdapters* merged) const {
   // One file at a time: large models have more files than a process may open.
   std::optional<DurableFile> file;
   std::size_t opened = 0;
@@ -149,7 +239,7 @@ Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
                          std::span<const std::byte> bytes) -> Result<void> {
     if (!file || opened != place.file) {
       if (file) MFSDP_TRY(file->close());
-      const std::string& name = layout_.files[place.file].name;
+      const std::string& name = content.layout.files[place.file].name;
       MFSDP_LET(other, DurableFile::open(into / name, (folder_ / name).string()));
       file = std::move(other);
       opened = place.file;
@@ -157,26 +247,52 @@ Result<void> HfExport::write_own(const fs::path& into, Backend& backend,
     return file->write(place.offset + offset, bytes);
   };
 
-  const std::int64_t size = size_of(dtype_);
-  std::vector<std::byte> room;
+  const std::int64_t size = size_of(content.dtype);
+  // Adapters are added to numbers, and those of another dtype rounded: all else goes as it is.
+  const auto read = [&](const HeldElements& held, const PlacedParameter& parameter,
+                        const Interval& piece) -> Result<std::vector<std::byte>> {
+    if (merged == nullptr && held.dtype == content.dtype) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(piece.size() * size));
+      MFSDP_TRY(download_elements(backend, held, piece, bytes));
+      return bytes;
+    }
+    MFSDP_LET(values, read_values(backend, held, piece));
+    std::span<double> rest = values;
+    for (const HfPart& part : content.tensors.parts(parameter, piece)) {
+      const HfTensor& tensor = content.tensors.all()[part.tensor];
+      const auto count = static_cast<std::size_t>(part.elements.size());
+      if (merged != nullptr)
+        merged->add(tensor.name, tensor.shape.back(), part.elements, rest.first(count));
+      rest = rest.subspan(count);
+    }
+    return rounded(values, content.dtype);
+  };
   const auto write_piece = [&](const ParameterPlaces& places,
                                const Interval& piece) -> Result<void> {
-    room.resize(static_cast<std::size_t>(piece.size() * size));
-    MFSDP_TRY(download_elements(backend, places.weight, piece, room));
-    std::span<const std::byte> rest = room;
-    for (const HfPart& part : tensors_.parts(*places.parameter, piece)) {
+    MFSDP_LET(held, read(content.updated ? places.own : places.weight, *places.parameter, piece));
+    std::span<const std::byte> rest = held;
+    for (const HfPart& part : content.tensors.parts(*places.parameter, piece)) {
       const auto bytes = static_cast<std::size_t>(part.elements.size() * size);
-      MFSDP_TRY(write(layout_.places[part.tensor], part.elements.begin * size, rest.first(bytes)));
+      const ExportPlace& place = content.layout.places[part.tensor];
+      const auto put = [&](std::int64_t offset, std::span<const std::byte> of) {
+        return write(place, offset, of);
+      };
+      const HfTensor& tensor = content.tensors.all()[part.tensor];
+      if (tensor.transposed)
+        MFSDP_TRY(write_transposed(tensor, part.elements, rest.first(bytes), size, put));
+      else
+        MFSDP_TRY(put(part.elements.begin * size, rest.first(bytes)));
       rest = rest.subspan(bytes);
     }
     return {};
   };
   for (const ParameterPlaces& places : parameters) {
     if (!places.first_replica || places.own.elements.empty()) continue;
-    if (places.weight.dtype != dtype_)
+    if (content.tensors.parts(*places.parameter, places.own.elements).empty()) continue;
+    if (!content.updated && places.weight.dtype != content.dtype)
       return fail("plan, parameter " + places.parameter->name,
                   fmt::format("expected weights of {}, as --param-dtype says, got {}",
-                              to_string(dtype_), to_string(places.weight.dtype)));
+                              to_string(content.dtype), to_string(places.weight.dtype)));
     const auto written = for_each_piece(
         places.own.elements, [&](const Interval& piece) { return write_piece(places, piece); });
     MFSDP_TRY(written);

@@ -1,12 +1,14 @@
 // Compute weights to a folder that transformers loads, written by all ranks together.
 //
 //   rank 0    makes a folder beside the target, with files of their full size and headers
-//   all       write the elements that no lower rank updates, each at its place
+//   all       write the elements that no lower rank updates, each at its place; of a model with
+//             adapters these first, to a file that all read, to add them to the model's own
 //   rank 0    renames the folder: before that, whoever looks sees what was there
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "gpu_backend/train/parameter_places.hpp"
 #include "gpu_backend/weights/hf_export_layout.hpp"
 #include "gpu_backend/weights/hf_tensors.hpp"
+#include "gpu_backend/weights/merge_adapters.hpp"
 #include "gpu_backend/weights/temporary_folder.hpp"
 
 namespace mfsdp {
@@ -33,6 +36,11 @@ class HfExport {
                                                 const std::filesystem::path& folder,
                                                 std::int64_t shard_bytes = kHfShardBytes);
 
+  /// An export of the adapters alone, as PEFT saves them: in the main weights' dtype. Errors:
+  /// likewise; a program without adapters.
+  [[nodiscard]] static Result<HfExport> prepare_adapters(const Program& program,
+                                                         const std::filesystem::path& folder);
+
   /// Called by every rank when its backend has run all that was issued. When it fails on one rank
   /// the folder is as it was before; no temporary one is left, unless the target has come to hold
   /// something else meanwhile: then the error says where the export is. Errors:
@@ -43,29 +51,37 @@ class HfExport {
 
   /// As the user named it.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  [[nodiscard]] const ExportLayout& layout() const { return layout_; }
+  [[nodiscard]] const ExportLayout& layout() const { return content_.layout; }
   /// What prepare() found of killed exports.
   [[nodiscard]] const ExportLeftovers& leftovers() const { return leftovers_; }
 
  private:
-  HfExport(std::filesystem::path folder, std::filesystem::path target, DType dtype,
-           HfTensors tensors, ExportLayout layout)
-      : folder_(std::move(folder)),
-        target_(std::move(target)),
-        dtype_(dtype),
-        tensors_(std::move(tensors)),
-        layout_(std::move(layout)) {}
+  /// What is written to files of one layout.
+  struct Content {
+    HfTensors tensors;
+    ExportLayout layout;
+    DType dtype = DType::bf16;
+    bool updated = false;  ///< the weights that the optimizer updates; else those that compute
+  };
 
-  [[nodiscard]] Result<void> make_files(const std::filesystem::path& into) const;
-  [[nodiscard]] Result<void> write_own(const std::filesystem::path& into, Backend& backend,
-                                       std::span<const ParameterPlaces> parameters) const;
+  HfExport(std::filesystem::path folder, std::filesystem::path target, Content content)
+      : folder_(std::move(folder)), target_(std::move(target)), content_(std::move(content)) {}
+
+  /// In a folder that is checked; makes those above it.
+  [[nodiscard]] static Result<HfExport> of(const std::filesystem::path& folder, Content content);
+  [[nodiscard]] Result<void> make_files(const std::filesystem::path& into,
+                                        const ExportLayout& layout) const;
+  [[nodiscard]] Result<void> write_own(const Content& content, const std::filesystem::path& into,
+                                       Backend& backend,
+                                       std::span<const ParameterPlaces> parameters,
+                                       MergedAdapters* merged) const;
   [[nodiscard]] Result<void> put_in_place(const std::filesystem::path& made) const;
 
   std::filesystem::path folder_;  ///< as the user named it
   std::filesystem::path target_;  ///< the same without links
-  DType dtype_;
-  HfTensors tensors_;
-  ExportLayout layout_;
+  Content content_;
+  std::optional<Content> merged_{};  ///< adapters that are added to it
+  double scale_ = 1;                 ///< theirs
   ExportLeftovers leftovers_;
 };
 

@@ -12,6 +12,7 @@
 #include "core/formats/safetensors.hpp"
 #include "gpu_backend/weights/hf_folder.hpp"
 #include "gpu_backend/weights/hf_model_config.hpp"
+#include "gpu_backend/weights/peft_config.hpp"
 
 namespace mfsdp {
 namespace {
@@ -95,9 +96,42 @@ Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& ten
   return layout;
 }
 
+namespace {
+
+/// All tensors in one file of that name, after what the layout has.
+void add_adapters(ExportLayout& layout, std::string_view name, const Program& program,
+                  const HfTensors& adapters) {
+  std::vector<TensorShape> shapes;
+  for (const HfTensor& tensor : adapters.all())
+    shapes.push_back(
+        {.name = tensor.name, .dtype = program.config.main_dtype, .shape = tensor.shape});
+  ExportFile file = text_file(name, safetensors_header(shapes, metadata()));
+  for (const TensorShape& tensor : shapes) {
+    layout.places.push_back({.file = layout.files.size(), .offset = file.size});
+    file.size = checked_add(file.size, tensor.bytes());
+  }
+  layout.files.push_back(std::move(file));
+}
+
+}  // namespace
+
+Result<ExportLayout> lay_out_adapters(const Program& program, const HfTensors& adapters) {
+  MFSDP_LET(config, peft_config_text(program.config));
+  ExportLayout layout;
+  layout.files.push_back(text_file(kPeftConfig, std::move(config)));
+  add_adapters(layout, kPeftWeights, program, adapters);
+  return layout;
+}
+
+ExportLayout lay_out_merged(const Program& program, const HfTensors& adapters) {
+  ExportLayout layout;
+  add_adapters(layout, kMergedAdapters, program, adapters);
+  return layout;
+}
+
 bool is_export_name(const std::string& name) {
-  return name == kHfConfig || name == kHfIndex || name == kHfSingleFile ||
-         (name.starts_with("model-") && name.ends_with(".safetensors"));
+  return name == kHfConfig || name == kHfIndex || name == kHfSingleFile || name == kPeftConfig ||
+         name == kPeftWeights || (name.starts_with("model-") && name.ends_with(".safetensors"));
 }
 
 bool is_earlier_export(const fs::path& folder) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -41,6 +42,15 @@ struct ExportLayout {
 /// first. Errors: those of hf_config_text, a dtype that is not floating.
 [[nodiscard]] Result<ExportLayout> lay_out_export(const Program& program, const HfTensors& tensors,
                                                   std::int64_t shard_bytes);
+
+/// The file in which adapters lie until they are added to the model's weights.
+inline constexpr std::string_view kMergedAdapters = "model-adapters.safetensors";
+
+/// Of adapters: adapter_config.json and adapter_model.safetensors, or kMergedAdapters alone.
+/// Errors: those of peft_config_text.
+[[nodiscard]] Result<ExportLayout> lay_out_adapters(const Program& program,
+                                                    const HfTensors& adapters);
+[[nodiscard]] ExportLayout lay_out_merged(const Program& program, const HfTensors& adapters);
 
 /// Whether an export has a file of that name: configuration, weights, a shard of them, the index.
 [[nodiscard]] bool is_export_name(const std::string& name);

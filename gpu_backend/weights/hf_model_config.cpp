@@ -133,9 +133,50 @@ Json gemma_of(const ModelShape& shape) {
   return family;
 }
 
+/// GPT-2's class has names of its own for all.
+Json gpt2_of(const ModelShape& shape) {
+  return {{"model_type", "gpt2"},
+          {"architectures", {"GPT2LMHeadModel"}},
+          {"activation_function", "gelu_new"},
+          {"attn_pdrop", 0.0},
+          {"embd_pdrop", 0.0},
+          {"resid_pdrop", 0.0},
+          {"layer_norm_epsilon", shape.rms_norm_eps.value()},
+          {"n_ctx", shape.max_seq_len},
+          {"n_embd", shape.hidden},
+          {"n_head", shape.heads},
+          {"n_inner", shape.intermediate},
+          {"n_layer", shape.layers},
+          {"n_positions", shape.max_seq_len},
+          {"reorder_and_upcast_attn", false},
+          {"scale_attn_by_inverse_layer_idx", false},
+          {"scale_attn_weights", true}};
+}
+
+/// What all other families' classes call alike.
+Json common_of(const ModelShape& shape) {
+  return {{"attention_dropout", 0.0},
+          {"head_dim", shape.head_dim},
+          {"hidden_act", shape.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh"},
+          {"hidden_size", shape.hidden},
+          {"intermediate_size", shape.intermediate},
+          {"max_position_embeddings", shape.max_seq_len},
+          {"num_attention_heads", shape.heads},
+          {"num_hidden_layers", shape.layers},
+          {"num_key_value_heads", shape.kv_heads},
+          {"rms_norm_eps", shape.rms_norm_eps.value()},
+          {"rope_scaling", scaling_of(shape)},
+          {"rope_theta", shape.rope_theta.value()}};
+}
+
 /// What only one family's class reads.
 Json family_of(const ModelShape& shape) {
   Json family;
+  if (shape.family == Family::gpt2) return gpt2_of(shape);
+  if (shape.family == Family::olmo2)
+    return {{"model_type", "olmo2"},
+            {"architectures", {"Olmo2ForCausalLM"}},
+            {"attention_bias", false}};
   if (shape.zero_centered_norms) return gemma_of(shape);
   if (shape.qkv_bias) {
     family = {{"model_type", "qwen2"}, {"architectures", {"Qwen2ForCausalLM"}}};
@@ -189,6 +230,7 @@ auto fields_of(const ModelShape& s) {
   };
   const RopeScaling& scaling = s.rope_scaling;
   return std::array{
+      Field{"family of model_type", std::string(to_string(s.family))},
       Field{"vocab_size", integer(s.vocab)},
       Field{"hidden_size", integer(s.hidden)},
       Field{"num_hidden_layers", integer(s.layers)},
@@ -211,6 +253,7 @@ auto fields_of(const ModelShape& s) {
       Field{"attn_logit_softcapping", real(s.score_cap)},
       Field{"final_logit_softcapping", real(s.logit_cap)},
       Field{"query_pre_attn_scalar", real(s.query_scalar)},
+      Field{"n_positions", s.traits().rotates ? "" : integer(s.max_seq_len)},
       Field{"rope_local_base_freq", real(s.local_rope_theta)},
       Field{"rope_theta", real(s.rope_theta)},
       Field{"rope_scaling.rope_type", std::string(to_string(scaling.kind))},
@@ -228,26 +271,14 @@ auto fields_of(const ModelShape& s) {
 
 Result<std::string> hf_config_text(const ModelShape& shape, DType dtype) {
   Json config = family_of(shape);
-  config.update(
-      {{"attention_dropout", 0.0},
-       {"bos_token_id", nullptr},
-       {"eos_token_id", nullptr},
-       {"head_dim", shape.head_dim},
-       {"hidden_act", shape.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh"},
-       {"hidden_size", shape.hidden},
-       {"initializer_range", kInitialDeviation},
-       {"intermediate_size", shape.intermediate},
-       {"max_position_embeddings", shape.max_seq_len},
-       {"num_attention_heads", shape.heads},
-       {"num_hidden_layers", shape.layers},
-       {"num_key_value_heads", shape.kv_heads},
-       {"rms_norm_eps", shape.rms_norm_eps.value()},
-       {"rope_scaling", scaling_of(shape)},
-       {"rope_theta", shape.rope_theta.value()},
-       {"tie_word_embeddings", shape.tied_embeddings},
-       {"torch_dtype", torch_dtype(dtype)},
-       {"use_cache", true},
-       {"vocab_size", shape.vocab}});
+  if (shape.family != Family::gpt2) config.update(common_of(shape));
+  config.update({{"bos_token_id", nullptr},
+                 {"eos_token_id", nullptr},
+                 {"initializer_range", kInitialDeviation},
+                 {"tie_word_embeddings", shape.tied_embeddings},
+                 {"torch_dtype", torch_dtype(dtype)},
+                 {"use_cache", true},
+                 {"vocab_size", shape.vocab}});
   std::string text = config.dump(2) + "\n";
   const auto read = parse_hf_config(text, "config.json of the plan's model");
   if (!read) return tl::unexpected<Error>(read.error());

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/formats/safetensors.hpp"
-#include "core/model/model.hpp"
+#include "core/model/lora.hpp"
 
 namespace mfsdp {
 namespace {
@@ -22,8 +23,10 @@ std::vector<HfTensor> tensors_of(const Parameter& parameter, bool is_whole) {
     HfTensor& tensor = tensors.emplace_back(HfTensor{.name = part.name,
                                                      .shape = parameter.shape,
                                                      .parameter = parameter.name,
-                                                     .elements = {.begin = begin, .end = end}});
+                                                     .elements = {.begin = begin, .end = end},
+                                                     .transposed = parameter.transposed});
     tensor.shape.front() = part.rows;
+    if (tensor.transposed) std::swap(tensor.shape.at(0), tensor.shape.at(1));
     begin = end;
   }
   return tensors;
@@ -51,24 +54,44 @@ Result<void> check_parameters(const Program& program, const Model& model) {
 
 }  // namespace
 
+std::string peft_name(const std::string& parameter) { return "base_model.model." + parameter; }
+
 Result<HfTensors> HfTensors::of(const Program& program,
                                 const std::function<bool(const std::string& name)>& is_whole) {
-  const Model model = make_model(program.config.model, program.config.param_dtype);
+  const Model model = make_model(program.config);
   MFSDP_TRY(check_parameters(program, model));
   HfTensors made;
-  for (const Parameter& parameter : model.parameters)
+  for (const Parameter& parameter : model.parameters) {
+    if (is_lora(parameter.role)) continue;
     for (HfTensor& tensor :
          tensors_of(parameter, is_whole != nullptr && is_whole(parameter.name))) {
       made.by_parameter_[parameter.name].push_back(made.tensors_.size());
       made.tensors_.push_back(std::move(tensor));
     }
+  }
+  return made;
+}
+
+Result<HfTensors> HfTensors::of_adapters(const Program& program) {
+  const Model model = make_model(program.config);
+  MFSDP_TRY(check_parameters(program, model));
+  HfTensors made;
+  for (const Parameter& parameter : model.parameters) {
+    if (!is_lora(parameter.role)) continue;
+    HfTensor tensor = tensors_of(parameter, true).front();
+    tensor.name = peft_name(tensor.name);
+    made.by_parameter_[parameter.name].push_back(made.tensors_.size());
+    made.tensors_.push_back(std::move(tensor));
+  }
   return made;
 }
 
 std::vector<HfPart> HfTensors::parts(const PlacedParameter& parameter,
                                      const Interval& elements) const {
   std::vector<HfPart> parts;
-  for (const std::size_t index : by_parameter_.at(parameter.name)) {
+  const auto known = by_parameter_.find(parameter.name);
+  if (known == by_parameter_.end()) return parts;
+  for (const std::size_t index : known->second) {
     const Interval& held = tensors_[index].elements;
     const std::int64_t begin = std::max(held.begin, elements.begin);
     const std::int64_t end = std::min(held.end, elements.end);

@@ -27,6 +27,9 @@ struct HfTensor {
   std::vector<std::int64_t> shape;  ///< dims, outermost first
   std::string parameter;            ///< ours, that holds it
   Interval elements;                ///< of the parameter: all of the tensor's
+  /// It is the parameter's transpose, [inputs, outputs]; its elements are counted in the
+  /// parameter's order all the same.
+  bool transposed = false;
 };
 
 /// Some elements of one tensor.
@@ -35,18 +38,25 @@ struct HfPart {
   Interval elements;       ///< of the tensor, from its first one
 };
 
+/// An adapter's parameter as PEFT's files have it: models are wrapped twice there.
+[[nodiscard]] std::string peft_name(const std::string& parameter);
+
 class HfTensors {
  public:
-  /// `is_whole`: whether the checkpoint has a fused parameter as one tensor of its own name, as
-  /// Phi-3's have; null: none. Errors: parameters of the program that its model's shape does not
-  /// have so, or lacks.
+  /// Of the model itself, without adapters. `is_whole`: whether the checkpoint has a fused
+  /// parameter as one tensor of its own name, as Phi-3's have; null: none. Errors: parameters of
+  /// the program that its model's shape does not have so, or lacks.
   [[nodiscard]] static Result<HfTensors> of(
       const Program& program, const std::function<bool(const std::string& name)>& is_whole = {});
+
+  /// Those of an adapter's file, as PEFT names them: "base_model.model.NAME". Errors: likewise.
+  [[nodiscard]] static Result<HfTensors> of_adapters(const Program& program);
 
   /// In the order of the model's forward pass. With tied embeddings there is no lm_head.
   [[nodiscard]] const std::vector<HfTensor>& all() const { return tensors_; }
 
-  /// What tensors hold of a parameter's elements, in their order.
+  /// What tensors hold of a parameter's elements, in their order; nothing of a parameter that these
+  /// tensors have not.
   [[nodiscard]] std::vector<HfPart> parts(const PlacedParameter& parameter,
                                           const Interval& elements) const;
 

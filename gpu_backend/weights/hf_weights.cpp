@@ -14,9 +14,6 @@
 namespace mfsdp {
 namespace {
 
-constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
-constexpr std::string_view kHead = "lm_head.weight";
-
 std::string place_of(const StoredTensor& stored) {
   return fmt::format("{}, tensor {}", stored.file->name(), shown_name(stored.tensor.name));
 }
@@ -37,8 +34,15 @@ Result<const StoredTensor*> find_tensor(const HfFolder& files, const HfTensor& t
   return stored;
 }
 
-/// What older checkpoints carry along, though it follows from config.json.
-bool is_derived(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+/// What older checkpoints carry along, though it follows from config.json: RoPE's frequencies, and
+/// GPT-2's causal masks.
+bool is_derived(std::string_view name) {
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias");
+}
+
+/// A model that was saved without its head has names without the first word.
+std::string without_first_word(const std::string& name) { return name.substr(name.find('.') + 1); }
 
 Result<void> check_tied_head(const StoredTensor& head, const StoredTensor& embedding) {
   const bool same = head.tensor.dtype == embedding.tensor.dtype &&
@@ -46,7 +50,7 @@ Result<void> check_tied_head(const StoredTensor& head, const StoredTensor& embed
   if (same) return {};
   return fail(place_of(head), fmt::format("expected the bytes of {} or no such tensor, as the "
                                           "plan's model has tie_word_embeddings",
-                                          kEmbedding));
+                                          shown_name(embedding.tensor.name)));
 }
 
 }  // namespace
@@ -54,20 +58,29 @@ Result<void> check_tied_head(const StoredTensor& head, const StoredTensor& embed
 Result<HfWeights> HfWeights::open(const std::filesystem::path& folder, const Program& program) {
   MFSDP_TRY(check_hf_config(folder, program.config.model));
   MFSDP_LET(files, HfFolder::open(folder));
+  const ModuleNames& modules = program.config.model.traits().names;
+  const std::string embedding = std::string(modules.embedding) + ".weight";
+  const bool without_head =
+      files.find(embedding) == nullptr && files.find(without_first_word(embedding)) != nullptr;
+  const auto stored_name = [&](const std::string& name) {
+    return without_head ? without_first_word(name) : name;
+  };
   MFSDP_LET(tensors, HfTensors::of(program, [&](const std::string& name) {
-              return files.find(name) != nullptr;
+              return files.find(stored_name(name)) != nullptr;
             }));
   HfWeights opened(std::move(tensors), std::move(files));
-  std::set<std::string_view> known;
-  for (const HfTensor& tensor : opened.tensors_.all()) {
+  std::set<std::string> known;
+  for (HfTensor tensor : opened.tensors_.all()) {
+    tensor.name = stored_name(tensor.name);
     MFSDP_LET(stored, find_tensor(opened.folder_, tensor, folder));
     opened.stored_.push_back(stored);
     known.insert(tensor.name);
   }
   for (const auto& [name, stored] : opened.folder_.tensors()) {
     if (known.contains(name) || is_derived(name)) continue;
-    if (name != kHead) return fail(place_of(stored), "the plan's model has no such tensor");
-    MFSDP_TRY(check_tied_head(stored, *opened.folder_.find(std::string(kEmbedding))));
+    if (name != std::string(modules.head) + ".weight")
+      return fail(place_of(stored), "the plan's model has no such tensor");
+    MFSDP_TRY(check_tied_head(stored, *opened.folder_.find(stored_name(embedding))));
   }
   return opened;
 }
@@ -79,7 +92,10 @@ Result<void> HfWeights::read(const PlacedParameter& parameter, std::int64_t begi
     const auto size = static_cast<std::size_t>(part.elements.size());
     const StoredTensor& stored = *stored_[part.tensor];
     MFSDP_TRY(stored.file->check_unchanged());
-    read_elements(stored.tensor, part.elements.begin, out.first(size));
+    if (tensors_.all()[part.tensor].transposed)
+      read_transposed_elements(stored.tensor, part.elements.begin, out.first(size));
+    else
+      read_elements(stored.tensor, part.elements.begin, out.first(size));
     out = out.subspan(size);
   }
   return {};

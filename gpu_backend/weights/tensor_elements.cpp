@@ -17,4 +17,19 @@ void read_elements(const SafeTensor& tensor, std::int64_t begin, std::span<doubl
   });
 }
 
+void read_transposed_elements(const SafeTensor& tensor, std::int64_t begin, std::span<double> out) {
+  const std::int64_t inputs = tensor.shape.at(0);
+  const std::int64_t outputs = tensor.shape.at(1);
+  with_floating(floating_dtype(tensor.dtype).value(), [&]<class T>(T element) {
+    std::int64_t at = begin;
+    for (double& value : out) {
+      const std::int64_t stored = at % inputs * outputs + at / inputs;
+      std::memcpy(&element, tensor.data.data() + stored * static_cast<std::int64_t>(sizeof(T)),
+                  sizeof(T));
+      value = widen(element);
+      ++at;
+    }
+  });
+}
+
 }  // namespace mfsdp

@@ -220,6 +220,7 @@ Json step_object(const StepResult& step) {
                  {"step_ns", step.timed ? Json(step.duration.value) : Json(nullptr)}};
   if (step.tokens) object["tokens"] = *step.tokens;
   if (step.learning_rate) object["learning_rate"] = finite(step.learning_rate);
+  if (step.loss_scale) object["loss_scale"] = finite(step.loss_scale);
   if (step.skipped) object["skipped"] = true;
   return object;
 }

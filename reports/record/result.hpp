@@ -87,7 +87,7 @@ struct TimeSummary {
 };
 
 struct TrafficSummary {
-  Bytes all_gather;  ///< sent per rank and step
+  Bytes all_gather;  ///< sent per rank and step; of all_to_all too, which no sum is part of
   Bytes reduce_scatter;
   Bytes all_reduce;
 };
@@ -135,8 +135,9 @@ struct StepResult {
   std::optional<double> grad_norm;     ///< before clipping
   std::optional<std::int64_t> tokens;  ///< with a label, over all ranks
   std::optional<double> learning_rate;
-  bool skipped = false;  ///< the gradient was not finite: nothing was updated
-  bool timed = true;     ///< false: nobody knows how long it took
+  std::optional<double> loss_scale = {};  ///< of the mean loss, where it is scaled
+  bool skipped = false;                   ///< the gradient was not finite: nothing was updated
+  bool timed = true;                      ///< false: nobody knows how long it took
 };
 
 /// A pass over evaluation data between two steps.

@@ -252,6 +252,7 @@ Result<void> read_measured_part(Members& read, RunFigures& run, Measured& measur
     of_step.nanos("step_ns", step.duration);
     of_step.optional("tokens", step.tokens, &Members::integer);
     of_step.optional("learning_rate", step.learning_rate, &Members::real);
+    of_step.optional("loss_scale", step.loss_scale, &Members::real);
     of_step.truth("skipped", step.skipped);
     MFSDP_TRY(of_step.outcome());
   }

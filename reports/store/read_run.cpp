@@ -429,7 +429,7 @@ std::vector<StepResult> read_steps(SQLite::Database& database, std::int64_t id) 
     StepResult& step = list.emplace_back();
     std::optional<Nanos> duration;
     Row(steps) >> step.step >> duration >> step.loss >> step.grad_norm >> step.tokens >>
-        step.learning_rate >> step.skipped;
+        step.learning_rate >> step.skipped >> step.loss_scale;
     step.duration = duration.value_or(Nanos(0));
     step.timed = duration.has_value();
   }

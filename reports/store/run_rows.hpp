@@ -41,7 +41,7 @@ inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_byte
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
 inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
 inline constexpr std::string_view kSteps =
-    "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped";
+    "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped, loss_scale";
 inline constexpr std::string_view kEvaluations = "step, loss, tokens";
 inline constexpr std::string_view kOpCopies = "segment, instance, copy, shift_ns, omitted";
 inline constexpr std::string_view kMemoryCopies = "point, points, copy, shift_ns";

@@ -249,11 +249,17 @@ constexpr std::string_view kVersion6 = R"sql(
 ALTER TABLE steps ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Losses may be scaled, step by step.
+constexpr std::string_view kVersion9 = R"sql(
+ALTER TABLE steps ADD COLUMN loss_scale REAL;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
-  static const std::array migrations{kVersion1, kVersion2, kVersion3,         kVersion4,
-                                     kVersion5, kVersion6, store_version_7(), store_version_8()};
+  static const std::array migrations{kVersion1,         kVersion2,         kVersion3,
+                                     kVersion4,         kVersion5,         kVersion6,
+                                     store_version_7(), store_version_8(), kVersion9};
   return migrations;
 }
 

@@ -302,7 +302,8 @@ struct RunWriter::Statements {
     std::int64_t position = new_steps.empty() ? 0 : next_position(run, "steps");
     for (const StepResult& step : new_steps)
       steps(run, position++, step.step, step.timed ? std::optional(step.duration) : std::nullopt,
-            step.loss, step.grad_norm, step.tokens, step.learning_rate, step.skipped);
+            step.loss, step.grad_norm, step.tokens, step.learning_rate, step.skipped,
+            step.loss_scale);
     position = new_evaluations.empty() ? 0 : next_position(run, "evaluations");
     for (const EvaluationResult& evaluation : new_evaluations)
       evaluations(run, position++, evaluation.step, evaluation.loss, evaluation.tokens);

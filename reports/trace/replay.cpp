@@ -26,6 +26,7 @@ std::int64_t sent_bytes(const Collective& op, std::int64_t ranks) {
   const std::int64_t bytes = bytes_of(op.count, op.dtype).value;
   switch (op.kind) {
     case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all:
     case CollectiveKind::reduce_scatter: return checked_mul(bytes, ranks - 1);
     case CollectiveKind::all_reduce:
       return checked_narrow(static_cast<Int128>(bytes) * 2 * (ranks - 1) / ranks);

@@ -20,25 +20,25 @@ namespace {
 /// kernels where nothing limits them.
 struct OverlapCase {
   std::string_view name;
-  Transport transport = Transport::ring;
+  Transport transport = Transport::nccl;
   double blocks = 0;
   double megabytes = 0;  ///< of the full buffer, 10^6
 };
 
 constexpr std::array<OverlapCase, 13> kOverlapCases{
-    {{"ag_default", Transport::ring, 24, 436.2},
-     {"ag_max_ctas_4", Transport::ring, 4, 436.2},
-     {"ag_max_ctas_8", Transport::ring, 8, 436.2},
+    {{"ag_default", Transport::nccl, 24, 436.2},
+     {"ag_max_ctas_4", Transport::nccl, 4, 436.2},
+     {"ag_max_ctas_8", Transport::nccl, 8, 436.2},
      {"ag_symmetric", Transport::symmetric, 9, 436.2},
      {"ag_symmetric_efficiency", Transport::symmetric, 9, 436.2},
      {"ag_symmetric_copy_engine", Transport::copy_engine, 0, 436.2},
-     {"rs_bf16_default", Transport::ring, 24, 436.2},
-     {"rs_bf16_max_ctas_8", Transport::ring, 8, 436.2},
+     {"rs_bf16_default", Transport::nccl, 24, 436.2},
+     {"rs_bf16_max_ctas_8", Transport::nccl, 8, 436.2},
      {"rs_bf16_symmetric", Transport::symmetric, 9, 436.2},
      {"rs_bf16_symmetric_max_ctas_8", Transport::symmetric, 8, 436.2},
-     {"rs_fp32_default", Transport::ring, 24, 872.4},
+     {"rs_fp32_default", Transport::nccl, 24, 872.4},
      {"rs_fp32_symmetric", Transport::symmetric, 9, 872.4},
-     {"rs_fp32_max_ctas_8", Transport::ring, 8, 872.4}}};
+     {"rs_fp32_max_ctas_8", Transport::nccl, 8, 872.4}}};
 
 /// What GEMMs lose beside four such collectives, which take that long alone: they take drag times
 /// as long beside them, hold their SMs all the while and move their bytes once.

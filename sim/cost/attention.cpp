@@ -8,13 +8,14 @@ namespace {
 
 struct Direction {
   double fixed_ns = 0;
-  double edge = 0;   ///< tokens
-  double flops = 1;  ///< relative to forward
+  double edge = 0;    ///< tokens
+  double flops = 1;   ///< relative to forward
+  double masked = 1;  ///< what documents make of the time
 };
 
 constexpr std::array<Direction, 2> kDirections{
-    Direction{.fixed_ns = 15'000, .edge = 256, .flops = 1},
-    Direction{.fixed_ns = 50'000, .edge = 512, .flops = 2.5}};
+    Direction{.fixed_ns = 15'000, .edge = 256, .flops = 1, .masked = 2.18},
+    Direction{.fixed_ns = 50'000, .edge = 512, .flops = 2.5, .masked = 1.91}};
 constexpr double kDeterministicFactor = 1.5;
 constexpr std::int64_t kTileQueries = 128;
 // Another head_dim is another kernel: its rates say little, so it lies ten times as far away.
@@ -61,7 +62,9 @@ double AttentionCost::nanoseconds(const AttentionShape& shape) const {
   const double rate =
       tables_[index].at({sequences, seq, head_dim}) * scale_ * std::min(1.0, tiles / sms_);
   double busy = work(direction, sequences, seq, head_dim) / rate;
-  if (shape.window > 0 && shape.window < shape.seq)
+  if (shape.documents)
+    busy *= direction.masked;
+  else if (shape.window > 0 && shape.window < shape.seq)
     busy *= share_of(direction, seq, static_cast<double>(shape.window));
   const double factor = shape.backward && shape.deterministic ? kDeterministicFactor : 1.0;
   return direction.fixed_ns + busy * factor;

@@ -19,6 +19,7 @@ struct AttentionShape {
   bool backward = false;
   bool deterministic = false;  ///< backward only
   std::int64_t window = 0;     ///< tokens that a query sees; 0: all up to its own
+  bool documents = false;      ///< masked between documents
 };
 
 /// Time = fixed + work / rate, with
@@ -27,9 +28,12 @@ struct AttentionShape {
 ///   edge  = 256 tokens forward, 512 backward: masked halves of the tiles on the diagonal
 /// With a window of w tokens the work is w (2 seq - w) + 2 edge seq in place of seq (seq + edge),
 /// as tiles are masked on both sides of it, and never more than without. No windows were measured.
-/// and the rate interpolated over (batch * heads, seq, head_dim). The four constants were fitted on
-/// the table; leaving a row out, the others predict it within 3 %. Few tiles of 128 queries leave
-/// SMs idle. A deterministic backward is assumed to take 1.5 times as long: no measurement exists.
+/// and the rate interpolated over (batch * heads, seq, head_dim). Masked between documents it is
+/// 1 / 2.18 of that forward and 1 / 1.91 backward, of whole sequences with a window or without:
+/// cuDNN's engines then compute both halves of the scores (one H100, 8192 tokens:
+/// gpu_backend/measurements/2026-11-24-documents.md). The four constants above were fitted on the
+/// table; leaving a row out, the others predict it within 3 %. Few tiles of 128 queries leave SMs
+/// idle. A deterministic backward is assumed to take 1.5 times as long: no measurement exists.
 class AttentionCost {
  public:
   /// Requires a row of both directions.

@@ -17,11 +17,46 @@ constexpr double kNetworkShareGather = 0.86;
 constexpr double kChannelsPerNic = 2;  // assumed: 16 on nodes of eight NICs
 constexpr BytesPerNano kUnlimited = 1e12;
 
+// Blocks that NCCL gives its symmetric kernels on an H200, where it is left the choice.
+constexpr double kSymmetricBlocks = 9;
+
+// Times alone over those of NCCL's rings, of collectives of 436 MB (fp32: 872 MB): the mean of four
+// GPUs (h200_collectives_beside_kernels.csv, mean of runs 1 and 2) and eight (h200_overlap.csv).
+//   all-gather by copy engines      3.7275 / 4.5595 = 0.8175   4.33 / 4.83 = 0.8965
+//   all-gather, symmetric           5.2040 / 4.5595 = 1.1414   5.34 / 4.83 = 1.1056
+//   reduce-scatter, symmetric       6.3560 / 4.4175 = 1.4388   7.22 / 4.67 = 1.5460
+//   the same in fp32                9.4740 / 8.3295 = 1.1374  10.36 / 8.93 = 1.1601
+constexpr double kCopyEngineGather = 0.857;
+constexpr double kSymmetricGather = 1.1235;
+constexpr double kSymmetricScatter = 1.4924;
+constexpr double kSymmetricScatterFp32 = 1.1488;
+
+/// The part that grows with bytes, from window to window, over that of rings. All-reduces were not
+/// measured.
+double window_ratio(CollectiveKind kind, const CollectiveWay& way) {
+  const bool gathers = kind == CollectiveKind::all_gather;
+  if (way.transport == Transport::nccl || kind == CollectiveKind::all_reduce) return 1;
+  if (way.transport == Transport::copy_engine) return gathers ? kCopyEngineGather : 1;
+  if (gathers) return kSymmetricGather;
+  return way.dtype == DType::fp32 ? kSymmetricScatterFp32 : kSymmetricScatter;
+}
+
+double blocks_of(Transport transport, const Gpu& gpu) {
+  switch (transport) {
+    case Transport::nccl: return static_cast<double>(gpu.collective_sms);
+    case Transport::symmetric: return kSymmetricBlocks;
+    case Transport::copy_engine: return 0;
+  }
+  return 0;
+}
+
 double column(const CollectiveRow& row, CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::all_gather: return row.all_gather_ns;
     case CollectiveKind::reduce_scatter: return row.reduce_scatter_ns;
     case CollectiveKind::all_reduce: return row.all_reduce_ns;
+    // Not measured: behind a switch each rank sends and takes as many bytes as in an all-gather.
+    case CollectiveKind::all_to_all: return row.all_gather_ns;
     case CollectiveKind::send:
     case CollectiveKind::recv: break;  // no plan with these is priced (core/plan/job.hpp)
   }
@@ -70,8 +105,8 @@ CollectiveModel::CollectiveModel(std::span<const CollectiveRow> rows, Cluster cl
     const bool new_curve = ranks_.empty() || ranks_.back() != row.ranks;
     if (new_curve) ranks_.push_back(row.ranks);
     if (ranks_.size() == 1) sizes_.push_back(row.bytes);
-    for (const CollectiveKind kind :
-         {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::reduce_scatter}) {
+    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_reduce,
+                                      CollectiveKind::reduce_scatter, CollectiveKind::all_to_all}) {
       auto& curves = nanoseconds_[static_cast<std::size_t>(kind)];
       if (new_curve) curves.emplace_back();
       curves.back().push_back(column(row, kind));
@@ -172,14 +207,21 @@ NcclTime CollectiveModel::time_between(CollectiveKind kind, double bytes, const 
                       .link = cluster_.gpu.link,
                       .link_scale = cluster_.gpu.link_bandwidth / kTableLink};
   NcclTime time = nccl_time(kind, bytes, path);
+  // Nothing is passed on: what goes to ranks of other domains leaves by each rank's own share of
+  // the network, where rings enter and leave a domain once for all of its ranks.
+  if (kind == CollectiveKind::all_to_all) {
+    const double leaving = bytes * (span.ranks - inside) / span.ranks;
+    time.total_ns = std::max(time.total_ns, time.latency_ns + leaving / (between / inside));
+  }
   if (inside >= 2)
     time.total_ns = std::max(time.total_ns, time_inside(kind, bytes, inside).total_ns);
   return time;
 }
 
-Contention CollectiveModel::beside_kernels(double bytes, double duration_ns) const {
-  return contention(cluster_.gpu, {.transport = Transport::ring,
-                                   .blocks = static_cast<double>(cluster_.gpu.collective_sms),
+Contention CollectiveModel::beside_kernels(double bytes, double duration_ns,
+                                           Transport transport) const {
+  return contention(cluster_.gpu, {.transport = transport,
+                                   .blocks = blocks_of(transport, cluster_.gpu),
                                    .bytes = bytes,
                                    .duration_ns = std::max(1.0, duration_ns)});
 }
@@ -196,19 +238,22 @@ CollectiveCost CollectiveModel::local_copy(CollectiveKind kind, double bytes) co
 }
 
 CollectiveCost CollectiveModel::cost(CollectiveKind kind, Bytes full_bytes,
-                                     const CommunicatorShape& shape) const {
+                                     const CommunicatorShape& shape,
+                                     const CollectiveWay& way) const {
   const auto bytes = static_cast<double>(full_bytes.value);
   if (shape.ranks <= 1) return local_copy(kind, bytes);
   const Span span = span_of(shape);
   const bool local = span.domains <= 1;
-  const NcclTime time =
-      local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
+  NcclTime time = local ? time_inside(kind, bytes, span.ranks) : time_between(kind, bytes, span);
+  if (local && way.transport != Transport::nccl)
+    time.total_ns = time.latency_ns + (time.total_ns - time.latency_ns) * window_ratio(kind, way);
   // Every byte sent is read from memory once and written once on the other side.
   const double moved = 2 * wire_bytes(kind, bytes, span.ranks);
-  return CollectiveCost{.duration = to_nanos(time.total_ns),
-                        .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
-                        .contention = beside_kernels(moved, time.total_ns),
-                        .link = local ? LinkClass::node : LinkClass::network};
+  return CollectiveCost{
+      .duration = to_nanos(time.total_ns),
+      .latency = to_nanos(std::min(time.latency_ns, time.total_ns)),
+      .contention = beside_kernels(moved, time.total_ns, local ? way.transport : Transport::nccl),
+      .link = local ? LinkClass::node : LinkClass::network};
 }
 
 }  // namespace mfsdp

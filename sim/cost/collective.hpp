@@ -28,6 +28,12 @@ struct CommunicatorShape {
   std::int64_t spacing = 1;
 };
 
+/// What moves a collective's bytes inside a node, and what they are.
+struct CollectiveWay {
+  Transport transport = Transport::nccl;
+  DType dtype = DType::bf16;
+};
+
 struct CollectiveCost {
   Nanos duration;
   Nanos latency;          ///< part of the duration in which the link is idle
@@ -47,9 +53,12 @@ class CollectiveModel {
   /// domains NCCL's model of the rings and trees that the cluster's routes (topology.hpp) carry,
   /// but never less than the part inside one domain takes. Communicators of a class differ where
   /// one straddles a border or has a slow NIC: the price is that of the slowest. One rank pays a
-  /// device copy (nothing for all-reduce, which is in place).
+  /// device copy (nothing for all-reduce, which is in place). From window to window inside a domain
+  /// the part that grows with bytes is longer or shorter by a measured ratio; beyond it NCCL knows
+  /// no windows, and the price is that of its rings.
   [[nodiscard]] CollectiveCost cost(CollectiveKind kind, Bytes full_bytes,
-                                    const CommunicatorShape& shape) const;
+                                    const CommunicatorShape& shape,
+                                    const CollectiveWay& way = {}) const;
 
  private:
   struct Span;
@@ -63,13 +72,14 @@ class CollectiveModel {
   [[nodiscard]] NcclTime time_inside(CollectiveKind kind, double bytes, double ranks) const;
   [[nodiscard]] NcclTime time_between(CollectiveKind kind, double bytes, const Span& span) const;
   [[nodiscard]] CollectiveCost local_copy(CollectiveKind kind, double bytes) const;
-  [[nodiscard]] Contention beside_kernels(double bytes, double duration_ns) const;
+  [[nodiscard]] Contention beside_kernels(double bytes, double duration_ns,
+                                          Transport transport = Transport::nccl) const;
 
   Cluster cluster_;
   Routes routes_;
   std::vector<double> ranks_;            ///< of each curve, ascending
   std::vector<double> sizes_;            ///< bytes, ascending
-  std::array<TimeGrid, 3> nanoseconds_;  ///< of each kind
+  std::array<TimeGrid, 4> nanoseconds_;  ///< of each kind
 };
 
 }  // namespace mfsdp

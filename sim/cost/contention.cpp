@@ -60,7 +60,7 @@ double at(std::span<const Point> points, double blocks) {
 
 double drag_of(Transport transport, double blocks) {
   switch (transport) {
-    case Transport::ring: return at(kRingDrag, blocks);
+    case Transport::nccl: return at(kRingDrag, blocks);
     case Transport::symmetric: return at(kSymmetricDrag, blocks);
     case Transport::copy_engine: return kCopyEngineDrag;
   }

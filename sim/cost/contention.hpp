@@ -16,16 +16,9 @@ namespace mfsdp {
 /// Shares and rates are parts of this.
 inline constexpr std::int64_t kContentionUnit = 1 << 20;
 
-/// What moves the bytes inside a domain.
-enum class Transport {
-  ring,         ///< NCCL's rings, one block for each channel
-  symmetric,    ///< NCCL's kernels on registered windows
-  copy_engine,  ///< no SM at all
-};
-
 /// A collective as it is when it runs alone.
 struct CollectiveLoad {
-  Transport transport = Transport::ring;
+  Transport transport = Transport::nccl;
   double blocks = 0;       ///< SMs that it holds
   double bytes = 0;        ///< read from and written to this GPU's memory
   double duration_ns = 0;  ///< above 0

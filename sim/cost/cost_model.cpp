@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/newton_schulz.hpp"
 #include "sim/cost/nanos.hpp"
 
 namespace mfsdp {
@@ -23,6 +24,11 @@ bool computes_in_fp32(const Kernel& kernel) {
     reads = true;
   }
   return reads;
+}
+
+bool masks_documents(const Kernel& attention) {
+  return std::ranges::find(attention.operands, "positions", &Operand::role) !=
+         attention.operands.end();
 }
 
 }  // namespace
@@ -59,10 +65,27 @@ double CostModel::attention_ns(const Kernel& kernel) const {
                              .head_dim = kernel.attribute("head_dim"),
                              .backward = kernel.kind == KernelKind::attention_backward,
                              .deterministic = kernel.attribute("deterministic") != 0,
-                             .window = kernel.attribute("window")};
+                             .window = kernel.attribute("window"),
+                             .documents = masks_documents(kernel)};
   if (shape.batch <= 0 || shape.seq <= 0 || shape.heads <= 0 || shape.head_dim <= 0)
     return static_cast<double>(kernel.flops) / (cluster_.gpu.bf16 * 1e3);
   return attention_.nanoseconds(shape);
+}
+
+/// Its products one after the other, in 16 bits unless the matrix is wider, and what lies between
+/// them by its bytes.
+double CostModel::orthogonal_ns(const Kernel& kernel) const {
+  const std::int64_t rows = kernel.attribute("rows");
+  const std::int64_t cols = kernel.attribute("cols");
+  if (rows <= 0 || cols <= 0) return 0;
+  const auto matrix = std::ranges::find(kernel.operands, "matrix", &Operand::role);
+  const bool wide = matrix != kernel.operands.end() && size_of(matrix->dtype) > 2;
+  double sum = 0;
+  for (const OrthogonalProduct& p : orthogonal_products(rows, cols)) {
+    const GemmShape shape{.kind = GemmKind::forward, .m = p.rows, .n = p.cols, .k = p.inner};
+    sum += static_cast<double>(p.times) * gemm_.nanoseconds(shape, wide);
+  }
+  return sum;
 }
 
 Nanos CostModel::kernel(const Kernel& kernel) const {
@@ -72,6 +95,7 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
       case KernelKind::gemm: return gemm_ns(kernel);
       case KernelKind::attention_forward:
       case KernelKind::attention_backward: return attention_ns(kernel);
+      case KernelKind::newton_schulz: return memory + orthogonal_ns(kernel);
       default: return 0.0;
     }
   }();
@@ -79,8 +103,9 @@ Nanos CostModel::kernel(const Kernel& kernel) const {
 }
 
 CollectiveCost CostModel::collective(CollectiveKind kind, Bytes bytes,
-                                     const CommunicatorShape& shape) const {
-  CollectiveCost cost = collectives_.cost(kind, bytes, shape);
+                                     const CommunicatorShape& shape,
+                                     const CollectiveWay& way) const {
+  CollectiveCost cost = collectives_.cost(kind, bytes, shape, way);
   double factor = collective_factor_;
   if (cost.link == LinkClass::network)
     factor *= network_.at(kind, static_cast<double>(bytes.value), shape);

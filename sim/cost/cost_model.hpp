@@ -38,7 +38,8 @@ class CostModel {
   /// As CollectiveModel::cost, times what measurements between nodes say (network_ratios.hpp).
   /// `full_bytes`: of the gathered buffer.
   [[nodiscard]] CollectiveCost collective(CollectiveKind kind, Bytes full_bytes,
-                                          const CommunicatorShape& shape) const;
+                                          const CommunicatorShape& shape,
+                                          const CollectiveWay& way = {}) const;
 
   /// A copy of that many bytes: launch + 2 bytes / copy bandwidth on the device, launch +
   /// bytes / host bandwidth to and from the host.
@@ -58,6 +59,7 @@ class CostModel {
  private:
   [[nodiscard]] double gemm_ns(const Kernel& kernel) const;
   [[nodiscard]] double attention_ns(const Kernel& kernel) const;
+  [[nodiscard]] double orthogonal_ns(const Kernel& kernel) const;
   [[nodiscard]] double memory_ns(double bytes, double efficiency) const;
 
   Cluster cluster_;

@@ -27,6 +27,7 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
       const Bytes bytes = bytes_of(collective->count, collective->dtype);
       switch (collective->kind) {
         case CollectiveKind::all_gather:  // count is what each rank sends
+        case CollectiveKind::all_to_all:  // and here what it sends to each other rank
           traffic.all_gather += bytes * (ranks - 1) * segment.repeat;
           break;
         case CollectiveKind::reduce_scatter:  // count is what each rank receives

@@ -31,7 +31,8 @@ Prices prices_of(const CostModel& costs, const Mesh& mesh, PeakCheck& peak) {
   static_assert(kOne == kContentionUnit);
   const auto collective = [&costs, mesh](const Collective& op, const Communicator& communicator) {
     const CollectiveCost cost =
-        costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh));
+        costs.collective(op.kind, full_bytes(op, communicator.size), shape_of(communicator, mesh),
+                         {.transport = communicator.transport, .dtype = op.dtype});
     return CollectivePrice{.duration = cost.duration,
                            .latency = cost.latency,
                            .occupancy = cost.contention.occupancy,

@@ -19,6 +19,7 @@
 #include "reports/record/result_json.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/find_batch.hpp"
+#include "sim/tool/find_finer.hpp"
 #include "sim/tool/memory_warning.hpp"
 #include "sim/tool/sweep_run.hpp"
 #include "sim/tool/sweep_table.hpp"
@@ -31,6 +32,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostSweptMicroBatch = 256;
 constexpr std::size_t kFrontRows = 12;
+/// Memory for more gathered weights and gradients is worth that much more speed.
+constexpr double kWorth = 1.002;
 
 /// "1,2,4,...": powers of two up to `most`.
 std::string powers_up_to(std::int64_t most) {
@@ -192,9 +195,10 @@ std::string nothing_fits(const Sweep& sweep, const std::vector<SweepRow>& rows) 
                      format_gib(capacity));
 }
 
-/// How many combinations came to what, the axes, and the batch that they share.
+/// How many combinations came to what, the axes, the batch that they share, and what was tried
+/// beside them.
 std::string tried_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                       const std::optional<HeldBatch>& held) {
+                       const std::optional<HeldBatch>& held, const std::string& beside) {
   const Counts counts = count(rows);
   std::string text = fmt::format("Tried {} combinations: {} fit, {} do not, {} are not possible.\n",
                                  format_count(std::ssize(rows)), format_count(counts.predicted),
@@ -202,7 +206,7 @@ std::string tried_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
   for (const SweepAxis& axis : sweep.axes)
     text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
   if (held) text += held->text;
-  return text;
+  return text + beside;
 }
 
 /// What predicts the row alone: its values, and the batch where all share one.
@@ -233,7 +237,7 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
                           const std::vector<std::size_t>& best,
                           const std::optional<HeldBatch>& held, const SimOptions& options) {
   MFSDP_LET(flags, plan_flags_of(sweep.arguments[best.front()]));
-  if (held)
+  if (held && std::ranges::find(flags, "--global-batch", &GivenFlag::name) == flags.end())
     flags.push_back({.name = "--global-batch", .value = fmt::format("{}", held->sequences)});
   const RunFigures& winner = *rows[best.front()].run;
   std::vector<std::string> comments{
@@ -253,8 +257,9 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
 
 std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
                     const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
-                    const SimOptions& options, const TextStyle& style, const std::string& stored) {
-  std::string text = tried_text(sweep, rows, held);
+                    const std::string& beside, const SimOptions& options, const TextStyle& style,
+                    const std::string& stored) {
+  std::string text = tried_text(sweep, rows, held, beside);
   text += "\n";
   if (best.empty()) return text + nothing_fits(sweep, rows);
   const SweepRow& winner = rows[best.front()];
@@ -281,8 +286,8 @@ std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
 /// All that fit, best first; the first is the winner.
 std::string as_markdown(const Sweep& sweep, const std::vector<SweepRow>& rows,
                         const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
-                        const SimOptions& options) {
-  const std::string tried = tried_text(sweep, rows, held);
+                        const std::string& beside, const SimOptions& options) {
+  const std::string tried = tried_text(sweep, rows, held, beside);
   if (best.empty()) return tried + "\n" + nothing_fits(sweep, rows);
   Table table = rows_table(sweep, rows, best);
   table.columns.insert(table.columns.begin(), {"rank", Align::right});
@@ -379,15 +384,33 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   for (SweepRow& row : rows)
     if (row.run) estimate_training(*row.run, options);
   if (!whole) return interrupted(rows, options, session);
-  const std::vector<std::size_t> best = ranked(rows, options);
+  std::vector<std::size_t> best = ranked(rows, options);
+  MFSDP_LET(finer,
+            finer_rows(wide, rows, best, held ? std::optional(held->sequences) : std::nullopt,
+                       options, session));
+  const std::string beside = finer_text(finer);
+  MFSDP_TRY(
+      predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session, store));
+  if (session.interrupted) return interrupted(rows, options, session);
+  for (SweepRow& row : finer.rows)
+    if (row.run) estimate_training(*row.run, options);
+  const std::vector<std::size_t> best_finer = ranked(finer.rows, options);
+  if (!best_finer.empty() && score(*finer.rows[best_finer.front()].run, options) >
+                                 kWorth * score(*rows[best.front()].run, options)) {
+    take(wide, rows, finer, best_finer.front(), options);
+    best = ranked(rows, options);
+  }
   switch (options.common.output) {
     case OutputFormat::text:
       session.out << wrap_text(
-          as_text(wide, rows, best, held, options, session.style, store.note()), session.style);
+          as_text(wide, rows, best, held, beside, options, session.style, store.note()),
+          session.style);
       break;
     case OutputFormat::json:
     case OutputFormat::jsonl: session.out << as_json(wide, rows, best, held, options); break;
-    case OutputFormat::md: session.out << as_markdown(wide, rows, best, held, options); break;
+    case OutputFormat::md:
+      session.out << as_markdown(wide, rows, best, held, beside, options);
+      break;
     case OutputFormat::csv: {
       std::vector<RunResult> runs;  // best first
       for (const std::size_t place : best) runs.push_back(*rows[place].run);

@@ -81,8 +81,8 @@ Result<std::string> explanation(const SimOptions& options, const Program& progra
   switch (*options.explain) {
     case Explain::memory: return "\n" + explain_memory(prediction.run, style);
     case Explain::layout:
-      return "\n" + module_tree_text(make_model(program.config.model, program.config.param_dtype)) +
-             "\n" + explain_layout(program, style);
+      return "\n" + module_tree_text(make_model(program.config)) + "\n" +
+             explain_layout(program, style);
     case Explain::network: {
       MFSDP_LET(text, explain_network(options, asker, style));
       return "\n" + text;

@@ -86,6 +86,11 @@ TEST(Markdown, BlocksThatBeginWithACommandAreATranscript) {
   EXPECT_EQ(first.at, 8u);
   EXPECT_THAT(first.expected.out, ElementsAre("one", "..."));
   EXPECT_THAT(only_command(transcript).expected.out, IsEmpty());
+  const Transcript with_file = parse_markdown("```json a.json\n{}\n$ x\n```\n```\n$ tool\n```\n");
+  ASSERT_EQ(with_file.entries.size(), 2u);
+  EXPECT_EQ(std::get<WriteFile>(with_file.entries.front()).path, "a.json");
+  EXPECT_THAT(std::get<WriteFile>(with_file.entries.front()).lines, ElementsAre("{}", "$ x"));
+  EXPECT_THAT(parse_markdown("```json a.json\n{}\n```\n").error, HasSubstr("with a command"));
   EXPECT_THAT(parse_markdown("```\ntool\n```\n").error, HasSubstr("no block with a command"));
   EXPECT_THAT(parse_markdown("```\n$ tool\n").error, HasSubstr("not closed"));
 }
@@ -205,6 +210,7 @@ TEST_F(Runner, EnvironmentIsFixedAndThereIsNoTerminal) {
 
 TEST_F(Runner, AMarkdownFileShowsWhatIsPrinted) {
   EXPECT_TRUE(run_markdown("```\n$ seq 5\n1\n...\n4\n5\n```\n").passed);
+  EXPECT_TRUE(run_markdown("```text a\none\n```\n```\n$ cat a\none\n```\n").passed);
   const Outcome stale = run_markdown("text\n```\n$ seq 5\n1\n...\n4\n6\n```\n");
   EXPECT_FALSE(stale.passed);
   EXPECT_THAT(stale.report, HasSubstr("read.md:3: $ seq 5"));

@@ -157,16 +157,31 @@ std::vector<Edit> edits(const std::vector<std::string>& expected,
 
 Transcript parse(std::string_view text) { return Parser(text).parse(); }
 
+namespace {
+
+/// Of a fence "```json chats.jsonl" the file's name; empty where it names none.
+std::string file_of(const std::string& fence) {
+  const std::size_t space = fence.find(' ');
+  return space == std::string::npos ? "" : fence.substr(space + 1);
+}
+
+}  // namespace
+
 Transcript parse_markdown(std::string_view text) {
   Transcript transcript;
   const std::vector<std::string> lines = split_lines(text);
   bool in_block = false;
-  bool shows = false;  // this block's first line is a command
+  bool shows = false;   // this block's first line is a command
+  bool writes = false;  // this block is a file
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string& line = lines[i];
     if (line.starts_with("```")) {
       in_block = !in_block;
-      shows = in_block && i + 1 < lines.size() && lines[i + 1].starts_with("$ ");
+      writes = in_block && !file_of(line).empty();
+      if (writes) transcript.entries.emplace_back(WriteFile{file_of(line), {}, {}});
+      shows = in_block && !writes && i + 1 < lines.size() && lines[i + 1].starts_with("$ ");
+    } else if (writes) {
+      std::get<WriteFile>(transcript.entries.back()).lines.push_back(line);
     } else if (shows && line.starts_with("$ ")) {
       transcript.entries.emplace_back(Command{.line = line.substr(2), .expected = {}, .at = i + 1});
     } else if (shows) {
@@ -174,7 +189,9 @@ Transcript parse_markdown(std::string_view text) {
     }
   }
   if (in_block) transcript.error = "a block is not closed by ```";
-  if (transcript.entries.empty()) transcript.error = "holds no block with a command ('$ ...')";
+  const auto is_command = [](const Entry& e) { return std::holds_alternative<Command>(e); };
+  if (transcript.error.empty() && std::ranges::none_of(transcript.entries, is_command))
+    transcript.error = "holds no block with a command ('$ ...')";
   return transcript;
 }
 

@@ -10,8 +10,9 @@
 //   ! expected stderr, [..] stands for any text inside one line
 //   exit 2
 //
-// A Markdown file is a transcript too: of its fenced blocks those that begin with a command.
-// Nothing is expected on stderr, and exit 0; a line "..." stands for any lines.
+// A Markdown file is a transcript too: of its fenced blocks those that begin with a command, and
+// those whose fence names a file, "```json chats.jsonl", which is there from then on. Nothing is
+// expected on stderr, and exit 0; a line "..." stands for any lines.
 #pragma once
 
 #include <string>
@@ -58,7 +59,7 @@ struct Transcript {
 
 [[nodiscard]] Transcript parse(std::string_view text);
 
-/// The commands of a Markdown file's fenced blocks; the rest of the file is left out.
+/// The commands and files of a Markdown file's fenced blocks; the rest of the file is left out.
 [[nodiscard]] Transcript parse_markdown(std::string_view text);
 
 /// The text again; reads back as the same transcript.

@@ -1,4 +1,5 @@
-// What scripts/lint --changed takes up, what scripts/markdown finds, and what additions cost.
+// What scripts/lint and scripts/check-headers take up as changed, what scripts/markdown finds, and
+// what additions cost.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,9 +24,10 @@ class LintedRepository : public ::testing::Test {
   LintedRepository() {
     namespace fs = std::filesystem;
     for (const char* path : {"scripts", "bin", "core/base", "gpu_backend/train", "gpu_backend/cuda",
-                             "build/dev", "tests"})
+                             "build/dev", "sim", "reports", "tests", "verify"})
       fs::create_directories(folder_ / path);
-    fs::copy_file(MFSDP_SOURCE_DIR "/scripts/lint", folder_ / "scripts/lint");
+    for (const char* script : {"lint", "check-headers", "changed-files"})
+      fs::copy_file(fs::path(MFSDP_SOURCE_DIR "/scripts") / script, folder_ / "scripts" / script);
     write_file(folder_ / "bin/cmake", "#!/bin/sh\n");
     write_file(folder_ / "bin/clang-tidy-19",
                "#!/bin/sh\nfor last; do :; done; echo \"lint $last\"\n");
@@ -52,10 +54,11 @@ class LintedRepository : public ::testing::Test {
     git("add -A");
     git("commit -q -m change");
   }
-  test::ToolRun lint(const std::string& arguments) {
-    return run_shell(fmt::format("cd {0} && PATH={0}/bin:$PATH scripts/lint {1} 2>&1",
-                                 folder_.path().string(), arguments));
+  test::ToolRun run(const std::string& command) {
+    return run_shell(
+        fmt::format("cd {0} && PATH={0}/bin:$PATH {1} 2>&1", folder_.path().string(), command));
   }
+  test::ToolRun lint(const std::string& arguments) { return run("scripts/lint " + arguments); }
 
   ScratchFolder folder_;
 };
@@ -98,6 +101,22 @@ TEST_F(LintedRepository, AFindingFails) {
   write_file(folder_ / "bin/clang-tidy-19", "#!/bin/sh\nexit 1\n");
   write_file(folder_ / "core/base/a.cpp", "second\n");
   EXPECT_NE(lint("--changed").status, 0);
+}
+
+TEST_F(LintedRepository, ChangedHeadersAndThoseThatIncludeThemAreCompiled) {
+  write_file(folder_ / "bin/g++", "#!/bin/sh\necho \"compile $*\"\n");
+  write_file(folder_ / "core/base/first.hpp", "");
+  write_file(folder_ / "core/base/other.hpp", "");
+  write_file(folder_ / "sim/second.hpp", "#include \"core/base/first.hpp\"\n");
+  commit();
+  EXPECT_THAT(run("scripts/check-headers --changed HEAD").out, HasSubstr("none to compile"));
+  write_file(folder_ / "core/base/first.hpp", "changed\n");
+  const auto ran = run("scripts/check-headers --changed HEAD");
+  EXPECT_EQ(ran.status, 0) << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("-include core/base/first.hpp"));
+  EXPECT_THAT(ran.out, HasSubstr("-include sim/second.hpp"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("other.hpp")));
+  EXPECT_EQ(run("scripts/check-headers --changed nowhere").status, 2);
 }
 
 /// What scripts/markdown says of a file with that text.

@@ -1,12 +1,16 @@
 // Small configurations for tests.
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/plan/config.hpp"
 
 namespace mfsdp::test {
 
 /// A model of a few thousand parameters.
-inline ModelShape small_model(std::int64_t layers = 2) {
+inline ModelShape small_shape(std::int64_t layers = 2) {
   ModelShape shape;
   shape.vocab = 24;
   shape.hidden = 8;
@@ -21,7 +25,7 @@ inline ModelShape small_model(std::int64_t layers = 2) {
 
 inline PlanConfig small_config(std::int64_t ranks = 4, std::int64_t layers = 2) {
   PlanConfig config;
-  config.model = small_model(layers);
+  config.model = small_shape(layers);
   config.mesh = data_parallel_mesh(1, ranks);
   config.seq_len = 16;
   config.logits_chunk = 8;
@@ -37,6 +41,35 @@ inline PlanConfig three_units(int variant) {
   config.microbatches = 1 + variant / 4 % 2;
   if (variant % 3 == 0) config.clip = Rational{0, 1};
   return config;
+}
+
+/// The shape as one of that family: with what its blocks fix, without what they lack.
+inline void make_family(ModelShape& model, Family family) {
+  model.family = family;
+  if (family == Family::olmo2) model.output_norms = true;
+  if (family != Family::gpt2) return;
+  model.qk_norm = model.output_norms = model.zero_centered_norms = model.scaled_embedding = false;
+  model.activation = Activation::gelu_tanh;
+  model.fused_weights = true;
+  model.rope_theta = {10000, 1};
+  model.local_rope_theta = {0, 1};
+  model.rotary_dim = 0;
+  model.rope_scaling = {};
+}
+
+/// Parts of names as Llama's parameters have them, in the family's own words.
+inline std::vector<std::string> names_in(Family family, std::vector<std::string> parts) {
+  if (family != Family::gpt2) return parts;
+  for (std::string& part : parts)
+    for (const auto& [llama, gpt2] : {std::pair<std::string, std::string>{"embed_tokens", "wte"},
+                                      {"layernorm", "ln_"},
+                                      {"layers.0.", "h.0."},
+                                      {"mlp.down", "mlp.c_proj"},
+                                      {"o_proj", "attn.c_proj"},
+                                      {"qkv", "c_attn"}})
+      if (const std::size_t at = part.find(llama); at != std::string::npos)
+        part.replace(at, llama.size(), gpt2);
+  return parts;
 }
 
 }  // namespace mfsdp::test

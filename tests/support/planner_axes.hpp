@@ -22,11 +22,15 @@ inline rc::Gen<PlanConfig> any_planner_config() {
   return rc::gen::exec([] {
     using enum DType;
     PlanConfig config = *any_config();
-    if (*rc::gen::inRange(0, 10) == 0) config.frozen = {"embed_tokens", "layernorm"};
+    if (!config.has_lora() && *rc::gen::inRange(0, 10) == 0)
+      config.frozen = names_in(config.model.family, {"embed_tokens", "layernorm"});
     config.param_dtype = *rc::gen::element(bf16, bf16, fp16, fp32, fp64);
+    config.loss_scale = {};
+    config.loss_scale_window = 0;
     if (config.param_dtype == fp64) {
       config.main_dtype = config.grad_dtype = config.reduce_dtype = fp64;
       config.state_dtype = StateDtype::full;
+      config.reduce = Transport::nccl;
       return config;
     }
     config.main_dtype = *rc::gen::element(fp32, config.param_dtype);
@@ -35,6 +39,10 @@ inline rc::Gen<PlanConfig> any_planner_config() {
       config.exact_sums = true;
       config.grad_dtype = config.reduce_dtype = fp32;
       config.logits_chunk = config.seq_len * *rc::gen::inRange<std::int64_t>(1, 3);
+    }
+    if (config.param_dtype == fp16 && *rc::gen::inRange(0, 3) > 0) {
+      config.loss_scale = {.num = 1'024};
+      if (!config.exact_sums) config.loss_scale_window = *rc::gen::element<std::int64_t>(0, 2'000);
     }
     return config;
   });
@@ -130,6 +138,15 @@ inline std::string segments(const Program& program) {
   return names;
 }
 
+inline std::string adapters(const Program& program) {
+  const PlanConfig& config = program.config;
+  if (!config.has_lora()) return "none";
+  if (config.model.fused_weights) return "of fused layers";
+  return std::ssize(config.lora_targets) == std::ssize(lora_targets(config.model))
+             ? "of all layers"
+             : "of some layers";
+}
+
 inline std::string logits_chunks(const Program& program) {
   const PlanConfig& config = program.config;
   if (config.tokens_per_microbatch() <= config.logits_chunk) return "one";
@@ -147,6 +164,11 @@ inline std::string windows(const Program& program) {
   if (model.sliding_layers.empty()) return "none";
   if (model.window_of(true, program.config.seq_len) == 0) return "that leave out nothing";
   return std::ssize(model.sliding_layers) == model.layers ? "of all layers" : "of some";
+}
+
+inline std::string loss_scale_of(const Program& program) {
+  if (!program.config.scales_loss()) return "none";
+  return program.config.loss_scale_window == 0 ? "fixed" : "dynamic";
 }
 
 inline std::string passes(const Program& program) {
@@ -176,6 +198,9 @@ inline std::vector<PlannerAxis> planner_axes() {
       {.name = "frozen",
        .values = {"nothing", "parts of units", "units", "units and parts"},
        .value_of = frozen_part},
+      {.name = "adapters",
+       .values = {"none", "of some layers", "of all layers", "of fused layers"},
+       .value_of = adapters},
       {.name = "recompute",
        .values = {"none", "selective", "full", "full of some blocks"},
        .value_of = recompute},
@@ -193,6 +218,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       choice<DType>(
           "gradients on the wire", [](const Config& c) { return c.reduce_dtype; }, floats),
       flag("exact sums", [](const Program& p) { return p.config.exact_sums; }),
+      {.name = "loss scale", .values = {"none", "fixed", "dynamic"}, .value_of = loss_scale_of},
       choice<AllocatorPolicy>("allocator", [](const Config& c) { return c.allocator; }),
       choice<Optimizer>("optimizer", [](const Config& c) { return c.optimizer; }),
       choice<StateDtype>("states", [](const Config& c) { return c.state_dtype; }),
@@ -200,8 +226,14 @@ inline std::vector<PlannerAxis> planner_axes() {
       flag("decay by name", [](const Program& p) { return !p.config.no_decay.empty(); }),
       flag("clipping", [](const Program& p) { return p.config.clip.num != 0; }),
       flag("deterministic", [](const Program& p) { return p.config.deterministic; }),
+      flag("masked documents", [](const Program& p) { return p.config.document_mask; }),
       number("prefetch", 0, 3, [](const Config& c) { return c.prefetch; }),
       number("gradient slots", 1, 4, [](const Config& c) { return c.grad_slots; }),
+      choice<CollectivePlacement>("placement", [](const Config& c) { return c.placement; }),
+      choice<Transport>("gathers by", [](const Config& c) { return c.gather; }),
+      choice<Transport>("reductions by", [](const Config& c) { return c.reduce; },
+                        {"nccl", "symmetric"}),
+      number("blocks kept gathered", 0, 4, [](const Config& c) { return c.keep_gathered; }),
       number("layers", 1, 4, [](const Config& c) { return c.model.layers; }),
       number("micro-batch", 1, 3, [](const Config& c) { return c.micro_batch; }),
       {.name = "chunks of logits",
@@ -220,6 +252,7 @@ inline std::vector<PlannerAxis> planner_axes() {
       flag("own scale of scores",
            [](const Program& p) { return p.config.model.query_scalar.num != 0; }),
       flag("cap of scores", [](const Program& p) { return p.config.model.score_cap.num != 0; }),
+      choice<Family>("family", [](const Config& c) { return c.model.family; }),
       {.name = "activation",
        .values = axes::names_of<Activation>(),
        .value_of =

@@ -3,6 +3,7 @@
 
 #include <rapidcheck.h>
 
+#include "core/model/lora.hpp"
 #include "tests/support/configurations.hpp"
 
 namespace mfsdp::test {
@@ -39,6 +40,36 @@ inline void draw_gemma(ModelShape& model) {
   model.output_norms = some();
   model.zero_centered_norms = some();
   model.scaled_embedding = some();
+}
+
+/// Adapters beside some layers or all, of which some may be frozen, and what their names select.
+inline void draw_lora(PlanConfig& config) {
+  const auto pick = [](std::int64_t low, std::int64_t high) {
+    return *rc::gen::inRange<std::int64_t>(low, high + 1);
+  };
+  config.model.fused_weights = pick(0, 3) == 0;
+  config.lora_rank = pick(1, 5);
+  config.lora_alpha = *rc::gen::element(Rational{8, 1}, Rational{3, 1}, Rational{5, 2});
+  const bool all = *rc::gen::arbitrary<bool>();
+  for (const LoraTarget& target : lora_targets(config.model))
+    if (all || *rc::gen::arbitrary<bool>()) config.lora_targets.emplace_back(target.name);
+  if (config.lora_targets.empty()) config.lora_targets = default_lora_targets(config.model);
+  config.frozen.clear();
+  if (pick(0, 4) == 0) config.frozen = {"lora_A"};
+  if (pick(0, 4) == 0 && config.model.layers > 1) config.frozen = {"layers.0."};
+  config.lr_scale.clear();
+  if (pick(0, 2) == 0) config.lr_scale = {"lora_B=2"};
+  config.no_decay.clear();
+  if (pick(0, 2) == 0) config.no_decay = {"lora_A"};
+}
+
+/// A third of the models are of other families than Llama's.
+inline void draw_family(PlanConfig& config) {
+  using enum Family;
+  const Family family = *rc::gen::element(llama, llama, llama, llama, gpt2, olmo2);
+  make_family(config.model, family);
+  for (std::vector<std::string>* names : {&config.frozen, &config.lr_scale, &config.no_decay})
+    *names = names_in(family, *names);
 }
 
 /// Valid configurations with every strategy, mesh, layout, recompute policy and odd shape: group
@@ -80,15 +111,29 @@ inline rc::Gen<PlanConfig> any_config() {
     config.prefetch = pick(0, 3);
     config.grad_slots = pick(model.tied_embeddings ? 2 : 1, 4);
     config.allocator = static_cast<AllocatorPolicy>(pick(0, 3));
-    config.optimizer =
-        *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::lion, Optimizer::sgd);
+    config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::adamw, Optimizer::lion,
+                                         Optimizer::sgd, Optimizer::muon, Optimizer::muon);
     if (config.optimizer != Optimizer::sgd)
       config.state_dtype = static_cast<StateDtype>(pick(0, 2));
     if (config.state_dtype == StateDtype::blockwise8) config.layout = LayoutRule::packed;
     if (pick(0, 3) == 0) config.lr_scale = {"embed_tokens=0.5", "o_proj=2"};
     if (pick(0, 3) == 0) config.no_decay = {"mlp.down", "embed_tokens"};
+    config.placement = static_cast<CollectivePlacement>(pick(0, 3));
+    config.keep_gathered = pick(0, model.layers);
+    const bool in_windows = config.optimizer != Optimizer::muon;
+    if (config.strategy == Strategy::optim_grads_params && in_windows)
+      config.gather = static_cast<Transport>(pick(0, 2));
+    if (config.strategy >= Strategy::optim_grads && in_windows)
+      config.reduce = static_cast<Transport>(pick(0, 1));
     if (*rc::gen::arbitrary<bool>()) config.clip = Rational{0, 1};
     config.deterministic = *rc::gen::arbitrary<bool>();
+    config.document_mask = *rc::gen::arbitrary<bool>();
+    if (pick(0, 4) == 0) {
+      config.param_dtype = DType::fp16;
+      config.main_dtype = DType::fp32;
+      config.loss_scale = {.num = 1'024};
+      config.loss_scale_window = *rc::gen::element<std::int64_t>(0, 2'000);
+    }
     config.logits_chunk = pick(1, 30);
     switch (pick(0, 4)) {
       case 0: config.frozen = {"embed_tokens"}; break;
@@ -96,6 +141,8 @@ inline rc::Gen<PlanConfig> any_config() {
       case 2: config.frozen = {"layernorm", "mlp"}; break;
       default: break;
     }
+    draw_family(config);
+    if (config.model.family == Family::llama && pick(0, 4) == 0) draw_lora(config);
     return config;
   });
 }

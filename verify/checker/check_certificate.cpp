@@ -111,8 +111,8 @@ PlanView read_plan(const Json& document) {
     Operand whole{
         .buffer = view.at("buffers", json, "id"), .pool = pool, .begin = json.at("offset")};
     whole.end = plus(whole.begin, json.at("size"));
-    if (whole.end > memory.at("height") || memory.contains("registered"))
-      refuse("buffer {}: leaves its pool, or peers touch it", json.at("name").dump());
+    if (whole.end > memory.at("height"))
+      refuse("buffer {}: leaves its pool", json.at("name").dump());
     view.buffers.push_back(whole);
   }
   read_places(view);
@@ -143,30 +143,71 @@ void expect(const Json& object, const char* key, const Json& so) {
     refuse("{}: {} is claimed, {} is so", key, object.at(key).dump().substr(0, 80), so.dump());
 }
 
+bool has_windows(const Json& communicator) {
+  return communicator.value("transport", "nccl") != "nccl";
+}
+
+/// Peers touch registered memory. Collectives from window to window begin and end with a barrier of
+/// their members: peers touch it while this rank is in the collective, which the races look at. All
+/// others have none at their end, and no such memory is accepted.
+void check_registered(const PlanView& view) {
+  for (const Json& pool : view.json.at("pools"))
+    if (pool.contains("registered") &&
+        !has_windows(
+            view.json.at("communicators").at(view.at("communicators", pool, "registered"))))
+      refuse("pool {}: peers touch it after collectives have ended", pool.at("name").dump());
+}
+
+/// NCCL goes from window to window, and not silently by its rings, if both operands lie in windows
+/// of the communicator at one offset on all members, outside of groups; copy engines do not add,
+/// kernels add fp32, bf16 and fp16.
+void check_windows(const PlanView& view, const Op& op, bool grouped) {
+  const Json& communicator = view.communicator_of(op);
+  if (!has_windows(communicator)) return;
+  const std::string by = communicator.at("transport");
+  const bool adds = op.does != "all_gather";
+  const std::string& dtype = op.operands.at(0).dtype;
+  bool fits = !grouped && (by == "symmetric" || (by == "copy_engine" && !adds)) &&
+              (!adds || dtype == "fp32" || dtype == "bf16" || dtype == "fp16");
+  for (const Operand& operand : op.operands) {
+    const Json& pool = view.json.at("pools")[operand.pool];
+    fits = fits && pool.contains("registered") && pool.at("registered") == communicator.at("id");
+    for (const std::string axis : communicator.at("axes"))
+      fits = fits && !operand.rank_strides.contains(axis);
+  }
+  if (!fits) refuse("{}: would not go from window to window by {}", op.place(), by);
+}
+
 /// Each collective fits its operands and communicator, counted as NCCL does: all_gather per rank
-/// sent, reduce_scatter per rank received. All ranks of a class run the plan, and a wait is only
-/// for what was issued before it, so that a class by itself meets and ends; plans of several
-/// classes match where these hashes are equal.
+/// sent, reduce_scatter per rank received, all_to_all per pair of ranks. All ranks of a class run
+/// the plan, and a wait is only for what was issued before it, so that a class by itself meets and
+/// ends; plans of several classes match where these hashes are equal.
 std::string check_collectives(const PlanView& view, const Plan& plan) {
   Json issued(Json::array_t(view.json.at("communicators").size(), Json::array()));
+  bool grouped = false;
   for (const Instance& instance : plan) {
     const Op& op = *instance.op;
+    if (op.kind.starts_with("group_")) grouped = op.kind == "group_begin";
     if (op.kind != "collective" || instance.step > 0) continue;
+    check_windows(view, op, grouped);
     const bool gathers = op.does == "all_gather";
+    const bool deals = op.does == "all_to_all";
     const Operand& part = op.operands.at(gathers ? 0 : 1);
     const Operand& whole = op.operands.at(gathers ? 1 : 0);
-    Int elements = part.elements;
+    Int ranks = 1;
     if (op.does != "all_reduce")
       for (const Json& axis : view.communicator_of(op).at("axes"))
-        elements = times(elements, view.ranks_on(axis));
-    if ((!gathers && op.does != "all_reduce" && op.does != "reduce_scatter") ||
-        part.elements != op.body->at("count") || whole.elements != elements ||
+        ranks = times(ranks, view.ranks_on(axis));
+    const Int count = op.body->at("count");
+    const Int all = times(count, ranks);
+    if ((!gathers && !deals && op.does != "all_reduce" && op.does != "reduce_scatter") ||
+        part.elements != (deals ? all : count) || whole.elements != all ||
         op.body->at("dtype") != Json(part.dtype) || whole.dtype != part.dtype || !part.dense ||
-        !whole.dense || (op.body->at("reduction") == "none") != gathers ||
-        (!gathers && part.dtype.starts_with("int")))
+        !whole.dense || (op.body->at("reduction") == "none") != (gathers || deals) ||
+        (!gathers && !deals && part.dtype.starts_with("int")))
       refuse("{}: {} does not fit its operands", op.place(), op.body->dump().substr(0, 80));
     issued[view.at("communicators", *op.body, "communicator")].push_back(
-        {op.does, part.elements, part.dtype});
+        {op.does, count, part.dtype});
   }
   return hash_of(issued);
 }
@@ -182,6 +223,7 @@ CheckedPlan check(std::string_view plan_json, std::string_view certificate_json)
   expect(certificate, "checksum", hash_of(claims));
   expect(claims, "plan", figures.hash);
   const PlanView view = read_plan(plan);
+  check_registered(view);
   for (std::size_t p = 0; p < view.plans.size(); ++p) {
     check_races(view, view.plans[p], claims.at("plans").at(p).at("clocks"), figures);
     expect(claims.at("plans")[p], "collectives", check_collectives(view, view.plans[p]));

@@ -4,8 +4,8 @@
 //
 // What is re-checked, for two steps of every plan with repeated segments twice, and what is not:
 // coverage(). Refused, as nothing is known of them: kernels that are no steps of the configured
-// model; registered memory; classes with plans of their own, sends and receives, buffers and events
-// that take turns, ops that work on an earlier microbatch.
+// model; registered memory of rings; classes with plans of their own, sends and receives, buffers
+// and events that take turns, ops that work on an earlier microbatch.
 #pragma once
 
 #include <cstdint>

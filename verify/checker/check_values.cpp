@@ -6,6 +6,7 @@
 #include <optional>
 #include <tuple>
 
+#include "verify/checker/directions.hpp"
 #include "verify/checker/forms.hpp"
 #include "verify/checker/values.hpp"
 #include "verify/checker/weights.hpp"
@@ -20,19 +21,25 @@ class Steps {
         model_(view),
         ledger_(view, model_, figures),
         values_(view),
-        weights_(view, model_) {}
+        weights_(view, model_),
+        directions_(view) {}
 
-  /// What the host fills and reads is as large as the model has it: two int32 a token, a block of
-  /// 64 bytes, eight fp32 numbers, tables.
+  /// What the host fills and reads is as large as the model has it: two int32 a token, three where
+  /// documents are masked, a block of 64 bytes, eight fp32 numbers, tables, four numbers of the
+  /// loss scale.
   void check_ports() const {
     std::map<std::string, Int> bytes = model_.rope_tables;
-    bytes.insert({{"tokens", times(8, model_.tokens)}, {"step_block", 64}, {"report", 32}});
+    bytes.insert({{"tokens", times(4 * model_.token_rows, model_.tokens)},
+                  {"step_block", 64},
+                  {"report", 32}});
+    if (model_.scales_loss) bytes["loss_scale"] = 16;
     Names left;
     for (const auto& [name, size] : bytes) left.insert(name);
     for (Index b = 0; b < view_.homes.size(); ++b) {
       const std::string port = port_of(b);
       if (port.empty()) continue;
       left.erase(port);
+      if (!bytes.contains(port)) refuse("buffer {}: port {} is none of the model's", b, port);
       const Operand& whole = view_.buffers[b];
       if (whole.end - whole.begin != bytes.at(port))
         refuse("buffer {}: port {} has {} bytes, not {}", b, port, bytes.at(port),
@@ -85,21 +92,35 @@ class Steps {
     ++step_;
     reported_ = false;
     ledger_.begin_step();
+    if (trains_) directions_.begin_step();
   }
   void end_step() {
     if (!reported_) refuse("step: the host does not hear of its loss");
     if (trains_) weights_.end_step();
+    if (trains_) directions_.end_step();
   }
 
   // ---- ops
 
+  /// Only what is followed there touches directions.
+  void check_directions_known(const Op& op) const {
+    static const Names known{"all_gather",    "all_to_all", "momentum",
+                             "newton_schulz", "update",     "zero_padding"};
+    for (const Operand& operand : op.operands)
+      if (is_direction(operand) && !known.contains(op.does))
+        refuse("{}: '{}' is a direction", op.place(), operand.role);
+  }
+
   void follow(const Op& op) {
+    if (op.kind == "kernel" || op.kind == "copy" || op.kind == "collective")
+      check_directions_known(op);
     check_group(view_, op);
     check_unit(view_, op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);
       weights_.acquire(buffer);
+      directions_.acquire(buffer);
       ledger_.follow(op, {});
     } else if (op.kind == "kernel") {
       check_memory(op, "device", "device");
@@ -136,8 +157,8 @@ class Steps {
         from.offset == 0 && from.dense && from.elements == to.elements && from.dtype == to.dtype;
     if (op.does == "d2d") {
       copy_inside(op, from, to);
-    } else if (op.does == "h2d" && port == "tokens" && all && from.elements == 2 * model_.tokens &&
-               from.dtype == "int32") {
+    } else if (op.does == "h2d" && port == "tokens" && all &&
+               from.elements == times(model_.token_rows, model_.tokens) && from.dtype == "int32") {
       ledger_.add_pass(++pass_);
       values_.make(op, to, {"tokens", -1, pass_});
     } else if (op.does == "h2d" && port == "step_block" && all && from.elements == 64 &&
@@ -163,6 +184,9 @@ class Steps {
       refuse("{}: '{}' may not be written", op.place(), to.role);
     weights_.acquire(to.buffer);
   }
+  [[nodiscard]] bool is_direction(const Operand& operand) const {
+    return view_.homes[operand.buffer].kind == "direction";
+  }
   [[nodiscard]] bool is_gradient(const Operand& operand) const {
     return view_.homes[operand.buffer].kind == "gradient";
   }
@@ -186,7 +210,12 @@ class Steps {
     const Operand& from = op.operands[0];
     const Operand& to = op.operands[1];
     const Home& home = view_.homes[to.buffer];
-    if (op.does != "all_gather") {
+    if (op.does == "all_to_all") {
+      directions_.exchange(op);
+    } else if (is_direction(from) || is_direction(to)) {
+      if (op.does != "all_gather") refuse("{}: sums directions", op.place());
+      directions_.gather(op);
+    } else if (op.does != "all_gather") {
       if (!is_gradient(to)) return spoil(op, from, to);
       if (op.body->at("dtype") != reduced_dtype(op))
         refuse("{}: sums in another dtype", op.place());
@@ -229,7 +258,7 @@ class Steps {
     if (does == "token_copy") {
       forms(op, {{"input", "read"}, {"output", "write"}}, {});
       for (const Operand& tokens : op.operands)
-        if (tokens.shape != std::vector<Int>{2, model_.tokens})
+        if (tokens.shape != std::vector<Int>{model_.token_rows, model_.tokens})
           refuse("{}: '{}' is of another shape", op.place(), tokens.role);
       values_.copy(op, operand(op, "input"), operand(op, "output"));
     } else if (does == "cast" || does == "accumulate") {
@@ -243,8 +272,12 @@ class Steps {
       for (const Operand& padding : op.operands) {
         if (padding.role != "padding" || padding.access != "write" || !padding.dense)
           refuse("{}: '{}' is nothing that it clears", op.place(), padding.role);
-        if (view_.homes[padding.buffer].kind == "parameter") spoil_weights(op, padding);
-        else if (!is_gradient(padding)) values_.make(op, padding, {});
+        if (is_direction(padding))
+          directions_.zero(op, padding);
+        else if (view_.homes[padding.buffer].kind == "parameter")
+          spoil_weights(op, padding);
+        else if (!is_gradient(padding))
+          values_.make(op, padding, {});
       }
       check_attributes(op, does, 0, {});
       ledger_.follow(op, {});
@@ -254,8 +287,12 @@ class Steps {
       finish_norm(op);
     } else if (does == "loss_finish") {
       finish_loss(op);
-    } else if (does == "update") {
+    } else if (does == "update" || does == "momentum") {
       update(op);
+    } else if (does == "newton_schulz") {
+      check_attributes(op, does, 0, {"cols", "rows"});
+      directions_.newton_schulz(op);
+      values_.make(op, operand(op, "workspace"), {});
     } else {
       run_step(op);
     }
@@ -306,7 +343,8 @@ class Steps {
   }
   /// What touches only some rows of an operand.
   static bool tells_bytes(const Op& op) {
-    return op.does.starts_with("embedding_") || op.does.starts_with("cross_entropy");
+    return op.does.starts_with("embedding_") || op.does.starts_with("cross_entropy") ||
+           op.does == "newton_schulz";
   }
   void check_scratch(const Op& op, Int least) {
     const Operand& scratch = operand(op, "workspace");
@@ -362,7 +400,12 @@ class Steps {
   }
 
   void finish_norm(const Op& op) {
-    forms(op, {{"input", "read"}, {"loss", "read"}, {"norm", "write"}}, {"groups", "limit"});
+    std::map<std::string, std::string> roles{
+        {"input", "read"}, {"loss", "read"}, {"norm", "write"}};
+    Names attributes{"groups", "limit"};
+    if (model_.scales_loss) roles["loss_scale"] = "read_write";
+    if (model_.scale_window != 0) attributes.insert("scale_window");
+    forms(op, roles, attributes);
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
     std::set<Index> seen;
@@ -389,6 +432,15 @@ class Steps {
     if (scalar(op, "loss") != Value{"loss", -1, step_})
       refuse("{}: 'loss' is not this step's", op.place());
     make_scalar(op, "norm", {"norm", -1, step_});
+    if (model_.scales_loss) keep_scale(op);
+  }
+  /// The next step's loss scale is made of this step's, once.
+  void keep_scale(const Op& op) {
+    if (!trains_ || scalar(op, "loss_scale") != scale_ || scale_.pass == step_ ||
+        (model_.scale_window != 0 && op.attributes.at("scale_window") != model_.scale_window))
+      refuse("{}: does not keep the loss scale of this step as configured", op.place());
+    scale_.pass = step_;
+    make_scalar(op, "loss_scale", scale_);
   }
   /// Integers are written without a denominator.
   static std::pair<Json, Json> number(const Json& value) {
@@ -412,7 +464,13 @@ class Steps {
 
   /// The mean over all tokens of all ranks and microbatches.
   void finish_loss(const Op& op) {
-    forms(op, {{"input", "read"}, {"loss", "write"}}, {});
+    std::map<std::string, std::string> roles{{"input", "read"}, {"loss", "write"}};
+    const bool scales = trains_ && model_.scales_loss;
+    if (scales) roles["loss_scale"] = "read";
+    forms(op, roles, {});
+    // That of all gradients of the step, as only a norm changes it, which reads this loss.
+    if (scales && scalar(op, "loss_scale") != scale_)
+      refuse("{}: takes another loss scale out of 1/T", op.place());
     const Operand& input = operand(op, "input");
     const Members members = members_of(op, input);
     Names all;
@@ -435,18 +493,24 @@ class Steps {
 
   void update(const Op& op) {
     if (!trains_) refuse("{}: updates weights in eval", op.place());
-    std::map<std::string, std::string> roles{{"step_block", "read"}, {"loss", "read"}};
-    if (number(model_.clip).first != 0) roles["norm"] = "read";
+    // A direction has been scaled before it was orthogonalised.
+    const bool makes = op.does == "momentum";
+    const bool along = !makes && has(op, "direction");
+    std::map<std::string, std::string> roles{{"step_block", "read"}};
+    if (!along) roles["loss"] = "read";
+    if (number(model_.clip).first != 0 || model_.scales_loss) roles["norm"] = "read";
     for (const Operand& slice : op.operands)
       if (!view_.homes[slice.buffer].groups.empty()) roles[slice.role] = slice.access;
     forms(op, roles, {"elements"});
     const Operand& block = operand(op, "step_block");
     if (block.elements != 64 || values_.whole(op, block) != Value{"step_block", -1, step_} ||
-        scalar(op, "loss") != Value{"loss", -1, step_} ||
+        (!along && scalar(op, "loss") != Value{"loss", -1, step_}) ||
         (roles.contains("norm") && scalar(op, "norm") != Value{"norm", -1, step_}) ||
-        op.attributes.at("elements") != operand(op, "grad").elements)
+        op.attributes.at("elements") != operand(op, along ? "direction" : "grad").elements)
       refuse("{}: loss, norm, settings or size are not this step's", op.place());
     ledger_.follow(op, {});
+    if (makes) return directions_.momentum(op);
+    directions_.update(op);
     weights_.update(op);
   }
 
@@ -474,8 +538,8 @@ class Steps {
   /// where the op says so.
   void check_phase(const Op& op, const Step& step, const Work& work) {
     const bool forward = op.does.ends_with("_forward") || (op.does == "gemm" && step.product == 0);
-    const bool uses = std::ranges::any_of(
-        step.flows, [](const Flow& flow) { return flow.role == "weight"; });
+    const bool uses =
+        std::ranges::any_of(step.flows, [](const Flow& flow) { return flow.role == "weight"; });
     if (!forward || !uses) return;
     const bool again = op.json->value("phase", "") == "recompute";
     std::string what = fmt::format("{} {}", op.does, step.product);
@@ -517,6 +581,7 @@ class Steps {
     if (step.chunk) work.rows = op.attribute(op.does == "gemm" ? "m" : "rows");
     for (std::size_t i = 0; i < operands.size(); ++i)
       check_form(op, step.flows[i], *operands[i], work.rows);
+    for (std::size_t i = 0; i < operands.size(); ++i) check_parameter(step.flows[i], *operands[i]);
     Names named;
     for (const auto& [name, value] : step.attributes) {
       named.insert(name);
@@ -538,8 +603,23 @@ class Steps {
       differ("is of a layer that {}", *step.slides ? "slides" : "sees all tokens");
   }
 
+  /// Where steps differ in their weights alone. What is no whole parameter `use` refuses.
+  void check_parameter(const Flow& flow, const Operand& operand) const {
+    if (flow.role != "weight") return;
+    const Spot spot = locate(view_, operand);
+    if (spot.group == kNone) return;
+    const Group& group = view_.groups[spot.group];
+    const auto found = group.parameters.find(spot.begin);
+    if (found != group.parameters.end() && found->second.role != flow.parameter)
+      differ("'weight' is {}, not {}", found->second.role, flow.parameter);
+  }
+
   void check_value(const Op& op, const Step& step, const Flow& flow, const Operand& operand,
                    Work& work, bool first) {
+    if (flow.role == "loss_scale") {
+      if (values_.whole(op, operand) != scale_) differ("'loss_scale' is not this step's");
+      return;
+    }
     // Loss sums are their own.
     if (flow.role == "loss_sums" || (flow.access == "adds" && op.attribute("beta") == 0)) return;
     Extent place = extent_of(flow, operand, work.row);
@@ -639,8 +719,10 @@ class Steps {
   Ledger ledger_;
   Values values_;
   Weights weights_;
+  Directions directions_;
   bool trains_ = false, reported_ = false;
   Int step_ = -1, pass_ = -1;
+  Value scale_{"loss_scale", -1, -1};  ///< of losses, by the step whose norm made it
   std::vector<Gathered> gathered_{};
   std::vector<Partial> partials_{};
   std::vector<Sums> sums_{};

@@ -17,9 +17,11 @@ constexpr std::array kCoverage{
     Coverage{"lifetimes", true,
              "accesses lie between acquire and release, and no two live buffers share bytes",
              "MF102 MF103 MF106 MF107"},
-    Coverage{"collectives", true,
-             "count, dtype and reduction fit operands and communicator; the sequence is hashed",
-             "MF204"},
+    Coverage{
+        "collectives", true,
+        "count, dtype and reduction fit operands and communicator, windows their transport; the "
+        "sequence is hashed",
+        "MF204 MF205"},
     Coverage{"kernels", true,
              "each is a step of the configured model: access, dtypes, shapes, strides, attributes",
              "MF007"},
@@ -29,6 +31,10 @@ constexpr std::array kCoverage{
              "kernels read the weights of this step, of their unit; after it each group that "
              "trains was updated once",
              "MF401 MF402 MF403"},
+    Coverage{"directions", true,
+             "updates move along this step's momentum, each matrix orthogonalised once and whole, "
+             "dealt out and brought back as buffers say",
+             "MF405"},
     Coverage{"gradients", true,
              "norm and updates read the gradient of each parameter, microbatch and rank once, from "
              "each step of the model that gives one, and nothing else",
@@ -36,7 +42,7 @@ constexpr std::array kCoverage{
     Coverage{"scales", true,
              "1/T and the norm are this step's, of all tokens, groups and ranks; microbatches are "
              "as many as configured",
-             "MF307 MF308 MF311 MF312"},
+             "MF307 MF308 MF311 MF312 MF313"},
     Coverage{"sums", true, "gradients are summed in the dtypes that are configured", "MF310"},
     Coverage{"tiling", true,
              "slices that operands touch are equal parts of their group, operands of an update are "

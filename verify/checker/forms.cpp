@@ -17,6 +17,13 @@ void check_form(const Op& op, const Flow& flow, const Operand& operand, Int rows
     if (!operand.dense) differ("'{}' has strides", flow.role);
     return;
   }
+  if (shape.size() == 2) {
+    if (operand.strides != std::vector<Int>{flow.row, 1})
+      differ("'{}' is no columns in rows of {}", flow.role, flow.row);
+    if (operand.offset != times(flow.column, size_of(operand.dtype)))
+      differ("'{}' does not begin at column {}", flow.role, flow.column);
+    return;
+  }
   const Int head = shape.back();
   std::vector<Int> strides{flow.row, head, 1};
   if (shape.size() == 4) strides = {times(shape[2], flow.row), head, flow.row, 1};

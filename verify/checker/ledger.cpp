@@ -15,7 +15,7 @@ Ledger::Ledger(const PlanView& view, const Model& model, CheckedPlan& figures)
 }
 
 void Ledger::follow(const Op& op, const Work& work) {
-  const bool updates = op.does == "update";
+  const bool updates = op.does == "update" || op.does == "momentum";
   const bool adds = op.attribute("beta") != 0;
   for (const Operand& operand : op.operands) {
     const bool home = !view_.homes[operand.buffer].groups.empty();

@@ -1,9 +1,8 @@
 #include "verify/checker/model.hpp"
 
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstdlib>
+#include <utility>
 
 namespace mfsdp::checker {
 namespace {
@@ -42,7 +41,15 @@ Model::Model(const PlanView& view)
   qk_norm_ = model.value("qk_norm", false);
   output_norms_ = model.value("output_norms", false);
   centred_ = model.value("zero_centered_norms", false);
-  gated_ = model.value("activation", "silu") == "silu" ? "swiglu" : "geglu";
+  const std::string family = model.at("family");
+  gpt2_names_ = layer_norms_ = biases_ = family == "gpt2";
+  gates_ = rotates_ = family != "gpt2";
+  input_norms_ = family != "olmo2";
+  whole_norms_ = family == "olmo2";
+  const bool silu = model.value("activation", "silu") == "silu";
+  gated_ = !gates_ ? "gelu" : silu ? "swiglu" : "geglu";
+  first_width_ = gates_ ? times(2, inner_) : inner_;
+  positions_ = model.at("max_seq_len");
   turned_ = model.value("rotary_dim", head_dim_);
   sliding_ = model.value("sliding_layers", sliding_);
   two_tables_ = model.contains("local_rope_theta");
@@ -51,127 +58,35 @@ Model::Model(const PlanView& view)
   exact_ = config_.value("exact_sums", false);
   compute_ = config_.at("param_dtype");
   tokens = times(seq_, batch_);
-  rope_tables = {{"rope_table", times(times(seq_, turned_), 4)}};
-  if (two_tables_) rope_tables["local_rope_table"] = rope_tables.at("rope_table");
+  if (config_.value("document_mask", false)) token_rows = 3;
+  if (rotates_) rope_tables = {{"rope_table", times(times(seq_, turned_), 4)}};
+  if (two_tables_ && rotates_) rope_tables["local_rope_table"] = rope_tables.at("rope_table");
   microbatches = config_.at("microbatches");
   clip = config_.at("clip");
   statistic = compute_ == "fp64" ? "fp64" : "fp32";
   main_weights = config_.at("main_dtype") != compute_;
-  states = kept_states(config_);
+  scales_loss = config_.contains("loss_scale");
+  scale_window = config_.value("loss_scale_window", Int{0});
   for (const auto& [axis, ranks] : view.mesh) {
     world_ = times(world_, ranks);
     if (axis == "dp_outer") outer_ = ranks;
   }
-  if (model.at("family") != "llama" || tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
+  const bool known = family == "llama" || family == "gpt2" || family == "olmo2";
+  // Without RoPE nothing is said of it; without input norms nothing else adds to the residual.
+  const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
+                                 seq_ > positions_ || model.value("scaled_embedding", false));
+  const bool other_norms = layer_norms_ && (output_norms_ || centred_);
+  if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
+      tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
+  read_adapters();
   check_units(view);
   check_parameters(view);
   add_ends();
   add_norms();
   add_attention();
-  add_rotation();
+  if (rotates_) add_rotation();
   add_mlp();
-}
-
-// ---- units and parameters -----------------------------------------------------------------------
-
-void Model::check_units(const PlanView& view) const {
-  const Json& units = view.json.at("units");
-  const Int last = layers_ + (tied_ ? 0 : 1);
-  if (std::ssize(units) != last + 1) refuse("units: {}, of the model {}", units.size(), last + 1);
-  std::set<Int> seen;
-  for (const Json& unit : units) {
-    const Int p = unit.at("position");
-    const char* kind =
-        p == 0 ? (tied_ ? "embedding_and_head" : "embedding") : (p <= layers_ ? "block" : "head");
-    if (p > last || !seen.insert(p).second || unit.at("kind") != kind)
-      refuse("units: number {} is not the model's {}", p, kind);
-  }
-}
-
-/// By role: name and shape.
-std::map<std::string, std::pair<std::string, Shape>> Model::parameters_of(Int position) const {
-  std::map<std::string, std::pair<std::string, Shape>> of;
-  if (position == 0) of["embedding"] = {"model.embed_tokens.weight", {vocab_, hidden_}};
-  if (position == (tied_ ? 0 : layers_ + 1)) of["final_norm"] = {"model.norm.weight", {hidden_}};
-  if (position == layers_ + 1) of["head"] = {"lm_head.weight", {vocab_, hidden_}};
-  if (position == 0 || position > layers_) return of;
-  const std::string block = fmt::format("model.layers.{}.", position - 1);
-  const std::string attention = block + "self_attn.";
-  const Int query = heads_ * head_dim_;
-  const Int rows = (heads_ + 2 * kv_heads_) * head_dim_;
-  of["input_norm"] = {block + "input_layernorm.weight", {hidden_}};
-  of["qkv"] = {attention + "qkv_proj.weight", {rows, hidden_}};
-  if (bias_) of["qkv_bias"] = {attention + "qkv_proj.bias", {rows}};
-  if (qk_norm_) of["q_norm"] = {attention + "q_norm.weight", {head_dim_}};
-  if (qk_norm_) of["k_norm"] = {attention + "k_norm.weight", {head_dim_}};
-  of["attention_out"] = {attention + "o_proj.weight", {hidden_, query}};
-  const char* before_mlp = output_norms_ ? "pre_feedforward" : "post_attention";
-  of["post_norm"] = {fmt::format("{}{}_layernorm.weight", block, before_mlp), {hidden_}};
-  if (output_norms_) {
-    of["attention_output_norm"] = {block + "post_attention_layernorm.weight", {hidden_}};
-    of["mlp_output_norm"] = {block + "post_feedforward_layernorm.weight", {hidden_}};
-  }
-  of["gate_up"] = {block + "mlp.gate_up_proj.weight", {2 * inner_, hidden_}};
-  of["down"] = {block + "mlp.down_proj.weight", {hidden_, inner_}};
-  return of;
-}
-
-namespace {
-
-using Texts = std::vector<std::string>;
-
-bool has_part(const std::string& name, const Texts& parts) {
-  return std::ranges::any_of(
-      parts, [&](const std::string& part) { return name.find(part) != std::string::npos; });
-}
-
-/// Whether a parameter has the rate that "TEXT=X" asks for where its name has TEXT: X as a
-/// fraction, or none stated.
-bool has_its_rate(const Json& entry, const Texts& scales) {
-  Texts asked;  // the X
-  for (const std::string& scale : scales) {
-    const std::size_t equals = scale.find('=');
-    if (equals == std::string::npos) refuse("config: '{}' is no scale of a rate", scale);
-    if (has_part(entry.at("name"), {scale.substr(0, equals)}))
-      asked.push_back(scale.substr(equals + 1));
-  }
-  if (asked.empty() || !entry.contains("rate")) return asked.empty() && !entry.contains("rate");
-  const double wanted = std::strtod(asked[0].c_str(), nullptr);
-  const Json& rate = entry.at("rate");
-  return asked.size() == 1 && rate.at("num").get<double>() / rate.at("den").get<double>() == wanted;
-}
-
-}  // namespace
-
-void Model::check_parameters(const PlanView& view) const {
-  const Texts frozen = config_.value("frozen", Texts{});
-  const Texts no_decay = config_.value("no_decay", Texts{});
-  const Texts scales = config_.value("lr_scale", Texts{});
-  Int block = 1;  // where parameters begin
-  for (const auto& [name, kept] : states) block = std::max(block, kept.block);
-  std::map<Int, std::map<std::string, std::pair<std::string, Shape>>> left;
-  for (Int unit = 0; unit < std::ssize(view.json.at("units")); ++unit)
-    left[unit] = parameters_of(unit);
-  for (std::size_t g = 0; g < view.groups.size(); ++g) {
-    const Group& group = view.groups[g];
-    const Json& json = view.json.at("groups")[g];
-    if (json.at("dtype") != compute_ ||
-        (group.trains && json.at("optimizer") != config_.at("optimizer")))
-      refuse("group {}: dtype or optimizer is not as configured", g);
-    for (const Json& entry : json.at("parameters")) {
-      const std::string name = entry.at("name");
-      const bool trains = !has_part(name, frozen);
-      const auto wanted = left[group.unit].extract(entry.at("role").get<std::string>());
-      const bool decays = entry.at("shape").size() > 1 && !has_part(name, no_decay);
-      if (wanted.empty() || wanted.mapped() != std::pair(name, entry.at("shape").get<Shape>()) ||
-          entry.value("decay", false) != decays || trains != group.trains ||
-          !has_its_rate(entry, scales) || (trains && entry.at("offset").get<Int>() % block != 0))
-        refuse("group {}: parameter {} is not the model's", g, name);
-    }
-  }
-  for (const auto& [unit, missing] : left)
-    if (!missing.empty()) refuse("unit {}: lacks parameter {}", unit, missing.begin()->first);
 }
 
 // ---- steps --------------------------------------------------------------------------------------
@@ -241,7 +156,10 @@ void Model::add(Step step) {
     if (flow.access == "adds" && flow.role == "weight_grad") ++gradients_[flow.parameter];
   }
   const std::string product = step.kernel == "gemm" ? fmt::format(" {}", step.product) : "";
-  steps_[step.kernel + product].push_back(std::move(step));
+  // With more attributes first: what a kernel has beside those of its step is refused at once.
+  auto& steps = steps_[step.kernel + product];
+  const auto at = step.attributes.contains("scale") ? steps.begin() : steps.end();
+  steps.insert(at, std::move(step));
 }
 
 const std::vector<Step>& Model::steps(const std::string& kernel) const {
@@ -259,11 +177,12 @@ bool Model::slides(Int owner) const {
 }
 
 bool Model::owns(Int owner, const std::string& role, Int unit) const {
-  const bool shared = tied_ && (role == "embedding" || role == "final_norm");
+  const bool shared = tied_ && (role == "embedding" || role.starts_with("final_norm"));
   return unit == (shared ? 0 : owner);
 }
 
-/// The three products of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in.
+/// The three products of a linear layer: out = in W^T; d_in = d_out W; d_W = d_out^T in. Where d_in
+/// is "A>B" it is added to A, which makes B.
 void Model::add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                         const std::array<const char*, 4>& values) {
   const auto& [in, out, d_out, d_in] = values;
@@ -278,17 +197,30 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
               .flows = std::move(flows),
               .chunk = chunk,
               .least_scratch = 1};
-    if (product != 2) made.attributes["beta"] = 0;
+    if (product != 2) made.attributes["beta"] = made.flows.back().access == "read_write" ? 1 : 0;
     add(std::move(made));
   };
-  std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-                            makes("output", compute_, {rows, outputs}, out)};
-  if (parameter == "qkv" && bias_) forward.push_back(weight("qkv_bias", {outputs}));
+  std::vector<Flow> forward{
+      reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
+      makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
+  const bool has_bias = parameter == "qkv" ? bias_ : biases_ && parameter != "head";
+  if (has_bias) {
+    forward.push_back(weight(parameter + "_bias", {outputs}));
+    // The last of the flows tells whether the product is added to.
+    std::swap(forward[2], forward.back());
+  }
   step(0, std::move(forward));
+  const std::string gradient_in = gradient_without_adapters(parameter, d_in);
+  const std::size_t arrow = gradient_in.find('>');
+  Flow made = arrow == std::string::npos
+                  ? makes("d_input", compute_, {rows, inputs}, gradient_in)
+                  : turns("d_input", compute_, {rows, inputs}, gradient_in.substr(0, arrow),
+                          gradient_in.substr(arrow + 1));
   step(1, {reads("d_output", compute_, {rows, outputs}, d_out), weight(parameter, matrix),
-           makes("d_input", compute_, {rows, inputs}, d_in)});
+           std::move(made)});
   step(2, {reads("d_output", compute_, {rows, outputs}, d_out),
            reads("input", compute_, {rows, inputs}, in), gradient(parameter, matrix)});
+  add_adapters(parameter, outputs, values);
 }
 
 /// As a number of the compute dtype: that many bits of the root, rounded to the nearest.
@@ -311,11 +243,14 @@ void Model::add_ends() {
   const Shape table{vocab_, hidden_};
   std::map<std::string, Json> lookup{{"cols", hidden_}, {"rows", tokens}};
   if (config_.at("model").value("scaled_embedding", false)) lookup["scale"] = root_of_hidden();
-  add({.kernel = "embedding_forward",
-       .place = Place::embedding,
-       .attributes = lookup,
-       .flows = {reads("tokens", "int32", {tokens}, "tokens"), weight("embedding", table),
-                 makes("output", compute_, rows, "+input")}});
+  if (!rotates_)
+    add_positions(lookup);
+  else
+    add({.kernel = "embedding_forward",
+         .place = Place::embedding,
+         .attributes = lookup,
+         .flows = {reads("tokens", "int32", {tokens}, "tokens"), weight("embedding", table),
+                   makes("output", compute_, rows, "+input")}});
   add({.kernel = "embedding_backward",
        .place = Place::embedding,
        .attributes = lookup,
@@ -327,16 +262,37 @@ void Model::add_ends() {
   std::map<std::string, Json> losses{{"cols", vocab_}, {"rows", kRows}};
   if (const Json& model = config_.at("model"); model.contains("logit_cap"))
     losses["logit_cap"] = model.at("logit_cap");
-  for (const bool trains : {true, false})
-    add({.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
-         .place = Place::head,
-         .attributes = losses,
-         .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
-                          : reads("logits", compute_, logits, "logits"),
-                   reads("labels", "int32", {kRows}, "tokens", tokens),
-                   turns("loss_sums", statistic, {2}, "", "", "adds")},
-         .chunk = true,
-         .least_scratch = kSumScratch});
+  for (const bool trains : {true, false}) {
+    Step step{.kernel = trains ? "cross_entropy" : "cross_entropy_loss",
+              .place = Place::head,
+              .attributes = losses,
+              .flows = {trains ? turns("logits", compute_, logits, "logits", "d_logits")
+                               : reads("logits", compute_, logits, "logits"),
+                        reads("labels", "int32", {kRows}, "tokens", tokens),
+                        turns("loss_sums", statistic, {2}, "", "", "adds")},
+              .chunk = true,
+              .least_scratch = kSumScratch};
+    if (trains && scales_loss) step.flows.push_back(reads("loss_scale", "fp32", {4}, "loss_scale"));
+    add(std::move(step));
+  }
+}
+
+/// A token's row, and that of its place in the sequence.
+void Model::add_positions(std::map<std::string, Json> sizes) {
+  const Shape rows{tokens, hidden_};
+  const Shape table{positions_, hidden_};
+  sizes["seq"] = seq_;
+  add({.kernel = "embedding_forward",
+       .place = Place::embedding,
+       .attributes = sizes,
+       .flows = in_documents(
+           {reads("tokens", "int32", {tokens}, "tokens"), weight("embedding", {vocab_, hidden_}),
+            weight("position_embedding", table), makes("output", compute_, rows, "+input")})});
+  add({.kernel = "position_embedding_backward",
+       .place = Place::embedding,
+       .attributes = sizes,
+       .flows = in_documents({reads("d_output", compute_, rows, "d_output"),
+                              gradient("position_embedding", table)})});
 }
 
 /// With what the model's norms have beside.
@@ -345,72 +301,114 @@ std::map<std::string, Json> Model::norm_sizes(std::map<std::string, Json> sizes)
   return sizes;
 }
 
+void Model::add_weight_gradient(const std::string& parameter, Place place, const char* partials,
+                                Int cols, Int column) {
+  const Int partial_rows = std::min(tokens, kPartialRows);
+  add({.kernel = "norm_weight_grad",
+       .place = place,
+       .attributes = {{"cols", cols}, {"rows", partial_rows}},
+       .flows = {reads("partials", statistic, {partial_rows, cols}, partials, column),
+                 gradient(parameter, {cols})}});
+}
+
+/// An RMS norm's, or a layer norm's, whose rstd "rstd1" stands beside "mean1".
+void Model::add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
+                              const char* normed, const char* input, const char* rstd,
+                              const char* d_after, const char* d_before, const char* partials) {
+  const Shape rows{tokens, hidden_};
+  const Int partial_rows = std::min(tokens, kPartialRows);
+  const bool adds = *d_after != 0;
+  Step step{
+      .kernel = layer_norms_ ? "layer_norm_backward" : "rms_norm_backward",
+      .place = place,
+      .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}}),
+      .flows = {
+          *normed == 0 ? reads("d_normed", compute_, rows, d_normed)
+                       : turns("d_normed", compute_, rows, d_normed, normed, "may"),
+          reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
+          turns("d_residual", compute_, rows, d_after, d_before, "adds"),
+          makes("partials", statistic, {(layer_norms_ ? 2 : 1) * partial_rows, hidden_}, partials),
+          weight(parameter, {hidden_})}};
+  if (layer_norms_) {
+    step.flows.push_back(weight(parameter + "_bias", {hidden_}));
+    step.flows.push_back(reads("mean", statistic, {tokens}, "mean of " + std::string(rstd)));
+  }
+  add(std::move(step));
+  add_weight_gradient(parameter, place, partials, hidden_, 0);
+  if (layer_norms_)
+    add_weight_gradient(parameter + "_bias", place, partials, hidden_, partial_rows * hidden_);
+}
+
 void Model::add_norms() {
   const Shape rows{tokens, hidden_};
   const Json epsilon = config_.at("model").at("rms_norm_eps");
-  const Int partial_rows = std::min(tokens, kPartialRows);
-  const auto forward = [&](const char* parameter, Place place, const char* residual,
-                           const char* delta, const char* sum, const char* normed,
-                           const char* rstd) {
-    Step step{.kernel = "rms_norm_forward",
+  const auto forward = [&](const std::string& parameter, Place place, const char* residual,
+                           const char* delta, const char* sum, const std::string& rstd) {
+    Step step{.kernel = layer_norms_ ? "layer_norm_forward" : "rms_norm_forward",
               .place = place,
               .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
               .flows = {reads("residual", compute_, rows, residual),
-                        makes("normed", compute_, rows, normed),
+                        makes("normed", compute_, rows, "normed" + rstd.substr(4)),
                         makes("rstd", statistic, {tokens}, rstd), weight(parameter, {hidden_})}};
+    if (layer_norms_) {
+      step.flows.push_back(weight(parameter + "_bias", {hidden_}));
+      step.flows.push_back(makes("mean", statistic, {tokens}, "mean of " + rstd));
+    }
     if (*delta != 0) step.flows.push_back(reads("delta", compute_, rows, delta));
     if (*sum != 0) step.flows.push_back(makes("residual_out", compute_, rows, sum));
     add(std::move(step));
   };
-  if (output_norms_) {
-    forward("attention_output_norm", Place::block, "raw_attention_out", "", "", "attention_out",
-            "attention_out_rstd");
-    forward("mlp_output_norm", Place::block, "raw_mlp_out", "", "", "mlp_out", "mlp_out_rstd");
+  if (output_norms_) add_output_norms();
+  if (!input_norms_) {
+    forward("final_norm", Place::head, "input", "", "", "rstd");
+  } else {
+    forward("input_norm", Place::block, "input", "", "", "rstd1");
+    forward("input_norm", Place::block, "-mid", "-mlp_out", "input", "rstd1");
+    forward("post_norm", Place::block, "input", "attention_out", "mid", "rstd2");
+    forward("final_norm", Place::head, "-mid", "-mlp_out", "input", "rstd");
+    add_norm_backward("input_norm", Place::block, "d_normed1", "normed1", "input", "rstd1", "d_mid",
+                      "-d_output", "partials1");
+    add_norm_backward("post_norm", Place::block, "d_normed2", "normed2", "mid", "rstd2", "d_output",
+                      "d_mid", "partials2");
   }
-  forward("input_norm", Place::block, "input", "", "", "normed1", "rstd1");
-  forward("input_norm", Place::block, "-mid", "-mlp_out", "input", "normed1", "rstd1");
-  forward("post_norm", Place::block, "input", "attention_out", "mid", "normed2", "rstd2");
-  forward("final_norm", Place::head, "-mid", "-mlp_out", "input", "normed", "rstd");
-
-  const auto weight_gradient = [&](const char* parameter, Place place, const char* partials,
-                                   Int cols, Int column) {
-    add({.kernel = "norm_weight_grad",
-         .place = place,
-         .attributes = {{"cols", cols}, {"rows", partial_rows}},
-         .flows = {reads("partials", statistic, {partial_rows, cols}, partials, column),
-                   gradient(parameter, {cols})}});
-  };
-  const auto backward = [&](const char* parameter, Place place, const char* d_normed,
-                            const char* normed, const char* input, const char* rstd,
-                            const char* d_after, const char* d_before, const char* partials) {
-    const bool adds = *d_after != 0;
-    add({.kernel = "rms_norm_backward",
-         .place = place,
-         .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}}),
-         .flows = {*normed == 0 ? reads("d_normed", compute_, rows, d_normed)
-                                : turns("d_normed", compute_, rows, d_normed, normed, "may"),
-                   reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
-                   turns("d_residual", compute_, rows, d_after, d_before, "adds"),
-                   makes("partials", statistic, {partial_rows, hidden_}, partials),
-                   weight(parameter, {hidden_})}});
-    weight_gradient(parameter, place, partials, hidden_, 0);
-  };
-  backward("input_norm", Place::block, "d_normed1", "normed1", "input", "rstd1", "d_mid",
-           "-d_output", "partials1");
-  backward("post_norm", Place::block, "d_normed2", "normed2", "mid", "rstd2", "d_output", "d_mid",
-           "partials2");
-  backward("final_norm", Place::head, "d_normed", "normed", "input", "rstd", "", "-d_output",
-           "partials");
-  // The gradient of the residual stays: it goes on beside what was added.
-  if (output_norms_) {
-    backward("attention_output_norm", Place::block, "d_mid", "", "raw_attention_out",
-             "attention_out_rstd", "", "d_raw_attention_out", "attention_out_partials");
-    backward("mlp_output_norm", Place::block, "d_output", "", "raw_mlp_out", "mlp_out_rstd", "",
-             "d_raw_mlp_out", "mlp_out_partials");
-  }
+  add_norm_backward("final_norm", Place::head, "d_normed", "normed", "input", "rstd", "",
+                    "-d_output", "partials");
   if (!qk_norm_) return;
-  weight_gradient("q_norm", Place::block, "qk_partials", head_dim_, 0);
-  weight_gradient("k_norm", Place::block, "qk_partials", head_dim_, partial_rows * head_dim_);
+  const Int partial_rows = std::min(tokens, kPartialRows);
+  const Int of_query = whole_norms_ ? heads_ * head_dim_ : head_dim_;
+  const Int of_key = whole_norms_ ? kv_heads_ * head_dim_ : head_dim_;
+  add_weight_gradient("q_norm", Place::block, "qk_partials", of_query, 0);
+  add_weight_gradient("k_norm", Place::block, "qk_partials", of_key, times(partial_rows, of_query));
+}
+
+/// Of what attention and MLP add to the residual, whose gradient stays: it goes on beside what was
+/// added. Of OLMo 2 the norm adds it to the residual too.
+void Model::add_output_norms() {
+  const Shape rows{tokens, hidden_};
+  const Json epsilon = config_.at("model").at("rms_norm_eps");
+  const auto forward = [&](const char* parameter, const std::string& name, const char* skip,
+                           const char* sum) {
+    Step step{.kernel = "rms_norm_forward",
+              .attributes = norm_sizes({{"cols", hidden_}, {"epsilon", epsilon}, {"rows", tokens}}),
+              .flows = {reads("residual", compute_, rows, "raw_" + name),
+                        makes("normed", compute_, rows, input_norms_ ? name : sum),
+                        makes("rstd", statistic, {tokens}, name + "_rstd"),
+                        weight(parameter, {hidden_})}};
+    if (!input_norms_) step.flows.push_back(reads("skip", compute_, rows, skip));
+    add(std::move(step));
+  };
+  forward("attention_output_norm", "attention_out", "input", "mid");
+  forward("mlp_output_norm", "mlp_out", "mid", "+input");
+  add_norm_backward("attention_output_norm", Place::block, "d_mid", "", "raw_attention_out",
+                    "attention_out_rstd", "", "d_raw_attention_out", "attention_out_partials");
+  add_norm_backward("mlp_output_norm", Place::block, "d_output", "", "raw_mlp_out", "mlp_out_rstd",
+                    "", "d_raw_mlp_out", "mlp_out_partials");
+}
+
+/// Where documents are masked, what attends, rotates or looks positions up goes by those in them.
+std::vector<Flow> Model::in_documents(std::vector<Flow> flows) const {
+  if (token_rows == 3) flows.push_back(reads("positions", "int32", {tokens}, "tokens", 2 * tokens));
+  return flows;
 }
 
 /// Query, key and value: query and key rotated, in rows of their own or beside the value.
@@ -434,13 +432,12 @@ void Model::add_attention() {
       {"batch", batch_},       {"deterministic", config_.value("deterministic", false) ? 1 : 0},
       {"head_dim", head_dim_}, {"heads", heads_},
       {"kv_heads", kv_heads_}, {"seq", seq_}};
-  add_product("qkv", Place::block, all, hidden_, {"normed1", "qkv", "d_qkv", "d_normed1"});
-  if (bias_)
-    add({.kernel = "bias_grad",
-         .attributes = {{"cols", all}, {"rows", tokens}},
-         .flows = {reads("d_output", compute_, {tokens, all}, "d_qkv"),
-                   scratch("partials", statistic, {std::min(tokens, kPartialRows), all}),
-                   gradient("qkv_bias", {all})}});
+  if (!input_norms_)
+    add_product("qkv", Place::block, all, hidden_, {"input", "qkv", "d_qkv", "d_mid>-d_output"});
+  else
+    add_product("qkv", Place::block, all, hidden_, {"normed1", "qkv", "d_qkv", "d_normed1"});
+  if (bias_) add_bias("qkv_bias", all, "d_qkv");
+  if (biases_) add_bias("attention_out_bias", hidden_, "d_mid");
   if (output_norms_)
     add_product("attention_out", Place::block, hidden_, query,
                 {"attention", "raw_attention_out", "d_raw_attention_out", "d_attention"});
@@ -457,13 +454,24 @@ void Model::add_attention() {
   add_attention_of(sizes, false);
 }
 
+void Model::add_bias(const std::string& parameter, Int cols, const char* d_output) {
+  add({.kernel = "bias_grad",
+       .attributes = {{"cols", cols}, {"rows", tokens}},
+       .flows = {reads("d_output", compute_, {tokens, cols}, d_output),
+                 scratch("partials", statistic, {std::min(tokens, kPartialRows), cols}),
+                 gradient(parameter, {cols})}});
+}
+
 void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::optional<bool> slides) {
   const Int query = heads_ * head_dim_;
   const Int query_key = (heads_ + kv_heads_) * head_dim_;
   const Int all = query_key + kv_heads_ * head_dim_;
   const Shape rows{tokens, query};
   const Shape per_head{tokens, heads_};
-  const std::vector<Flow> inputs = qk_norm_ ? heads("query_key", query_key) : heads("rotated", all);
+  // Without RoPE what the projection makes is taken as it is.
+  const std::vector<Flow> inputs = qk_norm_    ? heads("query_key", query_key)
+                                   : !rotates_ ? heads("qkv", all)
+                                               : heads("rotated", all);
   Step forward{.kernel = "attention_forward",
                .attributes = sizes,
                .flows = inputs,
@@ -471,19 +479,21 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                .least_scratch = kAttentionScratch};
   forward.flows.push_back(makes("output", compute_, rows, "attention"));
   forward.flows.push_back(makes("log_sum_exp", statistic, per_head, "log_sum_exp"));
+  forward.flows = in_documents(std::move(forward.flows));
   add(std::move(forward));
   Step backward{.kernel = "attention_backward",
                 .attributes = sizes,
                 .flows = inputs,
                 .slides = slides,
                 .least_scratch = backward_scratch()};
-  for (Flow& flow : std::vector{reads("output", compute_, rows, "attention"),
-                                reads("d_output", compute_, rows, "d_attention"),
-                                reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
-                                makes("d_qkv", compute_, {tokens, all}, "d_rotated"),
-                                scratch("d_query_sum", statistic, rows),
-                                scratch("row_sums", statistic, per_head)})
+  for (Flow& flow : std::vector{
+           reads("output", compute_, rows, "attention"),
+           reads("d_output", compute_, rows, "d_attention"),
+           reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
+           makes("d_qkv", compute_, {tokens, all}, rotates_ ? "d_rotated" : "d_qkv"),
+           scratch("d_query_sum", statistic, rows), scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
+  backward.flows = in_documents(std::move(backward.flows));
   add(std::move(backward));
 }
 
@@ -518,38 +528,53 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
   if (!qk_norm_) {
     add({.kernel = "rope_forward",
          .attributes = sizes,
-         .flows = {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table},
+         .flows = in_documents(
+             {in_rows(turns("query_key", compute_, heads, "qkv", "rotated"), all), table}),
          .slides = slides});
     return add({.kernel = "rope_backward",
                 .attributes = sizes,
-                .flows = {gradient, table},
+                .flows = in_documents({gradient, table}),
                 .slides = slides});
   }
   sizes = norm_sizes(sizes);
   sizes["query_heads"] = heads_;
+  if (whole_norms_) sizes["key_heads"] = kv_heads_;
+  const std::string kernel = whole_norms_ ? "qk_row_norm_rope" : "qk_norm_rope";
+  const Int norms = whole_norms_ ? 2 : rotated;  // of a token
+  const Flow query = weight("q_norm", {whole_norms_ ? heads_ * head_dim_ : head_dim_});
+  const Flow key = weight("k_norm", {whole_norms_ ? kv_heads_ * head_dim_ : head_dim_});
   const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
   const Int partial_rows = std::min(tokens, kPartialRows);
-  add({.kernel = "qk_norm_rope_backward",
+  const Shape partials =
+      whole_norms_ ? Shape{partial_rows, rotated * head_dim_} : Shape{2 * partial_rows, head_dim_};
+  add({.kernel = kernel + "_backward",
        .attributes = sizes,
-       .flows = {gradient, columns, table, reads("rstd", statistic, {tokens, rotated}, "qk_rstd"),
-                 weight("q_norm", {head_dim_}), weight("k_norm", {head_dim_}),
-                 makes("partials", statistic, {2 * partial_rows, head_dim_}, "qk_partials")},
+       .flows = in_documents({gradient, columns, table,
+                              reads("rstd", statistic, {tokens, norms}, "qk_rstd"), query, key,
+                              makes("partials", statistic, partials, "qk_partials")}),
        .slides = slides});
   sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
-  add({.kernel = "qk_norm_rope_forward",
+  add({.kernel = kernel + "_forward",
        .attributes = sizes,
-       .flows = {columns, table, weight("q_norm", {head_dim_}), weight("k_norm", {head_dim_}),
-                 makes("output", compute_, heads, "query_key"),
-                 makes("rstd", statistic, {tokens, rotated}, "qk_rstd")},
+       .flows =
+           in_documents({columns, table, query, key, makes("output", compute_, heads, "query_key"),
+                         makes("rstd", statistic, {tokens, norms}, "qk_rstd")}),
        .slides = slides});
 }
 
 void Model::add_mlp() {
-  const Shape both{tokens, 2 * inner_};
+  const Shape first{tokens, first_width_};
   const Shape inner{tokens, inner_};
   const std::map<std::string, Json> sizes{{"cols", inner_}, {"rows", tokens}};
-  add_product("gate_up", Place::block, 2 * inner_, hidden_,
-              {"normed2", "gate_up", "d_gate_up", "d_normed2"});
+  if (!input_norms_)
+    add_product("gate_up", Place::block, first_width_, hidden_,
+                {"mid", "gate_up", "d_gate_up", "d_output>d_mid"});
+  else
+    add_product("gate_up", Place::block, first_width_, hidden_,
+                {"normed2", "gate_up", "d_gate_up", "d_normed2"});
+  if (biases_) add_bias("gate_up_bias", first_width_, "d_gate_up");
+  if (biases_) add_bias("down_bias", hidden_, "d_output");
+  const char* role = gates_ ? "gate_up" : "input";
   if (output_norms_)
     add_product("down", Place::block, hidden_, inner_,
                 {"product", "raw_mlp_out", "d_raw_mlp_out", "d_product"});
@@ -558,33 +583,12 @@ void Model::add_mlp() {
                 {"product", "mlp_out", "d_output", "d_product"});
   add({.kernel = gated_ + "_forward",
        .attributes = sizes,
-       .flows = {reads("gate_up", compute_, both, "gate_up"),
+       .flows = {reads(role, compute_, first, "gate_up"),
                  makes("product", compute_, inner, "product")}});
   add({.kernel = gated_ + "_backward",
        .attributes = sizes,
-       .flows = {turns("gate_up", compute_, both, "gate_up", "d_gate_up"),
+       .flows = {turns(role, compute_, first, "gate_up", "d_gate_up"),
                  turns("d_product", compute_, inner, "d_product", "product", "may")}});
-}
-
-/// Sums of gradients are multiples of one power of two, small enough to be exact in fp32 (docs:
-/// determinism); products take the rows of one sequence at a time.
-std::map<std::string, Json> Model::exact(const std::string& kernel, Int rows) const {
-  if (!exact_) return {};
-  static const Names of_rank{"bias_grad",        "embedding_backward",    "gemm 2",
-                             "norm_weight_grad", "qk_norm_rope_backward", "rms_norm_backward"};
-  static const Names of_squares{"norm_finish", "norm_partial"};
-  const auto limit = [](Int ranks) { return std::min((Int{1} << 24) / ranks, Int{1} << 22); };
-  const Int all = times(times(tokens, microbatches), world_);
-  const Int exponent =
-      static_cast<Int>(std::bit_width(static_cast<std::uint64_t>(all - 1))) + 3 - 24;
-  std::map<std::string, Json> made;
-  if (of_rank.contains(kernel) || of_squares.contains(kernel) || kernel == "accumulate")
-    made["grid_exponent"] = exponent;
-  if (of_rank.contains(kernel)) made["sum_limit"] = limit(world_);
-  if (kernel == "accumulate") made["sum_limit"] = limit(outer_);
-  if (of_rank.contains(kernel) || kernel == "gemm 0" || kernel == "gemm 1")
-    made["piece_rows"] = kernel == "norm_weight_grad" ? 1 : std::min(seq_, rows);
-  return made;
 }
 
 }  // namespace mfsdp::checker

@@ -6,10 +6,14 @@
 //   qkv  = norm(x) * W                                        gate_up = norm(mid) * W
 //   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
 //
+// GPT-2 has layer norms, biases, a table of positions in place of RoPE, and an MLP without a gate.
+// OLMo 2 norms what attention and MLP add, and nothing before them: x = mid' + norm(mlp_out').
+//
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "verify/checker/plan_view.hpp"
@@ -63,29 +67,58 @@ class Model {
   [[nodiscard]] bool owns(Int owner, const std::string& role, Int unit) const;
 
   Int tokens = 0;                            ///< of a microbatch on a rank
+  Int token_rows = 2;                        ///< ids, labels; positions in documents where masked
   Int microbatches = 0;                      ///< of a step
   std::map<std::string, Int> rope_tables{};  ///< bytes of each, by its port
   std::string statistic;                     ///< dtype of statistics
   Json clip;                                 ///< limit of the norm
-  std::map<std::string, Kept> states{};      ///< of the optimizer
   bool main_weights = false;                 ///< beside those that kernels read
+  bool scales_loss = false;                  ///< gradients, from the loss on
+  Int scale_window = 0;                      ///< steps until that scale grows; 0: it stays
   /// What --exact-sums adds to the attributes of a kernel of so many rows.
   [[nodiscard]] std::map<std::string, Json> exact(const std::string& kernel, Int rows) const;
 
  private:
   void check_units(const PlanView& view) const;
   void check_parameters(const PlanView& view) const;
-  [[nodiscard]] std::map<std::string, std::pair<std::string, std::vector<Int>>> parameters_of(
-      Int position) const;
+  /// By role: name and shape.
+  using Parameters = std::map<std::string, std::pair<std::string, std::vector<Int>>>;
+  [[nodiscard]] Parameters parameters_of(Int position) const;
   void add(Step step);
   void add_product(const std::string& parameter, Place place, Int outputs, Int inputs,
                    const std::array<const char*, 4>& values);
+  /// A linear layer with an adapter (lora.cpp): some rows of a matrix.
+  struct Adapter {
+    std::string layer, module;  ///< "q_proj" of "self_attn"
+    std::string matrix, role;   ///< the matrix' role, and how those of the adapter begin
+    Int begin, outputs, inputs;
+  };
+  void read_adapters();
+  [[nodiscard]] std::vector<Adapter> adapters_beside(const std::string& matrix) const;
+  void add_parameters_of_adapters(Parameters& of, const std::string& block) const;
+  void add_adapters(const std::string& matrix, Int outputs,
+                    const std::array<const char*, 4>& values);
+  /// What the matrix alone makes of out and d_in.
+  [[nodiscard]] std::string product_without_adapters(const std::string& matrix,
+                                                     const std::string& out) const;
+  [[nodiscard]] std::string gradient_without_adapters(const std::string& matrix,
+                                                      const std::string& d_in) const;
   [[nodiscard]] Json root_of_hidden() const;
+  [[nodiscard]] Int scale_exponent() const;
   void add_ends();
+  void add_positions(std::map<std::string, Json> sizes);
   [[nodiscard]] std::map<std::string, Json> norm_sizes(std::map<std::string, Json> sizes) const;
   void add_norms();
+  void add_output_norms();
+  void add_bias(const std::string& parameter, Int cols, const char* d_output);
+  void add_weight_gradient(const std::string& parameter, Place place, const char* partials,
+                           Int cols, Int column);
+  void add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
+                         const char* normed, const char* input, const char* rstd,
+                         const char* d_after, const char* d_before, const char* partials);
   void add_attention();
   void add_rotation();
+  [[nodiscard]] std::vector<Flow> in_documents(std::vector<Flow> flows) const;
   void add_mlp();
   [[nodiscard]] Int backward_scratch() const;
   [[nodiscard]] Flow weight(const std::string& parameter, std::vector<Int> shape) const;
@@ -98,13 +131,22 @@ class Model {
   Int layers_, hidden_, inner_, vocab_, heads_, kv_heads_, head_dim_, seq_, batch_, world_ = 1,
                                                                                     outer_ = 1;
   bool tied_, bias_, qk_norm_, exact_;
+  // What the family says.
+  bool gpt2_names_ = false;
+  bool layer_norms_ = false, biases_ = false, whole_norms_ = false;
+  bool gates_ = true, rotates_ = true, input_norms_ = true;
   bool output_norms_ = false;   ///< of what attention and MLP add to the residual
   bool centred_ = false;        ///< norms multiply by 1 + weight
   std::string gated_{};         ///< which kernels the MLP has
+  Int first_width_ = 0;         ///< columns of the MLP's first projection
+  Int positions_ = 0;           ///< rows of the table of positions
   Int turned_ = 0;              ///< elements of a head that RoPE turns
   Int window_ = 0;              ///< of layers that slide, where it leaves out tokens
   std::vector<Int> sliding_{};  ///< layers
   bool two_tables_ = false;     ///< layers that slide turn by one of their own
+  Int rank_ = 0;                ///< of adapters; 0: there are none
+  Json scale_{};                ///< by which their products are multiplied
+  std::vector<Adapter> adapters_{};
   std::string compute_;
   std::map<std::string, std::vector<Step>> steps_{};
   std::map<std::string, Int> gradients_{};

@@ -23,10 +23,21 @@ Axes axes_of(const PlanView& view, const Json& placement) {
   return axes;
 }
 
+/// The configured one; but beside Muon, which has the matrices of blocks, AdamW all else.
+void check_optimizer(const PlanView& view, const Group& group, const std::string& unit) {
+  const std::string configured = view.json.at("config").at("optimizer");
+  for (const auto& [begin, parameter] : group.parameters) {
+    const bool other = configured == "muon" && (unit != "block" || parameter.shape.size() != 2);
+    if (group.trains && group.optimizer != (other ? "adamw" : configured))
+      refuse("group {}: is updated by another optimizer", view.groups.size());
+  }
+}
+
 void read_group(PlanView& view, const Json& json) {
   const Json& unit = view.json.at("units")[view.at("units", json, "unit")];
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
               several(view, json.value("cut", Axes{}))};
+  group.optimizer = json.value("optimizer", "");
   for (const auto& [axis, ranks] : view.mesh)
     if (kDataAxes.contains(axis)) group.reduce[axis] = 1;
   const Axes reduce = several(view, json.value("reduce", Axes{}));
@@ -45,6 +56,7 @@ void read_group(PlanView& view, const Json& json) {
         !group.parameters.emplace(made.begin, made).second)
       refuse("group {}: parameter {} is not inside", view.groups.size(), entry.at("name").dump());
   }
+  check_optimizer(view, group, unit.at("kind"));
   Int end = 0;  // of the parameter before
   for (const auto& [begin, parameter] : group.parameters)
     if (begin < std::exchange(end, parameter.end))
@@ -55,13 +67,50 @@ void read_group(PlanView& view, const Json& json) {
 constexpr Int kBlock = 256;  ///< elements that share a scale
 
 /// What the configuration has a buffer of that kind be of, and how many elements have a value.
-Kept form_of(const Json& config, const Home& home, bool persistent) {
+Kept form_of(const Json& config, const Home& home, bool persistent, const Group& group) {
   if (home.kind == "parameter") return {config.at("param_dtype")};
   if (home.kind == "main_parameter") return {config.at("main_dtype")};
   if (home.kind == "gradient") return {config.at(persistent ? "grad_dtype" : "reduce_dtype")};
-  const auto kept = kept_states(config);
+  const auto kept = kept_states(config, group.optimizer);
   const auto found = kept.find(home.name);
   return found == kept.end() ? Kept{} : found->second;
+}
+
+/// Slices of groups, one behind the other, or the whole of one of them on each rank: then all are
+/// laid out alike.
+Home home_of_directions(const PlanView& view, const Json& json, Home home, const Axes& cut) {
+  const Json& holds = json.at("holds");
+  const Json& weights = view.json.at("config").at("param_dtype");
+  home.dealt = holds.value("dealt", "");
+  const auto wrong = [&] { refuse("buffer {}: holds no directions", json.at("name").dump()); };
+  if (json.value("persistent", false) || home.groups.empty() ||
+      (!home.dealt.empty() && !cut.empty()) ||
+      json.at("dtype") != (weights == "fp16" ? Json("bf16") : weights))
+    wrong();
+  const Group& first = view.groups.at(home.groups[0].first);
+  const Int ranks =
+      home.dealt.empty() ? parts_of(view, first, home.cuts) : view.ranks_on(home.dealt);
+  const Int slice = times(first.elements, size_of(json.at("dtype"))) /
+                    (home.dealt.empty() ? parts_of(view, first, home.cuts) : 1);
+  Names seen;
+  Int place = 0;
+  for (const auto& [g, offset] : home.groups) {
+    const Group& group = view.groups.at(g);
+    bool alike = group.elements == first.elements && group.cut == first.cut &&
+                 group.parameters.size() == first.parameters.size();
+    for (const auto& [begin, parameter] : group.parameters)
+      alike = alike && first.parameters.contains(begin) &&
+              first.parameters.at(begin).role == parameter.role &&
+              first.parameters.at(begin).shape == parameter.shape;
+    if (!alike || group.optimizer != "muon" || !seen.insert(std::to_string(g)).second ||
+        cut.size() > group.cut.size() || !std::equal(cut.begin(), cut.end(), group.cut.begin()) ||
+        offset != (home.dealt.empty() ? times(place++, slice) : 0))
+      wrong();
+  }
+  if (std::ssize(home.groups) > ranks ||
+      json.at("size") != (home.dealt.empty() ? times(ranks, slice) : slice))
+    wrong();
+  return home;
 }
 
 Home home_of(const PlanView& view, const Json& json) {
@@ -75,17 +124,18 @@ Home home_of(const PlanView& view, const Json& json) {
   home.cuts = std::ssize(cut);
   const bool persistent = json.value("persistent", false);
   const bool gathered = home.kind == "parameter" && !persistent;
-  const Kept form = form_of(view.json.at("config"), home, persistent);
-  home.block = form.block;
   const char* kept = home.kind == "parameter"  ? "weight"
                      : home.kind == "gradient" ? "gradient"
                                                : "state";
   Int end = 0;  // of the group before
   for (const Json& held : holds.at("groups"))
     home.groups.emplace_back(view.at("groups", held, "group"), held.at("offset"));
+  if (home.kind == "direction") return home_of_directions(view, json, home, cut);
   std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
   for (const auto& [g, offset] : home.groups) {
     const Group& group = view.groups.at(g);
+    const Kept form = form_of(view.json.at("config"), home, persistent, group);
+    home.block = form.block;
     const Json& stated = view.json.at("groups")[g];
     const bool is_slice = cut.size() <= group.cut.size() &&
                           std::equal(cut.begin(), cut.end(), group.cut.begin()) &&
@@ -106,12 +156,12 @@ Home home_of(const PlanView& view, const Json& json) {
 
 }  // namespace
 
-std::map<std::string, Kept> kept_states(const Json& config) {
+std::map<std::string, Kept> kept_states(const Json& config, const std::string& optimizer) {
   Names names;
-  if (config.at("optimizer") == "adamw") names = {"exp_avg", "exp_avg_sq"};
-  if (config.at("optimizer") == "lion") names = {"exp_avg"};
-  if (names.empty() && config.at("optimizer") != "sgd")
-    refuse("config: no optimizer that this checker knows");
+  if (optimizer == "adamw") names = {"exp_avg", "exp_avg_sq"};
+  if (optimizer == "lion") names = {"exp_avg"};
+  if (optimizer == "muon") names = {"momentum_buffer"};
+  if (names.empty() && optimizer != "sgd") refuse("config: no optimizer that this checker knows");
   const std::string full = config.at("param_dtype") == "fp64" ? "fp64" : "fp32";
   const std::string as = config.value("state_dtype", "full");
   std::map<std::string, Kept> kept;
@@ -161,7 +211,8 @@ Spot locate(const PlanView& view, const Operand& operand) {
 
 void check_group(const PlanView& view, const Op& op) {
   if (!op.json->contains("group")) {
-    if (op.does == "update") refuse("{}: updates no group, as it says", op.place());
+    if (op.does == "update" || op.does == "momentum")
+      refuse("{}: updates no group, as it says", op.place());
     return;
   }
   const Index stated = view.at("groups", *op.json, "group");

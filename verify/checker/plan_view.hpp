@@ -98,6 +98,7 @@ struct Group {
   Axes cut;                               ///< what kind 1, 2, ... is cut on
   PerAxis reduce{};                       ///< 1 for each axis to sum over once
   std::map<Int, Parameter> parameters{};  ///< by first element
+  std::string optimizer{};                ///< of one that trains
 };
 /// What a buffer says that it holds: elements of groups, or what the host writes or reads.
 struct Home {
@@ -105,6 +106,7 @@ struct Home {
   std::vector<std::pair<Index, Int>> groups{};  ///< with the byte where each begins
   Int cuts = 0;                                 ///< how many of the groups' cuts it is a slice by
   Int block = 1;                                ///< elements that have one value in it
+  std::string dealt{};  ///< the axis along which each rank has all of another of the groups
 };
 /// Elements of a group on ranks of a kind and above: kind 0 may own them or not, 1 owns their slice
 /// along the first axis of the group's cut, 2 also its part of that along the second, and so on.
@@ -120,7 +122,7 @@ struct Kept {
   Int block = 1;
 };
 /// By the configuration. Refuses an optimizer that this checker does not know.
-std::map<std::string, Kept> kept_states(const Json& config);
+std::map<std::string, Kept> kept_states(const Json& config, const std::string& optimizer);
 
 struct PlanView {
   const Json& json;

@@ -5,7 +5,7 @@ namespace {
 
 /// What an update does to the slices that it is given.
 std::string access_of(const std::string& role, bool main_weights) {
-  if (role == "grad") return "read";
+  if (role == "grad" || role == "direction") return "read";
   return role == "weight" && main_weights ? "write" : "read_write";
 }
 
@@ -65,16 +65,23 @@ void Weights::gather(const Op& op) {
 }
 
 void Weights::update(const Op& op) {
-  const auto grad = std::ranges::find(op.operands, "grad", &Operand::role);
-  const Spot spot = grad == op.operands.end() ? Spot{} : locate(view_, *grad);
-  Names left{"grad", "weight"};
-  for (const auto& [name, kept] : model_.states) left.insert(name);
+  auto made_of = std::ranges::find(op.operands, "grad", &Operand::role);
+  if (made_of == op.operands.end())
+    made_of = std::ranges::find(op.operands, "direction", &Operand::role);
+  const Spot spot = made_of == op.operands.end() ? Spot{} : locate(view_, *made_of);
+  if (spot.group == kNone) refuse("{}: updates no slice of a group", op.place());
+  Names left{made_of->role, "weight"};
+  const std::string& optimizer = view_.groups[spot.group].optimizer;
+  if (made_of->role == "grad")
+    for (const auto& [name, kept] : kept_states(view_.json.at("config"), optimizer))
+      left.insert(name);
   if (model_.main_weights) left.insert("main_weight");
   for (const Operand& operand : op.operands) {
     const Home& home = view_.homes[operand.buffer];
     if (home.groups.empty()) continue;
     const std::string& role = operand.role;
     const std::string kind = role == "grad"          ? "gradient"
+                             : role == "direction"   ? "direction"
                              : role == "weight"      ? "parameter"
                              : role == "main_weight" ? "main_parameter"
                                                      : "optimizer_state";

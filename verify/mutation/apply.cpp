@@ -10,6 +10,9 @@ namespace {
 
 using enum MutantKind;
 
+/// Kinds of collectives that all ranks take part in; they stand first.
+constexpr auto kAmongAll = static_cast<std::int64_t>(CollectiveKind::send);
+
 /// Changes a copy of the program; each change says whether it could.
 class Change {
  public:
@@ -289,7 +292,7 @@ class Change {
         return true;
       case change_collective:
         collective.kind = static_cast<CollectiveKind>(
-            (static_cast<std::int64_t>(collective.kind) + mutant_.by) % 3);
+            (static_cast<std::int64_t>(collective.kind) + mutant_.by) % kAmongAll);
         return true;
       case change_communicator: return change_members(collective);
       case change_peer: return collective.peer && add(collective.peer->step);
@@ -309,11 +312,9 @@ class Change {
     const auto communicator =
         std::ranges::find(program_.communicators, collective.communicator, &Communicator::id);
     if (communicator == program_.communicators.end()) return false;
-    const std::int64_t whole = checked_mul(collective.count, communicator->size);
-    const bool gathers = collective.kind == CollectiveKind::all_gather;
-    const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
-    collective.input.shape = {scatters ? whole : collective.count};
-    collective.output.shape = {gathers ? whole : collective.count};
+    const CollectiveSizes sizes = collective.sizes(communicator->size);
+    collective.input.shape = {sizes.input};
+    collective.output.shape = {sizes.output};
     return true;
   }
 

@@ -44,7 +44,7 @@ enum class MutantKind {
   change_buffer_dtype,
   change_group_dtype,
   change_reduction,     ///< none to sum and back
-  change_collective,    ///< all_gather to all_reduce to reduce_scatter
+  change_collective,    ///< all_gather to all_reduce to reduce_scatter to all_to_all
   change_communicator,  ///< to the next one of the same size
   change_contents,      ///< what a buffer holds: see ContentsPart
   change_placement,     ///< of a group: see PlacementPart

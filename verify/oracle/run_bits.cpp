@@ -84,13 +84,15 @@ class Collected final : public TrainSink {
 
   /// Weights and states of a rank whose run has ended. What ranks share is summed, so that it does
   /// not matter which of them holds what.
-  Result<void> state(Backend& backend, std::int64_t rank, const std::vector<KeptState>& kept,
+  Result<void> state(Backend& backend, std::int64_t rank, const PlanConfig& config,
                      const std::vector<ParameterPlaces>& parameters) {
     for (const ParameterPlaces& places : parameters) {
       const std::string& name = places.parameter->name;
       MFSDP_TRY(add(backend, fmt::format("{}, weight on rank {}", name, rank), places.weight));
       if (!places.first_replica) continue;
       MFSDP_TRY(add(backend, name + ", main weight", places.own));
+      if (!places.group->optimizer) continue;
+      const std::vector<KeptState> kept = config.kept_states(*places.group->optimizer);
       for (std::size_t i = 0; i < places.states.size(); ++i)
         MFSDP_TRY(add(backend, fmt::format("{}, {}", name, kept[i].saved), places.states[i]));
     }
@@ -167,8 +169,7 @@ class Run {
       MFSDP_LET(trainer,
                 Trainer::create(program_, backend, rank, inputs, rank == 0 ? &collected : nullptr));
       MFSDP_TRY(trainer->run());
-      MFSDP_TRY(
-          collected.state(backend, rank, program_.config.kept_states(), trainer->parameters()));
+      MFSDP_TRY(collected.state(backend, rank, program_.config, trainer->parameters()));
       if (exported_ == nullptr) return {};
       return exported_->write(rank, backend, trainer->parameters(), gather);
     };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 namespace mfsdp {
 namespace {
@@ -68,12 +69,21 @@ PoolPeak peak_of(const Program& program, const Pool& pool, Changes& changes) {
     std::ranges::sort(changes.ends, {}, &Change::position);
   PoolPeak live;
   PoolPeak most;
+  std::map<UnitId, int> gradients;  // buffers: a unit's groups have one each, and are one gradient
   const auto count = [&](const Change& change, std::int64_t sign) {
     const Buffer& buffer = program.buffers[change.buffer];
     live.bytes += buffer.size * sign;
     live.aligned += Bytes(round_up(buffer.size.value, pool.alignment)) * sign;
     if (buffer.category == Category::unsharded_weight) live.weights += sign;
-    if (buffer.category == Category::unsharded_grad) live.gradients += sign;
+    if (buffer.category != Category::unsharded_grad) return;
+    if (!buffer.unit) {
+      live.gradients += sign;
+      return;
+    }
+    int& of_unit = gradients[*buffer.unit];
+    if (of_unit == 0) ++live.gradients;
+    of_unit += static_cast<int>(sign);
+    if (of_unit == 0) --live.gradients;
   };
   auto end = changes.ends.begin();
   for (const Change& begin : changes.begins) {
@@ -102,6 +112,12 @@ Finding note(std::string rule, std::string message) {
   return finding;
 }
 
+/// " with 3 blocks that stay gathered", or nothing.
+std::string kept_beside(const PlanConfig& config) {
+  if (config.keep_gathered == 0) return "";
+  return fmt::format(" with {} blocks that stay gathered", config.keep_gathered);
+}
+
 /// Live buffers against the limit that the configuration states.
 void check_limits(const Program& program, const std::vector<std::vector<PoolPeak>>& peaks,
                   FindingList& findings) {
@@ -109,11 +125,12 @@ void check_limits(const Program& program, const std::vector<std::vector<PoolPeak
     PoolPeak sum;
     for (const PoolPeak& peak : peaks[p]) add(sum, peak);
     const PlanConfig& config = program.config;
-    if (sum.weights - 1 > config.prefetch)
-      findings.add(note("MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
-                                             "prefetch of {} allows {}",
-                                             program.plans[p].name, sum.weights, config.prefetch,
-                                             config.prefetch + 1)));
+    if (sum.weights - 1 - config.keep_gathered > config.prefetch)
+      findings.add(note(
+          "MF601", fmt::format("plan '{}' has up to {} gathered weights live; a "
+                               "prefetch of {}{} allows {}",
+                               program.plans[p].name, sum.weights, config.prefetch,
+                               kept_beside(config), config.prefetch + 1 + config.keep_gathered)));
     // Tied weights keep a gradient from the head to the embedding, beside those of the blocks.
     const std::int64_t slots = config.grad_slots + (config.model.tied_embeddings ? 1 : 0);
     if (sum.gradients > slots)

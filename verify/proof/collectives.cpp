@@ -33,6 +33,7 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   }
   const auto per_rank = Int128{collective.count};
   const bool gathers = collective.kind == CollectiveKind::all_gather;
+  const bool moves = gathers || collective.kind == CollectiveKind::all_to_all;
   const Int128 whole = collective.kind == CollectiveKind::all_reduce ? per_rank : per_rank * size;
   const Int128 input = gathers ? per_rank : whole;
   const Int128 output = collective.kind == CollectiveKind::reduce_scatter ? per_rank : whole;
@@ -45,7 +46,7 @@ std::string misfit(const Collective& collective, std::int64_t size) {
   if (collective.input.dtype != collective.dtype || collective.output.dtype != collective.dtype)
     return fmt::format("sends {} where its operands are {} and {}", to_string(collective.dtype),
                        to_string(collective.input.dtype), to_string(collective.output.dtype));
-  if ((collective.reduction == Reduction::none) != gathers)
+  if ((collective.reduction == Reduction::none) != moves)
     return fmt::format("{} with reduction '{}'", to_string(collective.kind),
                        to_string(collective.reduction));
   if (!is_contiguous(collective.input) || !is_contiguous(collective.output))

@@ -8,6 +8,8 @@ namespace {
 std::uint8_t by_kind(const Op& op, const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::update: return kFollowGradients | kFollowWeights | kFollowScales | kUpdates;
+    case KernelKind::momentum: return kFollowGradients | kFollowScales | kUpdates;
+    case KernelKind::newton_schulz: return kFollowDirections;
     case KernelKind::norm_partial: return kFollowGradients | kFollowWeights | kFollowScales;
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
@@ -38,6 +40,7 @@ bool is_scale(const Kernel& kernel, std::string_view role) {
     case KernelKind::loss_finish:
     case KernelKind::norm_finish: return role == "input" || role == "loss" || role == "norm";
     case KernelKind::norm_partial: return role == "output";
+    case KernelKind::momentum:
     case KernelKind::update: return role == "loss" || role == "norm";
     default: return false;
   }
@@ -69,6 +72,7 @@ class Follower {
       const Holds holds = layouts_.homes[access.buffer].holds;
       if (holds == Holds::weight) bits |= kFollowWeights;
       if (holds == Holds::gradient) bits |= kFollowGradients;
+      if (holds == Holds::direction) bits |= kFollowDirections;
       if (is_report(access.buffer)) bits |= kFollowScales;
       if (holds_scales_[access.buffer] && writes_over_scales(op, bits, access)) {
         bits |= kFollowScales;

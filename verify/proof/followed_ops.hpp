@@ -21,6 +21,7 @@ inline constexpr std::uint8_t kUsesParameters = 8;  ///< such that each is to ge
 inline constexpr std::uint8_t kUpdates = 16;
 inline constexpr std::uint8_t kMakesGradient = 32;
 inline constexpr std::uint8_t kAdds = 64;  ///< a kernel whose attribute "beta" is not 0
+inline constexpr std::uint8_t kFollowDirections = 128;
 
 /// An operand in a buffer that holds weights or gradients.
 struct FollowedOperand {
@@ -47,7 +48,7 @@ struct FollowedOps {
   std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
   /// Of ops that gradients or weights are followed through, in the order of their operands.
   std::vector<FollowedOperand> operands{};
-  std::vector<std::uint32_t> first{0};  ///< by op, and one past the last
+  std::vector<std::uint32_t> first{0};    ///< by op, and one past the last
   std::vector<OverScales> over_scales{};  ///< by op, ascending
 
   [[nodiscard]] std::span<const FollowedOperand> of(std::size_t op) const {

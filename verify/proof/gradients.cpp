@@ -97,9 +97,10 @@ class GradientLedger {
         return;
       }
       case KernelKind::norm_partial:
+      case KernelKind::momentum:
       case KernelKind::update:
         for (const FollowedOperand& operand : operands_)
-          if (operand.gradient) judge(operand, is_update(kernel));
+          if (operand.gradient) judge(operand, is_update(kernel) || is_momentum(kernel));
         return;
       default: overwrite();
     }
@@ -248,6 +249,8 @@ class GradientLedger {
   void run_collective(const Collective& collective) {
     const FollowedOperand* output = gradient(collective.output);
     if (output == nullptr) return;
+    if (collective.kind == CollectiveKind::all_to_all)
+      return go_astray("MF306", *output, "which an all_to_all deals out");
     const FollowedOperand* input = gradient(collective.input);
     if (input == nullptr) return go_astray("MF306", *output, "and brings what is no gradient");
     const auto& from = input->spot;

@@ -48,11 +48,12 @@ class FormCheck {
   /// `of_model`: the plan is one of the configured model; one by hand may have kernels for any.
   FormCheck(const Kernel& kernel, const PlanConfig& config, bool of_model)
       : kernel_(kernel), config_(config), of_model_(of_model) {
-    if (of_model) compute_ = config.param_dtype;
+    if (of_model && kernel.kind != newton_schulz) compute_ = config.param_dtype;
     for (const Attribute& attribute : kernel.attributes)
       if (attribute.value.den == 1) names_.emplace_back(attribute.name, attribute.value.num);
     names_.emplace_back("seq", config.seq_len);
     names_.emplace_back("data_ranks", data_ranks(config.mesh));
+    names_.emplace_back("token_rows", config.token_rows());
     if (const auto all = value("heads"), keys = value("kv_heads"); all && keys)
       names_.emplace_back("all_heads", checked_add(*all, checked_mul(2, *keys)));
   }
@@ -175,8 +176,11 @@ class FormCheck {
   [[nodiscard]] std::optional<OperandUse> use_beside_form(std::string_view role) const {
     if (role == "workspace") return OperandUse::scratch;
     if (kernel_.kind == norm_partial && role == "input") return OperandUse::reads;
-    if (kernel_.kind != update) return std::nullopt;
+    if (kernel_.kind != update && kernel_.kind != momentum) return std::nullopt;
     if (role == "grad") return OperandUse::reads;
+    if (role == "direction")
+      return kernel_.kind == momentum ? OperandUse::writes : OperandUse::reads;
+    if (kernel_.kind == momentum && !is_optimizer_state(role)) return std::nullopt;
     if (role == "main_weight") return OperandUse::updates;
     if (role == "weight")
       return operand_of(kernel_, "main_weight") == nullptr ? OperandUse::updates
@@ -212,8 +216,8 @@ class FormCheck {
       return fmt::format("operand '{}' is [{}] where [{}] is expected", operand.role,
                          fmt::join(operand.shape, ", "), fmt::join(shape, ", "));
     if (form.strided) return check_heads(operand);
-    if (!is_contiguous(operand))
-      return fmt::format("operand '{}' is not contiguous", operand.role);
+    if (form.columns && !is_contiguous(operand)) return check_wider_rows(operand);
+    if (!is_contiguous(operand)) return fmt::format("operand '{}' is not contiguous", operand.role);
     return std::nullopt;
   }
 
@@ -235,6 +239,16 @@ class FormCheck {
         "operand '{}' is [{}] with strides [{}], which are no heads in rows of {} or {}",
         operand.role, fmt::join(operand.shape, ", "), fmt::join(operand.strides, ", "), rotated,
         all);
+  }
+
+  /// Some columns of wider rows. Which ones values tell (model_values.cpp).
+  [[nodiscard]] static std::optional<std::string> check_wider_rows(const Operand& operand) {
+    const bool wider = operand.strides.size() == 2 && operand.strides[1] == 1 &&
+                       operand.strides[0] > operand.shape[1];
+    if (wider) return std::nullopt;
+    return fmt::format("operand '{}' is [{}] with strides [{}], which are no columns of wider rows",
+                       operand.role, fmt::join(operand.shape, ", "),
+                       fmt::join(operand.strides, ", "));
   }
 
   bool fits(DType dtype, Element element) {
@@ -311,6 +325,7 @@ class FormCheck {
         chosen && *chosen != (config_.deterministic ? 1 : 0))
       return "attribute 'deterministic' is not as configured";
     if (auto wrong = check_configured()) return wrong;
+    if (auto wrong = check_positions()) return wrong;
     if (auto wrong = check_workspace()) return wrong;
     return check_columns();
   }
@@ -322,8 +337,12 @@ class FormCheck {
       return stated == nullptr || stated->value != configured;
     };
     const ModelShape& model = config_.model;
-    const bool norms = kernel_.kind == rms_norm_forward || kernel_.kind == qk_norm_rope_forward;
-    if (norms && differs("epsilon", model.rms_norm_eps))
+    const bool head_norms =
+        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_row_norm_rope_forward;
+    const bool head_norms_backward =
+        kernel_.kind == qk_norm_rope_backward || kernel_.kind == qk_row_norm_rope_backward;
+    const bool norms = kernel_.kind == rms_norm_forward || head_norms;
+    if ((norms || kernel_.kind == layer_norm_forward) && differs("epsilon", model.rms_norm_eps))
       return "attribute 'epsilon' is not the model's";
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (attends)
@@ -338,19 +357,39 @@ class FormCheck {
     const bool embeds = kernel_.kind == embedding_forward || kernel_.kind == embedding_backward;
     if (embeds && is_not("scale", model.embedding_scale(config_.param_dtype)))
       return "attribute 'scale' is not the model's";
-    if ((norms || kernel_.kind == rms_norm_backward || kernel_.kind == qk_norm_rope_backward) &&
+    const std::int64_t positions = model.traits().rotates ? 0 : config_.seq_len;
+    if ((kernel_.kind == embedding_forward || kernel_.kind == position_embedding_backward) &&
+        is_not("seq", {.num = positions}))
+      return "attribute 'seq' is not as configured";
+    if ((norms || kernel_.kind == rms_norm_backward || head_norms_backward) &&
         is_not("zero_centered", {.num = model.zero_centered_norms ? 1 : 0}))
       return "attribute 'zero_centered' is not the model's";
     if (const auto rotated = value("rotated_dim"); rotated && *rotated != model.rotated_dim())
       return fmt::format("turns {} elements of a head, the model {}", *rotated,
                          model.rotated_dim());
-    const bool turns =
-        kernel_.kind == qk_norm_rope_forward || kernel_.kind == qk_norm_rope_backward;
-    if (turns && differs("query_heads", {.num = model.heads}))
+    if ((head_norms || head_norms_backward) && differs("query_heads", {.num = model.heads}))
       return "attribute 'query_heads' is not the model's";
+    const bool whole =
+        kernel_.kind == qk_row_norm_rope_forward || kernel_.kind == qk_row_norm_rope_backward;
+    if (whole && differs("key_heads", {.num = model.kv_heads}))
+      return "attribute 'key_heads' is not the model's";
     if (kernel_.kind == norm_finish && differs("limit", config_.clip))
       return "attribute 'limit' is not as configured";
+    if (kernel_.kind == norm_finish && is_not("scale_window", {.num = config_.loss_scale_window}))
+      return "attribute 'scale_window' is not as configured";
     return std::nullopt;
+  }
+
+  /// Attention and rotation go by positions in documents where these are masked, and only there.
+  [[nodiscard]] std::optional<std::string> check_positions() const {
+    const std::vector<OperandSpec>& operands = spec_of(kernel_)->operands;
+    const bool may = std::ranges::find(operands, "positions", &OperandSpec::role) != operands.end();
+    // Lookups do where positions are learned.
+    const bool goes_by = kernel_.kind != embedding_forward || !config_.model.traits().rotates;
+    const bool wanted = goes_by && config_.document_mask;
+    if (!may || (operand_of(kernel_, "positions") != nullptr) == wanted) return std::nullopt;
+    return wanted ? "lacks operand 'positions', by which attention is masked between documents"
+                  : "has operand 'positions', though attention is not masked between documents";
   }
 
   /// Of an attribute that is left out where it would be 0.
@@ -404,6 +443,7 @@ class FormCheck {
   }
   [[nodiscard]] std::optional<ColumnOf> column_of(std::size_t i) const {
     const Operand& operand = kernel_.operands[i];
+    if (operand.shape.size() == 2 && !operand.strides.empty()) return std::nullopt;
     const auto begin = first_column(operand);
     const std::int64_t row = row_elements(operand);
     if (!begin || row == 0) return std::nullopt;
@@ -423,6 +463,7 @@ class FormCheck {
   /// Of parameters and their gradients layouts.hpp knows the place.
   [[nodiscard]] std::optional<std::int64_t> first_column(const Operand& operand) const {
     if (operand.role == "weight" || operand.role == "weight_grad") return std::nullopt;
+    if (kernel_.kind == newton_schulz) return std::nullopt;  // directions.hpp knows theirs
     const bool attends = kernel_.kind == attention_forward || kernel_.kind == attention_backward;
     if (!attends || operand.role == "query") return 0;
     const std::int64_t head_dim = kernel_.attribute("head_dim");
@@ -568,7 +609,7 @@ class ProgramForms {
   void check(const Op& op) {
     if (const auto* kernel = std::get_if<Kernel>(&op.body)) {
       for (const Operand& operand : kernel->operands)
-        check(operand, MemorySpace::device, is_update(*kernel));
+        check(operand, MemorySpace::device, is_update(*kernel) || is_momentum(*kernel));
       check_form(*kernel);
     }
     using enum MemorySpace;
@@ -618,9 +659,10 @@ class ProgramForms {
       return stride.bytes != 0 && program_.config.mesh.size(stride.axis) > 1;
     });
     if (moves && !of_slices)
-      report(fmt::format("operand '{}' lies elsewhere on other ranks, in buffer '{}', which holds "
-                         "no slices",
-                         operand.role, buffer.name));
+      report(
+          fmt::format("operand '{}' lies elsewhere on other ranks, in buffer '{}', which holds "
+                      "no slices",
+                      operand.role, buffer.name));
   }
 
   void check(const Operand& operand, MemorySpace space, bool of_update) {
@@ -634,8 +676,10 @@ class ProgramForms {
                          to_string(operand.dtype), buffer.name, to_string(buffer.dtype)));
     if (!of_update) check_kept(operand, buffer);
     if (of_model_) check_ranks(operand, buffer);
-    // Heads: the rows that an operand has are those of its buffer, be they wide or narrow.
-    if (operand.shape.size() != 3) return;
+    // Heads, and columns: the rows that an operand has are those of its buffer, be they wide or
+    // narrow.
+    const bool columns = operand.shape.size() == 2 && operand.strides.size() == 2;
+    if (operand.shape.size() != 3 && !columns) return;
     const std::int64_t row = operand.strides.empty()
                                  ? checked_mul(operand.shape[1], operand.shape[2])
                                  : operand.strides.front();

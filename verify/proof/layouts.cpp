@@ -96,6 +96,7 @@ Holds holds_of(const Buffer& buffer) {
     case ContentKind::gradient: return Holds::gradient;
     case ContentKind::main_parameter:
     case ContentKind::optimizer_state: return Holds::state;
+    case ContentKind::direction: return Holds::direction;
     case ContentKind::port: break;
   }
   return Holds::other;
@@ -132,6 +133,7 @@ Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList&
       of_unit[*unit].push_back(static_cast<std::uint32_t>(groups.size() - 1));
   }
   for (const auto& list : of_unit) check_unit(list, findings);
+  check_optimizers(findings);
   const IdIndex<GroupId> positions(program.groups);
   for (std::size_t b = 0; b < program.buffers.size(); ++b) find_home(b, positions, findings);
   if (computes_model(program, index)) check_dtypes(findings);
@@ -141,18 +143,23 @@ Layouts::Layouts(const Program& program, const ProgramIndex& index, FindingList&
 void Layouts::check_dtypes(FindingList& findings) const {
   const PlanConfig& config = program_->config;
   for (const Buffer& buffer : program_->buffers) {
-    if (!buffer.holds || buffer.holds->kind == ContentKind::port ||
-        buffer.holds->kind == ContentKind::optimizer_state)  // updates.hpp looks at these
-      continue;
-    DType wanted = config.param_dtype;
-    if (buffer.holds->kind == ContentKind::main_parameter) wanted = config.main_dtype;
-    const bool sums = buffer.holds->kind == ContentKind::gradient;
-    if (sums) wanted = buffer.persistent ? config.grad_dtype : config.reduce_dtype;
-    const bool too_narrow = sums && size_of(buffer.dtype) < size_of(wanted);  // MF310
-    if (buffer.dtype != wanted && !too_narrow)
+    if (!buffer.holds) continue;
+    std::optional<DType> wanted;  // of states and directions updates.hpp looks
+    bool sums = false;
+    switch (buffer.holds->kind) {
+      case ContentKind::parameter: wanted = config.param_dtype; break;
+      case ContentKind::main_parameter: wanted = config.main_dtype; break;
+      case ContentKind::gradient:
+        wanted = buffer.persistent ? config.grad_dtype : config.reduce_dtype;
+        sums = true;
+        break;
+      default: break;
+    }
+    const bool too_narrow = sums && size_of(buffer.dtype) < size_of(*wanted);  // MF310
+    if (wanted && buffer.dtype != *wanted && !too_narrow)
       report(findings, "MF502",
              fmt::format("buffer '{}' is {}, configured is {}", buffer.name,
-                         to_string(buffer.dtype), to_string(wanted)),
+                         to_string(buffer.dtype), to_string(*wanted)),
              buffer.id);
   }
 }
@@ -204,11 +211,28 @@ void Layouts::check_unit(std::span<const std::uint32_t> of_unit, FindingList& fi
                        *twice));
 }
 
+/// With Muon the matrices of blocks are orthogonalised, and nothing else is.
+void Layouts::check_optimizers(FindingList& findings) const {
+  if (!orthogonalises(program_->config.optimizer)) return;
+  for (const GroupLayout& layout : groups) {
+    if (!layout.group->optimizer) continue;
+    const auto unit = index_->units.find(layout.group->unit);
+    const bool in_block = unit && program_->units[*unit].kind == UnitKind::block;
+    for (const PlacedParameter& parameter : layout.group->parameters)
+      if ((in_block && parameter.shape.size() == 2) != orthogonalises(*layout.group->optimizer))
+        report(findings, "MF502",
+               fmt::format("group '{}': {} does not update '{}' with --optimizer {}", layout.name,
+                           to_string(*layout.group->optimizer), parameter.name,
+                           to_string(program_->config.optimizer)));
+  }
+}
+
 void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, FindingList& findings) {
   const Buffer& buffer = program_->buffers[b];
   Home home{.holds = holds_of(buffer)};
   if (home.holds == Holds::other) return;
   home.block = block_of_state(buffer.holds->state);
+  if (home.holds == Holds::direction) home.dealt = buffer.holds->dealt;
   for (const auto& [group, offset] : buffer.holds->groups) {
     const auto position = positions.find(group);
     if (!position || !groups[*position].sound) return;
@@ -225,11 +249,13 @@ void Layouts::find_home(std::size_t b, const IdIndex<GroupId>& positions, Findin
       !fault.empty())
     return report(findings, "MF503", fmt::format("buffer '{}' {}", buffer.name, fault), buffer.id);
   std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
-  for (std::size_t i = 0; home.groups.size() > 1 && i < home.groups.size(); ++i)
+  const auto count = [&](std::uint32_t g) {
+    return groups[g].slices[static_cast<std::size_t>(home.level)].count;
+  };
+  for (std::size_t i = 0; !home.dealt && home.groups.size() > 1 && i < home.groups.size(); ++i)
     bytes.emplace_back(
         home.offsets[i],
-        checked_add(home.offsets[i],
-                    bytes_of(groups[home.groups[i]].group->elements, buffer.dtype).value));
+        checked_add(home.offsets[i], bytes_of(count(home.groups[i]), buffer.dtype).value));
   std::ranges::sort(bytes);
   for (std::size_t i = 1; i < bytes.size(); ++i)
     if (bytes[i].first < bytes[i - 1].second)
@@ -256,8 +282,9 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
       return fmt::format("has a value for each {} elements of group '{}', whose slices are of {}",
                          home.block, layout.name, count);
     const Int128 end = Int128{count / home.block} * size_of(buffer.dtype) + home.offsets[i];
-    // Gathered weights may be aligned to more than they have.
-    const bool gathered = home.holds == Holds::weight && !buffer.persistent;
+    // Gathered weights may be aligned to more than they have, and directions lie behind others.
+    const bool gathered =
+        (home.holds == Holds::weight && !buffer.persistent) || home.holds == Holds::direction;
     if (gathered ? end > buffer.size.value : end != buffer.size.value)
       return fmt::format("has {} bytes, where {} elements of group '{}' from byte {} are expected",
                          buffer.size.value, count, layout.name, home.offsets[i]);
@@ -265,6 +292,39 @@ std::string Layouts::fault_of(const Buffer& buffer, const Home& home) const {
       return fmt::format("holds a gradient or a state of group '{}', which is not trained",
                          layout.name);
   }
+  return home.holds == Holds::direction ? fault_of_directions(buffer, home) : "";
+}
+
+/// Directions are of the configured dtype and of groups that are orthogonalised; those that are
+/// dealt out begin at one place, in which one is as good as another.
+std::string Layouts::fault_of_directions(const Buffer& buffer, const Home& home) const {
+  if (buffer.persistent || buffer.dtype != program_->config.direction_dtype())
+    return "holds directions of another dtype, or for more than a step";
+  const GroupLayout& first = groups[home.groups.front()];
+  const auto is_alike = [&](const GroupLayout& other) {
+    return other.group->elements == first.group->elements && other.slices == first.slices &&
+           std::ranges::equal(other.atoms, first.atoms, [](const Atom& a, const Atom& b) {
+             return a.begin == b.begin && a.end == b.end &&
+                    (a.parameter == nullptr) == (b.parameter == nullptr) &&
+                    (a.parameter == nullptr || (a.parameter->role == b.parameter->role &&
+                                                a.parameter->shape == b.parameter->shape));
+           });
+  };
+  for (std::size_t i = 0; i < home.groups.size(); ++i) {
+    const GroupLayout& layout = groups[home.groups[i]];
+    const std::optional<Optimizer>& optimizer = layout.group->optimizer;
+    if (!optimizer || !orthogonalises(*optimizer))
+      return fmt::format("holds directions of group '{}', which has none", layout.name);
+    if (std::ranges::count(home.groups, home.groups[i]) > 1)
+      return fmt::format("holds directions of group '{}' twice", layout.name);
+    if (home.dealt && (home.offsets[i] != 0 || home.level != 0 || !is_alike(layout)))
+      return fmt::format("deals out group '{}', which is not laid out as the first one",
+                         layout.name);
+  }
+  const Int128 end = Int128{first.group->elements} * size_of(buffer.dtype);
+  if (home.dealt && (std::ssize(home.groups) > program_->config.mesh.size(*home.dealt) ||
+                     buffer.size.value != end))
+    return "deals out more groups than there are ranks, or has other bytes than one of them";
   return {};
 }
 

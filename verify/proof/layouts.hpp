@@ -60,7 +60,7 @@ struct GroupLayout {
   [[nodiscard]] std::optional<int> level_of(const Region& region) const;
 };
 
-enum class Holds { other, weight, gradient, state };
+enum class Holds { other, weight, gradient, state, direction };
 
 /// What a buffer holds; groups are positions in Layouts::groups.
 struct Home {
@@ -68,7 +68,8 @@ struct Home {
   std::vector<std::uint32_t> groups{};
   std::vector<std::int64_t> offsets{};  ///< of each group, bytes from the buffer's start
   int level = 0;
-  std::int64_t block = 1;  ///< elements of a group that have one value in the buffer
+  std::int64_t block = 1;       ///< elements of a group that have one value in the buffer
+  std::optional<Axis> dealt{};  ///< each rank along it has one of the groups, laid out alike
 };
 
 /// Where an operand lies.
@@ -112,6 +113,8 @@ class Layouts {
   void check_dtypes(FindingList& findings) const;
   void find_home(std::size_t buffer, const IdIndex<GroupId>& positions, FindingList& findings);
   [[nodiscard]] std::string fault_of(const Buffer& buffer, const Home& home) const;
+  [[nodiscard]] std::string fault_of_directions(const Buffer& buffer, const Home& home) const;
+  void check_optimizers(FindingList& findings) const;
 
   const Program* program_;
   const ProgramIndex* index_;

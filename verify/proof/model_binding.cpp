@@ -6,30 +6,77 @@
 #include <array>
 #include <utility>
 
+#include "verify/proof/lora_steps.hpp"
 #include "verify/proof/roles.hpp"
 
 namespace mfsdp {
 namespace {
 
-using Roles = std::uint32_t;  ///< a bit for each
+using Roles = std::uint64_t;  ///< a bit for each
 
 constexpr Roles bit(ParameterRole role) { return Roles{1} << static_cast<unsigned>(role); }
 
 /// The parameters of a unit of that kind.
-Roles roles_of(UnitKind kind, const ModelShape& model) {
-  using P = ParameterRole;
+Roles roles_of(UnitKind kind, const PlanConfig& config) {
+  const ModelShape& model = config.model;
+  const FamilyTraits& traits = model.traits();
+  Roles final_norm = bit(ParameterRole::final_norm);
+  if (traits.layer_norms) final_norm |= bit(ParameterRole::final_norm_bias);
+  Roles embedding = bit(ParameterRole::embedding);
+  if (!traits.rotates) embedding |= bit(ParameterRole::position_embedding);
   switch (kind) {
-    case UnitKind::embedding: return bit(P::embedding);
-    case UnitKind::head: return bit(P::final_norm) | bit(P::head);
-    case UnitKind::embedding_and_head: return bit(P::embedding) | bit(P::final_norm);
+    case UnitKind::embedding: return embedding;
+    case UnitKind::head: return final_norm | bit(ParameterRole::head);
+    case UnitKind::embedding_and_head: return embedding | final_norm;
     case UnitKind::block: break;
   }
-  Roles roles = bit(P::input_norm) | bit(P::qkv) | bit(P::attention_out) | bit(P::post_norm) |
-                bit(P::gate_up) | bit(P::down);
-  if (model.qkv_bias) roles |= bit(P::qkv_bias);
-  if (model.qk_norm) roles |= bit(P::q_norm) | bit(P::k_norm);
-  if (model.output_norms) roles |= bit(P::attention_output_norm) | bit(P::mlp_output_norm);
+  Roles roles = bit(ParameterRole::qkv) | bit(ParameterRole::attention_out) |
+                bit(ParameterRole::gate_up) | bit(ParameterRole::down);
+  if (traits.input_norms) roles |= bit(ParameterRole::input_norm) | bit(ParameterRole::post_norm);
+  if (traits.layer_norms)
+    roles |= bit(ParameterRole::input_norm_bias) | bit(ParameterRole::post_norm_bias);
+  if (traits.biases)
+    roles |= bit(ParameterRole::attention_out_bias) | bit(ParameterRole::gate_up_bias) |
+             bit(ParameterRole::down_bias);
+  if (model.qkv_bias) roles |= bit(ParameterRole::qkv_bias);
+  if (model.qk_norm) roles |= bit(ParameterRole::q_norm) | bit(ParameterRole::k_norm);
+  if (model.output_norms)
+    roles |= bit(ParameterRole::attention_output_norm) | bit(ParameterRole::mlp_output_norm);
+  for (const ParameterRole role : LoraSteps(config).roles()) roles |= bit(role);
   return roles;
+}
+
+/// The other weight of a step that has two, the second in its operands.
+std::optional<ParameterRole> second_parameter(const ModelStep& step, const ModelShape& model) {
+  if (!step.parameter) return std::nullopt;
+  const FamilyTraits& traits = model.traits();
+  const auto if_has = [](bool has, ParameterRole role) {
+    return has ? std::optional(role) : std::nullopt;
+  };
+  switch (step.kind) {
+    case KernelKind::qk_norm_rope_backward:
+    case KernelKind::qk_norm_rope_forward:
+    case KernelKind::qk_row_norm_rope_backward:
+    case KernelKind::qk_row_norm_rope_forward: return ParameterRole::k_norm;
+    case KernelKind::embedding_forward:
+      return if_has(!traits.rotates, ParameterRole::position_embedding);
+    case KernelKind::layer_norm_backward:
+    case KernelKind::layer_norm_forward:
+      return step.parameter == ParameterRole::input_norm  ? ParameterRole::input_norm_bias
+             : step.parameter == ParameterRole::post_norm ? ParameterRole::post_norm_bias
+                                                          : ParameterRole::final_norm_bias;
+    case KernelKind::gemm: break;
+    default: return std::nullopt;
+  }
+  if (step.variant != number_of(GemmKind::forward)) return std::nullopt;
+  switch (*step.parameter) {
+    case ParameterRole::qkv: return if_has(model.qkv_bias, ParameterRole::qkv_bias);
+    case ParameterRole::attention_out:
+      return if_has(traits.biases, ParameterRole::attention_out_bias);
+    case ParameterRole::gate_up: return if_has(traits.biases, ParameterRole::gate_up_bias);
+    case ParameterRole::down: return if_has(traits.biases, ParameterRole::down_bias);
+    default: return std::nullopt;
+  }
 }
 
 /// Units by position; nothing where the positions are not 0, 1, 2, ...
@@ -92,7 +139,8 @@ bool adds_up(KernelKind kind, std::int64_t variant) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss:
     case KernelKind::embedding_backward:
-    case KernelKind::norm_weight_grad: return true;
+    case KernelKind::norm_weight_grad:
+    case KernelKind::position_embedding_backward: return true;
     default: return kind == KernelKind::gemm && variant == number_of(GemmKind::weight_gradient);
   }
 }
@@ -118,7 +166,8 @@ class Binder {
         plan_(*unrolled.plan),
         layouts_(layouts),
         cells_(cells),
-        findings_(findings) {}
+        findings_(findings),
+        lora_(program_.config) {}
 
   ModelBinding bind() && {
     out_.step_of.assign(cells_.first_use.size() - 1, kNone);
@@ -186,6 +235,8 @@ class Binder {
       case KernelKind::accumulate:
       case KernelKind::cast:
       case KernelKind::loss_finish:
+      case KernelKind::momentum:
+      case KernelKind::newton_schulz:
       case KernelKind::norm_finish:
       case KernelKind::norm_partial:
       case KernelKind::token_copy:
@@ -206,7 +257,8 @@ class Binder {
     const bool contributes = adds_up(kernel.kind, variant);
     // Chunks of the head's gradient are summed in a buffer of their own.
     if (!role && contributes && kernel.kind == KernelKind::gemm) role = ParameterRole::head;
-    const ModelStep* step = find_step(program_.config.model, kernel.kind, variant, role);
+    const ModelStep* step = lora_.find(kernel.kind, variant, role);
+    if (step == nullptr) step = find_step(program_.config.model, kernel.kind, variant, role);
     if (step == nullptr || !is_complete(*step, parameters))
       return fail_step(role ? fmt::format("is no step of the model with '{}'", to_string(*role))
                             : "is no step of the model");
@@ -216,24 +268,42 @@ class Binder {
     if (of_partials ? rows != std::min(tokens, kMostPartialRows)
                     : (step->chunk ? rows > tokens : rows != tokens))
       return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
+    if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
+      return fail_step("has not the scale of adapters");
     BoundStep bound{.step = step,
                     .owner = {},
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};
     if (parameters.count > 0) bound.owner = owner_of(parameters.unit, kernel, *role);
     next_ = 0;
-    for (const Flow& flow : step->flows)
-      if (!flow.role.empty() && !bind_flow(kernel, flow, rows)) return;
+    for (const Flow& flow : step->flows) {
+      const bool is_there = flow.part != Part::positions || program_.config.document_mask;
+      if (!flow.role.empty() && is_there && !bind_flow(kernel, *step, flow, rows)) return;
+    }
     bound.last_flow = static_cast<std::uint32_t>(out_.flows.size());
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     out_.steps.push_back(bound);
   }
 
+  /// alpha / rank where adapters' output is scaled, and none elsewhere; 1 is left out.
+  [[nodiscard]] bool has_scale(const Kernel& kernel, std::optional<ParameterRole> role) const {
+    const Attribute* stated = kernel.find_attribute("scale");
+    if (!lora_.is_scaled(role)) return stated == nullptr;
+    const PlanConfig& config = program_.config;
+    const std::int64_t rank = checked_mul(config.lora_rank, config.lora_alpha.den);
+    const Rational scale = stated == nullptr ? Rational{.num = 1} : stated->value;
+    return (stated == nullptr || scale != Rational{.num = 1}) &&
+           make_rational(config.lora_alpha.num, rank) == scale;
+  }
+
   static std::int64_t variant_of(const Kernel& kernel) {
     if (kernel.kind == KernelKind::gemm) return kernel.attribute("kind");
-    return kernel.kind == KernelKind::rms_norm_forward && operand_of(kernel, "delta") != nullptr
-               ? 1
-               : 0;
+    if (kernel.kind != KernelKind::rms_norm_forward &&
+        kernel.kind != KernelKind::layer_norm_forward)
+      return 0;
+    const bool adds_inputs = operand_of(kernel, "delta") != nullptr;
+    if (operand_of(kernel, "skip") != nullptr) return adds_inputs ? -1 : 2;
+    return adds_inputs ? 1 : 0;
   }
 
   static std::int64_t rows_of(const Kernel& kernel) {
@@ -246,24 +316,9 @@ class Binder {
     }
   }
 
-  /// Every weight of the step, and nothing but the step where the model has another one.
+  /// Every weight of the step, and no other.
   [[nodiscard]] bool is_complete(const ModelStep& step, const Parameters& parameters) const {
-    const ModelShape& model = program_.config.model;
-    const bool rotates =
-        step.kind == KernelKind::rope_forward || step.kind == KernelKind::rope_backward;
-    if (rotates && model.qk_norm) return false;
-    const bool is_geglu =
-        step.kind == KernelKind::geglu_forward || step.kind == KernelKind::geglu_backward;
-    const bool is_swiglu =
-        step.kind == KernelKind::swiglu_forward || step.kind == KernelKind::swiglu_backward;
-    if (model.activation == Activation::silu ? is_geglu : is_swiglu) return false;
-    std::optional<ParameterRole> second;
-    if (step.parameter == ParameterRole::q_norm && step.kind != KernelKind::norm_weight_grad)
-      second = ParameterRole::k_norm;
-    const bool projects =
-        step.kind == KernelKind::gemm && step.variant == number_of(GemmKind::forward);
-    if (step.parameter == ParameterRole::qkv && projects && model.qkv_bias)
-      second = ParameterRole::qkv_bias;
+    const auto second = second_parameter(step, program_.config.model);
     return second ? parameters.count == 2 && parameters.roles[1] == *second : parameters.count <= 1;
   }
 
@@ -316,7 +371,7 @@ class Binder {
     return operand_of(kernel, role);
   }
 
-  bool bind_flow(const Kernel& kernel, const Flow& flow, std::int64_t rows) {
+  bool bind_flow(const Kernel& kernel, const ModelStep& step, const Flow& flow, std::int64_t rows) {
     const Operand* operand = find(kernel, flow.role);
     if (operand == nullptr) {
       fail_step(fmt::format("has no operand '{}'", flow.role));
@@ -329,7 +384,8 @@ class Binder {
       return false;
     }
     const bool reads = flow.reads.value != Value::unknown;
-    const bool adds = operand->role == "d_residual" ? kernel.attribute("beta") != 0 : reads;
+    const bool may_add = operand->role == "d_residual" || operand->role == "d_input";
+    const bool adds = may_add ? kernel.attribute("beta") != 0 : reads;
     if (use->reads != reads || adds != reads) {
       fail_step(fmt::format("{} to '{}'", reads ? "does not add" : "adds", flow.role));
       return false;
@@ -339,7 +395,7 @@ class Binder {
                     .writes = use->writes ? flow.writes : OwnedValue{}};
     const std::int64_t bytes = operand->touched_bytes();
     if (rows > 0 && bytes % rows == 0) bound.row_bytes = bytes / rows;
-    place(flow.part, *operand, bytes, bound);
+    place(step, flow, *operand, bytes, bound);
     // Throws where a row's place would leave 63 bits.
     (void)checked_add(bound.skip,
                       checked_mul(bound.row_bytes, program_.config.tokens_per_microbatch()));
@@ -348,23 +404,50 @@ class Binder {
   }
 
   /// Where in its value an operand begins, beside the chunk's first row.
-  void place(Part part, const Operand& operand, std::int64_t bytes, BoundFlow& bound) const {
+  void place(const ModelStep& step, const Flow& flow, const Operand& operand, std::int64_t bytes,
+             BoundFlow& bound) {
     const ModelShape& model = program_.config.model;
     const auto columns = [&](std::int64_t heads) {
       return product_of(heads, model.head_dim, size_of(operand.dtype));
     };
-    switch (part) {
+    switch (flow.part) {
       case Part::rows: break;
       case Part::labels:
         bound.skip = checked_mul(program_.config.tokens_per_microbatch(), size_of(operand.dtype));
         break;
+      case Part::positions:
+        bound.skip = product_of(2, program_.config.tokens_per_microbatch(), size_of(operand.dtype));
+        break;
       case Part::key: bound.skip = columns(model.heads); break;
       case Part::value: bound.skip = columns(checked_add(model.heads, model.kv_heads)); break;
       case Part::second_half: bound.skip = bytes; break;
+      case Part::keys_half:
+        bound.skip = model.kv_heads > 0 ? product_of(bytes / model.kv_heads, model.heads) : bytes;
+        break;
       case Part::unrotated:
         bound.unrotated = columns(checked_add(model.heads, model.kv_heads));
         break;
+      case Part::adapter:
+        bound.skip = checked_mul(lora_.columns_of(*step.parameter).begin, size_of(operand.dtype));
+        break;
+      case Part::adapted: leave_alone(step, operand, bound); break;
     }
+  }
+
+  /// The columns that no adapter adds to have what the model makes there without.
+  void leave_alone(const ModelStep& step, const Operand& operand, BoundFlow& bound) {
+    const auto gaps = lora_.left_alone(*step.parameter);
+    if (gaps.empty()) return;
+    const std::int64_t size = size_of(operand.dtype);
+    const ModelStep& whole =
+        *find_step(program_.config.model, step.kind, step.variant, step.parameter);
+    LeftAlone alone;
+    for (const Flow& flow : whole.flows)
+      if (flow.role == operand.role) alone.value = flow.writes;
+    for (const LoraSteps::Columns& gap : gaps)
+      alone.columns.emplace_back(checked_mul(gap.begin, size), checked_mul(gap.end, size));
+    bound.left_alone = static_cast<std::uint32_t>(out_.left_alone.size());
+    out_.left_alone.push_back(std::move(alone));
   }
 
   const Program& program_;
@@ -373,6 +456,7 @@ class Binder {
   const Layouts& layouts_;
   const ValueCells& cells_;
   FindingList& findings_;
+  LoraSteps lora_;
   ModelBinding out_;
   const Segment* segment_ = nullptr;
   const Op* op_ = nullptr;
@@ -399,13 +483,17 @@ bool is_of_model(const Program& program, const ProgramIndex& index) {
       of_unit |= bit(parameter.role);
     }
   }
+  std::array<Roles, Names<UnitKind>::values.size()> wanted_roles{};
+  for (std::size_t k = 0; k < wanted_roles.size(); ++k)
+    wanted_roles[k] = roles_of(static_cast<UnitKind>(k), program.config);
   for (std::size_t u = 0; u < program.units.size(); ++u) {
     UnitKind wanted = UnitKind::block;
     if (u == 0)
       wanted = model.tied_embeddings ? UnitKind::embedding_and_head : UnitKind::embedding;
     else if (u > static_cast<std::uint64_t>(model.layers))
       wanted = UnitKind::head;
-    if ((*units)[u]->kind != wanted || roles[u] != roles_of(wanted, model)) return false;
+    if ((*units)[u]->kind != wanted || roles[u] != wanted_roles[static_cast<std::size_t>(wanted)])
+      return false;
   }
   return true;
 }

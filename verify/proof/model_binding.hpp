@@ -1,8 +1,10 @@
 // Which ops of a plan are which steps of the model, and where their operands' values lie.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "verify/proof/layouts.hpp"
@@ -19,6 +21,18 @@ struct BoundFlow {
   std::int64_t row_bytes = 0;  ///< of a token's row; 0 where operands have none
   std::int64_t skip = 0;       ///< bytes from there to the operand's first
   std::int64_t unrotated = 0;  ///< bytes into the operand where another value begins; 0: nowhere
+  std::uint32_t left_alone = kNone;  ///< in ModelBinding::left_alone
+};
+
+/// Columns of rows in which a step makes another value than in the others.
+struct LeftAlone {
+  OwnedValue value;
+  std::vector<std::pair<std::int64_t, std::int64_t>> columns;  ///< bytes of a row, ascending
+
+  [[nodiscard]] bool has(std::int64_t byte) const {
+    return std::ranges::any_of(
+        columns, [&](const auto& range) { return byte >= range.first && byte < range.second; });
+  }
 };
 
 /// An op that is a step.
@@ -36,6 +50,7 @@ struct ModelBinding {
   std::vector<std::uint32_t> step_of{};  ///< by op: position in `steps`, or kNone
   std::vector<BoundStep> steps{};
   std::vector<BoundFlow> flows{};
+  std::vector<LeftAlone> left_alone{};
 };
 
 /// Whether units and parameters are those of the program's configured model.

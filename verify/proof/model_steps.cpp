@@ -22,6 +22,9 @@ constexpr Flow turns(std::string_view role, OwnedValue from, OwnedValue to) {
   return {.role = role, .reads = from, .writes = to};
 }
 
+/// Where each query's document begins, and by which angles its token is turned.
+constexpr Flow kInDocuments = reads("positions", tokens, Part::positions);
+
 /// out = in * weight^T;  d_in = d_out * weight;  d_weight = d_out^T * in.
 constexpr ModelStep forward(P weight, Value in, Value out, bool chunk = false) {
   return {K::gemm, 0, weight, {reads("input", in), makes("output", out)}, chunk};
@@ -49,54 +52,42 @@ constexpr ModelStep output_norm_backward(P norm, Value d_out, Value in, Value rs
            makes("d_residual", d_in), makes("partials", partials)}};
 }
 
-/// Of models with output norms, and of those alone.
-constexpr std::array kWithOutputNorms{
-    forward(P::attention_out, attention, raw_attention_out),
-    forward(P::down, product, raw_mlp_out),
-    input_gradient(P::attention_out, d_raw_attention_out, d_attention),
-    input_gradient(P::down, d_raw_mlp_out, d_product),
-    weight_gradient(P::attention_out, d_raw_attention_out, attention),
-    weight_gradient(P::down, d_raw_mlp_out, product),
-    output_norm(P::attention_output_norm, raw_attention_out, attention_out, attention_out_rstd),
-    output_norm(P::mlp_output_norm, raw_mlp_out, mlp_out, mlp_out_rstd),
-    output_norm_backward(P::attention_output_norm, d_mid, raw_attention_out, attention_out_rstd,
-                         d_raw_attention_out, attention_out_partials),
-    output_norm_backward(P::mlp_output_norm, d_output, raw_mlp_out, mlp_out_rstd, d_raw_mlp_out,
-                         mlp_out_partials),
-    ModelStep{K::norm_weight_grad,
-              0,
-              P::attention_output_norm,
-              {reads("partials", attention_out_partials)}},
-    ModelStep{K::norm_weight_grad, 0, P::mlp_output_norm, {reads("partials", mlp_out_partials)}},
-};
+/// x = norm(...) before attention and MLP; the gradient goes on beside that of the residual.
+constexpr ModelStep norm_of_sum(P norm, OwnedValue residual, OwnedValue delta, Value sum,
+                                Value normed, Value rstd) {
+  return {K::rms_norm_forward,
+          1,
+          norm,
+          {Flow{.role = "residual", .reads = residual}, Flow{.role = "delta", .reads = delta},
+           makes("residual_out", sum), makes("normed", normed), makes("rstd", rstd)}};
+}
+constexpr ModelStep norm_backward(P norm, Value d_normed, Value normed, Value input, Value rstd,
+                                  OwnedValue d_after, OwnedValue d_before, Value partials) {
+  return {K::rms_norm_backward,
+          0,
+          norm,
+          {turns("d_normed", of(d_normed), of(normed)), reads("input", input), reads("rstd", rstd),
+           turns("d_residual", d_after, d_before), makes("partials", partials)}};
+}
+constexpr ModelStep weight_sums(P norm, Value partials, Part part = Part::rows) {
+  return {K::norm_weight_grad, 0, norm, {reads("partials", partials, part)}};
+}
+/// The same with LayerNorm, which has a mean too.
+constexpr ModelStep layer_norm(ModelStep step, Value mean) {
+  step.kind = step.kind == K::rms_norm_forward ? K::layer_norm_forward : K::layer_norm_backward;
+  std::size_t flow = 0;
+  while (!step.flows[flow].role.empty()) ++flow;
+  step.flows[flow] = step.kind == K::layer_norm_forward ? makes("mean", mean) : reads("mean", mean);
+  return step;
+}
+constexpr ModelStep bias_sums(P bias, Value d_output) {
+  return {K::bias_grad, 0, bias, {reads("d_output", d_output)}};
+}
 
-/// Of models without.
-constexpr std::array kWithoutOutputNorms{
-    forward(P::attention_out, attention, attention_out),
-    forward(P::down, product, mlp_out),
-    input_gradient(P::attention_out, d_mid, d_attention),
-    input_gradient(P::down, d_output, d_product),
-    weight_gradient(P::attention_out, d_mid, attention),
-    weight_gradient(P::down, d_output, product),
-};
+// ---- steps of all models. The head's matrix has the role `head`, also where it is the
+// embedding's.
 
-/// Of all. Grouped by kind; the head's matrix has the role `head`, also where it is the
-/// embedding's.
-constexpr std::array kSteps{
-    ModelStep{K::attention_backward,
-              0,
-              {},
-              {reads("query", query_key), reads("key", query_key, Part::key),
-               reads("value", qkv, Part::value), reads("output", attention),
-               reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp),
-               makes("d_qkv", d_rotated, Part::unrotated)}},
-    ModelStep{K::attention_forward,
-              0,
-              {},
-              {reads("query", query_key), reads("key", query_key, Part::key),
-               reads("value", qkv, Part::value), makes("output", attention),
-               makes("log_sum_exp", log_sum_exp)}},
-    ModelStep{K::bias_grad, 0, P::qkv_bias, {reads("d_output", d_qkv)}},
+constexpr std::array kOfAll{
     ModelStep{K::cross_entropy,
               0,
               {},
@@ -115,90 +106,225 @@ constexpr std::array kSteps{
               0,
               P::embedding,
               {reads("tokens", tokens), turns("output", kNothing, next(input))}},
-    ModelStep{K::geglu_backward,
-              0,
-              {},
-              {turns("gate_up", of(gate_up), of(d_gate_up)),
-               turns("d_product", of(d_product), of(product))}},
-    ModelStep{K::geglu_forward, 0, {}, {reads("gate_up", gate_up), makes("product", product)}},
-    forward(P::gate_up, normed2, gate_up),
     forward(P::head, normed1, logits, true),
+    input_gradient(P::head, d_logits, d_normed1, true),
+    weight_gradient(P::head, d_logits, normed1, true),
+    bias_sums(P::qkv_bias, d_qkv),
+    weight_sums(P::final_norm, partials1),
+};
+
+// ---- norms before attention and MLP -------------------------------------------------------------
+
+constexpr std::array kInputNorms{
+    forward(P::gate_up, normed2, gate_up),
     forward(P::qkv, normed1, qkv),
     input_gradient(P::gate_up, d_gate_up, d_normed2),
-    input_gradient(P::head, d_logits, d_normed1, true),
     input_gradient(P::qkv, d_qkv, d_normed1),
     weight_gradient(P::gate_up, d_gate_up, normed2),
-    weight_gradient(P::head, d_logits, normed1, true),
     weight_gradient(P::qkv, d_qkv, normed1),
-    ModelStep{K::norm_weight_grad, 0, P::input_norm, {reads("partials", partials1)}},
-    ModelStep{K::norm_weight_grad, 0, P::final_norm, {reads("partials", partials1)}},
-    ModelStep{K::norm_weight_grad, 0, P::post_norm, {reads("partials", partials2)}},
-    ModelStep{K::norm_weight_grad, 0, P::q_norm, {reads("partials", qk_partials)}},
-    ModelStep{
-        K::norm_weight_grad, 0, P::k_norm, {reads("partials", qk_partials, Part::second_half)}},
-    ModelStep{
-        K::qk_norm_rope_backward,
-        0,
-        P::q_norm,
-        {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
-         reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials)}},
-    ModelStep{K::qk_norm_rope_forward,
-              0,
-              P::q_norm,
-              {reads("query_key", qkv), reads("rope_table", outside), makes("output", query_key),
-               makes("rstd", qk_rstd)}},
-    ModelStep{
-        K::rms_norm_backward,
-        0,
-        P::input_norm,
-        {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input), reads("rstd", rstd1),
-         turns("d_residual", of(d_mid), before(d_output)), makes("partials", partials1)}},
-    ModelStep{
-        K::rms_norm_backward,
-        0,
-        P::final_norm,
-        {turns("d_normed", of(d_normed1), of(normed1)), reads("input", input), reads("rstd", rstd1),
-         turns("d_residual", kNothing, before(d_output)), makes("partials", partials1)}},
-    ModelStep{
-        K::rms_norm_backward,
-        0,
-        P::post_norm,
-        {turns("d_normed", of(d_normed2), of(normed2)), reads("input", mid), reads("rstd", rstd2),
-         turns("d_residual", of(d_output), of(d_mid)), makes("partials", partials2)}},
+    weight_sums(P::input_norm, partials1),
+    weight_sums(P::post_norm, partials2),
+};
+
+constexpr ModelStep kFirstNorm{
+    K::rms_norm_forward,
+    0,
+    P::input_norm,
+    {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}};
+constexpr ModelStep kInputNorm =
+    norm_of_sum(P::input_norm, before(mid), before(mlp_out), input, normed1, rstd1);
+constexpr ModelStep kPostNorm =
+    norm_of_sum(P::post_norm, of(input), of(attention_out), mid, normed2, rstd2);
+constexpr ModelStep kFinalNorm =
+    norm_of_sum(P::final_norm, before(mid), before(mlp_out), input, normed1, rstd1);
+constexpr ModelStep kInputNormBackward = norm_backward(
+    P::input_norm, d_normed1, normed1, input, rstd1, of(d_mid), before(d_output), partials1);
+constexpr ModelStep kPostNormBackward =
+    norm_backward(P::post_norm, d_normed2, normed2, mid, rstd2, of(d_output), of(d_mid), partials2);
+constexpr ModelStep kFinalNormBackward = norm_backward(
+    P::final_norm, d_normed1, normed1, input, rstd1, kNothing, before(d_output), partials1);
+
+constexpr std::array kRmsNorms{kFirstNorm,         kInputNorm,        kPostNorm,         kFinalNorm,
+                               kInputNormBackward, kPostNormBackward, kFinalNormBackward};
+
+constexpr std::array kLayerNorms{
+    layer_norm(kFirstNorm, mean1),
+    layer_norm(kInputNorm, mean1),
+    layer_norm(kPostNorm, mean2),
+    layer_norm(kFinalNorm, mean1),
+    layer_norm(kInputNormBackward, mean1),
+    layer_norm(kPostNormBackward, mean2),
+    layer_norm(kFinalNormBackward, mean1),
+    weight_sums(P::input_norm_bias, partials1, Part::second_half),
+    weight_sums(P::post_norm_bias, partials2, Part::second_half),
+    weight_sums(P::final_norm_bias, partials1, Part::second_half),
+};
+
+// ---- norms of what attention and MLP add --------------------------------------------------------
+
+constexpr std::array kOutputNorms{
+    forward(P::attention_out, attention, raw_attention_out),
+    forward(P::down, product, raw_mlp_out),
+    input_gradient(P::attention_out, d_raw_attention_out, d_attention),
+    input_gradient(P::down, d_raw_mlp_out, d_product),
+    weight_gradient(P::attention_out, d_raw_attention_out, attention),
+    weight_gradient(P::down, d_raw_mlp_out, product),
+    output_norm_backward(P::attention_output_norm, d_mid, raw_attention_out, attention_out_rstd,
+                         d_raw_attention_out, attention_out_partials),
+    output_norm_backward(P::mlp_output_norm, d_output, raw_mlp_out, mlp_out_rstd, d_raw_mlp_out,
+                         mlp_out_partials),
+    weight_sums(P::attention_output_norm, attention_out_partials),
+    weight_sums(P::mlp_output_norm, mlp_out_partials),
+};
+
+/// Beside input norms, which add to the residual.
+constexpr std::array kBothNorms{
+    output_norm(P::attention_output_norm, raw_attention_out, attention_out, attention_out_rstd),
+    output_norm(P::mlp_output_norm, raw_mlp_out, mlp_out, mlp_out_rstd),
+};
+
+/// Adds the norm of `in` to `skip`.
+constexpr ModelStep norm_added(P norm, Value in, Value skip, OwnedValue out, Value rstd) {
+  return {K::rms_norm_forward,
+          2,
+          norm,
+          {reads("residual", in), reads("skip", skip), turns("normed", kNothing, out),
+           makes("rstd", rstd)}};
+}
+/// Of a projection of the residual: its gradient is added to that.
+constexpr ModelStep added_gradient(P weight, Value d_out, OwnedValue after, OwnedValue sum) {
+  return {K::gemm, 1, weight, {reads("d_output", d_out), turns("d_input", after, sum)}};
+}
+
+constexpr std::array kOutputNormsAlone{
+    forward(P::qkv, input, qkv),
+    forward(P::gate_up, mid, gate_up),
+    added_gradient(P::gate_up, d_gate_up, of(d_output), of(d_mid)),
+    added_gradient(P::qkv, d_qkv, of(d_mid), before(d_output)),
+    weight_gradient(P::gate_up, d_gate_up, mid),
+    weight_gradient(P::qkv, d_qkv, input),
+    norm_added(P::attention_output_norm, raw_attention_out, input, of(mid), attention_out_rstd),
+    norm_added(P::mlp_output_norm, raw_mlp_out, mid, next(input), mlp_out_rstd),
     ModelStep{K::rms_norm_forward,
               0,
-              P::input_norm,
-              {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}},
-    ModelStep{K::rms_norm_forward,
-              1,
-              P::input_norm,
-              {turns("residual", before(mid), kNothing), turns("delta", before(mlp_out), kNothing),
-               makes("residual_out", input), makes("normed", normed1), makes("rstd", rstd1)}},
-    ModelStep{K::rms_norm_forward,
-              1,
               P::final_norm,
-              {turns("residual", before(mid), kNothing), turns("delta", before(mlp_out), kNothing),
-               makes("residual_out", input), makes("normed", normed1), makes("rstd", rstd1)}},
-    ModelStep{K::rms_norm_forward,
-              1,
-              P::post_norm,
-              {reads("residual", input), reads("delta", attention_out), makes("residual_out", mid),
-               makes("normed", normed2), makes("rstd", rstd2)}},
+              {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}},
+    kFinalNormBackward,
+};
+
+constexpr std::array kNoOutputNorms{
+    forward(P::attention_out, attention, attention_out),
+    forward(P::down, product, mlp_out),
+    input_gradient(P::attention_out, d_mid, d_attention),
+    input_gradient(P::down, d_output, d_product),
+    weight_gradient(P::attention_out, d_mid, attention),
+    weight_gradient(P::down, d_output, product),
+    bias_sums(P::attention_out_bias, d_mid),
+    bias_sums(P::gate_up_bias, d_gate_up),
+    bias_sums(P::down_bias, d_output),
+};
+
+// ---- attention ----------------------------------------------------------------------------------
+
+constexpr ModelStep attends(Value columns) {
+  return {
+      K::attention_forward,
+      0,
+      {},
+      {reads("query", columns), reads("key", columns, Part::key), reads("value", qkv, Part::value),
+       makes("output", attention), makes("log_sum_exp", log_sum_exp), kInDocuments}};
+}
+constexpr ModelStep attends_backward(Value columns, Flow d_qkv_made) {
+  return {
+      K::attention_backward,
+      0,
+      {},
+      {reads("query", columns), reads("key", columns, Part::key), reads("value", qkv, Part::value),
+       reads("output", attention), reads("d_output", d_attention),
+       reads("log_sum_exp", log_sum_exp), d_qkv_made, kInDocuments}};
+}
+
+constexpr std::array kRotated{
+    attends(query_key),
+    attends_backward(query_key, makes("d_qkv", d_rotated, Part::unrotated)),
+};
+
+constexpr std::array kPositions{
+    attends(qkv),
+    attends_backward(qkv, makes("d_qkv", d_qkv)),
+    ModelStep{K::position_embedding_backward,
+              0,
+              P::position_embedding,
+              {reads("d_output", d_output), kInDocuments}},
+    ModelStep{K::embedding_forward,
+              0,
+              P::embedding,
+              {reads("tokens", tokens), turns("output", kNothing, next(input)), kInDocuments}},
+};
+
+constexpr std::array kRope{
     ModelStep{K::rope_backward,
               0,
               {},
-              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside)}},
-    ModelStep{K::rope_forward,
-              0,
-              {},
-              {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside)}},
-    ModelStep{K::swiglu_backward,
-              0,
-              {},
-              {turns("gate_up", of(gate_up), of(d_gate_up)),
-               turns("d_product", of(d_product), of(product))}},
-    ModelStep{K::swiglu_forward, 0, {}, {reads("gate_up", gate_up), makes("product", product)}},
+              {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("rope_table", outside),
+               kInDocuments}},
+    ModelStep{
+        K::rope_forward,
+        0,
+        {},
+        {turns("query_key", of(qkv), of(query_key)), reads("rope_table", outside), kInDocuments}},
 };
+
+constexpr ModelStep norms_and_turns(K kind) {
+  return {kind,
+          0,
+          P::q_norm,
+          {reads("query_key", qkv), reads("rope_table", outside), makes("output", query_key),
+           makes("rstd", qk_rstd), kInDocuments}};
+}
+constexpr ModelStep norms_and_turns_backward(K kind) {
+  return {kind,
+          0,
+          P::q_norm,
+          {turns("d_query_key", of(d_rotated), of(d_qkv)), reads("query_key", qkv),
+           reads("rope_table", outside), reads("rstd", qk_rstd), makes("partials", qk_partials),
+           kInDocuments}};
+}
+
+constexpr std::array kHeadNorms{
+    norms_and_turns(K::qk_norm_rope_forward),
+    norms_and_turns_backward(K::qk_norm_rope_backward),
+    weight_sums(P::q_norm, qk_partials),
+    weight_sums(P::k_norm, qk_partials, Part::second_half),
+};
+
+constexpr std::array kWholeNorms{
+    norms_and_turns(K::qk_row_norm_rope_forward),
+    norms_and_turns_backward(K::qk_row_norm_rope_backward),
+    weight_sums(P::q_norm, qk_partials),
+    weight_sums(P::k_norm, qk_partials, Part::keys_half),
+};
+
+// ---- the MLP ------------------------------------------------------------------------------------
+
+constexpr ModelStep activates(K kind, std::string_view role) {
+  return {kind, 0, {}, {reads(role, gate_up), makes("product", product)}};
+}
+constexpr ModelStep activates_backward(K kind, std::string_view role) {
+  return {
+      kind,
+      0,
+      {},
+      {turns(role, of(gate_up), of(d_gate_up)), turns("d_product", of(d_product), of(product))}};
+}
+constexpr std::array kSwiglu{activates(K::swiglu_forward, "gate_up"),
+                             activates_backward(K::swiglu_backward, "gate_up")};
+constexpr std::array kGeglu{activates(K::geglu_forward, "gate_up"),
+                            activates_backward(K::geglu_backward, "gate_up")};
+constexpr std::array kGelu{activates(K::gelu_forward, "input"),
+                           activates_backward(K::gelu_backward, "input")};
+
+// ---- which models have which --------------------------------------------------------------------
 
 constexpr std::size_t kVariants = 3;
 constexpr std::size_t kParameters = Names<ParameterRole>::values.size() + 1;  ///< and none
@@ -208,18 +334,55 @@ constexpr std::size_t place_of(KernelKind kind, std::size_t variant, std::option
   return (static_cast<std::size_t>(kind) * kVariants + variant) * kParameters + p;
 }
 
-/// 1 + the position of each step.
+/// 1 + the position of each step, by its place.
+using Positions =
+    std::array<std::uint8_t, Names<KernelKind>::values.size() * kVariants * kParameters>;
+
 template <std::size_t n>
-constexpr auto positions_of(const std::array<ModelStep, n>& steps) {
-  std::array<std::uint8_t, Names<KernelKind>::values.size() * kVariants * kParameters> positions{};
+constexpr Positions positions_of(const std::array<ModelStep, n>& steps) {
+  Positions positions{};
   for (std::size_t s = 0; s < n; ++s)
     positions[place_of(steps[s].kind, static_cast<std::size_t>(steps[s].variant),
                        steps[s].parameter)] = static_cast<std::uint8_t>(s + 1);
   return positions;
 }
-constexpr auto kPositions = positions_of(kSteps);
-constexpr auto kPositionsWith = positions_of(kWithOutputNorms);
-constexpr auto kPositionsWithout = positions_of(kWithoutOutputNorms);
+
+/// Some steps, and the models that have them.
+struct StepTable {
+  const ModelStep* steps;
+  Positions positions;
+  bool (*has)(const ModelShape& model);
+};
+
+template <std::size_t n>
+constexpr StepTable table(const std::array<ModelStep, n>& steps,
+                          bool (*has)(const ModelShape& model)) {
+  return {.steps = steps.data(), .positions = positions_of(steps), .has = has};
+}
+
+using M = const ModelShape&;
+bool has_gelu(M model) { return model.activation == Activation::gelu_tanh; }
+
+/// The first that has a step counts: learned positions come before what all lookups are.
+constexpr std::array kTables{
+    table(kOutputNormsAlone, [](M model) { return !model.traits().input_norms; }),
+    table(kInputNorms, [](M model) { return model.traits().input_norms; }),
+    table(kRmsNorms,
+          [](M model) { return model.traits().input_norms && !model.traits().layer_norms; }),
+    table(kLayerNorms, [](M model) { return model.traits().layer_norms; }),
+    table(kOutputNorms, [](M model) { return model.output_norms; }),
+    table(kBothNorms, [](M model) { return model.output_norms && model.traits().input_norms; }),
+    table(kNoOutputNorms, [](M model) { return !model.output_norms; }),
+    table(kRotated, [](M model) { return model.traits().rotates; }),
+    table(kPositions, [](M model) { return !model.traits().rotates; }),
+    table(kRope, [](M model) { return model.traits().rotates && !model.qk_norm; }),
+    table(kHeadNorms, [](M model) { return model.qk_norm && !model.traits().whole_qk_norms; }),
+    table(kWholeNorms, [](M model) { return model.qk_norm && model.traits().whole_qk_norms; }),
+    table(kSwiglu, [](M model) { return model.traits().gated && !has_gelu(model); }),
+    table(kGeglu, [](M model) { return model.traits().gated && has_gelu(model); }),
+    table(kGelu, [](M model) { return !model.traits().gated; }),
+    table(kOfAll, [](M) { return true; }),
+};
 
 }  // namespace
 
@@ -227,13 +390,10 @@ const ModelStep* find_step(const ModelShape& model, KernelKind kind, std::int64_
                            std::optional<ParameterRole> parameter) {
   if (variant < 0 || variant >= static_cast<std::int64_t>(kVariants)) return nullptr;
   const std::size_t place = place_of(kind, static_cast<std::size_t>(variant), parameter);
-  if (const std::uint8_t position = kPositions[place]; position != 0) return &kSteps[position - 1U];
-  if (model.output_norms) {
-    const std::uint8_t position = kPositionsWith[place];
-    return position == 0 ? nullptr : &kWithOutputNorms[position - 1U];
-  }
-  const std::uint8_t position = kPositionsWithout[place];
-  return position == 0 ? nullptr : &kWithoutOutputNorms[position - 1U];
+  for (const StepTable& table : kTables)
+    if (const std::uint8_t position = table.positions[place]; position != 0 && table.has(model))
+      return &table.steps[position - 1U];
+  return nullptr;
 }
 
 }  // namespace mfsdp

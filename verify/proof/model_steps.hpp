@@ -7,7 +7,9 @@
 //   attention = softmax(rope(query) rope(key)) value          mlp_out = swiglu(gate_up) * W
 //
 // Models with output norms have attention_out = norm(raw attention_out), mlp_out = norm(raw
-// mlp_out).
+// mlp_out). Those without input norms have these alone, qkv = x * W and gate_up = mid * W, and x is
+// made by the block before: the sum of its mid and mlp_out. Without RoPE attention takes qkv as it
+// is; without a gate the product is of gate_up alone.
 //
 // A value belongs to an owner, which is a place in forward order (0 the embedding, 1 to L the
 // blocks, L + 1 final norm and head), and to a microbatch. A value that is made again, in another
@@ -31,7 +33,7 @@ enum class Value : std::uint8_t {
   excused,    ///< of an op that has a finding: it passes for whatever is wanted
   outside,    ///< what lies in a buffer that no op writes
   host_data,  ///< what the host put into the source of a copy
-  tokens,     ///< ids, then labels
+  tokens,     ///< ids, then labels, then positions in documents
   input,
   normed1,
   rstd1,
@@ -68,53 +70,111 @@ enum class Value : std::uint8_t {
   d_raw_attention_out,
   d_raw_mlp_out,
   attention_out_partials,
-  mlp_out_partials
+  mlp_out_partials,
+  mean1,  ///< of layer norms, beside rstd1
+  mean2,
+  // Of adapters (lora_steps.hpp): what A makes of their input, of query or what query, key and
+  // value are one of, and of gate or gate and up; its gradients; sums that adapters have yet to add
+  // to.
+  lora_q,
+  lora_k,
+  lora_v,
+  lora_attention_out,
+  lora_gate,
+  lora_up,
+  lora_down,
+  d_lora_q,
+  d_lora_k,
+  d_lora_v,
+  d_lora_attention_out,
+  d_lora_gate,
+  d_lora_up,
+  d_lora_down,
+  qkv_base,
+  attention_out_base,
+  gate_up_base,
+  mlp_out_base,
+  d_normed1_base,
+  d_normed1_first,
+  d_normed1_second,
+  d_normed2_base,
+  d_normed2_first,
+  d_attention_base,
+  d_product_base
 };
 
 template <>
 struct Names<Value> {
-  static constexpr std::array<std::string_view, 42> values{"what is not known",
-                                                           "what is wrong",
-                                                           "what nothing writes",
-                                                           "the host's data",
-                                                           "tokens",
-                                                           "input",
-                                                           "normed1",
-                                                           "rstd1",
-                                                           "qkv",
-                                                           "query_key",
-                                                           "qk_rstd",
-                                                           "attention",
-                                                           "log_sum_exp",
-                                                           "attention_out",
-                                                           "mid",
-                                                           "normed2",
-                                                           "rstd2",
-                                                           "gate_up",
-                                                           "product",
-                                                           "mlp_out",
-                                                           "logits",
-                                                           "d_logits",
-                                                           "d_output",
-                                                           "d_product",
-                                                           "d_gate_up",
-                                                           "d_normed2",
-                                                           "d_mid",
-                                                           "d_attention",
-                                                           "d_rotated",
-                                                           "d_qkv",
-                                                           "d_normed1",
-                                                           "partials1",
-                                                           "partials2",
-                                                           "qk_partials",
-                                                           "raw attention_out",
-                                                           "attention_out_rstd",
-                                                           "raw mlp_out",
-                                                           "mlp_out_rstd",
-                                                           "gradient of raw attention_out",
-                                                           "gradient of raw mlp_out",
-                                                           "partials of attention_out's norm",
-                                                           "partials of mlp_out's norm"};
+  static constexpr std::array<std::string_view, 69> values{
+      "what is not known",
+      "what is wrong",
+      "what nothing writes",
+      "the host's data",
+      "tokens",
+      "input",
+      "normed1",
+      "rstd1",
+      "qkv",
+      "query_key",
+      "qk_rstd",
+      "attention",
+      "log_sum_exp",
+      "attention_out",
+      "mid",
+      "normed2",
+      "rstd2",
+      "gate_up",
+      "product",
+      "mlp_out",
+      "logits",
+      "d_logits",
+      "d_output",
+      "d_product",
+      "d_gate_up",
+      "d_normed2",
+      "d_mid",
+      "d_attention",
+      "d_rotated",
+      "d_qkv",
+      "d_normed1",
+      "partials1",
+      "partials2",
+      "qk_partials",
+      "raw attention_out",
+      "attention_out_rstd",
+      "raw mlp_out",
+      "mlp_out_rstd",
+      "gradient of raw attention_out",
+      "gradient of raw mlp_out",
+      "partials of attention_out's norm",
+      "partials of mlp_out's norm",
+      "mean1",
+      "mean2",
+      "adapters' rows of query",
+      "adapters' rows of key",
+      "adapters' rows of value",
+      "adapters' rows of attention_out",
+      "adapters' rows of gate",
+      "adapters' rows of up",
+      "adapters' rows of down",
+      "gradient of adapters' rows of query",
+      "gradient of adapters' rows of key",
+      "gradient of adapters' rows of value",
+      "gradient of adapters' rows of attention_out",
+      "gradient of adapters' rows of gate",
+      "gradient of adapters' rows of up",
+      "gradient of adapters' rows of down",
+      "qkv without adapters",
+      "attention_out without adapters",
+      "gate_up without adapters",
+      "mlp_out without adapters",
+      "d_normed1 without adapters",
+      "d_normed1 with one adapter's",
+      "d_normed1 with two adapters'",
+      "d_normed2 without adapters",
+      "d_normed2 with one adapter's",
+      "d_attention without adapters",
+      "d_product without adapters"};
 };
 
 /// A value of the step's owner, or of its neighbour. `unknown`: none.
@@ -129,10 +189,14 @@ struct OwnedValue {
 enum class Part : std::uint8_t {
   rows,         ///< at its first row, or that of the chunk
   labels,       ///< of tokens
+  positions,    ///< of tokens; an operand of models whose documents are masked, and of no others
   key,          ///< columns behind the query's
   value,        ///< columns behind query and key
   second_half,  ///< as long as the operand itself
-  unrotated     ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
+  keys_half,    ///< behind rows as wide as all query heads, where its own are as wide as key heads
+  unrotated,    ///< made: d_rotated, but d_qkv in the value's columns, which are not rotated
+  adapter,      ///< at its layer's first column
+  adapted       ///< made: what adapters add to in their columns, and the whole sum in all others
 };
 
 struct Flow {
@@ -142,11 +206,12 @@ struct Flow {
   Part part = Part::rows;
 };
 
-inline constexpr std::size_t kMostFlows = 7;
+inline constexpr std::size_t kMostFlows = 8;
 
 struct ModelStep {
   KernelKind kind = KernelKind::gemm;
-  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs.
+  /// A GEMM's attribute "kind"; of a norm, 1 where it adds two inputs, 2 where it adds its output
+  /// to another.
   std::int64_t variant = 0;
   std::optional<ParameterRole> parameter{};  ///< whose weights it reads or whose gradient it makes
   std::array<Flow, kMostFlows> flows{};      ///< operands without a value are left out

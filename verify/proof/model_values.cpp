@@ -72,7 +72,13 @@ void ModelValues::write(std::uint32_t instance) {
     const BoundFlow& flow = binding_.flows[f];
     if (flow.writes.value == Value::unknown) continue;
     const CellUse& use = cells_.uses[flow.use];
-    put(use, key_of(flow.writes, base_), first_row_ * flow.row_bytes);
+    put(use, key_of(flow.writes, base_), flow.skip + first_row_ * flow.row_bytes);
+    if (flow.left_alone != kNone) {
+      const LeftAlone& alone = binding_.left_alone[flow.left_alone];
+      for (std::uint32_t c = use.first; c < use.last; ++c)
+        if (alone.has(cells_.begin[c] - cells_.begin[use.first]))
+          memory_.cells[c].key = key_of(alone.value, base_);
+    }
     if (flow.unrotated == 0) continue;
     const ValueKey rest = key_of({.value = Value::d_qkv}, base_);
     for (std::uint32_t c = use.first; c < use.last; ++c)

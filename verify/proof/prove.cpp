@@ -8,6 +8,7 @@
 
 #include "verify/proof/bounds.hpp"
 #include "verify/proof/collectives.hpp"
+#include "verify/proof/directions.hpp"
 #include "verify/proof/followed_ops.hpp"
 #include "verify/proof/gradients.hpp"
 #include "verify/proof/kernel_forms.hpp"
@@ -24,6 +25,7 @@
 #include "verify/proof/updates.hpp"
 #include "verify/proof/values.hpp"
 #include "verify/proof/weights.hpp"
+#include "verify/proof/windows.hpp"
 #include "verify/proof/write_out.hpp"
 
 namespace mfsdp {
@@ -138,6 +140,7 @@ Bounds prove_plans(const Program& program, const ProgramIndex& index,
     check_registered(unrolled, tables[p], findings);
     check_gradients(unrolled, layouts, followed, ledger);
     check_weights(unrolled, layouts, followed, ledger);
+    check_directions(unrolled, layouts, followed, ledger);
     if (whole) check_scales(unrolled, followed, ledger);
     check_reports(program, index, program.plans[p], ledger);
     peaks.push_back(pool_peaks(unrolled));
@@ -162,6 +165,7 @@ void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
   const ProgramIndex index(program);
   check_persistent_places(program, findings);
   check_collective_shapes(program, index, findings);
+  check_windows(program, index, findings);
   proof.of_model = is_of_model(program, index);
   proof.bounds = prove_plans(program, index, tables, settings, whole, findings, ledger, proof);
 }

@@ -74,7 +74,7 @@ struct Proof {
 [[nodiscard]] Result<void> check_world(const Mesh& mesh);
 
 /// Every finding of the checks of one program that needs no other class's program: all but values
-/// (MF111 to MF113) and scales (MF307, MF308, MF311, MF312), which follow what is received.
+/// (MF111 to MF113) and scales (MF307, MF308, MF311 to MF313), which follow what is received.
 [[nodiscard]] Result<Proof> prove_part(const Program& program, const ProofSettings& settings);
 
 /// Proves every plan of a program over all interleavings that streams, events, communicators and

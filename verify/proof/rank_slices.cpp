@@ -137,7 +137,8 @@ class RankSlices {
 
   void check_update(std::size_t op_index) {
     const auto operands = followed_.of(op_index);
-    const auto gradient = std::ranges::find(operands, true, &FollowedOperand::gradient);
+    auto gradient = std::ranges::find(operands, true, &FollowedOperand::gradient);
+    if (gradient == operands.end()) gradient = operands.begin();  // weights, beside directions
     if (gradient == operands.end() || !gradient->located.exact) return;  // updates.hpp reports it
     const std::uint32_t group = gradient->located.group;
     const GroupLayout& layout = layouts_.groups[group];

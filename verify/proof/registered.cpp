@@ -7,6 +7,7 @@
 #include "verify/proof/counterexample.hpp"
 #include "verify/proof/overlap.hpp"
 #include "verify/proof/races.hpp"
+#include "verify/proof/windows.hpp"
 
 namespace mfsdp {
 namespace {
@@ -82,8 +83,10 @@ void check_registered(const UnrolledPlan& unrolled, const AccessTable& table,
                       FindingList& findings) {
   const Program& program = *unrolled.program;
   for (std::size_t p = 0; p < program.pools.size(); ++p) {
-    if (!program.pools[p].registered) continue;
-    RegisteredPool pool(unrolled, *program.pools[p].registered, findings);
+    const auto& registered = program.pools[p].registered;
+    if (!registered) continue;
+    if (uses_windows(program.communicators[unrolled.index->communicators[*registered]])) continue;
+    RegisteredPool pool(unrolled, *registered, findings);
     std::map<std::uint32_t, std::vector<Use>> uses;
     for (std::uint32_t i = 0; i < unrolled.instances.size(); ++i) {
       const Instance& instance = unrolled.instances[i];

@@ -1,4 +1,6 @@
-// Registered buffers: memory that peers read and write during their own instance of a collective.
+// Registered buffers: memory that peers read and write during their own instance of a collective,
+// where that has no barrier at its end: NCCL's rings. (Collectives from window to window have one:
+// windows.hpp.)
 //
 // Collective k of a communicator ends on a rank when all peers have begun it, not when they have
 // ended it. So a peer may touch this rank's registered memory for k from the time that k-1 has
@@ -17,7 +19,8 @@
 
 namespace mfsdp {
 
-/// MF205 for the pools that are registered with a communicator: of each buffer the first conflict.
+/// MF205 for the pools that are registered with a communicator of rings: of each buffer the first
+/// conflict.
 void check_registered(const UnrolledPlan& unrolled, const AccessTable& table,
                       FindingList& findings);
 

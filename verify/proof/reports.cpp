@@ -90,7 +90,7 @@ class ReportCheck {
     for (const Op* op : ops_)
       if (const auto* kernel = std::get_if<Kernel>(&op->body)) {
         if (kernel->kind == KernelKind::token_copy) add(*kernel, "input", tokens_);
-        if (kernel->kind == KernelKind::update) add(*kernel, "step_block", step_blocks_);
+        if (is_update(*kernel) || is_momentum(*kernel)) add(*kernel, "step_block", step_blocks_);
       }
   }
 
@@ -127,10 +127,13 @@ DType dtype_of(Port port) {
 std::int64_t bytes_of(Port port, const PlanConfig& config) {
   constexpr std::int64_t kStepBlock = 64;
   constexpr std::int64_t kReport = 8;  // numbers
+  constexpr std::int64_t kLossScale = 4;
   switch (port) {
-    case Port::tokens: return product_of(2, config.tokens_per_microbatch(), size_of(DType::int32));
+    case Port::tokens:
+      return product_of(config.token_rows(), config.tokens_per_microbatch(), size_of(DType::int32));
     case Port::step_block: return kStepBlock;
     case Port::report: return kReport * size_of(DType::fp32);
+    case Port::loss_scale: return kLossScale * size_of(DType::fp32);
     case Port::rope_table:
     case Port::local_rope_table: break;
   }
@@ -153,9 +156,11 @@ class WholeCheck {
       check(name, KernelKind::loss_finish, "finishes no loss");
     }
     check("train", KernelKind::norm_finish, "finishes no norm");
-    for (const Port port : {Port::tokens, Port::step_block, Port::report, Port::rope_table})
-      check(port);
-    if (classes_.front()->config.model.local_rope_theta.num != 0) check(Port::local_rope_table);
+    for (const Port port : {Port::tokens, Port::step_block, Port::report}) check(port);
+    const ModelShape& model = classes_.front()->config.model;
+    if (model.traits().rotates) check(Port::rope_table);
+    if (model.local_rope_theta.num != 0) check(Port::local_rope_table);
+    if (classes_.front()->config.scales_loss()) check(Port::loss_scale);
   }
 
  private:

@@ -25,11 +25,18 @@ namespace mfsdp {
   return kernel.kind == KernelKind::update;
 }
 
+/// Makes directions of a gradient, whose update comes after they are orthogonalised.
+[[nodiscard]] inline bool is_momentum(const Kernel& kernel) {
+  return kernel.kind == KernelKind::momentum;
+}
+
 /// Uses parameters such that each of them gets a gradient.
 [[nodiscard]] inline bool is_forward(const Kernel& kernel) {
   switch (kernel.kind) {
     case KernelKind::embedding_forward:
+    case KernelKind::layer_norm_forward:
     case KernelKind::qk_norm_rope_forward:
+    case KernelKind::qk_row_norm_rope_forward:
     case KernelKind::rms_norm_forward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::forward;
     default: return false;
@@ -41,7 +48,8 @@ namespace mfsdp {
   switch (kernel.kind) {
     case KernelKind::bias_grad:
     case KernelKind::embedding_backward:
-    case KernelKind::norm_weight_grad: return true;
+    case KernelKind::norm_weight_grad:
+    case KernelKind::position_embedding_backward: return true;
     case KernelKind::gemm: return gemm_kind(kernel) == GemmKind::weight_gradient;
     default: return false;
   }

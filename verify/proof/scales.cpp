@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "verify/proof/roles.hpp"
@@ -25,6 +27,13 @@ struct Finished {
   std::uint32_t by = 0;  ///< the instance that made it
 };
 
+/// A loss scale: where it lies, and how often it has changed.
+struct ScaleRead {
+  BufferId buffer;
+  std::int64_t changes = 0;
+
+  friend bool operator==(const ScaleRead&, const ScaleRead&) = default;
+};
 constexpr std::int64_t kMostPartialBytes = 8;  ///< int64, of exact sums
 constexpr std::int64_t kReportBytes = 16;      ///< of a loss or a norm that is finished
 
@@ -93,6 +102,7 @@ class ScaleRun::Impl {
       case KernelKind::norm_partial: keep_partial(kernel); return;
       case KernelKind::norm_finish: finish_norm(kernel); return;
       case KernelKind::token_copy: ++microbatches_; return;
+      case KernelKind::momentum:
       case KernelKind::update: update(kernel); return;
       default: return;
     }
@@ -104,9 +114,8 @@ class ScaleRun::Impl {
     const auto check = [&](Scale what, std::int64_t begin, const char* name) {
       Operand part = copy.input;
       part.offset = checked_add(copy.input.offset, begin);
-      const bool made = std::ranges::any_of(made_, [&](const auto& one) {
-        return one.first == what && one.second == part.buffer;
-      });
+      const bool made = std::ranges::any_of(
+          made_, [&](const auto& one) { return one.first == what && one.second == part.buffer; });
       if (made && !is_fresh(&part, what))
         report("MF115", fmt::format("tells the host what is not this step's {}", name));
     };
@@ -151,6 +160,50 @@ class ScaleRun::Impl {
     Cells& cells = cells_[sums->buffer];
     if (kernel.attribute("beta") == 0) cells = {.made_by = {}, .garbage = false};
     cells.made_by.emplace(sums->offset, now_);
+    if (kernel.kind != KernelKind::cross_entropy) return;
+    const auto scale = scale_of(kernel);
+    if (scale.has_value() != config_.scales_loss())
+      report("MF313", scale ? "scales its gradient, and no loss scale is configured"
+                            : "does not scale its gradient by the configured loss scale");
+    if (scale) scaled_by_[now_] = *scale;
+  }
+
+  /// What a kernel takes for the loss scale, as it is then.
+  [[nodiscard]] std::optional<ScaleRead> scale_of(const Kernel& kernel) {
+    const Operand* operand = operand_of(kernel, "loss_scale");
+    if (operand == nullptr) return std::nullopt;
+    const Buffer& buffer = unrolled_.program->buffers[unrolled_.index->buffers[operand->buffer]];
+    if (!buffer.holds || buffer.holds->port != Port::loss_scale)
+      report("MF313", "takes a buffer for the loss scale that is not this port");
+    return ScaleRead{.buffer = operand->buffer, .changes = changes_[operand->buffer]};
+  }
+
+  /// All gradients of a step have the scale that its 1/T is over.
+  void check_removed(const Kernel& kernel, const Cells& summed) {
+    const auto removed = scale_of(kernel);
+    for (const auto& [offset, instance] : summed.made_by) {
+      const auto found = scaled_by_.find(instance);
+      const auto applied =
+          found == scaled_by_.end() ? std::nullopt : std::optional<ScaleRead>(found->second);
+      if (applied == removed) continue;
+      return report("MF313", !removed ? "leaves the loss scale in 1/T"
+                             : !applied
+                                 ? "takes a loss scale out of 1/T that no gradient has"
+                                 : "takes another loss scale out of 1/T than gradients have");
+    }
+  }
+
+  /// The norm of a step makes the next step's scale, once.
+  void keep_scale(const Kernel& kernel) {
+    const auto scale = scale_of(kernel);
+    if (scale.has_value() != config_.scales_loss())
+      return report("MF313", scale ? "changes a loss scale that is not configured"
+                                   : "does not keep the configured loss scale");
+    if (!scale) return;
+    const auto [last, first_time] = kept_in_.try_emplace(scale->buffer, step());
+    if (!first_time && std::exchange(last->second, step()) == step())
+      report("MF313", "changes the loss scale a second time in its step");
+    ++changes_[scale->buffer];
   }
 
   void keep_partial(const Kernel& kernel) {
@@ -243,6 +296,7 @@ class ScaleRun::Impl {
     else if (input.ranks != data_ranks(config_.mesh))
       report("MF307", fmt::format("makes 1/T of the tokens of {} ranks of {}", input.ranks,
                                   data_ranks(config_.mesh)));
+    check_removed(kernel, input);
     finish(operand_of(kernel, "loss"), Scale::loss);
   }
 
@@ -275,6 +329,7 @@ class ScaleRun::Impl {
       report("MF311", "makes the norm of parts that do not lie in forward order");
     if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "makes the norm without this step's 1/T");
+    keep_scale(kernel);
     finish(operand_of(kernel, "norm"), Scale::norm);
   }
 
@@ -358,16 +413,20 @@ class ScaleRun::Impl {
     const auto count = [&](std::string_view role) {
       return std::ranges::count(kernel.operands, role, &Operand::role);
     };
-    if (count("loss") == 0)
+    // Directions have been scaled before they were orthogonalised.
+    const bool scales = kernel.kind != KernelKind::update || count("direction") == 0;
+    if (!scales && count("loss") > 0)
+      report("MF308", "scales a direction, which is of a scaled gradient");
+    if (scales && count("loss") == 0)
       report("MF307", "does not scale its gradient by 1/T");
-    else if (!is_fresh(operand_of(kernel, "loss"), Scale::loss))
+    else if (scales && !is_fresh(operand_of(kernel, "loss"), Scale::loss))
       report("MF307", "scales its gradient by what is not this step's 1/T");
     if (count("loss") > 1) report("MF308", "scales its gradient by 1/T more than once");
-    const bool clips = config_.clip.num != 0;
-    if (count("norm") != (clips ? 1 : 0))
+    const bool by_norm = config_.updates_by_norm();
+    if (count("norm") != (by_norm ? 1 : 0))
       report("MF311", fmt::format("clips its gradient {} times, where {} is configured",
-                                  count("norm"), clips ? "once" : "never"));
-    else if (clips && !is_fresh(operand_of(kernel, "norm"), Scale::norm))
+                                  count("norm"), by_norm ? "once" : "never"));
+    else if (by_norm && !is_fresh(operand_of(kernel, "norm"), Scale::norm))
       report("MF311", "clips its gradient by what is not this step's norm");
   }
 
@@ -392,9 +451,12 @@ class ScaleRun::Impl {
   std::span<const OverScales> over_scales_;
   std::map<BufferId, Cells> cells_;
   std::map<std::pair<BufferId, std::int64_t>, Finished> finished_;  ///< by buffer and offset
-  std::set<std::pair<Scale, BufferId>> made_;                       ///< of what is finished where
-  std::int64_t microbatches_ = 0;                                   ///< that this step has begun
-  std::uint32_t pass_ = kNone;                                      ///< that runs
+  std::map<std::uint32_t, ScaleRead> scaled_by_;  ///< by instance of cross_entropy
+  std::map<BufferId, std::int64_t> changes_;      ///< of loss scales
+  std::map<BufferId, std::int64_t> kept_in_;      ///< the step in which a norm last did
+  std::set<std::pair<Scale, BufferId>> made_;     ///< of what is finished where
+  std::int64_t microbatches_ = 0;                 ///< that this step has begun
+  std::uint32_t pass_ = kNone;                    ///< that runs
   std::set<std::pair<std::string, std::uint32_t>> reported_;
   std::uint32_t now_ = 0;   ///< the instance that runs
   std::uint32_t next_ = 0;  ///< the instance to go on with

@@ -3,6 +3,9 @@
 //   cross_entropy (each chunk) --+--> loss_sums -- all_gather --> loss_finish --> 1/T --> update
 //   norm_partial (each group)  --+--> partials  -- all_gather --> norm_finish --> clip factor
 //
+// A configured loss scale is read by each cross_entropy and, unchanged, by loss_finish, which
+// removes it; then norm_finish makes the next step's of it.
+//
 // Between classes of ranks 1/T, the norm and its partials are followed through sends; sums of the
 // loss are not.
 #pragma once
@@ -43,7 +46,8 @@ class ScaleRun {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Finds MF307, MF308, MF311 and steps of other than the configured number of microbatches (MF312).
+/// Finds MF307, MF308, MF311, steps of other than the configured number of microbatches (MF312),
+/// and losses that are not scaled as configured (MF313).
 void check_scales(const UnrolledPlan& unrolled, const FollowedOps& followed, FindingList& findings);
 
 }  // namespace mfsdp

@@ -11,10 +11,21 @@
 namespace mfsdp {
 namespace {
 
+/// What an update is made of: a gradient, or the direction that `momentum` made of one.
+std::string_view made_of_role(const Kernel& kernel, const Layouts& layouts, const Op& op) {
+  if (is_momentum(kernel) || !op.group) return "grad";
+  for (const GroupLayout& layout : layouts.groups)
+    if (layout.group->id == *op.group && layout.group->optimizer &&
+        orthogonalises(*layout.group->optimizer))
+      return "direction";
+  return "grad";
+}
+
 /// What is wrong with an update, or nothing.
 std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts) {
-  const Operand* gradient = operand_of(kernel, "grad");
-  if (gradient == nullptr) return "has no operand 'grad'";
+  const std::string_view made_of = made_of_role(kernel, layouts, op);
+  const Operand* gradient = operand_of(kernel, made_of);
+  if (gradient == nullptr) return fmt::format("has no operand '{}'", made_of);
   const auto slice = layouts.locate(*gradient);
   if (!slice) return {};
   const GroupLayout& layout = layouts.groups[slice->group];
@@ -31,7 +42,8 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
   std::vector<BufferId> buffers;
   for (const Operand& operand : kernel.operands) {
     const Holds holds = layouts.holds(operand);
-    if (holds != Holds::weight && holds != Holds::state) continue;
+    if (holds != Holds::weight && holds != Holds::state && holds != Holds::direction) continue;
+    if (&operand == gradient) continue;
     if (std::ranges::find(buffers, operand.buffer) != buffers.end())
       return fmt::format("has '{}' in the buffer of another operand", operand.role);
     buffers.push_back(operand.buffer);
@@ -48,6 +60,7 @@ std::string fault_of(const Op& op, const Kernel& kernel, const Layouts& layouts)
 /// What the buffer of an update's operand is to hold; nothing for operands of other roles.
 std::optional<ContentKind> content_of(std::string_view role) {
   if (role == "grad") return ContentKind::gradient;
+  if (role == "direction") return ContentKind::direction;
   if (role == "weight") return ContentKind::parameter;
   if (role == "main_weight") return ContentKind::main_parameter;
   if (is_optimizer_state(role)) return ContentKind::optimizer_state;
@@ -77,7 +90,17 @@ std::string fault_of_states(const Op& op, const Kernel& kernel, const Program& p
   if (!op.group) return {};
   const Group& group = program.groups[groups[*op.group]];
   if (!group.optimizer) return "updates a group without gradients";
-  const std::vector<KeptState> states = program.config.kept_states();
+  if (is_momentum(kernel) && !orthogonalises(*group.optimizer))
+    return fmt::format("makes a direction, which {} has no use for", to_string(*group.optimizer));
+  if (is_momentum(kernel) && operand_of(kernel, "direction") == nullptr)
+    return "has no operand 'direction'";
+  if (is_update(kernel) && operand_of(kernel, "direction") != nullptr &&
+      !orthogonalises(*group.optimizer))
+    return fmt::format("moves weights along a direction, which {} does not make",
+                       to_string(*group.optimizer));
+  std::vector<KeptState> states;
+  if (is_momentum(kernel) || !orthogonalises(*group.optimizer))
+    states = program.config.kept_states(*group.optimizer);
   for (const KeptState& state : states) {
     const Operand* operand = operand_of(kernel, state.name);
     if (operand == nullptr)
@@ -129,7 +152,7 @@ void check_updates(const Program& program, const Layouts& layouts, FindingList& 
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
         const auto* kernel = std::get_if<Kernel>(&op.body);
-        const bool updates = kernel != nullptr && is_update(*kernel);
+        const bool updates = kernel != nullptr && (is_update(*kernel) || is_momentum(*kernel));
         if (!updates && !op.group) continue;
         std::string fault;
         if (updates) {

@@ -18,10 +18,19 @@ struct AttentionShape {
   std::int64_t window = 0;  ///< tokens that a query sees, its own the last; 0: all up to its own
   double query_scalar = 0;  ///< scores are divided by its root; 0 means head_dim
   double score_cap = 0;     ///< scores s become cap * tanh(s / cap); 0: they stay
+  /// [batch * seq] of each token in its document, where a query sees its own document alone; null:
+  /// a sequence is one document. In each sequence they begin with 0, and go on by 1 or begin anew.
+  const std::int32_t* positions = nullptr;
 
-  /// The first position that a query sees.
-  [[nodiscard]] constexpr std::int64_t first_seen(std::int64_t position) const {
-    return window > 0 && position >= window ? position - window + 1 : 0;
+  /// The place in sequence `b` where the document begins that has a token at `place`.
+  [[nodiscard]] constexpr std::int64_t document_begin(std::int64_t b, std::int64_t place) const {
+    return positions == nullptr ? 0 : place - positions[b * seq_len + place];
+  }
+  /// The first place in sequence `b` that the query at `place` sees.
+  [[nodiscard]] constexpr std::int64_t first_seen(std::int64_t b, std::int64_t place) const {
+    const std::int64_t first = window > 0 && place >= window ? place - window + 1 : 0;
+    const std::int64_t document = document_begin(b, place);
+    return document > first ? document : first;
   }
   /// Its root divides scores.
   template <class R>

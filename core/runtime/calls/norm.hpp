@@ -1,4 +1,5 @@
-// What the kernels of RMS norms take, and column sums, which end their weights' gradients.
+// What the kernels of RMS norms and layer norms take, and column sums, which end their weights'
+// gradients.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 namespace mfsdp::kernels {
 
 /// normed = x * rstd * (weight_offset + weight) of each row x, with rstd = 1 / sqrt(mean(x^2) +
-/// epsilon). x is the residual or, where there is a delta, the stored sum of both.
+/// epsilon). x is the residual or, where there is a delta, the stored sum of both; where there is a
+/// skip, that is added to what is normed.
 template <class T>
 struct RmsNormForward {
   std::int64_t rows = 0;
@@ -19,6 +21,7 @@ struct RmsNormForward {
   const T* delta = nullptr;   ///< added to the residual; null with residual_out
   const T* weight = nullptr;  ///< [cols]
   Real<T> weight_offset = 0;  ///< 1 of norms whose weights are centred on 0
+  const T* skip = nullptr;    ///< [rows, cols] or null
   T* residual_out = nullptr;
   T* normed = nullptr;
   Real<T>* rstd = nullptr;  ///< [rows]
@@ -38,6 +41,42 @@ struct RmsNormBackward {
   T* d_residual = nullptr;
   T* normed = nullptr;  ///< may be d_normed: each row is read first; null where not wanted
   /// Of the weight's gradient, [partial_rows, cols]; row i adds to row i % partial_rows.
+  Real<T>* partials = nullptr;
+  Pieces pieces = {};
+};
+
+/// normed = (x - mean) * rstd * weight + bias of each row x, with rstd = 1 / sqrt(mean of (x -
+/// mean)^2 + epsilon). x as above, without a skip.
+template <class T>
+struct LayerNormForward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  Real<T> epsilon = 0;
+  const T* residual = nullptr;
+  const T* delta = nullptr;   ///< added to the residual; null with residual_out
+  const T* weight = nullptr;  ///< [cols]
+  const T* bias = nullptr;    ///< [cols]
+  T* residual_out = nullptr;
+  T* normed = nullptr;
+  Real<T>* mean = nullptr;  ///< [rows]
+  Real<T>* rstd = nullptr;  ///< [rows]
+};
+
+template <class T>
+struct LayerNormBackward {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t partial_rows = 0;
+  const T* d_normed = nullptr;
+  const T* input = nullptr;
+  const Real<T>* mean = nullptr;
+  const Real<T>* rstd = nullptr;
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+  bool adds = false;  ///< to d_residual
+  T* d_residual = nullptr;
+  T* normed = nullptr;  ///< as above
+  /// [2 partial_rows, cols]: of the weight's gradient, then of the bias's, rows as above.
   Real<T>* partials = nullptr;
   Pieces pieces = {};
 };

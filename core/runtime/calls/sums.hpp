@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/loss_scale.hpp"
 #include "core/runtime/calls/pieces.hpp"
 
 namespace mfsdp::kernels {
@@ -30,8 +31,9 @@ struct ZeroPadding {
 /// Mean loss and 1 / tokens.
 template <class T>
 struct LossFinish {
-  std::span<const T> sums;  ///< loss and tokens of each rank, in rank order
-  float* report = nullptr;  ///< [4], a LossReport
+  std::span<const T> sums;                ///< loss and tokens of each rank, in rank order
+  float* report = nullptr;                ///< [4], a LossReport
+  const LossScaleState* scale = nullptr;  ///< of the gradients; null: they are not scaled
 };
 
 /// The sum of squares of one slice of gradients.
@@ -60,6 +62,8 @@ struct NormFinish {
   const float* loss = nullptr;                   ///< [4], a LossReport
   double limit = 0;                              ///< of the norm; 0: no clipping
   float* report = nullptr;                       ///< [4], a NormReport
+  LossScaleState* scale = nullptr;               ///< of the next step's loss; null: none
+  std::int64_t scale_window = 0;                 ///< next_loss_scale()
 };
 
 }  // namespace mfsdp::kernels

@@ -10,18 +10,19 @@
 namespace mfsdp::kernels {
 
 [[nodiscard]] inline AttentionShape take_attention_shape(OperandReader& in) {
-  const AttentionShape s{.batch = in.attribute("batch"),
-                         .heads = in.attribute("heads"),
-                         .kv_heads = in.attribute("kv_heads"),
-                         .seq_len = in.attribute("seq"),
-                         .head_dim = in.attribute("head_dim"),
-                         .window = in.attribute_if_any("window"),
-                         .query_scalar = in.number_if_any("query_scalar"),
-                         .score_cap = in.number_if_any("score_cap")};
+  AttentionShape s{.batch = in.attribute("batch"),
+                   .heads = in.attribute("heads"),
+                   .kv_heads = in.attribute("kv_heads"),
+                   .seq_len = in.attribute("seq"),
+                   .head_dim = in.attribute("head_dim"),
+                   .window = in.attribute_if_any("window"),
+                   .query_scalar = in.number_if_any("query_scalar"),
+                   .score_cap = in.number_if_any("score_cap")};
   if (s.kv_heads < 1 || s.heads % s.kv_heads != 0)
     in.complain("query",
                 fmt::format("expected heads that are a multiple of kv_heads, got {} and {}",
                             s.heads, s.kv_heads));
+  s.positions = in.take_if_any<const std::int32_t>("positions", {s.batch * s.seq_len});
   return s;
 }
 

@@ -30,6 +30,24 @@ struct GemmSizes {
   return fail("kernel gemm", fmt::format("attribute kind: expected 0, 1 or 2, got {}", number));
 }
 
+/// A matrix [rows, cols] that may be columns of wider rows.
+template <class T>
+[[nodiscard]] Matrix<T> take_columns(OperandReader& in, std::string_view role, std::int64_t rows,
+                                     std::int64_t cols) {
+  const OperandView* view = in.strided<T>(role, {rows, cols});
+  if (view == nullptr) return {};
+  const std::int64_t row = rows == 1 ? cols : view->strides[0];
+  if (row < cols) in.complain(role, "expected rows that do not overlap");
+  return {.data = OperandReader::data<T>(view), .row = row};
+}
+
+/// 1 where the kernel has no such attribute.
+template <class T>
+[[nodiscard]] Real<T> take_scale(OperandReader& in, const KernelCall& call) {
+  if (call.kernel->find_attribute("scale") == nullptr) return 1;
+  return static_cast<Real<T>>(in.number("scale"));
+}
+
 template <class T>
 [[nodiscard]] Result<Gemm<T, T>> take_gemm_forward(const KernelCall& call, const GemmSizes& s) {
   OperandReader in(call);
@@ -38,7 +56,11 @@ template <class T>
   g.b = {.data = in.take<const T>("weight", {s.n, s.k}), .row = s.k, .transposed = true};
   // The plan calls a bias "weight" too: the second one.
   g.bias = in.take_if_any<const T>("weight", {s.n}, 1);
-  g.c = in.take<T>("output", {s.m, s.n});
+  const Matrix<T> out = take_columns<T>(in, "output", s.m, s.n);
+  g.c = out.data;
+  if (out.row != s.n) g.c_row = out.row;
+  g.adds = in.attribute("beta") != 0;
+  g.scale = take_scale<T>(in, call);
   g.piece_rows = take_piece_rows(in, "workspace", *call.kernel, s.m);
   g.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
@@ -50,9 +72,11 @@ template <class T>
                                                           const GemmSizes& s) {
   OperandReader in(call);
   Gemm<T, T> g{.rows = s.m, .cols = s.k, .inner = s.n};
-  g.a = {.data = in.take<const T>("d_output", {s.m, s.n}), .row = s.n};
+  g.a = take_columns<const T>(in, "d_output", s.m, s.n);
   g.b = {.data = in.take<const T>("weight", {s.n, s.k}), .row = s.k};
   g.c = in.take<T>("d_input", {s.m, s.k});
+  g.adds = in.attribute("beta") != 0;
+  g.scale = take_scale<T>(in, call);
   g.piece_rows = take_piece_rows(in, "workspace", *call.kernel, s.m);
   g.workspace = take_workspace_if_any(in);
   MFSDP_TRY(in.result());
@@ -64,9 +88,11 @@ template <class T, class C>
                                                            const GemmSizes& s) {
   OperandReader in(call);
   Gemm<T, C> g{.rows = s.n, .cols = s.k, .inner = s.m};
-  g.a = {.data = in.take<const T>("d_output", {s.m, s.n}), .row = s.n, .transposed = true};
+  g.a = take_columns<const T>(in, "d_output", s.m, s.n);
+  g.a.transposed = true;
   g.b = {.data = in.take<const T>("input", {s.m, s.k}), .row = s.k};
   g.c = in.take<C>("weight_grad", {s.n, s.k});
+  g.scale = take_scale<T>(in, call);
   g.adds = in.attribute("beta") != 0;
   g.pieces = take_pieces(in, "input", *call.kernel, s.m);
   g.workspace = take_workspace_if_any(in);

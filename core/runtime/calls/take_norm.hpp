@@ -24,6 +24,7 @@ template <class T>
                             .delta = in.take_if_any<const T>("delta", {rows, cols}),
                             .weight = in.take<const T>("weight", {cols}),
                             .weight_offset = take_weight_offset<T>(in),
+                            .skip = in.take_if_any<const T>("skip", {rows, cols}),
                             .residual_out = in.take_if_any<T>("residual_out", {rows, cols}),
                             .normed = in.take<T>("normed", {rows, cols}),
                             .rstd = in.take<Real<T>>("rstd", {rows})};
@@ -56,6 +57,56 @@ template <class T>
       .partials = in.take<Real<T>>("partials", {partial_rows, cols}),
       .pieces = take_pieces(in, "input", *call.kernel, rows)};
   if (partial_rows < 1) in.complain("partials", "expected at least one row");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<LayerNormForward<T>> take_layer_norm_forward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const LayerNormForward<T> k{.rows = rows,
+                              .cols = cols,
+                              .epsilon = static_cast<Real<T>>(in.number("epsilon")),
+                              .residual = in.take<const T>("residual", {rows, cols}),
+                              .delta = in.take_if_any<const T>("delta", {rows, cols}),
+                              .weight = in.take<const T>("weight", {cols}, 0),
+                              .bias = in.take<const T>("weight", {cols}, 1),
+                              .residual_out = in.take_if_any<T>("residual_out", {rows, cols}),
+                              .normed = in.take<T>("normed", {rows, cols}),
+                              .mean = in.take<Real<T>>("mean", {rows}),
+                              .rstd = in.take<Real<T>>("rstd", {rows})};
+  if ((k.delta == nullptr) != (k.residual_out == nullptr))
+    in.complain("residual_out", "expected together with delta, or neither");
+  MFSDP_TRY(in.result());
+  return k;
+}
+
+template <class T>
+[[nodiscard]] Result<LayerNormBackward<T>> take_layer_norm_backward(const KernelCall& call) {
+  OperandReader in(call);
+  const std::int64_t rows = in.attribute("rows");
+  const std::int64_t cols = in.attribute("cols");
+  const std::int64_t partial_rows = in.dim("partials", 0) / 2;
+  const OperandView* d_normed = in.find("d_normed");
+  const bool makes_normed = d_normed != nullptr && d_normed->access == Access::read_write;
+  const LayerNormBackward<T> k{
+      .rows = rows,
+      .cols = cols,
+      .partial_rows = partial_rows,
+      .d_normed = in.take<const T>("d_normed", {rows, cols}),
+      .input = in.take<const T>("input", {rows, cols}),
+      .mean = in.take<const Real<T>>("mean", {rows}),
+      .rstd = in.take<const Real<T>>("rstd", {rows}),
+      .weight = in.take<const T>("weight", {cols}, 0),
+      .bias = in.take<const T>("weight", {cols}, 1),
+      .adds = in.attribute("beta") != 0,
+      .d_residual = in.take<T>("d_residual", {rows, cols}),
+      .normed = makes_normed ? in.take<T>("d_normed", {rows, cols}) : nullptr,
+      .partials = in.take<Real<T>>("partials", {2 * partial_rows, cols}),
+      .pieces = take_pieces(in, "input", *call.kernel, rows)};
+  if (partial_rows < 1) in.complain("partials", "expected at least two rows");
   MFSDP_TRY(in.result());
   return k;
 }

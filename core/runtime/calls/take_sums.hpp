@@ -44,8 +44,11 @@ template <class T>
   const auto* sums = in.take<const T>("input", {count});
   auto* report = in.take<float>("loss", {4});
   if (count % 2 != 0) in.complain("input", "expected loss and tokens of each rank");
+  const auto* scale = in.take_if_any<const float>("loss_scale", {4});
   MFSDP_TRY(in.result());
-  return LossFinish<T>{.sums = {sums, static_cast<std::size_t>(count)}, .report = report};
+  return LossFinish<T>{.sums = {sums, static_cast<std::size_t>(count)},
+                       .report = report,
+                       .scale = reinterpret_cast<const LossScaleState*>(scale)};
 }
 
 /// With --exact-sums partials are whole numbers, so that their sum is the same however gradients
@@ -95,6 +98,8 @@ template <class T>
   k.loss = in.take<const float>("loss", {4});
   k.limit = in.number("limit");
   k.report = in.take<float>("norm", {4});
+  k.scale = reinterpret_cast<LossScaleState*>(in.take_if_any<float>("loss_scale", {4}));
+  k.scale_window = call.kernel->attribute("scale_window");
   MFSDP_TRY(in.result());
   return k;
 }

@@ -21,7 +21,11 @@ struct DecayRun {
 };
 
 /// Gradients are sums over tokens: they are multiplied by 1/T of the loss's report and the clip
-/// factor of the norm's. A norm that is not finite changes nothing.
+/// factor of the norm's. A norm that is not finite changes nothing. Beside directions, which are
+/// orthogonalised in place of gradients, there is no loss and the norm scales nothing.
+///
+/// Of the kernel `momentum` the weights are the directions that it makes: 0 where the norm is not
+/// finite.
 ///
 /// S: what states are kept in: Real<W>, bf16, or bytes, which stand for codes of state_codes.hpp.
 template <class G, class W, class C, class S = Real<W>>
@@ -35,7 +39,7 @@ struct Update {
   /// Of states in bytes: [elements / kStateBlock], else null.
   std::array<float*, kMostOptimizerStates> scales = {};
   const StepBlock* step = nullptr;
-  const float* loss = nullptr;  ///< [4], a LossReport
+  const float* loss = nullptr;  ///< [4], a LossReport; null beside directions
   const float* norm = nullptr;  ///< [4], a NormReport; null without clipping
 };
 

@@ -23,8 +23,8 @@ constexpr std::int64_t kBlocks = 132;
 template <class T>
 using Stored = std::remove_const_t<T>;
 
-/// e^(x - largest) for logits stored as T. bf16 keeps 8 bits of a result: there one multiply-add
-/// and the hardware's power of two are exact enough.
+/// e^(x - largest) for logits stored as T. bf16 keeps 8 bits of a result, fp16 11: there one
+/// multiply-add and the hardware's power of two are exact enough.
 template <class T>
 __device__ float exponential(float x, float largest) {
   if constexpr (std::is_same_v<Stored<T>, float>) {
@@ -35,6 +35,15 @@ __device__ float exponential(float x, float largest) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x, log2_e, -largest * log2_e)));
     return power;
   }
+}
+
+/// Losses are scaled in fp16 alone.
+template <class T>
+inline constexpr bool kScaled = std::is_same_v<T, Fp16>;
+
+template <class T>
+__device__ float scale_of(const CrossEntropy<T>& k) {
+  return kScaled<T> && k.scale != nullptr ? k.scale->scale : 1.0F;
 }
 
 /// What the soft cap makes of values; with none they stay.
@@ -105,6 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   auto* const kept_packs = reinterpret_cast<Row*>(kept_bytes);
   const int packs = static_cast<int>(k.vocab / N);
   const auto rows = static_cast<std::int64_t>(k.labels.size());
+  const float scale = scale_of(k);
   TwoSums sums;  // of this block's rows; thread 0's count
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* const logits = k.logits + row * k.vocab;
@@ -171,6 +181,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
           for (int i = 0; i < N; ++i) values[i] *= slopes[i];
         }
+        if constexpr (kScaled<T>) {
+#pragma unroll
+          for (int i = 0; i < N; ++i) values[i] *= scale;
+        }
         store_streaming<N>(own, narrow_all<T, N>(values));
       }
     }
@@ -226,6 +240,8 @@ Result<void> cross_entropy(const CrossEntropy<T>& k, cudaStream_t stream) {
 
 template Result<void> cross_entropy(const CrossEntropy<Bf16>&, cudaStream_t);
 template Result<void> cross_entropy(const CrossEntropy<const Bf16>&, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<Fp16>&, cudaStream_t);
+template Result<void> cross_entropy(const CrossEntropy<const Fp16>&, cudaStream_t);
 template Result<void> cross_entropy(const CrossEntropy<float>&, cudaStream_t);
 template Result<void> cross_entropy(const CrossEntropy<const float>&, cudaStream_t);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -23,15 +24,20 @@ __device__ inline float widened(Bf16 value) {
   return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16U);
 }
 
+__device__ inline float widened(Fp16 value) { return __half2float(__ushort_as_half(value.bits)); }
+
 template <class T>
 __device__ T narrowed(float value) {
   if constexpr (std::is_same_v<T, float>)
     return value;
+  else if constexpr (std::is_same_v<T, Fp16>)
+    return Fp16{__half_as_ushort(__float2half_rn(value))};
   else
     return Bf16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
-/// Whether N elements are kept as words of two: 16-bit registers are 32 bits wide.
+/// Whether N elements are kept as words of two: 16-bit registers are 32 bits wide. Of bf16 alone:
+/// in fp16 runs are few.
 template <class T, int N>
 inline constexpr bool kPairs = std::is_same_v<T, Bf16> && N % 2 == 0;
 

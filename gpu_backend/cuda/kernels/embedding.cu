@@ -6,6 +6,7 @@ namespace {
 
 using kernels::EmbeddingBackward;
 using kernels::EmbeddingForward;
+using kernels::PositionEmbeddingBackward;
 using kernels::TokenCopy;
 using kernels::TokenPlace;
 
@@ -25,6 +26,12 @@ __global__ void copy_rows(const EmbeddingForward<T> k) {
     load_widened<N>(from + col, values);
 #pragma unroll
     for (int i = 0; i < N; ++i) values[i] = known ? k.scale * values[i] : nan[i];
+    if (k.positions != nullptr) {
+      float position[N];
+      load_widened<N>(k.positions + k.position(blockIdx.x) * k.cols + col, position);
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] += position[i];
+    }
     store_narrowed<N>(to + col, values);
   }
 }
@@ -152,6 +159,37 @@ __global__ void __launch_bounds__(kRowThreads)
   *out = narrowed<G>(updated(k, grid, k.adds ? widened(*out) : 0.0F, total));
 }
 
+/// Block x belongs to position x and sees slice y of the columns. Sums go in the order of rows;
+/// where documents have positions of their own, all rows are asked for theirs.
+template <class T, class G, int N>
+__global__ void sum_positions(const PositionEmbeddingBackward<T, G> k, const GridSteps grid) {
+  const std::int64_t col = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
+  const auto position = static_cast<std::int64_t>(blockIdx.x);
+  const bool by_documents = k.in_documents != nullptr;
+  if (col >= k.cols || (k.adds && position >= k.seq_len)) return;
+  G* const out = k.gradient + position * k.cols + col;
+  float before[N] = {};
+  if (k.adds) load_widened<N>(out, before);
+  float sum[N] = {};
+  if (position < k.seq_len)
+    for (std::int64_t row = by_documents ? 0 : position; row < k.rows;
+         row += by_documents ? 1 : k.seq_len) {
+      if (by_documents && k.in_documents[row] != position) continue;
+      float values[N];
+      load_widened<N>(k.d_output + row * k.cols + col, values);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (grid.outlier != nullptr)
+          before[i] = grid.added(before[i], values[i]);
+        else
+          sum[i] += values[i];
+      }
+    }
+#pragma unroll
+  for (int i = 0; i < N; ++i) before[i] += sum[i];
+  store_narrowed<N>(out, before);
+}
+
 }  // namespace
 
 Result<void> token_copy(const TokenCopy& k, cudaStream_t stream) {
@@ -165,7 +203,7 @@ Result<void> embedding_forward(const EmbeddingForward<T>& k, cudaStream_t stream
   const auto rows = static_cast<std::int64_t>(k.tokens.size());
   if (rows == 0 || k.cols == 0) return {};
   constexpr int N = kPack<T>;
-  if (k.cols % N == 0 && is_aligned({k.table, k.output}, 16))
+  if (k.cols % N == 0 && is_aligned({k.table, k.positions, k.output}, 16))
     copy_rows<T, N><<<grid_of(rows), kThreads, 0, stream>>>(k);
   else
     copy_rows<T, 1><<<grid_of(rows), kThreads, 0, stream>>>(k);
@@ -227,11 +265,51 @@ Result<void> embedding_backward(const EmbeddingBackward<T, G>& k, cudaStream_t s
     return expected_fp32(KernelKind::embedding_backward);
 }
 
+template <class T, class G>
+Result<void> position_embedding_backward(const PositionEmbeddingBackward<T, G>& k,
+                                         cudaStream_t stream, ExactOutlier* outlier) {
+  if (k.cols == 0 || k.positions == 0) return {};
+  GridSteps grid;
+  if (k.pieces.grid) {
+    if constexpr (!std::is_same_v<G, float>)
+      return expected_fp32(KernelKind::position_embedding_backward);
+    MFSDP_LET(steps, grid_steps(*k.pieces.grid, KernelKind::position_embedding_backward, outlier));
+    grid = steps;
+  }
+  const auto launch = [&](auto n) {
+    const std::int64_t slices = ceil_div(ceil_div(k.cols, n()), kThreads);
+    sum_positions<T, G, n()><<<grid_of(k.positions, slices), kThreads, 0, stream>>>(k, grid);
+  };
+  constexpr int N = kPack<T>;
+  if (k.cols % N == 0 && is_aligned({k.d_output, k.gradient}, 16))
+    launch(std::integral_constant<int, N>{});
+  else
+    launch(std::integral_constant<int, 1>{});
+  return launched("position_embedding_backward");
+}
+
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Bf16, Bf16>&,
+                                                  cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Fp16, Fp16>&,
+                                                  cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Bf16, float>&,
+                                                  cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<Fp16, float>&,
+                                                  cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<float, Bf16>&,
+                                                  cudaStream_t, ExactOutlier*);
+template Result<void> position_embedding_backward(const PositionEmbeddingBackward<float, float>&,
+                                                  cudaStream_t, ExactOutlier*);
 template Result<void> embedding_forward(const EmbeddingForward<Bf16>&, cudaStream_t);
+template Result<void> embedding_forward(const EmbeddingForward<Fp16>&, cudaStream_t);
 template Result<void> embedding_forward(const EmbeddingForward<float>&, cudaStream_t);
 template Result<void> embedding_backward(const EmbeddingBackward<Bf16, Bf16>&, cudaStream_t,
                                          ExactOutlier*);
 template Result<void> embedding_backward(const EmbeddingBackward<Bf16, float>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Fp16, Fp16>&, cudaStream_t,
+                                         ExactOutlier*);
+template Result<void> embedding_backward(const EmbeddingBackward<Fp16, float>&, cudaStream_t,
                                          ExactOutlier*);
 template Result<void> embedding_backward(const EmbeddingBackward<float, Bf16>&, cudaStream_t,
                                          ExactOutlier*);

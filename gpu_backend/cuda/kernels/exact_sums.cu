@@ -73,6 +73,8 @@ Result<void> expected_fp32(KernelKind kernel) {
 
 template Result<void> sum_on_grid(const ColumnSums<Bf16, float>&, KernelKind, ExactOutlier*,
                                   cudaStream_t);
+template Result<void> sum_on_grid(const ColumnSums<Fp16, float>&, KernelKind, ExactOutlier*,
+                                  cudaStream_t);
 template Result<void> sum_on_grid(const ColumnSums<float, float>&, KernelKind, ExactOutlier*,
                                   cudaStream_t);
 

@@ -20,7 +20,7 @@ namespace mfsdp::cuda {
                                        cudaStream_t stream);
 
 /// out = (out +) the sums of the columns over each piece of rows, each in row order and rounded to
-/// the grid. k.pieces.grid must be there; k.partials are not used. T: bf16 or fp32.
+/// the grid. k.pieces.grid must be there; k.partials are not used. T: bf16, fp16 or fp32.
 template <class T>
 [[nodiscard]] Result<void> sum_on_grid(const kernels::ColumnSums<T, float>& k, KernelKind kernel,
                                        ExactOutlier* outlier, cudaStream_t stream);

@@ -1,6 +1,7 @@
 #include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
 #include "gpu_backend/cuda/kernels/norm.hpp"
+#include "gpu_backend/cuda/kernels/row_block.cuh"
 
 namespace mfsdp::cuda {
 namespace {
@@ -50,6 +51,12 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const RmsNor
     load_widened<N>(k.weight + col, weight);
 #pragma unroll
     for (int i = 0; i < N; ++i) x[v][i] = normed(x[v][i], rstd, k.weight_offset + weight[i]);
+    if (k.skip != nullptr) {
+      float skip[N];
+      load_widened<N>(k.skip + row + col, skip);
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[v][i] += skip[i];
+    }
     store_narrowed<N>(k.normed + row + col, x[v]);
   }
 }
@@ -71,9 +78,12 @@ __global__ void forward_any(const RmsNormForward<T> k) {
   const float mean = block_sum(squares, shared) / static_cast<float>(k.cols);
   const float rstd = 1 / sqrtf(mean + k.epsilon);
   if (threadIdx.x == 0) k.rstd[blockIdx.x] = rstd;
-  for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x)
-    k.normed[row + col] =
-        narrowed<T>(normed(widened(x[row + col]), rstd, k.weight_offset + widened(k.weight[col])));
+  for (std::int64_t col = threadIdx.x; col < k.cols; col += blockDim.x) {
+    const float value =
+        normed(widened(x[row + col]), rstd, k.weight_offset + widened(k.weight[col]));
+    const float skip = k.skip != nullptr ? widened(k.skip[row + col]) : 0.0F;
+    k.normed[row + col] = narrowed<T>(k.skip != nullptr ? value + skip : value);
+  }
 }
 
 constexpr int kBackwardThreads = 512;  ///< at most, so that a thread has 128 registers
@@ -199,32 +209,6 @@ __global__ void backward_any(const RmsNormBackward<T> k) {
   }
 }
 
-/// Packs of a thread and threads of a block for rows of `cols`; no threads where it does not fit.
-struct RowBlock {
-  int vectors = 0;
-  int threads = 0;
-};
-
-template <class T>
-RowBlock row_block(std::int64_t cols, int preferred_threads, int most_threads, bool aligned) {
-  constexpr int N = kPack<T>;
-  if (!aligned || cols % N != 0 || cols == 0) return {};
-  for (const int vectors : {1, 2, 4}) {
-    const std::int64_t threads = ceil_div(ceil_div(cols / N, vectors), kWarp) * kWarp;
-    if (threads <= (vectors == 4 ? most_threads : preferred_threads))
-      return {.vectors = vectors, .threads = static_cast<int>(threads)};
-  }
-  return {};
-}
-
-/// Calls `run` with the count of packs as a constant.
-template <class Run>
-void with_vectors(int vectors, const Run& run) {
-  if (vectors == 1) run(std::integral_constant<int, 1>{});
-  if (vectors == 2) run(std::integral_constant<int, 2>{});
-  if (vectors == 4) run(std::integral_constant<int, 4>{});
-}
-
 // ---- column sums -------------------------------------------------------------------------------
 
 constexpr int kColumnThreads = 128;
@@ -282,7 +266,8 @@ template <class T>
 Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
   if (k.rows == 0) return {};
   constexpr int N = kPack<T>;
-  const bool aligned = is_aligned({k.residual, k.delta, k.weight, k.residual_out, k.normed}, 16);
+  const bool aligned =
+      is_aligned({k.residual, k.delta, k.weight, k.skip, k.residual_out, k.normed}, 16);
   const RowBlock block = row_block<T>(k.cols, 256, kMaxThreads, aligned);
   with_vectors(block.vectors, [&](auto vectors) {
     forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k);
@@ -371,11 +356,16 @@ Result<void> column_sums(const ColumnSums<T, G>& k, cudaStream_t stream, ExactOu
 }
 
 template Result<void> rms_norm_forward(const RmsNormForward<Bf16>&, cudaStream_t);
+template Result<void> rms_norm_forward(const RmsNormForward<Fp16>&, cudaStream_t);
 template Result<void> rms_norm_forward(const RmsNormForward<float>&, cudaStream_t);
 template Result<void> rms_norm_backward(const RmsNormBackward<Bf16>&, cudaStream_t, ExactOutlier*);
+template Result<void> rms_norm_backward(const RmsNormBackward<Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<Bf16, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<Bf16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Fp16, Fp16>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<Fp16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> column_sums(const ColumnSums<float, Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<float, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> column_sums(const ColumnSums<float, float>&, cudaStream_t, ExactOutlier*);
 

@@ -1,5 +1,6 @@
-// RMS norms and column sums on CUDA, for bf16 and fp32. Each queues its launches on the stream and
-// returns; none allocates. Equal calls give equal bits. `outlier` is needed under --exact-sums.
+// RMS norms, layer norms and column sums on CUDA, for bf16, fp16 and fp32. Each queues its launches
+// on the stream and returns; none allocates. Equal calls give equal bits. `outlier` is needed under
+// --exact-sums.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +21,18 @@ template <class T>
 [[nodiscard]] Result<void> rms_norm_backward(const kernels::RmsNormBackward<T>& k,
                                              cudaStream_t stream, ExactOutlier* outlier = nullptr);
 
-/// norm_weight_grad and, with partials, bias_grad. G: bf16 or fp32.
+template <class T>
+[[nodiscard]] Result<void> layer_norm_forward(const kernels::LayerNormForward<T>& k,
+                                              cudaStream_t stream);
+
+/// As rms_norm_backward; under --exact-sums the first row of partials is the sum of the weight's,
+/// the last that of the bias's.
+template <class T>
+[[nodiscard]] Result<void> layer_norm_backward(const kernels::LayerNormBackward<T>& k,
+                                               cudaStream_t stream,
+                                               ExactOutlier* outlier = nullptr);
+
+/// norm_weight_grad and, with partials, bias_grad. G: bf16, fp16 or fp32.
 template <class T, class G>
 [[nodiscard]] Result<void> column_sums(const kernels::ColumnSums<T, G>& k, cudaStream_t stream,
                                        ExactOutlier* outlier = nullptr);

@@ -68,11 +68,7 @@ __device__ float scale_of(const AttentionShape& s) {
                                       : static_cast<float>(s.head_dim));
 }
 
-/// The first position that a query at `i` sees.
-__device__ std::int64_t first_seen(const AttentionShape& s, std::int64_t i) {
-  return s.window > 0 && i >= s.window ? i - s.window + 1 : 0;
-}
-/// The position behind the last query that sees a key at `i`.
+/// The place behind the last query that sees a key at `i`, were all of one document.
 __device__ std::int64_t end_of_view(const AttentionShape& s, std::int64_t i) {
   return s.window > 0 && s.window < s.seq_len - i ? i + s.window : s.seq_len;
 }
@@ -111,7 +107,7 @@ __global__ void forward(AttentionForward<float> k) {
   Row output = {};
   float largest = -INFINITY;
   float sum = 0;
-  for (std::int64_t j = first_seen(s, at.i); j <= at.i; ++j) {
+  for (std::int64_t j = s.first_seen(at.b, at.i); j <= at.i; ++j) {
     const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
     const float score = capped(s, dot(query, key) * scale).value;
     const float now = fmaxf(largest, score);
@@ -140,7 +136,7 @@ __global__ void query_backward(AttentionBackward<float> k) {
   const float row_sum = dot(d_output, load(row_of(k.output, at.b, at.h, at.i), s.head_dim));
   const float log_sum_exp = k.log_sum_exp[statistic];
   Row d_query = {};
-  for (std::int64_t j = first_seen(s, at.i); j <= at.i; ++j) {
+  for (std::int64_t j = s.first_seen(at.b, at.i); j <= at.i; ++j) {
     const Row key = load(row_of(k.key, at.b, group, j), s.head_dim);
     const Row value = load(row_of(k.value, at.b, group, j), s.head_dim);
     const Score score = capped(s, dot(query, key) * scale);
@@ -164,6 +160,7 @@ __global__ void key_backward(AttentionBackward<float> k) {
   Row d_value = {};
   for (std::int64_t h = at.h * group_size; h < (at.h + 1) * group_size; ++h)
     for (std::int64_t i = at.i; i < end_of_view(s, at.i); ++i) {
+      if (s.document_begin(at.b, i) > at.i) break;  // the next document, and those behind it
       const std::int64_t statistic = (at.b * s.seq_len + i) * s.heads + h;
       const Row query = load(row_of(k.query, at.b, h, i), s.head_dim);
       const Row d_output = load(row_of(k.d_output, at.b, h, i), s.head_dim);

@@ -1,5 +1,5 @@
-#include "gpu_backend/cuda/kernels/device.cuh"
 #include "gpu_backend/cuda/kernels/exact_sums.hpp"
+#include "gpu_backend/cuda/kernels/rope.cuh"
 #include "gpu_backend/cuda/kernels/rope.hpp"
 
 namespace mfsdp::cuda {
@@ -10,31 +10,13 @@ using kernels::QkNormRopeForward;
 using kernels::Rope;
 using kernels::RopeShape;
 
-/// Turns N elements of a head's first half with those of its second. `angles`: the position's
-/// cosines, its sines `half` behind.
-template <int N>
-__device__ void turn(const float* angles, std::int64_t half, bool backwards, float (&first)[N],
-                     float (&second)[N]) {
-  float cosine[N];
-  float sine[N];
-  load_widened<N>(angles, cosine);
-  load_widened<N>(angles + half, sine);
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const float s = backwards ? -sine[i] : sine[i];
-    const float turned = first[i] * cosine[i] - second[i] * s;
-    second[i] = second[i] * cosine[i] + first[i] * s;
-    first[i] = turned;
-  }
-}
-
 /// A block for each token; `packs`: those of half of what turns of a head.
 template <class T, int N>
 __global__ void rotate(const Rope<T> k, int packs) {
   const RopeShape& s = k.shape;
   const std::int64_t half = s.turned / 2;
   T* const token = k.heads.data + blockIdx.x * k.heads.row;
-  const float* const angles = k.table + blockIdx.x % s.seq_len * s.turned;
+  const float* const angles = k.table + s.position(blockIdx.x) * s.turned;
   for (int item = static_cast<int>(threadIdx.x); item < s.heads * packs;
        item += static_cast<int>(blockDim.x)) {
     const int at = item % packs * N;
@@ -68,13 +50,13 @@ __device__ float head_sum(float value, int lanes) {
   return value;
 }
 
-/// This lane's packs of half a head: calls use(v, element of the first half).
+/// This lane's packs of pairs: calls use(v, place).
 template <int N, int kMost, class Use>
-__device__ void for_lane_packs(int half, int lanes, const Use& use) {
+__device__ void for_lane_packs(const HeadPairs& pairs, int lanes, const Use& use) {
 #pragma unroll
   for (int v = 0; v < kMost; ++v) {
-    const int at = (v * lanes + static_cast<int>(threadIdx.x) % lanes) * N;
-    if (kMost == 1 || at < half) use(v, at);
+    const int pair = (v * lanes + static_cast<int>(threadIdx.x) % lanes) * N;
+    if (kMost == 1 || pair < pairs.all) use(v, PairPlace(pairs, pair));
   }
 }
 
@@ -83,8 +65,8 @@ template <class T, int N, int kMost>
 __global__ void __launch_bounds__(kHeadThreads)
     qk_forward(const QkNormRopeForward<T, float> k, const HeadLanes lanes) {
   const auto heads = static_cast<int>(k.shape.heads);
-  const auto half = static_cast<int>(k.shape.head_dim / 2);
-  const float* const angles = k.table + blockIdx.x % k.shape.seq_len * k.shape.head_dim;
+  const HeadPairs pairs(k.shape);
+  const float* const angles = k.table + k.shape.position(blockIdx.x) * k.shape.turned;
   const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
   for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
     const int head = first_head + group;
@@ -96,28 +78,28 @@ __global__ void __launch_bounds__(kHeadThreads)
     float second[kMost][N];
     float squares = 0;
     if (is_head)
-      for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
-        load_widened<N>(in + at, first[v]);
-        load_widened<N>(in + half + at, second[v]);
+      for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
+        load_widened<N>(in + at.first, first[v]);
+        load_widened<N>(in + at.second, second[v]);
 #pragma unroll
         for (int i = 0; i < N; ++i)
           squares += first[v][i] * first[v][i] + second[v][i] * second[v][i];
       });
-    const float mean = head_sum(squares, lanes.lanes) / static_cast<float>(2 * half);
+    const float mean = head_sum(squares, lanes.lanes) / static_cast<float>(2 * pairs.all);
     if (!is_head) continue;
     const float rstd = 1 / sqrtf(mean + k.epsilon);
     if (threadIdx.x % lanes.lanes == 0) k.rstd[blockIdx.x * k.shape.heads + head] = rstd;
-    for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+    for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
       float w[N];
-      load_widened<N>(weight + at, w);
+      load_widened<N>(weight + at.first, w);
 #pragma unroll
       for (int i = 0; i < N; ++i) first[v][i] *= rstd * (k.weight_offset + w[i]);
-      load_widened<N>(weight + half + at, w);
+      load_widened<N>(weight + at.second, w);
 #pragma unroll
       for (int i = 0; i < N; ++i) second[v][i] *= rstd * (k.weight_offset + w[i]);
-      turn(angles + at, half, false, first[v], second[v]);
-      store_narrowed<N>(out + at, first[v]);
-      store_narrowed<N>(out + half + at, second[v]);
+      if (at.turns) turn(angles + at.angle, pairs.turning, false, first[v], second[v]);
+      store_narrowed<N>(out + at.first, first[v]);
+      store_narrowed<N>(out + at.second, second[v]);
     });
   }
 }
@@ -129,16 +111,16 @@ using LanePartials = float[2][kMost][N];
 /// The partials of all groups of lanes, added in their order, go to `out`. `shared`: a head's
 /// elements for each group.
 template <int N, int kMost>
-__device__ void write_partials(const LanePartials<N, kMost>& partials, int half,
+__device__ void write_partials(const LanePartials<N, kMost>& partials, const HeadPairs& pairs,
                                const HeadLanes& lanes, float* shared, float* out) {
-  const int head_dim = 2 * half;
+  const int head_dim = 2 * pairs.all;
   float* const row = shared + static_cast<int>(threadIdx.x) / lanes.lanes * head_dim;
   __syncthreads();  // what was there has been added up
-  for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+  for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      row[at + i] = partials[0][v][i];
-      row[half + at + i] = partials[1][v][i];
+      row[at.first + i] = partials[0][v][i];
+      row[at.second + i] = partials[1][v][i];
     }
   });
   __syncthreads();
@@ -156,12 +138,12 @@ __global__ void __launch_bounds__(kHeadThreads)
   extern __shared__ float shared[];  // [groups, head_dim]
   const RopeShape& s = k.shape;
   const auto heads = static_cast<int>(s.heads);
-  const auto half = static_cast<int>(s.head_dim / 2);
+  const HeadPairs pairs(s);
   const int group = static_cast<int>(threadIdx.x) / lanes.lanes;
   LanePartials<N, kMost> queries = {};
   LanePartials<N, kMost> keys = {};
   for (std::int64_t token = blockIdx.x; token < s.tokens; token += k.partial_rows) {
-    const float* const angles = k.table + token % s.seq_len * s.head_dim;
+    const float* const angles = k.table + s.position(token) * s.turned;
     for (int first_head = 0; first_head < heads; first_head += lanes.groups()) {
       const int head = first_head + group;
       const bool is_head = head < heads;
@@ -174,17 +156,17 @@ __global__ void __launch_bounds__(kHeadThreads)
       float x[2][kMost][N];
       float dot = 0;
       if (is_head)
-        for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+        for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            load_widened<N>(gradient + h * half + at, dy[h][v]);
-            load_widened<N>(in + h * half + at, x[h][v]);
+            load_widened<N>(gradient + (h == 0 ? at.first : at.second), dy[h][v]);
+            load_widened<N>(in + (h == 0 ? at.first : at.second), x[h][v]);
           }
-          turn(angles + at, half, true, dy[0][v], dy[1][v]);
+          if (at.turns) turn(angles + at.angle, pairs.turning, true, dy[0][v], dy[1][v]);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             float w[N];
-            load_widened<N>(weight + h * half + at, w);
+            load_widened<N>(weight + (h == 0 ? at.first : at.second), w);
 #pragma unroll
             for (int i = 0; i < N; ++i) {
               const float part = dy[h][v][i] * x[h][v][i];
@@ -195,20 +177,20 @@ __global__ void __launch_bounds__(kHeadThreads)
           }
         });
       const float shrink =
-          head_sum(dot, lanes.lanes) * rstd * rstd * rstd / static_cast<float>(2 * half);
+          head_sum(dot, lanes.lanes) * rstd * rstd * rstd / static_cast<float>(2 * pairs.all);
       if (!is_head) continue;
-      for_lane_packs<N, kMost>(half, lanes.lanes, [&](int v, int at) {
+      for_lane_packs<N, kMost>(pairs, lanes.lanes, [&](int v, const PairPlace& at) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
 #pragma unroll
           for (int i = 0; i < N; ++i) dy[h][v][i] -= x[h][v][i] * shrink;
-          store_narrowed<N>(gradient + h * half + at, dy[h][v]);
+          store_narrowed<N>(gradient + (h == 0 ? at.first : at.second), dy[h][v]);
         }
       });
     }
   }
-  write_partials<N, kMost>(queries, half, lanes, shared, k.partials + blockIdx.x * s.head_dim);
-  write_partials<N, kMost>(keys, half, lanes, shared,
+  write_partials<N, kMost>(queries, pairs, lanes, shared, k.partials + blockIdx.x * s.head_dim);
+  write_partials<N, kMost>(keys, pairs, lanes, shared,
                            k.partials + (k.partial_rows + blockIdx.x) * s.head_dim);
 }
 
@@ -221,18 +203,13 @@ Result<void> with_head_lanes(std::string_view kernel, const RopeShape& s,
                              std::initializer_list<const void*> pointers,
                              std::initializer_list<std::int64_t> strides, const Run& run) {
   constexpr int N = kPack<T>;
-  if (s.turned != s.head_dim)
-    return fail("kernel " + std::string(kernel),
-                "expected RoPE of whole heads of " + std::to_string(s.head_dim) +
-                    " elements, got one of " + std::to_string(s.turned),
-                Fault::environment);
   const std::int64_t half = s.head_dim / 2;
   const auto threads = [&](std::int64_t lanes) {
     return static_cast<int>(
         std::min<std::int64_t>(kHeadThreads, ceil_div(s.heads * lanes, kWarp) * kWarp));
   };
   const bool packs =
-      half % N == 0 && is_aligned(pointers, 16) &&
+      half % N == 0 && s.turned / 2 % N == 0 && is_aligned(pointers, 16) &&
       std::ranges::all_of(strides, [](std::int64_t elements) { return elements % N == 0; });
   const std::int64_t lanes = half / N;
   if (packs && lanes <= kWarp && (lanes & (lanes - 1)) == 0)
@@ -296,7 +273,7 @@ Result<void> exact_qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, 
   float* const last = k.partials + (2 * k.partial_rows - 1) * s.head_dim;
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkNormRopeBackward<T, float> part = k;
-    part.shape.tokens = piece;
+    part.shape = s.piece(begin, piece);
     part.partial_rows = partial_rows;
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;
@@ -338,10 +315,14 @@ Result<void> qk_norm_rope_backward(const QkNormRopeBackward<T, float>& k, cudaSt
 }
 
 template Result<void> rope(const Rope<Bf16>&, cudaStream_t);
+template Result<void> rope(const Rope<Fp16>&, cudaStream_t);
 template Result<void> rope(const Rope<float>&, cudaStream_t);
 template Result<void> qk_norm_rope_forward(const QkNormRopeForward<Bf16, float>&, cudaStream_t);
+template Result<void> qk_norm_rope_forward(const QkNormRopeForward<Fp16, float>&, cudaStream_t);
 template Result<void> qk_norm_rope_forward(const QkNormRopeForward<float, float>&, cudaStream_t);
 template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<Bf16, float>&, cudaStream_t,
+                                            ExactOutlier*);
+template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<Fp16, float>&, cudaStream_t,
                                             ExactOutlier*);
 template Result<void> qk_norm_rope_backward(const QkNormRopeBackward<float, float>&, cudaStream_t,
                                             ExactOutlier*);

@@ -1,5 +1,6 @@
-// Rotary position embedding on CUDA, for bf16 and fp32, with and without a norm of each head. Each
-// queues its launches on the stream and returns; none allocates. Equal calls give equal bits.
+// Rotary position embedding on CUDA, for bf16, fp16 and fp32, with and without norms of queries and
+// keys. Each queues its launches on the stream and returns; none allocates. Equal calls give equal
+// bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,5 +27,16 @@ template <class T>
 [[nodiscard]] Result<void> qk_norm_rope_backward(const kernels::QkNormRopeBackward<T, float>& k,
                                                  cudaStream_t stream,
                                                  ExactOutlier* outlier = nullptr);
+
+/// Norms over all query heads of a token and over all key heads. A block for each token.
+template <class T>
+[[nodiscard]] Result<void> qk_row_norm_rope_forward(
+    const kernels::QkRowNormRopeForward<T, float>& k, cudaStream_t stream);
+
+/// A block for each row of partials; --exact-sums as above.
+template <class T>
+[[nodiscard]] Result<void> qk_row_norm_rope_backward(
+    const kernels::QkRowNormRopeBackward<T, float>& k, cudaStream_t stream,
+    ExactOutlier* outlier = nullptr);
 
 }  // namespace mfsdp::cuda

@@ -88,14 +88,16 @@ __device__ double lanes_sum(std::int64_t count, const Value& value) {
   return warp_sum(sum);
 }
 
-__global__ void finish_loss(const float* sums, std::int64_t ranks, float* report) {
+__global__ void finish_loss(const float* sums, std::int64_t ranks, float* report,
+                            const LossScaleState* scale) {
   const double loss = lanes_sum(ranks, [sums](std::int64_t i) -> double { return sums[2 * i]; });
   const double tokens =
       lanes_sum(ranks, [sums](std::int64_t i) -> double { return sums[2 * i + 1]; });
   if (threadIdx.x != 0) return;
   report[0] = tokens == 0 ? 0.0F : static_cast<float>(loss / tokens);
   report[1] = static_cast<float>(tokens);
-  report[2] = tokens == 0 ? 0.0F : static_cast<float>(1 / tokens);
+  const double scaled = scale == nullptr ? tokens : tokens * static_cast<double>(scale->scale);
+  report[2] = tokens == 0 ? 0.0F : static_cast<float>(1 / scaled);
   report[3] = 0;
 }
 static_assert(sizeof(LossReport) == 16);  // the four that are written
@@ -138,37 +140,41 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// As finish_norm() of verify/cpu/kernels: the factor's 1e-6 is PyTorch's (clip_grad_norm_).
-__device__ void write_norm(double squares, const float* loss, double limit, float* report) {
-  const double inverse_tokens = loss[2];
+__device__ void write_norm(double squares, const NormFinish& k) {
+  float* const report = k.report;
+  const double inverse_tokens = k.loss[2];
   const double norm = sqrt(squares) * inverse_tokens;
+  const double limit = k.limit;
   report[0] = static_cast<float>(norm);
   report[1] = limit == 0 ? 1.0F : static_cast<float>(fmin(1.0, limit / (norm + 1e-6)));
   report[2] = isfinite(norm) ? 0.0F : 1.0F;
-  report[3] = 0;
+  report[3] = k.scale == nullptr ? 0.0F : k.scale->scale;
+  if (k.scale != nullptr) *k.scale = next_loss_scale(*k.scale, !isfinite(norm), k.scale_window);
 }
 static_assert(sizeof(NormReport) == 16);
 
-__global__ void finish_norm(const float* partials, std::int64_t count, const float* loss,
-                            double limit, float* report) {
-  const double squares =
-      lanes_sum(count, [partials](std::int64_t i) -> double { return partials[i]; });
-  if (threadIdx.x == 0) write_norm(squares, loss, limit, report);
+__global__ void finish_norm(const NormFinish k) {
+  const float* const partials = k.partials.data();
+  const double squares = lanes_sum(static_cast<std::int64_t>(k.partials.size()),
+                                   [partials](std::int64_t i) -> double { return partials[i]; });
+  if (threadIdx.x == 0) write_norm(squares, k);
 }
 
-__global__ void finish_exact_norm(const std::int64_t* partials, std::int64_t count,
-                                  double square_of_step, std::int64_t exponent, const float* loss,
-                                  double limit, float* to, ExactOutlier* outlier) {
+__global__ void finish_exact_norm(const NormFinish k, double square_of_step,
+                                  ExactOutlier* outlier) {
   std::int64_t sum = 0;
   bool overflows = false;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto wide = static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(partials[i]);
+  for (std::size_t i = 0; i < k.exact_partials.size(); ++i) {
+    const auto wide =
+        static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(k.exact_partials.data()[i]);
     sum = static_cast<std::int64_t>(wide);
     overflows |= sum < 0;
   }
   if (overflows)
-    report(outlier,
-           {.fault = ExactFault::squares, .kernel = KernelKind::norm_finish, .exponent = exponent});
-  write_norm(static_cast<double>(sum) * square_of_step, loss, limit, to);
+    report(
+        outlier,
+        {.fault = ExactFault::squares, .kernel = KernelKind::norm_finish, .exponent = k.exponent});
+  write_norm(static_cast<double>(sum) * square_of_step, k);
 }
 
 template <class In, class Out, int N>
@@ -209,7 +215,7 @@ Result<void> zero_padding(const ZeroPadding& k, cudaStream_t stream) {
 
 Result<void> loss_finish(const LossFinish<float>& k, cudaStream_t stream) {
   finish_loss<<<1, kWarp, 0, stream>>>(k.sums.data(), static_cast<std::int64_t>(k.sums.size() / 2),
-                                       k.report);
+                                       k.report, k.scale);
   return launched("loss_finish");
 }
 
@@ -245,19 +251,19 @@ Result<void> exact_norm_partial(const ExactNormPartial& k, cudaStream_t stream,
 Result<void> norm_finish(const NormFinish& k, cudaStream_t stream, ExactOutlier* outlier) {
   if (!k.exact_partials.empty()) {
     MFSDP_TRY(check_outlier(KernelKind::norm_finish, outlier));
-    finish_exact_norm<<<1, 1, 0, stream>>>(k.exact_partials.data(),
-                                           static_cast<std::int64_t>(k.exact_partials.size()),
-                                           std::ldexp(1.0, static_cast<int>(2 * k.exponent)),
-                                           k.exponent, k.loss, k.limit, k.report, outlier);
+    finish_exact_norm<<<1, 1, 0, stream>>>(k, std::ldexp(1.0, static_cast<int>(2 * k.exponent)),
+                                           outlier);
     return launched("norm_finish");
   }
-  finish_norm<<<1, kWarp, 0, stream>>>(
-      k.partials.data(), static_cast<std::int64_t>(k.partials.size()), k.loss, k.limit, k.report);
+  finish_norm<<<1, kWarp, 0, stream>>>(k);
   return launched("norm_finish");
 }
 
 template Result<void> accumulate(const Accumulate<Bf16, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> accumulate(const Accumulate<Bf16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> accumulate(const Accumulate<Fp16, Fp16>&, cudaStream_t, ExactOutlier*);
+template Result<void> accumulate(const Accumulate<Fp16, float>&, cudaStream_t, ExactOutlier*);
+template Result<void> accumulate(const Accumulate<float, Fp16>&, cudaStream_t, ExactOutlier*);
 template Result<void> accumulate(const Accumulate<float, Bf16>&, cudaStream_t, ExactOutlier*);
 template Result<void> accumulate(const Accumulate<float, float>&, cudaStream_t, ExactOutlier*);
 template Result<void> norm_partial(const NormPartial<Bf16>&, cudaStream_t);

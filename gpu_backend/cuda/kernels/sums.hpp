@@ -11,7 +11,7 @@
 
 namespace mfsdp::cuda {
 
-/// accumulate and cast, between bf16 and fp32.
+/// accumulate and cast, between bf16 or fp16 and fp32.
 template <class In, class Out>
 [[nodiscard]] Result<void> accumulate(const kernels::Accumulate<In, Out>& k, cudaStream_t stream,
                                       ExactOutlier* outlier = nullptr);

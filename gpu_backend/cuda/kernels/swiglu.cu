@@ -4,13 +4,15 @@
 namespace mfsdp::cuda {
 namespace {
 
+using kernels::GeluBackward;
+using kernels::GeluForward;
 using kernels::SwigluBackward;
 using kernels::SwigluForward;
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridRows = 65535;
 
-/// bf16 keeps 8 bits of a result: the fast exponential is exact enough there.
+/// bf16 keeps 8 bits of a result, fp16 11: the fast exponential is exact enough there.
 template <class T>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>)
@@ -80,6 +82,38 @@ __global__ void backward(const SwigluBackward<T> k) {
   }
 }
 
+// ---- without a gate: all elements in a row ------------------------------------------------------
+
+template <class T, int N>
+__global__ void gelu(std::int64_t packs, const T* input, T* product) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= packs) return;
+  float x[N];
+  load_widened<N>(input + at * N, x);
+#pragma unroll
+  for (int i = 0; i < N; ++i) x[i] = __fmul_rn(x[i], sigmoid<T>(GeluTanh::z(x[i])));
+  store_narrowed<N>(product + at * N, x);
+}
+
+template <class T, int N>
+__global__ void gelu_gradient(std::int64_t packs, T* input, const T* d_product, T* product) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= packs) return;
+  float x[N];
+  float d[N];
+  load_widened<N>(input + at * N, x);
+  load_widened<N>(d_product + at * N, d);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float s = sigmoid<T>(GeluTanh::z(x[i]));
+    const float again = __fmul_rn(x[i], s);
+    x[i] = d[i] * (s + again * (1 - s) * GeluTanh::slope(x[i]));
+    d[i] = again;
+  }
+  store_narrowed<N>(input + at * N, x);
+  if (product != nullptr) store_narrowed<N>(product + at * N, d);
+}
+
 dim3 grid_of_rows(std::int64_t rows, std::int64_t packs) {
   return grid_of(ceil_div(packs, kThreads), std::min(rows, kMaxGridRows));
 }
@@ -125,13 +159,50 @@ Result<void> geglu_backward(const SwigluBackward<T>& k, cudaStream_t stream) {
   return gated_backward<GeluTanh>(k, stream, "geglu_backward");
 }
 
+template <class T>
+Result<void> gelu_forward(const GeluForward<T>& k, cudaStream_t stream) {
+  const std::int64_t count = k.rows * k.cols;
+  if (count == 0) return {};
+  constexpr int N = kPack<T>;
+  if (count % N == 0 && is_aligned({k.input, k.product}, 16))
+    gelu<T, N><<<grid_of(ceil_div(count / N, kThreads)), kThreads, 0, stream>>>(count / N, k.input,
+                                                                                k.product);
+  else
+    gelu<T, 1>
+        <<<grid_of(ceil_div(count, kThreads)), kThreads, 0, stream>>>(count, k.input, k.product);
+  return launched("gelu_forward");
+}
+template <class T>
+Result<void> gelu_backward(const GeluBackward<T>& k, cudaStream_t stream) {
+  const std::int64_t count = k.rows * k.cols;
+  if (count == 0) return {};
+  constexpr int N = kPack<T>;
+  if (count % N == 0 && is_aligned({k.input, k.d_product, k.product}, 16))
+    gelu_gradient<T, N><<<grid_of(ceil_div(count / N, kThreads)), kThreads, 0, stream>>>(
+        count / N, k.input, k.d_product, k.product);
+  else
+    gelu_gradient<T, 1><<<grid_of(ceil_div(count, kThreads)), kThreads, 0, stream>>>(
+        count, k.input, k.d_product, k.product);
+  return launched("gelu_backward");
+}
+
+template Result<void> gelu_forward(const GeluForward<Bf16>&, cudaStream_t);
+template Result<void> gelu_forward(const GeluForward<Fp16>&, cudaStream_t);
+template Result<void> gelu_forward(const GeluForward<float>&, cudaStream_t);
+template Result<void> gelu_backward(const GeluBackward<Bf16>&, cudaStream_t);
+template Result<void> gelu_backward(const GeluBackward<Fp16>&, cudaStream_t);
+template Result<void> gelu_backward(const GeluBackward<float>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
+template Result<void> swiglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
 template Result<void> swiglu_forward(const SwigluForward<float>&, cudaStream_t);
 template Result<void> swiglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
+template Result<void> swiglu_backward(const SwigluBackward<Fp16>&, cudaStream_t);
 template Result<void> swiglu_backward(const SwigluBackward<float>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<Bf16>&, cudaStream_t);
+template Result<void> geglu_forward(const SwigluForward<Fp16>&, cudaStream_t);
 template Result<void> geglu_forward(const SwigluForward<float>&, cudaStream_t);
 template Result<void> geglu_backward(const SwigluBackward<Bf16>&, cudaStream_t);
+template Result<void> geglu_backward(const SwigluBackward<Fp16>&, cudaStream_t);
 template Result<void> geglu_backward(const SwigluBackward<float>&, cudaStream_t);
 
 }  // namespace mfsdp::cuda

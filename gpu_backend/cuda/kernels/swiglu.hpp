@@ -1,4 +1,5 @@
-// SwiGLU and GeGLU on CUDA, for bf16 and fp32. Each queues one launch on the stream and returns.
+// SwiGLU, GeGLU and GELU on CUDA, for bf16, fp16 and fp32. Each queues one launch on the stream and
+// returns.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,5 +21,11 @@ template <class T>
 
 template <class T>
 [[nodiscard]] Result<void> geglu_backward(const kernels::SwigluBackward<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> gelu_forward(const kernels::GeluForward<T>& k, cudaStream_t stream);
+
+template <class T>
+[[nodiscard]] Result<void> gelu_backward(const kernels::GeluBackward<T>& k, cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -19,6 +19,7 @@ struct Constants {
   float beta2;
   float epsilon;
   float weight_decay;
+  float momentum;
 };
 
 /// The step of elements that a run has.
@@ -30,6 +31,7 @@ __device__ inline UpdateStep<float> step_of(const StepBlock& block, const Consta
           .beta1 = c.beta1,
           .beta2 = c.beta2,
           .epsilon = c.epsilon,
+          .momentum = c.momentum,
           .corrected_rate = learning_rate / block.bias_correction1,
           .correction_root = sqrtf(block.bias_correction2)};
 }
@@ -104,13 +106,36 @@ __device__ void for_each_of_runs(std::int64_t at, const DecayRun* runs, std::int
   }
 }
 
+/// What the gradient is multiplied by; directions have been scaled.
+template <class U>
+__device__ float scale_of(const U& k) {
+  if (k.loss == nullptr) return 1;
+  return k.norm == nullptr ? k.loss[2] : k.loss[2] * k.norm[1];
+}
+
+/// An infinite norm, or NaN, changes nothing: true then. A direction without one is 0: elements
+/// from `begin` on, every `step`-th.
+template <class Rule, class U>
+__device__ bool skips(const U& k, std::int64_t begin, std::int64_t step) {
+  if (k.norm == nullptr || k.norm[2] == 0) return false;
+  if constexpr (std::is_same_v<Rule, MuonMomentumRule>)
+    for (std::int64_t i = begin; i < k.elements; i += step) k.weights[i] = {};
+  return true;
+}
+__device__ inline std::int64_t thread_of_grid() {
+  return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+}
+__device__ inline std::int64_t threads_of_grid() {
+  return static_cast<std::int64_t>(gridDim.x) * kThreads;
+}
+
 template <class Rule, class G, class W, class C, class S, int N>
 __global__ void __launch_bounds__(kThreads)
     update_slice(const Update<G, W, C, S> k, const Constants c, const DecayRun* runs,
                  std::int64_t run_count) {
-  if (k.norm != nullptr && k.norm[2] != 0) return;  // the norm is infinite or NaN
+  if (skips<Rule>(k, thread_of_grid(), threads_of_grid())) return;
   const StepBlock block = *k.step;
-  const float scale = k.norm == nullptr ? k.loss[2] : k.loss[2] * k.norm[1];
+  const float scale = scale_of(k);
   const std::int64_t packs = k.elements / N;
   const std::int64_t begin =
       static_cast<std::int64_t>(blockIdx.x) * kUnroll * kThreads + threadIdx.x;
@@ -181,9 +206,9 @@ __global__ void __launch_bounds__(kThreads)
     tables[1][code] = value_of_code<true>(static_cast<std::uint8_t>(code));
   }
   __syncthreads();
-  if (k.norm != nullptr && k.norm[2] != 0) return;  // the norm is infinite or NaN
+  if (skips<Rule>(k, thread_of_grid(), threads_of_grid())) return;
   const StepBlock block = *k.step;
-  const float scale = k.norm == nullptr ? k.loss[2] : k.loss[2] * k.norm[1];
+  const float scale = scale_of(k);
   const std::int64_t warp =
       (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   if (warp * kStateBlock >= k.elements) return;
@@ -232,15 +257,19 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-template <class G, class W, class C, class S>
-Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
-                    const OptimizerSettings& settings, std::span<const DecayRun> runs,
-                    cudaStream_t stream) {
+namespace {
+
+/// `rules` lists those that `optimizer` is looked for among.
+template <class Rules, class G, class W, class C, class S>
+Result<void> launch_update(Rules rules, const Update<G, W, C, S>& k, Optimizer optimizer,
+                           const OptimizerSettings& settings, std::span<const DecayRun> runs,
+                           cudaStream_t stream) {
   if (k.elements == 0) return {};
   const Constants constants{.beta1 = static_cast<float>(settings.beta1),
                             .beta2 = static_cast<float>(settings.beta2),
                             .epsilon = static_cast<float>(settings.epsilon),
-                            .weight_decay = static_cast<float>(settings.weight_decay)};
+                            .weight_decay = static_cast<float>(settings.weight_decay),
+                            .momentum = static_cast<float>(settings.momentum)};
   const auto run_count = static_cast<std::int64_t>(runs.size());
   if constexpr (std::is_same_v<S, std::uint8_t>) {
     const bool aligned =
@@ -250,7 +279,7 @@ Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
       return fail("kernel update",
                   "expected operands on multiples of 16 bytes with states in bytes");
     const std::int64_t blocks = ceil_div(k.elements / kStateBlock, std::int64_t{kThreads / kWarp});
-    with_rule(optimizer, [&]<class Rule>(Rule) {
+    with_rule(rules, optimizer, [&]<class Rule>(Rule) {
       if constexpr (Rule::states.size() > 0)
         update_blocks<Rule, G, W, C>
             <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count);
@@ -259,7 +288,7 @@ Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
     const auto launch = [&](auto n) {
       const std::int64_t blocks =
           std::max<std::int64_t>(ceil_div(k.elements / n(), std::int64_t{kUnroll} * kThreads), 1);
-      with_rule(optimizer, [&]<class Rule>(Rule) {
+      with_rule(rules, optimizer, [&]<class Rule>(Rule) {
         update_slice<Rule, G, W, C, S, n()>
             <<<grid_of(blocks), kThreads, 0, stream>>>(k, constants, runs.data(), run_count);
       });
@@ -278,6 +307,21 @@ Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
   return launched("update");
 }
 
+}  // namespace
+
+template <class G, class W, class C, class S>
+Result<void> update(const Update<G, W, C, S>& k, Optimizer optimizer,
+                    const OptimizerSettings& settings, std::span<const DecayRun> runs,
+                    cudaStream_t stream) {
+  return launch_update(UpdateRules{}, k, optimizer, settings, runs, stream);
+}
+
+template <class G, class D, class S>
+Result<void> momentum(const Update<G, D, D, S>& k, const OptimizerSettings& settings,
+                      std::span<const DecayRun> run, cudaStream_t stream) {
+  return launch_update(RuleList<MuonMomentumRule>{}, k, Optimizer::muon, settings, run, stream);
+}
+
 using Runs = std::span<const DecayRun>;
 using Settings = OptimizerSettings;
 #define MFSDP_UPDATE_OF(G, W, C, S)                                                         \
@@ -293,6 +337,20 @@ MFSDP_UPDATE(Bf16, Bf16, Bf16)
 MFSDP_UPDATE(float, float, Bf16)
 MFSDP_UPDATE(float, float, float)
 MFSDP_UPDATE(float, Bf16, Bf16)
+MFSDP_UPDATE(float, float, Fp16)
+MFSDP_UPDATE(Bf16, float, Fp16)
+#define MFSDP_MOMENTUM_OF(G, D, S) \
+  template Result<void> momentum(const Update<G, D, D, S>&, const Settings&, Runs, cudaStream_t);
+#define MFSDP_MOMENTUM(G, D)     \
+  MFSDP_MOMENTUM_OF(G, D, float) \
+  MFSDP_MOMENTUM_OF(G, D, Bf16)  \
+  MFSDP_MOMENTUM_OF(G, D, std::uint8_t)
+MFSDP_MOMENTUM(Bf16, Bf16)
+MFSDP_MOMENTUM(Bf16, float)
+MFSDP_MOMENTUM(float, Bf16)
+MFSDP_MOMENTUM(float, float)
+#undef MFSDP_MOMENTUM
+#undef MFSDP_MOMENTUM_OF
 #undef MFSDP_UPDATE
 #undef MFSDP_UPDATE_OF
 

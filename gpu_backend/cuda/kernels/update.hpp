@@ -4,19 +4,35 @@
 #include <cuda_runtime.h>
 
 #include <span>
+#include <type_traits>
 
 #include "core/base/error.hpp"
 #include "core/runtime/calls/update.hpp"
 
 namespace mfsdp::cuda {
 
+/// Which of these types there are kernels for: main weights in fp32, or as compute weights in bf16.
+/// bf16 beside fp16 are Muon's directions.
+template <class G, class W, class C>
+inline constexpr bool kHasUpdate =
+    std::is_same_v<C, Fp16> ? !std::is_same_v<G, Fp16> && std::is_same_v<W, float>
+                            : !std::is_same_v<G, Fp16> && !std::is_same_v<W, Fp16> &&
+                                  (std::is_same_v<W, float> || std::is_same_v<C, Bf16>);
+
 /// `runs`: those of take_decay_runs, in device memory; they are the same in every step. Learning
 /// rate, scale and whether the step is skipped are read on the device.
-/// G: bf16 or fp32. W and C: fp32 and bf16, both fp32, or both bf16. S: fp32, bf16, or bytes, of
+/// G, W and C: those of kHasUpdate. S: fp32, bf16, or bytes, of
 /// which a warp takes a block of kStateBlock: all pointers are multiples of 16 bytes then.
 template <class G, class W, class C, class S>
 [[nodiscard]] Result<void> update(const kernels::Update<G, W, C, S>& k, Optimizer optimizer,
                                   const OptimizerSettings& settings,
                                   std::span<const kernels::DecayRun> runs, cudaStream_t stream);
+
+/// Muon's momentum and the directions, which are k.weights. `run`: one, of all elements. D: bf16 or
+/// fp32, as G.
+template <class G, class D, class S>
+[[nodiscard]] Result<void> momentum(const kernels::Update<G, D, D, S>& k,
+                                    const OptimizerSettings& settings,
+                                    std::span<const kernels::DecayRun> run, cudaStream_t stream);
 
 }  // namespace mfsdp::cuda

@@ -111,7 +111,7 @@ class CudaRun final : public RankMachine {
 
   [[nodiscard]] Result<void> open();
   [[nodiscard]] Result<void> train(TrainInputs inputs, TrainSink* sink,
-                                   const HfExport* exported) override;
+                                   std::span<const HfExport> exported) override;
   [[nodiscard]] bool has_rank_0() const override { return place_.rank == 0; }
   [[nodiscard]] bool told_elsewhere() const override;
   [[nodiscard]] bool stopped() const override { return stop_ != nullptr && stop_->stopped(); }
@@ -127,7 +127,7 @@ class CudaRun final : public RankMachine {
   [[nodiscard]] cuda::Peers peers();
   [[nodiscard]] Result<void> alive() const;
   [[nodiscard]] Result<void> run(const TrainInputs& inputs, TrainSink* sink,
-                                 const HfExport* exported);
+                                 std::span<const HfExport> exported);
   [[nodiscard]] Result<void> gather(std::vector<OpLaunch> launches);
   /// The failure of the run: another rank's where that came first.
   [[nodiscard]] tl::unexpected<Error> failed(const Error& error);
@@ -145,7 +145,10 @@ class CudaRun final : public RankMachine {
 };
 
 Result<void> CudaRun::open() {
-  cuda::set_environment();  // while the process has one thread
+  const bool windows = std::ranges::any_of(
+      inputs_.program.communicators,
+      [](const Communicator& communicator) { return communicator.transport != Transport::nccl; });
+  cuda::set_environment(windows);  // while the process has one thread
   if (inputs_.launch.supervised) {
     MFSDP_LET(watchdog, Watchdog::attach(*inputs_.launch.supervised));
     watchdog_ = std::move(watchdog);
@@ -222,14 +225,16 @@ bool CudaRun::told_elsewhere() const {
   return place_.rank != 0 && failure && failure->rank != place_.rank;
 }
 
-Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink, const HfExport* exported) {
+Result<void> CudaRun::train(TrainInputs inputs, TrainSink* sink,
+                            std::span<const HfExport> exported) {
   inputs.stop = stop_.get();
   inputs.gather = gather_.get();
   if (const auto ran = run(inputs, sink, exported); !ran) return failed(ran.error());
   return {};
 }
 
-Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink, const HfExport* exported) {
+Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink,
+                          std::span<const HfExport> exported) {
   MFSDP_TRY(agree_on_start(*gather_, place_.rank, inputs.start, [this] { return alive(); }));
   MemoryMeter meter(inputs_.program, kTrainPlan, *backend_);
   MFSDP_LET(trainer, Trainer::create(inputs_.program, meter, place_.rank, inputs, sink));
@@ -239,8 +244,9 @@ Result<void> CudaRun::run(const TrainInputs& inputs, TrainSink* sink, const HfEx
   const std::vector<OpTiming> timings = backend_->take_timings();
   measured_.step = measure_step(inputs_.program, *inputs_.program.find_plan(kTrainPlan), timings);
   MFSDP_TRY(gather(launches_of(inputs_.program, place_.rank, timings)));
-  if (exported == nullptr) return {};
-  return exported->write(place_.rank, meter, trainer->parameters(), *gather_);
+  for (const HfExport& to : exported)
+    MFSDP_TRY(to.write(place_.rank, meter, trainer->parameters(), *gather_));
+  return {};
 }
 
 /// A rank with more launches than the rendezvous carries gives none.

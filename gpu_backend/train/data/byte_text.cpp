@@ -50,7 +50,9 @@ Result<std::unique_ptr<Dataset>> open_byte_text(const std::vector<std::filesyste
       "text of {} bytes{}, {}", bytes,
       files.size() > 1 ? fmt::format(" in {} files", files.size()) : std::string(), where);
   if (!utf8) description += " (not UTF-8)";
-  return make_token_stream(std::move(runs), settings, where, std::move(description));
+  DatasetSettings stream = settings;
+  if (!stream.document_end) stream.document_end = kEndToken;
+  return make_token_stream(std::move(runs), stream, where, std::move(description));
 }
 
 }  // namespace mfsdp

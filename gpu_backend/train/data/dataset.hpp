@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,16 @@ struct TextForm;  // gpu_backend/train/text/text_form.hpp
 
 inline constexpr std::int32_t kIgnoreIndex = -100;  ///< label of a token without loss
 
+/// Where a sample goes.
+struct SampleSpans {
+  std::span<std::int32_t> tokens;  ///< [seq_len]
+  /// [seq_len]: of each token the one after it, or kIgnoreIndex.
+  std::span<std::int32_t> labels;
+  /// [seq_len], of each token in its document; empty where nobody asks. Before a sample is read it
+  /// is one document: 0, 1, 2, ...
+  std::span<std::int32_t> positions = {};
+};
+
 /// Samples of seq_len tokens with their labels. Const calls may come from several threads.
 class Dataset {
  public:
@@ -28,17 +39,14 @@ class Dataset {
   /// Samples in one epoch, >= 1.
   [[nodiscard]] virtual std::int64_t samples() const = 0;
 
-  /// Fills sample `index` (in [0, samples())): tokens [seq_len] and labels [seq_len], the label of
-  /// a token being the token after it, or kIgnoreIndex. Errors: a token outside the vocabulary
-  /// (file, place), a file that changed.
-  [[nodiscard]] virtual Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                          std::span<std::int32_t> labels) const = 0;
+  /// Fills sample `index` (in [0, samples())); positions where the sample is more than one
+  /// document. Errors: a token outside the vocabulary (file, place), a file that changed.
+  [[nodiscard]] virtual Result<void> read(std::int64_t index, const SampleSpans& out) const = 0;
 
   /// Fills what comes as number `n` of a run (from 0, without end) in the order of `seed`: sample
   /// shuffled_sample(seed, n, samples()), but for a mixture. A function of (seed, n) alone.
   [[nodiscard]] virtual Result<void> read_in_order(std::uint64_t seed, std::int64_t n,
-                                                   std::span<std::int32_t> tokens,
-                                                   std::span<std::int32_t> labels) const;
+                                                   const SampleSpans& out) const;
 
   /// What decides the order beside seed and samples(), for saves to compare: a mixture's weights.
   [[nodiscard]] virtual std::string order() const { return {}; }
@@ -53,7 +61,15 @@ struct DatasetSettings {
   std::int64_t seq_len = 0;
   std::shared_ptr<const TextForm> text = nullptr;  ///< how text becomes tokens; null: its bytes
   bool packs = false;  ///< several lines of JSONL in one sample, where they fit
+  bool masks = false;  ///< attention between documents: data have to say where these end
+  /// Token that ends a document, in data without lines; none: what ends a text.
+  std::optional<std::int32_t> document_end = {};
 };
+
+/// Those of one document: 0, 1, 2, ...
+inline void count_positions(std::span<std::int32_t> positions) {
+  std::iota(positions.begin(), positions.end(), 0);
+}
 
 /// Opens a file or folder by what it holds (README.md lists the formats).
 /// Errors: one line, file and place and what was expected.

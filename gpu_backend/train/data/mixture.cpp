@@ -56,25 +56,22 @@ class Mixture final : public Dataset {
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
   [[nodiscard]] std::string order() const override { return join(); }
 
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
     assert(index >= 0 && index < samples_);
     std::size_t part = 0;
     while (index >= parts_[part].data->samples()) index -= parts_[part++].data->samples();
-    return parts_[part].data->read(index, tokens, labels);
+    return parts_[part].data->read(index, out);
   }
 
   /// Each round is a permutation of its places; a place is one part's, and its number within the
   /// part's share says which of the part's samples comes.
   [[nodiscard]] Result<void> read_in_order(std::uint64_t seed, std::int64_t n,
-                                           std::span<std::int32_t> tokens,
-                                           std::span<std::int32_t> labels) const override {
+                                           const SampleSpans& out) const override {
     const std::int64_t round = n / kRound;
     std::int64_t place = shuffled_sample(mix_bits(seed), n, kRound);
     std::size_t part = 0;
     while (place >= shares_[part]) place -= shares_[part++];
-    return parts_[part].data->read_in_order(seed + part, round * shares_[part] + place, tokens,
-                                            labels);
+    return parts_[part].data->read_in_order(seed + part, round * shares_[part] + place, out);
   }
 
  private:

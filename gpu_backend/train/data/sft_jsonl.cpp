@@ -78,8 +78,8 @@ class SftSamples final : public Dataset {
       text +=
           fmt::format("; {} left out, their prompts fill {} tokens", left_out_, settings_.seq_len);
     if (settings_.packs)
-      text += fmt::format("; packed into {} sequences, attention is not masked between them",
-                          samples());
+      text +=
+          fmt::format("; packed into {} sequences, attention is masked between them", samples());
     return text;
   }
   [[nodiscard]] std::int64_t samples() const override {
@@ -89,15 +89,17 @@ class SftSamples final : public Dataset {
     return counter_.entropy();
   }
 
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     assert(index >= 0 && index < samples());
     assert(std::ssize(tokens) == settings_.seq_len && tokens.size() == labels.size());
     const auto sample = static_cast<std::size_t>(index);
     std::size_t filled = 0;
     const auto add = [&](const LinePiece& piece) -> Result<void> {
       const auto length = static_cast<std::size_t>(piece.length);
-      MFSDP_TRY(read_piece(piece, tokens.subspan(filled, length), labels.subspan(filled, length)));
+      MFSDP_TRY(read_piece(piece, out.tokens.subspan(filled, length),
+                           out.labels.subspan(filled, length)));
+      if (!out.positions.empty()) count_positions(out.positions.subspan(filled, length));
       filled += length;
       return {};
     };
@@ -108,6 +110,7 @@ class SftSamples final : public Dataset {
     }
     std::ranges::fill(tokens.subspan(filled), padding_);
     std::ranges::fill(labels.subspan(filled), kIgnoreIndex);
+    if (!positions.empty()) count_positions(positions.subspan(filled));
     return {};
   }
 

@@ -14,7 +14,7 @@ namespace mfsdp {
 /// A line with answers that is longer than seq_len is cut, and one whose prompt alone fills seq_len
 /// is left out; a document that is longer becomes several pieces. describe() counts all three.
 /// A sample is one line (or piece), filled up with padding; where the settings pack, as many as fit
-/// (pack.hpp). Attention does not know where one ends: it sees those before it in its sample.
+/// (pack.hpp). Positions begin anew in each line, and in the padding behind the last one.
 /// All lines are encoded here once, so that a bad one is told of before the run begins.
 /// Errors: those of LineEncoder; a token outside the vocabulary; no line with an answer within
 /// seq_len; bytes where the vocabulary is too small for them.

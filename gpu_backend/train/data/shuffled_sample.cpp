@@ -43,9 +43,8 @@ std::int64_t shuffled_sample(std::uint64_t seed, std::int64_t n, std::int64_t sa
 }
 
 Result<void> Dataset::read_in_order(std::uint64_t seed, std::int64_t n,
-                                    std::span<std::int32_t> tokens,
-                                    std::span<std::int32_t> labels) const {
-  return read(shuffled_sample(seed, n, samples()), tokens, labels);
+                                    const SampleSpans& out) const {
+  return read(shuffled_sample(seed, n, samples()), out);
 }
 
 }  // namespace mfsdp

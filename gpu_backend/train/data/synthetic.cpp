@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cassert>
 
 #include "gpu_backend/train/data/dataset.hpp"
@@ -18,8 +19,9 @@ class SyntheticDataset final : public Dataset {
   [[nodiscard]] std::int64_t samples() const override { return std::int64_t{1} << 40; }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
 
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  /// With about four documents in a sample.
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     assert(index >= 0 && index < samples());
     assert(std::ssize(tokens) == settings_.seq_len && tokens.size() == labels.size());
     const std::uint64_t key = mix_bits(mix_bits(seed_) ^ static_cast<std::uint64_t>(index));
@@ -27,6 +29,9 @@ class SyntheticDataset final : public Dataset {
       tokens[i] = token(key, i);
       labels[i] = token(key, i + 1);
     }
+    const std::uint64_t length = std::max<std::uint64_t>(1, positions.size() / 4);
+    for (std::size_t i = 1; i < positions.size(); ++i)
+      positions[i] = mix_bits(~key ^ i) % length == 0 ? 0 : positions[i - 1] + 1;
     return {};
   }
 

@@ -26,13 +26,15 @@ class TokenStream final : public Dataset {
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return entropy_; }
   [[nodiscard]] std::int64_t tokens() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     assert(index >= 0 && index < samples());
     assert(std::ssize(tokens) == settings_.seq_len && tokens.size() == labels.size());
     const std::int64_t first = index * settings_.seq_len;
     MFSDP_TRY(copy(first, tokens));
     std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
+    for (std::size_t i = 1; i < positions.size(); ++i)
+      positions[i] = tokens[i - 1] == settings_.document_end ? 0 : positions[i - 1] + 1;
     return copy(first + settings_.seq_len, labels.last(1));
   }
 
@@ -79,6 +81,10 @@ Result<std::unique_ptr<Dataset>> make_token_stream(std::vector<TokenRun> runs,
                                                    const DatasetSettings& settings,
                                                    const std::string& where,
                                                    std::string description) {
+  if (settings.masks && !settings.document_end)
+    return fail(where,
+                "does not say where documents end, between which attention is masked: "
+                "--document-end names the token");
   auto stream = std::make_unique<TokenStream>(std::move(runs), settings, std::move(description));
   if (stream->tokens() <= settings.seq_len)
     return fail(where, fmt::format("expected more than {} tokens, one sample and the token after "

@@ -36,7 +36,9 @@ Result<std::unique_ptr<Dataset>> open_tokenized_text(
   std::string description = fmt::format(
       "text of {} bytes{}, {} tokens, {}", bytes,
       files.size() > 1 ? fmt::format(" in {} files", files.size()) : std::string(), count, where);
-  return make_token_stream(std::move(runs), settings, where, std::move(description));
+  DatasetSettings stream = settings;
+  if (!stream.document_end) stream.document_end = form.end;
+  return make_token_stream(std::move(runs), stream, where, std::move(description));
 }
 
 }  // namespace mfsdp

@@ -111,25 +111,38 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.config.state_dtype = StateDtype::bf16;
   run.config.lr_scale = {"embed=0.5"};
   run.config.no_decay = {"embed"};
+  run.config.document_mask = true;
+  run.config.loss_scale = {1, 2};
+  run.config.loss_scale_window = 100;
+  run.config.placement = CollectivePlacement::attention;
+  run.config.gather = Transport::copy_engine;
+  run.config.reduce = Transport::symmetric;
+  run.config.keep_gathered = 3;
+  run.config.lora_rank = 16;
+  run.config.lora_alpha = {5, 2};
+  run.config.lora_targets = {"q_proj", "v_proj"};
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   run.commit = "0123456789ab";
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 20, row.end() - 15);
-    cells.insert(cells.end(), row.end() - 8, row.end());
+    std::vector<std::string> cells(row.end() - 30, row.end() - 25);
+    cells.insert(cells.end(), row.end() - 18, row.end());
     return cells;
   };
   EXPECT_THAT(last(rows[0]),
-              testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen", "logits_chunk",
-                                   "trust", "step_error", "layout", "commit", "median_step_ns",
-                                   "state_dtype", "lr_scale", "no_decay"));
+              testing::ElementsAre(
+                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "trust",
+                  "step_error", "layout", "commit", "median_step_ns", "state_dtype", "lr_scale",
+                  "no_decay", "document_mask", "loss_scale", "loss_scale_window", "placement",
+                  "gather", "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets"));
   EXPECT_THAT(last(rows[1]),
               testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
                                    "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
-                                   "embed=0.5", "embed"));
+                                   "embed=0.5", "embed", "true", "0.5", "100", "attention",
+                                   "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
-                                "bf16 | embed=0.5 | embed |\n"));
+                                "bf16 | embed=0.5 | embed | 16 | 2.5 | q_proj,v_proj |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};

@@ -94,6 +94,62 @@ TEST(HfConfig, FamiliesDifferInBiasNormAndHeadDim) {
   EXPECT_EQ(llama->head_dim, 64);
 }
 
+/// The hub's gpt2, but for its dropout.
+constexpr std::string_view kGpt2 = R"({
+  "model_type": "gpt2",
+  "activation_function": "gelu_new",
+  "attn_pdrop": 0.0,
+  "layer_norm_epsilon": 1e-05,
+  "n_ctx": 1024,
+  "n_embd": 768,
+  "n_head": 12,
+  "n_layer": 12,
+  "n_positions": 1024,
+  "vocab_size": 50257
+})";
+
+TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
+  const auto shape = parse_hf_config(kGpt2, "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  ModelShape expected;
+  expected.family = Family::gpt2;
+  expected.vocab = 50257;
+  expected.hidden = 768;
+  expected.layers = 12;
+  expected.heads = expected.kv_heads = 12;
+  expected.head_dim = 64;        // 768 / 12
+  expected.intermediate = 3072;  // 4 * 768, where n_inner says nothing
+  expected.max_seq_len = 1024;
+  expected.tied_embeddings = expected.qkv_bias = expected.fused_weights = true;
+  expected.activation = Activation::gelu_tanh;
+  expected.rms_norm_eps = Rational{1, 100000};
+  EXPECT_EQ(*shape, expected);
+  const std::string text(kGpt2);
+  EXPECT_EQ(parse_hf_config(with("n_inner", "1000", text), "c")->intermediate, 1000);
+  EXPECT_EQ(error_of(with("attn_pdrop", "0.1", text)),
+            "config.json: attn_pdrop: expected none (not modelled: dropout; docs/limits.md), got "
+            "0.1");
+  EXPECT_EQ(error_of(with("activation_function", "\"relu\"", text)),
+            "config.json: activation_function: expected \"gelu_new\", got \"relu\"");
+  EXPECT_EQ(error_of(with("n_embd", "", text)),
+            "config.json: n_embd: expected an integer from 1 to 2147483647, got nothing");
+  EXPECT_EQ(error_of(with("scale_attn_weights", "false", text)),
+            "config.json: scale_attn_weights: expected true (scores that are not scaled are not "
+            "modelled), got false");
+  EXPECT_EQ(error_of(with("rope_theta", "5000", text)),
+            "config.json: family gpt2: expected no RoPE, and nothing said of it");
+}
+
+TEST(HfConfig, ReadsOlmo2) {
+  const auto shape =
+      parse_hf_config(with("num_key_value_heads", "", with("model_type", "\"olmo2\"")), "c");
+  ASSERT_TRUE(shape) << shape.error().message();
+  EXPECT_EQ(shape->family, Family::olmo2);
+  EXPECT_TRUE(shape->qk_norm && shape->output_norms);
+  EXPECT_EQ(shape->kv_heads, 32);
+  EXPECT_EQ(shape->qk_norm_width(shape->heads), 4096);
+}
+
 TEST(HfConfig, ReadsRopeInOldAndNewForm) {
   constexpr std::string_view kScaling =
       R"({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -195,21 +251,25 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,
     testing::Values(
-        BadField{"model_type", "",
-                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
-                 "qwen3, got nothing"},
-        BadField{"model_type", "\"mixtral\"",
-                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
-                 "qwen3, got \"mixtral\", "
-                 "which has a "
-                 "mixture of experts: not modelled (docs/limits.md)"},
-        BadField{"model_type", "7",
-                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
-                 "qwen3, got 7"},
-        BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
-                 "model_type: expected gemma, gemma2, gemma3_text, llama, mistral, phi3, qwen2 or "
-                 "qwen3, got "
-                 "\"qwen2\\n\\u001b[31m\""},
+        BadField{
+            "model_type", "",
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got nothing"},
+        BadField{
+            "model_type", "\"mixtral\"",
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got \"mixtral\", "
+            "which has a "
+            "mixture of experts: not modelled (docs/limits.md)"},
+        BadField{
+            "model_type", "7",
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got 7"},
+        BadField{
+            "model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got "
+            "\"qwen2\\n\\u001b[31m\""},
         BadField{"attention_bias", "true",
                  "attention_bias: expected false (attention biases are not supported), got true"},
         BadField{"attention_bias", "0", "attention_bias: expected true or false, got 0"},

@@ -250,7 +250,8 @@ TEST(CheckStructure, RefusesPoolsThatAreTooHighInAll) {
     more.height = Bytes((std::int64_t{1} << 59) + 1);
     p.pools.push_back(more);
   });
-  EXPECT_NE(said.find("].height: expected at most 2^60 bytes in all pools, got "), said.npos) << said;
+  EXPECT_NE(said.find("].height: expected at most 2^60 bytes in all pools, got "), said.npos)
+      << said;
 }
 
 TEST(CheckStructure, RefusesAnEvaluationOfSeveralMicrobatches) {

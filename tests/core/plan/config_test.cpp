@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "tests/support/configurations.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -49,6 +51,28 @@ TEST(IsFrozen, MatchesPartsOfNames) {
   EXPECT_FALSE(config.is_frozen("model.layers.30.mlp.down_proj.weight"));
 }
 
+PlanConfig with_lora(PlanConfig config) {
+  config.lora_rank = 16;
+  config.lora_alpha = {8, 1};
+  config.lora_targets = {"q_proj", "v_proj"};
+  return config;
+}
+
+TEST(Lora, ScaleIsAlphaByRank) {
+  PlanConfig config = with_lora(good());
+  EXPECT_EQ(config.lora_scale(), (Rational{1, 2}));  // 8 / 16
+  config.lora_alpha = {5, 2};
+  EXPECT_EQ(config.lora_scale(), (Rational{5, 32}));
+  config.lora_alpha = {32, 1};
+  EXPECT_EQ(config.lora_scale(), (Rational{2, 1}));
+}
+
+TEST(Lora, AdaptersAloneTrain) {
+  const PlanConfig config = with_lora(good());
+  EXPECT_TRUE(config.is_frozen("model.layers.3.self_attn.qkv_proj.weight"));
+  EXPECT_FALSE(config.is_frozen("model.layers.3.self_attn.q_proj.lora_A.weight"));
+}
+
 struct Case {
   std::string name;
   std::function<void(PlanConfig&)> change;
@@ -73,6 +97,13 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"defaults", [](PlanConfig&) {}, kGood},
         Case{"no_prefetch", [](PlanConfig& c) { c.prefetch = 0; }, kGood},
+        Case{"adapters", [](PlanConfig& c) { c = with_lora(c); }, kGood},
+        Case{"adapters_of_one_matrix",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.frozen = {"lora_A", "layers.0."};
+             },
+             kGood},
         Case{"one_gradient_slot", [](PlanConfig& c) { c.grad_slots = 1; }, kGood},
         Case{"no_clipping", [](PlanConfig& c) { c.clip = Rational{0, 1}; }, kGood},
         Case{"full_recompute_of_all",
@@ -135,6 +166,31 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"too_many_full_blocks",
              [](PlanConfig& c) { c.recompute = {.kind = Recompute::full, .full_blocks = 33}; },
              "--recompute: expected full:K with K from 1 to the model's 32 blocks, got full:33"},
+        Case{"too_many_kept_blocks", [](PlanConfig& c) { c.keep_gathered = 33; },
+             "--keep-gathered: expected at most the model's 32 blocks, got 33"},
+        Case{"windows_in_place",
+             [](PlanConfig& c) {
+               c.strategy = Strategy::optim_grads;
+               c.gather = Transport::copy_engine;
+             },
+             "--gather: expected nccl with --strategy optim_grads: it gathers in place, each rank "
+             "from an offset of its own, got copy_engine"},
+        Case{"copy_engines_add", [](PlanConfig& c) { c.reduce = Transport::copy_engine; },
+             "--reduce: expected nccl or symmetric, got copy_engine: copy engines cannot add"},
+        Case{"sums_in_place",
+             [](PlanConfig& c) {
+               c.strategy = Strategy::optim;
+               c.reduce = Transport::symmetric;
+             },
+             "--reduce: expected nccl with --strategy optim: it reduces in place, each rank at an "
+             "offset of its own, got symmetric"},
+        Case{"symmetric_sums_of_fp64",
+             [](PlanConfig& c) {
+               c.param_dtype = c.main_dtype = c.grad_dtype = c.reduce_dtype = DType::fp64;
+               c.reduce = Transport::symmetric;
+             },
+             "--reduce: expected nccl with --reduce-dtype fp64: symmetric kernels add fp32, bf16 "
+             "and fp16, got symmetric"},
         Case{"blocks_without_full", [](PlanConfig& c) { c.recompute.full_blocks = 3; },
              "--recompute: expected a number of blocks only with full, got selective:3"},
         Case{"negative_clip", [](PlanConfig& c) { c.clip = Rational{-1, 2}; },
@@ -201,6 +257,56 @@ INSTANTIATE_TEST_SUITE_P(
              "--freeze: expected whole parameters, but 'v_proj' names only a part of the fused "
              "'model.layers.0.self_attn.qkv_proj.weight'"},
         Case{"frozen_all", [](PlanConfig& c) { c.frozen = {"model.", "lm_head"}; },
+             "--freeze: expected at least one parameter to stay trainable, got none"},
+        Case{"alpha_without_rank", [](PlanConfig& c) { c.lora_alpha = {8, 1}; },
+             "--lora-alpha: expected --lora-rank beside it: without there are no adapters"},
+        Case{"targets_without_rank", [](PlanConfig& c) { c.lora_targets = {"q_proj"}; },
+             "--lora-targets: expected --lora-rank beside it: without there are no adapters"},
+        Case{"adapters_of_no_layer",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.lora_targets = {"query"};
+             },
+             "--lora-targets: expected all-linear, or some of q_proj, k_proj, v_proj, o_proj, "
+             "gate_proj, up_proj, down_proj; got 'query'"},
+        Case{"adapters_of_fused_layers",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.model.fused_weights = true;
+             },
+             "--lora-targets: expected all-linear, or some of qkv_proj, o_proj, gate_up_proj, "
+             "down_proj; got 'q_proj'"},
+        Case{"adapters_of_another_family",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               test::make_family(c.model, Family::olmo2);
+             },
+             "--lora-rank: expected none: adapters are not modelled for olmo2 (docs/limits.md)"},
+        Case{"adapters_twice",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.lora_targets = {"v_proj", "q_proj"};
+             },
+             "--lora-targets: expected each once, in the order q_proj, k_proj, v_proj, o_proj, "
+             "gate_proj, up_proj, down_proj; got 'q_proj'"},
+        Case{"adapters_of_no_scale",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.lora_alpha = {0, 1};
+             },
+             "--lora-alpha: expected a number above 0 and up to 65536, got 0"},
+        Case{"frozen_beside_adapters",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.frozen = {"embed_tokens"};  // is frozen without a word
+             },
+             "--freeze: expected part of a parameter's name, but 'embed_tokens' matches none (the "
+             "first is 'model.layers.0.self_attn.q_proj.lora_A.weight')"},
+        Case{"frozen_adapters",
+             [](PlanConfig& c) {
+               c = with_lora(c);
+               c.frozen = {"lora_A", "lora_B"};
+             },
              "--freeze: expected at least one parameter to stay trainable, got none"},
         Case{"model", [](PlanConfig& c) { c.model.kv_heads = 5; },
              "--model: num_key_value_heads: expected a divisor of num_attention_heads (32), got 5"},

@@ -42,6 +42,17 @@ TEST(PlanOptions, DefaultsComeFromTheModel) {
   EXPECT_EQ(make_plan_config(CommonOptions{}, longer)->seq_len, 8192);
 }
 
+TEST(PlanOptions, WindowsStayInOneNode) {
+  CommonOptions options = with([](PlanConfig& c) { c.gather = Transport::copy_engine; });
+  EXPECT_EQ(plan_error_of(options), "no error");
+  options.gpus = 16;
+  EXPECT_EQ(plan_error_of(options),
+            "--gather: expected nccl where 16 GPUs share the shards on nodes of 8: copy_engine "
+            "reaches the GPUs of one node (--outer-dp makes groups)");
+  options.outer_dp = 2;
+  EXPECT_EQ(plan_error_of(options), "no error");
+}
+
 TEST(PlanOptions, MeshFromGpusAndGroups) {
   CommonOptions options{.gpus = 64, .outer_dp = 8};
   EXPECT_EQ(make_plan_config(options, small_model())->mesh, (data_parallel_mesh(8, 8)));

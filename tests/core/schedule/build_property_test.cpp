@@ -44,9 +44,9 @@ void check_resident_formulas(const Program& program) {
     const std::int64_t updated = (zero >= 1 ? s : b) / outer_parts;
     if (config.main_dtype == DType::fp32) expected[Category::main_weight] += updated * 4;
     expected[Category::main_grad] += (zero >= 2 ? s : b) * size_of(config.grad_dtype);
-    const std::int64_t states = config.optimizer == Optimizer::adamw  ? 2
-                                : config.optimizer == Optimizer::lion ? 1
-                                                                      : 0;
+    const std::int64_t states = *group.optimizer == Optimizer::adamw ? 2
+                                : *group.optimizer == Optimizer::sgd ? 0
+                                                                     : 1;
     std::int64_t each = updated * 4;
     if (config.state_dtype == StateDtype::bf16) each = updated * 2;
     if (config.state_dtype == StateDtype::blockwise8) each = updated + updated / 256 * 4;
@@ -62,7 +62,7 @@ void check_live_bounds(const Program& program) {
   for (const Plan& plan : program.plans) {
     const auto weights = max_live_buffers(program, plan, Category::unsharded_weight);
     RC_ASSERT(weights.has_value());
-    RC_ASSERT(*weights <= config.prefetch + 1);
+    RC_ASSERT(*weights <= config.prefetch + 1 + config.keep_gathered);
     const auto gradients = max_live_buffers(program, plan, Category::unsharded_grad);
     RC_ASSERT(gradients.has_value());
     // A tied unit's slot is one more.
@@ -75,8 +75,13 @@ void check_execution(const Program& program) {
     RandomExecution execution(program, plan, *rc::gen::arbitrary<std::uint32_t>());
     const auto complaint = execution.run(2);
     if (complaint) RC_FAIL(plan.name + ": " + *complaint);
-    for (const Category category : {Category::unsharded_weight, Category::unsharded_grad})
-      RC_ASSERT(execution.most_live(category) <= *max_live_buffers(program, plan, category));
+    for (const Category category : {Category::unsharded_weight, Category::unsharded_grad}) {
+      // With Muon a unit has two buffers, which are counted as one gradient.
+      const bool pairs =
+          category == Category::unsharded_grad && program.config.optimizer == Optimizer::muon;
+      RC_ASSERT(execution.most_live(category) <=
+                *max_live_buffers(program, plan, category) * (pairs ? 2 : 1));
+    }
   }
 }
 

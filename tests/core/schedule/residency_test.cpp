@@ -28,6 +28,14 @@ TEST(Residency, HoldsAllUnitsWhenTheyFit) {
   for (const auto& set : resident_units(kUses, 3, true)) EXPECT_EQ(set.size(), 4U);
 }
 
+// Block 1 stays from its forward to its backward, beside what prefetch asks for.
+TEST(Residency, KeepsBlocksUntilTheirBackward) {
+  EXPECT_EQ(resident_units(kUses, 1, false, {1}),
+            (Sets{{0, 1}, {1, 2}, {2, 3, 1}, {3, 2, 1}, {2, 1}, {1}, {}}));
+  EXPECT_EQ(resident_units(kUses, 0, true, {1, 2}),
+            (Sets{{0}, {1}, {2, 1}, {3, 1, 2}, {2, 1}, {1}, {0}}));
+}
+
 TEST(Residency, NeverHoldsMoreThanPrefetchAndOne) {
   for (std::size_t prefetch = 0; prefetch < 6; ++prefetch)
     for (const auto& set : resident_units(kUses, prefetch, true))

@@ -104,6 +104,28 @@ TEST(Groups, StateBytesAreThoseOfTheFormula) {
   EXPECT_EQ(bytes(Optimizer::lion, bf16), 2 * shard);
   EXPECT_EQ(bytes(Optimizer::lion, blockwise8), shard + shard / 256 * 4);
   EXPECT_EQ(bytes(Optimizer::sgd, full), 0);
+  // Muon: q and o 4096 x 4096, k and v 1024 x 4096, gate, up and down 14336 x 4096, of 32 blocks;
+  // AdamW's two for all else.
+  const std::int64_t matrices = 32LL * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336) / 8;
+  EXPECT_EQ(bytes(Optimizer::muon, full), 4 * matrices + 8 * (shard - matrices));
+  EXPECT_EQ(bytes(Optimizer::muon, bf16), 2 * matrices + 4 * (shard - matrices));
+}
+
+TEST(Groups, MuonTakesTheMatricesOfBlocks) {
+  PlanConfig config = test::small_config(2);
+  config.optimizer = Optimizer::muon;
+  config.frozen = {"mlp.down"};
+  for (const Group& group : groups_of(config)) {
+    const bool in_block = group.unit != UnitId(0) && group.unit != UnitId(3);
+    for (const PlacedParameter& parameter : group.parameters) {
+      const bool frozen = parameter.role == ParameterRole::down;
+      EXPECT_EQ(group.optimizer.has_value(), !frozen);
+      if (frozen) continue;
+      EXPECT_EQ(*group.optimizer,
+                in_block && parameter.shape.size() == 2 ? Optimizer::muon : Optimizer::adamw)
+          << parameter.name;
+    }
+  }
 }
 
 TEST(Groups, BlocksOfAStateAreWholeOnEveryRank) {

@@ -98,6 +98,25 @@ TEST(Resume, GoesOnBitForBit) {
   }
 }
 
+/// The scale was halved and doubled before the save, and is in the midst of its window then.
+TEST(Resume, GoesOnWithTheLossScale) {
+  PlanConfig config = nano(2);
+  config.param_dtype = DType::fp16;
+  config.loss_scale = {.num = std::int64_t{1} << 21};  // of 16 tokens: overflows at first
+  config.loss_scale_window = 2;
+  const ScratchFolder folder;
+  const Told whole = train_saving(config, {});
+  ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 4).end);
+  const auto saved = SavedState::open(folder / "saves");
+  ASSERT_TRUE(saved) << saved.error().message();
+  ASSERT_TRUE(saved->manifest().position.loss_scale);
+  EXPECT_LT(saved->manifest().position.loss_scale->scale, 0x1p17F);
+  const Told later = train_saving(config, {}, kSteps, folder / "saves");
+  expect_same(later, whole, 5);
+  for (std::size_t i = 0; i < later.steps.size(); ++i)
+    EXPECT_EQ(later.steps[i].loss_scale, whole.steps[4 + i].loss_scale);
+}
+
 /// One microbatch: all strategies of a world size add in the same order, but for meshes with two
 /// axes. With exact sums all do.
 TEST(Resume, GoesOnInAnotherLayout) {
@@ -147,12 +166,14 @@ TEST(Resume, GoesOnWithTheOtherRuleOfTheFlatBuffer) {
 }
 
 /// States as they are kept, codes and scales too: rounding them again would change bits.
-TEST(Resume, GoesOnWithNarrowStatesOnOtherMeshes) {
-  for (const StateDtype kept : {StateDtype::bf16, StateDtype::blockwise8}) {
+TEST(Resume, GoesOnWithStatesAsTheyAreKeptOnOtherMeshes) {
+  for (const auto& [optimizer, kept] : {std::pair{Optimizer::lion, StateDtype::bf16},
+                                        {Optimizer::adamw, StateDtype::blockwise8},
+                                        {Optimizer::muon, StateDtype::full}}) {
     PlanConfig config = nano(3, Strategy::optim_grads_params);
     config.exact_sums = true;
     config.state_dtype = kept;
-    config.optimizer = kept == StateDtype::bf16 ? Optimizer::lion : Optimizer::adamw;
+    config.optimizer = optimizer;
     const ScratchFolder folder;
     const Told whole = train_saving(config, {});
     ASSERT_TRUE(train_saving(config, {.folder = folder / "saves"}, 3).end);
@@ -390,6 +411,8 @@ TEST(Agreement, IsNotAskedForInTheRest) {
             "warning: the data are others than those before the save: prose, not counting");
   EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.micro_batch = 3; }),
             "warning: a step has 6 sequences, those before the save had 2");
+  EXPECT_EQ(disagreement([](RunIdentity& run) { run.config.document_mask = true; }),
+            "warning: attention is masked between documents, before the save it was not");
 }
 
 TEST(DataIdentity, IsThatOfTheSamples) {
@@ -398,6 +421,8 @@ TEST(DataIdentity, IsThatOfTheSamples) {
   EXPECT_EQ(one, identify(data, 16).value());
   data.mute = [](std::int64_t sample) { return sample == 63; };  // the last one is looked at
   EXPECT_NE(one.fingerprint, identify(data, 16)->fingerprint);
+  // Where documents end counts where it is asked for.
+  EXPECT_NE(one.fingerprint, identify(data, 16, true)->fingerprint);
   data.size = 1;
   EXPECT_TRUE(identify(data, 16));
 }

@@ -99,7 +99,8 @@ PlanConfig random_layout(const PlanConfig& config) {
 RC_GTEST_PROP(SavedState, AnyLayoutReadsWhatAnyOtherSaved, ()) {
   PlanConfig config = test::nano();
   config.main_dtype = *rc::gen::element(DType::fp32, DType::bf16);
-  config.optimizer = *rc::gen::element(Optimizer::adamw, Optimizer::lion, Optimizer::sgd);
+  config.optimizer =
+      *rc::gen::element(Optimizer::adamw, Optimizer::lion, Optimizer::sgd, Optimizer::muon);
   if (config.optimizer != Optimizer::sgd)
     config.state_dtype =
         *rc::gen::element(StateDtype::full, StateDtype::bf16, StateDtype::blockwise8);

@@ -91,13 +91,14 @@ TEST_F(AttentionGraphs, BackwardIsServedWithTheWorkspaceThatIsPlanned) {
     }
 }
 
-TEST_F(AttentionGraphs, WindowsAndCapsAreServedWithTheSameWorkspace) {
+TEST_F(AttentionGraphs, WindowsCapsAndDocumentsAreServedWithTheSameWorkspace) {
   for (const Sizes& sizes : kSizes)
-    for (const int which : {1, 2, 3, 5, 6, 7}) {
+    for (const int which : {1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 15}) {
       const bool deterministic = (which & 4) != 0;
       AttentionBackwardLayout layout = packed(sizes, deterministic);
       if ((which & 1) != 0) layout.forward.window = (sizes.seq_len + 1) / 2;
       if ((which & 2) != 0) layout.forward.score_cap = 50;
+      layout.forward.documents = (which & 8) != 0;
       const AttentionForwardPlan forward(layout.forward);
       EXPECT_EQ(workspace_needed(forward.graph()), kAttentionWorkspaceBytes) << sizes.seq_len;
       const AttentionBackwardPlan backward(layout);

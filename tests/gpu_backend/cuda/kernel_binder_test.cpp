@@ -64,12 +64,13 @@ std::set<KernelKind> bind_all(const Program& program) {
 TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   std::set<KernelKind> kinds;
   for (const Strategy strategy : {Strategy::no_shard, Strategy::optim_grads_params})
-    for (const DType dtype : {DType::bf16, DType::fp32})
-      for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd}) {
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32})
+      for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::sgd, Optimizer::muon}) {
         PlanConfig config = configuration("llama_nano");
         config.strategy = strategy;
         config.param_dtype = dtype;
         config.optimizer = optimizer;
+        if (dtype == DType::fp16) config.loss_scale = {.num = 65'536};
         kinds.merge(bind_all(build_program(config, {}).value()));
       }
   for (const StateDtype kept : {StateDtype::full, StateDtype::bf16, StateDtype::blockwise8}) {
@@ -82,6 +83,8 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   narrow.strategy = Strategy::no_shard;
   narrow.reduce_dtype = DType::bf16;
   kinds.merge(bind_all(build_program(narrow, {}).value()));
+  narrow.param_dtype = narrow.reduce_dtype = DType::fp16;
+  kinds.merge(bind_all(build_program(narrow, {}).value()));
   for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b"})  // norms, biases, GeGLU
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
   // All of the recipe's kinds: none is left out because no plan here has it.
@@ -92,7 +95,7 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
 
 TEST(KernelBinder, WhatAKernelCannotTakeIsAnError) {
   PlanConfig config = configuration("llama_nano");
-  config.param_dtype = DType::fp16;
+  config.param_dtype = config.main_dtype = config.grad_dtype = config.reduce_dtype = DType::fp64;
   const Program program = build_program(config, {}).value();
   PlanBinder plans(program, PoolBases(program.pools.size(), nullptr), 0);
   const BoundPlan bound = plans.bind(program.plans.front()).value();
@@ -105,7 +108,7 @@ TEST(KernelBinder, WhatAKernelCannotTakeIsAnError) {
         nullptr);
     ASSERT_FALSE(launch);
     EXPECT_EQ(launch.error().message(),
-              "kernel swiglu_forward: operand gate_up: expected bf16 or fp32, got fp16");
+              "kernel swiglu_forward: operand gate_up: expected bf16, fp16 or fp32, got fp64");
     return;
   }
   FAIL() << "expected swiglu_forward in the plan";

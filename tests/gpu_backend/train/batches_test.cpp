@@ -53,6 +53,18 @@ TEST(Batches, TokensComeBeforeLabelsSampleBySample) {
     }
 }
 
+/// Counting's samples are one document each; those that an evaluation leaves out are one as well.
+TEST(Batches, PositionsComeBehindLabels) {
+  PlanConfig config = shaped(1, 3, 1);
+  config.document_mask = true;
+  const test::Counting data;
+  std::vector<std::int32_t> tokens(3 * 3 * 16, -1);
+  ASSERT_TRUE(fill_batch(data, eval_batch(config, 0, 0, 2), 3, config, tokens));
+  for (std::size_t t = 0; t < 3 * 16; ++t)
+    EXPECT_EQ(tokens[2 * 3 * 16 + t], static_cast<std::int32_t>(t % 16));
+  EXPECT_EQ(tokens[3 * 16 + 2 * 16], kIgnoreIndex);
+}
+
 TEST(Batches, AnEvaluationLeavesOutWhatIsTooMuch) {
   const PlanConfig config = shaped(2, 3, 5);  // six samples at once
   EXPECT_EQ(eval_batches(config, 12), 2);

@@ -54,8 +54,18 @@ inline std::vector<PlanConfig> layouts(const ModelShape& model) {
   return all;
 }
 
-/// What may not change a bit, chosen by a number: 0 to 143 are all choices, and numbers in a row
-/// differ in each.
+/// When collectives run and by what, and how long weights stay: chosen by a number.
+inline void set_collectives(PlanConfig& config, std::int64_t number) {
+  config.placement = static_cast<CollectivePlacement>((number + number / 4) % 4);
+  config.keep_gathered = number % (config.model.layers + 1);
+  if (config.strategy == Strategy::optim_grads_params)
+    config.gather = static_cast<Transport>((number / 2) % 3);
+  if (config.strategy >= Strategy::optim_grads)
+    config.reduce = static_cast<Transport>((number / 3) % 2);
+}
+
+/// What may not change a bit, chosen by a number: 0 to 143 are all choices but those of
+/// set_collectives(), and numbers in a row differ in each.
 inline void set_schedule(PlanConfig& config, std::int64_t number) {
   constexpr std::array<RecomputePolicy, 4> recomputes{
       RecomputePolicy{.kind = Recompute::none}, RecomputePolicy{.kind = Recompute::selective},
@@ -66,6 +76,7 @@ inline void set_schedule(PlanConfig& config, std::int64_t number) {
   config.allocator = static_cast<AllocatorPolicy>((number / 12 + number) % 4);
   const bool needs_two = config.model.tied_embeddings && config.strategy >= Strategy::optim_grads;
   config.grad_slots = std::max<std::int64_t>(1 + (number / 48 + number) % 3, needs_two ? 2 : 1);
+  set_collectives(config, number);
 }
 
 /// Every layout with five schedules: 340 combinations, which hold each of the 144 schedules twice.
@@ -84,15 +95,17 @@ inline std::vector<PlanConfig> combinations(const ModelShape& model) {
 }
 
 /// Tokens as of text, some much more frequent than others; every seventh label is left out.
+/// A sample is one document, or every third token or so begins one.
 class Skewed final : public Dataset {
  public:
-  Skewed(std::int64_t vocab, std::int64_t samples) : vocab_(vocab), samples_(samples) {}
+  Skewed(std::int64_t vocab, std::int64_t samples, bool documents = false)
+      : vocab_(vocab), samples_(samples), documents_(documents) {}
 
   [[nodiscard]] std::string describe() const override { return "skewed"; }
   [[nodiscard]] std::int64_t samples() const override { return samples_; }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     std::mt19937 random(static_cast<std::uint32_t>(index));
     for (std::size_t t = 0; t <= tokens.size(); ++t) {
       const double uniform = static_cast<double>(random()) * 0x1p-32;
@@ -100,12 +113,15 @@ class Skewed final : public Dataset {
       if (t < tokens.size()) tokens[t] = token;
       if (t > 0) labels[t - 1] = random() % 7 == 0 ? kIgnoreIndex : token;
     }
+    for (std::size_t t = 1; documents_ && t < positions.size(); ++t)
+      positions[t] = random() % 3 == 0 ? 0 : positions[t - 1] + 1;
     return {};
   }
 
  private:
   std::int64_t vocab_;
   std::int64_t samples_;
+  bool documents_;
 };
 
 /// Those that share one add gradients in one order, without --exact-sums.

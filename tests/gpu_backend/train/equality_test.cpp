@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "tests/gpu_backend/train/equality_rows.hpp"
+#include "tests/support/configurations.hpp"
 #include "tests/support/samples.hpp"
 
 namespace mfsdp {
@@ -51,9 +52,8 @@ class Later final : public Dataset {
   [[nodiscard]] std::string describe() const override { return "later " + all_.describe(); }
   [[nodiscard]] std::int64_t samples() const override { return all_.samples(); }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
-    return all_.read(instead_.at(index), tokens, labels);
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    return all_.read(instead_.at(index), out);
   }
 
  private:
@@ -73,8 +73,7 @@ void for_each_on_two_threads(std::size_t count, const std::function<void(std::si
 }
 
 /// Runs the combinations and puts them together by class, in the order of the classes' names.
-std::vector<Row> run_all(const std::vector<PlanConfig>& configs) {
-  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
+std::vector<Row> run_all(const std::vector<PlanConfig>& configs, const Dataset& data) {
   std::map<std::string, Row> rows;
   std::mutex mutex;
   for_each_on_two_threads(configs.size(), [&](std::size_t i) {
@@ -95,15 +94,18 @@ std::vector<Row> run_all(const std::vector<PlanConfig>& configs) {
 
 // ---- (a) -------------------------------------------------------------------------------------
 
+// A mask between documents changes no bit where a sequence is one document.
 TEST(Equality, ExactSumsGiveOneResult) {
   std::vector<PlanConfig> configs = test::combinations(test::nano().model);
   for (std::size_t i = 0; i < configs.size(); ++i) {
     configs[i].exact_sums = true;
     configs[i].layout = static_cast<LayoutRule>(i % Names<LayoutRule>::values.size());
+    configs[i].document_mask = i / 2 % 2 == 1;
   }
+  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
   Row all{.name = "all of them"};
   print_header("--exact-sums; distinct weights, gradients and norms");
-  for (const Row& row : run_all(configs)) {
+  for (const Row& row : run_all(configs, data)) {
     print_row(row);
     expect_one(row);
     merge(all, row);
@@ -178,6 +180,83 @@ TEST(Equality, ExactSumsReachEveryKernel) {
   expect_equal_over_ranks(config);
 }
 
+/// Blocks are orthogonalised by other ranks on each mesh: three blocks on 1 to 8 ranks.
+TEST(Equality, MuonIsTheSameBitsWhoeverOrthogonalises) {
+  PlanConfig config;
+  config.model = test::nano().model;
+  config.model.layers = 3;
+  config.seq_len = 8;
+  config.logits_chunk = 16;
+  config.optimizer = Optimizer::muon;
+  expect_equal_over_ranks(config);
+  config.clip = {0, 1};
+  config.frozen = {"layers.1.mlp", "embed_tokens"};
+  expect_equal_over_ranks(config);
+}
+
+/// Adapters' gradients are summed as others are; frozen weights stay to the bit.
+TEST(Equality, ExactSumsReachAdapters) {
+  PlanConfig config;
+  config.model = test::nano().model;
+  config.seq_len = 8;
+  config.logits_chunk = 16;
+  config.lora_rank = 3;
+  config.lora_alpha = {4, 1};
+  config.lora_targets = {"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  expect_equal_over_ranks(config);
+}
+
+/// Without exact sums too strategies and recomputation change no bit where one microbatch is added
+/// in the order of ranks.
+TEST(Equality, AdaptersTrainAlike) {
+  PlanConfig shape;
+  shape.model = test::nano().model;
+  shape.seq_len = 8;
+  shape.micro_batch = 18;
+  shape.mesh = data_parallel_mesh(1, 2);
+  shape.lora_rank = 4;
+  shape.lora_alpha = {8, 1};
+  shape.lora_targets = {"q_proj", "k_proj", "v_proj", "down_proj"};
+  const Skewed data(shape.model.vocab, kGlobalBatch * steps());
+  Row all{.name = "all"};
+  for (const Strategy strategy :
+       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      PlanConfig config = shape;
+      config.strategy = strategy;
+      config.recompute.kind = recompute;
+      Told told = test::train(config, 3, data);
+      ASSERT_EQ(fault_of(told), "") << describe(config);
+      merge(all, row_of("", config, std::move(told), 0));
+    }
+  expect_one(all);
+}
+
+/// Nano models of the other families; with MFSDP_EQUALITY=full on 60 combinations, else on six.
+TEST(Equality, OfFamilies) {
+  for (const Family family : {Family::gpt2, Family::olmo2}) {
+    ModelShape model = test::nano().model;
+    model.qkv_bias = model.qk_norm = true;
+    test::make_family(model, family);
+    std::vector<PlanConfig> configs = test::combinations(model);
+    const std::size_t wanted = test::runs_all() ? 60 : test::thinned(6);
+    std::vector<PlanConfig> some;
+    for (std::size_t i = 0; i < wanted; ++i) some.push_back(configs[i * configs.size() / wanted]);
+    const Skewed data(model.vocab, kGlobalBatch * steps(), true);
+    print_header(fmt::format("{}, in floating point", to_string(family)));
+    for (const Row& row : run_all(some, data)) {
+      print_row(row);
+      expect_one(row);
+    }
+    for (PlanConfig& config : some) config.exact_sums = config.document_mask = true;
+    Row all{.name = "all of them, with --exact-sums, masked between documents"};
+    for (const Row& row : run_all(some, data)) merge(all, row);
+    print_row(all);
+    expect_one(all);
+    EXPECT_EQ(all.combinations, std::ssize(some));
+  }
+}
+
 // ---- (b) -------------------------------------------------------------------------------------
 
 /// By parameter and element, N M 2^-23 sum |g_i|: g_i is what one of N ranks adds in one of M
@@ -241,9 +320,10 @@ double compare(const Row& row, const Row& other, const Dataset& data) {
 }
 
 TEST(Equality, ClassesGiveOneResultEachAndAreClose) {
-  const std::vector<PlanConfig> configs = test::combinations(test::nano().model);
-  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps());
-  std::vector<Row> rows = run_all(configs);
+  std::vector<PlanConfig> configs = test::combinations(test::nano().model);
+  for (PlanConfig& config : configs) config.document_mask = true;
+  const Skewed data(configs.front().model.vocab, kGlobalBatch * steps(), true);
+  std::vector<Row> rows = run_all(configs, data);
   print_header(
       "in floating point; difference: between the step-1 gradients of the class and the first one "
       "of\nas many ranks and microbatches, as a part of N M 2^-23 sum |g_i|");
@@ -260,6 +340,26 @@ TEST(Equality, ClassesGiveOneResultEachAndAreClose) {
   }
   // Classes do differ: without --exact-sums it matters who adds what first.
   EXPECT_GT(weights.size(), rows.size() / 2);
+}
+
+// With one microbatch nothing is added to a sum that came over the wire: main gradients that are
+// wider than the wire hold the same values.
+TEST(Equality, OneMicrobatchNeedsNoWiderMainGradients) {
+  PlanConfig config = test::nano();
+  config.mesh = data_parallel_mesh(1, 2);
+  config.micro_batch = kGlobalBatch / 2;
+  config.reduce_dtype = DType::bf16;
+  constexpr std::int64_t kSteps = 2;
+  const Skewed data(config.model.vocab, kGlobalBatch * kSteps);
+  const auto weights = [&](Strategy strategy, DType gradients) {
+    config.strategy = strategy;
+    config.grad_dtype = gradients;
+    const Told told = test::train(config, kSteps, data);
+    EXPECT_EQ(fault_of(told), "");
+    return told.weights;
+  };
+  for (const Strategy strategy : {Strategy::optim_grads, Strategy::optim_grads_params})
+    EXPECT_EQ(weights(strategy, DType::bf16), weights(strategy, DType::fp32));
 }
 
 }  // namespace

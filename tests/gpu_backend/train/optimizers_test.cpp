@@ -52,6 +52,8 @@ class DenseReference {
       : program_(program), settings_(settings) {}
 
   Result<void> update(const KernelCall& call) {
+    const Group& its_group = program_.groups.at(call.group->value);
+    if (its_group.optimizer == Optimizer::muon) return step_along(call, its_group);
     const auto view = [&](std::string_view role) -> const OperandView& {
       return *std::ranges::find(call.operands, role, &OperandView::role);
     };
@@ -59,9 +61,7 @@ class DenseReference {
     auto* weights = reinterpret_cast<double*>(view("weight").data);
     StepBlock block;
     std::memcpy(&block, view("step_block").data, sizeof block);
-    const auto loss = read_report<LossReport>(reinterpret_cast<const float*>(view("loss").data));
-    const auto norm = read_report<NormReport>(reinterpret_cast<const float*>(view("norm").data));
-    const double scale = double{loss.inverse_tokens} * double{norm.clip_factor};
+    const double scale = scale_of(call);
     const Group& group = program_.groups.at(call.group->value);
     for (const PlacedParameter& parameter : group.parameters) {
       auto& [m, v] = moments_[parameter.name];
@@ -81,7 +81,105 @@ class DenseReference {
     return {};
   }
 
+  /// In place of the kernel `momentum`: gradients as they are to be taken.
+  Result<void> keep_gradient(const KernelCall& call) {
+    const auto& grad = *std::ranges::find(call.operands, "grad", &OperandView::role);
+    const Group& group = program_.groups.at(call.group->value);
+    std::vector<double>& kept = gradients_[call.group->value];
+    kept.assign(reinterpret_cast<const double*>(grad.data),
+                reinterpret_cast<const double*>(grad.data) + group.elements);
+    for (double& g : kept) g *= scale_of(call);
+    return {};
+  }
+
  private:
+  static double scale_of(const KernelCall& call) {
+    const auto numbers = [&](std::string_view role) {
+      return reinterpret_cast<const float*>(
+          std::ranges::find(call.operands, role, &OperandView::role)->data);
+    };
+    return double{read_report<LossReport>(numbers("loss")).inverse_tokens} *
+           double{read_report<NormReport>(numbers("norm")).clip_factor};
+  }
+
+  /// Muon: Nesterov's momentum, and each of Hugging Face's matrices orthogonalised, 0.2 times the
+  /// root of its longer side.
+  Result<void> step_along(const KernelCall& call, const Group& group) {
+    const auto at_role = [&](std::string_view role) {
+      return std::ranges::find(call.operands, role, &OperandView::role)->data;
+    };
+    auto* weights = reinterpret_cast<double*>(at_role("weight"));
+    StepBlock block;
+    std::memcpy(&block, at_role("step_block"), sizeof block);
+    const double rate = block.learning_rate;
+    const ModelShape& model = program_.config.model;
+    for (const PlacedParameter& parameter : group.parameters) {
+      std::vector<std::int64_t> parts{parameter.shape[0]};
+      if (parameter.role == ParameterRole::qkv)
+        parts = {model.heads * model.head_dim, model.kv_heads * model.head_dim,
+                 model.kv_heads * model.head_dim};
+      if (parameter.role == ParameterRole::gate_up)
+        parts = {model.intermediate, model.intermediate};
+      std::int64_t at = parameter.offset;
+      for (const std::int64_t rows : parts) {
+        const std::int64_t cols = parameter.shape[1];
+        const std::vector<double> step =
+            orthogonal(momentum_of(group, at, rows * cols), rows, cols);
+        const double factor = 0.2 * std::sqrt(std::max(rows, cols));
+        for (std::int64_t i = 0; i < rows * cols; ++i) {
+          double& weight = weights[at + i];
+          weight -=
+              rate * (factor * step[static_cast<std::size_t>(i)] + settings_.weight_decay * weight);
+        }
+        at += rows * cols;
+      }
+    }
+    return {};
+  }
+
+  std::vector<double> momentum_of(const Group& group, std::int64_t begin, std::int64_t count) {
+    const double mu = settings_.momentum;
+    const std::vector<double>& gradient = gradients_.at(group.id.value);
+    std::vector<double>& buffer = momentum_[{group.id.value, begin}];
+    buffer.resize(static_cast<std::size_t>(count));
+    std::vector<double> ahead(buffer.size());
+    for (std::size_t i = 0; i < buffer.size(); ++i) {
+      const double g = gradient[static_cast<std::size_t>(begin) + i];
+      buffer[i] = mu * buffer[i] + (1 - mu) * g;
+      ahead[i] = (1 - mu) * g + mu * buffer[i];
+    }
+    return ahead;
+  }
+
+  /// By columns: X (a I + b B + c B^2) with B = X^T X, which is (a I + b A + c A^2) X of rows.
+  static std::vector<double> orthogonal(std::vector<double> x, std::int64_t rows,
+                                        std::int64_t cols) {
+    const auto n = static_cast<std::size_t>(cols);
+    const auto m = static_cast<std::size_t>(rows);
+    double squares = 0;
+    for (const double value : x) squares += value * value;
+    for (double& value : x) value /= std::sqrt(squares);
+    for (int step = 0; step < 5; ++step) {
+      std::vector<double> gram(n * n, 0), polynomial(n * n, 0), next(m * n, 0);
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < n; ++j)
+          for (std::size_t k = 0; k < m; ++k) gram[i * n + j] += x[k * n + i] * x[k * n + j];
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < n; ++j) {
+          double square = 0;
+          for (std::size_t k = 0; k < n; ++k) square += gram[i * n + k] * gram[k * n + j];
+          polynomial[i * n + j] =
+              (i == j ? 3.4445 : 0) - 4.7750 * gram[i * n + j] + 2.0315 * square;
+        }
+      for (std::size_t i = 0; i < m; ++i)
+        for (std::size_t j = 0; j < n; ++j)
+          for (std::size_t k = 0; k < n; ++k)
+            next[i * n + j] += x[i * n + k] * polynomial[k * n + j];
+      x = next;
+    }
+    return x;
+  }
+
   double direction(double g, double& m, double& v, std::int64_t t) const {
     const double b1 = settings_.beta1;
     const double b2 = settings_.beta2;
@@ -100,6 +198,8 @@ class DenseReference {
   const Program& program_;
   OptimizerSettings settings_;
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> moments_;
+  std::map<std::size_t, std::vector<double>> gradients_;                          ///< by group
+  std::map<std::pair<std::size_t, std::int64_t>, std::vector<double>> momentum_;  ///< and matrix
 };
 
 OptimizerSettings settings_of(const PlanConfig& config) {
@@ -127,8 +227,12 @@ Told train_reference(PlanConfig config, double rate) {
   const KernelSettings kernels{.program = &program, .optimizer = settings_of(config)};
   return train(config, kSteps, rate, [&](MachineSettings& settings) {
     settings.kernel = [&](const KernelCall& call) {
-      return call.kernel->kind == KernelKind::update ? reference.update(call)
-                                                     : run_kernel(call, kernels);
+      switch (call.kernel->kind) {
+        case KernelKind::momentum: return reference.keep_gradient(call);
+        case KernelKind::newton_schulz: return Result<void>{};
+        case KernelKind::update: return reference.update(call);
+        default: return run_kernel(call, kernels);
+      }
     };
   });
 }
@@ -222,6 +326,21 @@ TEST(Optimizers, LionWithBf16StatesIsNearIt) {
 
 TEST(Optimizers, LionWithStatesInBytesIsNearIt) {
   expect_near_reference(small_llama(Optimizer::lion, StateDtype::blockwise8), 2e-3, 0.25, 4);
+}
+
+/// Of two blocks, so that there are rounds of two ranks, and of four of which two have none.
+PlanConfig small_llama_of_two_blocks(StateDtype kept) {
+  PlanConfig config = small_llama(Optimizer::muon, kept);
+  config.model.layers = 2;
+  return config;
+}
+
+TEST(Optimizers, MuonIsTheReference) {
+  expect_near_reference(small_llama_of_two_blocks(StateDtype::full), 1e-2, 1e-3);
+}
+
+TEST(Optimizers, MuonWithBf16StatesIsNearIt) {
+  expect_near_reference(small_llama_of_two_blocks(StateDtype::bf16), 1e-2, 0.1, 4);
 }
 
 TEST(Optimizers, RatesAndDecayAreThoseOfNames) {

@@ -30,8 +30,9 @@ RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
                 (p.weight.elements.begin <= own.begin && own.end <= p.weight.elements.end));
       const bool trains = p.group->requires_grad;
       RC_ASSERT(p.gradient.elements == (trains ? own : Interval{}));
-      const std::vector<KeptState> kept = config.kept_states();
-      RC_ASSERT(p.states.size() == (trains ? kept.size() : 0));
+      std::vector<KeptState> kept;
+      if (trains) kept = config.kept_states(*p.group->optimizer);
+      RC_ASSERT(p.states.size() == kept.size());
       for (std::size_t s = 0; s < p.states.size(); ++s) {
         const Interval& values = p.states[s].elements;
         RC_ASSERT(values.begin * kept[s].block == own.begin || own.empty());
@@ -52,14 +53,14 @@ RC_GTEST_PROP(ParameterPlacesProperty, RanksOwnEachElementOnce, ()) {
     }
 }
 
-/// The update of a unit as a rank runs it: operands by role.
-std::map<std::string_view, const OperandView*> update_of(const BoundPlan& plan, UnitId unit) {
+/// The update of a group as a rank runs it, with Muon's momentum: operands by role.
+std::map<std::string_view, const OperandView*> update_of(const BoundPlan& plan, GroupId group) {
   std::map<std::string_view, const OperandView*> operands;
   for (const BoundSegment& segment : plan.segments)
     for (const BoundOp& op : segment.ops) {
       const auto* kernel = std::get_if<Kernel>(&op.op->body);
-      if (kernel == nullptr || op.op->unit != unit) continue;
-      if (kernel->kind != KernelKind::update) continue;
+      if (kernel == nullptr || op.op->group != group) continue;
+      if (kernel->kind != KernelKind::update && kernel->kind != KernelKind::momentum) continue;
       for (const OperandView& operand : op.operands) operands[operand.role] = &operand;
     }
   return operands;
@@ -84,7 +85,7 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
   const auto parameters = find_parameters(program, bytes, rank);
   for (const ParameterPlaces& p : *parameters) {
     if (p.own.elements.empty() || !p.group->requires_grad) continue;
-    const auto operands = update_of(train, p.group->unit);
+    const auto operands = update_of(train, p.group->id);
     const auto place = [&](std::string_view role, const HeldElements& elements,
                            std::int64_t block = 1) {
       const std::byte* first = operands.at(role)->data;
@@ -98,7 +99,7 @@ RC_GTEST_PROP(ParameterPlacesProperty, OwnElementsAreThoseOfTheUpdate, ()) {
     HeldElements weight = p.weight;  // from its first own element on
     weight.data += (p.own.elements.begin - weight.elements.begin) * size_of(weight.dtype);
     RC_ASSERT(place("weight", weight) == at);
-    const std::vector<KeptState> kept = config.kept_states();
+    const std::vector<KeptState> kept = config.kept_states(*p.group->optimizer);
     for (std::size_t s = 0; s < p.states.size(); ++s)
       RC_ASSERT(place(kept[s].name, p.states[s], kept[s].block) == at);
     // All parameters of a group agree on where in the group the update's slice begins.

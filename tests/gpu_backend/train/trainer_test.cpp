@@ -378,10 +378,9 @@ TEST(Trainer, AnUnreadableSampleEndsTheRunWithItsPlace) {
     [[nodiscard]] std::string describe() const override { return "broken"; }
     [[nodiscard]] std::int64_t samples() const override { return 8; }
     [[nodiscard]] std::optional<double> unigram_entropy() const override { return {}; }
-    [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                    std::span<std::int32_t> labels) const override {
+    [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
       if (index == 5) return fail("data.bin, token 80", "expected ids from 0 to 263, got 999");
-      return Counting().read(index, tokens, labels);
+      return Counting().read(index, out);
     }
   };
   const Told told = train(nano(2), 10, Broken());

@@ -37,8 +37,8 @@ class Counting final : public Dataset {
   [[nodiscard]] std::string describe() const override { return "counting"; }
   [[nodiscard]] std::int64_t samples() const override { return size; }
   [[nodiscard]] std::optional<double> unigram_entropy() const override { return std::nullopt; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     if (index < 0 || index >= size) return fail("sample", "out of range");
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       const auto at = index + static_cast<std::int64_t>(t);

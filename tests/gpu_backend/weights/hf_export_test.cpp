@@ -84,6 +84,7 @@ std::vector<test::FileTensor> random_tensors(const Program& program, DType dtype
         if (tensor.parameter != parameter.name) continue;
         std::vector<double> values(static_cast<std::size_t>(tensor.elements.size()));
         EXPECT_TRUE(RandomWeights(2, 5).read(parameter, tensor.elements.begin, values));
+        if (tensor.transposed) values = test::transposed(values, tensor.shape.front());
         all[t] = {.shape = {.name = tensor.name, .dtype = dtype, .shape = tensor.shape},
                   .bytes = test::encode(dtype, values)};
       }
@@ -111,6 +112,10 @@ std::vector<PlanConfig> various() {
     configs.push_back(test::small_model(2));
     configs.back().param_dtype = dtype;
   }
+  configs.push_back(test::small_gpt2(3));
+  configs.push_back(test::small_model(3));
+  test::make_family(configs.back().model, Family::olmo2);
+  configs.back().model.qk_norm = true;
   return configs;
 }
 

@@ -12,6 +12,7 @@
 #include "core/schedule/build.hpp"
 #include "gpu_backend/weights/hf_model_config.hpp"
 #include "gpu_backend/weights/hf_tensors.hpp"
+#include "tests/support/configurations.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace mfsdp::test {
@@ -34,6 +35,26 @@ inline PlanConfig small_model(std::int64_t ranks = 2,
   config.seq_len = 16;
   config.logits_chunk = 16;
   return config;
+}
+
+inline PlanConfig small_gpt2(std::int64_t ranks = 2) {
+  PlanConfig config = small_model(ranks);
+  ModelShape& model = config.model;
+  model.kv_heads = model.heads = 3;  // of 4 elements, 12 in all
+  model.qkv_bias = model.tied_embeddings = true;
+  make_family(model, Family::gpt2);
+  return config;
+}
+
+/// A matrix of so many rows by its columns: element (r, c) from (c, r).
+inline std::vector<double> transposed(const std::vector<double>& values, std::int64_t rows) {
+  const std::int64_t columns = std::ssize(values) / rows;
+  std::vector<double> out(values.size());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      out[static_cast<std::size_t>(r * columns + c)] =
+          values[static_cast<std::size_t>(c * rows + r)];
+  return out;
 }
 
 struct FileTensor {

@@ -51,6 +51,8 @@ TEST(HfModelConfig, SaysWhatTransformersReads) {
   EXPECT_EQ(type("mistral_7b"), "llama LlamaForCausalLM");
   EXPECT_EQ(type("mistral_7b_v0.1"), "mistral MistralForCausalLM");
   EXPECT_EQ(type("phi3_mini"), "phi3 Phi3ForCausalLM");
+  EXPECT_EQ(type("gpt2"), "gpt2 GPT2LMHeadModel");
+  EXPECT_EQ(type("olmo2_1b"), "olmo2 Olmo2ForCausalLM");
 }
 
 TEST(HfModelConfig, WindowsAndScalingsReadBackAsTheyWere) {

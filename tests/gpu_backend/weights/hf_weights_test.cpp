@@ -59,6 +59,39 @@ TEST(HfWeights, FusedParametersAreTheTensorsOneBelowTheOther) {
   EXPECT_EQ(read(*weights, qkv, 383, 384), (std::vector<double>{3}));
 }
 
+/// GPT-2's checkpoints hold matrices of blocks as [inputs, outputs]. The hub's have no word for the
+/// model before their names, and causal masks.
+TEST(HfWeights, OfGpt2AreTransposedAndMayLackTheirFirstWord) {
+  const Program program = build_program(test::small_gpt2(), {}).value();
+  std::vector<FileTensor> tensors = test::tensors_of(program, DType::fp32);
+  const auto stored = std::ranges::find(tensors, "transformer.h.1.mlp.c_fc.weight",
+                                        [](const FileTensor& t) { return t.shape.name; });
+  ASSERT_NE(stored, tensors.end());
+  EXPECT_EQ(stored->shape.shape, (std::vector<std::int64_t>{12, 20}));
+  std::vector<double> values(240);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  stored->bytes = test::encode(DType::fp32, values);
+  for (const bool whole_names : {true, false}) {
+    const test::ScratchFolder folder;
+    if (!whole_names) {
+      for (FileTensor& tensor : tensors)
+        tensor.shape.name = tensor.shape.name.substr(std::string("transformer.").size());
+      tensors.push_back({.shape = {.name = "h.1.attn.bias", .dtype = DType::fp32, .shape = {1}},
+                         .bytes = test::encode(DType::fp32, {1})});
+    }
+    test::write_checkpoint(folder.path(), program, tensors);
+    const auto weights = HfWeights::open(folder.path(), program);
+    ASSERT_TRUE(weights) << weights.error().message();
+    for (const Group& group : program.groups)
+      for (const PlacedParameter& parameter : group.parameters)
+        if (parameter.name == "transformer.h.1.mlp.c_fc.weight") {
+          // Ours is [20, 12]: output 1 is column 1, elements 1, 21, 41, ... of the file.
+          EXPECT_EQ(read(*weights, parameter, 11, 15), (std::vector<double>{220, 1, 21, 41}));
+          EXPECT_EQ(read(*weights, parameter, 239, 240), (std::vector<double>{239}));
+        }
+  }
+}
+
 TEST(HfWeights, AnyIntervalOfAnyDtypeIsRead) {
   const SmallProgram small;
   const HfTensors tensors = HfTensors::of(small.program).value();

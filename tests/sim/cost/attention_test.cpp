@@ -69,6 +69,21 @@ TEST_F(AttentionCostTest, WindowsCostTheirPairs) {
   EXPECT_EQ(cost_.nanoseconds(shape), all);
 }
 
+/// Both halves of the scores, whatever a window leaves out.
+TEST_F(AttentionCostTest, DocumentsCostTwiceAWholeSequence) {
+  AttentionShape shape{.seq = 8192, .heads = 32, .head_dim = 128};
+  for (const bool backward : {false, true}) {
+    shape = {.seq = 8192, .heads = 32, .head_dim = 128, .backward = backward};
+    const double fixed = backward ? 50'000 : 15'000;
+    const double whole = cost_.nanoseconds(shape);
+    shape.documents = true;
+    EXPECT_NEAR(cost_.nanoseconds(shape), fixed + (backward ? 1.91 : 2.18) * (whole - fixed), 1);
+    const double masked = cost_.nanoseconds(shape);
+    shape.window = 4096;
+    EXPECT_EQ(cost_.nanoseconds(shape), masked);
+  }
+}
+
 RC_GTEST_FIXTURE_PROP(AttentionCostTest, DoublingTheSequenceTakesLonger, ()) {
   AttentionShape shape{.batch = *rc::gen::inRange(1, 64),
                        .seq = *rc::gen::inRange(1, 1 << 17),

@@ -94,6 +94,21 @@ TEST(Collective, SpacedRanksShareTheNics) {
   EXPECT_EQ(cost.latency, Nanos(364'560));
 }
 
+TEST(Collective, WhatIsDealtOutLeavesByEachRanksOwnLink) {
+  // Inside a node as an all-gather. Among 64 ranks of 8 nodes 56/64 of 512 MiB leave the node, by
+  // one of 8 equal links of 50 GB/s, of which 0.86 are reached: 10.9 ms; rings, which enter and
+  // leave a node once for all 8, take an eighth of that for the same bytes.
+  const auto ns = [](const CollectiveModel& model, CollectiveKind kind, std::int64_t ranks) {
+    return static_cast<double>(model.cost(kind, mebibytes(512), {.ranks = ranks}).duration.value);
+  };
+  const CollectiveModel one = collectives("h200", 8);
+  EXPECT_EQ(ns(one, CollectiveKind::all_to_all, 8), ns(one, CollectiveKind::all_gather, 8));
+  const CollectiveModel nodes = collectives("h200", 64);
+  const double wire = 512 * kMebibyte * (64 - 8) / 64 / (50 * 0.86);
+  EXPECT_GT(ns(nodes, CollectiveKind::all_to_all, 64), wire);
+  EXPECT_LT(ns(nodes, CollectiveKind::all_to_all, 64), 1.1 * wire);
+}
+
 TEST(Collective, RanksOfOneDomainStayInside) {
   const CollectiveModel model = collectives("h100", 64);
   const auto link = [&](std::int64_t ranks, std::int64_t spacing) {

@@ -19,7 +19,8 @@ Collective collective(CollectiveKind kind, std::int64_t count, DType dtype) {
   made.kind = kind;
   made.count = count;
   made.dtype = dtype;
-  made.reduction = kind == CollectiveKind::all_gather ? Reduction::none : Reduction::sum;
+  const bool moves = kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
+  made.reduction = moves ? Reduction::none : Reduction::sum;
   return made;
 }
 
@@ -36,6 +37,25 @@ TEST(RunCollective, GathersInRankOrderAlsoInPlace) {
   ASSERT_TRUE(run_collective(collective(CollectiveKind::all_gather, 2, DType::fp32), members));
   EXPECT_THAT(a, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(b, ElementsAre(1, 2, 3, 4));
+}
+
+TEST(RunCollective, DealsPartsOutInRankOrder) {
+  std::vector<float> a{1, 2, 3, 4}, b{5, 6, 7, 8};
+  std::vector<float> to_a(4), to_b(4);
+  const std::vector<Member> members{{bytes(a.data()), bytes(to_a.data())},
+                                    {bytes(b.data()), bytes(to_b.data())}};
+  ASSERT_TRUE(run_collective(collective(CollectiveKind::all_to_all, 2, DType::fp32), members));
+  EXPECT_THAT(to_a, ElementsAre(1, 2, 5, 6));
+  EXPECT_THAT(to_b, ElementsAre(3, 4, 7, 8));
+}
+
+TEST(RunCollective, NeverDealsOutInPlace) {
+  std::vector<float> a{1, 2}, b{3, 4};
+  const std::vector<Member> members{{bytes(a.data()), bytes(a.data())},
+                                    {bytes(b.data()), bytes(b.data())}};
+  const auto run = run_collective(collective(CollectiveKind::all_to_all, 1, DType::fp32), members);
+  ASSERT_FALSE(run);
+  EXPECT_THAT(run.error().message(), HasSubstr("input and output of member 0 overlap"));
 }
 
 TEST(RunCollective, AddsFp32InRankOrder) {

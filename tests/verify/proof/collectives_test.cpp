@@ -32,7 +32,12 @@ TEST(CollectiveShapes, EveryKind) {
                                 {reduce_scatter, Reduction::sum, 128, 128, 64, false},
                                 {reduce_scatter, Reduction::none, 64, 128, 64, false},
                                 {all_reduce, Reduction::sum, 64, 64, 64, true},
-                                {all_reduce, Reduction::sum, 64, 128, 64, false}};
+                                {all_reduce, Reduction::sum, 64, 128, 64, false},
+                                // all_to_all: count for each of the two.
+                                {all_to_all, Reduction::none, 64, 128, 128, true},
+                                {all_to_all, Reduction::none, 64, 64, 128, false},
+                                {all_to_all, Reduction::none, 128, 128, 128, false},
+                                {all_to_all, Reduction::sum, 64, 128, 128, false}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Case& c = cases[i];
     PlanBuilder plan;

@@ -74,6 +74,43 @@ TEST(Scales, NormIsNotThatOfTheStep) {
   EXPECT_THAT(rules_of(unasked.program), ElementsAre("MF007", "MF311"));
 }
 
+PlanConfig scaled_loss() {
+  PlanConfig config = three_microbatches();
+  config.param_dtype = DType::fp16;
+  config.loss_scale = {.num = 65'536};
+  config.loss_scale_window = 2'000;
+  config.clip = Rational{0, 1};
+  return config;
+}
+
+/// Once in, once out, and the next step's made of it once.
+TEST(Scales, LossIsScaledAsConfigured) {
+  EXPECT_THAT(rules_of(EditedPlan(scaled_loss()).program), IsEmpty());
+  for (const auto& [segment, op] :
+       {std::pair{"middle", "head.chunk0.cross_entropy"}, std::pair{"last", "loss.finish"},
+        std::pair{"optimizer", "norm.finish"}}) {
+    EditedPlan plan(scaled_loss());
+    std::erase_if(plan.kernel(segment, op).operands,
+                  [](const Operand& operand) { return operand.role == "loss_scale"; });
+    EXPECT_THAT(rules_of(plan.program), Contains("MF313")) << op;
+  }
+  EditedPlan window(scaled_loss());
+  window.set("optimizer", "norm.finish", "scale_window", 1'000);
+  EXPECT_THAT(rules_of(window.program), ElementsAre("MF007"));
+  EditedPlan other(scaled_loss());  // the report is as large
+  other.operand("last", "loss.finish", "loss_scale").buffer =
+      other.operand("last", "loss.finish", "loss").buffer;
+  EXPECT_THAT(rules_of(other.program), Contains("MF313"));
+  EditedPlan unread(scaled_loss());  // the norm says whether to update at all
+  std::erase_if(unread.kernel("optimizer", "layers.0.adamw").operands,
+                [](const Operand& operand) { return operand.role == "norm"; });
+  EXPECT_THAT(rules_of(unread.program), ElementsAre("MF311"));
+  EditedPlan unasked(scaled_loss());
+  unasked.program.config.loss_scale = {};
+  unasked.program.config.loss_scale_window = 0;
+  EXPECT_THAT(rules_of(unasked.program), Contains("MF313"));
+}
+
 /// Their number and their order: rounding depends on it.
 TEST(Scales, PartsOfTheNorm) {
   EditedPlan fewer(three_microbatches());

@@ -194,6 +194,12 @@ std::vector<PlanConfig> configurations() {
       config.model.tied_embeddings = strategy == Strategy::optim_grads;
       all.push_back(config);
     }
+  PlanConfig& adapters = all.emplace_back(test::small_config(2, 2));
+  adapters.microbatches = 3;
+  adapters.recompute.kind = Recompute::full;
+  adapters.lora_rank = 2;
+  adapters.lora_alpha = {3, 1};
+  adapters.lora_targets = {"q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"};
   return all;
 }
 
@@ -228,7 +234,7 @@ TEST(Values, NeighboursThatDependCannotBeSwapped) {
 /// Some of them, for tests that try much.
 std::vector<PlanConfig> few_configurations() {
   const std::vector<PlanConfig> all = configurations();
-  std::vector<PlanConfig> few{all[1], all[5], all[6], all[11]};
+  std::vector<PlanConfig> few{all[1], all[5], all[6], all[11], all[12]};
   for (PlanConfig& config : few) config.microbatches = 2;
   return few;
 }
@@ -328,8 +334,9 @@ TEST(Values, ChunksAreAllRowsOnce) {
   again.operand("eval", "head.chunk1.logits", "input").offset = 0;
   again.operand("eval", "head.chunk1.cross_entropy", "labels").offset =
       again.operand("eval", "head.chunk0.cross_entropy", "labels").offset;
-  EXPECT_THAT(finding_of(again.program, "MF113").message,
-              testing::HasSubstr("adds rows [0, 8) of microbatch 1 to a sum that has some of them"));
+  EXPECT_THAT(
+      finding_of(again.program, "MF113").message,
+      testing::HasSubstr("adds rows [0, 8) of microbatch 1 to a sum that has some of them"));
 }
 
 TEST(Values, PartialSumsAreOfAllTokens) {
@@ -428,6 +435,8 @@ bool is_of_another_proof(KernelKind kind) {
     case KernelKind::accumulate:
     case KernelKind::cast:
     case KernelKind::loss_finish:
+    case KernelKind::momentum:
+    case KernelKind::newton_schulz:
     case KernelKind::norm_finish:
     case KernelKind::norm_partial:
     case KernelKind::token_copy:

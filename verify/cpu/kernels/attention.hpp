@@ -5,8 +5,9 @@
 //   D_i = sum_d dO_id O_id     dV = P^T dO     dS = P * (dO V^T - D)     dQ = scale * dS K
 //                                                                        dK = scale * dS^T Q
 //
-// With a window a query sees the window's last tokens up to its own: a block of rows begins at the
-// first key that its first row sees. With a soft cap P is of capped scores C, and dS is multiplied
+// With a window a query sees the window's last tokens up to its own, with positions its document
+// alone: a block of rows begins at the first key that its first row sees, as no later row sees an
+// earlier one. With a soft cap P is of capped scores C, and dS is multiplied
 // by the cap's slope 1 - (C / cap)^2.
 #pragma once
 
@@ -75,17 +76,20 @@ struct SeenColumns {
 
 /// Rows of queries, and the keys that any of them sees.
 struct ScoreBlock {
-  ScoreBlock(const AttentionShape& shape, std::int64_t first_row)
-      : begin(first_row),
+  ScoreBlock(const AttentionShape& shape, std::int64_t b, std::int64_t first_row)
+      : sequence(b),
+        begin(first_row),
         rows(std::min(kQueryBlock, shape.seq_len - first_row)),
-        first_key(shape.first_seen(first_row)),
+        first_key(shape.first_seen(b, first_row)),
         cols(first_row + rows - first_key) {}
 
   /// Of the row of that number in the block.
   [[nodiscard]] SeenColumns seen(const AttentionShape& shape, std::int64_t row) const {
-    return {.begin = shape.first_seen(begin + row) - first_key, .end = begin + row + 1 - first_key};
+    return {.begin = shape.first_seen(sequence, begin + row) - first_key,
+            .end = begin + row + 1 - first_key};
   }
 
+  std::int64_t sequence;
   std::int64_t begin;  ///< position of the first row
   std::int64_t rows;
   std::int64_t first_key;  ///< position of the first column
@@ -129,7 +133,7 @@ void attention_forward(const AttentionForward<T>& k) {
       key.load(k.key.at(b, group), k.key.position);
       value.load(k.value.at(b, group), k.value.position);
       for (std::int64_t begin = 0; begin < s.seq_len; begin += kQueryBlock) {
-        const ScoreBlock at(s, begin);
+        const ScoreBlock at(s, b, begin);
         multiply(query.from(begin), key.from(at.first_key, true), {.data = scores, .row = at.cols},
                  at.rows, at.cols, s.head_dim);
         for (std::int64_t i = 0; i < at.rows; ++i) {
@@ -188,7 +192,7 @@ class AttentionBackwardRun {
     output_.load(k_.output.at(b, h), k_.output.position);
     d_output_.load(k_.d_output.at(b, h), k_.d_output.position);
     for (std::int64_t begin = 0; begin < s_.seq_len; begin += kQueryBlock) {
-      const ScoreBlock at(s_, begin);
+      const ScoreBlock at(s_, b, begin);
       const std::int64_t rows = at.rows;
       const std::int64_t cols = at.cols;
       const std::int64_t first = at.first_key;

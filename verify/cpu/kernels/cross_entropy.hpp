@@ -59,24 +59,28 @@ template <class T>
   return sums;
 }
 
-/// The gradient of one row with a cap, over its logits; returns its loss.
+/// The gradient of one row with a cap, times `scale`, over its logits; returns its loss.
 template <class T>
-[[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap) {
+[[nodiscard]] Real<T> capped_row(T* row, std::int64_t vocab, std::int32_t label, Real<T> cap,
+                                 Real<T> scale) {
   const auto capped = [row, cap](std::int64_t j) { return soft_capped(widen(row[j]), cap); };
   const RowLoss<Real<T>> loss = row_loss<Real<T>>(capped, vocab, label);
   for (std::int64_t j = 0; j < vocab; ++j) {
     const Real<T> logit = capped(j);
     const Real<T> probability = exponential(logit - loss.largest) / loss.sum;
-    row[j] = narrow<T>((j == label ? probability - 1 : probability) * soft_cap_slope(logit, cap));
+    const Real<T> gradient =
+        (j == label ? probability - 1 : probability) * soft_cap_slope(logit, cap);
+    row[j] = narrow<T>(gradient * scale);
   }
   return loss.loss;
 }
 
-/// Loss, and the gradient over the logits. Rows whose label is `ignored` get gradient 0.
+/// Loss, and the gradient, times `scale`, over the logits. Rows whose label is `ignored` get
+/// gradient 0.
 template <class T>
 MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
     std::span<const std::int32_t> labels, std::int64_t vocab, std::int32_t ignored, T* logits,
-    Real<T> cap = 0) {
+    Real<T> cap = 0, Real<T> scale = 1) {
   LossSums<Real<T>> sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     T* row = logits + static_cast<std::int64_t>(i) * vocab;
@@ -86,7 +90,7 @@ MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
     }
     sums.tokens += 1;
     if (cap != 0) {
-      sums.loss += capped_row(row, vocab, labels[i], cap);
+      sums.loss += capped_row(row, vocab, labels[i], cap, scale);
       continue;
     }
     const RowLoss<Real<T>> loss =
@@ -95,8 +99,8 @@ MFSDP_VECTOR_CLONES [[nodiscard]] LossSums<Real<T>> cross_entropy(
     const auto probability = [loss](T logit) {
       return exponential(widen(logit) - loss.largest) / loss.sum;
     };
-    const T of_label = narrow<T>(probability(row[labels[i]]) - 1);
-    for (std::int64_t j = 0; j < vocab; ++j) row[j] = narrow<T>(probability(row[j]));
+    const T of_label = narrow<T>((probability(row[labels[i]]) - 1) * scale);
+    for (std::int64_t j = 0; j < vocab; ++j) row[j] = narrow<T>(probability(row[j]) * scale);
     row[labels[i]] = of_label;
   }
   return sums;

@@ -12,11 +12,28 @@
 namespace mfsdp::kernels {
 
 template <class T>
-void embedding_forward(std::span<const std::int32_t> tokens, std::int64_t cols, const T* table,
-                       Real<T> scale, T* output) {
-  for (const std::int32_t token : tokens)
-    for (const T* row = table + token * cols; row < table + (token + 1) * cols; ++row)
-      *output++ = narrow<T>(scale * widen(*row));
+void embedding_forward(const EmbeddingForward<T>& k) {
+  T* output = k.output;
+  for (std::int64_t i = 0; i < std::ssize(k.tokens); ++i) {
+    const T* row = k.table + k.tokens[static_cast<std::size_t>(i)] * k.cols;
+    const T* position = k.positions == nullptr ? nullptr : k.positions + k.position(i) * k.cols;
+    for (std::int64_t j = 0; j < k.cols; ++j) {
+      const Real<T> scaled = k.scale * widen(row[j]);
+      *output++ = narrow<T>(position == nullptr ? scaled : scaled + widen(position[j]));
+    }
+  }
+}
+
+/// Sums in the order of rows, rounded once.
+template <class T, class G>
+void position_embedding_backward(const PositionEmbeddingBackward<T, G>& k) {
+  std::vector<Real<T>> sums(static_cast<std::size_t>(k.positions * k.cols));
+  for (std::int64_t i = 0; i < k.rows; ++i)
+    for (std::int64_t j = 0; j < k.cols; ++j)
+      sums[static_cast<std::size_t>(k.position(i) * k.cols + j)] +=
+          widen(k.d_output[i * k.cols + j]);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    k.gradient[i] = narrow<G>(k.adds ? widen(k.gradient[i]) + sums[i] : sums[i]);
 }
 
 /// Calls use(token, sum) for every token that occurs, with the sum of its rows in their order, each

@@ -17,6 +17,7 @@
 #include "core/runtime/calls/pieces.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/gemm.hpp"
+#include "verify/cpu/kernels/layer_norm.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 #include "verify/cpu/kernels/rope.hpp"
 #include "verify/cpu/kernels/vector_clones.hpp"
@@ -88,6 +89,8 @@ MFSDP_VECTOR_CLONES void exact_weight_gradient(const Gemm<T, C>& g, GridSums<Rea
                    widen_tile(g.b, begin + k, col, inner, cols, tiles.b),
                    {.data = tiles.c, .row = cols}, rows, cols, inner, k > 0);
         }
+        if (g.scale != Real<T>(1))
+          for (std::int64_t i = 0; i < rows * cols; ++i) tiles.c[i] *= g.scale;
         // Rows that lie together are added together.
         const std::int64_t run = cols == g.cols ? rows * cols : cols;
         for (std::int64_t i = 0; i < rows * cols / run; ++i)
@@ -129,6 +132,71 @@ void exact_rms_norm_backward(const RmsNormBackward<T>& k, GridSums<Real<T>>& sum
   }
 }
 
+/// Likewise, with those of the bias.
+template <class T>
+void exact_layer_norm_backward(const LayerNormBackward<T>& k, GridSums<Real<T>>& sums) {
+  const std::int64_t piece = k.pieces.rows;
+  std::fill_n(k.partials, 2 * k.partial_rows * k.cols, Real<T>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(2 * k.cols));
+  for (std::int64_t begin = 0; begin < k.rows; begin += piece) {
+    LayerNormBackward<T> part = k;
+    part.rows = piece;
+    part.partial_rows = 1;
+    part.d_normed += begin * k.cols;
+    part.input += begin * k.cols;
+    part.mean += begin;
+    part.rstd += begin;
+    part.d_residual += begin * k.cols;
+    if (part.normed != nullptr) part.normed += begin * k.cols;
+    part.partials = sum.data();
+    layer_norm_backward(part);
+    Real<T>* const weights = k.partials + begin / piece % k.partial_rows * k.cols;
+    const std::span<const Real<T>> both(sum);
+    const auto half = static_cast<std::size_t>(k.cols);
+    sums.add(both.first(half), true, weights);
+    sums.add(both.last(half), true, weights + k.partial_rows * k.cols);
+  }
+}
+
+template <class T, class Table>
+void exact_qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, Table>& k,
+                                     GridSums<Real<T>>& sums) {
+  const RopeShape& s = k.shape;
+  const std::int64_t piece = k.pieces.rows;
+  const std::int64_t queries = k.query_heads * s.head_dim;
+  const std::int64_t keys = s.heads * s.head_dim - queries;
+  std::fill_n(k.partials, k.partial_rows * (queries + keys), Real<T>(0));
+  std::vector<Real<T>> sum(static_cast<std::size_t>(queries + keys));
+  for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
+    QkRowNormRopeBackward<T, Table> part = k;
+    part.shape = s.piece(begin, piece);
+    part.partial_rows = 1;
+    part.gradient.data += begin * k.gradient.row;
+    part.in.data += begin * k.in.row;
+    part.rstd += begin * 2;
+    part.partials = sum.data();
+    qk_row_norm_rope_backward(part);
+    const std::int64_t row = begin / piece % k.partial_rows;
+    const std::span<const Real<T>> both(sum);
+    sums.add(both.first(static_cast<std::size_t>(queries)), true, k.partials + row * queries);
+    sums.add(both.last(static_cast<std::size_t>(keys)), true,
+             k.partials + k.partial_rows * queries + row * keys);
+  }
+}
+
+/// Row by row: whatever is added first comes to the same.
+template <class T, class G>
+void exact_position_embedding_backward(const PositionEmbeddingBackward<T, G>& k,
+                                       GridSums<Real<T>>& sums) {
+  if (!k.adds) std::fill_n(k.gradient, k.positions * k.cols, narrow<G>(0));
+  std::vector<Real<T>> row(static_cast<std::size_t>(k.cols));
+  for (std::int64_t i = 0; i < k.rows; ++i) {
+    for (std::int64_t j = 0; j < k.cols; ++j)
+      row[static_cast<std::size_t>(j)] = widen(k.d_output[i * k.cols + j]);
+    sums.add(std::span<const Real<T>>(row), true, k.gradient + k.position(i) * k.cols);
+  }
+}
+
 template <class T, class Table>
 void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, GridSums<Real<T>>& sums) {
   const RopeShape& s = k.shape;
@@ -137,7 +205,7 @@ void exact_qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k, GridSums
   std::vector<Real<T>> sum(static_cast<std::size_t>(2 * s.head_dim));
   for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
     QkNormRopeBackward<T, Table> part = k;
-    part.shape.tokens = piece;
+    part.shape = s.piece(begin, piece);
     part.partial_rows = 1;
     part.gradient.data += begin * k.gradient.row;
     part.in.data += begin * k.in.row;

@@ -47,13 +47,6 @@ struct Tiles {
   Real<T>* c;
 };
 
-/// Elements of Real<T> that a product of these sizes widens into.
-template <class T, class C>
-[[nodiscard]] std::int64_t gemm_workspace(std::int64_t rows, std::int64_t cols,
-                                          std::int64_t inner) {
-  return gemm_in_place<T, C> ? 0 : tile_workspace(rows, cols, inner);
-}
-
 /// Widens the part of op(matrix) that begins at (row, col) and has these sides, kept in the order
 /// in which it is stored.
 template <class T>
@@ -84,8 +77,8 @@ MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
       }
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
-          C& out = g.c[(row + i) * g.cols + col + j];
-          Real<T> sum = c[i * cols + j];
+          C& out = g.row_of_c(row + i)[col + j];
+          Real<T> sum = g.scale * c[i * cols + j];
           if (g.bias != nullptr) sum += widen(g.bias[col + j]);
           if (g.adds) sum += widen(out);
           out = narrow<C>(sum);
@@ -94,18 +87,33 @@ MFSDP_VECTOR_CLONES void gemm_tiled(const Gemm<T, C>& g) {
   }
 }
 
+/// Whether the product of this call is added where its result lies: only one that is not scaled
+/// can.
+template <class T, class C>
+[[nodiscard]] bool is_in_place(const Gemm<T, C>& g) {
+  return gemm_in_place<T, C> && g.scale == Real<T>(1);
+}
+
+/// Elements of Real<T> that a product widens into.
+template <class T, class C>
+[[nodiscard]] std::int64_t gemm_workspace(const Gemm<T, C>& g) {
+  return is_in_place(g) ? 0 : tile_workspace(g.rows, g.cols, g.inner);
+}
+
 /// A row's bits are its own, as multiply() has it: Gemm::piece_rows, for libraries that do not
 /// promise that, says nothing here.
 template <class T, class C>
 void gemm(const Gemm<T, C>& g) {
   if constexpr (gemm_in_place<T, C>) {
-    multiply(g.a, g.b, {.data = g.c, .row = g.cols}, g.rows, g.cols, g.inner, g.adds);
-    if (g.bias == nullptr) return;
-    for (std::int64_t i = 0; i < g.rows; ++i)
-      for (std::int64_t j = 0; j < g.cols; ++j) g.c[i * g.cols + j] += g.bias[j];
-  } else {
-    gemm_tiled(g);
+    if (is_in_place(g)) {
+      multiply(g.a, g.b, {.data = g.c, .row = g.pitch()}, g.rows, g.cols, g.inner, g.adds);
+      if (g.bias == nullptr) return;
+      for (std::int64_t i = 0; i < g.rows; ++i)
+        for (std::int64_t j = 0; j < g.cols; ++j) g.row_of_c(i)[j] += g.bias[j];
+      return;
+    }
   }
+  gemm_tiled(g);
 }
 
 }  // namespace mfsdp::kernels

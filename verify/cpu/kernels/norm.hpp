@@ -43,6 +43,12 @@ MFSDP_VECTOR_CLONES void rms_norm_forward(const RmsNormForward<T>& k) {
     }
     const Real<T> rstd = reciprocal_root_mean_square(x, k.cols, k.epsilon);
     k.rstd[i] = rstd;
+    if (k.skip != nullptr) {
+      for (std::int64_t j = 0; j < k.cols; ++j)
+        k.normed[at + j] = narrow<T>(widen(k.skip[at + j]) +
+                                     widen(x[j]) * rstd * (k.weight_offset + widen(k.weight[j])));
+      continue;
+    }
     for (std::int64_t j = 0; j < k.cols; ++j)
       k.normed[at + j] = normed_value(x[j], rstd, k.weight_offset + widen(k.weight[j]));
   }

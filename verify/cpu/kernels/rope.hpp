@@ -36,7 +36,7 @@ void rope(const RopeShape& s, const HeadRows<T>& heads, const Table* table, bool
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       T* head = heads.at(t, h);
-      rotate_head(head, table + t % s.seq_len * s.turned, s, backwards, head);
+      rotate_head(head, table + s.position(t) * s.turned, s, backwards, head);
     }
 }
 
@@ -53,7 +53,7 @@ void qk_norm_rope_forward(const QkNormRopeForward<T, Table>& k) {
       for (std::int64_t i = 0; i < s.head_dim; ++i)
         normed[static_cast<std::size_t>(i)] =
             widen(x[i]) * rstd * (k.weight_offset + widen(weight[i]));
-      rotate_head(normed.data(), k.table + t % s.seq_len * s.turned, s, false, k.out.at(t, h));
+      rotate_head(normed.data(), k.table + s.position(t) * s.turned, s, false, k.out.at(t, h));
     }
 }
 
@@ -66,10 +66,82 @@ void qk_norm_rope_backward(const QkNormRopeBackward<T, Table>& k) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const bool is_query = h < k.query_heads;
       const std::int64_t partial_row = t % k.partial_rows + (is_query ? 0 : k.partial_rows);
-      rotate_head(k.gradient.at(t, h), k.table + t % s.seq_len * s.turned, s, true, dy.data());
+      rotate_head(k.gradient.at(t, h), k.table + s.position(t) * s.turned, s, true, dy.data());
       norm_row_backward(s.head_dim, dy.data(), k.in.at(t, h), k.rstd[t * s.heads + h],
                         is_query ? k.query_weight : k.key_weight, k.weight_offset, false,
                         k.gradient.at(t, h), k.partials + partial_row * s.head_dim);
+    }
+}
+
+// ---- norms over all heads of a kind ------------------------------------------------------------
+
+/// The heads of queries, or those of keys, which are normed together.
+struct NormedHeads {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+template <class K>
+[[nodiscard]] NormedHeads normed_heads(const K& k, bool queries) {
+  return queries ? NormedHeads{.first = 0, .count = k.query_heads}
+                 : NormedHeads{.first = k.query_heads, .count = k.shape.heads - k.query_heads};
+}
+
+/// A token's heads of one kind, in a row.
+template <class T>
+void gather_heads(const HeadRows<const T>& from, std::int64_t token, const NormedHeads& heads,
+                  std::int64_t head_dim, T* row) {
+  for (std::int64_t h = 0; h < heads.count; ++h)
+    std::copy_n(from.at(token, heads.first + h), head_dim, row + h * head_dim);
+}
+
+template <class T, class Table = Real<T>>
+void qk_row_norm_rope_forward(const QkRowNormRopeForward<T, Table>& k) {
+  const RopeShape& s = k.shape;
+  std::vector<T> row(static_cast<std::size_t>(s.heads * s.head_dim));
+  std::vector<Real<T>> normed(static_cast<std::size_t>(s.head_dim));
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    for (const bool queries : {true, false}) {
+      const NormedHeads heads = normed_heads(k, queries);
+      const T* const weight = queries ? k.query_weight : k.key_weight;
+      gather_heads(k.in, t, heads, s.head_dim, row.data());
+      const Real<T> rstd =
+          reciprocal_root_mean_square(row.data(), heads.count * s.head_dim, k.epsilon);
+      k.rstd[2 * t + (queries ? 0 : 1)] = rstd;
+      for (std::int64_t h = 0; h < heads.count; ++h) {
+        for (std::int64_t i = 0; i < s.head_dim; ++i) {
+          const std::int64_t at = h * s.head_dim + i;
+          normed[static_cast<std::size_t>(i)] = widen(row[static_cast<std::size_t>(at)]) * rstd *
+                                                (k.weight_offset + widen(weight[at]));
+        }
+        rotate_head(normed.data(), k.table + s.position(t) * s.turned, s, false,
+                    k.out.at(t, heads.first + h));
+      }
+    }
+}
+
+template <class T, class Table = Real<T>>
+void qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, Table>& k) {
+  const RopeShape& s = k.shape;
+  const auto width = static_cast<std::size_t>(s.heads * s.head_dim);
+  std::fill_n(k.partials, k.partial_rows * s.heads * s.head_dim, Real<T>(0));
+  std::vector<T> x(width);
+  std::vector<Real<T>> dy(width);
+  std::vector<T> dx(width);
+  for (std::int64_t t = 0; t < s.tokens; ++t)
+    for (const bool queries : {true, false}) {
+      const NormedHeads heads = normed_heads(k, queries);
+      const std::int64_t cols = heads.count * s.head_dim;
+      gather_heads(k.in, t, heads, s.head_dim, x.data());
+      for (std::int64_t h = 0; h < heads.count; ++h)
+        rotate_head(k.gradient.at(t, heads.first + h), k.table + s.position(t) * s.turned, s, true,
+                    dy.data() + h * s.head_dim);
+      Real<T>* const partials =
+          k.partials + k.partial_rows * heads.first * s.head_dim + t % k.partial_rows * cols;
+      norm_row_backward(cols, dy.data(), x.data(), k.rstd[2 * t + (queries ? 0 : 1)],
+                        queries ? k.query_weight : k.key_weight, k.weight_offset, false, dx.data(),
+                        partials);
+      for (std::int64_t h = 0; h < heads.count; ++h)
+        std::copy_n(dx.data() + h * s.head_dim, s.head_dim, k.gradient.at(t, heads.first + h));
     }
 }
 

@@ -23,11 +23,10 @@ Result<void> with_room(Gemm<T, C> g, std::int64_t needed, const Run& multiply) {
 template <class T, class C>
 Result<void> run(const Kernel& kernel, const Gemm<T, C>& product) {
   if (!product.pieces.grid)
-    return with_room(product, gemm_workspace<T, C>(product.rows, product.cols, product.inner),
-                     [](const Gemm<T, C>& g) -> Result<void> {
-                       gemm(g);
-                       return {};
-                     });
+    return with_room(product, gemm_workspace(product), [](const Gemm<T, C>& g) -> Result<void> {
+      gemm(g);
+      return {};
+    });
   return with_room(product, tile_workspace(product.rows, product.cols, product.pieces.rows),
                    [&](const Gemm<T, C>& g) {
                      GridSums<Real<T>> sums(*g.pieces.grid);

@@ -2,6 +2,7 @@
 
 #include "core/runtime/calls/take_norm.hpp"
 #include "verify/cpu/kernels/exact.hpp"
+#include "verify/cpu/kernels/layer_norm.hpp"
 #include "verify/cpu/kernels/norm.hpp"
 #include "verify/cpu/kernels/run_kernel.hpp"
 
@@ -43,6 +44,31 @@ Result<void> run_kind<KernelKind::rms_norm_backward>(const KernelCall& call,
       return sums.result(*call.kernel, "partials");
     }
     rms_norm_backward(k);
+    return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::layer_norm_forward>(const KernelCall& call,
+                                                      const KernelSettings& /*settings*/) {
+  return with_type_of(call, "residual", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_layer_norm_forward<T>(call));
+    layer_norm_forward(k);
+    return {};
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::layer_norm_backward>(const KernelCall& call,
+                                                       const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_layer_norm_backward<T>(call));
+    if (k.pieces.grid) {
+      GridSums<Real<T>> sums(*k.pieces.grid);
+      exact_layer_norm_backward(k, sums);
+      return sums.result(*call.kernel, "partials");
+    }
+    layer_norm_backward(k);
     return {};
   });
 }

@@ -69,7 +69,7 @@ Result<void> run_kind<KernelKind::loss_finish>(const KernelCall& call,
                                                const KernelSettings& /*settings*/) {
   return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_loss_finish<T>(call));
-    write_report(finish_loss(k.sums), k.report);
+    write_report(finish_loss(k.sums, k.scale == nullptr ? 1.0 : k.scale->scale), k.report);
     return {};
   });
 }
@@ -91,10 +91,14 @@ Result<void> run_kind<KernelKind::norm_finish>(const KernelCall& call,
                                                const KernelSettings& /*settings*/) {
   MFSDP_LET(k, take_norm_finish(call));
   const double inverse_tokens = read_report<LossReport>(k.loss).inverse_tokens;
-  write_report(k.exact_partials.empty()
-                   ? finish_norm(k.partials, inverse_tokens, k.limit)
-                   : finish_norm(k.exact_partials, k.exponent, inverse_tokens, k.limit),
-               k.report);
+  NormReport norm = k.exact_partials.empty()
+                        ? finish_norm(k.partials, inverse_tokens, k.limit)
+                        : finish_norm(k.exact_partials, k.exponent, inverse_tokens, k.limit);
+  if (k.scale != nullptr) {
+    norm.loss_scale = k.scale->scale;
+    *k.scale = next_loss_scale(*k.scale, norm.non_finite != 0, k.scale_window);
+  }
+  write_report(norm, k.report);
   return {};
 }
 

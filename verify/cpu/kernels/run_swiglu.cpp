@@ -49,4 +49,26 @@ Result<void> run_kind<KernelKind::geglu_backward>(const KernelCall& call,
   return run_gated_backward<GeluTanh>(call);
 }
 
+template <>
+Result<void> run_kind<KernelKind::gelu_forward>(const KernelCall& call,
+                                                const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_gelu_forward<T>(call));
+    gelu_forward(k.rows * k.cols, k.input, k.product);
+    return {};
+  });
+}
+template <>
+Result<void> run_kind<KernelKind::gelu_backward>(const KernelCall& call,
+                                                 const KernelSettings& /*settings*/) {
+  return with_type_of(call, "input", [&]<class T>(TypeTag<T>) -> Result<void> {
+    MFSDP_LET(k, take_gelu_backward<T>(call));
+    if (k.product != nullptr)
+      gelu_backward(k.rows * k.cols, k.input, k.product);
+    else
+      gelu_backward(k.rows * k.cols, k.input, k.d_product);
+    return {};
+  });
+}
+
 }  // namespace mfsdp::kernels

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/runtime/calls/take_tokens.hpp"
+#include "verify/cpu/kernels/check_positions.hpp"
 #include "verify/cpu/kernels/cross_entropy.hpp"
 #include "verify/cpu/kernels/embedding.hpp"
 #include "verify/cpu/kernels/exact.hpp"
@@ -47,7 +48,8 @@ Result<void> loss(const KernelCall& call, const KernelSettings& settings) {
   if constexpr (std::is_const_v<T>)
     chunk = cross_entropy_loss(k.labels, k.vocab, k.ignored, k.logits, k.cap);
   else
-    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits, k.cap);
+    chunk = cross_entropy(k.labels, k.vocab, k.ignored, k.logits, k.cap,
+                          k.scale == nullptr ? 1 : static_cast<Real<T>>(k.scale->scale));
   k.sums[0] = k.adds ? k.sums[0] + chunk.loss : chunk.loss;
   k.sums[1] = k.adds ? k.sums[1] + chunk.tokens : chunk.tokens;
   return {};
@@ -69,7 +71,8 @@ Result<void> run_kind<KernelKind::embedding_forward>(const KernelCall& call,
   return with_type_of(call, "weight", [&]<class T>(TypeTag<T>) -> Result<void> {
     MFSDP_LET(k, take_embedding_forward<T>(call));
     MFSDP_TRY(check_ids(*call.kernel, "tokens", k.tokens, k.vocab));
-    embedding_forward(k.tokens, k.cols, k.table, k.scale, k.output);
+    MFSDP_TRY(check_positions(*call.kernel, k.in_documents, std::ssize(k.tokens), k.seq_len));
+    embedding_forward(k);
     return {};
   });
 }
@@ -80,6 +83,25 @@ Result<void> run_kind<KernelKind::embedding_backward>(const KernelCall& call,
   return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
     return with_type_beside<T>(AllElementTypes{}, call, "weight_grad",
                                [&]<class G>(TypeTag<G>) { return backward<T, G>(call); });
+  });
+}
+
+template <>
+Result<void> run_kind<KernelKind::position_embedding_backward>(const KernelCall& call,
+                                                               const KernelSettings& /*settings*/) {
+  return with_type_of(call, "d_output", [&]<class T>(TypeTag<T>) {
+    return with_type_beside<T>(
+        AllElementTypes{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<void> {
+          MFSDP_LET(k, (take_position_embedding_backward<T, G>(call)));
+          MFSDP_TRY(check_positions(*call.kernel, k.in_documents, k.rows, k.seq_len));
+          if (k.pieces.grid) {
+            GridSums<Real<T>> sums(*k.pieces.grid);
+            exact_position_embedding_backward(k, sums);
+            return sums.result(*call.kernel, "weight_grad");
+          }
+          position_embedding_backward(k);
+          return {};
+        });
   });
 }
 

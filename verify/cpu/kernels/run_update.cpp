@@ -28,6 +28,7 @@ class Steps {
             .beta1 = static_cast<R>(optimizer_.beta1),
             .beta2 = static_cast<R>(optimizer_.beta2),
             .epsilon = static_cast<R>(optimizer_.epsilon),
+            .momentum = static_cast<R>(optimizer_.momentum),
             .corrected_rate = rate / static_cast<R>(block_.bias_correction1),
             .correction_root = std::sqrt(static_cast<R>(block_.bias_correction2))};
   }
@@ -85,11 +86,14 @@ void update(const Update<G, W, C, S>& k, const OptimizerSettings& optimizer,
             std::span<const DecayRun> runs) {
   StepBlock block;
   std::memcpy(&block, k.step, sizeof block);
-  float scale = read_report<LossReport>(k.loss).inverse_tokens;
+  float scale = k.loss == nullptr ? 1 : read_report<LossReport>(k.loss).inverse_tokens;
   if (k.norm != nullptr) {
     const auto norm = read_report<NormReport>(k.norm);
-    if (norm.non_finite != 0) return;
-    scale *= norm.clip_factor;
+    if (norm.non_finite != 0) {
+      if (std::is_same_v<Rule, MuonMomentumRule>) std::fill_n(k.weights, k.elements, W{});
+      return;
+    }
+    if (k.loss != nullptr) scale *= norm.clip_factor;
   }
   const Steps<Real<W>> steps(block, optimizer);
   if constexpr (std::is_same_v<S, std::uint8_t>)
@@ -107,12 +111,30 @@ Result<void> run_kind<KernelKind::update>(const KernelCall& call, const KernelSe
   MFSDP_LET(runs, take_decay_runs(call, *group, settings.program->config.mesh));
   const Optimizer optimizer = *group->optimizer;
   return with_update_types(
-      AllElementTypes{}, call,
+      AllElementTypes{}, call, optimizer,
       [&]<class G, class W, class C>(TypeTag<G>, TypeTag<W>, TypeTag<C>) -> Result<void> {
         return with_state_type<W>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
           MFSDP_LET(k, (take_update<G, W, C, S>(call, optimizer)));
           with_rule(optimizer,
                     [&]<class Rule>(Rule) { update<Rule>(k, settings.optimizer, runs); });
+          return {};
+        });
+      });
+}
+
+/// No rate and no decay: these are the update's.
+template <>
+Result<void> run_kind<KernelKind::momentum>(const KernelCall& call,
+                                            const KernelSettings& settings) {
+  MFSDP_LET(group, take_updated_group(call, *settings.program));
+  const Optimizer optimizer = *group->optimizer;
+  return with_update_types(
+      AllElementTypes{}, call, optimizer,
+      [&]<class G, class W, class C>(TypeTag<G>, TypeTag<W>, TypeTag<C>) -> Result<void> {
+        return with_state_type<W>(call, optimizer, [&]<class S>(TypeTag<S>) -> Result<void> {
+          MFSDP_LET(k, (take_update<G, W, C, S>(call, optimizer)));
+          const DecayRun all{.first = 0, .count = k.elements};
+          update<MuonMomentumRule>(k, settings.optimizer, {&all, 1});
           return {};
         });
       });

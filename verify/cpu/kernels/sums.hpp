@@ -52,9 +52,9 @@ template <class T>
   return sum;
 }
 
-/// `sums`: loss and tokens of each rank, in rank order.
+/// `sums`: loss and tokens of each rank, in rank order. `scale`: of the gradients.
 template <class T>
-[[nodiscard]] LossReport finish_loss(std::span<const T> sums) {
+[[nodiscard]] LossReport finish_loss(std::span<const T> sums, double scale = 1) {
   double loss = 0;
   double tokens = 0;
   for (std::size_t i = 0; i + 1 < sums.size(); i += 2) {
@@ -64,7 +64,7 @@ template <class T>
   if (tokens == 0) return {};
   return {.mean_loss = static_cast<float>(loss / tokens),
           .tokens = static_cast<float>(tokens),
-          .inverse_tokens = static_cast<float>(1 / tokens)};
+          .inverse_tokens = static_cast<float>(1 / (tokens * scale))};
 }
 
 /// `squares`: of the gradients of summed losses, added up. `limit` 0: no clipping. The factor's

@@ -1,6 +1,7 @@
 // Gated units (Shazeer, arXiv 2002.05202): product = g / (1 + exp(-z(g))) * up. SwiGLU has z = g;
 // GeGLU with the tanh form of GELU (Hendrycks and Gimpel, arXiv 1606.08415) has
-// z = 2 sqrt(2 / pi) (g + 0.044715 g^3), as (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)).
+// z = 2 sqrt(2 / pi) (g + 0.044715 g^3), as (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)). GELU alone has
+// no up.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +76,32 @@ MFSDP_VECTOR_CLONES void gated_backward(std::int64_t rows, std::int64_t cols, T*
       ups[j] = narrow<T>(gradient * activated);
       if constexpr (!std::is_const_v<D>) d = gated_value<Gate>(gate, up);
     }
+  }
+}
+
+// ---- without a gate ----------------------------------------------------------------------------
+
+/// The one rounding, as above.
+template <class T>
+[[nodiscard]] T gelu_value(T x) {
+  return narrow<T>(widen(x) / (1 + exponential(-GeluTanh::z(widen(x)))));
+}
+
+template <class T>
+MFSDP_VECTOR_CLONES void gelu_forward(std::int64_t count, const T* input, T* product) {
+  for (std::int64_t i = 0; i < count; ++i) product[i] = gelu_value(input[i]);
+}
+
+/// Overwrites the input with its gradient and, where D is not const, d_product with the product.
+template <class T, class D>
+MFSDP_VECTOR_CLONES void gelu_backward(std::int64_t count, T* input, D* d_product) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T before = input[i];
+    const Real<T> x = widen(before);
+    const Real<T> sigmoid = 1 / (1 + exponential(-GeluTanh::z(x)));
+    const Real<T> slope = sigmoid + x * sigmoid * (1 - sigmoid) * GeluTanh::slope(x);
+    input[i] = narrow<T>(widen(d_product[i]) * slope);
+    if constexpr (!std::is_const_v<D>) d_product[i] = gelu_value(before);
   }
 }
 

@@ -64,18 +64,27 @@ void gather(std::span<const Member> members, std::size_t bytes) {
     }
 }
 
+/// Part m of what each member has goes to member m.
+void exchange(std::span<const Member> members, std::size_t bytes) {
+  for (std::size_t to = 0; to < members.size(); ++to)
+    for (std::size_t from = 0; from < members.size(); ++from)
+      std::memcpy(members[to].output + from * bytes, members[from].input + to * bytes, bytes);
+}
+
 /// Overlapping operands must be in place: the smaller one is the member's part of the larger.
 Result<void> check_overlap(const Collective& collective, std::span<const Member> members) {
   const auto part = static_cast<std::size_t>(bytes_of(collective.count, collective.dtype).value);
   const std::size_t whole = part * members.size();
+  const bool exchanges = collective.kind == CollectiveKind::all_to_all;
   const bool gathers = collective.kind == CollectiveKind::all_gather;
   const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
   for (std::size_t m = 0; m < members.size(); ++m) {
     const std::byte* input = members[m].input;
     const std::byte* output = members[m].output;
-    const bool apart =
-        input + (scatters ? whole : part) <= output || output + (gathers ? whole : part) <= input;
-    const bool in_place = input + (scatters ? m * part : 0) == output + (gathers ? m * part : 0);
+    const bool apart = input + (scatters || exchanges ? whole : part) <= output ||
+                       output + (gathers || exchanges ? whole : part) <= input;
+    const bool in_place =
+        !exchanges && input + (scatters ? m * part : 0) == output + (gathers ? m * part : 0);
     if (!apart && !in_place)
       return fail("", fmt::format("input and output of member {} overlap, but not in place", m));
   }
@@ -87,8 +96,13 @@ Result<void> check_overlap(const Collective& collective, std::span<const Member>
 Result<void> run_collective(const Collective& collective, std::span<const Member> members) {
   if (collective.count == 0) return {};
   MFSDP_TRY(check_overlap(collective, members));
+  const auto part = static_cast<std::size_t>(bytes_of(collective.count, collective.dtype).value);
   if (collective.kind == CollectiveKind::all_gather) {
-    gather(members, static_cast<std::size_t>(bytes_of(collective.count, collective.dtype).value));
+    gather(members, part);
+    return {};
+  }
+  if (collective.kind == CollectiveKind::all_to_all) {
+    exchange(members, part);
     return {};
   }
   if (collective.reduction != Reduction::sum)

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -23,9 +24,23 @@ struct AttentionSizes {
   std::int64_t window = 0;
   double query_scalar = 0;
   double score_cap = 0;
+  std::int64_t document = 0;  ///< tokens of the first one, the next have one more each; 0: no mask
 
+  /// The place where the document of the token at `i` begins.
+  [[nodiscard]] std::int64_t document_begin(std::int64_t i) const {
+    std::int64_t begin = 0;
+    for (std::int64_t length = document; length > 0 && begin + length <= i; ++length)
+      begin += length;
+    return begin;
+  }
   [[nodiscard]] std::int64_t first_seen(std::int64_t i) const {
-    return window > 0 ? std::max<std::int64_t>(0, i - window + 1) : 0;
+    return std::max(document_begin(i), window > 0 ? i - window + 1 : 0);
+  }
+  [[nodiscard]] std::vector<std::int32_t> positions() const {
+    std::vector<std::int32_t> all{-1};  // what they begin behind lies on no multiple of 16 bytes
+    for (std::int64_t t = 0; t < tokens(); ++t)
+      all.push_back(static_cast<std::int32_t>(t % seq_len - document_begin(t % seq_len)));
+    return all;
   }
   [[nodiscard]] std::int64_t tokens() const { return batch * seq_len; }
   [[nodiscard]] std::int64_t width() const { return heads * head_dim; }
@@ -134,6 +149,7 @@ struct AttentionCall {
         row_sums(s.tokens() * s.heads),
         forward_workspace(kAttentionWorkspaceBytes),
         backward_workspace(0),
+        positions(s.positions()),
         deterministic_(deterministic) {}
 
   [[nodiscard]] kernels::AttentionShape shape() const {
@@ -144,7 +160,8 @@ struct AttentionCall {
             .head_dim = s.head_dim,
             .window = s.window,
             .query_scalar = s.query_scalar,
-            .score_cap = s.score_cap};
+            .score_cap = s.score_cap,
+            .positions = s.document > 0 ? positions.data() + 1 : nullptr};
   }
   template <class U>
   [[nodiscard]] kernels::HeadView<U> in_rows(U* data, std::int64_t row, std::int64_t head) const {
@@ -214,6 +231,7 @@ struct AttentionCall {
   DeviceArray<T> d_qkv;
   DeviceArray<float> d_query_sum, row_sums;
   DeviceArray<std::uint8_t> forward_workspace, backward_workspace;
+  DeviceArray<std::int32_t> positions;
 
  private:
   bool deterministic_;
@@ -223,8 +241,8 @@ template <class T>
 void expect_right(const AttentionSizes& s, bool deterministic) {
   SCOPED_TRACE(testing::Message() << "B " << s.batch << " H " << s.heads << " K " << s.kv_heads
                                   << " S " << s.seq_len << " D " << s.head_dim << " window "
-                                  << s.window << " cap " << s.score_cap
-                                  << (deterministic ? " deterministic" : ""));
+                                  << s.window << " cap " << s.score_cap << " document "
+                                  << s.document << (deterministic ? " deterministic" : ""));
   auto planner = AttentionPlanner::create();
   ASSERT_TRUE(planner) << planner.error().message();
   AttentionCall<T> call(s, deterministic);
@@ -257,6 +275,10 @@ TEST(Attention, AgreesWithDoubles) {
 
 TEST(Attention, DeterministicAgreesWithDoubles) {
   for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Bf16>(sizes, true);
+}
+
+TEST(Attention, InFp16AgreesWithDoubles) {
+  for (const AttentionSizes& sizes : kAttentionSizes) expect_right<Fp16>(sizes, false);
 }
 
 TEST(Attention, InSinglePrecisionAgreesWithDoubles) {
@@ -299,6 +321,20 @@ TEST(Attention, WithCapsAgreesWithDoubles) {
                             .query_scalar = 2.5,
                             .score_cap = 3},
                            deterministic);
+}
+
+// Documents of one token and a few, which begin and end within blocks; with windows and caps.
+TEST(Attention, BetweenDocumentsAgreesWithDoubles) {
+  constexpr std::array<std::int64_t, 3> documents{1, 5, 70};
+  for (std::size_t i = 0; i < kAttentionSizes.size(); ++i)
+    for (const bool limited : {false, true}) {
+      AttentionSizes sizes = kAttentionSizes[i];
+      sizes.document = documents.at(i % documents.size());
+      sizes.window = limited ? 20 : 0;
+      sizes.score_cap = limited && i % 2 == 0 ? 3 : 0;
+      expect_right<float>(sizes, false);
+      for (const bool deterministic : {false, true}) expect_right<Bf16>(sizes, deterministic);
+    }
 }
 
 TEST(Attention, DeterministicGradientsHaveEqualBits) {

@@ -218,6 +218,121 @@ TEST(DeviceExact, NormOfHeadsPieceByPiece) {
   EXPECT_TRUE(outlier.result());
 }
 
+TEST(DeviceExact, LayerNormPieceByPiece) {
+  constexpr std::int64_t rows = 96, cols = 128, piece = 32, partial_rows = 96;
+  const auto dy = quarters<Bf16>(rows * cols, 1), x = quarters<Bf16>(rows * cols, 2),
+             weight = quarters<Bf16>(cols, 3);
+  const std::vector<float> mean(rows, 0.25F), rstd(rows, 0.5F);
+  const DeviceArray<Bf16> d_dy(dy), d_x(x), d_weight(weight), d_dx(rows * cols);
+  const DeviceArray<float> d_mean(mean), d_rstd(rstd), partials(2 * partial_rows * cols);
+  const Outlier outlier;
+  kernels::LayerNormBackward<Bf16> call{.rows = rows,
+                                        .cols = cols,
+                                        .partial_rows = partial_rows,
+                                        .d_normed = d_dy.data(),
+                                        .input = d_x.data(),
+                                        .mean = d_mean.data(),
+                                        .rstd = d_rstd.data(),
+                                        .weight = d_weight.data(),
+                                        .bias = d_weight.data(),
+                                        .d_residual = d_dx.data(),
+                                        .partials = partials.data(),
+                                        .pieces = {.rows = piece, .grid = kWhole}};
+  expect_runs(layer_norm_backward(call, nullptr, outlier.place()));
+  std::vector<Bf16> dx(dy.size());
+  std::vector<float> expected(static_cast<std::size_t>(2 * partial_rows * cols));
+  call.d_normed = dy.data();
+  call.input = x.data();
+  call.mean = mean.data();
+  call.rstd = rstd.data();
+  call.weight = call.bias = weight.data();
+  call.d_residual = dx.data();
+  call.partials = expected.data();
+  GridSums<float> sums(kWhole);
+  kernels::exact_layer_norm_backward(call, sums);
+  const auto got = partials.download();
+  const auto half = static_cast<std::ptrdiff_t>(got.size() / 2);
+  for (const std::ptrdiff_t begin : {std::ptrdiff_t{0}, half})
+    EXPECT_EQ(column_totals({got.begin() + begin, got.begin() + begin + half}, cols),
+              column_totals({expected.begin() + begin, expected.begin() + begin + half}, cols));
+  EXPECT_LT(relative_error(d_dx.download(), widened(dx)), kTolerance<Bf16>);
+  EXPECT_TRUE(outlier.result());
+}
+
+TEST(DeviceExact, NormOfAllHeadsPieceByPiece) {
+  const kernels::RopeShape shape{
+      .tokens = 12, .seq_len = 4, .heads = 5, .head_dim = 16, .turned = 16};
+  constexpr std::int64_t partial_rows = 12, queries = 3;
+  const std::int64_t width = shape.heads * shape.head_dim;
+  const auto gradient = quarters<Bf16>(shape.tokens * width, 1),
+             in = quarters<Bf16>(shape.tokens * width, 2), weight = quarters<Bf16>(width, 3);
+  const std::vector<float> rstd(static_cast<std::size_t>(shape.tokens * 2), 0.5F);
+  // No angle: cosines of 1, sines of 0.
+  std::vector<float> table;
+  for (std::int64_t i = 0; i < shape.seq_len * shape.head_dim; ++i)
+    table.push_back(i % shape.head_dim < shape.head_dim / 2 ? 1.0F : 0.0F);
+  const auto call_on = [&](Bf16* gradients, const Bf16* inputs, const Bf16* weights,
+                           const float* angles, const float* rstds, float* partials) {
+    return kernels::QkRowNormRopeBackward<Bf16, float>{
+        .shape = shape,
+        .query_heads = queries,
+        .partial_rows = partial_rows,
+        .gradient = {.data = gradients, .row = width, .head = shape.head_dim},
+        .in = {.data = inputs, .row = width, .head = shape.head_dim},
+        .table = angles,
+        .rstd = rstds,
+        .query_weight = weights,
+        .key_weight = weights + queries * shape.head_dim,
+        .partials = partials,
+        .pieces = {.rows = shape.seq_len, .grid = kWhole}};
+  };
+  const DeviceArray<Bf16> d_gradient(gradient), d_in(in), d_weight(weight);
+  const DeviceArray<float> d_table(table), d_rstd(rstd), partials(partial_rows * width);
+  const Outlier outlier;
+  expect_runs(qk_row_norm_rope_backward(call_on(d_gradient.data(), d_in.data(), d_weight.data(),
+                                                d_table.data(), d_rstd.data(), partials.data()),
+                                        nullptr, outlier.place()));
+  auto expected_gradient = gradient;
+  std::vector<float> expected(static_cast<std::size_t>(partial_rows * width));
+  GridSums<float> sums(kWhole);
+  kernels::exact_qk_row_norm_rope_backward(
+      call_on(expected_gradient.data(), in.data(), weight.data(), table.data(), rstd.data(),
+              expected.data()),
+      sums);
+  const auto got = partials.download();
+  const std::ptrdiff_t keys = partial_rows * queries * shape.head_dim;
+  EXPECT_EQ(column_totals({got.begin(), got.begin() + keys}, queries * shape.head_dim),
+            column_totals({expected.begin(), expected.begin() + keys}, queries * shape.head_dim));
+  EXPECT_EQ(
+      column_totals({got.begin() + keys, got.end()}, width - queries * shape.head_dim),
+      column_totals({expected.begin() + keys, expected.end()}, width - queries * shape.head_dim));
+  EXPECT_LT(relative_error(d_gradient.download(), widened(expected_gradient)), kTolerance<Bf16>);
+  EXPECT_TRUE(outlier.result());
+}
+
+TEST(DeviceExact, PositionsRowByRow) {
+  constexpr std::int64_t seq = 5, tokens = 20, rows = 7, cols = 24;
+  const auto dy = quarters<Bf16>(tokens * cols, 1);
+  const DeviceArray<Bf16> d_dy(dy);
+  const DeviceArray<float> gradient(rows * cols);
+  const Outlier outlier;
+  kernels::PositionEmbeddingBackward<Bf16, float> call{.rows = tokens,
+                                                       .cols = cols,
+                                                       .seq_len = seq,
+                                                       .positions = rows,
+                                                       .d_output = d_dy.data(),
+                                                       .gradient = gradient.data(),
+                                                       .pieces = {.rows = seq, .grid = kWhole}};
+  expect_runs(position_embedding_backward(call, nullptr, outlier.place()));
+  std::vector<float> expected(static_cast<std::size_t>(rows * cols));
+  call.d_output = dy.data();
+  call.gradient = expected.data();
+  GridSums<float> sums(kWhole);
+  kernels::exact_position_embedding_backward(call, sums);
+  EXPECT_TRUE(same_bits(gradient.download(), expected));
+  EXPECT_TRUE(outlier.result());
+}
+
 TEST(DeviceExact, EmbeddingPieceByPiece) {
   // Tokens that come once, often, and so often that several blocks share their rows.
   for (const std::int64_t vocab : {1, 3, 50})

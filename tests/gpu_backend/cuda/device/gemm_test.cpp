@@ -133,8 +133,64 @@ TEST(Gemm, ForwardAgreesWithDoubles) {
   for (const ProductSizes& sizes : kProductSizes)
     for (const Form& form : {kForward, kForwardWithBias}) {
       expect_product<Bf16, Bf16>(sizes, form);
+      expect_product<Fp16, Fp16>(sizes, form);
       expect_product<float, float>(sizes, form);
     }
+}
+
+/// Adapters' products: scaled, of few columns to sum over, into columns of wider rows. What lies
+/// beside these stays.
+template <class T>
+void expect_columns(const ProductSizes& s, std::int64_t before, std::int64_t behind) {
+  const std::int64_t pitch = before + s.cols + behind;
+  constexpr float scale = 1.5;
+  const std::vector<T> a = random_values<T>(s.rows * s.inner, 1);
+  const std::vector<T> b = random_values<T>(s.cols * s.inner, 2);
+  const std::vector<T> c = random_values<T>(s.rows * pitch, 3);
+  const DeviceArray<T> device_a(a);
+  const DeviceArray<T> device_b(b);
+  DeviceArray<T> device_c(c);
+  DeviceArray<std::uint8_t> workspace(kWorkspaceBytes);
+  const kernels::Gemm<T, T> call{.rows = s.rows,
+                                 .cols = s.cols,
+                                 .inner = s.inner,
+                                 .a = {.data = device_a.data(), .row = s.inner},
+                                 .b = {.data = device_b.data(), .row = s.inner, .transposed = true},
+                                 .c = device_c.data() + before,
+                                 .c_row = pitch,
+                                 .adds = true,
+                                 .scale = scale,
+                                 .workspace = workspace.as_bytes()};
+  auto planner = GemmPlanner::create({});
+  ASSERT_TRUE(planner) << planner.error().message();
+  const auto prepared = prepare(*planner, call, nullptr);
+  ASSERT_TRUE(prepared) << prepared.error().message();
+  const auto ran = run(*planner, call, nullptr);
+  ASSERT_TRUE(ran) << ran.error().message();
+  std::vector<double> expected = widened(c);
+  const std::vector<double> wide_a = widened(a);
+  const std::vector<double> wide_b = widened(b);
+  for (std::int64_t i = 0; i < s.rows; ++i)
+    for (std::int64_t j = 0; j < s.cols; ++j)
+      for (std::int64_t k = 0; k < s.inner; ++k)
+        expected[static_cast<std::size_t>(i * pitch + before + j)] +=
+            double{scale} * wide_a[static_cast<std::size_t>(i * s.inner + k)] *
+            wide_b[static_cast<std::size_t>(j * s.inner + k)];
+  EXPECT_LT(relative_error(device_c.download(), expected), kTolerance<T>);
+  const std::vector<double> got = widened(device_c.download());
+  for (std::int64_t i = 0; i < s.rows; ++i)
+    for (std::int64_t j = 0; j < pitch; ++j)
+      if (j < before || j >= before + s.cols)
+        ASSERT_EQ(got[static_cast<std::size_t>(i * pitch + j)],
+                  widen(c[static_cast<std::size_t>(i * pitch + j)]))
+            << i << ", " << j;
+}
+
+TEST(Gemm, AddsAScaledProductToColumnsOfWiderRows) {
+  expect_columns<Bf16>({.rows = 200, .cols = 128, .inner = 16}, 256, 128);
+  expect_columns<Fp16>({.rows = 64, .cols = 64, .inner = 8}, 0, 192);
+  expect_columns<float>({.rows = 37, .cols = 24, .inner = 3}, 8, 0);
+  expect_columns<Bf16>({.rows = 33, .cols = 10, .inner = 3}, 6, 5);
 }
 
 TEST(Gemm, InputGradientAgreesWithDoubles) {
@@ -149,6 +205,7 @@ TEST(Gemm, WeightGradientAgreesWithDoubles) {
     for (const Form& form : {kWeightGradient, kAddedWeightGradient}) {
       expect_product<Bf16, Bf16>(sizes, form);
       expect_product<Bf16, float>(sizes, form);
+      expect_product<Fp16, float>(sizes, form);
       expect_product<float, float>(sizes, form);
     }
 }

@@ -37,6 +37,8 @@ TEST(DeviceSums, AccumulateHasTheBitsOfTheCpu) {
   check_accumulate<Bf16, Bf16>();
   check_accumulate<Bf16, float>();
   check_accumulate<float, Bf16>();
+  check_accumulate<Fp16, float>();
+  check_accumulate<float, Fp16>();
   check_accumulate<float, float>();
 }
 
@@ -96,6 +98,39 @@ TEST(DeviceSums, FinishLossAndNorm) {
                                            static_cast<float>(1 / (size + 1e-6)), 0, 0}));
   partials[299] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(finish(1)[2], 1);
+}
+
+/// 1 / (10 tokens * 8), a norm of 3.4641 by that, and the scale of the next step.
+TEST(DeviceSums, TheLossScaleIsTakenOutAndKept) {
+  const std::vector<float> sums{30.5F, 10};
+  const DeviceArray<float> d_sums(sums), loss(4), norm(4);
+  const DeviceArray<LossScaleState> scale(
+      std::vector<LossScaleState>{{.scale = 8, .good_steps = 1}});
+  std::vector<float> partials(300, 4.0F);
+  const auto step = [&] {
+    const DeviceArray<float> d_partials(partials);
+    expect_runs(loss_finish(
+        kernels::LossFinish<float>{
+            .sums = {d_sums.data(), sums.size()}, .report = loss.data(), .scale = scale.data()},
+        nullptr));
+    expect_runs(norm_finish(kernels::NormFinish{.partials = {d_partials.data(), partials.size()},
+                                                .exact_partials = {},
+                                                .loss = loss.data(),
+                                                .limit = 0,
+                                                .report = norm.data(),
+                                                .scale = scale.data(),
+                                                .scale_window = 2},
+                            nullptr));
+    return scale.download().front();
+  };
+  EXPECT_EQ(step(), (LossScaleState{.scale = 16}));  // the second good step
+  EXPECT_EQ(loss.download(), (std::vector<float>{3.05F, 10, 0.0125F, 0}));
+  EXPECT_EQ(norm.download()[3], 8);
+  EXPECT_FLOAT_EQ(norm.download()[0], std::sqrt(1200.0F) * 0.0125F);
+  EXPECT_EQ(step(), (LossScaleState{.scale = 16, .good_steps = 1}));
+  partials[0] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(step(), (LossScaleState{.scale = 8}));
+  EXPECT_EQ(norm.download()[2], 1);
 }
 
 TEST(DeviceSums, ALossWithoutTokensIsZero) {

@@ -10,7 +10,7 @@ namespace {
 
 template <class T>
 class DeviceSwiglu : public testing::Test {};
-using Elements = testing::Types<Bf16, float>;
+using Elements = testing::Types<Bf16, Fp16, float>;
 TYPED_TEST_SUITE(DeviceSwiglu, Elements);
 
 template <class Gate, class T>
@@ -56,6 +56,40 @@ TYPED_TEST(DeviceSwiglu, BackwardMakesTheVeryProductAgain) {
 }
 TYPED_TEST(DeviceSwiglu, AndOfGeglu) {
   check_gated<kernels::GeluTanh, TypeParam>(geglu_forward<TypeParam>, geglu_backward<TypeParam>);
+}
+
+TYPED_TEST(DeviceSwiglu, AndOfGeluWithoutAGate) {
+  using T = TypeParam;
+  for (const std::int64_t cols : {1, 8, 333, 100'000}) {
+    SCOPED_TRACE(cols);
+    constexpr std::int64_t rows = 3;
+    const auto x = random_values<T>(rows * cols, 1, 4);
+    const auto d = random_values<T>(rows * cols, 2);
+    const DeviceArray<T> d_x(x), product(rows * cols);
+    expect_runs(gelu_forward(
+        kernels::GeluForward<T>{
+            .rows = rows, .cols = cols, .input = d_x.data(), .product = product.data()},
+        nullptr));
+    auto gradient = widened(x);
+    std::vector<double> expected(x.size());
+    kernels::gelu_forward(rows * cols, gradient.data(), expected.data());
+    EXPECT_LT(relative_error(product.download(), expected), kTolerance<T>);
+    const auto wide_d = widened(d);
+    kernels::gelu_backward(rows * cols, gradient.data(), wide_d.data());
+    for (const bool makes_product : {false, true}) {
+      const DeviceArray<T> in_place(x), d_product(d);
+      expect_runs(gelu_backward(
+          kernels::GeluBackward<T>{.rows = rows,
+                                   .cols = cols,
+                                   .input = in_place.data(),
+                                   .d_product = d_product.data(),
+                                   .product = makes_product ? d_product.data() : nullptr},
+          nullptr));
+      EXPECT_LT(relative_error(in_place.download(), gradient), kTolerance<T>);
+      EXPECT_TRUE(same_bits(d_product.download(), makes_product ? product.download() : d));
+      EXPECT_TRUE(in_place.margin_is_whole() && product.margin_is_whole());
+    }
+  }
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ constexpr std::array<Lookup, 8> kLookups{{{1, 1, 1},
 
 template <class T>
 class DeviceTokens : public testing::Test {};
-using Elements = testing::Types<Bf16, float>;
+using Elements = testing::Types<Bf16, Fp16, float>;
 TYPED_TEST_SUITE(DeviceTokens, Elements);
 
 TYPED_TEST(DeviceTokens, EmbeddingCopiesRows) {
@@ -119,12 +119,70 @@ void check_embedding_backward() {
 TEST(DeviceEmbedding, GradientsAreSumsInOneOrder) {
   check_embedding_backward<Bf16, float>();
   check_embedding_backward<Bf16, Bf16>();
+  check_embedding_backward<Fp16, float>();
   check_embedding_backward<float, float>();
 }
 
 struct Logits {
   std::int64_t rows, vocab;
 };
+
+TYPED_TEST(DeviceTokens, PositionsAreAddedAndSummed) {
+  using T = TypeParam;
+  for (const std::int64_t cols : {24, 333, 4096}) {
+    SCOPED_TRACE(cols);
+    constexpr std::int64_t seq = 7, tokens = 21, rows = 9;
+    const auto ids = random_ids(tokens, 5, 1);
+    const auto table = random_values<T>(5 * cols, 2), positions = random_values<T>(rows * cols, 3),
+               dy = random_values<T>(tokens * cols, 4);
+    const DeviceArray<std::int32_t> d_ids(ids);
+    const DeviceArray<T> d_table(table), d_positions(positions), d_dy(dy), output(tokens * cols);
+    expect_runs(embedding_forward(kernels::EmbeddingForward<T>{.tokens = {d_ids.data(), ids.size()},
+                                                               .cols = cols,
+                                                               .vocab = 5,
+                                                               .table = d_table.data(),
+                                                               .positions = d_positions.data(),
+                                                               .seq_len = seq,
+                                                               .output = output.data()},
+                                  nullptr));
+    const auto wide_table = widened(table), wide_positions = widened(positions),
+               wide_dy = widened(dy);
+    std::vector<double> expected(dy.size());
+    kernels::embedding_forward(kernels::EmbeddingForward<double>{.tokens = ids,
+                                                                 .cols = cols,
+                                                                 .vocab = 5,
+                                                                 .table = wide_table.data(),
+                                                                 .positions = wide_positions.data(),
+                                                                 .seq_len = seq,
+                                                                 .output = expected.data()});
+    EXPECT_LT(relative_error(output.download(), expected), kTolerance<T>);
+    EXPECT_TRUE(output.margin_is_whole());
+    for (const bool adds : {false, true}) {
+      const auto before = random_values<float>(rows * cols, 5);
+      const DeviceArray<float> gradient(before);
+      expect_runs(position_embedding_backward(
+          kernels::PositionEmbeddingBackward<T, float>{.rows = tokens,
+                                                       .cols = cols,
+                                                       .seq_len = seq,
+                                                       .positions = rows,
+                                                       .d_output = d_dy.data(),
+                                                       .adds = adds,
+                                                       .gradient = gradient.data()},
+          nullptr));
+      auto wide_gradient = widened(before);
+      kernels::position_embedding_backward(
+          kernels::PositionEmbeddingBackward<double, double>{.rows = tokens,
+                                                             .cols = cols,
+                                                             .seq_len = seq,
+                                                             .positions = rows,
+                                                             .d_output = wide_dy.data(),
+                                                             .adds = adds,
+                                                             .gradient = wide_gradient.data()});
+      EXPECT_LT(relative_error(gradient.download(), wide_gradient), 1e-6);
+      EXPECT_TRUE(gradient.margin_is_whole());
+    }
+  }
+}
 
 TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
   using T = TypeParam;
@@ -138,8 +196,12 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
       auto labels = random_ids(rows, vocab, 2);
       labels[1] = kIgnored;
       auto gradient = widened(logits);
-      const auto loss = kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab,
-                                               kIgnored, gradient.data(), double{cap});
+      const bool scales = std::is_same_v<T, Fp16>;
+      const LossScaleState scale{.scale = 64};
+      const DeviceArray<LossScaleState> d_scale(std::vector<LossScaleState>{scale});
+      const auto loss =
+          kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab, kIgnored,
+                                 gradient.data(), double{cap}, scales ? double{scale.scale} : 1.0);
       const double before = adds ? 3 : 0;
       const std::vector<double> expected{loss.loss + before, loss.tokens + before};
       const DeviceArray<std::int32_t> d_labels(labels);
@@ -154,6 +216,7 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
                                                    .sums = sums.data(),
                                                    .adds = adds,
                                                    .cap = cap,
+                                                   .scale = scales ? d_scale.data() : nullptr,
                                                    .workspace = workspace.as_bytes()},
                           nullptr));
         EXPECT_LT(relative_error(sums.download(), expected), 1e-5);

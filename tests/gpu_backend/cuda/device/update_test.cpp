@@ -108,6 +108,7 @@ TEST(DeviceUpdate, AdamWAndSgdInEveryPrecision) {
     check_update<Bf16, float, Bf16>(adam, true);
     check_update<float, float, float>(adam, false);
     check_update<Bf16, Bf16, Bf16>(adam, false);
+    check_update<float, float, Fp16>(adam, true);
   }
 }
 

@@ -195,9 +195,12 @@ TEST(Formats, PackingPutsSeveralLinesInOneSampleWithoutLossBetweenThem) {
   EXPECT_THAT(shared.tokens, ElementsAre(kBeginToken, 'x', kEndToken, kBeginToken, 'p', 'q',
                                          kEndToken, kPadToken));
   EXPECT_THAT(shared.labels, ElementsAre('x', kEndToken, -100, -100, 'q', kEndToken, -100, -100));
+  // Padding is a document of its own.
+  EXPECT_THAT(shared.positions, ElementsAre(0, 1, 2, 0, 1, 2, 3, 0));
+  EXPECT_THAT(read_sample(**data, 0, 8).value().positions, ElementsAre(0, 1, 2, 3, 4, 5, 0, 1));
   EXPECT_EQ((*data)->describe(),
             "1 samples of prompt and response, 2 documents; packed into 2 sequences, attention is "
-            "not masked between them");
+            "masked between them");
 }
 
 RC_GTEST_PROP(PackProperty, KeepsEveryPieceOnceAndWithinTheCapacity, ()) {
@@ -328,8 +331,8 @@ class Numbered final : public Dataset {
   Numbered(std::int32_t first, std::int64_t samples) : first_(first), samples_(samples) {}
   [[nodiscard]] std::string describe() const override { return "numbers"; }
   [[nodiscard]] std::int64_t samples() const override { return samples_; }
-  [[nodiscard]] Result<void> read(std::int64_t index, std::span<std::int32_t> tokens,
-                                  std::span<std::int32_t> labels) const override {
+  [[nodiscard]] Result<void> read(std::int64_t index, const SampleSpans& out) const override {
+    const auto& [tokens, labels, positions] = out;
     tokens[0] = labels[0] = first_ + static_cast<std::int32_t>(index);
     return {};
   }
@@ -350,7 +353,7 @@ std::unique_ptr<Dataset> numbers_mixed(double first_weight, double second_weight
 std::int32_t token_at(const Dataset& data, std::uint64_t seed, std::int64_t n) {
   std::int32_t token = 0;
   std::int32_t label = 0;
-  EXPECT_TRUE(data.read_in_order(seed, n, {&token, 1}, {&label, 1}));
+  EXPECT_TRUE(data.read_in_order(seed, n, {.tokens = {&token, 1}, .labels = {&label, 1}}));
   return token;
 }
 

@@ -105,11 +105,13 @@ inline Tokens counting(std::size_t count) {
 struct Sample {
   Tokens tokens;
   Tokens labels;
+  Tokens positions;  ///< in documents
 };
 
 inline Result<Sample> read_sample(const Dataset& dataset, std::int64_t index, std::size_t seq_len) {
-  Sample sample{Tokens(seq_len), Tokens(seq_len)};
-  MFSDP_TRY(dataset.read(index, sample.tokens, sample.labels));
+  Sample sample{Tokens(seq_len), Tokens(seq_len), counting(seq_len)};
+  MFSDP_TRY(dataset.read(
+      index, {.tokens = sample.tokens, .labels = sample.labels, .positions = sample.positions}));
   return sample;
 }
 

@@ -49,6 +49,38 @@ TEST(TokenStream, JoinsTheTextsOfAFolderInOrderWithAnEndBetween) {
   EXPECT_EQ((*data)->describe(), "text of 5 bytes in 2 files, " + folder.path().string());
 }
 
+/// A sample begins a document, whatever it is cut out of; the end is the document's last token.
+TEST(TokenStream, DocumentsEndWithTheirToken) {
+  const ScratchFolder folder;
+  write_file(folder / "a.txt", "ab;c;;defg");
+  DatasetSettings settings{.vocab = 259, .seq_len = 4, .masks = true, .document_end = ';'};
+  const auto data = open_dataset(folder / "a.txt", settings);
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_THAT(read_sample(**data, 0, 4).value().positions, ElementsAre(0, 1, 2, 0));  // a b ; c
+  EXPECT_THAT(read_sample(**data, 1, 4).value().positions, ElementsAre(0, 0, 0, 1));  // ; ; d e
+  // Texts of a folder end with a token of their own.
+  write_file(folder / "b.txt", "xyz");
+  settings.document_end.reset();
+  settings.seq_len = 13;
+  const auto both = open_dataset(folder.path(), settings);
+  ASSERT_TRUE(both) << both.error().message();
+  EXPECT_THAT(read_sample(**both, 0, 13).value().positions,
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1));
+}
+
+TEST(TokenStream, TokenFilesSayNotWhereDocumentsEnd) {
+  const ScratchFolder folder;
+  write_file(folder / "a.bin", test::llmc_version_7(counting(9)));
+  DatasetSettings settings{.vocab = 264, .seq_len = 4, .masks = true};
+  EXPECT_THAT(test::refusal(folder / "a.bin", settings),
+              HasSubstr("a.bin: does not say where documents end, between which attention is "
+                        "masked: --document-end names the token"));
+  settings.document_end = 2;
+  const auto data = open_dataset(folder / "a.bin", settings);
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_THAT(read_sample(**data, 0, 4).value().positions, ElementsAre(0, 1, 2, 0));
+}
+
 TEST(TokenStream, TakesBytesThatAreNotUtf8AndSaysSo) {
   const ScratchFolder folder;
   write_file(folder / "a.txt", "\xff\xfe plain");
@@ -224,6 +256,11 @@ TEST(SyntheticDataset, IsAFunctionOfSeedAndIndexInTheVocabulary) {
               ::testing::Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(50))));
   EXPECT_EQ(Tokens(sample.tokens.begin() + 1, sample.tokens.end()),
             Tokens(sample.labels.begin(), sample.labels.end() - 1));
+  EXPECT_EQ(sample.positions, read_sample(*again, 3, 64).value().positions);
+  EXPECT_EQ(sample.positions.front(), 0);
+  // About four of 64 / 4 tokens.
+  EXPECT_GT(std::ranges::count(sample.positions, 0), 1);
+  EXPECT_LT(std::ranges::count(sample.positions, 0), 16);
   EXPECT_FALSE(data->unigram_entropy());
 }
 

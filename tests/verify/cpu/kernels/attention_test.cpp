@@ -15,14 +15,27 @@ using test::Values;
 
 /// Fused rows of query, key and value heads, as the plan has them.
 struct AttentionCase {
-  AttentionShape s;
+  AttentionShape s;  ///< without positions
   RandomValues random;
   Values qkv, output, log_sum_exp;
+  std::vector<std::int32_t> positions;  ///< empty: a sequence is one document
 
   AttentionCase(AttentionShape shape, std::uint32_t seed) : s(shape), random(seed) {
     qkv = random(s.batch * s.seq_len * row());
     output.resize(static_cast<std::size_t>(s.batch * s.seq_len * width()));
     log_sum_exp.resize(static_cast<std::size_t>(s.batch * s.seq_len * s.heads));
+  }
+
+  /// A document begins at each place that `begins` names, beside those where sequences begin.
+  template <class Begins>
+  void cut_documents(const Begins& begins) {
+    for (std::int64_t t = 0; t < s.batch * s.seq_len; ++t)
+      positions.push_back(t % s.seq_len == 0 || begins(t % s.seq_len) ? 0 : positions.back() + 1);
+  }
+  [[nodiscard]] AttentionShape shape() const {
+    AttentionShape whole = s;
+    if (!positions.empty()) whole.positions = positions.data();
+    return whole;
   }
 
   [[nodiscard]] std::int64_t width() const { return s.heads * s.head_dim; }
@@ -50,7 +63,7 @@ struct AttentionCase {
 
   void forward() {
     const double* rows = qkv.data();
-    attention_forward<double>({.shape = s,
+    attention_forward<double>({.shape = shape(),
                                .query = query(rows),
                                .key = key(rows),
                                .value = value(rows),
@@ -61,7 +74,7 @@ struct AttentionCase {
   [[nodiscard]] Values backward(const Values& d_output) const {
     Values d_qkv(qkv.size(), 7.0);
     const double* rows = qkv.data();
-    attention_backward<double>({.shape = s,
+    attention_backward<double>({.shape = shape(),
                                 .query = query(rows),
                                 .key = key(rows),
                                 .value = value(rows),
@@ -75,7 +88,8 @@ struct AttentionCase {
   }
 
   /// softmax(cap(q k^T / sqrt(d))) v over the positions up to each query's own, of these the last
-  /// `window` where there is a window: as transformers' masks have it, key > query - window.
+  /// `window` where there is a window: as transformers' masks have it, key > query - window. Of
+  /// documents those of the query's own, which has as many tokens before it as its position says.
   [[nodiscard]] Values naive() const {
     Values out(output.size());
     const auto at = [&](std::int64_t b, std::int64_t i, std::int64_t column) {
@@ -89,6 +103,9 @@ struct AttentionCase {
           double* to = out.data() + (b * s.seq_len + i) * width() + h * s.head_dim;
           for (std::int64_t j = 0; j <= i; ++j) {
             if (s.window > 0 && j <= i - s.window) continue;
+            if (!positions.empty() &&
+                i - j > positions[static_cast<std::size_t>(b * s.seq_len + i)])
+              continue;
             double score = 0;
             for (std::int64_t d = 0; d < s.head_dim; ++d)
               score += at(b, i, h * s.head_dim + d) * at(b, j, key_column + d);
@@ -116,7 +133,10 @@ AttentionCase any_case() {
   s.window = *rc::gen::inRange(0, 8);
   s.query_scalar = *rc::gen::element(0.0, 2.5);
   s.score_cap = *rc::gen::element(0.0, 0.0, 0.7, 5.0);
-  return {s, *rc::gen::arbitrary<std::uint32_t>()};
+  AttentionCase made(s, *rc::gen::arbitrary<std::uint32_t>());
+  if (*rc::gen::arbitrary<bool>())
+    made.cut_documents([](std::int64_t) { return *rc::gen::inRange(0, 3) == 0; });
+  return made;
 }
 
 RC_GTEST_PROP(Attention, ForwardIsTheFormula, ()) {
@@ -178,6 +198,49 @@ TEST(Attention, WindowsReachOverBlocks) {
     });
     EXPECT_NEAR(test::dot(d_qkv, direction) / expected[0], 1, 1e-6) << window;
   }
+}
+
+/// Documents that end within a block of 64 rows, at its edge, and are longer than one; with a
+/// window and a cap. No query sees a key of another document, whose gradient comes from its own
+/// alone.
+TEST(Attention, DocumentsReachOverBlocks) {
+  for (const std::int64_t window : {0, 40}) {
+    AttentionCase c({.batch = 2,
+                     .heads = 2,
+                     .kv_heads = 1,
+                     .seq_len = 150,
+                     .head_dim = 4,
+                     .window = window,
+                     .score_cap = 1.5},
+                    7);
+    c.cut_documents([](std::int64_t i) { return i == 10 || i == 64 || i == 65 || i == 140; });
+    c.forward();
+    EXPECT_LT(relative_error(c.output, c.naive()), 1e-13) << window;
+    const Values d_output = c.random(static_cast<std::int64_t>(c.output.size()));
+    const Values direction = c.random(static_cast<std::int64_t>(c.qkv.size()));
+    const Values d_qkv = c.backward(d_output);
+    const Values middle = c.qkv;
+    Values along{0};
+    const Values expected = finite_differences(along, [&] {
+      for (std::size_t i = 0; i < middle.size(); ++i)
+        c.qkv[i] = middle[i] + along[0] * direction[i];
+      return test::dot(c.naive(), d_output);
+    });
+    EXPECT_NEAR(test::dot(d_qkv, direction) / expected[0], 1, 1e-6) << window;
+  }
+}
+
+/// Values 1, 2, 4, 8 under equal scores: with documents of one and three tokens the means are of 1;
+/// 2; 2 and 4; 2, 4 and 8.
+TEST(Attention, ADocumentSeesItself) {
+  AttentionCase c({.batch = 1, .heads = 1, .kv_heads = 1, .seq_len = 4, .head_dim = 1}, 3);
+  c.qkv = {1, 0, 1, 1, 0, 2, 1, 0, 4, 1, 0, 8};
+  c.cut_documents([](std::int64_t i) { return i == 1; });
+  c.forward();
+  EXPECT_DOUBLE_EQ(c.output[0], 1);
+  EXPECT_DOUBLE_EQ(c.output[1], 2);
+  EXPECT_DOUBLE_EQ(c.output[2], 3);
+  EXPECT_DOUBLE_EQ(c.output[3], 14.0 / 3);
 }
 
 /// Values 1, 2, 4, 8 under equal scores: a window of 2 gives the mean of the last two.

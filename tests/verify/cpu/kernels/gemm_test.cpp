@@ -45,8 +45,8 @@ double worst_error(Sizes s, bool a_transposed, bool b_transposed, bool bias, boo
   const auto biases = narrowed<T>(random(s.cols));
   auto c = narrowed<C>(random(s.rows * s.cols));
   const auto before = c;
-  std::vector<Real<T>> workspace(
-      static_cast<std::size_t>(gemm_workspace<T, C>(s.rows, s.cols, s.inner)));
+  std::vector<Real<T>> workspace(static_cast<std::size_t>(
+      gemm_workspace(Gemm<T, C>{.rows = s.rows, .cols = s.cols, .inner = s.inner})));
   const Gemm<T, C> g{
       .rows = s.rows,
       .cols = s.cols,
@@ -85,11 +85,53 @@ RC_GTEST_PROP(Gemm, RoundsOnceTo16Bits, (std::uint32_t seed, bool at, bool bt, b
   RC_ASSERT((worst_error<float, Fp16>(s, at, bt, false, adds, seed)) < 16 * 0x1p-11);
 }
 
+/// Scaled, and into columns of wider rows, of which all others stay.
+template <class T, class C>
+void check_columns(Sizes s, std::uint32_t seed) {
+  RandomValues random(seed);
+  const std::int64_t pitch = s.cols + 3;
+  const auto a = narrowed<T>(random(s.rows * s.inner));
+  const auto b = narrowed<T>(random(s.inner * s.cols));
+  auto c = narrowed<C>(random(s.rows * pitch));
+  const auto before = c;
+  Gemm<T, C> g{.rows = s.rows,
+               .cols = s.cols,
+               .inner = s.inner,
+               .a = {.data = a.data(), .row = s.inner},
+               .b = {.data = b.data(), .row = s.cols},
+               .c = c.data() + 2,
+               .c_row = pitch,
+               .adds = true,
+               .scale = Real<T>(0.75)};
+  std::vector<Real<T>> workspace(static_cast<std::size_t>(gemm_workspace(g)));
+  g.workspace = std::as_writable_bytes(std::span(workspace));
+  gemm(g);
+  for (std::int64_t i = 0; i < s.rows; ++i)
+    for (std::int64_t j = 0; j < pitch; ++j) {
+      const auto at = static_cast<std::size_t>(i * pitch + j);
+      if (j < 2 || j >= s.cols + 2) {
+        EXPECT_EQ(widen(c[at]), widen(before[at])) << i << ", " << j;
+        continue;
+      }
+      const double expected = 0.75 * element(g, i, j - 2) + widen(before[at]);
+      // Of bf16's 8 bits, of values below 16; fp32 and fp64 round each addition.
+      const double half_an_ulp = std::is_same_v<C, Bf16> ? 16 * 0x1p-9 : 1e-5;
+      EXPECT_NEAR(widen(c[at]), expected, half_an_ulp);
+    }
+}
+
+TEST(Gemm, AddsAScaledProductToColumnsOfWiderRows) {
+  check_columns<double, double>({7, 5, 3}, 1);
+  check_columns<float, float>({13, 17, 4}, 2);
+  check_columns<Bf16, Bf16>({9, 6, 8}, 3);
+  check_columns<Bf16, float>({1, 4, 5}, 4);
+}
+
 /// Wider than a tile in every direction, with an uneven rest: 515 x 1030 x 4099.
 TEST(Gemm, TilesWhatDoesNotFitTheWorkspace) {
   const Sizes s{kTileRows + 3, kTileCols + 6, kTileInner + 3};
   // The whole product's operands would need (515 + 1030) * 4099 + 515 * 1030 floats.
-  EXPECT_EQ((gemm_workspace<Bf16, float>(s.rows, s.cols, s.inner)),
+  EXPECT_EQ((gemm_workspace(Gemm<Bf16, float>{.rows = s.rows, .cols = s.cols, .inner = s.inner})),
             512 * 4096 + 4096 * 1024 + 512 * 1024);
   EXPECT_LT((worst_error<Bf16, float>(s, true, false, true, true, 7)), 1e-5);
 }

@@ -57,6 +57,23 @@ RC_GTEST_PROP(RmsNorm, ForwardIsTheFormula, ()) {
   RC_ASSERT(relative_error(c.normed, naive_norm(c.sum, c.weight)) < 1e-14);
 }
 
+/// What is skipped is added to what is normed.
+RC_GTEST_PROP(RmsNorm, AddsToWhatItSkips, ()) {
+  NormCase c;
+  const Values skip = c.random(c.rows * c.cols);
+  rms_norm_forward<double>({.rows = c.rows,
+                            .cols = c.cols,
+                            .epsilon = kEpsilon,
+                            .residual = c.x.data(),
+                            .weight = c.weight.data(),
+                            .skip = skip.data(),
+                            .normed = c.normed.data(),
+                            .rstd = c.rstd.data()});
+  Values expected = naive_norm(c.x, c.weight);
+  for (std::size_t i = 0; i < skip.size(); ++i) expected[i] += skip[i];
+  RC_ASSERT(relative_error(c.normed, expected) < 1e-13);
+}
+
 RC_GTEST_PROP(RmsNorm, BackwardIsTheForwardsDerivative, ()) {
   NormCase c;
   c.forward();

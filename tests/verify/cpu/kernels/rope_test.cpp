@@ -24,8 +24,10 @@ struct RopeCase {
   std::int64_t row = 0;  ///< elements of a token's qkv
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
   Values angles, table, qkv, query_weight, key_weight;
+  bool by_rows = false;                 ///< norms go over all heads of a kind
+  std::vector<std::int32_t> positions;  ///< of tokens, where the shape has them
 
-  RopeCase() {
+  explicit RopeCase(bool norms_by_rows = false) : by_rows(norms_by_rows) {
     shape.seq_len = *rc::gen::inRange(1, 5);
     shape.tokens = shape.seq_len * *rc::gen::inRange(1, 3);
     shape.heads = query_heads + *rc::gen::inRange(1, 3);
@@ -39,8 +41,20 @@ struct RopeCase {
       for (std::size_t i = 0; i < half; ++i) table.push_back(std::sin(angles[at + i]));
     }
     qkv = random(shape.tokens * row);
-    query_weight = random(shape.head_dim);
-    key_weight = random(shape.head_dim);
+    for (std::int64_t t = 0; t < shape.tokens; ++t)
+      positions.push_back(*rc::gen::inRange<std::int32_t>(0, 4) %
+                          static_cast<std::int32_t>(shape.seq_len));
+    if (*rc::gen::arbitrary<bool>()) shape.positions = positions.data();
+    query_weight = random(shape.head_dim * (by_rows ? query_heads : 1));
+    key_weight = random(shape.head_dim * (by_rows ? shape.heads - query_heads : 1));
+  }
+
+  RopeCase(const RopeCase&) = delete;  // the shape points into it
+  RopeCase& operator=(const RopeCase&) = delete;
+
+  [[nodiscard]] std::int64_t position(std::int64_t token) const {
+    return shape.positions == nullptr ? token % shape.seq_len
+                                      : positions[static_cast<std::size_t>(token)];
   }
 
   [[nodiscard]] std::int64_t columns() const { return shape.heads * shape.head_dim; }
@@ -53,11 +67,15 @@ struct RopeCase {
       for (std::int64_t h = 0; h < shape.heads; ++h) {
         const double* x = qkv.data() + t * row + h * shape.head_dim;
         const Values& weight = h < query_heads ? query_weight : key_weight;
+        // Of the head, or of all heads of its kind; the head's weights are the same or its own.
+        const std::int64_t first = !by_rows || h < query_heads ? 0 : query_heads;
+        const double* normed = by_rows ? qkv.data() + t * row + first * shape.head_dim : x;
+        const std::int64_t own = by_rows ? (h - first) * shape.head_dim : 0;
         double squares = 0;
-        for (std::int64_t i = 0; i < shape.head_dim; ++i) squares += x[i] * x[i];
-        const double root = std::sqrt(squares / static_cast<double>(shape.head_dim) + kEpsilon);
+        for (std::size_t i = 0; i < weight.size(); ++i) squares += normed[i] * normed[i];
+        const double root = std::sqrt(squares / static_cast<double>(weight.size()) + kEpsilon);
         const auto value = [&](std::int64_t i) {
-          return norm ? x[i] / root * weight[static_cast<std::size_t>(i)] : x[i];
+          return norm ? x[i] / root * weight[static_cast<std::size_t>(own + i)] : x[i];
         };
         Values imaginary;
         Values kept;
@@ -65,7 +83,7 @@ struct RopeCase {
         for (std::int64_t i = 0; i < half; ++i) {
           const auto turned =
               std::complex(value(i), value(half + i)) *
-              std::polar(1.0, angles[static_cast<std::size_t>(t % shape.seq_len * half + i)]);
+              std::polar(1.0, angles[static_cast<std::size_t>(position(t) * half + i)]);
           out.push_back(turned.real());
           imaginary.push_back(turned.imag());
         }
@@ -153,6 +171,52 @@ RC_GTEST_PROP(QkNormRope, ForwardAndBackward, ()) {
   column_sums(partial_rows, head, partials.data() + partial_rows * head, sums.data(), false,
               d_weight.data());
   RC_ASSERT(relative_error(d_weight, finite_differences(c.key_weight, loss)) < 1e-6);
+}
+
+RC_GTEST_PROP(QkRowNormRope, ForwardAndBackward, ()) {
+  RopeCase c(true);
+  const std::int64_t head = c.shape.head_dim;
+  Values out(static_cast<std::size_t>(c.shape.tokens * c.columns()));
+  Values rstd(static_cast<std::size_t>(c.shape.tokens * 2));
+  qk_row_norm_rope_forward<double>({.shape = c.shape,
+                                    .query_heads = c.query_heads,
+                                    .epsilon = kEpsilon,
+                                    .in = {.data = c.qkv.data(), .row = c.row, .head = head},
+                                    .table = c.table.data(),
+                                    .query_weight = c.query_weight.data(),
+                                    .key_weight = c.key_weight.data(),
+                                    .out = {.data = out.data(), .row = c.columns(), .head = head},
+                                    .rstd = rstd.data()});
+  RC_ASSERT(relative_error(out, c.naive(true)) < 1e-13);
+
+  const Values d_out = c.random(c.shape.tokens * c.columns());
+  Values gradient = c.spread(d_out);
+  const std::int64_t partial_rows = *rc::gen::inRange<std::int64_t>(1, c.shape.tokens + 1);
+  Values partials(static_cast<std::size_t>(partial_rows * c.columns()), 7.0);
+  qk_row_norm_rope_backward<double>(
+      {.shape = c.shape,
+       .query_heads = c.query_heads,
+       .partial_rows = partial_rows,
+       .gradient = {.data = gradient.data(), .row = c.row, .head = head},
+       .in = {.data = c.qkv.data(), .row = c.row, .head = head},
+       .table = c.table.data(),
+       .rstd = rstd.data(),
+       .query_weight = c.query_weight.data(),
+       .key_weight = c.key_weight.data(),
+       .partials = partials.data()});
+  const auto loss = [&] { return test::dot(c.naive(true), d_out); };
+  RC_ASSERT(relative_error(c.gathered(gradient), c.gathered(finite_differences(c.qkv, loss))) <
+            1e-6);
+  const std::int64_t queries = c.query_heads * head;
+  std::int64_t begin = 0;
+  for (Values* weight : {&c.query_weight, &c.key_weight}) {
+    Values d_weight(weight->size());
+    Values sums(weight->size());
+    column_sums(partial_rows, std::ssize(*weight), partials.data() + begin, sums.data(), false,
+                d_weight.data());
+    RC_ASSERT(relative_error(d_weight, finite_differences(*weight, loss)) < 1e-6);
+    begin += partial_rows * queries;
+  }
 }
 
 TEST(RopeTable, HoldsCosinesThenSines) {

@@ -27,8 +27,10 @@ class SerialRun {
     for (const Buffer& buffer : program.buffers)
       if (buffer.persistent && buffer.name != "gemm_workspace")
         std::fill_n(bytes(buffer), buffer.size.value, kPoison);
-    const auto table = make_rope_table(program.config.model, program.config.seq_len);
-    std::copy(table.begin(), table.end(), data<float>("rope_table"));
+    if (find("rope_table") != nullptr) {
+      const auto table = make_rope_table(program.config.model, program.config.seq_len);
+      std::copy(table.begin(), table.end(), data<float>("rope_table"));
+    }
     if (find("local_rope_table") != nullptr) {
       const auto local = make_rope_table(program.config.model, program.config.seq_len, true);
       std::copy(local.begin(), local.end(), data<float>("local_rope_table"));

@@ -28,7 +28,12 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
   const Values table = random(vocab * cols);
   Values output(static_cast<std::size_t>(count * cols));
   const double scale = *rc::gen::element(1.0, 3.5);
-  embedding_forward<double>(tokens, cols, table.data(), scale, output.data());
+  embedding_forward<double>({.tokens = tokens,
+                             .cols = cols,
+                             .vocab = vocab,
+                             .scale = scale,
+                             .table = table.data(),
+                             .output = output.data()});
   const Values d_output = random(count * cols);
   Values gradient = random(vocab * cols);
   Values expected = adds ? gradient : Values(gradient.size());
@@ -44,6 +49,45 @@ RC_GTEST_PROP(Embedding, ForwardPicksRowsAndBackwardSumsThem, (std::uint32_t see
                              gradient.data());
   // Up to 21 terms a sum, which may cancel: their order alone makes a difference of some 1e-13.
   RC_ASSERT(test::relative_error(gradient, expected) < 1e-11);
+}
+
+RC_GTEST_PROP(Embedding, AddsPositionsWhoseGradientIsOfAllSequences,
+              (std::uint32_t seed, bool adds)) {
+  const std::int64_t seq = *rc::gen::inRange(1, 6);
+  const std::int64_t count = seq * *rc::gen::inRange(1, 4);
+  const std::int64_t rows = seq + *rc::gen::inRange(0, 3);  // of the table of positions
+  const std::int64_t cols = *rc::gen::inRange(1, 5);
+  RandomValues random(seed);
+  const auto tokens = any_tokens(random, count, 3);
+  const Values table = random(3 * cols);
+  const Values positions = random(rows * cols);
+  Values output(static_cast<std::size_t>(count * cols));
+  embedding_forward<double>({.tokens = tokens,
+                             .cols = cols,
+                             .vocab = 3,
+                             .table = table.data(),
+                             .positions = positions.data(),
+                             .seq_len = seq,
+                             .output = output.data()});
+  const Values d_output = random(count * cols);
+  Values gradient = random(rows * cols);
+  Values expected = adds ? gradient : Values(gradient.size());
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t j = 0; j < cols; ++j) {
+      const auto place = static_cast<std::size_t>(i * cols + j);
+      const auto position = static_cast<std::size_t>(i % seq * cols + j);
+      const auto row = static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)] * cols + j);
+      RC_ASSERT(output[place] == table[row] + positions[position]);
+      expected[position] += d_output[place];
+    }
+  position_embedding_backward<double, double>({.rows = count,
+                                               .cols = cols,
+                                               .seq_len = seq,
+                                               .positions = rows,
+                                               .d_output = d_output.data(),
+                                               .adds = adds,
+                                               .gradient = gradient.data()});
+  RC_ASSERT(test::relative_error(gradient, expected) < 1e-13);
 }
 
 /// Logits, labels and some that are ignored.

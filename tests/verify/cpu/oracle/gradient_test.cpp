@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/model/lora.hpp"
 #include "core/schedule/build.hpp"
 #include "tests/support/configurations.hpp"
 #include "tests/support/samples.hpp"
@@ -43,7 +44,9 @@ class Loss {
 
   double operator()() {
     double sum = 0;
-    const auto count = static_cast<std::size_t>(2 * program_.config.tokens_per_microbatch());
+    const PlanConfig& config = program_.config;
+    const auto count =
+        static_cast<std::size_t>(config.token_rows() * config.tokens_per_microbatch());
     for (std::int64_t rank = 0; rank < ranks_; ++rank)
       for (std::int64_t m = 0; m < program_.config.microbatches; ++m) {
         run_.run("eval", 0,
@@ -249,6 +252,7 @@ PlanConfig attention_config(std::uint32_t seed) {
                           .low_freq_factor = {1, 1},
                           .high_freq_factor = {32, 1},
                           .original_max_seq_len = 8};
+  config.document_mask = one_in(2);
   return config;
 }
 
@@ -261,6 +265,49 @@ TEST_P(AttentionGradients, EqualFiniteDifferences) {
 }
 INSTANTIATE_TEST_SUITE_P(Random, AttentionGradients,
                          testing::Range(0U, std::uint32_t{test::thinned(12)}));
+
+/// The same with adapters beside some layers, which alone train.
+PlanConfig adapter_config(std::uint32_t seed) {
+  PlanConfig config = attention_config(seed);
+  test::RandomValues random(seed + 2000);
+  const auto one_in = [&](std::int32_t cases) { return random.below(cases) == 0; };
+  config.mesh = data_parallel_mesh(1, 1 + random.below(2));
+  config.microbatches = 1 + random.below(2);
+  config.model.fused_weights = one_in(4);
+  config.lora_rank = 1 + random.below(2);
+  config.lora_alpha = {3, 1};
+  for (const LoraTarget& target : lora_targets(config.model))
+    if (!one_in(3)) config.lora_targets.emplace_back(target.name);
+  if (config.lora_targets.empty()) config.lora_targets = default_lora_targets(config.model);
+  if (one_in(4)) config.frozen = {"lora_A"};
+  return config;
+}
+
+class AdapterGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(AdapterGradients, EqualFiniteDifferences) {
+  const PlanConfig config = adapter_config(GetParam());
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Random, AdapterGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(12)}));
+/// The same of the other families in turn: their norms, biases, positions and activations.
+class FamilyGradients : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(FamilyGradients, EqualFiniteDifferences) {
+  PlanConfig config = attention_config(GetParam());
+  config.model.qk_norm = true;
+  config.model.kv_heads = 1 + GetParam() / 2 % 2;
+  config.micro_batch = 2;  // a position of two sequences
+  config.seq_len = 4;
+  test::make_family(config.model, GetParam() % 2 == 0 ? Family::gpt2 : Family::olmo2);
+  config.model.max_seq_len = 6;  // positions that no token has
+  SCOPED_TRACE(describe(config));
+  check_gradients(config, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Random, FamilyGradients,
+                         testing::Range(0U, std::uint32_t{test::thinned(8)}));
 
 class Gradients : public testing::TestWithParam<std::uint32_t> {};
 

@@ -30,7 +30,8 @@ namespace mfsdp::test {
 /// Values by parameter name, in the parameter's own order.
 using Tensors = std::map<std::string, Values>;
 
-/// Fills token ids, then labels, of a rank's microbatch.
+/// Fills token ids, then labels, of a rank's microbatch; behind them positions where the plan masks
+/// documents.
 using Batches =
     std::function<void(std::int64_t rank, std::int64_t microbatch, std::span<std::int32_t>)>;
 
@@ -55,12 +56,18 @@ inline Tensors random_weights(const Program& program, std::uint32_t seed) {
   return weights;
 }
 
-/// Random tokens and labels; every fifth label is ignored.
+/// Random tokens and labels; every fifth label is ignored. Documents begin at every third token or
+/// so.
 inline Batches random_batches(const Program& program, std::uint32_t seed) {
-  return [vocab = program.config.model.vocab, seed](std::int64_t rank, std::int64_t microbatch,
-                                                    std::span<std::int32_t> ids) {
+  return [vocab = program.config.model.vocab, seed, masks = program.config.document_mask,
+          seq_len = static_cast<std::size_t>(program.config.seq_len)](
+             std::int64_t rank, std::int64_t microbatch, std::span<std::int32_t> all) {
     RandomValues random(seed + static_cast<std::uint32_t>(1000 * rank + microbatch));
+    const std::span<std::int32_t> ids = all.first(masks ? all.size() / 3 * 2 : all.size());
     for (std::int32_t& id : ids) id = random.below(vocab);
+    const std::span<std::int32_t> positions = all.subspan(ids.size());
+    for (std::size_t t = 0; t < positions.size(); ++t)
+      positions[t] = t % seq_len == 0 || random.below(3) == 0 ? 0 : positions[t - 1] + 1;
     for (std::size_t i = ids.size() / 2 + 1; i < ids.size(); i += 5) ids[i] = -100;
   };
 }
@@ -126,8 +133,10 @@ class RankState {
       put("model_weight", resident.model_weight);
       put("main_weight", resident.main_weight);
     }
-    const auto table = make_rope_table(program_.config.model, program_.config.seq_len);
-    std::memcpy(bytes(*find("rope_table")), table.data(), table.size() * sizeof(float));
+    if (const Buffer* angles = find("rope_table")) {
+      const auto table = make_rope_table(program_.config.model, program_.config.seq_len);
+      std::memcpy(bytes(*angles), table.data(), table.size() * sizeof(float));
+    }
     if (const Buffer* local = find("local_rope_table")) {
       const auto turned = make_rope_table(program_.config.model, program_.config.seq_len, true);
       std::memcpy(bytes(*local), turned.data(), turned.size() * sizeof(float));

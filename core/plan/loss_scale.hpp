@@ -1,0 +1,73 @@
+// Loss scaling: gradients are multiplied by a number on their way back through the model, so that
+// fp16 does not lose the small ones, and divided by it where they are used.
+//
+//   loss_scale ──► cross_entropy: d(logits) times the scale        (every chunk, every microbatch)
+//        ├───────► loss_finish: 1 / (T * scale), which norm and updates multiply gradients by
+//        └◄──────► norm_finish: a norm that is not finite halves the scale, and the updates leave
+//                  everything as it was; enough finite norms in a row double it
+//
+// The rules are those of PyTorch's torch.amp.GradScaler. Powers of two change no bit of a gradient
+// that neither overflows nor underflows.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "core/base/error.hpp"
+#include "core/plan/optimizer_spec.hpp"
+
+namespace mfsdp {
+
+struct PlanConfig;
+
+/// The port `loss_scale`, fp32 [4]: the same on every rank, kept from step to step.
+struct LossScaleState {
+  float scale = 1;       ///< of the summed losses of all tokens
+  float good_steps = 0;  ///< in a row since the scale changed last; at most 2^24
+  float unused[2] = {};
+
+  friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
+};
+static_assert(sizeof(LossScaleState) == 16);
+
+namespace loss_scale {
+inline constexpr std::int64_t first = 65'536;  ///< of a run that asks for none
+inline constexpr std::int64_t window = 2'000;  ///< good steps after which the scale grows
+inline constexpr float growth = 2;
+inline constexpr float backoff = 0.5F;
+/// Where growth ends. Apex ends at the same; GradScaler at infinity.
+inline constexpr float most = 0x1p24F;
+/// What stops to shrink here has another reason to overflow.
+inline constexpr float least = 0x1p-24F;
+}  // namespace loss_scale
+
+/// Tokens by which a configured scale is divided: a power of two of at least a sequence's. Users
+/// know scales of the mean loss, plans scale its sum; a power of two keeps every bit.
+[[nodiscard]] std::int64_t loss_scale_tokens(const PlanConfig& config);
+
+/// The state before the first step; a scale of 0 where the plan has none.
+[[nodiscard]] LossScaleState first_loss_scale(const PlanConfig& config);
+
+/// What --loss-scale and --loss-scale-window ask of each other and of the other flags.
+[[nodiscard]] Result<void> check_loss_scale(const PlanConfig& config);
+
+/// The state after a step. `window`: good steps in a row after which the scale grows; 0: it stays
+/// as it is, whatever comes.
+MFSDP_ON_DEVICE_TOO inline LossScaleState next_loss_scale(LossScaleState state, bool non_finite,
+                                                          std::int64_t window) {
+  if (window == 0) return state;
+  if (non_finite) {
+    state.good_steps = 0;
+    if (state.scale > loss_scale::least) state.scale *= loss_scale::backoff;
+    return state;
+  }
+  state.good_steps += 1;
+  if (state.good_steps >= static_cast<float>(window)) {
+    state.good_steps = 0;
+    if (state.scale < loss_scale::most) state.scale *= loss_scale::growth;
+  }
+  return state;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,282 @@
+#include "gpu_backend/cuda/kernels/exact_sums.hpp"
+#include "gpu_backend/cuda/kernels/rope.cuh"
+#include "gpu_backend/cuda/kernels/rope.hpp"
+
+namespace mfsdp::cuda {
+namespace {
+
+using kernels::ColumnSums;
+using kernels::HeadRows;
+using kernels::QkRowNormRopeBackward;
+using kernels::QkRowNormRopeForward;
+using kernels::RopeShape;
+
+constexpr int kMostThreads = 512;
+constexpr int kMostWarps = kMostThreads / kWarp;
+constexpr std::size_t kSharedPartials = 32 << 10;  ///< bytes; beside static shared memory
+
+/// A token's heads are cut into packs of pairs, which belong to the same threads in every pass:
+/// calls use(head, place of the pack).
+template <int N, class Use>
+__device__ void for_packs(const RopeShape& s, const HeadPairs& pairs, const Use& use) {
+  const int packs = pairs.all / N;
+  const auto items = static_cast<int>(s.heads) * packs;
+  for (auto item = static_cast<int>(threadIdx.x); item < items;
+       item += static_cast<int>(blockDim.x))
+    use(item / packs, PairPlace(pairs, item % packs * N));
+}
+
+/// Both halves of a pack of pairs.
+template <class T, int N>
+__device__ void load_pairs(const T* head, const PairPlace& at, float (&to)[2][N]) {
+  load_widened<N>(head + at.first, to[0]);
+  load_widened<N>(head + at.second, to[1]);
+}
+template <class T, int N>
+__device__ void store_pairs(T* head, const PairPlace& at, const float (&from)[2][N]) {
+  store_narrowed<N>(head + at.first, from[0]);
+  store_narrowed<N>(head + at.second, from[1]);
+}
+
+/// A head's part of the weight of its kind.
+template <class K>
+__device__ auto weight_of(const K& k, int head) {
+  return head < k.query_heads ? k.query_weight + head * k.shape.head_dim
+                              : k.key_weight + (head - k.query_heads) * k.shape.head_dim;
+}
+
+/// Columns that are normed together: those of queries, and those of keys.
+template <class K>
+__device__ float columns_of(const K& k, bool queries) {
+  return static_cast<float>((queries ? k.query_heads : k.shape.heads - k.query_heads) *
+                            k.shape.head_dim);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kMostThreads) forward(const QkRowNormRopeForward<T, float> k) {
+  __shared__ float shared[2][kMostWarps];
+  const HeadPairs pairs(k.shape);
+  const float* const angles = k.table + k.shape.position(blockIdx.x) * k.shape.turned;
+  const T* const in = k.in.data + blockIdx.x * k.in.row;
+  T* const out = k.out.data + blockIdx.x * k.out.row;
+  float squares[2] = {};  // of queries, of keys
+  for_packs<N>(k.shape, pairs, [&](int head, const PairPlace& at) {
+    float x[2][N];
+    load_pairs(in + head * k.in.head, at, x);
+    float& sum = squares[head < k.query_heads ? 0 : 1];
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += x[0][i] * x[0][i] + x[1][i] * x[1][i];
+  });
+  float rstd[2];
+#pragma unroll
+  for (int kind = 0; kind < 2; ++kind) {
+    const float mean = block_sum(squares[kind], shared[kind]) / columns_of(k, kind == 0);
+    rstd[kind] = 1 / sqrtf(mean + k.epsilon);
+    if (threadIdx.x == 0) k.rstd[2 * blockIdx.x + kind] = rstd[kind];
+  }
+  for_packs<N>(k.shape, pairs, [&](int head, const PairPlace& at) {
+    float x[2][N];
+    float w[2][N];
+    load_pairs(in + head * k.in.head, at, x);
+    load_pairs(weight_of(k, head), at, w);
+    const float scale = head < k.query_heads ? rstd[0] : rstd[1];
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[h][i] *= scale * (k.weight_offset + w[h][i]);
+    if (at.turns) turn(angles + at.angle, pairs.turning, false, x[0], x[1]);
+    store_pairs(out + head * k.out.head, at, x);
+  });
+}
+
+/// Block b takes the tokens b, b + partial_rows, ... Each thread adds up the weights' gradients of
+/// its own columns, in shared memory where they fit (`shared_partials`), else in their row.
+template <class T, int N>
+__global__ void __launch_bounds__(kMostThreads)
+    backward(const QkRowNormRopeBackward<T, float> k, bool shared_partials) {
+  extern __shared__ float row[];              // queries' columns, then keys'
+  __shared__ float shared[2][2][kMostWarps];  // in turn, so that tokens need no barrier between
+  const RopeShape& s = k.shape;
+  const HeadPairs pairs(s);
+  const std::int64_t query_columns = k.query_heads * s.head_dim;
+  const std::int64_t key_columns = s.heads * s.head_dim - query_columns;
+  float* const of_queries = k.partials + blockIdx.x * query_columns;
+  float* const of_keys = k.partials + k.partial_rows * query_columns + blockIdx.x * key_columns;
+  const auto out_of = [&](int head) {
+    return head < k.query_heads ? of_queries + head * s.head_dim
+                                : of_keys + (head - k.query_heads) * s.head_dim;
+  };
+  const auto partial_of = [&](int head) {
+    return shared_partials ? row + head * s.head_dim : out_of(head);
+  };
+  for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
+    float* const partial = partial_of(head);
+#pragma unroll
+    for (int i = 0; i < N; ++i) partial[at.first + i] = partial[at.second + i] = 0;
+  });
+  int turn_of_shared = 0;
+  for (std::int64_t token = blockIdx.x; token < s.tokens;
+       token += k.partial_rows, turn_of_shared ^= 1) {
+    const float* const angles = k.table + s.position(token) * s.turned;
+    T* const gradient = k.gradient.data + token * k.gradient.row;
+    const T* const in = k.in.data + token * k.in.row;
+    const float rstd[2] = {k.rstd[2 * token], k.rstd[2 * token + 1]};
+    // The gradient of the norm's output, and its input.
+    const auto load_both = [&](int head, const PairPlace& at, float(&dy)[2][N], float(&x)[2][N]) {
+      load_pairs(gradient + head * k.gradient.head, at, dy);
+      if (at.turns) turn(angles + at.angle, pairs.turning, true, dy[0], dy[1]);
+      load_pairs(in + head * k.in.head, at, x);
+    };
+    float dots[2] = {};
+    for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
+      float dy[2][N];
+      float x[2][N];
+      float w[2][N];
+      load_both(head, at, dy, x);
+      load_pairs(weight_of(k, head), at, w);
+      const int kind = head < k.query_heads ? 0 : 1;
+      float* const partial = partial_of(head);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          const float part = dy[h][i] * x[h][i];
+          dots[kind] += (k.weight_offset + w[h][i]) * part;
+          partial[(h == 0 ? at.first : at.second) + i] += part * rstd[kind];
+        }
+    });
+    float shrink[2];
+#pragma unroll
+    for (int kind = 0; kind < 2; ++kind)
+      shrink[kind] = block_sum(dots[kind], shared[turn_of_shared][kind]) * rstd[kind] * rstd[kind] *
+                     rstd[kind] / columns_of(k, kind == 0);
+    for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
+      float dy[2][N];
+      float x[2][N];
+      float w[2][N];
+      load_both(head, at, dy, x);
+      load_pairs(weight_of(k, head), at, w);
+      const int kind = head < k.query_heads ? 0 : 1;
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+          dy[h][i] = rstd[kind] * (k.weight_offset + w[h][i]) * dy[h][i] - x[h][i] * shrink[kind];
+      store_pairs(gradient + head * k.gradient.head, at, dy);
+    });
+  }
+  if (!shared_partials) return;
+  for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
+    const float* const partial = partial_of(head);
+    float* const out = out_of(head);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      out[at.first + i] = partial[at.first + i];
+      out[at.second + i] = partial[at.second + i];
+    }
+  });
+}
+
+/// Calls `run` with the pairs of a pack and the threads of a block.
+template <class T, class Run>
+Result<void> with_packs(std::string_view kernel, const RopeShape& s,
+                        std::initializer_list<const void*> pointers,
+                        std::initializer_list<std::int64_t> strides, const Run& run) {
+  constexpr int N = kPack<T>;
+  const auto threads = [&](std::int64_t n) {
+    const std::int64_t items = ceil_div(s.heads * s.head_dim / 2, n);
+    return static_cast<unsigned>(
+        std::min<std::int64_t>(kMostThreads, ceil_div(items, kWarp) * kWarp));
+  };
+  const bool packs =
+      s.head_dim / 2 % N == 0 && s.turned / 2 % N == 0 && is_aligned(pointers, 16) &&
+      std::ranges::all_of(strides, [](std::int64_t elements) { return elements % N == 0; });
+  if (packs)
+    run(std::integral_constant<int, N>{}, threads(N));
+  else
+    run(std::integral_constant<int, 1>{}, threads(1));
+  return launched(kernel);
+}
+
+/// Between the first row of the queries' partials and the last of the keys' lie those of a piece,
+/// as many for all pieces.
+template <class T>
+Result<void> exact_backward(const QkRowNormRopeBackward<T, float>& k, cudaStream_t stream,
+                            ExactOutlier* outlier) {
+  const RopeShape& s = k.shape;
+  const std::int64_t queries = k.query_heads * s.head_dim;
+  const std::int64_t keys = s.heads * s.head_dim - queries;
+  const std::int64_t piece = k.pieces.rows;
+  const std::int64_t partial_rows = std::min(piece, k.partial_rows) - 1;
+  MFSDP_TRY(check_exact_rows("qk_row_norm_rope_backward", partial_rows));
+  float* const behind_first = k.partials + queries;
+  float* const last = k.partials + k.partial_rows * (queries + keys) - keys;
+  for (std::int64_t begin = 0; begin < s.tokens; begin += piece) {
+    QkRowNormRopeBackward<T, float> part = k;
+    part.shape = s.piece(begin, piece);
+    part.partial_rows = partial_rows;
+    part.gradient.data += begin * k.gradient.row;
+    part.in.data += begin * k.in.row;
+    part.rstd += begin * 2;
+    part.partials = behind_first;
+    part.pieces = {};
+    MFSDP_TRY(qk_row_norm_rope_backward(part, stream, outlier));
+    ColumnSums<float, float> sums{.rows = partial_rows,
+                                  .cols = queries,
+                                  .in = behind_first,
+                                  .adds = begin > 0,
+                                  .out = k.partials,
+                                  .pieces = {.rows = partial_rows, .grid = k.pieces.grid}};
+    MFSDP_TRY(sum_on_grid(sums, KernelKind::qk_row_norm_rope_backward, outlier, stream));
+    sums.in += partial_rows * queries;
+    sums.cols = keys;
+    sums.out = last;
+    MFSDP_TRY(sum_on_grid(sums, KernelKind::qk_row_norm_rope_backward, outlier, stream));
+  }
+  return zero(behind_first, last - behind_first, "qk_row_norm_rope_backward", stream);
+}
+
+}  // namespace
+
+template <class T>
+Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<T, float>& k,
+                                      cudaStream_t stream) {
+  const RopeShape& s = k.shape;
+  if (s.tokens == 0 || s.heads == 0 || s.head_dim == 0) return {};
+  return with_packs<T>("qk_row_norm_rope_forward", s,
+                       {k.in.data, k.out.data, k.query_weight, k.key_weight, k.table},
+                       {k.in.row, k.in.head, k.out.row, k.out.head}, [&](auto n, unsigned threads) {
+                         forward<T, n()><<<grid_of(s.tokens), threads, 0, stream>>>(k);
+                       });
+}
+
+template <class T>
+Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, float>& k,
+                                       cudaStream_t stream, ExactOutlier* outlier) {
+  if (k.pieces.grid) return exact_backward(k, stream, outlier);
+  const RopeShape& s = k.shape;
+  if (s.heads == 0 || s.head_dim == 0) return {};
+  const auto bytes = static_cast<std::size_t>(s.heads * s.head_dim) * sizeof(float);
+  const bool fits = bytes <= kSharedPartials;
+  return with_packs<T>(
+      "qk_row_norm_rope_backward", s,
+      {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
+      {k.in.row, k.in.head, k.gradient.row, k.gradient.head}, [&](auto n, unsigned threads) {
+        backward<T, n()><<<grid_of(k.partial_rows), threads, fits ? bytes : 0, stream>>>(k, fits);
+      });
+}
+
+template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<Bf16, float>&,
+                                               cudaStream_t);
+template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<Fp16, float>&,
+                                               cudaStream_t);
+template Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<float, float>&,
+                                               cudaStream_t);
+template Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<Bf16, float>&,
+                                                cudaStream_t, ExactOutlier*);
+template Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<Fp16, float>&,
+                                                cudaStream_t, ExactOutlier*);
+template Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<float, float>&,
+                                                cudaStream_t, ExactOutlier*);
+
+}  // namespace mfsdp::cuda

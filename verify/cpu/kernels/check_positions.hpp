@@ -1,0 +1,36 @@
+// Positions come from data: what attention and RoPE take is checked before they follow it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "core/base/error.hpp"
+#include "core/plan/op.hpp"
+#include "core/runtime/calls/attention.hpp"
+#include "core/runtime/calls/rope.hpp"
+
+namespace mfsdp::kernels {
+
+/// `positions` [tokens] begin with 0 in each sequence, and go on by 1 or begin anew; null: there
+/// are none. O(tokens).
+[[nodiscard]] inline Result<void> check_positions(const Kernel& kernel,
+                                                  const std::int32_t* positions,
+                                                  std::int64_t tokens, std::int64_t seq_len) {
+  for (std::int64_t t = 0; positions != nullptr && t < tokens; ++t) {
+    const std::int64_t next = t % seq_len == 0 ? 0 : positions[t - 1] + std::int64_t{1};
+    if (positions[t] != 0 && positions[t] != next)
+      return fail(fmt::format("kernel {}: operand positions", to_string(kernel.kind)),
+                  fmt::format("expected {}, or 0 where a document begins, got {} at {}", next,
+                              positions[t], t));
+  }
+  return {};
+}
+[[nodiscard]] inline Result<void> check_documents(const Kernel& kernel, const AttentionShape& s) {
+  return check_positions(kernel, s.positions, s.batch * s.seq_len, s.seq_len);
+}
+[[nodiscard]] inline Result<void> check_documents(const Kernel& kernel, const RopeShape& s) {
+  return check_positions(kernel, s.positions, s.tokens, s.seq_len);
+}
+
+}  // namespace mfsdp::kernels
