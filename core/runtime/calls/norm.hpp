@@ -1,5 +1,4 @@
-// What the kernels of RMS norms and layer norms take, and column sums, which end their weights'
-// gradients.
+// What the kernels of RMS norms and layer norms take, and column sums, which end their weights' gradients.
 #pragma once
 
 #include <cstdint>
