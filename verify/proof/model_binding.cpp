@@ -42,7 +42,8 @@ Roles roles_of(UnitKind kind, const PlanConfig& config) {
   if (model.qk_norm) roles |= bit(ParameterRole::q_norm) | bit(ParameterRole::k_norm);
   if (model.output_norms)
     roles |= bit(ParameterRole::attention_output_norm) | bit(ParameterRole::mlp_output_norm);
-  for (const ParameterRole role : LoraSteps(config).roles()) roles |= bit(role);
+  const LoraSteps adapters(config);
+  for (const ParameterRole role : adapters.roles()) roles |= bit(role);
   return roles;
 }
 
