@@ -32,18 +32,16 @@ void add_keys(const Json& node, std::set<std::string>& keys) {
 TEST(Documented, KeysOfResults) {
   PredictedRun predicted = test::sample_run();
   predicted.trust = {.tier = "datasheet only", .step_error = 0.1, .text = "published"};
-  predicted.ranks = RankReport{.ranks = 2, .simulated = 1};
-  predicted.training = TrainingEstimate{.tokens = 1, .cost = 1};
+  predicted.ranks.emplace().ranks = 2;
+  predicted.training.emplace().cost = 1;
   predicted.live_peak = Bytes(1);
   MeasuredRun measured = test::measured_run();
   measured.resumed = ResumedFrom{.step = 1, .run_id = "r"};
-  measured.steps = {StepResult{.step = 1,
-                               .loss = 1,
-                               .grad_norm = 1,
-                               .tokens = 1,
-                               .learning_rate = 1,
-                               .loss_scale = 1,
-                               .skipped = true}};
+  StepResult step = test::sample_step(1, Nanos(1), 1);
+  step.grad_norm = step.learning_rate = step.loss_scale = 1;
+  step.tokens = 1;
+  step.skipped = true;
+  measured.steps = {step};
   measured.evaluations = {{.step = 1, .loss = 1, .tokens = 1}};
   std::set<std::string> keys;
   add_keys(Json::parse(to_json(RunResult(predicted))), keys);
