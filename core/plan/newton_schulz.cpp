@@ -8,20 +8,16 @@
 namespace mfsdp {
 namespace {
 
-/// Products of polynomials of R: in each step R^2; but in the first after R was made, Z Q; but in
-/// the last before X is made, W = Z R and Z W.
-constexpr std::int64_t symmetric_products() {
-  std::int64_t products = 0;
-  for (int step = 1; step <= kNewtonSchulzSteps; ++step) {
-    const bool begins = step == 1 || step == kNewtonSchulzRestart + 1;
-    const bool ends = step == kNewtonSchulzSteps || step == kNewtonSchulzRestart;
-    products += 1 + (begins ? 0 : 1) + (ends ? 0 : 2);
-  }
-  return products;
+/// How often a GPU does what.
+struct Counts {
+  std::int64_t squares = kNewtonSchulzSteps;  ///< R^2
+  std::int64_t others = 0;                 ///< Z Q, Z R and (Z R) Z, but for the ends of the steps
+  std::int64_t of_x = kNewtonSchulzSteps;  ///< R of X, and X of Q and X
+};
+Counts counts_of(std::int64_t m, std::int64_t n) {
+  if (!goes_by_gram(m, n)) return {};
+  return {.others = 3 * (kNewtonSchulzSteps - 1), .of_x = 1};
 }
-static_assert(symmetric_products() == 14);
-
-constexpr std::int64_t kTimesX = 2;  ///< R is made of X twice, and X of Q and X
 
 void add_symmetric(std::vector<OrthogonalProduct>& all, std::int64_t m, std::int64_t inner,
                    std::int64_t times) {
@@ -41,10 +37,11 @@ void add_symmetric(std::vector<OrthogonalProduct>& all, std::int64_t m, std::int
 std::vector<OrthogonalProduct> orthogonal_products(std::int64_t rows, std::int64_t cols) {
   const std::int64_t m = std::min(rows, cols);
   const std::int64_t n = std::max(rows, cols);
+  const Counts counts = counts_of(m, n);
   std::vector<OrthogonalProduct> all;
-  add_symmetric(all, m, m, symmetric_products());
-  add_symmetric(all, m, n, kTimesX);
-  all.push_back({.rows = m, .cols = n, .inner = m, .times = kTimesX});
+  add_symmetric(all, m, m, counts.squares + counts.others);
+  add_symmetric(all, m, n, counts.of_x);
+  all.push_back({.rows = m, .cols = n, .inner = m, .times = counts.of_x});
   return all;
 }
 
@@ -60,9 +57,9 @@ std::int64_t newton_schulz_bytes(std::int64_t rows, std::int64_t cols) {
   const std::int64_t m = std::min(rows, cols);
   // The norm reads the matrix, a copy is made of it, and another becomes the result.
   constexpr std::int64_t kOfMatrix = 1 + 2 + 2;
-  // Mirrored: half is read and half is written. Z reads R and half of its square, and is written.
-  constexpr std::int64_t kMirrored = symmetric_products() - kNewtonSchulzSteps + kTimesX;
-  const std::int64_t halves = 2 * kMirrored + 5 * kNewtonSchulzSteps;
+  // Mirrored: half is read and half is written. Z reads halves of R and its square, and is written.
+  const Counts counts = counts_of(m, std::max(rows, cols));
+  const std::int64_t halves = 2 * (counts.others + counts.of_x) + 4 * counts.squares;
   return checked_add(product_of(kOfMatrix, kElement, rows, cols),
                      product_of(halves, kElement, m, m) / 2);
 }

@@ -9,15 +9,15 @@
 // gives steps the size of AdamW's (Liu et al., arXiv 2502.16982, section 2.2): so rates and decay
 // may be those of AdamW. G may be the transpose; X has its shorter side in front, m, and n columns.
 //
-// The CPU computes as is written here. GPUs compute the same by the Gram matrix R = X X^T, which
-// has but m columns: a step by polynomials of R
+// The CPU computes as is written here. So do GPUs where n is below 2 m. Elsewhere they compute the
+// same by the Gram matrix R = X X^T, which has but m columns: a step by polynomials of R
 //
 //   Z = a I + b R + c R^2       Q' = Z Q       R' = Z R Z
 //
-// and X = Q X where it is needed, which is after step 3 and after step 5: small singular values
-// drown in the rounding of R, and grow by a^2 a step there, so that R has to be made anew. All
-// these products of polynomials of R are symmetric: of each the lower half is computed, in parts,
-// and mirrored. `products` lists what it takes; what it costs follows from that list.
+// and X = Q X once, after the last step. Products of polynomials of R are symmetric: of each the
+// lower half is computed, in parts, and mirrored. Rounding of R makes tiny singular values
+// uncertain, and grows by a^2 a step as they do: docs/optimizers.md says how far, in fp16.
+// `orthogonal_products` lists what it takes; what it costs follows from that list.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,6 @@
 namespace mfsdp {
 
 inline constexpr int kNewtonSchulzSteps = 5;
-inline constexpr int kNewtonSchulzRestart = 3;  ///< the step after which R is made anew
 
 struct NewtonSchulzCoefficients {
   double a = 3.4445;
@@ -41,6 +40,9 @@ struct NewtonSchulzCoefficients {
 [[nodiscard]] inline double orthogonal_scale(std::int64_t rows, std::int64_t cols) {
   return 0.2 * std::sqrt(static_cast<double>(rows > cols ? rows : cols));
 }
+
+/// Whether GPUs go by the Gram matrix, of a matrix of these sides, m the smaller.
+[[nodiscard]] constexpr bool goes_by_gram(std::int64_t m, std::int64_t n) { return n >= 2 * m; }
 
 /// Whether of symmetric results of that many rows only parts are computed: they are cut into four.
 [[nodiscard]] constexpr bool is_cut_in_parts(std::int64_t rows) { return rows % 256 == 0; }

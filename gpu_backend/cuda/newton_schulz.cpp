@@ -15,9 +15,12 @@
 namespace mfsdp::cuda {
 namespace {
 
-/// What is kept is multiplied by it: core/plan/newton_schulz.hpp has no entry above 42.
+/// What is kept is multiplied by it. No entry of X, R and Z is above 5; those of products of all Z
+/// are below 3.4445^5 = 485.
 template <class H>
 inline constexpr float kUnit = std::is_same_v<H, float> ? 1.0F : 1024.0F;
+template <class H>
+inline constexpr float kUnitOfQ = std::is_same_v<H, float> ? 1.0F : 64.0F;
 
 /// A product of the form, as shape and as memory.
 struct Part {
@@ -87,8 +90,9 @@ class Orthogonalisation {
   }
 
   Result<void> advance(int step) {
-    const bool begins = step == 1 || step == kNewtonSchulzRestart + 1;
-    const bool ends = step == kNewtonSchulzRestart || step == kNewtonSchulzSteps;
+    const bool by_gram = goes_by_gram(m_, n_);
+    const bool begins = step == 1 || !by_gram;
+    const bool ends = step == kNewtonSchulzSteps || !by_gram;
     if (begins) {
       gram_ = take();
       MFSDP_TRY(symmetric(x_, x_, n_, gram_));
@@ -101,10 +105,12 @@ class Orthogonalisation {
     free_.push_back(square);
     H* const before = q_;
     q_ = z;
+    if (begins) unit_of_q_ = kUnit<H>;
     if (!begins) {
       q_ = take();
-      MFSDP_TRY(symmetric(z, before, m_, q_));
+      MFSDP_TRY(symmetric(z, before, m_, q_, kUnitOfQ<H> / (kUnit<H> * unit_of_q_)));
       MFSDP_TRY(mirror_of(q_));
+      unit_of_q_ = kUnitOfQ<H>;
       free_.push_back(before);
     }
     if (!ends) {  // R' = Z R Z
@@ -129,6 +135,7 @@ class Orthogonalisation {
     part.shape.b_row = n_;
     part.shape.b_transposed = false;
     part.shape.c_row = n_;
+    part.memory.scale = 1 / unit_of_q_;
     MFSDP_TRY(product_(part));
     std::swap(x_, other_);
     return {};
@@ -137,17 +144,22 @@ class Orthogonalisation {
   /// c = a b^T [m, m], which is symmetric: of a [m, inner] and b [m, inner]. What lies below the
   /// diagonal, by parts of equal size: the quarter below the middle; the like quarters of the two
   /// halves on the diagonal; and the four squares that are left there, whole.
-  Result<void> symmetric(const H* a, const H* b, std::int64_t inner, H* c) {
-    if (!is_cut_in_parts(m_)) return product_(part_of(a, b, c, m_, m_, inner));
+  Result<void> symmetric(const H* a, const H* b, std::int64_t inner, H* c,
+                         float scale = 1 / kUnit<H>) {
+    const auto scaled = [&](Part part) {
+      part.memory.scale = scale;
+      return product_(part);
+    };
+    if (!is_cut_in_parts(m_)) return scaled(part_of(a, b, c, m_, m_, inner));
     const std::int64_t half = m_ / 2;
     const std::int64_t side = m_ / 4;
-    MFSDP_TRY(product_(part_of(a + half * inner, b, c + half * m_, half, half, inner)));
+    MFSDP_TRY(scaled(part_of(a + half * inner, b, c + half * m_, half, half, inner)));
     Part below = part_of(a + side * inner, b, c + side * m_, side, side, inner);
     batch(below, 2, 2 * side, inner);
-    MFSDP_TRY(product_(below));
+    MFSDP_TRY(scaled(below));
     Part diagonal = part_of(a, b, c, side, side, inner);
     batch(diagonal, 4, side, inner);
-    return product_(diagonal);
+    return scaled(diagonal);
   }
 
   /// `rows`: from one product of the batch to the next, along the diagonal.
@@ -196,6 +208,7 @@ class Orthogonalisation {
   H* other_ = nullptr;
   H* gram_ = nullptr;
   H* q_ = nullptr;
+  float unit_of_q_ = 1;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The orthogonalisation of a matrix by the Gram form of core/plan/newton_schulz.hpp: products of
+// The orthogonalisation of a matrix by the forms of core/plan/newton_schulz.hpp: products of
 // cuBLASLt, and what stands between them.
 //
 // bf16 matrices are worked on in fp16, whose three bits more of fraction the polynomials of the

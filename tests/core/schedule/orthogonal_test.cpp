@@ -62,16 +62,17 @@ TEST(OrthogonalRounds, OrthogonaliseEachOfHuggingFacesMatrices) {
   EXPECT_EQ(count(program, KernelKind::update), 6 * 2 + 2);  // matrices, vectors; both ends
 }
 
-TEST(NewtonSchulzCosts, AreThoseOfTheGramForm) {
-  // 4096 x 4096, m = 4096: 14 symmetric products of m and 2 of n, of which 5/8 are computed, and 2
-  // whole ones.
+TEST(NewtonSchulzCosts, AreThoseOfTheForms) {
+  // 4096 x 4096, the plain form: in each of five steps two symmetric products, of which 5/8 are
+  // computed, and a whole one.
   const std::int64_t m = 4096;
-  EXPECT_EQ(newton_schulz_flops(m, m), 2 * m * m * m * (14 * 5 + 2 * 5 + 2 * 8) / 8);
+  EXPECT_EQ(newton_schulz_flops(m, m), 5 * 2 * m * m * m * (2 * 5 + 8) / 8);
+  // 4096 x 14336, by the Gram matrix: it and X once, and 5 + 3 * 4 symmetric products of m.
   const std::int64_t n = 14336;
-  EXPECT_EQ(newton_schulz_flops(m, n), 2 * m * m * (14 * 5 * m + 2 * 5 * n + 2 * 8 * n) / 8);
+  EXPECT_EQ(newton_schulz_flops(m, n), 2 * m * m * (17 * 5 * m + 5 * n + 8 * n) / 8);
   EXPECT_EQ(newton_schulz_flops(n, m), newton_schulz_flops(m, n));
   // 100 is no multiple of 256: nothing is cut in parts.
-  EXPECT_EQ(newton_schulz_flops(100, 300), 2 * 100 * 100 * (14 * 100 + 4 * 300));
+  EXPECT_EQ(newton_schulz_flops(100, 300), 2 * 100 * 100 * (17 * 100 + 2 * 300));
 }
 
 }  // namespace

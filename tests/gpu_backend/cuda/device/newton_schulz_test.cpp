@@ -99,8 +99,9 @@ TEST(NewtonSchulz, IsTheReference) {
 }
 
 TEST(NewtonSchulz, BearsSmallSingularValues) {
-  check_orthogonal<Bf16>(256, 512, 0.03, 1e-3);
-  check_orthogonal<Bf16>(512, 256, 0.03, 1e-3);
+  check_orthogonal<Bf16>(256, 256, 0.01, 1e-3);  // the plain form
+  check_orthogonal<Bf16>(512, 256, 0.01, 1e-3);  // columns of the shorter side shrink
+  check_orthogonal<Bf16>(256, 512, 0.1, 1e-3);   // 0.04 where this is emulated
 }
 
 TEST(NewtonSchulz, OfZerosAreZeros) {
