@@ -180,10 +180,11 @@ void expect_columns(const ProductSizes& s, std::int64_t before, std::int64_t beh
   const std::vector<double> got = widened(device_c.download());
   for (std::int64_t i = 0; i < s.rows; ++i)
     for (std::int64_t j = 0; j < pitch; ++j)
-      if (j < before || j >= before + s.cols)
+      if (j < before || j >= before + s.cols) {
         ASSERT_EQ(got[static_cast<std::size_t>(i * pitch + j)],
                   widen(c[static_cast<std::size_t>(i * pitch + j)]))
             << i << ", " << j;
+      }
 }
 
 TEST(Gemm, AddsAScaledProductToColumnsOfWiderRows) {
