@@ -357,7 +357,9 @@ class Binder {
                                        ParameterRole role) const {
     const bool embeds = kernel.kind == KernelKind::embedding_forward ||
                         kernel.kind == KernelKind::embedding_backward;
-    if (!embeds && (role == ParameterRole::head || role == ParameterRole::final_norm))
+    const bool ends = role == ParameterRole::head || role == ParameterRole::final_norm ||
+                      role == ParameterRole::final_norm_bias;
+    if (!embeds && ends)
       return static_cast<std::uint32_t>(program_.config.model.layers) + 1;
     return unit;
   }

@@ -144,7 +144,8 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
                                    "q_proj,v_proj"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
-                                "bf16 | embed=0.5 | embed | 16 | 2.5 | q_proj,v_proj |\n"));
+                                "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "
+                                "copy_engine | symmetric | 3 | 16 | 2.5 | q_proj,v_proj |\n"));
   run.config.clip = {1, 10};
   EXPECT_EQ(last(parse_csv(rendered({run}, OutputFormat::csv))[1]).front(), "0.1");
   run.config.clip = {2, 1};
