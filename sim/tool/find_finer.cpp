@@ -25,19 +25,18 @@ std::string default_of(const std::string& flag, const PlanConfig& config) {
   return text;
 }
 
-/// Every choice of one value for each axis; the last axis changes fastest.
-std::vector<std::vector<std::string>> choices(const std::vector<SweepAxis>& axes) {
-  std::vector<std::vector<std::string>> all{{}};
-  for (const SweepAxis& axis : axes) {
-    std::vector<std::vector<std::string>> longer;
-    for (const std::vector<std::string>& choice : all)
-      for (const std::string& value : axis.values) {
-        longer.push_back(choice);
-        longer.back().push_back(value);
-      }
-    all = std::move(longer);
+/// One combination with every choice of a value for each axis.
+Sweep varied(const std::vector<std::string>& arguments, const std::vector<SweepAxis>& axes) {
+  Sweep sweep{.axes = axes, .arguments = {}};
+  std::size_t choices = 1;
+  for (const SweepAxis& axis : axes) choices *= axis.values.size();
+  sweep.arguments.resize(choices, arguments);
+  for (std::size_t i = 0; i < choices; ++i) {
+    const std::vector<std::string> values = sweep.values(i);
+    for (std::size_t a = 0; a < axes.size(); ++a)
+      sweep.arguments[i].insert(sweep.arguments[i].end(), {axes[a].flag, values[a]});
   }
-  return all;
+  return sweep;
 }
 
 }  // namespace
@@ -53,23 +52,21 @@ Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
     usual.push_back(default_of(axis.flag, options.common.config));
   }
   if (finer.axes.empty()) return finer;
-  std::vector<std::vector<std::string>> values;
   finer.varied = std::min(best.size(), kVaried);
-  for (std::size_t b = 0; b < finer.varied; ++b)
-    for (const std::vector<std::string>& choice : choices(finer.axes)) {
-      if (choice == usual) continue;  // the combination itself
-      std::vector<std::string> arguments = sweep.arguments[best[b]];
-      for (std::size_t a = 0; a < choice.size(); ++a)
-        arguments.insert(arguments.end(), {finer.axes[a].flag, choice[a]});
-      if (batch) arguments.insert(arguments.end(), {"--global-batch", std::to_string(*batch)});
-      finer.sweep.arguments.push_back(std::move(arguments));
-      values.push_back(rows[best[b]].values);
-      values.back().insert(values.back().end(), choice.begin(), choice.end());
+  for (std::size_t b = 0; b < finer.varied; ++b) {
+    std::vector<std::string> arguments = sweep.arguments[best[b]];
+    if (batch) arguments.insert(arguments.end(), {"--global-batch", std::to_string(*batch)});
+    const Sweep choices = varied(arguments, finer.axes);
+    MFSDP_LET(made, sweep_rows(choices, session));
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      if (made[i].values == usual) continue;  // the combination itself
+      std::vector<std::string> values = rows[best[b]].values;
+      values.insert(values.end(), made[i].values.begin(), made[i].values.end());
+      made[i].values = std::move(values);
+      finer.rows.push_back(std::move(made[i]));
+      finer.arguments.push_back(choices.arguments[i]);
     }
-  if (values.empty()) return finer;
-  MFSDP_LET(made, sweep_rows(finer.sweep, session));
-  finer.rows = std::move(made);
-  for (std::size_t i = 0; i < finer.rows.size(); ++i) finer.rows[i].values = values[i];
+  }
   return finer;
 }
 
@@ -79,7 +76,7 @@ void take(Sweep& sweep, std::vector<SweepRow>& rows, Finer& finer, std::size_t p
     sweep.axes.push_back(axis);
     for (SweepRow& row : rows) row.values.push_back(default_of(axis.flag, options.common.config));
   }
-  sweep.arguments.push_back(std::move(finer.sweep.arguments[place]));
+  sweep.arguments.push_back(std::move(finer.arguments[place]));
   rows.push_back(std::move(finer.rows[place]));
 }
 

@@ -16,8 +16,8 @@ namespace mfsdp {
 
 /// What was tried beside the combinations.
 struct Finer {
-  Sweep sweep;                 ///< one combination each
   std::vector<SweepRow> rows;  ///< values: of the combination that it varies, then its own
+  std::vector<std::vector<std::string>> arguments;  ///< of each row, as if it were given alone
   std::vector<SweepAxis> axes;
   std::size_t varied = 0;  ///< of how many combinations
 };
