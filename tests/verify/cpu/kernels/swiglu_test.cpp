@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "tests/verify/cpu/kernels/gradients.hpp"
 
@@ -41,7 +42,9 @@ void check_gated(std::uint32_t seed, bool again) {
   Values gate_up = random(rows * 2 * cols, 2);
   Values product(static_cast<std::size_t>(rows * cols));
   gated_forward<Gate>(rows, cols, gate_up.data(), product.data());
-  RC_ASSERT(test::relative_error(product, naive<Gate>(rows, cols, gate_up)) < 1e-14);
+  // The naive 1 + tanh loses digits where it all but vanishes.
+  const double bound = std::is_same_v<Gate, GeluTanh> ? 1e-9 : 1e-14;
+  RC_ASSERT(test::relative_error(product, naive<Gate>(rows, cols, gate_up)) < bound);
 
   const Values d_product = random(rows * cols);
   Values gradient = gate_up;
