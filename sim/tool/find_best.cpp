@@ -195,10 +195,9 @@ std::string nothing_fits(const Sweep& sweep, const std::vector<SweepRow>& rows) 
                      format_gib(capacity));
 }
 
-/// How many combinations came to what, the axes, the batch that they share, and what was tried
-/// beside them.
+/// How many combinations came to what, the axes, and the batch that they share.
 std::string tried_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
-                       const std::optional<HeldBatch>& held, const std::string& beside) {
+                       const std::optional<HeldBatch>& held) {
   const Counts counts = count(rows);
   std::string text = fmt::format("Tried {} combinations: {} fit, {} do not, {} are not possible.\n",
                                  format_count(std::ssize(rows)), format_count(counts.predicted),
@@ -206,7 +205,7 @@ std::string tried_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
   for (const SweepAxis& axis : sweep.axes)
     text += fmt::format("  {} {}\n", axis.flag, fmt::join(axis.values, ","));
   if (held) text += held->text;
-  return text + beside;
+  return text;
 }
 
 /// What predicts the row alone: its values, and the batch where all share one.
@@ -257,10 +256,9 @@ Result<std::string> tuned(const Sweep& sweep, const std::vector<SweepRow>& rows,
 
 std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
                     const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
-                    const std::string& beside, const SimOptions& options, const TextStyle& style,
+                    const std::string& tried, const SimOptions& options, const TextStyle& style,
                     const std::string& stored) {
-  std::string text = tried_text(sweep, rows, held, beside);
-  text += "\n";
+  std::string text = tried + "\n";
   if (best.empty()) return text + nothing_fits(sweep, rows);
   const SweepRow& winner = rows[best.front()];
   text += fmt::format("{}: {}, {}\n", title_of(options), flags_of(sweep, winner, held),
@@ -286,8 +284,7 @@ std::string as_text(const Sweep& sweep, const std::vector<SweepRow>& rows,
 /// All that fit, best first; the first is the winner.
 std::string as_markdown(const Sweep& sweep, const std::vector<SweepRow>& rows,
                         const std::vector<std::size_t>& best, const std::optional<HeldBatch>& held,
-                        const std::string& beside, const SimOptions& options) {
-  const std::string tried = tried_text(sweep, rows, held, beside);
+                        const std::string& tried, const SimOptions& options) {
   if (best.empty()) return tried + "\n" + nothing_fits(sweep, rows);
   Table table = rows_table(sweep, rows, best);
   table.columns.insert(table.columns.begin(), {"rank", Align::right});
@@ -388,7 +385,7 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   MFSDP_LET(finer,
             finer_rows(wide, rows, best, held ? std::optional(held->sequences) : std::nullopt,
                        options, session));
-  const std::string beside = finer_text(finer);
+  const std::string tried = tried_text(wide, rows, held) + finer_text(finer);
   MFSDP_TRY(
       predict_rows(finer.rows, open_rows(finer.rows), Predict::what_fits, options, session, store));
   if (session.interrupted) return interrupted(rows, options, session);
@@ -403,13 +400,13 @@ Result<ExitCode> find_best(const Sweep& sweep, const SimOptions& options, const 
   switch (options.common.output) {
     case OutputFormat::text:
       session.out << wrap_text(
-          as_text(wide, rows, best, held, beside, options, session.style, store.note()),
+          as_text(wide, rows, best, held, tried, options, session.style, store.note()),
           session.style);
       break;
     case OutputFormat::json:
     case OutputFormat::jsonl: session.out << as_json(wide, rows, best, held, options); break;
     case OutputFormat::md:
-      session.out << as_markdown(wide, rows, best, held, beside, options);
+      session.out << as_markdown(wide, rows, best, held, tried, options);
       break;
     case OutputFormat::csv: {
       std::vector<RunResult> runs;  // best first
