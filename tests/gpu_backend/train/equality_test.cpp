@@ -188,9 +188,7 @@ TEST(Equality, MuonIsTheSameBitsWhoeverOrthogonalises) {
   config.seq_len = 8;
   config.logits_chunk = 16;
   config.optimizer = Optimizer::muon;
-  expect_equal_over_ranks(config);
-  config.clip = {0, 1};
-  config.frozen = {"layers.1.mlp", "embed_tokens"};
+  config.frozen = {"layers.1.mlp", "embed_tokens"};  // so that a round has fewer blocks than ranks
   expect_equal_over_ranks(config);
 }
 
