@@ -45,6 +45,7 @@ FAMILIES = {
                                     "rope_local_base_freq": 1e4}),
     "gpt2": ("GPT2Config", {"n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": 128,
                             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+                            "num_key_value_heads": 4,
                             "tie_word_embeddings": True}),
     "llama": ("LlamaConfig", {}),
     "llama_linear": ("LlamaConfig", {"rope_scaling": {"rope_type": "linear", "factor": 2.5}}),
