@@ -217,16 +217,14 @@ TEST(Equality, AdaptersTrainAlike) {
   shape.lora_targets = {"q_proj", "k_proj", "v_proj", "down_proj"};
   const Skewed data(shape.model.vocab, kGlobalBatch * steps());
   Row all{.name = "all"};
-  for (const Strategy strategy :
-       {Strategy::no_shard, Strategy::optim, Strategy::optim_grads, Strategy::optim_grads_params})
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      PlanConfig config = shape;
-      config.strategy = strategy;
-      config.recompute.kind = recompute;
-      Told told = test::train(config, 3, data);
-      ASSERT_EQ(fault_of(told), "") << describe(config);
-      merge(all, row_of("", config, std::move(told), 0));
-    }
+  for (int i = 0; i < 6; ++i) {  // each strategy, each way to compute again
+    PlanConfig config = shape;
+    config.strategy = static_cast<Strategy>(i % 4);
+    config.recompute.kind = static_cast<Recompute>(i % 3);
+    Told told = test::train(config, 2, data);
+    ASSERT_EQ(fault_of(told), "") << describe(config);
+    merge(all, row_of("", config, std::move(told), 0));
+  }
   expect_one(all);
 }
 

@@ -195,11 +195,10 @@ std::vector<PlanConfig> configurations() {
       all.push_back(config);
     }
   PlanConfig& adapters = all.emplace_back(test::small_config(2, 2));
-  adapters.microbatches = 3;
   adapters.recompute.kind = Recompute::full;
   adapters.lora_rank = 2;
   adapters.lora_alpha = {3, 1};
-  adapters.lora_targets = {"q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"};
+  adapters.lora_targets = {"q_proj", "v_proj", "down_proj"};
   return all;
 }
 
