@@ -122,11 +122,15 @@ TEST(PlanOptions, EveryFieldOfTheOptionsReachesTheConfiguration) {
   options.config.deterministic = true;
   options.config.frozen = {"embed"};
   options.config.logits_chunk = 64;
+  options.config.placement = CollectivePlacement::attention;
+  options.config.keep_gathered = 3;
   PlanConfig expected = options.config;
   expected.model = small_model();
   expected.mesh = data_parallel_mesh(2, 8);
   expected.seq_len = 128;
-  expected.microbatches = 3;  // 96 / (2 * 16)
+  expected.microbatches = 3;         // 96 / (2 * 16)
+  expected.loss_scale = {65536, 1};  // of fp16 weights, where no flag says otherwise
+  expected.loss_scale_window = 2000;
   const auto config = make_plan_config(options, small_model());
   ASSERT_TRUE(config) << config.error().message();
   EXPECT_EQ(*config, expected);
