@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "verify/proof/roles.hpp"
@@ -59,6 +60,7 @@ using Marks = std::vector<Mark>;  ///< by matrix
 struct Directions {
   std::vector<Marks> entries;
   bool rest_is_zero = false;  ///< what lies behind the last group
+  std::vector<std::uint32_t> dealt_to;  ///< of what is dealt out, the group of each rank
 };
 
 class DirectionCheck {
@@ -104,6 +106,7 @@ class DirectionCheck {
     if (home.holds != Holds::direction) return;
     Directions& held = held_[buffer];
     held.rest_is_zero = false;
+    held.dealt_to.clear();
     held.entries.clear();
     for (const std::uint32_t group : home.groups) {
       held.entries.emplace_back(matrices_[group].size());
@@ -214,7 +217,7 @@ class DirectionCheck {
     const auto place = place_of(operand);
     const Home& home = home_of(place->buffer);
     const Buffer& buffer = program_.buffers[place->buffer];
-    const std::int64_t end = home.offsets.back() + bytes_of_slice(home, buffer);
+    const std::int64_t end = std::ranges::max(home.offsets) + bytes_of_slice(home, buffer);
     if (!home.dealt && operand.rank_strides.empty() && operand.strides.empty() &&
         operand.offset == end && operand.offset + operand.touched_bytes() == buffer.size.value)
       held_[place->buffer].rest_is_zero = true;
@@ -273,6 +276,11 @@ class DirectionCheck {
     Directions& dealt = held_[whole];
     Directions& cut = held_[slices];
     const int level = home_of(slices).level;
+    std::vector<std::uint32_t> order = by_offset(home_of(slices));
+    if (!in && !dealt.dealt_to.empty() && dealt.dealt_to != order) {
+      report(to.located.group, "returns directions to other groups than they were dealt out of");
+      return forget(to.buffer);
+    }
     if (!in) {
       for (Marks& marks : cut.entries) {
         marks = dealt.entries.front();
@@ -291,6 +299,7 @@ class DirectionCheck {
     }
     if (!full) report(to.located.group, "deals out what nothing was put into");
     dealt.entries.front() = std::move(common);
+    dealt.dealt_to = std::move(order);
   }
 
   /// Slices along that axis of the groups that the other buffer has whole, one a rank, one behind
@@ -298,15 +307,32 @@ class DirectionCheck {
   [[nodiscard]] bool is_dealt_by(std::uint32_t slices, std::uint32_t whole, Axis axis) const {
     const Home& cut = home_of(slices);
     const Home& dealt = home_of(whole);
-    if (cut.dealt || dealt.dealt != axis || cut.groups != dealt.groups) return false;
+    // Groups are listed in any order: their offsets say where slices lie.
+    if (cut.dealt || dealt.dealt != axis || sorted(cut.groups) != sorted(dealt.groups))
+      return false;
     const GroupLayout& layout = layouts_.groups[cut.groups.front()];
     const Region& part = layout.slices[static_cast<std::size_t>(cut.level)];
     if (part != part_of(layout.slices.front(), axis, program_.config.mesh)) return false;
     const std::int64_t bytes = bytes_of_slice(cut, program_.buffers[slices]);
-    for (std::size_t i = 0; i < cut.offsets.size(); ++i)
-      if (cut.offsets[i] != checked_mul(static_cast<std::int64_t>(i), bytes)) return false;
+    const auto offsets = sorted(cut.offsets);
+    for (std::size_t i = 0; i < offsets.size(); ++i)
+      if (offsets[i] != checked_mul(static_cast<std::int64_t>(i), bytes)) return false;
     return program_.buffers[slices].size.value ==
            checked_mul(bytes, program_.config.mesh.size(axis));
+  }
+  [[nodiscard]] static std::vector<std::uint32_t> by_offset(const Home& home) {
+    std::vector<std::pair<std::int64_t, std::uint32_t>> places;
+    for (std::size_t i = 0; i < home.groups.size(); ++i)
+      places.emplace_back(home.offsets[i], home.groups[i]);
+    std::ranges::sort(places);
+    std::vector<std::uint32_t> groups;
+    for (const auto& [offset, group] : places) groups.push_back(group);
+    return groups;
+  }
+  template <class T>
+  [[nodiscard]] static std::vector<T> sorted(std::vector<T> list) {
+    std::ranges::sort(list);
+    return list;
   }
   [[nodiscard]] bool is_all_of(const Operand& operand, std::uint32_t buffer) const {
     return operand.offset == 0 && operand.rank_strides.empty() && operand.strides.empty() &&

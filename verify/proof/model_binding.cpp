@@ -206,7 +206,7 @@ class Binder {
   void excuse() {
     out_.step_of[op_index_] = static_cast<std::uint32_t>(out_.steps.size());
     const auto at = static_cast<std::uint32_t>(out_.flows.size());
-    out_.steps.push_back({.step = nullptr, .owner = {}, .first_flow = at, .last_flow = at});
+    out_.steps.push_back({.excused = true, .owner = {}, .first_flow = at, .last_flow = at});
   }
   void fail_step(const std::string& what) {
     report(what);
@@ -271,7 +271,7 @@ class Binder {
       return fail_step(fmt::format("works on {} rows of {} tokens", rows, tokens));
     if (kernel.kind == KernelKind::gemm && !has_scale(kernel, role))
       return fail_step("has not the scale of adapters");
-    BoundStep bound{.step = step,
+    BoundStep bound{.chunk = step->chunk,
                     .owner = {},
                     .first_flow = static_cast<std::uint32_t>(out_.flows.size()),
                     .contributes = contributes};

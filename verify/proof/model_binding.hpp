@@ -37,7 +37,8 @@ struct LeftAlone {
 
 /// An op that is a step.
 struct BoundStep {
-  const ModelStep* step = nullptr;     ///< null: it has a finding, and what it makes is excused
+  bool excused = false;                ///< it has a finding, and what it makes passes for anything
+  bool chunk = false;                  ///< of some rows, not all tokens
   std::optional<std::uint32_t> owner;  ///< where parameters tell
   std::uint32_t first_flow = 0;
   std::uint32_t last_flow = 0;

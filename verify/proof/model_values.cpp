@@ -63,7 +63,7 @@ void ModelValues::write(std::uint32_t instance) {
   const std::uint32_t bound = binding_.step_of[at.op_index];
   if (bound == kNone) return;
   const BoundStep& step = binding_.steps[bound];
-  if (step.step == nullptr || base_.value == Value::excused) {
+  if (step.excused || base_.value == Value::excused) {
     for (const CellUse& use : cells_.of(at.op_index))
       if (use.writes) put(use, {.value = Value::excused}, 0);
     return;
@@ -91,7 +91,7 @@ void ModelValues::write(std::uint32_t instance) {
 void ModelValues::read_step(const BoundStep& step) {
   base_ = {.value = Value::excused};
   first_row_ = 0;
-  if (step.step == nullptr) return;
+  if (step.excused) return;
   find_owner(step);
   if (base_.value == Value::excused) return;
   check_window();
@@ -99,7 +99,7 @@ void ModelValues::read_step(const BoundStep& step) {
   if (step.contributes && base_.microbatch != worked_on())
     complain(fmt::format("adds to a sum what belongs to microbatch {} while {} is worked on",
                          base_.microbatch, worked_on()));
-  if (step.contributes && step.step->chunk) add_rows();
+  if (step.contributes && step.chunk) add_rows();
 }
 
 /// Chunks of one microbatch that are added to a sum have no row in common.
@@ -155,7 +155,7 @@ void ModelValues::find_owner(const BoundStep& step) {
   base_ = {.value = Value::unknown,
            .owner = step.owner.value_or(cell.key.owner),
            .microbatch = fits ? cell.key.microbatch : worked_on()};
-  if (!step.step->chunk || !fits || flow.row_bytes == 0) return;
+  if (!step.chunk || !fits || flow.row_bytes == 0) return;
   const std::int64_t first_row = (cell.place - flow.skip) / flow.row_bytes;
   if (first_row >= 0 && first_row < unrolled_.program->config.tokens_per_microbatch())
     first_row_ = first_row;
@@ -177,7 +177,7 @@ void ModelValues::check(const BoundStep& step, const BoundFlow& flow) {
     return complain(
         fmt::format("reads as '{}' {} from byte {} on, expected from byte {}{}", use.operand->role,
                     in_words(wanted), cell.place - cells_.begin[c] + cells_.begin[use.first],
-                    place + cells_.begin[use.first], step.step->chunk ? ", as of its chunk" : ""));
+                    place + cells_.begin[use.first], step.chunk ? ", as of its chunk" : ""));
   }
 }
 
