@@ -59,7 +59,7 @@ using Marks = std::vector<Mark>;  ///< by matrix
 /// are all at one stage, once.
 struct Directions {
   std::vector<Marks> entries;
-  bool rest_is_zero = false;  ///< what lies behind the last group
+  bool rest_is_zero = false;            ///< what lies behind the last group
   std::vector<std::uint32_t> dealt_to;  ///< of what is dealt out, the group of each rank
 };
 

@@ -359,8 +359,7 @@ class Binder {
                         kernel.kind == KernelKind::embedding_backward;
     const bool ends = role == ParameterRole::head || role == ParameterRole::final_norm ||
                       role == ParameterRole::final_norm_bias;
-    if (!embeds && ends)
-      return static_cast<std::uint32_t>(program_.config.model.layers) + 1;
+    if (!embeds && ends) return static_cast<std::uint32_t>(program_.config.model.layers) + 1;
     return unit;
   }
 
