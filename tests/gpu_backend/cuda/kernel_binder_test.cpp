@@ -85,7 +85,8 @@ TEST(KernelBinder, EveryKernelOfAPlanHasALaunch) {
   kinds.merge(bind_all(build_program(narrow, {}).value()));
   narrow.param_dtype = narrow.reduce_dtype = DType::fp16;
   kinds.merge(bind_all(build_program(narrow, {}).value()));
-  for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b"})  // norms, biases, GeGLU
+  // Norms of heads, biases, GeGLU, layer norms and positions, norms of all heads.
+  for (const char* model : {"qwen3_0.6b", "qwen2.5_0.5b", "gemma_2b", "gpt2", "olmo2_1b"})
     kinds.merge(bind_all(build_program(configuration(model), {}).value()));
   // All of the recipe's kinds: none is left out because no plan here has it.
   for (std::size_t kind = 0; kind < Names<KernelKind>::values.size(); ++kind)
