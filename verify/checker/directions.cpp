@@ -174,6 +174,7 @@ void Directions::exchange(const Op& op) {
   const auto groups = [](const Home& home) {
     std::vector<Index> all;
     for (const auto& [group, at] : home.groups) all.push_back(group);
+    std::ranges::sort(all);  // they are listed in any order: offsets say where slices lie
     return all;
   };
   const auto is_all = [&](const Operand& operand) {
