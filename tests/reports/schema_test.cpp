@@ -104,6 +104,7 @@ std::string rows_of_earlier_versions(std::size_t version) {
   if (version >= 5) runs += ", resumed_step, resumed_run_id";
   if (version >= 6) steps += ", skipped";
   if (version >= 7) runs += ", git_commit, reserve_bytes, facts";
+  if (version >= 8) runs += ", median_step_ns";
   std::string now = runs;
   if (version == 7) now.replace(now.find(" step_ns"), 8, " median_step_ns");  // its step was that
   std::string sql = std::string("INSERT INTO ") + (version < 7 ? "runs" : "run_rows") + " (id, " +
