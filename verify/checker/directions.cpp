@@ -195,6 +195,10 @@ void Directions::exchange(const Op& op) {
       for (const Mark& mark : slot)
         if (mark != Mark{1, step_, 1}) refuse("{}: is not this step's momentum", op.place());
   }
+  if (in)
+    target.from = slices.groups;
+  else if (source.from != slices.groups)
+    refuse("{}: returns directions to other groups than they came of", op.place());
   for (auto& slot : target.slots) {
     slot = source.slots[0];
     for (Mark& mark : slot) mark.kind = in ? 0 : 1;

@@ -36,8 +36,9 @@ class Directions {
     Int begin, rows, cols;
   };
   struct Held {
-    std::vector<std::vector<Mark>> slots{};  ///< of each group; of those dealt out, of all at once
-    bool rest = false;                       ///< what no group is dealt to is zero
+    std::vector<std::vector<Mark>> slots{};     ///< of each group; of those dealt out, of all at once
+    bool rest = false;                          ///< what no group is dealt to is zero
+    std::vector<std::pair<Index, Int>> from{};  ///< of what is dealt out, the slices it came of
   };
 
   [[nodiscard]] std::vector<Matrix> matrices_of(const Group& group) const;

@@ -82,6 +82,7 @@ Home home_of_directions(const PlanView& view, const Json& json, Home home, const
   const Json& holds = json.at("holds");
   const Json& weights = view.json.at("config").at("param_dtype");
   home.dealt = holds.value("dealt", "");
+  if (home.dealt.empty()) std::ranges::sort(home.groups, {}, &std::pair<Index, Int>::second);
   const auto wrong = [&] { refuse("buffer {}: holds no directions", json.at("name").dump()); };
   if (json.value("persistent", false) || home.groups.empty() ||
       (!home.dealt.empty() && !cut.empty()) ||
