@@ -36,7 +36,7 @@ class Directions {
     Int begin, rows, cols;
   };
   struct Held {
-    std::vector<std::vector<Mark>> slots{};     ///< of each group; of those dealt out, of all at once
+    std::vector<std::vector<Mark>> slots{};     ///< of each group; of those dealt out, of all
     bool rest = false;                          ///< what no group is dealt to is zero
     std::vector<std::pair<Index, Int>> from{};  ///< of what is dealt out, the slices it came of
   };
