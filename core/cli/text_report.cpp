@@ -87,10 +87,10 @@ void add_adapters(Screen& screen, const PlanConfig& config) {
   std::int64_t frozen = 0;
   for (const Parameter& parameter : make_model(config).parameters)
     (config.is_frozen(parameter.name) ? frozen : trained) += parameter.elements();
-  screen.line(fmt::format("LoRA of rank {}, alpha {}, beside {}: {} parameters train, {} are frozen",
-                          config.lora_rank, flag_text(config.lora_alpha),
-                          fmt::join(config.lora_targets, ", "), format_parameters(trained),
-                          format_parameters(frozen)));
+  screen.line(fmt::format(
+      "LoRA of rank {}, alpha {}, beside {}: {} parameters train, {} are frozen", config.lora_rank,
+      flag_text(config.lora_alpha), fmt::join(config.lora_targets, ", "),
+      format_parameters(trained), format_parameters(frozen)));
 }
 
 /// What the user asked for without seeing its extent: adapters, frozen parameters, and padding that

@@ -47,12 +47,12 @@ struct ModuleNames {
 /// In what a family's models differ from Llama's, whatever their shape.
 struct FamilyTraits {
   Family family = Family::llama;
-  bool layer_norms = false;       ///< LayerNorm with weight and bias in place of RMSNorm
-  bool biases = false;            ///< of the projections behind attention and in the MLP
-  bool gated = true;              ///< the MLP's activation is multiplied by another projection
-  bool rotates = true;            ///< RoPE; else a table of positions is added to the embedding
-  bool input_norms = true;        ///< before attention and MLP
-  bool whole_qk_norms = false;    ///< norms of query and key go over all of a token's heads
+  bool layer_norms = false;         ///< LayerNorm with weight and bias in place of RMSNorm
+  bool biases = false;              ///< of the projections behind attention and in the MLP
+  bool gated = true;                ///< the MLP's activation is multiplied by another projection
+  bool rotates = true;              ///< RoPE; else a table of positions is added to the embedding
+  bool input_norms = true;          ///< before attention and MLP
+  bool whole_qk_norms = false;      ///< norms of query and key go over all of a token's heads
   bool transposed_weights = false;  ///< checkpoints hold matrices of blocks as [inputs, outputs]
   ModuleNames names = {};
 };

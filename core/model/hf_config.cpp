@@ -127,7 +127,8 @@ Result<void> check_activation(const Fields& fields, const HfFamily& family) {
   if (*stated == "gelu_pytorch_tanh" || (family.family == Family::gpt2 && *stated == "gelu_new") ||
       (*stated == "gelu" && newer != nullptr && !is_new))
     return {};
-  return fields.wrong(name, family.family == Family::gpt2 ? "\"gelu_new\"" : "\"gelu_pytorch_tanh\"");
+  return fields.wrong(name,
+                      family.family == Family::gpt2 ? "\"gelu_new\"" : "\"gelu_pytorch_tanh\"");
 }
 
 /// What GPT-2's class has beside: scores are divided by the root of head_dim where this is on.
@@ -158,8 +159,7 @@ Result<void> read_sizes(const Fields& fields, const HfFamily& family, ModelShape
     shape.intermediate = checked_mul(family.intermediate_times, shape.hidden);
     MFSDP_TRY(fields.integer(names.intermediate, ShapeLimits::dim, shape.intermediate));
   } else {
-    MFSDP_TRY(
-        fields.required_integer(names.intermediate, ShapeLimits::dim, shape.intermediate));
+    MFSDP_TRY(fields.required_integer(names.intermediate, ShapeLimits::dim, shape.intermediate));
   }
   MFSDP_TRY(fields.required_integer(names.layers, ShapeLimits::layers, shape.layers));
   MFSDP_TRY(fields.required_integer(names.heads, ShapeLimits::heads, shape.heads));

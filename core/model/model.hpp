@@ -129,9 +129,9 @@ enum class ParameterRole {
   input_norm_bias,        ///< [hidden], as those of the other norms
   post_norm_bias,
   final_norm_bias,
-  attention_out_bias,     ///< [hidden]
-  gate_up_bias,           ///< as many as gate_up has rows
-  down_bias,              ///< [hidden]
+  attention_out_bias,  ///< [hidden]
+  gate_up_bias,        ///< as many as gate_up has rows
+  down_bias,           ///< [hidden]
   // Adapters (core/model/lora.hpp): A [rank, inputs] and B [outputs, rank].
   q_lora_a,
   q_lora_b,

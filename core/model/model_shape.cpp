@@ -212,8 +212,7 @@ std::int64_t block_elements(const ModelShape& shape) {
   };
   const std::int64_t norms = (traits.input_norms ? 2 : 0) + (shape.output_norms ? 2 : 0);
   add(traits.layer_norms ? 2 * norms : norms, shape.hidden);
-  if (shape.qkv_bias)
-    add(checked_add(shape.heads, checked_mul(2, shape.kv_heads)), shape.head_dim);
+  if (shape.qkv_bias) add(checked_add(shape.heads, checked_mul(2, shape.kv_heads)), shape.head_dim);
   if (shape.qk_norm)
     add(traits.whole_qk_norms ? checked_add(shape.heads, shape.kv_heads) : 2, shape.head_dim);
   if (traits.biases) {

@@ -232,8 +232,7 @@ class StructureCheck {
     MFSDP_TRY(check_parameters(model));
     const Plan* train = program_.find_plan("train");
     if (train == nullptr) return fail("plans", "expected a plan \"train\"");
-    if (const std::int64_t in_all = microbatches_of(*train);
-        in_all != program_.config.microbatches)
+    if (const std::int64_t in_all = microbatches_of(*train); in_all != program_.config.microbatches)
       return fail("config.microbatches",
                   fmt::format("expected {} as the segments of plan \"train\" have, got {}", in_all,
                               program_.config.microbatches));
@@ -304,8 +303,7 @@ class StructureCheck {
       const std::vector<KeptState> kept = config.kept_states(optimizer);
       return std::ranges::find(kept, state, &KeptState::name) != kept.end();
     };
-    return keeps(config.optimizer) ||
-           (orthogonalises(config.optimizer) && keeps(Optimizer::adamw));
+    return keeps(config.optimizer) || (orthogonalises(config.optimizer) && keeps(Optimizer::adamw));
   }
 
   /// What a buffer holds fits into it.

@@ -70,8 +70,8 @@ struct PlanConfig {
   Transport gather = Transport::nccl;  ///< of weights, inside the groups that share shards
   Transport reduce = Transport::nccl;  ///< of gradients, inside the same groups
   std::int64_t keep_gathered = 0;      ///< last blocks that stay gathered until their backward
-  std::int64_t lora_rank = 0;         ///< of adapters, which alone train then; 0: there are none
-  Rational lora_alpha{0, 1};          ///< adapters' scale times rank; 0 where there are none
+  std::int64_t lora_rank = 0;          ///< of adapters, which alone train then; 0: there are none
+  Rational lora_alpha{0, 1};           ///< adapters' scale times rank; 0 where there are none
   std::vector<std::string> lora_targets;  ///< layers with adapters, in the order of a block
 
   friend bool operator==(const PlanConfig&, const PlanConfig&) = default;

@@ -108,7 +108,8 @@ class BlockRecipe {
                         ParameterRole::attention_output_norm);
     else
       b_.gemm_forward(at("attention_out"), attention_out_, s_.tokens, on("input", at("attention")),
-                      on("output", at("attention_out")), bias_of(ParameterRole::attention_out_bias));
+                      on("output", at("attention_out")),
+                      bias_of(ParameterRole::attention_out_bias));
     if (traits_.input_norms)
       b_.norm_forward(
           at("post_norm"), ParameterRole::post_norm,
@@ -272,15 +273,15 @@ class BlockRecipe {
                   weight_grad(ParameterRole::down));
     bias_backward(ParameterRole::down_bias, d_output, s_.hidden);
     bias_backward(ParameterRole::gate_up_bias, on("d_output", at("gate_up")), gate_up_.outputs);
-    projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(),
-                        "d_normed2", [this] {
-                          norm_backward("post_norm.backward", ParameterRole::post_norm,
-                                        "d_normed2", on("input", at("mid")), at("rstd2"));
+    projection_backward("gate_up", gate_up_, on("d_output", at("gate_up")), mlp_rows(), "d_normed2",
+                        [this] {
+                          norm_backward("post_norm.backward", ParameterRole::post_norm, "d_normed2",
+                                        on("input", at("mid")), at("rstd2"));
                         });
   }
 
-  /// Of a projection of rows that were normed, or that are the residual itself: then its gradient is
-  /// added to theirs.
+  /// Of a projection of rows that were normed, or that are the residual itself: then its gradient
+  /// is added to theirs.
   template <class Norm>
   void projection_backward(const std::string& name, const Linear& layer,
                            const RecipeOperand& d_output, RecipeOperand rows,
@@ -320,10 +321,11 @@ class BlockRecipe {
     attention_backward();
     if (traits_.rotates) rotate_backward();
     bias_backward(ParameterRole::qkv_bias, on("d_output", "d_qkv"), s_.qkv);
-    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1", [this] {
-      norm_backward("input_norm.backward", ParameterRole::input_norm, "d_normed1",
-                    input_rows("input"), at("rstd1"));
-    });
+    projection_backward("qkv", qkv_, on("d_output", "d_qkv"), attention_rows(), "d_normed1",
+                        [this] {
+                          norm_backward("input_norm.backward", ParameterRole::input_norm,
+                                        "d_normed1", input_rows("input"), at("rstd1"));
+                        });
   }
 
   void attention_backward() {

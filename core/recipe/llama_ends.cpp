@@ -166,10 +166,10 @@ UnitRecipe embedding_recipe(const PlanConfig& config) {
   const ModelShape& model = config.model;
   const bool adds_positions = !model.traits().rotates;
   const std::int64_t row_bytes = product_of(s.tokens, s.hidden, size_of(s.compute));
-  std::vector<Attribute> sizes = scaled(
-      {{"bytes", adds_positions ? checked_mul(3, row_bytes) : checked_mul(2, row_bytes)},
-       {"cols", s.hidden},
-       {"rows", s.tokens}});
+  std::vector<Attribute> sizes =
+      scaled({{"bytes", adds_positions ? checked_mul(3, row_bytes) : checked_mul(2, row_bytes)},
+              {"cols", s.hidden},
+              {"rows", s.tokens}});
   std::vector<RecipeOperand> operands{token_ids(s, 0, 0), weight(ParameterRole::embedding)};
   if (adds_positions) {
     sizes.emplace_back("seq", config.seq_len);

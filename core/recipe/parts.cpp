@@ -319,8 +319,7 @@ void Builder::norm_backward(NormBackward norm) {
 }
 
 void Builder::norm_weight_grad(const std::string& name, ParameterRole role,
-                               const std::string& partials, std::int64_t cols,
-                               std::int64_t begin) {
+                               const std::string& partials, std::int64_t cols, std::int64_t begin) {
   RecipeOperand from_partials = on("partials", partials);
   from_partials.offset = begin;
   kernel(name, KernelKind::norm_weight_grad,

@@ -109,9 +109,9 @@ class Builder {
   /// d_weight[n, k] = (or +=) d_out[rows, n]^T * in[rows, k]
   void gemm_wgrad(const std::string& name, const Linear& layer, std::int64_t rows,
                   RecipeOperand d_out, RecipeOperand in, RecipeOperand d_weight, bool adds = false);
-  /// residual_out = residual (+ delta); normed = (skip +) residual_out * rstd * weight. Layer norms,
-  /// which are those with a role of a bias, take the mean away first and add the bias; their mean
-  /// lies in a tensor of rstd's name with ".mean".
+  /// residual_out = residual (+ delta); normed = (skip +) residual_out * rstd * weight. Layer
+  /// norms, which are those with a role of a bias, take the mean away first and add the bias; their
+  /// mean lies in a tensor of rstd's name with ".mean".
   void norm_forward(const std::string& name, ParameterRole role, std::vector<RecipeOperand> inputs,
                     std::vector<RecipeOperand> outputs);
   /// The bias's gradient: sums of the columns of d_output, by way of a tensor `partials`.

@@ -64,13 +64,13 @@ template <>
 Result<Launch> bind_kind<KernelKind::position_embedding_backward>(const KernelCall& call,
                                                                   const BindTarget& to) {
   return bind_by_type(call, "d_output", [&]<class T>(TypeTag<T>) -> Result<Launch> {
-    return bind_by_type(
-        GradientTypes<T>{}, call, "weight_grad", [&]<class G>(TypeTag<G>) -> Result<Launch> {
-          MFSDP_LET(k, (kernels::take_position_embedding_backward<T, G>(call)));
-          return [k, outlier = to.outlier, stream = to.stream] {
-            return position_embedding_backward(k, stream, outlier);
-          };
-        });
+    return bind_by_type(GradientTypes<T>{}, call, "weight_grad",
+                        [&]<class G>(TypeTag<G>) -> Result<Launch> {
+                          MFSDP_LET(k, (kernels::take_position_embedding_backward<T, G>(call)));
+                          return [k, outlier = to.outlier, stream = to.stream] {
+                            return position_embedding_backward(k, stream, outlier);
+                          };
+                        });
   });
 }
 

@@ -112,9 +112,10 @@ class Stopwatch {
 std::string to_string(const GemmShape& shape) {
   return fmt::format(
       "{}{}x{}x{} a{} b{} {} -> {}{}{}{}, aligned to {}",
-      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows, shape.cols, shape.inner,
-      shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "", to_string(shape.operands),
-      to_string(shape.result), shape.bias ? " with bias" : "", shape.adds ? " added" : "",
+      shape.batch > 1 ? fmt::format("{} of ", shape.batch) : "", shape.rows, shape.cols,
+      shape.inner, shape.a_transposed ? "T" : "", shape.b_transposed ? "T" : "",
+      to_string(shape.operands), to_string(shape.result), shape.bias ? " with bias" : "",
+      shape.adds ? " added" : "",
       shape.c_row == 0 ? "" : fmt::format(" in rows of {}", shape.c_row), shape.alignment);
 }
 

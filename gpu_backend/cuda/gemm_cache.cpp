@@ -38,8 +38,7 @@ json to_json(const GemmAlgorithm& algorithm) {
   // Older files have none of these.
   if (s.c_row != 0 || s.batch > 1) shape.push_back(s.c_row);
   if (s.batch > 1)
-    for (const std::int64_t value : {s.batch, s.a_step, s.b_step, s.c_step})
-      shape.push_back(value);
+    for (const std::int64_t value : {s.batch, s.a_step, s.b_step, s.c_step}) shape.push_back(value);
   return {{"shape", shape},
           {"bytes", algorithm.bytes},
           {"workspace", algorithm.workspace_bytes},

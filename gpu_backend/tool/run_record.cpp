@@ -40,9 +40,7 @@ std::string fitted(double value, std::size_t width, int decimals) {
 }
 
 /// " scale: 65536", or nothing where the loss is not scaled.
-std::string scale_of(double scale) {
-  return scale == 0 ? "" : fmt::format(" scale: {:>6}", scale);
-}
+std::string scale_of(double scale) { return scale == 0 ? "" : fmt::format(" scale: {:>6}", scale); }
 
 }  // namespace
 

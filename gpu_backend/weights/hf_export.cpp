@@ -80,8 +80,8 @@ Result<void> replace_folder(const fs::path& made, const fs::path& target, const 
   return {};
 }
 
-/// Elements of a tensor [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each input
-/// the outputs lie together. Calls put(offset, bytes of elements that do).
+/// Elements of a tensor [inputs, outputs], `bytes` in the order of [outputs, inputs]: for each
+/// input the outputs lie together. Calls put(offset, bytes of elements that do).
 template <class Put>
 Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
                               std::span<const std::byte> bytes, std::int64_t size, const Put& put) {
@@ -99,9 +99,8 @@ Result<void> write_transposed(const HfTensor& tensor, const Interval& elements,
     run.resize(static_cast<std::size_t>((last - first) * size));
     for (std::int64_t output = first; output < last; ++output)
       std::ranges::copy(
-          bytes.subspan(
-              static_cast<std::size_t>((output * inputs + input - elements.begin) * size),
-              static_cast<std::size_t>(size)),
+          bytes.subspan(static_cast<std::size_t>((output * inputs + input - elements.begin) * size),
+                        static_cast<std::size_t>(size)),
           run.begin() + (output - first) * size);
     MFSDP_TRY(put((input * outputs + first) * size, std::span<const std::byte>(run)));
   }

@@ -60,8 +60,8 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& folder, const Pro
   MFSDP_LET(files, HfFolder::open(folder));
   const ModuleNames& modules = program.config.model.traits().names;
   const std::string embedding = std::string(modules.embedding) + ".weight";
-  const bool without_head = files.find(embedding) == nullptr &&
-                            files.find(without_first_word(embedding)) != nullptr;
+  const bool without_head =
+      files.find(embedding) == nullptr && files.find(without_first_word(embedding)) != nullptr;
   const auto stored_name = [&](const std::string& name) {
     return without_head ? without_first_word(name) : name;
   };

@@ -1,4 +1,6 @@
 // docs/formats.md names every key of a result, docs/store.md every column of the views for users.
+#include "tests/support/documented.hpp"
+
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +10,6 @@
 
 #include "reports/record/result.hpp"
 #include "reports/store/store.hpp"
-#include "tests/support/documented.hpp"
 #include "tests/support/sample_run.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -59,9 +60,9 @@ TEST(Documented, ColumnsOfTheStore) {
   ASSERT_TRUE(Store::open(path));
   SQLite::Database database(path);
   const std::set<std::string> named = test::documented("store.md");
-  for (const char* view : {"runs", "facts", "steps", "evaluations", "op_times", "memory_timeline",
-                           "memory_at_peak", "exposed_units", "pools", "plan_summaries", "launches",
-                           "marks"}) {
+  for (const char* view :
+       {"runs", "facts", "steps", "evaluations", "op_times", "memory_timeline", "memory_at_peak",
+        "exposed_units", "pools", "plan_summaries", "launches", "marks"}) {
     EXPECT_TRUE(named.contains(view)) << view;
     SQLite::Statement columns(database, std::string("PRAGMA table_info(") + view + ")");
     std::size_t count = 0;

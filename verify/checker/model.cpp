@@ -76,8 +76,8 @@ Model::Model(const PlanView& view)
   const bool odd = !rotates_ && (qk_norm_ || two_tables_ || turned_ != head_dim_ ||
                                  seq_ > positions_ || model.value("scaled_embedding", false));
   const bool other_norms = layer_norms_ && (output_norms_ || centred_);
-  if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) || tokens < 1 || layers_ < 1 ||
-      heads_ < 1 || kv_heads_ < 1)
+  if (!known || odd || other_norms || (!gates_ && silu) || (!input_norms_ && !output_norms_) ||
+      tokens < 1 || layers_ < 1 || heads_ < 1 || kv_heads_ < 1)
     refuse("config: no model that this checker knows");
   read_adapters();
   check_units(view);
@@ -200,9 +200,9 @@ void Model::add_product(const std::string& parameter, Place place, Int outputs, 
     if (product != 2) made.attributes["beta"] = made.flows.back().access == "read_write" ? 1 : 0;
     add(std::move(made));
   };
-  std::vector<Flow> forward{reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
-                            makes("output", compute_, {rows, outputs},
-                                  product_without_adapters(parameter, out))};
+  std::vector<Flow> forward{
+      reads("input", compute_, {rows, inputs}, in), weight(parameter, matrix),
+      makes("output", compute_, {rows, outputs}, product_without_adapters(parameter, out))};
   const bool has_bias = parameter == "qkv" ? bias_ : biases_ && parameter != "head";
   if (has_bias) {
     forward.push_back(weight(parameter + "_bias", {outputs}));
@@ -322,12 +322,13 @@ void Model::add_norm_backward(const std::string& parameter, Place place, const c
       .kernel = layer_norms_ ? "layer_norm_backward" : "rms_norm_backward",
       .place = place,
       .attributes = norm_sizes({{"beta", adds ? 1 : 0}, {"cols", hidden_}, {"rows", tokens}}),
-      .flows = {*normed == 0 ? reads("d_normed", compute_, rows, d_normed)
-                             : turns("d_normed", compute_, rows, d_normed, normed, "may"),
-                reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
-                turns("d_residual", compute_, rows, d_after, d_before, "adds"),
-                makes("partials", statistic, {(layer_norms_ ? 2 : 1) * partial_rows, hidden_}, partials),
-                weight(parameter, {hidden_})}};
+      .flows = {
+          *normed == 0 ? reads("d_normed", compute_, rows, d_normed)
+                       : turns("d_normed", compute_, rows, d_normed, normed, "may"),
+          reads("input", compute_, rows, input), reads("rstd", statistic, {tokens}, rstd),
+          turns("d_residual", compute_, rows, d_after, d_before, "adds"),
+          makes("partials", statistic, {(layer_norms_ ? 2 : 1) * partial_rows, hidden_}, partials),
+          weight(parameter, {hidden_})}};
   if (layer_norms_) {
     step.flows.push_back(weight(parameter + "_bias", {hidden_}));
     step.flows.push_back(reads("mean", statistic, {tokens}, "mean of " + std::string(rstd)));
@@ -377,8 +378,7 @@ void Model::add_norms() {
   const Int of_query = whole_norms_ ? heads_ * head_dim_ : head_dim_;
   const Int of_key = whole_norms_ ? kv_heads_ * head_dim_ : head_dim_;
   add_weight_gradient("q_norm", Place::block, "qk_partials", of_query, 0);
-  add_weight_gradient("k_norm", Place::block, "qk_partials", of_key,
-                      times(partial_rows, of_query));
+  add_weight_gradient("k_norm", Place::block, "qk_partials", of_key, times(partial_rows, of_query));
 }
 
 /// Of what attention and MLP add to the residual, whose gradient stays: it goes on beside what was
@@ -469,9 +469,9 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
   const Shape rows{tokens, query};
   const Shape per_head{tokens, heads_};
   // Without RoPE what the projection makes is taken as it is.
-  const std::vector<Flow> inputs = qk_norm_ ? heads("query_key", query_key)
+  const std::vector<Flow> inputs = qk_norm_    ? heads("query_key", query_key)
                                    : !rotates_ ? heads("qkv", all)
-                                            : heads("rotated", all);
+                                               : heads("rotated", all);
   Step forward{.kernel = "attention_forward",
                .attributes = sizes,
                .flows = inputs,
@@ -486,13 +486,12 @@ void Model::add_attention_of(const std::map<std::string, Json>& sizes, std::opti
                 .flows = inputs,
                 .slides = slides,
                 .least_scratch = backward_scratch()};
-  for (Flow& flow : std::vector{reads("output", compute_, rows, "attention"),
-                                reads("d_output", compute_, rows, "d_attention"),
-                                reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
-                                makes("d_qkv", compute_, {tokens, all},
-                                      rotates_ ? "d_rotated" : "d_qkv"),
-                                scratch("d_query_sum", statistic, rows),
-                                scratch("row_sums", statistic, per_head)})
+  for (Flow& flow : std::vector{
+           reads("output", compute_, rows, "attention"),
+           reads("d_output", compute_, rows, "d_attention"),
+           reads("log_sum_exp", statistic, per_head, "log_sum_exp"),
+           makes("d_qkv", compute_, {tokens, all}, rotates_ ? "d_rotated" : "d_qkv"),
+           scratch("d_query_sum", statistic, rows), scratch("row_sums", statistic, per_head)})
     backward.flows.push_back(std::move(flow));
   backward.flows = in_documents(std::move(backward.flows));
   add(std::move(backward));
@@ -546,20 +545,20 @@ void Model::add_rotation_by(const std::string& by, std::optional<bool> slides) {
   const Flow key = weight("k_norm", {whole_norms_ ? kv_heads_ * head_dim_ : head_dim_});
   const Flow columns = in_rows(reads("query_key", compute_, heads, "qkv"), all);
   const Int partial_rows = std::min(tokens, kPartialRows);
-  const Shape partials = whole_norms_ ? Shape{partial_rows, rotated * head_dim_}
-                                : Shape{2 * partial_rows, head_dim_};
+  const Shape partials =
+      whole_norms_ ? Shape{partial_rows, rotated * head_dim_} : Shape{2 * partial_rows, head_dim_};
   add({.kernel = kernel + "_backward",
        .attributes = sizes,
-       .flows = in_documents(
-           {gradient, columns, table, reads("rstd", statistic, {tokens, norms}, "qk_rstd"), query,
-            key, makes("partials", statistic, partials, "qk_partials")}),
+       .flows = in_documents({gradient, columns, table,
+                              reads("rstd", statistic, {tokens, norms}, "qk_rstd"), query, key,
+                              makes("partials", statistic, partials, "qk_partials")}),
        .slides = slides});
   sizes["epsilon"] = config_.at("model").at("rms_norm_eps");
   add({.kernel = kernel + "_forward",
        .attributes = sizes,
-       .flows = in_documents({columns, table, query, key,
-                              makes("output", compute_, heads, "query_key"),
-                              makes("rstd", statistic, {tokens, norms}, "qk_rstd")}),
+       .flows =
+           in_documents({columns, table, query, key, makes("output", compute_, heads, "query_key"),
+                         makes("rstd", statistic, {tokens, norms}, "qk_rstd")}),
        .slides = slides});
 }
 

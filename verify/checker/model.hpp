@@ -111,8 +111,8 @@ class Model {
   void add_norms();
   void add_output_norms();
   void add_bias(const std::string& parameter, Int cols, const char* d_output);
-  void add_weight_gradient(const std::string& parameter, Place place, const char* partials, Int cols,
-                           Int column);
+  void add_weight_gradient(const std::string& parameter, Place place, const char* partials,
+                           Int cols, Int column);
   void add_norm_backward(const std::string& parameter, Place place, const char* d_normed,
                          const char* normed, const char* input, const char* rstd,
                          const char* d_after, const char* d_before, const char* partials);

@@ -48,7 +48,7 @@ struct FollowedOps {
   std::vector<std::uint8_t> bits{};  ///< by op, in the order of the plan's ops
   /// Of ops that gradients or weights are followed through, in the order of their operands.
   std::vector<FollowedOperand> operands{};
-  std::vector<std::uint32_t> first{0};  ///< by op, and one past the last
+  std::vector<std::uint32_t> first{0};    ///< by op, and one past the last
   std::vector<OverScales> over_scales{};  ///< by op, ascending
 
   [[nodiscard]] std::span<const FollowedOperand> of(std::size_t op) const {

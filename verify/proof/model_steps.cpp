@@ -84,7 +84,8 @@ constexpr ModelStep bias_sums(P bias, Value d_output) {
   return {K::bias_grad, 0, bias, {reads("d_output", d_output)}};
 }
 
-// ---- steps of all models. The head's matrix has the role `head`, also where it is the embedding's.
+// ---- steps of all models. The head's matrix has the role `head`, also where it is the
+// embedding's.
 
 constexpr std::array kOfAll{
     ModelStep{K::cross_entropy,
@@ -125,25 +126,23 @@ constexpr std::array kInputNorms{
     weight_sums(P::post_norm, partials2),
 };
 
-constexpr ModelStep kFirstNorm{K::rms_norm_forward,
-                               0,
-                               P::input_norm,
-                               {reads("residual", input), makes("normed", normed1),
-                                makes("rstd", rstd1)}};
+constexpr ModelStep kFirstNorm{
+    K::rms_norm_forward,
+    0,
+    P::input_norm,
+    {reads("residual", input), makes("normed", normed1), makes("rstd", rstd1)}};
 constexpr ModelStep kInputNorm =
     norm_of_sum(P::input_norm, before(mid), before(mlp_out), input, normed1, rstd1);
 constexpr ModelStep kPostNorm =
     norm_of_sum(P::post_norm, of(input), of(attention_out), mid, normed2, rstd2);
 constexpr ModelStep kFinalNorm =
     norm_of_sum(P::final_norm, before(mid), before(mlp_out), input, normed1, rstd1);
-constexpr ModelStep kInputNormBackward =
-    norm_backward(P::input_norm, d_normed1, normed1, input, rstd1, of(d_mid), before(d_output),
-                  partials1);
-constexpr ModelStep kPostNormBackward = norm_backward(
-    P::post_norm, d_normed2, normed2, mid, rstd2, of(d_output), of(d_mid), partials2);
-constexpr ModelStep kFinalNormBackward =
-    norm_backward(P::final_norm, d_normed1, normed1, input, rstd1, kNothing, before(d_output),
-                  partials1);
+constexpr ModelStep kInputNormBackward = norm_backward(
+    P::input_norm, d_normed1, normed1, input, rstd1, of(d_mid), before(d_output), partials1);
+constexpr ModelStep kPostNormBackward =
+    norm_backward(P::post_norm, d_normed2, normed2, mid, rstd2, of(d_output), of(d_mid), partials2);
+constexpr ModelStep kFinalNormBackward = norm_backward(
+    P::final_norm, d_normed1, normed1, input, rstd1, kNothing, before(d_output), partials1);
 
 constexpr std::array kRmsNorms{kFirstNorm,         kInputNorm,        kPostNorm,         kFinalNorm,
                                kInputNormBackward, kPostNormBackward, kFinalNormBackward};
@@ -228,21 +227,21 @@ constexpr std::array kNoOutputNorms{
 // ---- attention ----------------------------------------------------------------------------------
 
 constexpr ModelStep attends(Value columns) {
-  return {K::attention_forward,
-          0,
-          {},
-          {reads("query", columns), reads("key", columns, Part::key),
-           reads("value", qkv, Part::value), makes("output", attention),
-           makes("log_sum_exp", log_sum_exp), kInDocuments}};
+  return {
+      K::attention_forward,
+      0,
+      {},
+      {reads("query", columns), reads("key", columns, Part::key), reads("value", qkv, Part::value),
+       makes("output", attention), makes("log_sum_exp", log_sum_exp), kInDocuments}};
 }
 constexpr ModelStep attends_backward(Value columns, Flow d_qkv_made) {
-  return {K::attention_backward,
-          0,
-          {},
-          {reads("query", columns), reads("key", columns, Part::key),
-           reads("value", qkv, Part::value), reads("output", attention),
-           reads("d_output", d_attention), reads("log_sum_exp", log_sum_exp), d_qkv_made,
-           kInDocuments}};
+  return {
+      K::attention_backward,
+      0,
+      {},
+      {reads("query", columns), reads("key", columns, Part::key), reads("value", qkv, Part::value),
+       reads("output", attention), reads("d_output", d_attention),
+       reads("log_sum_exp", log_sum_exp), d_qkv_made, kInDocuments}};
 }
 
 constexpr std::array kRotated{
@@ -312,11 +311,11 @@ constexpr ModelStep activates(K kind, std::string_view role) {
   return {kind, 0, {}, {reads(role, gate_up), makes("product", product)}};
 }
 constexpr ModelStep activates_backward(K kind, std::string_view role) {
-  return {kind,
-          0,
-          {},
-          {turns(role, of(gate_up), of(d_gate_up)),
-           turns("d_product", of(d_product), of(product))}};
+  return {
+      kind,
+      0,
+      {},
+      {turns(role, of(gate_up), of(d_gate_up)), turns("d_product", of(d_product), of(product))}};
 }
 constexpr std::array kSwiglu{activates(K::swiglu_forward, "gate_up"),
                              activates_backward(K::swiglu_backward, "gate_up")};

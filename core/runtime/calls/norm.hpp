@@ -1,4 +1,5 @@
-// What the kernels of RMS norms and layer norms take, and column sums, which end their weights' gradients.
+// What the kernels of RMS norms and layer norms take, and column sums, which end their weights'
+// gradients.
 #pragma once
 
 #include <cstdint>

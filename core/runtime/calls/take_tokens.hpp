@@ -111,8 +111,8 @@ template <class T, class G>
       .gradient = in.take<G>("weight_grad", {positions, cols}),
       .pieces = take_pieces(in, "d_output", *call.kernel, rows)};
   if (k.pieces.grid && k.pieces.rows != k.seq_len)
-    in.complain("d_output", fmt::format("expected pieces of {} rows, got {}", k.seq_len,
-                                        k.pieces.rows));
+    in.complain("d_output",
+                fmt::format("expected pieces of {} rows, got {}", k.seq_len, k.pieces.rows));
   MFSDP_TRY(in.result());
   return k;
 }

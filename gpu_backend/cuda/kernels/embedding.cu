@@ -278,8 +278,7 @@ Result<void> position_embedding_backward(const PositionEmbeddingBackward<T, G>& 
   }
   const auto launch = [&](auto n) {
     const std::int64_t slices = ceil_div(ceil_div(k.cols, n()), kThreads);
-    sum_positions<T, G, n()>
-        <<<grid_of(k.positions, slices), kThreads, 0, stream>>>(k, grid);
+    sum_positions<T, G, n()><<<grid_of(k.positions, slices), kThreads, 0, stream>>>(k, grid);
   };
   constexpr int N = kPack<T>;
   if (k.cols % N == 0 && is_aligned({k.d_output, k.gradient}, 16))

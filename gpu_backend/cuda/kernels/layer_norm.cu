@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_in_registers(const LayerN
     load_widened<N>(k.weight + col, weight);
     load_widened<N>(k.bias + col, bias);
 #pragma unroll
-    for (int i = 0; i < N; ++i)
-      x[v][i] = normed(centred(x[v][i], mean, rstd), weight[i], bias[i]);
+    for (int i = 0; i < N; ++i) x[v][i] = normed(centred(x[v][i], mean, rstd), weight[i], bias[i]);
     store_narrowed<N>(k.normed + row + col, x[v]);
   }
 }
@@ -290,8 +289,8 @@ Result<void> layer_norm_backward(const LayerNormBackward<T>& k, cudaStream_t str
                                  ExactOutlier* outlier) {
   if (k.pieces.grid) return exact_backward(k, stream, outlier);
   constexpr int N = kPack<T>;
-  const bool aligned = is_aligned(
-      {k.d_normed, k.input, k.weight, k.bias, k.d_residual, k.normed, k.partials}, 16);
+  const bool aligned =
+      is_aligned({k.d_normed, k.input, k.weight, k.bias, k.d_residual, k.normed, k.partials}, 16);
   const RowBlock block = row_block<T>(k.cols, kBackwardThreads, kBackwardThreads, aligned);
   with_vectors(block.vectors, [&](auto vectors) {
     backward_in_registers<T, N, vectors()>

@@ -266,7 +266,8 @@ template <class T>
 Result<void> rms_norm_forward(const RmsNormForward<T>& k, cudaStream_t stream) {
   if (k.rows == 0) return {};
   constexpr int N = kPack<T>;
-  const bool aligned = is_aligned({k.residual, k.delta, k.weight, k.skip, k.residual_out, k.normed}, 16);
+  const bool aligned =
+      is_aligned({k.residual, k.delta, k.weight, k.skip, k.residual_out, k.normed}, 16);
   const RowBlock block = row_block<T>(k.cols, 256, kMaxThreads, aligned);
   with_vectors(block.vectors, [&](auto vectors) {
     forward_in_registers<T, N, vectors()><<<grid_of(k.rows), block.threads, 0, stream>>>(k);

@@ -41,9 +41,8 @@ __device__ void store_pairs(T* head, const PairPlace& at, const float (&from)[2]
 /// A head's part of the weight of its kind.
 template <class K>
 __device__ auto weight_of(const K& k, int head) {
-  return head < k.query_heads
-             ? k.query_weight + head * k.shape.head_dim
-             : k.key_weight + (head - k.query_heads) * k.shape.head_dim;
+  return head < k.query_heads ? k.query_weight + head * k.shape.head_dim
+                              : k.key_weight + (head - k.query_heads) * k.shape.head_dim;
 }
 
 /// Columns that are normed together: those of queries, and those of keys.
@@ -95,15 +94,14 @@ __global__ void __launch_bounds__(kMostThreads) forward(const QkRowNormRopeForwa
 template <class T, int N>
 __global__ void __launch_bounds__(kMostThreads)
     backward(const QkRowNormRopeBackward<T, float> k, bool shared_partials) {
-  extern __shared__ float row[];  // queries' columns, then keys'
+  extern __shared__ float row[];              // queries' columns, then keys'
   __shared__ float shared[2][2][kMostWarps];  // in turn, so that tokens need no barrier between
   const RopeShape& s = k.shape;
   const HeadPairs pairs(s);
   const std::int64_t query_columns = k.query_heads * s.head_dim;
   const std::int64_t key_columns = s.heads * s.head_dim - query_columns;
   float* const of_queries = k.partials + blockIdx.x * query_columns;
-  float* const of_keys =
-      k.partials + k.partial_rows * query_columns + blockIdx.x * key_columns;
+  float* const of_keys = k.partials + k.partial_rows * query_columns + blockIdx.x * key_columns;
   const auto out_of = [&](int head) {
     return head < k.query_heads ? of_queries + head * s.head_dim
                                 : of_keys + (head - k.query_heads) * s.head_dim;
@@ -124,7 +122,7 @@ __global__ void __launch_bounds__(kMostThreads)
     const T* const in = k.in.data + token * k.in.row;
     const float rstd[2] = {k.rstd[2 * token], k.rstd[2 * token + 1]};
     // The gradient of the norm's output, and its input.
-    const auto load_both = [&](int head, const PairPlace& at, float (&dy)[2][N], float (&x)[2][N]) {
+    const auto load_both = [&](int head, const PairPlace& at, float(&dy)[2][N], float(&x)[2][N]) {
       load_pairs(gradient + head * k.gradient.head, at, dy);
       if (at.turns) turn(angles + at.angle, pairs.turning, true, dy[0], dy[1]);
       load_pairs(in + head * k.in.head, at, x);
@@ -150,8 +148,8 @@ __global__ void __launch_bounds__(kMostThreads)
     float shrink[2];
 #pragma unroll
     for (int kind = 0; kind < 2; ++kind)
-      shrink[kind] = block_sum(dots[kind], shared[turn_of_shared][kind]) * rstd[kind] *
-                     rstd[kind] * rstd[kind] / columns_of(k, kind == 0);
+      shrink[kind] = block_sum(dots[kind], shared[turn_of_shared][kind]) * rstd[kind] * rstd[kind] *
+                     rstd[kind] / columns_of(k, kind == 0);
     for_packs<N>(s, pairs, [&](int head, const PairPlace& at) {
       float dy[2][N];
       float x[2][N];
@@ -187,8 +185,8 @@ Result<void> with_packs(std::string_view kernel, const RopeShape& s,
   constexpr int N = kPack<T>;
   const auto threads = [&](std::int64_t n) {
     const std::int64_t items = ceil_div(s.heads * s.head_dim / 2, n);
-    return static_cast<unsigned>(std::min<std::int64_t>(kMostThreads,
-                                                        ceil_div(items, kWarp) * kWarp));
+    return static_cast<unsigned>(
+        std::min<std::int64_t>(kMostThreads, ceil_div(items, kWarp) * kWarp));
   };
   const bool packs =
       s.head_dim / 2 % N == 0 && s.turned / 2 % N == 0 && is_aligned(pointers, 16) &&
@@ -245,12 +243,11 @@ Result<void> qk_row_norm_rope_forward(const QkRowNormRopeForward<T, float>& k,
                                       cudaStream_t stream) {
   const RopeShape& s = k.shape;
   if (s.tokens == 0 || s.heads == 0 || s.head_dim == 0) return {};
-  return with_packs<T>(
-      "qk_row_norm_rope_forward", s,
-      {k.in.data, k.out.data, k.query_weight, k.key_weight, k.table},
-      {k.in.row, k.in.head, k.out.row, k.out.head}, [&](auto n, unsigned threads) {
-        forward<T, n()><<<grid_of(s.tokens), threads, 0, stream>>>(k);
-      });
+  return with_packs<T>("qk_row_norm_rope_forward", s,
+                       {k.in.data, k.out.data, k.query_weight, k.key_weight, k.table},
+                       {k.in.row, k.in.head, k.out.row, k.out.head}, [&](auto n, unsigned threads) {
+                         forward<T, n()><<<grid_of(s.tokens), threads, 0, stream>>>(k);
+                       });
 }
 
 template <class T>
@@ -265,8 +262,7 @@ Result<void> qk_row_norm_rope_backward(const QkRowNormRopeBackward<T, float>& k,
       "qk_row_norm_rope_backward", s,
       {k.in.data, k.gradient.data, k.query_weight, k.key_weight, k.table},
       {k.in.row, k.in.head, k.gradient.row, k.gradient.head}, [&](auto n, unsigned threads) {
-        backward<T, n()>
-            <<<grid_of(k.partial_rows), threads, fits ? bytes : 0, stream>>>(k, fits);
+        backward<T, n()><<<grid_of(k.partial_rows), threads, fits ? bytes : 0, stream>>>(k, fits);
       });
 }
 

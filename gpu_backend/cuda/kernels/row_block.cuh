@@ -12,7 +12,8 @@ struct RowBlock {
 };
 
 template <class T>
-[[nodiscard]] RowBlock row_block(std::int64_t cols, int preferred_threads, int most_threads, bool aligned) {
+[[nodiscard]] RowBlock row_block(std::int64_t cols, int preferred_threads, int most_threads,
+                                 bool aligned) {
   constexpr int N = kPack<T>;
   if (!aligned || cols % N != 0 || cols == 0) return {};
   for (const int vectors : {1, 2, 4}) {

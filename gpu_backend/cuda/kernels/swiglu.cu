@@ -166,7 +166,7 @@ Result<void> gelu_forward(const GeluForward<T>& k, cudaStream_t stream) {
   constexpr int N = kPack<T>;
   if (count % N == 0 && is_aligned({k.input, k.product}, 16))
     gelu<T, N><<<grid_of(ceil_div(count / N, kThreads)), kThreads, 0, stream>>>(count / N, k.input,
-                                                                               k.product);
+                                                                                k.product);
   else
     gelu<T, 1>
         <<<grid_of(ceil_div(count, kThreads)), kThreads, 0, stream>>>(count, k.input, k.product);

@@ -130,18 +130,16 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
     return cells;
   };
   EXPECT_THAT(last(rows[0]),
-              testing::ElementsAre("clip", "deterministic", "exact_sums", "frozen", "logits_chunk",
-                                   "trust", "step_error", "layout", "commit", "median_step_ns",
-                                   "state_dtype", "lr_scale", "no_decay", "document_mask",
-                                   "loss_scale", "loss_scale_window", "placement", "gather",
-                                   "reduce", "keep_gathered", "lora_rank", "lora_alpha",
-                                   "lora_targets"));
+              testing::ElementsAre(
+                  "clip", "deterministic", "exact_sums", "frozen", "logits_chunk", "trust",
+                  "step_error", "layout", "commit", "median_step_ns", "state_dtype", "lr_scale",
+                  "no_decay", "document_mask", "loss_scale", "loss_scale_window", "placement",
+                  "gather", "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets"));
   EXPECT_THAT(last(rows[1]),
               testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
                                    "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
                                    "embed=0.5", "embed", "true", "0.5", "100", "attention",
-                                   "copy_engine", "symmetric", "3", "16", "2.5",
-                                   "q_proj,v_proj"));
+                                   "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
                                 "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "

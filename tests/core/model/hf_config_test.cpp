@@ -141,8 +141,8 @@ TEST(HfConfig, ReadsGpt2ByItsOwnNames) {
 }
 
 TEST(HfConfig, ReadsOlmo2) {
-  const auto shape = parse_hf_config(
-      with("num_key_value_heads", "", with("model_type", "\"olmo2\"")), "c");
+  const auto shape =
+      parse_hf_config(with("num_key_value_heads", "", with("model_type", "\"olmo2\"")), "c");
   ASSERT_TRUE(shape) << shape.error().message();
   EXPECT_EQ(shape->family, Family::olmo2);
   EXPECT_TRUE(shape->qk_norm && shape->output_norms);
@@ -251,21 +251,25 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadFields,
     testing::Values(
-        BadField{"model_type", "",
-                 "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-                 "qwen2 or qwen3, got nothing"},
-        BadField{"model_type", "\"mixtral\"",
-                 "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-                 "qwen2 or qwen3, got \"mixtral\", "
-                 "which has a "
-                 "mixture of experts: not modelled (docs/limits.md)"},
-        BadField{"model_type", "7",
-                 "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-                 "qwen2 or qwen3, got 7"},
-        BadField{"model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
-                 "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
-                 "qwen2 or qwen3, got "
-                 "\"qwen2\\n\\u001b[31m\""},
+        BadField{
+            "model_type", "",
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got nothing"},
+        BadField{
+            "model_type", "\"mixtral\"",
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got \"mixtral\", "
+            "which has a "
+            "mixture of experts: not modelled (docs/limits.md)"},
+        BadField{
+            "model_type", "7",
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got 7"},
+        BadField{
+            "model_type", "\"qwen2\\n\\u001b[31m\"",  // stays on one line, no escape codes
+            "model_type: expected gemma, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, phi3, "
+            "qwen2 or qwen3, got "
+            "\"qwen2\\n\\u001b[31m\""},
         BadField{"attention_bias", "true",
                  "attention_bias: expected false (attention biases are not supported), got true"},
         BadField{"attention_bias", "0", "attention_bias: expected true or false, got 0"},

@@ -34,8 +34,8 @@ TEST(Lora, CountsAsPeftDoes) {
   // q: 4096 + 4096, v: 1024 + 4096
   EXPECT_EQ(parameters_of(8, {"q_proj", "v_proj"}), 32 * 8 * (8192 + 5120));  // 3,407,872
   // and k: 5120, o: 8192, gate and up: 4096 + 14336 each, down: 18432
-  EXPECT_EQ(parameters_of(16, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
-                               "down_proj"}),
+  EXPECT_EQ(parameters_of(
+                16, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}),
             32 * 16 * (8192 + 5120 + 5120 + 8192 + 3 * 18432));  // 41,943,040
 }
 

@@ -1,4 +1,6 @@
 // docs/formats.md names every key that a plan may have.
+#include "tests/support/documented.hpp"
+
 #include <gtest/gtest.h>
 
 #include <concepts>
@@ -9,7 +11,6 @@
 
 #include "core/plan/describe.hpp"
 #include "core/plan/plan_file.hpp"
-#include "tests/support/documented.hpp"
 
 namespace mfsdp {
 namespace {
@@ -44,7 +45,9 @@ class Keys {
     T one{};
     visit(one);
   }
-  void visit(OpBody& /*body*/) { visit_bodies(std::make_index_sequence<std::variant_size_v<OpBody>>{}); }
+  void visit(OpBody& /*body*/) {
+    visit_bodies(std::make_index_sequence<std::variant_size_v<OpBody>>{});
+  }
   template <std::size_t... i>
   void visit_bodies(std::index_sequence<i...> /*all*/) {
     (visit_body<i>(), ...);

@@ -52,23 +52,23 @@ TEST(LossScale, NamesTheFlagThatDoesNotFit) {
   const auto error = [](const PlanConfig& config) {
     return check_loss_scale(config).error().message();
   };
-  EXPECT_EQ(error(scaled({}, 10)),
-            "--loss-scale-window: expected 0 without --loss-scale, got 10");
+  EXPECT_EQ(error(scaled({}, 10)), "--loss-scale-window: expected 0 without --loss-scale, got 10");
   PlanConfig wide = scaled({.num = 1'024}, 0);
   wide.param_dtype = DType::bf16;
-  EXPECT_EQ(error(wide),
-            "--loss-scale: expected none with --param-dtype bf16, whose exponents reach far enough, "
-            "got 1024");
+  EXPECT_EQ(
+      error(wide),
+      "--loss-scale: expected none with --param-dtype bf16, whose exponents reach far enough, "
+      "got 1024");
   PlanConfig exact = scaled({.num = 1'024}, 10);
   exact.exact_sums = true;
-  EXPECT_EQ(error(exact),
-            "--loss-scale: expected a number with --exact-sums: sums of gradients lie on one grid in "
-            "all steps, which a dynamic scale would move");
+  EXPECT_EQ(
+      error(exact),
+      "--loss-scale: expected a number with --exact-sums: sums of gradients lie on one grid in "
+      "all steps, which a dynamic scale would move");
   exact.loss_scale_window = 0;
   EXPECT_TRUE(check_loss_scale(exact));
   exact.loss_scale = {.num = 1'000};
-  EXPECT_EQ(error(exact),
-            "--loss-scale: expected a power of two with --exact-sums, got 1000");
+  EXPECT_EQ(error(exact), "--loss-scale: expected a power of two with --exact-sums, got 1000");
   EXPECT_EQ(error(scaled({.num = std::int64_t{1} << 41}, 0)),
             "--loss-scale: expected dynamic, none, or a number above 0 and at most 2^40, got "
             "2199023255552/1");

@@ -47,20 +47,20 @@ void expect_as_stated(const Op& op, const Kernel& kernel) {
 /// What planners emit has the attributes, the FLOPs and the accesses of the table.
 TEST(KernelSpec, SaysWhatPlansHave) {
   for (const Family family : {Family::llama, Family::gpt2, Family::olmo2})
-  for (const bool exotic : {false, true}) {
-    PlanConfig config = test::small_config();
-    config.model.qk_norm = exotic;
-    config.model.qkv_bias = exotic;
-    test::make_family(config.model, family);
-    config.optimizer = exotic ? Optimizer::muon : Optimizer::sgd;
-    config.state_dtype = exotic ? StateDtype::blockwise8 : StateDtype::full;
-    config.recompute.kind = exotic ? Recompute::full : Recompute::selective;
-    const Program program = build_program(config, {}).value();
-    for (const Plan& plan : program.plans)
-      for (const Segment& segment : plan.segments)
-        for (const Op& op : segment.ops)
-          if (const auto* kernel = std::get_if<Kernel>(&op.body)) expect_as_stated(op, *kernel);
-  }
+    for (const bool exotic : {false, true}) {
+      PlanConfig config = test::small_config();
+      config.model.qk_norm = exotic;
+      config.model.qkv_bias = exotic;
+      test::make_family(config.model, family);
+      config.optimizer = exotic ? Optimizer::muon : Optimizer::sgd;
+      config.state_dtype = exotic ? StateDtype::blockwise8 : StateDtype::full;
+      config.recompute.kind = exotic ? Recompute::full : Recompute::selective;
+      const Program program = build_program(config, {}).value();
+      for (const Plan& plan : program.plans)
+        for (const Segment& segment : plan.segments)
+          for (const Op& op : segment.ops)
+            if (const auto* kernel = std::get_if<Kernel>(&op.body)) expect_as_stated(op, *kernel);
+    }
 }
 
 }  // namespace

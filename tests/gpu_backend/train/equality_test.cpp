@@ -237,8 +237,7 @@ TEST(Equality, OfFamilies) {
     std::vector<PlanConfig> configs = test::combinations(model);
     const std::size_t wanted = test::runs_all() ? 60 : test::thinned(6);
     std::vector<PlanConfig> some;
-    for (std::size_t i = 0; i < wanted; ++i)
-      some.push_back(configs[i * configs.size() / wanted]);
+    for (std::size_t i = 0; i < wanted; ++i) some.push_back(configs[i * configs.size() / wanted]);
     const Skewed data(model.vocab, kGlobalBatch * steps(), true);
     print_header(fmt::format("{}, in floating point", to_string(family)));
     for (const Row& row : run_all(some, data)) {

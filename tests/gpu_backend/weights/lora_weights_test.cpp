@@ -73,8 +73,7 @@ TEST(LoraWeights, GoOutAndComeBackOnAnyMesh) {
   const auto config = nlohmann::json::parse(first.at("adapter_config.json"));
   EXPECT_EQ(config["r"], 3);
   EXPECT_EQ(config["lora_alpha"], 4.5);
-  EXPECT_EQ(config["target_modules"],
-            nlohmann::json({"q_proj", "v_proj", "up_proj", "down_proj"}));
+  EXPECT_EQ(config["target_modules"], nlohmann::json({"q_proj", "v_proj", "up_proj", "down_proj"}));
   EXPECT_NE(first.at("adapter_model.safetensors")
                 .find("base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"),
             std::string::npos);

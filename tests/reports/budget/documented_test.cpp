@@ -1,8 +1,9 @@
 // docs/budgets.md names every limit that a budget may hold.
+#include "tests/support/documented.hpp"
+
 #include <gtest/gtest.h>
 
 #include "reports/measures/measure.hpp"
-#include "tests/support/documented.hpp"
 
 namespace mfsdp {
 namespace {

@@ -64,9 +64,9 @@ MFSDP_VECTOR_CLONES void layer_norm_backward(const LayerNormBackward<T>& k) {
     const R rstd = k.rstd[i];
     R* const of_weight = k.partials + i % k.partial_rows * k.cols;
     R* const of_bias = of_weight + k.partial_rows * k.cols;
-    const R mean_u = sum_lanes<R>(k.cols,
-                                  [&](std::int64_t j) { return widen(k.weight[j]) * widen(dy[j]); }) /
-                     cols;
+    const R mean_u =
+        sum_lanes<R>(k.cols, [&](std::int64_t j) { return widen(k.weight[j]) * widen(dy[j]); }) /
+        cols;
     const R mean_uh =
         sum_lanes<R>(k.cols,
                      [&](std::int64_t j) {

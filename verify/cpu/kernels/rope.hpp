@@ -110,9 +110,8 @@ void qk_row_norm_rope_forward(const QkRowNormRopeForward<T, Table>& k) {
       for (std::int64_t h = 0; h < heads.count; ++h) {
         for (std::int64_t i = 0; i < s.head_dim; ++i) {
           const std::int64_t at = h * s.head_dim + i;
-          normed[static_cast<std::size_t>(i)] =
-              widen(row[static_cast<std::size_t>(at)]) * rstd *
-              (k.weight_offset + widen(weight[at]));
+          normed[static_cast<std::size_t>(i)] = widen(row[static_cast<std::size_t>(at)]) * rstd *
+                                                (k.weight_offset + widen(weight[at]));
         }
         rotate_head(normed.data(), k.table + s.position(t) * s.turned, s, false,
                     k.out.at(t, heads.first + h));

@@ -303,9 +303,9 @@ TEST(DeviceExact, NormOfAllHeadsPieceByPiece) {
   const std::ptrdiff_t keys = partial_rows * queries * shape.head_dim;
   EXPECT_EQ(column_totals({got.begin(), got.begin() + keys}, queries * shape.head_dim),
             column_totals({expected.begin(), expected.begin() + keys}, queries * shape.head_dim));
-  EXPECT_EQ(column_totals({got.begin() + keys, got.end()}, width - queries * shape.head_dim),
-            column_totals({expected.begin() + keys, expected.end()},
-                          width - queries * shape.head_dim));
+  EXPECT_EQ(
+      column_totals({got.begin() + keys, got.end()}, width - queries * shape.head_dim),
+      column_totals({expected.begin() + keys, expected.end()}, width - queries * shape.head_dim));
   EXPECT_LT(relative_error(d_gradient.download(), widened(expected_gradient)), kTolerance<Bf16>);
   EXPECT_TRUE(outlier.result());
 }

@@ -162,25 +162,26 @@ template <class T>
 void check_layer_norm(std::int64_t rows, std::int64_t cols, std::int64_t partial_rows, bool adds) {
   SCOPED_TRACE(testing::Message() << rows << " x " << cols << " in " << partial_rows << " adds "
                                   << adds);
-  const auto residual = random_values<T>(rows * cols, 1, 3), delta = random_values<T>(rows * cols, 2),
-             weight = random_values<T>(cols, 3), bias = random_values<T>(cols, 4),
-             dy = random_values<T>(rows * cols, 5), before = random_values<T>(rows * cols, 6);
+  const auto residual = random_values<T>(rows * cols, 1, 3),
+             delta = random_values<T>(rows * cols, 2), weight = random_values<T>(cols, 3),
+             bias = random_values<T>(cols, 4), dy = random_values<T>(rows * cols, 5),
+             before = random_values<T>(rows * cols, 6);
   const DeviceArray<T> d_residual(residual), d_delta(delta), d_weight(weight), d_bias(bias),
       sum(rows * cols), normed(rows * cols);
   const DeviceArray<float> mean(rows), rstd(rows);
-  expect_runs(layer_norm_forward(
-      kernels::LayerNormForward<T>{.rows = rows,
-                                   .cols = cols,
-                                   .epsilon = 1e-5F,
-                                   .residual = d_residual.data(),
-                                   .delta = adds ? d_delta.data() : nullptr,
-                                   .weight = d_weight.data(),
-                                   .bias = d_bias.data(),
-                                   .residual_out = adds ? sum.data() : nullptr,
-                                   .normed = normed.data(),
-                                   .mean = mean.data(),
-                                   .rstd = rstd.data()},
-      nullptr));
+  expect_runs(
+      layer_norm_forward(kernels::LayerNormForward<T>{.rows = rows,
+                                                      .cols = cols,
+                                                      .epsilon = 1e-5F,
+                                                      .residual = d_residual.data(),
+                                                      .delta = adds ? d_delta.data() : nullptr,
+                                                      .weight = d_weight.data(),
+                                                      .bias = d_bias.data(),
+                                                      .residual_out = adds ? sum.data() : nullptr,
+                                                      .normed = normed.data(),
+                                                      .mean = mean.data(),
+                                                      .rstd = rstd.data()},
+                         nullptr));
   const auto wide_residual = widened(residual), wide_delta = widened(delta),
              wide_weight = widened(weight), wide_bias = widened(bias), wide_dy = widened(dy);
   std::vector<double> wide_sum(residual.size()), expected(residual.size());

@@ -232,7 +232,8 @@ TYPED_TEST(DeviceRope, NormsAllHeadsOfAKindFirst) {
     expect_runs(qk_row_norm_rope_backward(device.backward, nullptr));
     const auto wide = widened(values), wide_qw = widened(query_weight),
                wide_kw = widened(key_weight);
-    std::vector<double> expected(values.size(), 0), wide_rstd(static_cast<std::size_t>(s.tokens * 2)),
+    std::vector<double> expected(values.size(), 0),
+        wide_rstd(static_cast<std::size_t>(s.tokens * 2)),
         wide_partials(static_cast<std::size_t>(partial_rows * columns));
     auto wide_gradient = widened(gradient);
     const RowNormCalls<double> host(heads, partial_rows, table.data(), wide.data(), wide_qw.data(),

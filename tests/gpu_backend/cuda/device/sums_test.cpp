@@ -109,10 +109,10 @@ TEST(DeviceSums, TheLossScaleIsTakenOutAndKept) {
   std::vector<float> partials(300, 4.0F);
   const auto step = [&] {
     const DeviceArray<float> d_partials(partials);
-    expect_runs(loss_finish(kernels::LossFinish<float>{.sums = {d_sums.data(), sums.size()},
-                                                       .report = loss.data(),
-                                                       .scale = scale.data()},
-                            nullptr));
+    expect_runs(loss_finish(
+        kernels::LossFinish<float>{
+            .sums = {d_sums.data(), sums.size()}, .report = loss.data(), .scale = scale.data()},
+        nullptr));
     expect_runs(norm_finish(kernels::NormFinish{.partials = {d_partials.data(), partials.size()},
                                                 .exact_partials = {},
                                                 .loss = loss.data(),

@@ -199,9 +199,9 @@ TYPED_TEST(DeviceTokens, CrossEntropyAndItsGradient) {
       const bool scales = std::is_same_v<T, Fp16>;
       const LossScaleState scale{.scale = 64};
       const DeviceArray<LossScaleState> d_scale(std::vector<LossScaleState>{scale});
-      const auto loss = kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab,
-                                               kIgnored, gradient.data(), double{cap},
-                                               scales ? double{scale.scale} : 1.0);
+      const auto loss =
+          kernels::cross_entropy(std::span<const std::int32_t>(labels), vocab, kIgnored,
+                                 gradient.data(), double{cap}, scales ? double{scale.scale} : 1.0);
       const double before = adds ? 3 : 0;
       const std::vector<double> expected{loss.loss + before, loss.tokens + before};
       const DeviceArray<std::int32_t> d_labels(labels);

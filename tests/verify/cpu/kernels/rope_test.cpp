@@ -24,7 +24,7 @@ struct RopeCase {
   std::int64_t row = 0;  ///< elements of a token's qkv
   RandomValues random{*rc::gen::arbitrary<std::uint32_t>()};
   Values angles, table, qkv, query_weight, key_weight;
-  bool by_rows = false;  ///< norms go over all heads of a kind
+  bool by_rows = false;                 ///< norms go over all heads of a kind
   std::vector<std::int32_t> positions;  ///< of tokens, where the shape has them
 
   explicit RopeCase(bool norms_by_rows = false) : by_rows(norms_by_rows) {
