@@ -38,6 +38,7 @@ function(mfsdp_use_build_info target)
     if(uses)
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -include ${MFSDP_BUILD_INFO_HEADER})
+      set_property(SOURCE ${source} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()
   add_dependencies(${target} mfsdp_build_info)

@@ -1,7 +1,6 @@
 // Return codes of CUDA's libraries as errors of the environment.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
 #include <nccl.h>
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "gpu_backend/cuda/cublas_lt.hpp"
 
 namespace mfsdp::cuda {
 
@@ -29,7 +29,7 @@ namespace mfsdp::cuda {
 [[nodiscard]] inline Result<void> check(cublasStatus_t status, std::string_view call,
                                         std::string_view place = {}) {
   if (status == CUBLAS_STATUS_SUCCESS) return {};
-  return check_failed(call, place, cublasLtGetStatusString(status));
+  return check_failed(call, place, cublas_lt().status_string(status));
 }
 [[nodiscard]] inline Result<void> check(cudnnStatus_t status, std::string_view call,
                                         std::string_view place = {}) {

@@ -80,7 +80,8 @@ LibraryVersions library_versions() {
   if (cudaRuntimeGetVersion(&number) == cudaSuccess) versions.runtime = cuda_version(number);
   if (ncclGetVersion(&number) == ncclSuccess) versions.nccl = library_version(number);
   versions.cudnn = library_version(static_cast<std::int64_t>(cudnnGetVersion()));
-  versions.cublaslt = library_version(static_cast<std::int64_t>(cublasLtGetVersion()));
+  if (load_cublas_lt())
+    versions.cublaslt = library_version(static_cast<std::int64_t>(cublas_lt().version()));
   return versions;
 }
 

@@ -37,14 +37,14 @@ cublasLtMatmulAlgo_t opaque(const GemmAlgorithm& algorithm) {
 template <class Value>
 Result<void> set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t name,
                  const Value& value) {
-  return check(cublasLtMatmulDescSetAttribute(&operation, name, &value, sizeof value),
+  return check(cublas_lt().set_operation(&operation, name, &value, sizeof value),
                "cublasLtMatmulDescSetAttribute");
 }
 
 template <class Value>
 Result<void> set(cublasLtMatmulPreferenceOpaque_t& preference,
                  cublasLtMatmulPreferenceAttributes_t name, const Value& value) {
-  return check(cublasLtMatmulPreferenceSetAttribute(&preference, name, &value, sizeof value),
+  return check(cublas_lt().set_preference(&preference, name, &value, sizeof value),
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
@@ -52,7 +52,7 @@ Result<void> set(cublasLtMatmulPreferenceOpaque_t& preference,
 Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t rows,
                                             std::int64_t cols, std::int64_t row) {
   cublasLtMatrixLayoutOpaque_t made{};
-  MFSDP_TRY(check(cublasLtMatrixLayoutInit(&made, type, static_cast<std::uint64_t>(cols),
+  MFSDP_TRY(check(cublas_lt().init_layout(&made, sizeof made, type, static_cast<std::uint64_t>(cols),
                                            static_cast<std::uint64_t>(rows), row),
                   "cublasLtMatrixLayoutInit"));
   return made;
@@ -62,10 +62,10 @@ Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t ro
 Result<void> set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t batch,
                        std::int64_t step) {
   const auto count = static_cast<std::int32_t>(batch);
-  MFSDP_TRY(check(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+  MFSDP_TRY(check(cublas_lt().set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                                    &count, sizeof count),
                   "cublasLtMatrixLayoutSetAttribute"));
-  return check(cublasLtMatrixLayoutSetAttribute(
+  return check(cublas_lt().set_layout(
                    &layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step),
                "cublasLtMatrixLayoutSetAttribute");
 }
@@ -126,8 +126,9 @@ std::int64_t common_alignment(std::span<const std::uintptr_t> bytes) {
 }
 
 Result<GemmPlanner> GemmPlanner::create(const GemmSettings& settings) {
+  MFSDP_TRY(load_cublas_lt());
   cublasLtHandle_t handle = nullptr;
-  MFSDP_TRY(check(cublasLtCreate(&handle), "cublasLtCreate"));
+  MFSDP_TRY(check(cublas_lt().create(&handle), "cublasLtCreate"));
   return GemmPlanner(handle, settings);
 }
 
@@ -152,7 +153,7 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
     MFSDP_TRY(set_batch(product.second, shape.batch, shape.a_step));
     MFSDP_TRY(set_batch(product.result, shape.batch, shape.c_step));
   }
-  MFSDP_TRY(check(cublasLtMatmulDescInit(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  MFSDP_TRY(check(cublas_lt().init_operation(&product.operation, sizeof product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                   "cublasLtMatmulDescInit"));
   const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, transpose(shape.b_transposed)));
@@ -168,7 +169,7 @@ Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shap
                                                            std::size_t workspace_bytes,
                                                            int most) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
-  MFSDP_TRY(check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit"));
+  MFSDP_TRY(check(cublas_lt().init_preference(&preference, sizeof preference), "cublasLtMatmulPreferenceInit"));
   MFSDP_TRY(set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                 static_cast<std::uint64_t>(workspace_bytes)));
   for (const auto name :
@@ -181,7 +182,7 @@ Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shap
 
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+  const cublasStatus_t status = cublas_lt().heuristic(
       handle_.get(), &product.operation, &product.first, &product.second, &product.result,
       &product.result, &preference, most, found.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::vector<GemmAlgorithm>{};
@@ -202,7 +203,7 @@ bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
   if (settings_.timed_rounds > 0 && offered.nanoseconds == 0) return false;
   const cublasLtMatmulAlgo_t algorithm = opaque(offered);
   cublasLtMatmulHeuristicResult_t result{};
-  if (cublasLtMatmulAlgoCheck(handle_.get(), &product.operation, &product.first, &product.second,
+  if (cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first, &product.second,
                               &product.result, &product.result, &algorithm,
                               &result) != CUBLAS_STATUS_SUCCESS)
     return false;
@@ -210,7 +211,7 @@ bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
   if (!settings_.deterministic) return true;
   std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::size_t written = 0;
-  return cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+  return cublas_lt().attribute_of(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
                                               &scheme, sizeof scheme,
                                               &written) == CUBLAS_STATUS_SUCCESS &&
          scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -335,7 +336,7 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
   // The library takes layouts as pointers to mutable memory and only reads them.
   Product layouts = product;
   return check(
-      cublasLtMatmul(handle_.get(), &operation, &memory.scale, memory.b, &layouts.first, memory.a,
+      cublas_lt().matmul(handle_.get(), &operation, &memory.scale, memory.b, &layouts.first, memory.a,
                      &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
                      &chosen, memory.workspace.data(), memory.workspace.size(), stream),
       "cublasLtMatmul");

@@ -2,7 +2,7 @@
 // chosen out of those that fit the plan's workspace. A run only launches.
 #pragma once
 
-#include <cublasLt.h>
+#include "gpu_backend/cuda/cublas_lt.hpp"
 #include <cuda_runtime.h>
 
 #include <array>
@@ -107,7 +107,7 @@ class GemmPlanner {
 
  private:
   struct Destroy {
-    void operator()(cublasLtContext* handle) const { cublasLtDestroy(handle); }
+    void operator()(cublasLtContext* handle) const { cublas_lt().destroy(handle); }
   };
   /// cuBLASLt's description of a shape. It computes column-major matrices, so the row-major product
   /// c = a b is its c^T = b^T a^T: b is its first operand.

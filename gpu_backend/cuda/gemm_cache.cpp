@@ -87,11 +87,12 @@ std::string checksum(const json& algorithms) {
 }  // namespace
 
 Result<GemmMachine> this_machine() {
+  MFSDP_TRY(load_cublas_lt());
   int device = 0;
   MFSDP_TRY(check(cudaGetDevice(&device), "cudaGetDevice"));
   cudaDeviceProp properties{};
   MFSDP_TRY(check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-  return GemmMachine{.gpu = properties.name, .cublaslt = cublasLtGetVersion()};
+  return GemmMachine{.gpu = properties.name, .cublaslt = cublas_lt().version()};
 }
 
 std::filesystem::path gemm_cache_path(const std::filesystem::path& folder,
