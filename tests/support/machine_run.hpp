@@ -46,6 +46,14 @@ inline void shrink_gemm_workspace(Program& program, std::int64_t kept) {
             if (operand.buffer == workspace->id) operand.shape = {kept};
 }
 
+/// For machines whose kernels hash: they need none of the 32 MiB, which take long to poison and to
+/// touch.
+inline Program built_small(const PlanConfig& config) {
+  Program program = built(config);
+  shrink_gemm_workspace(program, std::int64_t{1} << 15U);
+  return program;
+}
+
 inline MachineSettings hashing() {
   MachineSettings settings;
   settings.kernel = hash_kernel;

@@ -116,6 +116,7 @@ class Steps {
       check_directions_known(op);
     check_group(view_, op);
     check_unit(view_, op);
+    check_apart(view_, op);
     if (op.kind == "acquire") {
       const Index buffer = op.operands.at(0).buffer;
       values_.acquire(buffer);

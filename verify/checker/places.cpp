@@ -232,4 +232,37 @@ void check_unit(const PlanView& view, const Op& op) {
       refuse("{}: '{}' is of another unit than it says", op.place(), operand.role);
 }
 
+namespace {
+
+/// Whether each rank's part is where a gather or a scatter has it in the whole: neighbours differ
+/// on the communicator's last axis.
+bool is_own_part(const PlanView& view, const Op& op, const Operand& part, const Operand& whole) {
+  PerAxis strides;
+  Int step = times(part.elements, size_of(part.dtype));
+  const Axes axes = view.communicator_of(op).at("axes");
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    if (view.mesh.contains(*axis)) strides[*axis] = step;
+    step = times(step, view.ranks_on(*axis));
+  }
+  return part.dense && whole.dense && part.offset == whole.offset && whole.rank_strides.empty() &&
+         part.rank_strides == strides;
+}
+
+bool is_in_place(const PlanView& view, const Op& op, const Operand& a, const Operand& b) {
+  if (op.does == "all_gather") return is_own_part(view, op, a, b);
+  if (op.does == "reduce_scatter") return is_own_part(view, op, b, a);
+  return op.does == "all_reduce" && a.dense && b.dense && a.offset == b.offset &&
+         a.elements == b.elements && a.rank_strides == b.rank_strides;
+}
+
+}  // namespace
+
+void check_apart(const PlanView& view, const Op& op) {
+  for (auto a = op.operands.begin(); a != op.operands.end(); ++a)
+    for (auto b = std::next(a); b != op.operands.end(); ++b)
+      if (a->buffer == b->buffer && a->begin < b->end && b->begin < a->end &&
+          (a->writes || b->writes) && !is_in_place(view, op, *a, *b))
+        refuse("{}: '{}' and '{}' share bytes that it writes", op.place(), a->role, b->role);
+}
+
 }  // namespace mfsdp::checker

@@ -167,6 +167,9 @@ Spot locate(const PlanView& view, const Operand& operand);
 
 /// Refuses an op that says to be of another group than it is, and an update of none.
 void check_group(const PlanView& view, const Op& op);
+/// Refuses operands in the same bytes of which the op writes some, unless it is a collective and
+/// one is the rank's own part of the other.
+void check_apart(const PlanView& view, const Op& op);
 /// Refuses a kernel that says to be of another unit than what it makes or reads of groups.
 void check_unit(const PlanView& view, const Op& op);
 

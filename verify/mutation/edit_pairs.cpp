@@ -140,6 +140,31 @@ bool exchange_buffers(PairEditor& pair, bool lifetimes) {
 }
 bool exchange_buffers_whole(PairEditor& pair) { return exchange_buffers(pair, true); }
 bool exchange_buffers_in_operands(PairEditor& pair) { return exchange_buffers(pair, false); }
+/// All that a plan, or the whole program, does in one buffer it does in another that stays and is
+/// as large: what lies there already is written over, or lies where an op writes too.
+bool merge_buffers(PairEditor& pair, std::span<Plan> plans) {
+  std::vector<std::pair<BufferId, BufferId>> list;
+  for (const Buffer& from : pair.program().buffers)
+    for (const Buffer& to : pair.program().buffers)
+      if (from.id != to.id && to.persistent && from.size.value <= to.size.value)
+        list.emplace_back(from.id, to.id);
+  const auto [from, to] = pair.any(list);
+  bool done = false;
+  for (Plan& plan : plans)
+    for (Segment& segment : plan.segments)
+      for (Op& op : segment.ops)
+        for_each_operand(op, [&, from = from, to = to](Operand& operand) {
+          if (!operand.stated() || operand.buffer != from) return;
+          operand.buffer = to;
+          done = true;
+        });
+  return done;
+}
+bool merge_buffers_of_a_plan(PairEditor& pair) {
+  std::vector<Plan>& plans = pair.program().plans;
+  return merge_buffers(pair, std::span(plans).subspan(pair.draw(plans.size()), 1));
+}
+bool merge_buffers_whole(PairEditor& pair) { return merge_buffers(pair, pair.program().plans); }
 /// Whoever makes a value and one who reads it move by as much.
 bool shift_maker_and_reader(PairEditor& pair) {
   const auto maker = pair.any([](const Op& op) { return PairEditor::has(op, rms_norm_forward); });
@@ -463,6 +488,8 @@ constexpr std::array kPatterns{
     Pattern{"places of unequal buffers exchanged", exchange_places_of_unequal},
     Pattern{"buffers exchanged everywhere", exchange_buffers_whole},
     Pattern{"buffers exchanged but for lifetimes", exchange_buffers_in_operands},
+    Pattern{"one buffer for two in a plan", merge_buffers_of_a_plan},
+    Pattern{"one buffer for two everywhere", merge_buffers_whole},
     Pattern{"maker and one reader shifted", shift_maker_and_reader},
     Pattern{"count and shapes halved", halve_count_and_shapes},
     Pattern{"rank strides of two ops cleared", clear_rank_strides},

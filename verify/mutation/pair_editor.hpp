@@ -41,9 +41,10 @@ class PairEditor {
         if (filter(segment.ops[i])) spots.push_back({&segment, i});
     return spots;
   }
+  [[nodiscard]] std::size_t draw(std::size_t below) { return random_() % below; }
   template <class T>
   [[nodiscard]] T any(const std::vector<T>& list) {
-    return list.empty() ? T{} : list[random_() % list.size()];
+    return list.empty() ? T{} : list[draw(list.size())];
   }
   [[nodiscard]] Spot any(const OpFilter& filter) { return any(all(filter)); }
   /// Two that are alike for the filter, and not one.

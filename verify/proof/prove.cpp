@@ -20,6 +20,7 @@
 #include "verify/proof/registered.hpp"
 #include "verify/proof/reports.hpp"
 #include "verify/proof/scales.hpp"
+#include "verify/proof/shared_bytes.hpp"
 #include "verify/proof/structure.hpp"
 #include "verify/proof/unrolled_plan.hpp"
 #include "verify/proof/updates.hpp"
@@ -165,6 +166,7 @@ void prove_sound(const Program& program, const std::vector<AccessTable>& tables,
   const ProgramIndex index(program);
   check_persistent_places(program, findings);
   check_collective_shapes(program, index, findings);
+  check_shared_bytes(program, index, tables, findings);
   check_windows(program, index, findings);
   proof.of_model = is_of_model(program, index);
   proof.bounds = prove_plans(program, index, tables, settings, whole, findings, ledger, proof);

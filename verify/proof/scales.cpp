@@ -72,7 +72,9 @@ class ScaleRun::Impl {
       if (pass_ == kNone || unrolled_.passes[pass_].step != step_of(i)) microbatches_ = 0;
       pass_ = instance.pass;
       now_ = i;
-      write_over(instance.op_index);
+      for (const OverScales& write :
+           std::ranges::equal_range(over_scales_, instance.op_index, {}, &OverScales::op))
+        write_over(write.buffer, write.begin, write.end);
       if (const auto* kernel = std::get_if<Kernel>(&instance.op->body)) run_kernel(*kernel);
       if (const auto* copy = std::get_if<Copy>(&instance.op->body)) tell_host(*copy);
       if (sent == nullptr) continue;
@@ -123,30 +125,35 @@ class ScaleRun::Impl {
     check(Scale::norm, kReportBytes, "norm");
   }
 
-  /// What an op writes that makes no scales is none.
-  void write_over(std::size_t op) {
-    const auto writes = std::ranges::equal_range(over_scales_, op, {}, &OverScales::op);
-    for (const OverScales& write : writes) {
-      std::erase_if(finished_, [&](const auto& entry) {
-        const auto& [buffer, offset] = entry.first;
-        return buffer == write.buffer && offset < write.end && write.begin < offset + kReportBytes;
-      });
-      const auto found = cells_.find(write.buffer);
-      if (found == cells_.end()) continue;
-      Cells& cells = found->second;
-      // What was gathered is known by where it was before, not by where it lies.
-      const auto is_hit = [&](std::int64_t offset, std::int64_t bytes) {
-        return cells.begin || (offset < write.end && write.begin < offset + bytes);
-      };
-      const auto hits = std::erase_if(cells.made_by,
-                                      [&](const auto& made) {
-                                        return is_hit(made.first, bytes_made(made.second));
-                                      }) +
-                        std::erase_if(cells.received, [&](const auto& partial) {
-                          return is_hit(partial.first, kMostPartialBytes);
-                        });
-      cells.garbage = cells.garbage || hits > 0;
-    }
+  /// What lay in these bytes is no scale from now on.
+  void write_over(BufferId buffer, std::int64_t begin, std::int64_t end) {
+    if (is_loss_scale(buffer)) report("MF313", "writes over the loss scale, which only norms keep");
+    std::erase_if(finished_, [&](const auto& entry) {
+      const std::int64_t offset = entry.first.second;
+      return entry.first.first == buffer && offset < end && begin < offset + kReportBytes;
+    });
+    const auto found = cells_.find(buffer);
+    if (found == cells_.end()) return;
+    Cells& cells = found->second;
+    // What was gathered is known by where it was before, not by where it lies.
+    const auto is_hit = [&](std::int64_t offset, std::int64_t bytes) {
+      return cells.begin || (offset < end && begin < offset + bytes);
+    };
+    const auto hits = std::erase_if(cells.made_by,
+                                    [&](const auto& made) {
+                                      return is_hit(made.first, bytes_made(made.second));
+                                    }) +
+                      std::erase_if(cells.received, [&](const auto& partial) {
+                        return is_hit(partial.first, kMostPartialBytes);
+                      });
+    cells.garbage = cells.garbage || hits > 0;
+  }
+  void write_over(const Operand& operand) {
+    write_over(operand.buffer, operand.offset, operand.offset + operand.span_bytes());
+  }
+  [[nodiscard]] bool is_loss_scale(BufferId id) const {
+    const Buffer& buffer = unrolled_.program->buffers[unrolled_.index->buffers[id]];
+    return buffer.holds && buffer.holds->port == Port::loss_scale;
   }
   [[nodiscard]] std::int64_t bytes_made(std::uint32_t instance) const {
     const Kernel& kernel = kernel_of(instance);
@@ -157,8 +164,10 @@ class ScaleRun::Impl {
   void sum_loss(const Kernel& kernel) {
     const Operand* sums = operand_of(kernel, "loss_sums");
     if (sums == nullptr) return;
+    const bool begins = kernel.attribute("beta") == 0;
+    if (begins) write_over(*sums);
     Cells& cells = cells_[sums->buffer];
-    if (kernel.attribute("beta") == 0) cells = {.made_by = {}, .garbage = false};
+    if (begins) cells = {.made_by = {}, .garbage = false};
     cells.made_by.emplace(sums->offset, now_);
     if (kernel.kind != KernelKind::cross_entropy) return;
     const auto scale = scale_of(kernel);
@@ -172,8 +181,7 @@ class ScaleRun::Impl {
   [[nodiscard]] std::optional<ScaleRead> scale_of(const Kernel& kernel) {
     const Operand* operand = operand_of(kernel, "loss_scale");
     if (operand == nullptr) return std::nullopt;
-    const Buffer& buffer = unrolled_.program->buffers[unrolled_.index->buffers[operand->buffer]];
-    if (!buffer.holds || buffer.holds->port != Port::loss_scale)
+    if (!is_loss_scale(operand->buffer))
       report("MF313", "takes a buffer for the loss scale that is not this port");
     return ScaleRead{.buffer = operand->buffer, .changes = changes_[operand->buffer]};
   }
@@ -209,19 +217,19 @@ class ScaleRun::Impl {
   void keep_partial(const Kernel& kernel) {
     const Operand* output = operand_of(kernel, "output");
     if (output == nullptr) return;
+    write_over(*output);
     Cells& cells = cells_[output->buffer];
     cells.garbage = false;
-    cells.made_by.erase(output->offset);
-    cells.received.erase(output->offset);
     cells.made_by.emplace(output->offset, now_);
   }
 
   void gather(const Collective& collective) {
     const auto found = cells_.find(collective.input.buffer);
-    if (found == cells_.end()) return;
+    if (found == cells_.end()) return write_over(collective.output);
     const auto& communicator =
         unrolled_.program->communicators[unrolled_.index->communicators[collective.communicator]];
     Cells gathered = found->second;
+    write_over(collective.output);
     const auto is_left = [&](const auto& made) { return !lies_in(made.first, collective.input); };
     std::erase_if(gathered.made_by, is_left);
     std::erase_if(gathered.received, is_left);
@@ -256,14 +264,9 @@ class ScaleRun::Impl {
   void receive(const Collective& collective, WireEnds<SentScales>& wires) {
     const Operand& to = collective.output;
     const SentScales sent = wires.take(collective);
-    forget_finished(to);
+    write_over(to);
     for (const auto& [offset, what] : sent.finished)
       finished_[{to.buffer, to.offset + offset}] = {.what = what, .by = now_};
-    const auto overwritten = [&](const auto& entry) { return lies_in(entry.first, to); };
-    if (const auto found = cells_.find(to.buffer); found != cells_.end()) {
-      std::erase_if(found->second.made_by, overwritten);
-      std::erase_if(found->second.received, overwritten);
-    }
     for (const auto& [offset, group] : sent.partials) {
       Cells& cells = cells_[to.buffer];
       cells.garbage = false;
@@ -389,16 +392,9 @@ class ScaleRun::Impl {
     return unit ? program.units[*unit].position : 0;
   }
 
-  /// What lies in an operand is overwritten.
-  void forget_finished(const Operand& operand) {
-    std::erase_if(finished_, [&](const auto& entry) {
-      return entry.first.first == operand.buffer && lies_in(entry.first.second, operand);
-    });
-  }
-
   void finish(const Operand* output, Scale what) {
     if (output == nullptr) return;
-    forget_finished(*output);
+    write_over(*output);
     finished_[{output->buffer, output->offset}] = {.what = what, .by = now_};
     made_.emplace(what, output->buffer);
   }

@@ -13,6 +13,7 @@
 #include "tests/support/random_configurations.hpp"
 #include "tests/support/samples.hpp"
 #include "verify/checker/check_certificate.hpp"
+#include "verify/mutation/operands.hpp"
 #include "verify/proof/certificate.hpp"
 #include "verify/proof/prove.hpp"
 
@@ -33,11 +34,7 @@ T& any_of(std::vector<T>& list) {
 
 std::vector<Operand*> operands_of(Op& op) {
   std::vector<Operand*> list;
-  if (auto* kernel = std::get_if<Kernel>(&op.body))
-    for (Operand& operand : kernel->operands) list.push_back(&operand);
-  if (auto* collective = std::get_if<Collective>(&op.body))
-    list = {&collective->input, &collective->output};
-  if (auto* copy = std::get_if<Copy>(&op.body)) list = {&copy->input, &copy->output};
+  for_each_operand(op, [&](Operand& operand) { list.push_back(&operand); });
   return list;
 }
 
@@ -74,12 +71,28 @@ void edit_body(const Program& program, Op& op) {
   }
 }
 
+/// All that a plan does in one buffer it does in another, which is as large.
+void redirect(const Program& program, Plan& plan) {
+  const Buffer& from = program.buffers[*rc::gen::inRange<std::size_t>(0, program.buffers.size())];
+  std::vector<BufferId> larger;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.size >= from.size && buffer.id != from.id) larger.push_back(buffer.id);
+  if (larger.empty()) return;
+  const BufferId to = any_of(larger);
+  for (Segment& segment : plan.segments)
+    for (Op& op : segment.ops)
+      for_each_operand(op, [&](Operand& operand) {
+        if (operand.stated() && operand.buffer == from.id) operand.buffer = to;
+      });
+}
+
 /// Whether an op stands there twice now.
 bool edit(Program& program) {
-  Segment& segment = any_of(program.plans[0].segments);
+  Plan& plan = any_of(program.plans);
+  Segment& segment = any_of(plan.segments);
   const auto at = *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(segment.ops));
   const auto op = segment.ops.begin() + at;
-  switch (*rc::gen::inRange(0, 5)) {
+  switch (*rc::gen::inRange(0, 6)) {
     case 0: segment.ops.erase(op); break;
     case 1: {
       Op again = *op;
@@ -90,6 +103,7 @@ bool edit(Program& program) {
     case 2:
       if (op + 1 != segment.ops.end()) std::swap(*op, *(op + 1));
       break;
+    case 3: redirect(program, plan); break;
     default: edit_body(program, *op);
   }
   return false;

@@ -53,7 +53,7 @@ std::string first_finding(const Program& program, const std::vector<OpLaunch>& l
 
 TEST(MachineRun, ConformsUnderEveryStrategy) {
   for (const PlanConfig& config : test::machine_configs()) {
-    const Program program = test::built(config);
+    const Program program = test::built_small(config);
     MachineSettings settings = test::hashing();
     EXPECT_EQ(first_finding(program, recorded(program, settings)), "") << test::name_of(config);
   }
@@ -63,7 +63,7 @@ TEST(MachineRun, ConformsWhateverIsDelayed) {
   PlanConfig config = test::small_config(1, 2);
   config.mesh = data_parallel_mesh(2, 2);
   config.microbatches = 3;
-  const Program program = test::built(config);
+  const Program program = test::built_small(config);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     MachineSettings settings = test::hashing();
     settings.chaos = seed;
@@ -98,7 +98,7 @@ TEST(MachineRun, WithoutAWaitDoesNotConform) {
 #endif
   PlanConfig config = test::small_config(2, 2);
   config.microbatches = 2;
-  const Program program = test::built(config);
+  const Program program = test::built_small(config);
   std::vector<const Op*> waits;
   for (const Segment& segment : program.plans[0].segments)
     for (const Op& op : segment.ops)

@@ -12,15 +12,17 @@ namespace {
 
 using test::States;
 
-/// MFSDP_CHAOS_SEEDS, a multiple of 4; 8 by default, 4 under sanitizers.
+/// MFSDP_CHAOS_SEEDS, a multiple of 4; 4 by default.
 std::uint64_t seeds() {
   const char* text = std::getenv("MFSDP_CHAOS_SEEDS");
-  return text == nullptr ? (test::kThinner > 1 ? 4 : 8) : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? 4 : std::strtoull(text, nullptr, 10);
 }
 
 TEST(Chaos, ChangesNoBitOfAnyStrategy) {
+  std::size_t number = 0;
   for (const PlanConfig& config : test::machine_configs()) {
-    const Program program = test::built(config);
+    if (test::kThinner > 1 && number++ % 2 == 1) continue;  // sanitizers: every other one
+    const Program program = test::built_small(config);
     const auto calm = test::run_program(program, test::hashing());
     ASSERT_TRUE(calm) << test::name_of(config) << ": " << calm.error().message();
     for (std::uint64_t first = 0; first < seeds(); first += 4)
@@ -32,7 +34,7 @@ TEST(Chaos, ChangesNoBitOfAnyStrategy) {
 }
 
 TEST(Chaos, StepsChangeTheState) {
-  const Program program = test::built(test::small_config(2));
+  const Program program = test::built_small(test::small_config(2));
   const States one = test::run_program(program, test::hashing(), {{"train", 1}}).value();
   const States two = test::run_program(program, test::hashing(), {{"train", 2}}).value();
   EXPECT_NE(one, two);

@@ -6,6 +6,7 @@
 #include "tests/support/configurations.hpp"
 #include "tests/support/edit_plan.hpp"
 #include "tests/support/plan_builder.hpp"
+#include "verify/mutation/operands.hpp"
 
 namespace mfsdp {
 namespace {
@@ -109,6 +110,35 @@ TEST(Scales, LossIsScaledAsConfigured) {
   unasked.program.config.loss_scale = {};
   unasked.program.config.loss_scale_window = 0;
   EXPECT_THAT(rules_of(unasked.program), Contains("MF313"));
+}
+
+/// All that a plan does in one buffer it does in another.
+void move_all(Program& program, std::size_t plan, const std::string& from, const std::string& to) {
+  const auto id = [&](const std::string& name) {
+    return std::ranges::find(program.buffers, name, &Buffer::name)->id;
+  };
+  for (Segment& segment : program.plans[plan].segments)
+    for (Op& op : segment.ops)
+      for_each_operand(op, [&](Operand& operand) {
+        if (operand.stated() && operand.buffer == id(from)) operand.buffer = id(to);
+      });
+}
+
+/// No matter which plan does, and what it makes there.
+TEST(Scales, LossScaleIsWrittenOver) {
+  for (const auto& [plan, sums] :
+       {std::pair{1, "loss_sums"}, std::pair{1, "gathered_sums"}, std::pair{0, "loss_sums"}}) {
+    EditedPlan edited(scaled_loss());
+    move_all(edited.program, static_cast<std::size_t>(plan), sums, "loss_scale");
+    EXPECT_THAT(rules_of(edited.program), Contains("MF313")) << plan << sums;
+  }
+}
+
+/// The gathered parts of the norm lie where the loss is that updates read.
+TEST(Scales, LossIsWrittenOverByAGather) {
+  EditedPlan edited(three_microbatches());
+  move_all(edited.program, 0, "gathered_norms", "report");
+  EXPECT_THAT(rules_of(edited.program), Contains("MF307"));
 }
 
 /// Their number and their order: rounding depends on it.
