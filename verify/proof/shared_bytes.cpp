@@ -21,7 +21,8 @@ Pair sharing(std::span<const ByteAccess> accesses, const Mesh& mesh) {
     for (const ByteAccess& b : accesses) {
       if (&b >= &a) break;
       if (a.buffer != b.buffer || (!a.writes && !b.writes) || a.operand == b.operand) continue;
-      if (a.operand == nullptr || b.operand == nullptr) continue;
+      if (a.operand == nullptr || b.operand == nullptr || a.operand->role == b.operand->role)
+        continue;  // what is given twice is another fault, or nothing but cleared
       if (a.begin < b.end && b.begin < a.end && overlap(rows_of(a), rows_of(b), mesh))
         return {&b, &a};
     }
@@ -58,6 +59,11 @@ bool may_share(const Collective& collective, const Pair& pair, const Communicato
   }
 }
 
+const char* rule_of(const Collective* collective) {
+  if (collective == nullptr) return "MF007";
+  return collective->reduction == Reduction::none ? "MF204" : "MF505";
+}
+
 }  // namespace
 
 void check_shared_bytes(const Program& program, const ProgramIndex& index,
@@ -74,7 +80,7 @@ void check_shared_bytes(const Program& program, const ProgramIndex& index,
             may_share(*collective, pair,
                       program.communicators[index.communicators[collective->communicator]], mesh))
           continue;
-        const char* rule = collective == nullptr ? "MF007" : "MF204";
+        const char* rule = rule_of(collective);
         if (!findings.wants(rule)) continue;
         const Buffer& buffer = program.buffers[pair.first->buffer];
         findings.add(

@@ -14,7 +14,7 @@
 
 namespace mfsdp {
 
-/// MF007, of collectives MF204. Of a program whose ids resolve, with the tables of its plans.
+/// MF007, of collectives MF204, of those that sum MF505. Of a program whose ids resolve, with the tables of its plans.
 void check_shared_bytes(const Program& program, const ProgramIndex& index,
                         const std::vector<AccessTable>& tables, FindingList& findings);
 

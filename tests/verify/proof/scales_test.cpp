@@ -126,9 +126,11 @@ void move_all(Program& program, std::size_t plan, const std::string& from, const
 
 /// No matter which plan does, and what it makes there.
 TEST(Scales, LossScaleIsWrittenOver) {
+  PlanConfig config = scaled_loss();
+  config.mesh = data_parallel_mesh(1, 2);  // what is gathered of two is as large as the loss scale
   for (const auto& [plan, sums] :
        {std::pair{1, "loss_sums"}, std::pair{1, "gathered_sums"}, std::pair{0, "loss_sums"}}) {
-    EditedPlan edited(scaled_loss());
+    EditedPlan edited(config);
     move_all(edited.program, static_cast<std::size_t>(plan), sums, "loss_scale");
     EXPECT_THAT(rules_of(edited.program), Contains("MF313")) << plan << sums;
   }
@@ -136,7 +138,9 @@ TEST(Scales, LossScaleIsWrittenOver) {
 
 /// The gathered parts of the norm lie where the loss is that updates read.
 TEST(Scales, LossIsWrittenOverByAGather) {
-  EditedPlan edited(three_microbatches());
+  PlanConfig config = three_microbatches();
+  config.mesh = data_parallel_mesh(1, 2);  // no more than the report has place for
+  EditedPlan edited(config);
   move_all(edited.program, 0, "gathered_norms", "report");
   EXPECT_THAT(rules_of(edited.program), Contains("MF307"));
 }

@@ -44,7 +44,7 @@ TEST(Updates, StateOfAnotherUnit) {
 TEST(Updates, OneBufferForBothMoments) {
   EditedPlan plan(test::small_config(4));
   plan.operand("optimizer", kUpdate, "exp_avg").buffer = plan.buffer("layers.0.exp_avg_sq").id;
-  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF504"));
+  EXPECT_THAT(rules_of(plan.program), ElementsAre("MF007", "MF504"));
 }
 
 TEST(Updates, AnotherRanksSlice) {
