@@ -1,5 +1,5 @@
-// cuBLASLt, loaded when it is first asked for: its start takes each process half a second and 200 MB,
-// and what runs on CPUs, or prints a help text, does without.
+// cuBLASLt, loaded when it is first asked for: its start takes each process half a second and 200
+// MB, and what runs on CPUs, or prints a help text, does without.
 #pragma once
 
 #include <cublasLt.h>

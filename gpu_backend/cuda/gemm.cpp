@@ -52,9 +52,10 @@ Result<void> set(cublasLtMatmulPreferenceOpaque_t& preference,
 Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t rows,
                                             std::int64_t cols, std::int64_t row) {
   cublasLtMatrixLayoutOpaque_t made{};
-  MFSDP_TRY(check(cublas_lt().init_layout(&made, sizeof made, type, static_cast<std::uint64_t>(cols),
-                                           static_cast<std::uint64_t>(rows), row),
-                  "cublasLtMatrixLayoutInit"));
+  MFSDP_TRY(
+      check(cublas_lt().init_layout(&made, sizeof made, type, static_cast<std::uint64_t>(cols),
+                                    static_cast<std::uint64_t>(rows), row),
+            "cublasLtMatrixLayoutInit"));
   return made;
 }
 
@@ -62,11 +63,11 @@ Result<cublasLtMatrixLayoutOpaque_t> layout(cudaDataType_t type, std::int64_t ro
 Result<void> set_batch(cublasLtMatrixLayoutOpaque_t& layout, std::int64_t batch,
                        std::int64_t step) {
   const auto count = static_cast<std::int32_t>(batch);
-  MFSDP_TRY(check(cublas_lt().set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                                   &count, sizeof count),
-                  "cublasLtMatrixLayoutSetAttribute"));
-  return check(cublas_lt().set_layout(
-                   &layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step),
+  MFSDP_TRY(check(
+      cublas_lt().set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+      "cublasLtMatrixLayoutSetAttribute"));
+  return check(cublas_lt().set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                      sizeof step),
                "cublasLtMatrixLayoutSetAttribute");
 }
 
@@ -153,7 +154,8 @@ Result<GemmPlanner::Product> GemmPlanner::describe(const GemmShape& shape) {
     MFSDP_TRY(set_batch(product.second, shape.batch, shape.a_step));
     MFSDP_TRY(set_batch(product.result, shape.batch, shape.c_step));
   }
-  MFSDP_TRY(check(cublas_lt().init_operation(&product.operation, sizeof product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  MFSDP_TRY(check(cublas_lt().init_operation(&product.operation, sizeof product.operation,
+                                             CUBLAS_COMPUTE_32F, CUDA_R_32F),
                   "cublasLtMatmulDescInit"));
   const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   MFSDP_TRY(set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, transpose(shape.b_transposed)));
@@ -169,7 +171,8 @@ Result<std::vector<GemmAlgorithm>> GemmPlanner::candidates(const GemmShape& shap
                                                            std::size_t workspace_bytes,
                                                            int most) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
-  MFSDP_TRY(check(cublas_lt().init_preference(&preference, sizeof preference), "cublasLtMatmulPreferenceInit"));
+  MFSDP_TRY(check(cublas_lt().init_preference(&preference, sizeof preference),
+                  "cublasLtMatmulPreferenceInit"));
   MFSDP_TRY(set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                 static_cast<std::uint64_t>(workspace_bytes)));
   for (const auto name :
@@ -203,17 +206,16 @@ bool GemmPlanner::fits(const GemmAlgorithm& offered, Product& product,
   if (settings_.timed_rounds > 0 && offered.nanoseconds == 0) return false;
   const cublasLtMatmulAlgo_t algorithm = opaque(offered);
   cublasLtMatmulHeuristicResult_t result{};
-  if (cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first, &product.second,
-                              &product.result, &product.result, &algorithm,
-                              &result) != CUBLAS_STATUS_SUCCESS)
+  if (cublas_lt().check_algorithm(handle_.get(), &product.operation, &product.first,
+                                  &product.second, &product.result, &product.result, &algorithm,
+                                  &result) != CUBLAS_STATUS_SUCCESS)
     return false;
   if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes) return false;
   if (!settings_.deterministic) return true;
   std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::size_t written = 0;
-  return cublas_lt().attribute_of(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                                              &scheme, sizeof scheme,
-                                              &written) == CUBLAS_STATUS_SUCCESS &&
+  return cublas_lt().attribute_of(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                  sizeof scheme, &written) == CUBLAS_STATUS_SUCCESS &&
          scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
@@ -335,11 +337,11 @@ Result<void> GemmPlanner::launch(const Product& product, const GemmAlgorithm& al
     MFSDP_TRY(set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory.bias));
   // The library takes layouts as pointers to mutable memory and only reads them.
   Product layouts = product;
-  return check(
-      cublas_lt().matmul(handle_.get(), &operation, &memory.scale, memory.b, &layouts.first, memory.a,
-                     &layouts.second, &beta, memory.c, &layouts.result, memory.c, &layouts.result,
-                     &chosen, memory.workspace.data(), memory.workspace.size(), stream),
-      "cublasLtMatmul");
+  return check(cublas_lt().matmul(handle_.get(), &operation, &memory.scale, memory.b,
+                                  &layouts.first, memory.a, &layouts.second, &beta, memory.c,
+                                  &layouts.result, memory.c, &layouts.result, &chosen,
+                                  memory.workspace.data(), memory.workspace.size(), stream),
+               "cublasLtMatmul");
 }
 
 Result<void> GemmPlanner::run(const GemmShape& shape, const GemmMemory& memory,

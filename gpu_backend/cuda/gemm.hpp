@@ -2,7 +2,6 @@
 // chosen out of those that fit the plan's workspace. A run only launches.
 #pragma once
 
-#include "gpu_backend/cuda/cublas_lt.hpp"
 #include <cuda_runtime.h>
 
 #include <array>
@@ -18,6 +17,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/vocabulary.hpp"
+#include "gpu_backend/cuda/cublas_lt.hpp"
 
 namespace mfsdp::cuda {
 

@@ -21,8 +21,9 @@ TEST(CublasLt, DescribesMatrices) {
   EXPECT_EQ(cublas_lt().init_layout(&layout, sizeof layout, CUDA_R_32F, 8, 4, 8),
             CUBLAS_STATUS_SUCCESS);
   const std::int32_t batch = 3;
-  EXPECT_EQ(cublas_lt().set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
-            CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(
+      cublas_lt().set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
+      CUBLAS_STATUS_SUCCESS);
 }
 
 }  // namespace

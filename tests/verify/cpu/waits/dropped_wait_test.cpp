@@ -122,8 +122,7 @@ std::vector<Seen> look_for_all(const std::vector<DroppedWait>& waits) {
 class DroppedWaitTest : public ::testing::Test {
  protected:
   DroppedWaitTest() {
-    for (const PlanConfig& config : configs())
-      programs_.push_back(test::built_small(config));
+    for (const PlanConfig& config : configs()) programs_.push_back(test::built_small(config));
     std::size_t number = 0;
     for (const Program& program : programs_)
       for (DroppedWait& wait : dropped_waits(program))
