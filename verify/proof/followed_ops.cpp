@@ -38,8 +38,7 @@ bool is_scale(const Kernel& kernel, std::string_view role) {
     case KernelKind::cross_entropy:
     case KernelKind::cross_entropy_loss: return role == "loss_sums";
     case KernelKind::loss_finish:
-    case KernelKind::norm_finish:
-      return role == "input" || role == "loss" || role == "norm" || role == "loss_scale";
+    case KernelKind::norm_finish: return role == "input" || role == "loss" || role == "norm";
     case KernelKind::norm_partial: return role == "output";
     case KernelKind::momentum:
     case KernelKind::update: return role == "loss" || role == "norm";
@@ -57,8 +56,6 @@ class Follower {
         holds_scales_(layouts.homes.size(), false) {
     out_.bits.reserve(table.first.size());
     out_.first.reserve(table.first.size());
-    for (std::size_t b = 0; b < program.buffers.size(); ++b)
-      holds_scales_[b] = is_port(b, Port::loss_scale);
     std::size_t number = 0;
     for (const Segment& segment : plan.segments)
       for (const Op& op : segment.ops) {
@@ -76,7 +73,7 @@ class Follower {
       if (holds == Holds::weight) bits |= kFollowWeights;
       if (holds == Holds::gradient) bits |= kFollowGradients;
       if (holds == Holds::direction) bits |= kFollowDirections;
-      if (is_port(access.buffer, Port::report)) bits |= kFollowScales;
+      if (is_report(access.buffer)) bits |= kFollowScales;
       if (holds_scales_[access.buffer] && writes_over_scales(op, bits, access)) {
         bits |= kFollowScales;
         out_.over_scales.push_back({.op = out_.bits.size(),
@@ -93,9 +90,9 @@ class Follower {
   [[nodiscard]] FollowedOps take() { return std::move(out_); }
 
  private:
-  [[nodiscard]] bool is_port(std::size_t buffer, Port port) const {
+  [[nodiscard]] bool is_report(std::uint32_t buffer) const {
     const std::optional<Contents>& holds = program_.buffers[buffer].holds;
-    return holds && holds->port == port;
+    return holds && holds->port == Port::report;
   }
 
   /// Gathers, sends and the kernels that make scales write what they are to write there.

@@ -35,8 +35,8 @@ struct FollowedOperand {
   bool weight_grad = false;        ///< what a kernel that makes gradients makes
 };
 
-/// An op writes where sums of the loss or the norm lie, or what is made of them, or the loss scale,
-/// and does not make them.
+/// An op writes where sums of the loss or the norm lie, or what is made of them, and does not make
+/// them.
 struct OverScales {
   std::size_t op = 0;
   BufferId buffer;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,7 @@ class ReportCheck {
     bool sums = false;
     bool finishes = false;
     for (std::size_t i = 0; i < ops_.size(); ++i) {
+      check_written_ports(*ops_[i]);
       if (const auto* copy = std::get_if<Copy>(&ops_[i]->body)) check_source(*ops_[i], *copy);
       const auto* kernel = std::get_if<Kernel>(&ops_[i]->body);
       if (kernel == nullptr) continue;
@@ -66,6 +68,30 @@ class ReportCheck {
            (!is_first || made.offset == begin);
   }
 
+  /// Ports are the host's. Copies write what it reads, and norms keep the loss scale.
+  void check_written_ports(const Op& op) {
+    const auto* kernel = std::get_if<Kernel>(&op.body);
+    if (kernel != nullptr)
+      for (const Operand& operand : kernel->operands)
+        check_written(op, operand,
+                      kernel->kind == KernelKind::norm_finish && operand.role == "loss_scale"
+                          ? Port::loss_scale
+                          : std::optional<Port>());
+    if (const auto* collective = std::get_if<Collective>(&op.body))
+      check_written(op, collective->output, {});
+    if (const auto* copy = std::get_if<Copy>(&op.body))
+      check_written(op, copy->output,
+                    copy->kind == CopyKind::d2h ? Port::report : std::optional<Port>());
+  }
+  void check_written(const Op& op, const Operand& operand, std::optional<Port> may) {
+    if (!operand.stated() || operand.access == Access::read) return;
+    const Buffer& buffer = program_.buffers[*index_.buffers.find(operand.buffer)];
+    if (!buffer.holds || !buffer.holds->port || buffer.holds->port == may) return;
+    report(fmt::format("op {} ({}) of plan '{}' writes '{}' over the port {}", op.id.value, op.name,
+                       plan_.name, operand.role, to_string(*buffer.holds->port)),
+           buffer.holds->port == Port::loss_scale ? "MF313" : "MF115");
+  }
+
   /// What kernels take for tokens and for the step block comes from the host's ports of that name.
   void check_source(const Op& op, const Copy& copy) {
     if (copy.kind != CopyKind::h2d) return;
@@ -94,9 +120,9 @@ class ReportCheck {
       }
   }
 
-  void report(std::string what) {
-    if (!findings_.wants("MF115")) return;
-    findings_.add({.rule = "MF115", .message = std::move(what)});
+  void report(std::string what, const char* rule = "MF115") {
+    if (!findings_.wants(rule)) return;
+    findings_.add({.rule = rule, .message = std::move(what)});
   }
 
   const Program& program_;

@@ -10,7 +10,8 @@ namespace mfsdp {
 
 /// Finds a plan that sums a loss and does not bring it to the host in the same step (MF115): what
 /// loss_finish and norm_finish write is to lie in what a later copy brings, the loss at its begin,
-/// and the copy is to fill the host's buffer.
+/// and the copy is to fill the host's buffer. Finds what else writes a port: MF115, and MF313 where
+/// it is the loss scale, which norms keep.
 void check_reports(const Program& program, const ProgramIndex& index, const Plan& plan,
                    FindingList& findings);
 

@@ -127,7 +127,6 @@ class ScaleRun::Impl {
 
   /// What lay in these bytes is no scale from now on.
   void write_over(BufferId buffer, std::int64_t begin, std::int64_t end) {
-    if (is_loss_scale(buffer)) report("MF313", "writes over the loss scale, which only norms keep");
     std::erase_if(finished_, [&](const auto& entry) {
       const std::int64_t offset = entry.first.second;
       return entry.first.first == buffer && offset < end && begin < offset + kReportBytes;
@@ -150,10 +149,6 @@ class ScaleRun::Impl {
   }
   void write_over(const Operand& operand) {
     write_over(operand.buffer, operand.offset, operand.offset + operand.span_bytes());
-  }
-  [[nodiscard]] bool is_loss_scale(BufferId id) const {
-    const Buffer& buffer = unrolled_.program->buffers[unrolled_.index->buffers[id]];
-    return buffer.holds && buffer.holds->port == Port::loss_scale;
   }
   [[nodiscard]] std::int64_t bytes_made(std::uint32_t instance) const {
     const Kernel& kernel = kernel_of(instance);
@@ -181,7 +176,8 @@ class ScaleRun::Impl {
   [[nodiscard]] std::optional<ScaleRead> scale_of(const Kernel& kernel) {
     const Operand* operand = operand_of(kernel, "loss_scale");
     if (operand == nullptr) return std::nullopt;
-    if (!is_loss_scale(operand->buffer))
+    const Buffer& buffer = unrolled_.program->buffers[unrolled_.index->buffers[operand->buffer]];
+    if (!buffer.holds || buffer.holds->port != Port::loss_scale)
       report("MF313", "takes a buffer for the loss scale that is not this port");
     return ScaleRead{.buffer = operand->buffer, .changes = changes_[operand->buffer]};
   }
