@@ -1,5 +1,7 @@
 // Where elements of groups lie: what each buffer says that it holds, taken at its word only where
 // its size, dtype and the configuration bear that out, and which elements an operand is.
+#include <ranges>
+
 #include "verify/checker/plan_view.hpp"
 
 namespace mfsdp::checker {
@@ -240,9 +242,9 @@ bool is_own_part(const PlanView& view, const Op& op, const Operand& part, const 
   PerAxis strides;
   Int step = times(part.elements, size_of(part.dtype));
   const Axes axes = view.communicator_of(op).at("axes");
-  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    if (view.mesh.contains(*axis)) strides[*axis] = step;
-    step = times(step, view.ranks_on(*axis));
+  for (const std::string& axis : std::views::reverse(axes)) {
+    if (view.mesh.contains(axis)) strides[axis] = step;
+    step = times(step, view.ranks_on(axis));
   }
   return part.dense && whole.dense && part.offset == whole.offset && whole.rank_strides.empty() &&
          part.rank_strides == strides;
@@ -258,11 +260,11 @@ bool is_in_place(const PlanView& view, const Op& op, const Operand& a, const Ope
 }  // namespace
 
 void check_apart(const PlanView& view, const Op& op) {
-  for (auto a = op.operands.begin(); a != op.operands.end(); ++a)
-    for (auto b = std::next(a); b != op.operands.end(); ++b)
-      if (a->buffer == b->buffer && a->begin < b->end && b->begin < a->end &&
-          (a->writes || b->writes) && !is_in_place(view, op, *a, *b))
-        refuse("{}: '{}' and '{}' share bytes that it writes", op.place(), a->role, b->role);
+  for (const Operand& a : op.operands)
+    for (const Operand& b : op.operands)
+      if (&a < &b && a.buffer == b.buffer && a.begin < b.end && b.begin < a.end &&
+          (a.writes || b.writes) && !is_in_place(view, op, a, b))
+        refuse("{}: '{}' and '{}' share bytes that it writes", op.place(), a.role, b.role);
 }
 
 }  // namespace mfsdp::checker

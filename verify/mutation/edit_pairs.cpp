@@ -148,14 +148,14 @@ bool merge_buffers(PairEditor& pair, std::span<Plan> plans) {
     for (const Buffer& to : pair.program().buffers)
       if (from.id != to.id && to.persistent && from.size.value <= to.size.value)
         list.emplace_back(from.id, to.id);
-  const auto [from, to] = pair.any(list);
+  const auto chosen = pair.any(list);
   bool done = false;
   for (Plan& plan : plans)
     for (Segment& segment : plan.segments)
       for (Op& op : segment.ops)
-        for_each_operand(op, [&, from = from, to = to](Operand& operand) {
-          if (!operand.stated() || operand.buffer != from) return;
-          operand.buffer = to;
+        for_each_operand(op, [&](Operand& operand) {
+          if (!operand.stated() || operand.buffer != chosen.first) return;
+          operand.buffer = chosen.second;
           done = true;
         });
   return done;
