@@ -31,7 +31,7 @@ struct Names<Family> {
 /// stand behind `blocks`, its number and a dot.
 struct ModuleNames {
   std::string_view embedding = "model.embed_tokens";
-  std::string_view positions = "";
+  std::string_view positions;
   std::string_view final_norm = "model.norm";
   std::string_view head = "lm_head";
   std::string_view blocks = "model.layers.";
