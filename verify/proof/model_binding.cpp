@@ -444,6 +444,7 @@ class Binder {
     const ModelStep& whole =
         *find_step(program_.config.model, step.kind, step.variant, step.parameter);
     LeftAlone alone;
+    alone.row = checked_mul(operand.shape.back(), size);
     for (const Flow& flow : whole.flows)
       if (flow.role == operand.role) alone.value = flow.writes;
     for (const LoraSteps::Columns& gap : gaps)

@@ -28,10 +28,12 @@ struct BoundFlow {
 struct LeftAlone {
   OwnedValue value;
   std::vector<std::pair<std::int64_t, std::int64_t>> columns;  ///< bytes of a row, ascending
+  std::int64_t row = 0;                                        ///< bytes
 
-  [[nodiscard]] bool has(std::int64_t byte) const {
+  /// Whether all of [begin, end) is such columns.
+  [[nodiscard]] bool has(std::int64_t begin, std::int64_t end) const {
     return std::ranges::any_of(
-        columns, [&](const auto& range) { return byte >= range.first && byte < range.second; });
+        columns, [&](const auto& range) { return begin >= range.first && end <= range.second; });
   }
 };
 

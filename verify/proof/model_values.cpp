@@ -75,8 +75,10 @@ void ModelValues::write(std::uint32_t instance) {
     put(use, key_of(flow.writes, base_), flow.skip + first_row_ * flow.row_bytes);
     if (flow.left_alone != kNone) {
       const LeftAlone& alone = binding_.left_alone[flow.left_alone];
+      const auto begin = [&](std::uint32_t c) { return cells_.begin[c] - cells_.begin[use.first]; };
+      // A cell may reach into columns that an adapter has yet to add to, where none is seen to.
       for (std::uint32_t c = use.first; c < use.last; ++c)
-        if (alone.has(cells_.begin[c] - cells_.begin[use.first]))
+        if (alone.has(begin(c), c + 1 < use.last ? begin(c + 1) : alone.row))
           memory_.cells[c].key = key_of(alone.value, base_);
     }
     if (flow.unrotated == 0) continue;

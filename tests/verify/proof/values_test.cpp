@@ -513,5 +513,35 @@ TEST(Values, OtherModelsHaveNoSteps) {
   EXPECT_THAT(rules_of(program), ElementsAre("MF113"));
 }
 
+/// Each product of adapters is needed, in evaluations too, whichever others cut their columns.
+TEST(Values, AdaptersThatAreLeftOut) {
+  for (const std::vector<std::string>& targets : {std::vector<std::string>{"q_proj"},
+                                                  {"k_proj"},
+                                                  {"v_proj"},
+                                                  {"gate_proj"},
+                                                  {"up_proj"},
+                                                  {"q_proj", "v_proj"},
+                                                  {"o_proj", "up_proj", "down_proj"}}) {
+    PlanConfig config = test::small_config(2, 1);
+    config.lora_rank = 2;
+    config.lora_alpha = {3, 1};
+    config.lora_targets = targets;
+    const Program program = build_program(config, {}).value();
+    ASSERT_THAT(rules_of(program), IsEmpty());
+    for (std::size_t p = 0; p < program.plans.size(); ++p)
+      for (std::size_t s = 0; s < program.plans[p].segments.size(); ++s) {
+        const std::vector<Op>& ops = program.plans[p].segments[s].ops;
+        for (std::size_t i = 0; i < ops.size(); ++i) {
+          if (ops[i].kind() != OpKind::kernel || !ops[i].name.ends_with("lora_b")) continue;
+          Program edited = program;
+          auto& left = edited.plans[p].segments[s].ops;
+          left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+          EXPECT_THAT(rules_of(edited), Contains("MF113"))
+              << ops[i].name << " of " << program.plans[p].name;
+        }
+      }
+  }
+}
+
 }  // namespace
 }  // namespace mfsdp
