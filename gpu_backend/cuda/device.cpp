@@ -1,6 +1,5 @@
 #include "gpu_backend/cuda/device.hpp"
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
 #include <fmt/format.h>

@@ -150,14 +150,7 @@ bool merge_buffers(PairEditor& pair, std::span<Plan> plans) {
         list.emplace_back(from.id, to.id);
   const auto chosen = pair.any(list);
   bool done = false;
-  for (Plan& plan : plans)
-    for (Segment& segment : plan.segments)
-      for (Op& op : segment.ops)
-        for_each_operand(op, [&](Operand& operand) {
-          if (!operand.stated() || operand.buffer != chosen.first) return;
-          operand.buffer = chosen.second;
-          done = true;
-        });
+  for (Plan& plan : plans) done = move_operands(plan, chosen.first, chosen.second) || done;
   return done;
 }
 bool merge_buffers_of_a_plan(PairEditor& pair) {

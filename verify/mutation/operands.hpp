@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/plan/op.hpp"
+#include "core/plan/plan.hpp"
 
 namespace mfsdp {
 
@@ -23,6 +23,19 @@ void for_each_operand(AnyOp& op, const Visit& visit) {
   };
   both(std::get_if<Collective>(&op.body));
   both(std::get_if<Copy>(&op.body));
+}
+
+/// All that a plan does in one buffer it does in another; false where it does nothing there.
+inline bool move_operands(Plan& plan, BufferId from, BufferId to) {
+  bool moved = false;
+  for (Segment& segment : plan.segments)
+    for (Op& op : segment.ops)
+      for_each_operand(op, [&](Operand& operand) {
+        if (!operand.stated() || operand.buffer != from) return;
+        operand.buffer = to;
+        moved = true;
+      });
+  return moved;
 }
 
 /// The operand of that number, or null.

@@ -20,7 +20,7 @@ Pair sharing(std::span<const ByteAccess> accesses, const Mesh& mesh) {
   for (const ByteAccess& a : accesses)
     for (const ByteAccess& b : accesses) {
       if (&b >= &a) break;
-      if (a.buffer != b.buffer || (!a.writes && !b.writes) || a.operand == b.operand) continue;
+      if (a.buffer != b.buffer || (!a.writes && !b.writes)) continue;
       if (a.operand == nullptr || b.operand == nullptr || a.operand->role == b.operand->role)
         continue;  // what is given twice is another fault, or nothing but cleared
       if (a.begin < b.end && b.begin < a.end && overlap(rows_of(a), rows_of(b), mesh))

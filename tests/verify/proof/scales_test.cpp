@@ -112,26 +112,15 @@ TEST(Scales, LossIsScaledAsConfigured) {
   EXPECT_THAT(rules_of(unasked.program), Contains("MF313"));
 }
 
-/// All that a plan does in one buffer it does in another.
-void move_all(Program& program, std::size_t plan, const std::string& from, const std::string& to) {
-  const auto id = [&](const std::string& name) {
-    return std::ranges::find(program.buffers, name, &Buffer::name)->id;
-  };
-  for (Segment& segment : program.plans[plan].segments)
-    for (Op& op : segment.ops)
-      for_each_operand(op, [&](Operand& operand) {
-        if (operand.stated() && operand.buffer == id(from)) operand.buffer = id(to);
-      });
-}
-
 /// No matter which plan does, and what it makes there.
 TEST(Scales, LossScaleIsWrittenOver) {
   PlanConfig config = scaled_loss();
   config.mesh = data_parallel_mesh(1, 2);  // what is gathered of two is as large as the loss scale
   for (const auto& [plan, sums] :
-       {std::pair{1, "loss_sums"}, std::pair{1, "gathered_sums"}, std::pair{0, "loss_sums"}}) {
+       {std::pair{1U, "loss_sums"}, std::pair{1U, "gathered_sums"}, std::pair{0U, "loss_sums"}}) {
     EditedPlan edited(config);
-    move_all(edited.program, static_cast<std::size_t>(plan), sums, "loss_scale");
+    ASSERT_TRUE(move_operands(edited.program.plans[plan], edited.buffer(sums).id,
+                              edited.buffer("loss_scale").id));
     EXPECT_THAT(rules_of(edited.program), Contains("MF313")) << plan << sums;
   }
 }
@@ -141,7 +130,8 @@ TEST(Scales, LossIsWrittenOverByAGather) {
   PlanConfig config = three_microbatches();
   config.mesh = data_parallel_mesh(1, 2);  // no more than the report has place for
   EditedPlan edited(config);
-  move_all(edited.program, 0, "gathered_norms", "report");
+  ASSERT_TRUE(move_operands(edited.program.plans[0], edited.buffer("gathered_norms").id,
+                            edited.buffer("report").id));
   EXPECT_THAT(rules_of(edited.program), Contains("MF307"));
 }
 
