@@ -214,6 +214,9 @@ struct KernelSpec {
 /// Bytes that a kernel's operand "workspace" has at least; 0 where it needs none.
 [[nodiscard]] std::int64_t least_workspace(const Kernel& kernel);
 
+/// Bytes: a workspace begins at a multiple of it in its buffer.
+inline constexpr std::int64_t kWorkspaceAlignment = 256;
+
 /// What cuDNN's attention takes in either direction, whatever the shape.
 inline constexpr std::int64_t kAttentionWorkspaceBytes = 256;
 

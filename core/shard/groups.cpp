@@ -32,31 +32,6 @@ class LayoutCache {
   std::map<std::vector<std::int64_t>, FlatLayout> layouts_;
 };
 
-/// What the strategies cut along which axes.
-struct Cuts {
-  std::vector<Axis> layout;
-  Placement weight;
-  Placement gradient;
-  Placement state;
-};
-
-Cuts cuts_of(const PlanConfig& config) {
-  Cuts cuts;
-  const auto cut = [&](Axis axis, Strategy strategy) {
-    const Sharded sharded = sharded_by(strategy, config.mesh.size(axis));
-    const AxisPlacement flat{.axis = axis, .kind = PlacementKind::flat, .dim = {}};
-    if (sharded.parameter) cuts.weight.push_back(flat);
-    if (sharded.gradient) cuts.gradient.push_back(flat);
-    if (sharded.state) cuts.state.push_back(flat);
-    return sharded.state;
-  };
-  cut(Axis::dp_shard, config.strategy);
-  // All strategies have one layout: it is cut where any of them would cut.
-  if (config.mesh.size(Axis::dp_shard) > 1) cuts.layout.push_back(Axis::dp_shard);
-  if (cut(Axis::dp_outer, config.outer_strategy)) cuts.layout.push_back(Axis::dp_outer);
-  return cuts;
-}
-
 /// Axes whose ranks work on other tokens: gradients are sums over them.
 std::vector<Axis> data_axes(const Mesh& mesh) {
   std::vector<Axis> axes;
@@ -81,6 +56,23 @@ std::int64_t ranks_on(const std::vector<Axis>& axes, const Mesh& mesh) {
 }
 
 }  // namespace
+
+Cuts cuts_of(const PlanConfig& config) {
+  Cuts cuts;
+  const auto cut = [&](Axis axis, Strategy strategy) {
+    const Sharded sharded = sharded_by(strategy, config.mesh.size(axis));
+    const AxisPlacement flat{.axis = axis, .kind = PlacementKind::flat, .dim = {}};
+    if (sharded.parameter) cuts.weight.push_back(flat);
+    if (sharded.gradient) cuts.gradient.push_back(flat);
+    if (sharded.state) cuts.state.push_back(flat);
+    return sharded.state;
+  };
+  cut(Axis::dp_shard, config.strategy);
+  // All strategies have one layout: it is cut where any of them would cut.
+  if (config.mesh.size(Axis::dp_shard) > 1) cuts.layout.push_back(Axis::dp_shard);
+  if (cut(Axis::dp_outer, config.outer_strategy)) cuts.layout.push_back(Axis::dp_outer);
+  return cuts;
+}
 
 std::int64_t layout_ranks(const PlanConfig& config) {
   return ranks_on(cuts_of(config).layout, config.mesh);

@@ -10,6 +10,16 @@
 
 namespace mfsdp {
 
+/// What the strategies cut along which axes, the layout wherever any strategy would.
+struct Cuts {
+  std::vector<Axis> layout;
+  Placement weight;
+  Placement gradient;
+  Placement state;
+};
+
+[[nodiscard]] Cuts cuts_of(const PlanConfig& config);
+
 /// Groups of all units in unit order; trainable before frozen within a unit, and with Muon matrices
 /// of blocks before what AdamW takes. The flat layout is
 /// cut along dp_shard, and under HFSDP along dp_outer too. What each kind of state is cut along is

@@ -350,7 +350,7 @@ class Steps {
   void check_scratch(const Op& op, Int least) {
     const Operand& scratch = operand(op, "workspace");
     if (scratch.access != "scratch" || scratch.dtype != "uint8" || scratch.shape.size() != 1 ||
-        !scratch.dense || scratch.elements < least)
+        !scratch.dense || scratch.offset % 256 != 0 || scratch.elements < least)
       refuse("{}: expected a workspace of at least {} bytes", op.place(), least);
     values_.make(op, scratch, {});
   }

@@ -122,7 +122,7 @@ void Directions::newton_schulz(const Op& op) {
   if (op.operands.size() != 2 || matrix == nullptr || scratch == nullptr ||
       matrix->access != "read_write" || scratch->access != "scratch" ||
       matrix->shape != std::vector<Int>{op.attribute("rows"), op.attribute("cols")} ||
-      scratch->dtype != "uint8" || scratch->shape.size() != 1 ||
+      scratch->dtype != "uint8" || scratch->shape.size() != 1 || scratch->offset % 256 != 0 ||
       !view_.homes[scratch->buffer].kind.empty() ||
       scratch->elements < scratch_of(matrix->shape[0], matrix->shape[1], size_of(matrix->dtype)))
     refuse("{}: expected a matrix of its sizes, and its scratch", op.place());

@@ -35,6 +35,21 @@ void check_optimizer(const PlanView& view, const Group& group, const std::string
   }
 }
 
+/// Of a frozen group: no buffer shows how its gradient and state would be cut, but the strategies.
+void check_frozen(const PlanView& view, const Group& group, const Json& json) {
+  static const std::map<std::string, Int> cuts_of{
+      {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
+  const Json& config = view.json.at("config");
+  for (const auto& [placed, from] : {std::pair("state", 1), std::pair("gradient", 2)}) {
+    Axes wanted = group.cut;
+    std::erase_if(wanted, [&](const std::string& axis) {
+      return cuts_of.at(config.at(axis == "dp_outer" ? "outer_strategy" : "strategy")) < from;
+    });
+    if (axes_of(view, json.value(placed, Json::array())) != wanted)
+      refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(), placed);
+  }
+}
+
 void read_group(PlanView& view, const Json& json) {
   const Json& unit = view.json.at("units")[view.at("units", json, "unit")];
   Group group{unit.at("position"), json.at("elements"), json.value("requires_grad", false),
@@ -59,6 +74,7 @@ void read_group(PlanView& view, const Json& json) {
       refuse("group {}: parameter {} is not inside", view.groups.size(), entry.at("name").dump());
   }
   check_optimizer(view, group, unit.at("kind"));
+  if (!group.trains) check_frozen(view, group, json);
   Int end = 0;  // of the parameter before
   for (const auto& [begin, parameter] : group.parameters)
     if (begin < std::exchange(end, parameter.end))

@@ -39,6 +39,18 @@ constexpr std::size_t kMostFile = std::size_t{1} << 30;
 
 std::uint64_t bits_of(double value) { return std::bit_cast<std::uint64_t>(value); }
 
+/// With pools as high as their buffers reach: what is above is nobody's, and may be more than there
+/// is.
+Program fitted(Program program) {
+  for (Pool& pool : program.pools) {
+    Bytes reached{};
+    for (const Buffer& buffer : program.buffers)
+      if (buffer.pool == pool.id) reached = std::max(reached, buffer.offset + buffer.size);
+    pool.height = std::min(pool.height, reached);
+  }
+  return program;
+}
+
 /// As mfsdp-exec refuses them, and what is too large for a run of milliseconds.
 Result<void> check_program(const Program& program) {
   if (is_pipelined(program)) return fail("plan", "expected one microbatch under way");
@@ -257,12 +269,14 @@ Result<RunBits> saved_bits(const Program& program, const RunBitsSettings& settin
 
 }  // namespace
 
-Result<RunBits> plain_run_bits(const Program& program, const RunBitsSettings& settings) {
+Result<RunBits> plain_run_bits(const Program& written, const RunBitsSettings& settings) {
+  const Program program = fitted(written);
   MFSDP_TRY(check_program(program));
   return Run(program, settings).bits();
 }
 
-Result<RunBits> shaken_run_bits(const Program& program, const RunBitsSettings& settings) {
+Result<RunBits> shaken_run_bits(const Program& written, const RunBitsSettings& settings) {
+  const Program program = fitted(written);
   MFSDP_TRY(check_program(program));
   std::vector<std::future<Result<RunBits>>> runs;
   for (std::uint64_t seed = 0; seed < kShakenRuns; ++seed)

@@ -423,11 +423,14 @@ class FormCheck {
     if (workspace == nullptr && least == 0) return std::nullopt;
     if (workspace == nullptr)
       return fmt::format("lacks operand 'workspace' of at least {} bytes", least);
-    if (workspace->dtype == DType::uint8 && workspace->shape.size() == 1 &&
-        workspace->strides.empty() && workspace->shape.front() >= std::max<std::int64_t>(least, 1))
-      return std::nullopt;
-    return fmt::format("operand 'workspace' is {} [{}] where at least {} bytes are expected",
-                       to_string(workspace->dtype), fmt::join(workspace->shape, ", "), least);
+    if (workspace->dtype != DType::uint8 || workspace->shape.size() != 1 ||
+        !workspace->strides.empty() || workspace->shape.front() < std::max<std::int64_t>(least, 1))
+      return fmt::format("operand 'workspace' is {} [{}] where at least {} bytes are expected",
+                         to_string(workspace->dtype), fmt::join(workspace->shape, ", "), least);
+    if (workspace->offset % kWorkspaceAlignment != 0)
+      return fmt::format("operand 'workspace' begins at byte {} of its buffer, no multiple of {}",
+                         workspace->offset, kWorkspaceAlignment);
+    return std::nullopt;
   }
 
   /// Rows lie where rows begin, and heads at their columns: query, key, value.

@@ -40,7 +40,8 @@ class LoraSteps {
 
  private:
   struct Adapter {
-    ParameterRole matrix, b;
+    ParameterRole matrix{};
+    ParameterRole b{};
     Columns columns;
   };
 

@@ -83,6 +83,27 @@ TEST(CheckCertificate, LooksAtWindows) {
               HasSubstr("(embedding.all_gather): would not go from window to window"));
 }
 
+// No buffer shows how gradients and states of frozen groups would be cut.
+TEST(CheckCertificate, LooksAtFrozenGroups) {
+  PlanConfig config = test::small_config(2);
+  config.frozen = {"embed_tokens"};
+  const Program right = test::EditedPlan(config).program;
+  EXPECT_EQ(refusal_of(right), "");
+  Program program = right;
+  std::ranges::find(program.groups, false, &Group::requires_grad)->state.clear();
+  EXPECT_THAT(refusal_of(program), HasSubstr("its state is cut otherwise than by the strategy"));
+}
+
+TEST(CheckCertificate, LooksAtWhereWorkspacesBegin) {
+  test::EditedPlan plan(test::small_config(2));
+  Operand& workspace = plan.operand("only", "layers.0.down", "workspace");
+  workspace.shape.front() -= kWorkspaceAlignment;
+  workspace.offset = kWorkspaceAlignment;
+  EXPECT_EQ(refusal_of(plan.program), "");
+  workspace.offset = 1;
+  EXPECT_THAT(refusal_of(plan.program), HasSubstr("expected a workspace of at least"));
+}
+
 TEST(CheckCertificate, ClocksOfTheTinyProgram) {
   const Program program = test::tiny_program();
   const auto certificate = certificate_of(program);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>  // the machine starts threads
 
 #include "tests/support/scratch_folder.hpp"
@@ -63,6 +64,9 @@ TEST_F(RunBitsTest, TellAnotherEpsilon) {
 
 TEST_F(RunBitsTest, LargePlansAreRefused) {
   program_.pools[0].height = Bytes(std::int64_t{1} << 40);
+  EXPECT_TRUE(plain_run_bits(program_, settings_));  // no buffer reaches that high
+  std::ranges::find(program_.buffers, program_.pools[0].id, &Buffer::pool)->size =
+      program_.pools[0].height;
   const auto bits = plain_run_bits(program_, settings_);
   ASSERT_FALSE(bits);
   EXPECT_THAT(bits.error().message(), HasSubstr("pools: expected at most"));

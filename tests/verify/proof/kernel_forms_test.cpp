@@ -156,6 +156,16 @@ TEST(KernelForms, WorkspaceOfNoSize) {
   EXPECT_THAT(misfit(plan), HasSubstr("operand 'workspace' is uint8 [] where"));
 }
 
+TEST(KernelForms, WorkspaceThatBeginsAtAnOddByte) {
+  EditedPlan plan(config());
+  Operand& workspace = plan.operand("only", "layers.0.down", "workspace");
+  workspace.shape = {workspace.shape.front() - kWorkspaceAlignment};
+  workspace.offset = kWorkspaceAlignment;
+  EXPECT_EQ(misfit(plan), "");
+  workspace.offset = 1;
+  EXPECT_THAT(misfit(plan), HasSubstr("operand 'workspace' begins at byte 1 of its buffer"));
+}
+
 TEST(KernelForms, ExactSumsOfAnAccumulation) {
   PlanConfig exact = config();
   exact.microbatches = 2;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/support/configurations.hpp"
@@ -144,6 +145,22 @@ TEST(Layouts, GroupsAreOfTheConfiguredDtype) {
   plan.program.groups[1].dtype = DType::fp16;
   EXPECT_EQ(test::finding_of(plan.program, "MF502").message,
             "group 'layers.0' is fp16, configured is bf16");
+}
+
+/// They have no buffers that would show it.
+TEST(Layouts, FrozenGroupsAreCutByTheStrategies) {
+  PlanConfig config = test::small_config();
+  config.frozen = {"embed_tokens"};
+  const Program right = EditedPlan(config).program;
+  EXPECT_THAT(rules_of(right), testing::IsEmpty());
+  for (Placement Group::* placement : {&Group::gradient, &Group::state}) {
+    Program program = right;
+    const auto frozen = std::ranges::find(program.groups, false, &Group::requires_grad);
+    ASSERT_FALSE(((*frozen).*placement).empty());
+    ((*frozen).*placement).clear();
+    EXPECT_THAT(finding_of(program, "MF502").message,
+                HasSubstr("gradient and state are cut otherwise than by the strategy"));
+  }
 }
 
 }  // namespace
