@@ -16,6 +16,7 @@
 #include "sim/tool/catalogue.hpp"
 #include "sim/tool/find_run.hpp"
 #include "sim/tool/one_run.hpp"
+#include "sim/tool/replay_run.hpp"
 #include "sim/tool/sweep_run.hpp"
 #include "sim/tool/trust_run.hpp"
 
@@ -33,6 +34,7 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
   }
   if (options.fidelity) return run_fidelity(options, session);
   if (!options.calibrate.empty()) return run_calibrate(options, session);
+  if (options.replay) return run_replay(options, session);
   // Other work is short, or has nothing to keep.
   if (options.find || !sweep.axes.empty())
     catch_interrupts("mfsdp-sim: stopping (a second signal ends it at once)");

@@ -47,6 +47,14 @@ Result<void> set_reserve(const std::string& text, Reserve& target) {
   return {};
 }
 
+Result<void> set_limit(const std::string& text, std::optional<Bytes>& target) {
+  const auto bytes = parse_amount_up(text, kByteWords);
+  if (!bytes || *bytes < 1)
+    return fail("--memory-limit", in_quotes(text) + " is not an amount of memory such as 76GiB");
+  target = Bytes(*bytes);
+  return {};
+}
+
 Result<void> set_jitter(const std::string& text, Rational& target) {
   const bool percent = text.ends_with('%');
   const auto number = parse_rational(percent ? text.substr(0, text.size() - 1) : text, "--jitter");
@@ -181,15 +189,36 @@ FlagGroup trust_group(SimOptions& o) {
                     o.calibrate_out)}};
 }
 
+FlagGroup replay_group(SimOptions& o) {
+  const auto limit = [&o](const std::string& text) { return set_limit(text, o.memory_limit); };
+  const auto conf = [&o](const std::string& text) -> Result<void> {
+    o.alloc_conf = text;
+    return {};
+  };
+  return {
+      .title = "Recorded memory",
+      .flags = {path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
+                          o.replay),
+                {.name = "--alloc-conf",
+                 .value = "SETTINGS",
+                 .help = "PYTORCH_CUDA_ALLOC_CONF to replay with (as recorded)",
+                 .apply = conf},
+                {.name = "--memory-limit",
+                 .value = "X",
+                 .help = "memory that may be reserved: 76GiB (what is asked for)",
+                 .apply = limit}}};
+}
+
 /// What is asked instead of a prediction, by the names of its flags.
 std::vector<std::string> other_questions(const SimOptions& o) {
   std::vector<std::string> asked;
-  const std::array<std::pair<bool, const char*>, 5> questions{
+  const std::array<std::pair<bool, const char*>, 6> questions{
       {{o.list_models, "--list-models"},
        {o.list_gpus, "--list-gpus"},
        {o.list_clusters, "--list-clusters"},
        {o.fidelity, "--fidelity"},
-       {!o.calibrate.empty(), "--calibrate"}}};
+       {!o.calibrate.empty(), "--calibrate"},
+       {o.replay.has_value(), "--replay"}}};
   for (const auto& [is_asked, name] : questions)
     if (is_asked) asked.emplace_back(name);
   return asked;
@@ -225,6 +254,13 @@ Result<void> check_pairs(const SimOptions& options) {
   if (!options.calibrate.empty())
     MFSDP_TRY(check_alone(options, "--calibrate",
                           {"--output", "--calibrate-out", "--gpu", "--gpus-per-node"}));
+  if (options.replay)
+    MFSDP_TRY(check_alone(options, "--replay",
+                          {"--output", "--alloc-conf", "--memory-limit", "--require-fit"}));
+  if (!options.replay && options.alloc_conf)
+    return fail("--alloc-conf", "needs --replay: what to allocate");
+  if (!options.replay && options.memory_limit)
+    return fail("--memory-limit", "needs --replay: what to allocate");
   if (options.find == Find::max_micro_batch && contains(options.given, "--micro-batch"))
     return fail("--micro-batch", "contradicts --find max-micro-batch, which looks for it");
   if (options.find == Find::max_seq_len && contains(options.given, "--seq-len"))
@@ -250,6 +286,7 @@ std::vector<FlagGroup> sim_flags(SimOptions& options) {
   groups.push_back(machine_group(options));
   groups.push_back(question_group(options));
   groups.push_back(trust_group(options));
+  groups.push_back(replay_group(options));
   return groups;
 }
 

@@ -76,6 +76,10 @@ struct SimOptions {
   std::optional<std::string> anchor;         ///< a measured run
   std::vector<std::string> calibrate;        ///< measurements to fit
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
+  // Other engines.
+  std::optional<std::string> replay;      ///< a memory snapshot of PyTorch
+  std::optional<std::string> alloc_conf;  ///< as PYTORCH_CUDA_ALLOC_CONF has it
+  std::optional<Bytes> memory_limit;      ///< of what is reserved
 };
 
 /// What mfsdp-sim would be asked with the common flags of another tool.

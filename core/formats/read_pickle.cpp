@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <ranges>
 #include <unordered_map>
@@ -92,24 +93,26 @@ class PickleReader {
     return push(std::string(text));
   }
 
-  /// Two's complement of up to 8 bytes.
+  /// Two's complement; beyond 64 bits, as addresses of other processes and hashes are, a float.
   Result<void> push_long(std::size_t size_of_length) {
     MFSDP_LET(length, number(size_of_length));
     MFSDP_LET(digits, take(length));
     std::uint64_t value = 0;
+    double wide = 0;
     const bool negative = !digits.empty() && (static_cast<unsigned char>(digits.back()) & 0x80U);
+    bool fits = true;
     if (negative) value = ~value;
     for (std::size_t i = digits.size(); i-- > 0;) {
       const auto byte = static_cast<unsigned char>(digits[i]);
-      if (i >= 8) {
-        if (byte != (negative ? 0xffU : 0U)) return wrong("an integer of more than 64 bits");
-        continue;
-      }
-      value = (value << 8U) | byte;
+      wide = wide * 256 + byte;
+      if (i >= 8)
+        fits = fits && byte == (negative ? 0xffU : 0U);
+      else
+        value = (value << 8U) | byte;
     }
-    const bool fits = digits.size() < 9 || (static_cast<std::int64_t>(value) < 0) == negative;
-    if (!fits) return wrong("an integer of more than 64 bits");
-    return push(static_cast<std::int64_t>(value));
+    fits = fits && (digits.size() < 9 || (static_cast<std::int64_t>(value) < 0) == negative);
+    if (fits) return push(static_cast<std::int64_t>(value));
+    return push(negative ? wide - std::ldexp(1, 8 * static_cast<int>(digits.size())) : wide);
   }
 
   Result<void> push_decimal(bool may_be_truth) {

@@ -52,7 +52,7 @@ struct PickleDocument {
 };
 
 /// Errors name `where`, the byte and the opcode: what is not data, what is cut off, counts that are
-/// larger than the file, an integer beyond 64 bits.
+/// larger than the file, an integer in decimals beyond 64 bits; a binary one becomes a float.
 [[nodiscard]] Result<PickleDocument> read_pickle(std::string_view bytes, const std::string& where);
 
 }  // namespace mfsdp

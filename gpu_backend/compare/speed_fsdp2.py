@@ -2,11 +2,12 @@
 """How fast PyTorch FSDP2 trains a model of random weights on random tokens, beside mfsdp-exec.
 
     torchrun --nproc-per-node N speed_fsdp2.py --model config.json --sequence 8192 [--compile]
-        [--reduce float32] [--steps 25] [--recompute]
+        [--reduce float32] [--steps 25] [--recompute] [--snapshot FILE] [--memory-part X]
 
 One sequence a GPU and step; fp32 main weights, bf16 computation, flash attention, fused AdamW, the
 norm clipped at 1. --compile: blocks and loss through torch.compile; --recompute: every block's forward
-again in backward. Rank 0 prints one JSON object: the median step of the last 20 (all ranks' device time),
+again in backward. --snapshot: every allocation of rank 0, for mfsdp-sim --replay; --memory-part: of the GPU's
+memory that PyTorch may reserve. Rank 0 prints one JSON object: the median step of the last 20 (all ranks' device time),
 tokens and TFLOP a second and GPU, memory. TFLOP count as mfsdp's do: 6 FLOP a matrix parameter and
 token, head included, embedding not, and causal attention half.
 """
@@ -28,6 +29,8 @@ def parse_arguments():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--reduce", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--snapshot", help="file to write")
+    parser.add_argument("--memory-part", type=float, help="between 0 and 1")
     return parser.parse_args()
 
 
@@ -78,6 +81,10 @@ def main():
     arguments = parse_arguments()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
+    if arguments.memory_part:
+        torch.cuda.set_per_process_memory_fraction(arguments.memory_part)
+    if arguments.snapshot:
+        torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks="python", context=None)
     dist.init_process_group("nccl", device_id=device)
     torch.manual_seed(dist.get_rank())
     model, config = make_model(arguments, device)
@@ -96,6 +103,8 @@ def main():
         losses.append(loss.detach())
     events[-1].record()
     torch.cuda.synchronize()
+    if arguments.snapshot and dist.get_rank() == 0:
+        torch.cuda.memory._dump_snapshot(arguments.snapshot)
     times = [a.elapsed_time(b) for a, b in zip(events, events[1:])]
     step = statistics.median(times[-20:])
     rate = arguments.sequence / step * 1000

@@ -56,7 +56,9 @@ TEST(FlagSurface, MfsdpSim) {
                              "--budget-out",   "--list-models",
                              "--list-gpus",    "--list-clusters",
                              "--fidelity",     "--anchor",
-                             "--calibrate",    "--calibrate-out"});
+                             "--calibrate",    "--calibrate-out",
+                             "--replay",       "--alloc-conf",
+                             "--memory-limit"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
 }
 

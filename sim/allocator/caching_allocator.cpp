@@ -1,0 +1,437 @@
+#include "sim/allocator/caching_allocator.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kUnit = 512;                                ///< of all sizes
+constexpr std::int64_t kMostSmall = AllocatorSettings::kMebibyte;  ///< in the pool of small ones
+constexpr std::int64_t kSmallSegment = 2 * AllocatorSettings::kMebibyte;
+constexpr std::int64_t kLeastOwn =
+    10 * AllocatorSettings::kMebibyte;  ///< that have a segment of their own
+constexpr std::int64_t kSharedSegment = 20 * AllocatorSettings::kMebibyte;
+constexpr std::int64_t kOwnUnit = 2 * AllocatorSettings::kMebibyte;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+/// Of the addresses of one expandable segment: more than any device has.
+constexpr std::int64_t kRange = std::int64_t{1} << 42;
+
+std::int64_t round_up(std::int64_t size, std::int64_t unit) {
+  return (size + unit - 1) / unit * unit;
+}
+
+std::int64_t segment_size(std::int64_t size) {
+  if (size <= kMostSmall) return kSmallSegment;
+  return size < kLeastOwn ? kSharedSegment : round_up(size, kOwnUnit);
+}
+
+}  // namespace
+
+struct CachingAllocator::Block {
+  std::int64_t address = 0;
+  std::int64_t size = 0;
+  std::int64_t stream = 0;
+  Pool* pool = nullptr;
+  Block* before = nullptr;  ///< of the same segment
+  Block* after = nullptr;
+  std::int64_t freed_at = 0;  ///< of the pool's searches
+  bool used = false;
+  bool mapped = true;
+  bool expandable = false;
+  std::int64_t range = 0;  ///< where the expandable segment begins
+
+  [[nodiscard]] bool is_split() const { return before != nullptr || after != nullptr; }
+};
+
+struct CachingAllocator::Pool {
+  struct BySize {
+    bool operator()(const Block* a, const Block* b) const {
+      return std::tuple(a->stream, a->size, a->address) <
+             std::tuple(b->stream, b->size, b->address);
+    }
+  };
+  struct ByAddress {
+    bool operator()(const Block* a, const Block* b) const {
+      return std::pair(a->stream, a->address) < std::pair(b->stream, b->address);
+    }
+  };
+
+  bool small = false;
+  std::set<Block*, BySize> free{};
+  std::set<Block*, ByAddress> unmapped{};
+  std::int64_t searches = 0;
+
+  [[nodiscard]] std::int64_t page() const { return small ? kSmallSegment : kSharedSegment; }
+};
+
+CachingAllocator::CachingAllocator(const AllocatorSettings& settings, Place place)
+    : settings_(settings),
+      place_(std::move(place)),
+      small_(std::make_unique<Pool>(Pool{.small = true})),
+      large_(std::make_unique<Pool>()) {}
+
+CachingAllocator::~CachingAllocator() = default;
+
+std::int64_t CachingAllocator::rounded(std::int64_t size, const AllocatorSettings& settings) {
+  if (size < kUnit) return kUnit;
+  const auto log2 = [](std::int64_t n) {
+    return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1;
+  };
+  const int first = log2(AllocatorSettings::kMebibyte);
+  const auto bucket = std::min(static_cast<std::size_t>(std::max(log2(size) - first, 0)),
+                               AllocatorSettings::kBuckets - 1);
+  const std::int64_t divisions = settings.power2_divisions[bucket];
+  if (divisions <= 1 || size <= kUnit * divisions) return round_up(size, kUnit);
+  const std::int64_t floor = std::int64_t{1} << log2(size);
+  return size == floor ? size : round_up(size, floor / divisions);
+}
+
+bool CachingAllocator::has_room(std::int64_t size) const {
+  return !settings_.limit || counters_.reserved + size <= *settings_.limit;
+}
+
+void CachingAllocator::reserve(std::int64_t size) {
+  counters_.reserved += size;
+  counters_.peak_reserved = std::max(counters_.peak_reserved, counters_.reserved);
+  ++counters_.segments;
+}
+
+/// `size` bytes are looked at where the place is known; a place of our own has room for `span`.
+std::int64_t CachingAllocator::place(std::int64_t size, std::int64_t span, std::int64_t stream) {
+  std::optional<std::int64_t> begin;
+  if (place_) begin = place_(size, stream);
+  if (begin) {
+    const auto next = segments_.lower_bound(*begin);
+    if ((next != segments_.end() && next->first < *begin + size) ||
+        (next != segments_.begin() && std::prev(next)->second > *begin))
+      begin.reset();
+  }
+  if (!begin) begin = fresh_ -= span;
+  segments_[*begin] = *begin + size;
+  return *begin;
+}
+
+CachingAllocator::Block* CachingAllocator::make(Block block) {
+  if (spare_.empty()) return &blocks_.emplace_back(block);
+  Block* made = spare_.back();
+  spare_.pop_back();
+  *made = block;
+  return made;
+}
+
+void CachingAllocator::drop(Block* block) { spare_.push_back(block); }
+
+void CachingAllocator::keep_free(Pool& pool, Block* block) {
+  block->freed_at = pool.searches;
+  pool.free.insert(block);
+}
+
+/// A neighbour that is free as well, and backed as `into` is, becomes a part of it.
+void CachingAllocator::merge(Pool& pool, Block* into, Block* neighbour) {
+  if (neighbour == nullptr || neighbour->used || neighbour->mapped != into->mapped) return;
+  if (neighbour->mapped)
+    pool.free.erase(neighbour);
+  else
+    pool.unmapped.erase(neighbour);
+  if (into->before == neighbour) {
+    into->address = neighbour->address;
+    into->before = neighbour->before;
+    if (into->before != nullptr) into->before->after = into;
+  } else {
+    into->after = neighbour->after;
+    if (into->after != nullptr) into->after->before = into;
+  }
+  into->size += neighbour->size;
+  drop(neighbour);
+}
+
+bool CachingAllocator::splits(const Pool& pool, const Block& block, std::int64_t size) const {
+  const std::int64_t rest = block.size - size;
+  if (pool.small || settings_.expandable_segments) return rest >= kUnit;
+  return size < settings_.max_split_size.value_or(kMost) && rest > kMostSmall;
+}
+
+CachingAllocator::Block* CachingAllocator::take_free(Pool& pool, std::int64_t size,
+                                                     std::int64_t stream) {
+  if (settings_.limit && settings_.garbage_collection_threshold > 0) ++pool.searches;
+  Block key{.address = std::numeric_limits<std::int64_t>::min(), .size = size, .stream = stream};
+  auto found = pool.free.lower_bound(&key);
+  if (found == pool.free.end() || (*found)->stream != stream) return nullptr;
+  // A block at the end of what is backed counts as large as it could grow.
+  const auto could_be = [](const Block* block) {
+    const bool grows = block->after != nullptr && !block->after->mapped;
+    return block->size + (grows ? block->after->size : 0);
+  };
+  for (auto next = std::next(found);
+       (*found)->expandable && next != pool.free.end() && (*next)->stream == stream &&
+       could_be(*next) < could_be(*found);
+       ++next)
+    found = next;
+  const std::int64_t most_split = settings_.max_split_size.value_or(kMost);
+  if (size < most_split && (*found)->size >= most_split) return nullptr;
+  if (size >= most_split && (*found)->size >= size + settings_.max_non_split_rounding)
+    return nullptr;
+  Block* block = *found;
+  pool.free.erase(found);
+  return block;
+}
+
+CachingAllocator::Block* CachingAllocator::new_segment(Pool& pool, std::int64_t size,
+                                                       std::int64_t stream) {
+  if (settings_.expandable_segments) return grow(pool, size, stream);
+  const std::int64_t whole = segment_size(size);
+  if (!has_room(whole)) return nullptr;
+  reserve(whole);
+  return make(
+      {.address = place(whole, whole, stream), .size = whole, .stream = stream, .pool = &pool});
+}
+
+/// The lowest place of the stream's ranges with so much room behind each other, free or not backed.
+CachingAllocator::Block* CachingAllocator::find_range(Pool& pool, std::int64_t size,
+                                                      std::int64_t stream) {
+  const auto has_room_from = [&](const Block* block) {
+    std::int64_t room = 0;
+    for (; room < size && block != nullptr && !block->used; block = block->after)
+      room += block->size;
+    return room >= size;
+  };
+  Block key{.address = std::numeric_limits<std::int64_t>::min(), .stream = stream};
+  for (auto at = pool.unmapped.lower_bound(&key);
+       at != pool.unmapped.end() && (*at)->stream == stream; ++at) {
+    Block* block = *at;
+    if (block->before != nullptr && !block->before->used) block = block->before;
+    if (has_room_from(block)) return block;
+  }
+  const std::int64_t begin = place(pool.page(), kRange, stream);
+  Block* block = make({.address = begin,
+                       .size = kRange,
+                       .stream = stream,
+                       .pool = &pool,
+                       .mapped = false,
+                       .expandable = true,
+                       .range = begin});
+  pool.unmapped.insert(block);
+  return block;
+}
+
+/// Backs whole pages from the block's beginning on. False where there is no room.
+bool CachingAllocator::map(Pool& pool, Block* block, std::int64_t size) {
+  const std::int64_t backed = round_up(size, pool.page());
+  if (!has_room(backed)) return false;
+  pool.unmapped.erase(block);
+  block->mapped = true;
+  if (backed < block->size) {
+    Block* rest = make({.address = block->address + backed,
+                        .size = block->size - backed,
+                        .stream = block->stream,
+                        .pool = &pool,
+                        .before = block,
+                        .after = block->after,
+                        .mapped = false,
+                        .expandable = true,
+                        .range = block->range});
+    if (rest->after != nullptr) rest->after->before = rest;
+    block->after = rest;
+    block->size = backed;
+    pool.unmapped.insert(rest);
+  }
+  merge(pool, block, block->before);
+  merge(pool, block, block->after);
+  keep_free(pool, block);
+  reserve(backed);
+  return true;
+}
+
+CachingAllocator::Block* CachingAllocator::grow(Pool& pool, std::int64_t size,
+                                                std::int64_t stream) {
+  Block* block = find_range(pool, size, stream);
+  if (!block->mapped && !map(pool, block, std::min(block->size, size))) return nullptr;
+  while (block->size < size) {
+    Block* next = block->after;
+    if (!map(pool, next, std::min(size - block->size, next->size))) return nullptr;
+    block = next;
+  }
+  pool.free.erase(block);
+  return block;
+}
+
+void CachingAllocator::release(Pool& pool, Block* block) {
+  segments_.erase(block->address);
+  pool.free.erase(block);
+  counters_.reserved -= block->size;
+  ++counters_.released;
+  drop(block);
+}
+
+/// Of free blocks of expandable segments the pages that lie inside.
+void CachingAllocator::unmap_free(Pool& pool) {
+  std::vector<Block*> candidates;
+  for (Block* block : pool.free)
+    if (block->expandable) candidates.push_back(block);
+  for (Block* block : candidates) {
+    const std::int64_t last = block->address + block->size;
+    const std::int64_t begin = block->range + round_up(block->address - block->range, pool.page());
+    const std::int64_t end = last - (last - block->range) % pool.page();
+    if (begin >= end) continue;
+    pool.free.erase(block);
+    const auto piece = [&](std::int64_t from, std::int64_t to, Block* before, Block* after) {
+      Block* made = make({.address = from,
+                          .size = to - from,
+                          .stream = block->stream,
+                          .pool = &pool,
+                          .before = before,
+                          .after = after,
+                          .expandable = true,
+                          .range = block->range});
+      if (before != nullptr) before->after = made;
+      if (after != nullptr) after->before = made;
+      keep_free(pool, made);
+    };
+    if (block->address < begin) piece(block->address, begin, block->before, block);
+    if (end < last) piece(end, last, block, block->after);
+    block->address = begin;
+    block->size = end - begin;
+    block->mapped = false;
+    merge(pool, block, block->before);
+    merge(pool, block, block->after);
+    pool.unmapped.insert(block);
+    counters_.reserved -= end - begin;
+    ++counters_.released;
+  }
+}
+
+void CachingAllocator::release_cached() {
+  for (Pool* pool : {large_.get(), small_.get()}) {
+    std::vector<Block*> whole;
+    for (Block* block : pool->free)
+      if (!block->is_split() && !block->expandable) whole.push_back(block);
+    for (Block* block : whole) release(*pool, block);
+    unmap_free(*pool);
+  }
+}
+
+/// With a bound on what is split: first of all segments that are too large to be split go, the
+/// smallest that is large enough, else the largest ones until that is enough.
+bool CachingAllocator::release_large(Pool& pool, std::int64_t size, std::int64_t stream) {
+  if (!settings_.max_split_size) return false;
+  const std::int64_t least = std::max(size, *settings_.max_split_size);
+  std::vector<Block*> large;  // ascending
+  Block key{.address = std::numeric_limits<std::int64_t>::min(),
+            .size = *settings_.max_split_size,
+            .stream = stream};
+  for (auto at = pool.free.lower_bound(&key); at != pool.free.end() && (*at)->stream == stream;
+       ++at)
+    if (!(*at)->expandable) large.push_back(*at);
+  const auto enough =
+      std::ranges::lower_bound(large, least, {}, [](const Block* block) { return block->size; });
+  if (enough != large.end()) {
+    release(pool, *enough);
+    return true;
+  }
+  std::int64_t released = 0;
+  for (; released < least && !large.empty(); large.pop_back()) {
+    released += large.back()->size;
+    release(pool, large.back());
+  }
+  return released >= least;
+}
+
+/// Segments that were free for longer than such segments are on average, until the part of the
+/// limit that the threshold leaves is met.
+void CachingAllocator::collect_garbage() {
+  const auto target = static_cast<std::int64_t>(settings_.garbage_collection_threshold *
+                                                static_cast<double>(*settings_.limit));
+  std::int64_t to_free = counters_.reserved - target;
+  if (to_free <= 0) return;
+  const auto age = [&](const Block* block) { return large_->searches - block->freed_at; };
+  std::int64_t ages = 0;
+  std::int64_t count = 0;
+  for (const Block* block : large_->free)
+    if (!block->is_split()) {
+      ages += age(block);
+      ++count;
+    }
+  for (bool freed = true; to_free > 0 && freed && count > 0;) {
+    freed = false;
+    const std::int64_t oldest = ages / count;
+    for (auto at = large_->free.begin(); at != large_->free.end();) {
+      Block* block = *at++;
+      if (block->is_split() || age(block) < oldest) continue;
+      freed = true;
+      to_free -= block->size;
+      ages -= age(block);
+      --count;
+      release(*large_, block);
+    }
+  }
+}
+
+std::optional<std::int64_t> CachingAllocator::allocate(std::int64_t size, std::int64_t stream) {
+  const std::int64_t wanted = rounded(size, settings_);
+  Pool& pool = wanted <= kMostSmall ? *small_ : *large_;
+  Block* block = take_free(pool, wanted, stream);
+  if (block == nullptr) {
+    if (settings_.limit && settings_.garbage_collection_threshold > 0) collect_garbage();
+    block = new_segment(pool, wanted, stream);
+    if (block == nullptr && release_large(pool, wanted, stream))
+      block = new_segment(pool, wanted, stream);
+    if (block == nullptr) {
+      release_cached();
+      ++counters_.retries;
+      block = new_segment(pool, wanted, stream);
+    }
+    if (block == nullptr) return std::nullopt;
+  }
+  if (splits(pool, *block, wanted)) {
+    Block* rest = make({.address = block->address + wanted,
+                        .size = block->size - wanted,
+                        .stream = stream,
+                        .pool = &pool,
+                        .before = block,
+                        .after = block->after,
+                        .expandable = block->expandable,
+                        .range = block->range});
+    if (rest->after != nullptr) rest->after->before = rest;
+    block->after = rest;
+    block->size = wanted;
+    keep_free(pool, rest);
+  }
+  block->used = true;
+  used_[block->address] = block;
+  counters_.allocated += block->size;
+  counters_.peak_allocated = std::max(counters_.peak_allocated, counters_.allocated);
+  return block->address;
+}
+
+void CachingAllocator::free(std::int64_t address) {
+  const auto found = used_.find(address);
+  Block* block = found->second;
+  used_.erase(found);
+  counters_.allocated -= block->size;
+  block->used = false;
+  merge(*block->pool, block, block->before);
+  merge(*block->pool, block, block->after);
+  keep_free(*block->pool, block);
+}
+
+std::vector<CachingAllocator::FreeBytes> CachingAllocator::free_bytes() const {
+  std::map<std::int64_t, FreeBytes> by_stream;
+  for (const Pool* pool : {small_.get(), large_.get()})
+    for (const Block* block : pool->free) {
+      FreeBytes& bytes = by_stream[block->stream];
+      bytes.stream = block->stream;
+      (block->is_split() || block->expandable ? bytes.parts : bytes.whole) += block->size;
+    }
+  std::vector<FreeBytes> all;
+  for (const auto& [stream, bytes] : by_stream) all.push_back(bytes);
+  return all;
+}
+
+}  // namespace mfsdp

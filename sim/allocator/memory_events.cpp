@@ -1,0 +1,132 @@
+#include "sim/allocator/memory_events.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "core/formats/read_pickle.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  ///< of an event, and at one time
+constexpr std::size_t kMostStreams = 65'536;
+
+Result<std::int64_t> integer(const PickleValue& event, std::string_view key,
+                             const std::string& where) {
+  const PickleValue* found = event.find(key);
+  const std::int64_t* number = found != nullptr ? found->integer() : nullptr;
+  if (number == nullptr || *number < 0)
+    return fail(fmt::format("{}.{}", where, key), "expected an integer of at least 0");
+  return *number;
+}
+
+std::string text_of(const PickleValue& value, std::string_view key) {
+  const PickleValue* found = value.find(key);
+  return found != nullptr && found->text() != nullptr ? *found->text() : "";
+}
+
+/// Nothing for what changes no memory: snapshots, requests to free, failures.
+std::optional<MemoryEvent> kind_of(std::string_view action) {
+  if (action == "alloc") return MemoryEvent{.action = MemoryAction::allocate};
+  if (action == "free_completed") return MemoryEvent{.action = MemoryAction::free};
+  if (action == "segment_alloc") return MemoryEvent{.action = MemoryAction::segment};
+  if (action == "segment_free") return MemoryEvent{.action = MemoryAction::release};
+  if (action == "segment_map")
+    return MemoryEvent{.action = MemoryAction::segment, .is_piece = true};
+  if (action == "segment_unmap")
+    return MemoryEvent{.action = MemoryAction::release, .is_piece = true};
+  return std::nullopt;
+}
+
+Result<std::vector<MemoryEvent>> read_trace(const PickleList& trace, const std::string& where) {
+  std::vector<MemoryEvent> events;
+  events.reserve(trace.items.size());
+  for (std::size_t i = 0; i < trace.items.size(); ++i) {
+    const PickleValue& entry = *trace.items[i];
+    auto event = kind_of(text_of(entry, "action"));
+    if (!event) continue;
+    const std::string place = fmt::format("{}[{}]", where, i);
+    MFSDP_LET(address, integer(entry, "addr", place));
+    MFSDP_LET(size, integer(entry, "size", place));
+    if (size > kMostBytes) return fail(place + ".size", "expected at most 2^50 bytes");
+    event->address = address;
+    event->size = size;
+    if (entry.find("stream") != nullptr) {
+      MFSDP_LET(stream, integer(entry, "stream", place));
+      event->stream = stream;
+    }
+    events.push_back(*event);
+  }
+  return events;
+}
+
+/// The peaks from an empty start, and which frees it knows nothing of.
+Result<void> follow(MemoryRecord& record, const std::string& where) {
+  std::set<std::int64_t> streams;
+  std::unordered_map<std::int64_t, std::int64_t> live;
+  Bytes allocated{};
+  Bytes reserved{};
+  for (const MemoryEvent& event : record.events) {
+    switch (event.action) {
+      case MemoryAction::allocate:
+        live[event.address] = event.size;
+        allocated += Bytes(event.size);
+        break;
+      case MemoryAction::free:
+        if (live.erase(event.address) == 0)
+          ++record.unknown_frees;
+        else
+          allocated -= Bytes(event.size);
+        break;
+      case MemoryAction::segment: reserved += Bytes(event.size); break;
+      case MemoryAction::release: reserved -= Bytes(event.size); break;
+    }
+    streams.insert(event.stream);
+    if (std::max(allocated, reserved) > Bytes(kMostBytes))
+      return fail(where, "expected at most 2^50 bytes at one time");
+    record.peak_allocated = std::max(record.peak_allocated, allocated);
+    record.peak_reserved = std::max(record.peak_reserved, reserved);
+  }
+  if (streams.size() > kMostStreams)
+    return fail(where, fmt::format("expected at most {} streams", kMostStreams));
+  return {};
+}
+
+}  // namespace
+
+Result<MemoryRecord> read_memory_events(std::string_view bytes, const std::string& where) {
+  MFSDP_LET(document, read_pickle(bytes, where));
+  const PickleValue* traces = document.root->find("device_traces");
+  if (traces == nullptr || traces->list() == nullptr)
+    return fail(where,
+                "is a pickle but no memory snapshot: expected a dict with \"device_traces\"");
+  const PickleList* longest = nullptr;
+  std::size_t device = 0;
+  for (std::size_t i = 0; i < traces->list()->items.size(); ++i) {
+    const PickleList* trace = traces->list()->items[i]->list();
+    if (trace == nullptr)
+      return fail(fmt::format("{}: device_traces[{}]", where, i), "expected a list");
+    if (longest != nullptr && trace->items.size() <= longest->items.size()) continue;
+    longest = trace;
+    device = i;
+  }
+  if (longest == nullptr || longest->items.empty())
+    return fail(where, "has no events: torch.cuda.memory._record_memory_history() records them");
+  MemoryRecord record;
+  MFSDP_LET(events, read_trace(*longest, fmt::format("{}: device_traces[{}]", where, device)));
+  record.events = std::move(events);
+  if (const PickleValue* settings = document.root->find("allocator_settings")) {
+    record.settings_text = text_of(*settings, "PYTORCH_CUDA_ALLOC_CONF");
+    MFSDP_LET(parsed,
+              parse_allocator_settings(record.settings_text, where + ": PYTORCH_CUDA_ALLOC_CONF"));
+    record.settings = parsed;
+  }
+  MFSDP_TRY(follow(record, where));
+  return record;
+}
+
+}  // namespace mfsdp

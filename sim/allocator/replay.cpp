@@ -1,0 +1,80 @@
+#include "sim/allocator/replay.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+/// Where the device put segments, by size and stream, in their order.
+class RecordedPlaces {
+ public:
+  RecordedPlaces(const MemoryRecord& record, bool expandable) {
+    // A range's first piece is its lowest as long as nothing was given back before.
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> ranges;
+    for (const MemoryEvent& event : record.events) {
+      if (event.action != MemoryAction::segment || event.is_piece != expandable) continue;
+      if (!expandable)
+        places_[{event.size, event.stream}].push_back(event.address);
+      else if (ranges.try_emplace({page_of(event.size), event.stream}, event.address).second)
+        places_[{page_of(event.size), event.stream}].push_back(event.address);
+    }
+  }
+
+  std::optional<std::int64_t> next(std::int64_t size, std::int64_t stream) {
+    auto& left = places_[{size, stream}];
+    if (left.empty()) return std::nullopt;
+    const std::int64_t address = left.front();
+    left.pop_front();
+    return address;
+  }
+
+ private:
+  /// Pieces of the small pool are of 2 MiB, those of the large one of 20 or more.
+  static std::int64_t page_of(std::int64_t size) {
+    return size % (20 * AllocatorSettings::kMebibyte) == 0 ? 20 * AllocatorSettings::kMebibyte
+                                                           : 2 * AllocatorSettings::kMebibyte;
+  }
+
+  std::map<std::pair<std::int64_t, std::int64_t>, std::deque<std::int64_t>> places_;
+};
+
+}  // namespace
+
+MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& settings) {
+  RecordedPlaces places(record, settings.expandable_segments);
+  CachingAllocator allocator(
+      settings, [&](std::int64_t size, std::int64_t stream) { return places.next(size, stream); });
+  MemoryReplay replay;
+  std::unordered_map<std::int64_t, std::int64_t> now_at;  // by recorded address
+  for (std::size_t i = 0; i < record.events.size(); ++i) {
+    const MemoryEvent& event = record.events[i];
+    if (event.action == MemoryAction::free) {
+      const auto found = now_at.find(event.address);
+      if (found == now_at.end()) continue;
+      allocator.free(found->second);
+      now_at.erase(found);
+    }
+    if (event.action != MemoryAction::allocate) continue;
+    const std::int64_t before = allocator.counters().peak_reserved;
+    const auto address = allocator.allocate(std::max<std::int64_t>(event.size, 1), event.stream);
+    if (!address) {
+      replay.out_of_memory = {.event = i, .size = event.size, .stream = event.stream};
+      break;
+    }
+    now_at[event.address] = *address;
+    ++replay.allocations;
+    if (*address == event.address) ++replay.same_address;
+    if (allocator.counters().peak_reserved == before) continue;
+    replay.peak_event = static_cast<std::int64_t>(i);
+    replay.allocated_at_peak = allocator.counters().allocated;
+    replay.free_at_peak = allocator.free_bytes();
+  }
+  replay.counters = allocator.counters();
+  return replay;
+}
+
+}  // namespace mfsdp

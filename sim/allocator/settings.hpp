@@ -1,0 +1,40 @@
+// Settings of PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF states them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+
+namespace mfsdp {
+
+/// Defaults are PyTorch 2.11's.
+struct AllocatorSettings {
+  static constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+  /// Buckets of sizes by power of two: below 2 MiB, 2 MiB, ..., 32 GiB and above.
+  static constexpr std::size_t kBuckets = 16;
+
+  /// Blocks of at least so many bytes are not split.
+  std::optional<std::int64_t> max_split_size{};
+  /// How much larger than asked for an unsplit block may be, bytes.
+  std::int64_t max_non_split_rounding = 20 * kMebibyte;
+  /// Sizes are rounded up to a power of two over this many steps; 0 and 1: to 512 bytes.
+  std::array<std::int64_t, kBuckets> power2_divisions{};
+  /// Part of `limit` from which cached blocks that were not used for long are given back; 0: never.
+  double garbage_collection_threshold = 0;
+  bool expandable_segments = false;
+  /// Bytes that the process may reserve; none: what it asks for.
+  std::optional<std::int64_t> limit{};
+};
+
+/// "max_split_size_mb:128,expandable_segments:True,roundup_power2_divisions:[256:1,>:8]". What has
+/// no effect on device memory (backend:native, pinned_*, release_lock_on_cudamalloc) is passed
+/// over. Errors name `where` and the setting: an unknown one, backend:cudaMallocAsync, a value out
+/// of its range.
+[[nodiscard]] Result<AllocatorSettings> parse_allocator_settings(std::string_view text,
+                                                                 const std::string& where);
+
+}  // namespace mfsdp

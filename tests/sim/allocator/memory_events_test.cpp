@@ -1,0 +1,55 @@
+#include "sim/allocator/memory_events.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/foreign_files.hpp"
+
+namespace mfsdp {
+namespace {
+
+using testing::HasSubstr;
+
+std::string record_error(const std::string& bytes) {
+  const auto record = read_memory_events(bytes, "m.pickle");
+  return record ? "" : record.error().message();
+}
+
+/// pickle.dumps() of a snapshot by hand: two allocations of 700 and 4 bytes, one free, and one of
+/// what was there before; nothing on device 0.
+constexpr std::string_view kRecord =
+    "8004959c010000000000007d94288c087365676d656e7473945d948c0d6465766963655f747261636573945d9428"
+    "5d945d94287d94288c06616374696f6e948c0d7365676d656e745f616c6c6f63948c0461646472948a0600000000"
+    "00018c0473697a65944a000020008c0673747265616d944b008c0774696d655f7573944b01757d942868088c0561"
+    "6c6c6f6394680a8a06000000000001680b4dbc02680c4b00680d4b02757d942868088c08736e617073686f749468"
+    "0a4b00680b4b00680c4b00680d4b03757d94286808680f680a8a06000400000001680b4b04680c4b00680d4b0375"
+    "7d942868088c0e667265655f72657175657374656494680a8a06000000000001680b4dbc02680c4b00680d4b0475"
+    "7d942868088c0e667265655f636f6d706c6574656494680a8a06000000000001680b4dbc02680c4b00680d4b0475"
+    "7d942868086816680a4b05680b4b09680c4b00680d4b047565658c12616c6c6f6361746f725f73657474696e6773"
+    "947d948c175059544f5243485f435544415f414c4c4f435f434f4e46948c146d61785f73706c69745f73697a655f"
+    "6d623a36349473752e";
+
+TEST(MemoryEvents, OfTheDeviceWithMostEvents) {
+  const auto record = read_memory_events(test::from_hex(kRecord), "m.pickle");
+  ASSERT_TRUE(record) << record.error().message();
+  ASSERT_EQ(record->events.size(), 5U);
+  EXPECT_EQ(record->events[1].action, MemoryAction::allocate);
+  EXPECT_EQ(record->events[1].address, std::int64_t{1} << 40);
+  EXPECT_EQ(record->events[1].size, 700);
+  EXPECT_EQ(record->peak_allocated, Bytes(704));
+  EXPECT_EQ(record->peak_reserved, Bytes(2 * AllocatorSettings::kMebibyte));
+  EXPECT_EQ(record->unknown_frees, 1);
+  EXPECT_EQ(record->settings_text, "max_split_size_mb:64");
+  EXPECT_EQ(record->settings.max_split_size, 64 * AllocatorSettings::kMebibyte);
+}
+
+TEST(MemoryEvents, WhatIsNoSnapshotIsAnError) {
+  EXPECT_THAT(record_error("}."), HasSubstr("m.pickle: is a pickle but no memory snapshot"));
+  const std::string traces = std::string("}X\x0d\0\0\0", 6) + "device_traces";
+  EXPECT_THAT(record_error(traces + "]s."), HasSubstr("has no events"));
+  EXPECT_THAT(record_error(traces + "]]as."), HasSubstr("has no events"));
+  EXPECT_THAT(record_error(traces + "]K\1as."), HasSubstr("device_traces[0]: expected a list"));
+}
+
+}  // namespace
+}  // namespace mfsdp
