@@ -159,7 +159,7 @@ bool CachingAllocator::splits(const Pool& pool, const Block& block, std::int64_t
 }
 
 CachingAllocator::Block* CachingAllocator::take_free(Pool& pool, std::int64_t size,
-                                                     std::int64_t stream) {
+                                                     std::int64_t stream) const {
   if (settings_.limit && settings_.garbage_collection_threshold > 0) ++pool.searches;
   Block key{.address = std::numeric_limits<std::int64_t>::min(), .size = size, .stream = stream};
   auto found = pool.free.lower_bound(&key);

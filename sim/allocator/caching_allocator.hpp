@@ -77,7 +77,7 @@ class CachingAllocator {
 
   [[nodiscard]] bool has_room(std::int64_t size) const;
   [[nodiscard]] bool splits(const Pool& pool, const Block& block, std::int64_t size) const;
-  Block* take_free(Pool& pool, std::int64_t size, std::int64_t stream);
+  Block* take_free(Pool& pool, std::int64_t size, std::int64_t stream) const;
   Block* new_segment(Pool& pool, std::int64_t size, std::int64_t stream);
   Block* grow(Pool& pool, std::int64_t size, std::int64_t stream);
   Block* find_range(Pool& pool, std::int64_t size, std::int64_t stream);

@@ -62,7 +62,8 @@ MemoryReplay replay_memory(const MemoryRecord& record, const AllocatorSettings& 
     const std::int64_t before = allocator.counters().peak_reserved;
     const auto address = allocator.allocate(std::max<std::int64_t>(event.size, 1), event.stream);
     if (!address) {
-      replay.out_of_memory = {.event = i, .size = event.size, .stream = event.stream};
+      replay.out_of_memory = {
+          .event = static_cast<std::int64_t>(i), .size = event.size, .stream = event.stream};
       break;
     }
     now_at[event.address] = *address;

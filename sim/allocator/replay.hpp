@@ -13,8 +13,8 @@ namespace mfsdp {
 
 /// An allocation that found no room.
 struct OutOfMemory {
-  std::size_t event = 0;  ///< of the record
-  std::int64_t size = 0;  ///< bytes asked for
+  std::int64_t event = 0;  ///< of the record
+  std::int64_t size = 0;   ///< bytes asked for
   std::int64_t stream = 0;
 };
 

@@ -3,7 +3,7 @@
 
 #include "core/cli/exit_code.hpp"
 #include "core/cli/sim_options.hpp"
-#include "reports/tool/run_main.hpp"
+#include "reports/tool/session.hpp"
 
 namespace mfsdp {
 

@@ -40,7 +40,8 @@ void check_frozen(const PlanView& view, const Group& group, const Json& json) {
   static const std::map<std::string, Int> cuts_of{
       {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
   const Json& config = view.json.at("config");
-  for (const auto& [placed, from] : {std::pair("state", 1), std::pair("gradient", 2)}) {
+  for (const char* placed : {"state", "gradient"}) {
+    const Int from = placed == std::string("state") ? 1 : 2;
     Axes wanted = group.cut;
     std::erase_if(wanted, [&](const std::string& axis) {
       return cuts_of.at(config.at(axis == "dp_outer" ? "outer_strategy" : "strategy")) < from;
