@@ -75,6 +75,7 @@ constexpr std::array kInert{
     InertField{"config.frozen[]", "a set of parts of names: twice, or in any order"},
     InertField{"config.no_decay[]", "a set of parts of names: twice, or in any order"},
     InertField{"buffers[].size", "as large as what its operands reach at least"},
+    InertField{"buffers[].offset", "bytes that are free then: lifetimes and races are proved"},
     InertField{"buffers[].holds", "of gathered weights a label: what is gathered is followed"},
     InertField{"buffers[].holds{*}.groups[]", "groups lie at their offsets: their order is free"},
     InertField{"streams[]{*}.id", "a name by number"},
