@@ -93,7 +93,7 @@ class PickleReader {
     return push(std::string(text));
   }
 
-  /// Two's complement; beyond 64 bits, as addresses of other processes and hashes are, a float.
+  /// Two's complement; beyond 64 bits a float.
   Result<void> push_long(std::size_t size_of_length) {
     MFSDP_LET(length, number(size_of_length));
     MFSDP_LET(digits, take(length));

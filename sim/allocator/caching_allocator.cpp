@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/quantity.hpp"
+
 namespace mfsdp {
 namespace {
 
@@ -22,10 +24,6 @@ constexpr std::int64_t kOwnUnit = 2 * AllocatorSettings::kMebibyte;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 /// Of the addresses of one expandable segment: more than any device has.
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
-
-std::int64_t round_up(std::int64_t size, std::int64_t unit) {
-  return (size + unit - 1) / unit * unit;
-}
 
 std::int64_t segment_size(std::int64_t size) {
   if (size <= kMostSmall) return kSmallSegment;

@@ -88,7 +88,7 @@ Result<void> follow(MemoryRecord& record, const std::string& where) {
     streams.insert(event.stream);
     if (std::max(allocated, reserved) > Bytes(kMostBytes))
       return fail(where, "expected at most 2^50 bytes at one time");
-    record.peak_allocated = std::max(record.peak_allocated, allocated);
+    record.peak_requested = std::max(record.peak_requested, allocated);
     record.peak_reserved = std::max(record.peak_reserved, reserved);
   }
   if (streams.size() > kMostStreams)

@@ -31,7 +31,7 @@ struct MemoryRecord {
   std::vector<MemoryEvent> events;
   AllocatorSettings settings;  ///< of the recorded process, without its limit
   std::string settings_text;   ///< as it was given to it
-  Bytes peak_allocated;        ///< largest sum of what was asked for, from an empty start
+  Bytes peak_requested;        ///< largest sum of what was asked for, from an empty start
   Bytes peak_reserved;
   std::int64_t unknown_frees = 0;  ///< of what was allocated before the record began
 };

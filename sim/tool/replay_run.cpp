@@ -127,7 +127,7 @@ Json json_of(const std::string& path, const MemoryRecord& record, const std::vec
                {"recorded",
                 {{"settings", record.settings_text},
                  {"peak_reserved_bytes", record.peak_reserved.value},
-                 {"peak_requested_bytes", record.peak_allocated.value}}},
+                 {"peak_requested_bytes", record.peak_requested.value}}},
                {"replays", Json::array()}};
   for (const Row& row : rows) json["replays"].push_back(json_of(row));
   return json;

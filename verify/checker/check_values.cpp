@@ -350,8 +350,9 @@ class Steps {
   void check_scratch(const Op& op, Int least) {
     const Operand& scratch = operand(op, "workspace");
     if (scratch.access != "scratch" || scratch.dtype != "uint8" || scratch.shape.size() != 1 ||
-        !scratch.dense || scratch.offset % 256 != 0 || scratch.elements < least)
-      refuse("{}: expected a workspace of at least {} bytes", op.place(), least);
+        !scratch.dense || scratch.offset % kScratchUnit != 0 || scratch.elements < least)
+      refuse("{}: expected a workspace of at least {} bytes, from a multiple of {} on", op.place(),
+             least, kScratchUnit);
     values_.make(op, scratch, {});
   }
 

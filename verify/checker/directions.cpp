@@ -3,7 +3,7 @@
 namespace mfsdp::checker {
 namespace {
 
-Int aligned(Int bytes) { return times(plus(bytes, 255) / 256, 256); }
+Int aligned(Int bytes) { return times(plus(bytes, kScratchUnit - 1) / kScratchUnit, kScratchUnit); }
 
 /// Two copies of the matrix, five squares of its shorter side, sums of a grid, and 4 MiB.
 Int scratch_of(Int rows, Int cols, Int size) {
@@ -122,8 +122,8 @@ void Directions::newton_schulz(const Op& op) {
   if (op.operands.size() != 2 || matrix == nullptr || scratch == nullptr ||
       matrix->access != "read_write" || scratch->access != "scratch" ||
       matrix->shape != std::vector<Int>{op.attribute("rows"), op.attribute("cols")} ||
-      scratch->dtype != "uint8" || scratch->shape.size() != 1 || scratch->offset % 256 != 0 ||
-      !view_.homes[scratch->buffer].kind.empty() ||
+      scratch->dtype != "uint8" || scratch->shape.size() != 1 ||
+      scratch->offset % kScratchUnit != 0 || !view_.homes[scratch->buffer].kind.empty() ||
       scratch->elements < scratch_of(matrix->shape[0], matrix->shape[1], size_of(matrix->dtype)))
     refuse("{}: expected a matrix of its sizes, and its scratch", op.place());
   const Spot spot = locate(view_, *matrix);

@@ -39,15 +39,17 @@ void check_optimizer(const PlanView& view, const Group& group, const std::string
 void check_frozen(const PlanView& view, const Group& group, const Json& json) {
   static const std::map<std::string, Int> cuts_of{
       {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
+  static const std::map<std::string, Int> cut_from{{"gradient", 2}, {"state", 1}};
   const Json& config = view.json.at("config");
-  for (const char* placed : {"state", "gradient"}) {
-    const Int from = placed == std::string("state") ? 1 : 2;
+  for (const auto& placed : cut_from) {
     Axes wanted = group.cut;
     std::erase_if(wanted, [&](const std::string& axis) {
-      return cuts_of.at(config.at(axis == "dp_outer" ? "outer_strategy" : "strategy")) < from;
+      return cuts_of.at(config.at(axis == "dp_outer" ? "outer_strategy" : "strategy")) <
+             placed.second;
     });
-    if (axes_of(view, json.value(placed, Json::array())) != wanted)
-      refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(), placed);
+    if (axes_of(view, json.value(placed.first, Json::array())) != wanted)
+      refuse("group {}: its {} is cut otherwise than by the strategy", view.groups.size(),
+             placed.first);
   }
 }
 

@@ -37,6 +37,8 @@ inline Int times(Int a, Int b) {
   return a * b;
 }
 inline Int plus(Int a, Int b) { return times(1, a + b); }
+/// Bytes: a workspace begins at a multiple of it in its buffer.
+inline constexpr Int kScratchUnit = 256;
 /// Bytes of one element: dtypes are named for their bits.
 inline Int size_of(const std::string& dtype) {
   return std::stoi(dtype.substr(dtype.find_first_of("123456789"))) / 8;

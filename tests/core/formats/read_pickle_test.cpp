@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "tests/support/foreign_files.hpp"
@@ -41,6 +42,16 @@ TEST(ReadPickle, DataOfEveryProtocol) {
     EXPECT_EQ(*settings->find("d")->integer(), -7);
     EXPECT_EQ(settings->find("e")->list()->items.size(), 4U);
   }
+}
+
+TEST(ReadPickle, BinaryIntegersBeyond64BitsAreFloats) {
+  const auto value = [](const std::string& bytes) { return read_pickle(bytes, "f")->root->value; };
+  EXPECT_EQ(std::get<double>(value("\x8a\x09\0\0\0\0\0\0\0\x80\0."s)), 0x1p63);
+  EXPECT_EQ(std::get<double>(value("\x8a\x09\0\0\0\0\0\0\0\0\xff."s)), -0x1p64);
+  EXPECT_EQ(std::get<std::int64_t>(value("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\x7f\0."s)),
+            std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(std::get<std::int64_t>(value("\x8a\x09\0\0\0\0\0\0\0\x80\xff."s)),
+            std::numeric_limits<std::int64_t>::min());
 }
 
 TEST(ReadPickle, CodeIsNeverRun) {

@@ -12,8 +12,10 @@
 #include <string_view>
 #include <tuple>
 
+#include "core/model/hf_config.hpp"
 #include "core/runtime/step_report.hpp"
 #include "tests/gpu_backend/train/training.hpp"
+#include "tests/support/scenarios.hpp"
 
 namespace mfsdp {
 namespace {
@@ -39,14 +41,7 @@ PlanConfig small_llama(Optimizer optimizer, StateDtype kept) {
   config.state_dtype = kept;
   config.seq_len = config.logits_chunk = 4;
   if (is_full_run()) {
-    config.model.vocab = 264;
-    config.model.hidden = 256;
-    config.model.layers = 4;
-    config.model.heads = 4;
-    config.model.kv_heads = 2;
-    config.model.head_dim = 64;
-    config.model.intermediate = 640;
-    config.model.max_seq_len = 512;
+    config.model = load_model("llama_tiny", test::kModels).value().shape;
     return config;
   }
   config.model.vocab = 40;
@@ -250,7 +245,11 @@ Told train(
                             inputs.settings.learning_rate = {
                                 .peak = rate, .minimum = rate / 10, .warmup = 2};
                           },
-                      .machine = machine});
+                      .machine =
+                          [&](MachineSettings& settings) {
+                            if (is_full_run()) settings.deadline = std::chrono::minutes(10);
+                            machine(settings);
+                          }});
 }
 
 Told train_reference(PlanConfig config, double rate) {
@@ -260,7 +259,6 @@ Told train_reference(PlanConfig config, double rate) {
   DenseReference reference(program, settings_of(config));
   const KernelSettings kernels{.program = &program, .optimizer = settings_of(config)};
   return train(config, kSteps, rate, [&](MachineSettings& settings) {
-    settings.deadline = std::chrono::minutes(10);
     settings.kernel = [&](const KernelCall& call) {
       switch (call.kernel->kind) {
         case KernelKind::momentum: return reference.keep_gradient(call);
@@ -331,9 +329,7 @@ void expect_near_reference(const PlanConfig& config, double rate, double bound,
   for (std::size_t i = 0; i < ways.size(); i += every) {
     const PlanConfig& each = ways[i];
     SCOPED_TRACE(where_of(each));
-    const Told told = train(each, kSteps, rate, [](MachineSettings& settings) {
-      settings.deadline = std::chrono::minutes(10);
-    });
+    const Told told = train(each, kSteps, rate);
     ASSERT_TRUE(told.end) << told.end.error().message();
     EXPECT_TRUE(told.allocated_as_planned);
     EXPECT_TRUE(told.torn.empty());

@@ -36,7 +36,7 @@ TEST(MemoryEvents, OfTheDeviceWithMostEvents) {
   EXPECT_EQ(record->events[1].action, MemoryAction::allocate);
   EXPECT_EQ(record->events[1].address, std::int64_t{1} << 40);
   EXPECT_EQ(record->events[1].size, 700);
-  EXPECT_EQ(record->peak_allocated, Bytes(704));
+  EXPECT_EQ(record->peak_requested, Bytes(704));
   EXPECT_EQ(record->peak_reserved, Bytes(2 * AllocatorSettings::kMebibyte));
   EXPECT_EQ(record->unknown_frees, 1);
   EXPECT_EQ(record->settings_text, "max_split_size_mb:64");
