@@ -1,0 +1,77 @@
+#include "sim/engines/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace mfsdp {
+namespace {
+
+tl::unexpected<Error> contradicts(Engine engine, const char* flag, std::string_view what) {
+  return fail(flag, fmt::format("contradicts --engine {}: {}", to_string(engine), what));
+}
+
+/// Llama's blocks, with or without norms of heads and biases of query, key and value.
+Result<void> check_model(Engine engine, const ModelShape& model) {
+  const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
+  if (model.family != Family::llama)
+    return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
+                          to_string(model.family)));
+  if (model.activation != Activation::silu || !model.traits().gated)
+    return no("it is described for SwiGLU, not for other activations");
+  if (model.output_norms || model.zero_centered_norms || model.scaled_embedding)
+    return no("Gemma's norms and scaled embeddings are not described of it");
+  if (model.score_cap.num != 0 || model.logit_cap.num != 0)
+    return no("capped scores or logits are not described of it");
+  if (model.rotary_dim != 0) return no("heads that turn in part are not described of it");
+  if (!model.sliding_layers.empty()) return no("sliding windows are not described of it");
+  return {};
+}
+
+Result<void> check_types(Engine engine, const PlanConfig& config) {
+  if (config.param_dtype != DType::bf16)
+    return contradicts(engine, "--param-dtype", "it is described for bf16");
+  if (config.main_dtype != DType::fp32)
+    return contradicts(engine, "--main-dtype", "its weights between steps are fp32");
+  if (config.grad_dtype != DType::fp32)
+    return contradicts(engine, "--grad-dtype", "its gradients have the type of its weights, fp32");
+  if (config.reduce_dtype != DType::fp32 && config.reduce_dtype != DType::bf16)
+    return contradicts(engine, "--reduce-dtype", "it is described for fp32 and bf16");
+  if (config.scales_loss()) return contradicts(engine, "--loss-scale", "bf16 needs none");
+  if (config.state_dtype != StateDtype::full)
+    return contradicts(engine, "--state-dtype", "its optimizer's states are fp32");
+  return {};
+}
+
+Result<void> check_parallelism(Engine engine, const PlanConfig& config) {
+  if (config.mesh.size(Axis::dp_shard) != config.mesh.world_size())
+    return contradicts(engine, "--outer-dp", "it is described for one axis of ranks");
+  if (config.strategy != Strategy::optim_grads_params)
+    return contradicts(engine, "--strategy",
+                       "it shards parameters, gradients and states (optim_grads_params)");
+  if (config.optimizer != Optimizer::adamw)
+    return contradicts(engine, "--optimizer", "it is described for AdamW");
+  if (config.has_lora()) return contradicts(engine, "--lora-rank", "adapters are not described");
+  if (!config.frozen.empty())
+    return contradicts(engine, "--freeze", "frozen parameters are not described of it");
+  if (config.document_mask)
+    return contradicts(engine, "--document-mask", "masks between documents are not described");
+  return {};
+}
+
+}  // namespace
+
+Result<PlanConfig> engine_config(Engine engine, const PlanConfig& config) {
+  if (engine == Engine::mfsdp) return config;
+  MFSDP_TRY(check_model(engine, config.model));
+  MFSDP_TRY(check_types(engine, config));
+  MFSDP_TRY(check_parallelism(engine, config));
+  PlanConfig own = config;
+  if (own.recompute.kind == Recompute::full && own.recompute.full_blocks != 0)
+    return contradicts(engine, "--recompute", "it is described for none or all blocks: full");
+  if (own.recompute.kind == Recompute::selective) own.recompute = {.kind = Recompute::none};
+  own.logits_chunk = config.tokens_per_microbatch();
+  return own;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,174 @@
+#include "sim/engines/engine_memory.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+constexpr std::int64_t kLeastSteps = 3;
+constexpr std::int64_t kMostSteps = 8;
+
+/// What the host does to memory, step by step; `use(event, op)` sees it, and says whether to go on.
+class Host {
+ public:
+  using Use = std::function<bool(const HostAllocation&, const Op*)>;
+
+  Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {}
+
+  bool start() {
+    while (next_ < plan_.kept.size() && !plan_.kept[next_].before)
+      if (!take(plan_.kept[next_++], nullptr)) return false;
+    return true;
+  }
+
+  bool step() {
+    for (const Segment& segment : plan_.program.find_plan(kTrainPlan)->segments)
+      for (std::int64_t i = 0; i < segment.repeat; ++i)
+        for (const Op& op : segment.ops)
+          if (!run(op)) return false;
+    return true;
+  }
+
+ private:
+  bool run(const Op& op) {
+    while (next_ < plan_.kept.size() && plan_.kept[next_].before == op.id)
+      if (!take(plan_.kept[next_++], &op)) return false;
+    if (const auto* acquire = std::get_if<Acquire>(&op.body))
+      return use_(event(acquire->buffer, false), &op);
+    if (const auto* release = std::get_if<Release>(&op.body))
+      return use_(event(release->buffer, true), &op);
+    return true;
+  }
+
+  bool take(const KeptFrom& kept, const Op* op) {
+    HostAllocation made = event(kept.buffer, false);
+    if (kept.brief) made.size = kept.brief->value;
+    if (!use_(made, op)) return false;
+    made.is_free = true;
+    return !kept.brief || use_(made, op);
+  }
+
+  [[nodiscard]] HostAllocation event(BufferId id, bool is_free) const {
+    const Buffer& buffer = plan_.program.buffers[id.value];
+    return {
+        .is_free = is_free, .buffer = id, .size = buffer.size.value, .stream = buffer.pool.value};
+  }
+
+  const EnginePlan& plan_;
+  Use use_;
+  std::size_t next_ = 0;  // of what is kept
+};
+
+class Accounts {
+ public:
+  Accounts(const EnginePlan& plan, const AllocatorSettings& settings)
+      : program_(plan.program),
+        settings_(settings),
+        allocator_(settings),
+        address_(plan.program.buffers.size()),
+        of_stream_(plan.program.pools.size()),
+        most_of_stream_(plan.program.pools.size()) {}
+
+  bool use(const HostAllocation& event, const Op* op) {
+    const auto position = event.buffer.value;
+    const auto stream = static_cast<std::size_t>(event.stream);
+    const std::int64_t size = std::max<std::int64_t>(event.size, 1);
+    const std::int64_t rounded = CachingAllocator::rounded(size, settings_);
+    Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
+    if (event.is_free) {
+      allocator_.free(address_[position]);
+      live -= Bytes(rounded);
+      of_stream_[stream] -= rounded;
+      return true;
+    }
+    const AllocatorCounters before = allocator_.counters();
+    const auto address = allocator_.allocate(size, event.stream);
+    if (!address) {
+      memory_.out_of_memory = {.event = 0, .size = size, .stream = event.stream};
+      return false;
+    }
+    address_[position] = *address;
+    live += Bytes(rounded);
+    of_stream_[stream] += rounded;
+    most_of_stream_[stream] = std::max(most_of_stream_[stream], of_stream_[stream]);
+    note_peaks(before, op);
+    return true;
+  }
+
+  [[nodiscard]] std::int64_t reserved() const { return allocator_.counters().peak_reserved; }
+
+  EngineMemory finish() {
+    memory_.counters = allocator_.counters();
+    std::map<std::int64_t, std::int64_t> free;
+    for (const auto& stream : free_at_peak_) {
+      memory_.idle_segments += Bytes(stream.whole);
+      memory_.fragments += Bytes(stream.parts);
+      free[stream.stream] = stream.whole + stream.parts;
+    }
+    for (std::size_t i = 0; i < of_stream_.size(); ++i)
+      if (most_of_stream_[i] > 0)
+        memory_.streams.push_back(
+            {.name = program_.pools[i].name,
+             .reserved = Bytes(allocated_at_peak_[i] + free[static_cast<std::int64_t>(i)]),
+             .allocated = Bytes(most_of_stream_[i])});
+    return std::move(memory_);
+  }
+
+ private:
+  void note_peaks(const AllocatorCounters& before, const Op* op) {
+    const AllocatorCounters& now = allocator_.counters();
+    if (now.peak_allocated > before.peak_allocated) {
+      memory_.at_peak = live_;
+      peak_op_ = op;
+      memory_.peak_op = op == nullptr ? "start of the run" : op->name;
+    }
+    if (now.peak_reserved > before.peak_reserved) {
+      free_at_peak_ = allocator_.free_bytes();
+      allocated_at_peak_ = of_stream_;
+    }
+  }
+
+  const Program& program_;
+  AllocatorSettings settings_;
+  CachingAllocator allocator_;
+  std::vector<std::int64_t> address_;  // by buffer
+  std::vector<std::int64_t> of_stream_;
+  std::vector<std::int64_t> most_of_stream_;
+  CategoryBytes live_{};
+  EngineMemory memory_;
+  const Op* peak_op_ = nullptr;
+  std::vector<CachingAllocator::FreeBytes> free_at_peak_;
+  std::vector<std::int64_t> allocated_at_peak_;
+};
+
+}  // namespace
+
+EngineMemory engine_memory(const EnginePlan& plan, const AllocatorSettings& settings) {
+  Accounts accounts(plan, settings);
+  Host host(plan,
+            [&](const HostAllocation& event, const Op* op) { return accounts.use(event, op); });
+  bool goes_on = host.start();
+  std::int64_t before = 0;
+  for (std::int64_t step = 0; goes_on && step < kMostSteps; ++step) {
+    goes_on = host.step();
+    if (step + 1 >= kLeastSteps && accounts.reserved() == before) break;
+    before = accounts.reserved();
+  }
+  return accounts.finish();
+}
+
+std::vector<HostAllocation> host_allocations(const EnginePlan& plan, std::int64_t steps) {
+  std::vector<HostAllocation> all;
+  Host host(plan, [&](const HostAllocation& event, const Op*) {
+    all.push_back(event);
+    return true;
+  });
+  host.start();
+  for (std::int64_t step = 0; step < steps; ++step) host.step();
+  return all;
+}
+
+}  // namespace mfsdp

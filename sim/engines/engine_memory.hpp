@@ -1,0 +1,50 @@
+// What an engine's allocations take of a GPU, through PyTorch's caching allocator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/plan/peak_memory.hpp"
+#include "sim/allocator/caching_allocator.hpp"
+#include "sim/allocator/replay.hpp"
+#include "sim/engines/engine_plan.hpp"
+
+namespace mfsdp {
+
+/// The numbers of a stream, as the allocator keeps it.
+struct StreamMemory {
+  std::string name;
+  Bytes reserved;
+  Bytes allocated;  ///< where it is most
+};
+
+struct EngineMemory {
+  AllocatorCounters counters;
+  std::optional<OutOfMemory> out_of_memory;  ///< where a limit is set: it ends there
+  CategoryBytes at_peak{};                   ///< allocated, in blocks as they are rounded
+  std::string peak_op;                       ///< what was to run next when most was allocated
+  std::vector<StreamMemory> streams;         ///< of those that allocate
+  /// Of all that is reserved and not allocated where most is reserved: whole segments, and parts of
+  /// those in use.
+  Bytes idle_segments;
+  Bytes fragments;
+};
+
+/// From an empty start: what is kept, and as many steps as it takes until reserved memory no longer
+/// grows, three at least.
+[[nodiscard]] EngineMemory engine_memory(const EnginePlan& plan, const AllocatorSettings& settings);
+
+/// One allocation (`size` of its block's bytes asked for) or free, as the host makes it.
+struct HostAllocation {
+  bool is_free = false;
+  BufferId buffer;
+  std::int64_t size = 0;    ///< bytes asked for
+  std::int64_t stream = 0;  ///< of the allocator
+};
+
+/// In their order, those of `steps` steps from an empty start; kept ones first.
+[[nodiscard]] std::vector<HostAllocation> host_allocations(const EnginePlan& plan,
+                                                           std::int64_t steps);
+
+}  // namespace mfsdp

@@ -1,0 +1,438 @@
+// The rules of torch.distributed.fsdp.fully_shard, each with the reason for what it costs:
+//
+//   gather     the shards are cast into one flat input, copied into its place of the output, and
+//              gathered, all on the gathers' stream; then each parameter gets memory of its own on
+//              the compute stream and is copied out there
+//   forward    a block's gather is issued when the host comes to the block, which is while the GPU
+//              computes the one before; the gathered output is kept until the next is copied out
+//   root       embedding, final norm and head are one group, gathered once and freed after backward
+//   backward   the next block's gather is issued before a block's backward
+//   reduction  gradients are copied into one flat input (compute stream), after the reduction
+//              before has ended; the reduction's output becomes the gradients' shards
+//
+// Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
+#include "sim/engines/fsdp2.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/block.hpp"
+
+namespace mfsdp {
+namespace {
+
+// Bytes that a block of those kernels copies.
+constexpr std::int64_t kCopyOutBlock = 65536;
+constexpr std::int64_t kCopyInBlock = 16384;
+
+struct Weight {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t columns = 1;
+};
+
+/// Parameters that are gathered as one.
+struct Shards {
+  UnitId unit;
+  std::vector<Weight> weights;
+  std::int64_t shard = 0;  ///< elements of this rank, padded
+  std::int64_t whole = 0;  ///< of all ranks
+  // While it is gathered.
+  std::optional<Tensor> output{};
+  std::vector<Tensor> gathered{};
+  std::optional<Mark> gather{};
+  std::optional<Mark> reduced{};
+  std::optional<Tensor> gradient{};
+};
+
+class Fsdp2 {
+ public:
+  Fsdp2(Engine engine, const PlanConfig& config, const Meta& meta)
+      : config_(config),
+        ranks_(config.mesh.world_size()),
+        sizes_(config),
+        step_(config, meta),
+        block_(engine == Engine::fsdp2_compile ? compiled_block(step_, config_)
+                                               : eager_block(step_, config_)) {}
+
+  EnginePlan run() {
+    make_units();
+    keep_inputs();
+    step_.begin_segment("first", 1, 1);
+    microbatch(true);
+    if (config_.microbatches > 1) {
+      step_.begin_segment("next", config_.microbatches - 1, 1);
+      microbatch(false);
+    }
+    step_.begin_segment("optimizer", 1, 0);
+    optimizer();
+    return step_.finish();
+  }
+
+ private:
+  // ---- Parameters --------------------------------------------------------------------------
+
+  [[nodiscard]] std::int64_t padded_rows(const Weight& weight) const {
+    return (weight.rows + ranks_ - 1) / ranks_ * ranks_;
+  }
+  [[nodiscard]] std::int64_t shard_of(const Weight& weight) const {
+    return padded_rows(weight) / ranks_ * weight.columns;
+  }
+
+  Shards shards(UnitId unit, std::vector<Weight> weights) const {
+    Shards made{.unit = unit, .weights = std::move(weights)};
+    for (const Weight& weight : made.weights) made.shard += shard_of(weight);
+    made.whole = made.shard * ranks_;
+    return made;
+  }
+
+  [[nodiscard]] std::vector<Weight> block_weights() const {
+    const ModelShape& model = config_.model;
+    const std::int64_t hidden = model.hidden;
+    std::vector<Weight> weights{
+        {"norm1", hidden}, {"norm2", hidden}, {"qkv", model.qkv_width(), hidden}};
+    if (model.qkv_bias) weights.push_back({"qkv_bias", model.qkv_width()});
+    if (model.qk_norm) {
+      weights.push_back({"query_norm", model.head_dim});
+      weights.push_back({"key_norm", model.head_dim});
+    }
+    weights.push_back({"out", hidden, model.attention_width()});
+    weights.push_back({"gate_up", 2 * model.intermediate, hidden});
+    weights.push_back({"down", hidden, model.intermediate});
+    return weights;
+  }
+
+  /// The order of optimizers, too: embedding, blocks, norm, head.
+  void make_units() {
+    const ModelShape& model = config_.model;
+    root_id_ = step_.add_unit("root", UnitKind::embedding_and_head);
+    std::vector<Weight> own{{"embedding", model.vocab, model.hidden}, {"norm", model.hidden}};
+    if (!model.tied_embeddings) own.push_back({"head", model.vocab, model.hidden});
+    root_ = shards(root_id_, std::move(own));
+    keep_weight(root_, 0);
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+      const UnitId unit = step_.add_unit("layers." + std::to_string(layer), UnitKind::block);
+      blocks_.push_back(shards(unit, block_weights()));
+      for (std::size_t i = 0; i < blocks_.back().weights.size(); ++i)
+        keep_weight(blocks_.back(), i);
+    }
+    for (std::size_t i = 1; i < root_.weights.size(); ++i) keep_weight(root_, i);
+  }
+
+  void keep_weight(const Shards& of, std::size_t position) {
+    const Weight& weight = of.weights[position];
+    step_.at(of.unit, Phase::forward);
+    step_.keep(weight.name, shard_of(weight) * kFull, Category::main_weight);
+    owned_.push_back({of.unit, weight.name, shard_of(weight)});
+  }
+
+  /// Token ids and angles, before the first step.
+  void keep_inputs() {
+    constexpr std::int64_t kTokenId = 8;
+    step_.at(root_id_, Phase::input);
+    step_.keep("cosine", 2 * sizes_.angles, Category::activation);
+    step_.keep("sine", 2 * sizes_.angles, Category::activation);
+    step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
+  }
+
+  // ---- Gathers -----------------------------------------------------------------------------
+
+  /// What a kernel over many tensors takes meanwhile to know which block does what, about: 8 bytes
+  /// for each block, and some for each tensor.
+  void foreach_scratch(std::string_view name, std::int64_t blocks, std::size_t tensors) {
+    constexpr std::int64_t kBlock = 8;
+    constexpr std::int64_t kTensor = 56;
+    step_.scratch(name, blocks * kBlock + kTensor * static_cast<std::int64_t>(tensors));
+  }
+
+  void unshard(Shards& of) {
+    if (ranks_ == 1 || of.output || !of.gathered.empty()) return;
+    step_.at(of.unit, phase_);
+    constexpr StreamRole stream = StreamRole::all_gather;
+    const std::int64_t own = of.shard * kHalf;
+    const Tensor input = step_.allocate("gather_input", own, Category::unsharded_weight, stream);
+    step_.memory_bound(KernelKind::cast, "gather_cast", of.shard * (kFull + kHalf), stream);
+    of.output =
+        step_.allocate("gather_output", of.whole * kHalf, Category::unsharded_weight, stream);
+    step_.memory_bound(KernelKind::cast, "gather_copy_in", 2 * own, stream);
+    step_.collective(CollectiveKind::all_gather, "all_gather", of.shard, DType::bf16);
+    step_.free(input);
+    of.gather = step_.record(stream);
+  }
+
+  /// One rank has nothing to gather: it casts.
+  void cast_alone(Shards& of) {
+    std::optional<Tensor> before;
+    for (const Weight& weight : of.weights) {
+      const std::int64_t bytes = shard_of(weight) * kHalf;
+      const Tensor cast = step_.allocate(weight.name + "_cast", bytes, Category::unsharded_weight);
+      step_.memory_bound(KernelKind::cast, weight.name + "_cast", 3 * bytes);
+      if (before) step_.free(*before);
+      of.gathered.push_back(
+          step_.allocate(weight.name + "_gathered", bytes, Category::unsharded_weight));
+      step_.memory_bound(KernelKind::cast, weight.name + "_copy", 2 * bytes);
+      before = cast;
+    }
+    step_.free(*before);
+  }
+
+  void wait_for_unshard(Shards& of) {
+    step_.at(of.unit, phase_);
+    if (!of.gathered.empty()) return;
+    if (ranks_ == 1) return cast_alone(of);
+    // Kept until its copies are done, so that this gather could run beside them.
+    if (phase_ == Phase::forward && copied_out_) {
+      step_.wait(StreamRole::all_gather, *copied_out_);
+      copied_out_.reset();
+    }
+    step_.wait(StreamRole::compute, *of.gather);
+    for (const Weight& weight : of.weights)
+      of.gathered.push_back(step_.allocate(weight.name + "_gathered",
+                                           padded_rows(weight) * weight.columns * kHalf,
+                                           Category::unsharded_weight));
+    foreach_scratch("copy_out_blocks", of.whole * kHalf / kCopyOutBlock, of.weights.size());
+    step_.memory_bound(KernelKind::cast, "gather_copy_out", 2 * of.whole * kHalf);
+    const Mark copied = step_.record(StreamRole::compute);
+    const Tensor output = *std::exchange(of.output, std::nullopt);
+    if (phase_ == Phase::forward) {
+      free_last_output();
+      last_output_ = output;
+      copied_out_ = copied;
+    } else {
+      step_.wait(StreamRole::all_gather, copied);
+      step_.free(output);
+    }
+  }
+
+  void free_last_output() {
+    if (last_output_) step_.free(*last_output_);
+    last_output_.reset();
+  }
+
+  void reshard(Shards& of) {
+    for (const Tensor tensor : of.gathered) step_.free(tensor);
+    of.gathered.clear();
+  }
+
+  // ---- Reductions --------------------------------------------------------------------------
+
+  /// `gradients` in the order of the weights.
+  void reduce(Shards& of, const std::vector<Tensor>& gradients, bool first) {
+    step_.at(of.unit, Phase::reduce);
+    const std::int64_t wire = size_of(config_.reduce_dtype);
+    if (last_reduction_) step_.wait(StreamRole::compute, *last_reduction_);
+    if (last_reduce_input_) step_.free(*last_reduce_input_);
+    const Tensor input = step_.allocate("reduce_input", of.whole * wire, Category::unsharded_grad);
+    foreach_scratch("copy_in_blocks", of.whole * wire / kCopyInBlock, of.weights.size());
+    step_.memory_bound(KernelKind::cast, "reduce_copy_in", of.whole * (kHalf + wire));
+    // The list's last gradient is still in a variable; the others go as the list is emptied.
+    const std::size_t held = ranks_ > 1 ? 1 : 0;
+    for (std::size_t i = gradients.size() - held; i > 0; --i) step_.free(gradients[i - 1]);
+    constexpr StreamRole stream = StreamRole::reduce_scatter;
+    step_.wait(stream, step_.record(StreamRole::compute));
+    Tensor output = step_.allocate("reduce_output", of.shard * wire, Category::main_grad, stream);
+    if (ranks_ > 1)
+      step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard,
+                       config_.reduce_dtype);
+    else
+      step_.memory_bound(KernelKind::cast, "reduce_copy", 2 * of.shard * wire, stream);
+    last_reduction_ = step_.record(stream);
+    if (config_.reduce_dtype != DType::fp32) {
+      const Tensor wide = step_.allocate("gradient", of.shard * kFull, Category::main_grad, stream);
+      step_.memory_bound(KernelKind::cast, "gradient_cast", of.shard * (wire + kFull), stream);
+      step_.free(output);
+      output = wide;
+    }
+    if (first) {
+      of.gradient = output;
+    } else {
+      step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * of.shard * kFull, stream);
+      step_.free(output);
+    }
+    if (held > 0) step_.free(gradients.back());
+    last_reduce_input_ = input;
+    of.reduced = step_.record(stream);
+  }
+
+  // ---- A microbatch ------------------------------------------------------------------------
+
+  void microbatch(bool first) {
+    const std::vector<Tensor> states = forward();
+    backward(states, compute_loss(), first);
+  }
+
+  struct Loss {
+    Tensor normed, statistic, probabilities, value, weight;
+  };
+
+  std::vector<Tensor> forward() {
+    phase_ = Phase::forward;
+    step_.at(root_id_, Phase::forward);
+    cosine_ = step_.allocate("cosine_bf16", sizes_.angles, Category::activation);
+    sine_ = step_.allocate("sine_bf16", sizes_.angles, Category::activation);
+    step_.memory_bound(KernelKind::cast, "angles", 6 * sizes_.angles);
+    // Weights are those that the optimizer has written.
+    if (ranks_ > 1) step_.wait(StreamRole::all_gather, step_.record(StreamRole::compute));
+    unshard(root_);
+    wait_for_unshard(root_);
+    std::vector<Tensor> states{step_.allocate("embedded", sizes_.state, Category::activation)};
+    step_.memory_bound(KernelKind::embedding_forward, "embedding", 2 * sizes_.state);
+    for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
+      unshard(blocks_[layer]);
+      wait_for_unshard(blocks_[layer]);
+      states.push_back(block_->forward(layer, states.back()));
+      reshard(blocks_[layer]);
+    }
+    return states;
+  }
+
+  Loss compute_loss() {
+    step_.at(root_id_, Phase::forward);
+    constexpr std::int64_t kScalar = 4;
+    Loss loss;
+    loss.normed = step_.allocate("normed", sizes_.state, Category::activation);
+    loss.statistic = step_.allocate("normed_rstd", sizes_.statistic, Category::activation);
+    step_.memory_bound(KernelKind::rms_norm_forward, "norm", 2 * sizes_.state);
+    const Tensor logits = step_.allocate("logits", sizes_.logits, Category::logits);
+    step_.gemm(GemmKind::forward, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
+    const Tensor wide = step_.allocate("logits_fp32", sizes_.logits_fp32, Category::logits);
+    step_.memory_bound(KernelKind::cast, "logits_cast", 3 * sizes_.logits);
+    loss.probabilities = step_.allocate("log_probabilities", sizes_.logits_fp32, Category::logits);
+    step_.memory_bound(KernelKind::cross_entropy_loss, "log_softmax", 2 * sizes_.logits_fp32);
+    loss.value = step_.allocate("loss", kScalar, Category::activation);
+    loss.weight = step_.allocate("loss_weight", kScalar, Category::activation);
+    step_.memory_bound(KernelKind::cross_entropy_loss, "nll_loss", 8 * sizes_.tokens);
+    step_.free({wide, logits});
+    free_last_output();
+    return loss;
+  }
+
+  void backward(const std::vector<Tensor>& states, const Loss& loss, bool first) {
+    phase_ = Phase::backward;
+    step_.at(root_id_, Phase::backward);
+    const Tensor seed = step_.allocate("d_loss", 4, Category::activation);
+    unshard(blocks_.back());
+    step_.at(root_id_, Phase::backward);
+    const Tensor chosen =
+        step_.allocate("d_log_probabilities", sizes_.logits_fp32, Category::logits);
+    step_.memory_bound(KernelKind::zero_padding, "d_log_probabilities", sizes_.logits_fp32);
+    step_.free(loss.weight);
+    const Tensor wide = step_.allocate("d_logits_fp32", sizes_.logits_fp32, Category::logits);
+    step_.memory_bound(KernelKind::cross_entropy, "log_softmax_backward", 3 * sizes_.logits_fp32);
+    step_.free({chosen, loss.probabilities});
+    const Tensor logits = step_.allocate("d_logits", sizes_.logits, Category::logits);
+    step_.memory_bound(KernelKind::cast, "d_logits_cast", 3 * sizes_.logits);
+    step_.free(wide);
+    const Tensor head =
+        step_.allocate("head_grad", sizes_.vocab * sizes_.hidden * kHalf, Category::unsharded_grad);
+    step_.gemm(GemmKind::weight_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
+    const Tensor normed = step_.allocate("d_normed", sizes_.state, Category::activation);
+    step_.gemm(GemmKind::input_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
+    step_.free({logits, loss.normed});
+    Tensor gradient = step_.allocate("d_state", sizes_.state, Category::activation);
+    const Tensor norm =
+        step_.allocate("norm_grad", sizes_.hidden * kHalf, Category::unsharded_grad);
+    step_.memory_bound(KernelKind::rms_norm_backward, "d_norm", 3 * sizes_.state);
+    step_.memory_bound(KernelKind::norm_weight_grad, "norm_grad", 2 * sizes_.state);
+    step_.free({normed, states.back(), loss.statistic});
+    for (std::size_t layer = blocks_.size(); layer-- > 0;)
+      gradient = block_backward(layer, states[layer], gradient, first);
+    embedding_backward(gradient, head, norm, first);
+    step_.free({seed, loss.value});
+  }
+
+  Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, bool first) {
+    Shards& own = blocks_[layer];
+    unshard(own);
+    wait_for_unshard(own);
+    if (layer > 0) unshard(blocks_[layer - 1]);
+    step_.at(own.unit, Phase::backward);
+    const BlockGradients made = block_->backward(layer, input, gradient);
+    if (layer == 0) step_.free({sine_, cosine_});
+    for (const Tensor tensor : made.later) step_.free(tensor);
+    reshard(own);
+    reduce(own, made.weights, first);
+    return made.input;
+  }
+
+  void embedding_backward(Tensor gradient, Tensor head, Tensor norm, bool first) {
+    step_.at(root_id_, Phase::backward);
+    const std::int64_t bytes = sizes_.vocab * sizes_.hidden * kHalf;
+    Tensor embedding = step_.allocate("embedding_grad", bytes, Category::unsharded_grad);
+    step_.memory_bound(KernelKind::embedding_backward, "embedding", bytes + 3 * sizes_.state);
+    step_.free(gradient);
+    std::vector<Tensor> gradients{embedding, norm};
+    if (config_.model.tied_embeddings) {
+      gradients[0] = step_.allocate("tied_grad", bytes, Category::unsharded_grad);
+      step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes);
+      step_.free({head, embedding});
+    } else {
+      gradients.push_back(head);
+    }
+    reshard(root_);
+    reduce(root_, gradients, first);
+    step_.free(*std::exchange(last_reduce_input_, std::nullopt));
+    last_reduction_.reset();
+    // The host's next work on the compute stream is after all reductions.
+    for (Shards& block : blocks_) step_.wait(StreamRole::compute, *block.reduced);
+    step_.wait(StreamRole::compute, *root_.reduced);
+  }
+
+  // ---- Optimizer ---------------------------------------------------------------------------
+
+  void optimizer() {
+    constexpr std::int64_t kStep = 4;
+    constexpr std::int64_t kUpdate =
+        7 * kFull;  // reads weight, gradient, moments; writes all but one
+    std::int64_t elements = 0;
+    for (const Owned& weight : owned_) elements += weight.elements;
+    step_.at(root_id_, Phase::optimizer);
+    if (config_.clip.num != 0) {
+      step_.memory_bound(KernelKind::norm_partial, "gradient_norm", elements * kFull);
+      step_.memory_bound(KernelKind::accumulate, "clip", 2 * elements * kFull);
+    }
+    for (const Owned& weight : owned_) {
+      step_.at(weight.unit, Phase::optimizer);
+      step_.keep(weight.name + "_step", kStep, Category::optimizer_state);
+      for (const char* moment : {"_exp_avg", "_exp_avg_sq"})
+        step_.keep(weight.name + moment, weight.elements * kFull, Category::optimizer_state);
+    }
+    step_.at(root_id_, Phase::optimizer);
+    step_.memory_bound(KernelKind::update, "adamw", elements * kUpdate);
+    for (Shards& block : blocks_) step_.free(*block.gradient);
+    step_.free(*root_.gradient);
+  }
+
+  struct Owned {
+    UnitId unit;
+    std::string name;
+    std::int64_t elements = 0;
+  };
+
+  PlanConfig config_;
+  std::int64_t ranks_;
+  LlamaSizes sizes_;
+  StepBuilder step_;
+  std::unique_ptr<Block> block_;
+  UnitId root_id_;
+  Shards root_;
+  std::vector<Shards> blocks_;
+  std::vector<Owned> owned_;  ///< in the order of the optimizer
+  Phase phase_ = Phase::forward;
+  Tensor cosine_;
+  Tensor sine_;
+  std::optional<Tensor> last_output_;  ///< of a gather in forward
+  std::optional<Mark> copied_out_;
+  std::optional<Tensor> last_reduce_input_;
+  std::optional<Mark> last_reduction_;
+};
+
+}  // namespace
+
+EnginePlan fsdp2_plan(Engine engine, const PlanConfig& config, const Meta& meta) {
+  return Fsdp2(engine, config, meta).run();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,12 @@
+// PyTorch FSDP2 (fully_shard of every block and of the whole model) as its host writes a step down.
+#pragma once
+
+#include "sim/engines/engine.hpp"
+#include "sim/engines/engine_plan.hpp"
+
+namespace mfsdp {
+
+/// The step of a configuration that engine_config() gave.
+[[nodiscard]] EnginePlan fsdp2_plan(Engine engine, const PlanConfig& config, const Meta& meta);
+
+}  // namespace mfsdp

@@ -1,0 +1,220 @@
+#include "sim/engines/step_builder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+// Streams, pools and communicators have these positions as their ids.
+constexpr std::array kStreams{StreamRole::compute, StreamRole::all_gather,
+                              StreamRole::reduce_scatter};
+constexpr CommunicatorId kRanks{0};
+
+constexpr std::int64_t kBlockBytes = 512;  // the allocator's blocks are multiples of it
+
+StreamId stream_id(StreamRole stream) { return StreamId{static_cast<std::size_t>(stream)}; }
+
+}  // namespace
+
+StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
+  program_.meta = meta;
+  program_.config = config;
+  const std::int64_t ranks = config.mesh.world_size();
+  program_.classes.push_back({.role = "all", .ranks = ranks});
+  for (const StreamRole stream : kStreams) {
+    program_.streams.push_back({.id = stream_id(stream), .role = stream});
+    Pool& pool = program_.pools.emplace_back();
+    pool.id = PoolId{static_cast<std::size_t>(stream)};
+    pool.name = to_string(stream);
+    pool.alignment = kBlockBytes;
+  }
+  if (ranks == 1) return;
+  std::vector<Axis> axes;
+  for (const MeshAxis& axis : config.mesh.dense) axes.push_back(axis.axis);
+  program_.communicators.push_back(
+      {.id = kRanks, .axes = std::move(axes), .purpose = "world", .size = ranks});
+}
+
+void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
+                                std::int64_t microbatches) {
+  Segment& segment = segments_.emplace_back();
+  segment.name = name;
+  segment.repeat = repeat;
+  segment.microbatches = microbatches;
+}
+
+UnitId StepBuilder::add_unit(std::string_view name, UnitKind kind) {
+  const UnitId id{program_.units.size()};
+  program_.units.push_back(
+      {.id = id, .name = std::string(name), .kind = kind, .position = id.value});
+  return id;
+}
+
+void StepBuilder::at(UnitId unit, Phase phase) {
+  unit_ = unit;
+  phase_ = phase;
+}
+
+std::string StepBuilder::full_name(std::string_view name) const {
+  if (!unit_) return std::string(name);
+  return program_.units[static_cast<std::size_t>(unit_->value)].name + "." + std::string(name);
+}
+
+Op& StepBuilder::add(std::string_view name, StreamRole stream, OpBody body) {
+  return segments_.back().ops.emplace_back(Op{.id = OpId{next_op_++},
+                                              .stream = stream_id(stream),
+                                              .phase = phase_,
+                                              .unit = unit_,
+                                              .name = full_name(name),
+                                              .body = std::move(body)});
+}
+
+Tensor StepBuilder::add_buffer(std::string_view name, std::int64_t bytes, Category category,
+                               StreamRole stream) {
+  const auto position = static_cast<std::uint32_t>(program_.buffers.size());
+  Buffer& buffer = program_.buffers.emplace_back();
+  buffer.id = BufferId{position};
+  buffer.name = full_name(name);
+  buffer.category = category;
+  buffer.dtype = DType::uint8;
+  buffer.pool = PoolId{static_cast<std::size_t>(stream)};
+  buffer.size = Bytes(bytes);
+  buffer.unit = unit_;
+  return {position};
+}
+
+Tensor StepBuilder::keep(std::string_view name, std::int64_t bytes, Category category,
+                         StreamRole stream) {
+  const Tensor tensor = add_buffer(name, bytes, category, stream);
+  Buffer& buffer = program_.buffers[tensor.buffer];
+  buffer.persistent = true;
+  kept_.push_back({.buffer = buffer.id});
+  if (!segments_.empty()) kept_.back().before = OpId{next_op_};
+  return tensor;
+}
+
+void StepBuilder::first_scratch(std::string_view name, std::int64_t bytes) {
+  keep(name, bytes, Category::workspace);
+  // It is no part of the steady state.
+  program_.buffers.back().size = Bytes(0);
+  kept_.back().brief = Bytes(bytes);
+}
+
+Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category category,
+                             StreamRole stream) {
+  const Tensor tensor = add_buffer(name, bytes, category, stream);
+  add(name, stream, Acquire{program_.buffers[tensor.buffer].id});
+  return tensor;
+}
+
+void StepBuilder::free(Tensor tensor) {
+  const Buffer& buffer = program_.buffers[tensor.buffer];
+  segments_.back().ops.push_back({.id = OpId{next_op_++},
+                                  .stream = StreamId{buffer.pool.value},
+                                  .phase = phase_,
+                                  .unit = unit_,
+                                  .name = buffer.name,
+                                  .body = Release{buffer.id}});
+}
+
+void StepBuilder::free(std::initializer_list<Tensor> tensors) {
+  for (const Tensor tensor : tensors) free(tensor);
+}
+
+void StepBuilder::scratch(std::string_view name, std::int64_t bytes) {
+  free(allocate(name, bytes, Category::workspace));
+}
+
+std::int64_t StepBuilder::bytes_of(Tensor tensor) const {
+  return program_.buffers[tensor.buffer].size.value;
+}
+
+void StepBuilder::memory_bound(KernelKind kind, std::string_view name, std::int64_t bytes,
+                               StreamRole stream) {
+  Kernel kernel{.kind = kind, .operands = {}, .attributes = {{"bytes", bytes}}};
+  add(name, stream, std::move(kernel));
+}
+
+void StepBuilder::gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n,
+                       std::int64_t k) {
+  Kernel kernel{.kind = KernelKind::gemm,
+                .operands = {},
+                .attributes = {{"k", k}, {"kind", number_of(kind)}, {"m", m}, {"n", n}}};
+  kernel.flops = spec_of(kernel)->flops(kernel);
+  take_workspace();
+  add(name, StreamRole::compute, std::move(kernel));
+}
+
+/// cuBLAS has one for each thread that calls it: backward is another thread than forward.
+void StepBuilder::take_workspace() {
+  constexpr std::int64_t kHopper = std::int64_t{32} << 20;
+  bool& there = phase_ == Phase::forward ? forward_workspace_ : backward_workspace_;
+  if (!there) keep("cublas_workspace", kHopper, Category::workspace);
+  there = true;
+}
+
+void StepBuilder::attention(KernelKind kind) {
+  const PlanConfig& config = program_.config;
+  Kernel kernel{.kind = kind,
+                .operands = {},
+                .attributes = {{"batch", config.micro_batch},
+                               {"head_dim", config.model.head_dim},
+                               {"heads", config.model.heads},
+                               {"seq", config.seq_len}}};
+  kernel.flops = spec_of(kind).flops(kernel);
+  add("attention", StreamRole::compute, std::move(kernel));
+}
+
+void StepBuilder::collective(CollectiveKind kind, std::string_view name, std::int64_t elements,
+                             DType dtype) {
+  const StreamRole stream =
+      kind == CollectiveKind::all_gather ? StreamRole::all_gather : StreamRole::reduce_scatter;
+  Collective made;
+  made.kind = kind;
+  made.communicator = kRanks;
+  if (kind != CollectiveKind::all_gather) made.reduction = Reduction::sum;
+  made.count = elements;
+  made.dtype = dtype;
+  add(name, stream, std::move(made));
+}
+
+Mark StepBuilder::record(StreamRole stream) {
+  const EventId event{program_.events.size()};
+  program_.events.push_back({.id = event, .name = full_name("done")});
+  return {.event = event, .record = add("record", stream, Record{event}).id};
+}
+
+void StepBuilder::wait(StreamRole stream, const Mark& mark, std::int64_t distance) {
+  add("wait", stream,
+      Wait{.event = mark.event, .bindings = {{.record = mark.record, .distance = distance}}});
+}
+
+/// What is live where a segment ends is what is live where the next one begins.
+void StepBuilder::join_segments() {
+  std::vector<BufferId> live;
+  for (Segment& segment : segments_) {
+    segment.live_in = live;
+    for (const Op& op : segment.ops) {
+      if (const auto* acquire = std::get_if<Acquire>(&op.body)) live.push_back(acquire->buffer);
+      if (const auto* release = std::get_if<Release>(&op.body)) std::erase(live, release->buffer);
+    }
+    std::ranges::sort(live, {}, &BufferId::value);
+    segment.live_out = live;
+  }
+}
+
+EnginePlan StepBuilder::finish() {
+  EnginePlan plan;
+  for (const Segment& segment : segments_)
+    for (const Op& op : segment.ops)
+      if (op.kind() == OpKind::kernel || op.kind() == OpKind::collective)
+        plan.launches += segment.repeat;
+  join_segments();
+  program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
+  plan.program = std::move(program_);
+  plan.kept = std::move(kept_);
+  return plan;
+}
+
+}  // namespace mfsdp

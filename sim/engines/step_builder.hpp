@@ -1,0 +1,93 @@
+// Writes down what an engine's host does in a step: what it allocates, launches and frees, in its
+// order. The result is a plan as ours are, so that it is simulated, traced and explained like one.
+//
+//   acquire, release   an allocation and its free, on the stream that the allocator keeps it for.
+//                      Places in pools mean nothing: the allocator decides (engine_memory.hpp)
+//   kernel             by its kind and, where it is bound by memory, the bytes that it moves
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/plan.hpp"
+#include "sim/engines/engine_plan.hpp"
+
+namespace mfsdp {
+
+/// An allocation, by its position in the program's buffers.
+struct Tensor {
+  std::uint32_t buffer = 0;
+};
+
+/// A record, by its event and op.
+struct Mark {
+  EventId event;
+  OpId record;
+};
+
+class StepBuilder {
+ public:
+  /// Streams of compute, gathers and reductions, and a communicator of all ranks for either kind
+  /// of collective.
+  StepBuilder(const PlanConfig& config, const Meta& meta);
+
+  // Where the following ops stand.
+  void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
+  [[nodiscard]] UnitId add_unit(std::string_view name, UnitKind kind);
+  void at(UnitId unit, Phase phase);
+  void set_phase(Phase phase) { phase_ = phase; }
+
+  // Memory. Names of ops and buffers are their unit's with what is given here.
+  /// For the whole run, from the first time that the host comes here.
+  Tensor keep(std::string_view name, std::int64_t bytes, Category category,
+              StreamRole stream = StreamRole::compute);
+  /// Scratch of the next op, the first time only.
+  void first_scratch(std::string_view name, std::int64_t bytes);
+  [[nodiscard]] Tensor allocate(std::string_view name, std::int64_t bytes, Category category,
+                                StreamRole stream = StreamRole::compute);
+  void free(Tensor tensor);
+  void free(std::initializer_list<Tensor> tensors);
+  /// Allocated, and freed at once: scratch of the next op.
+  void scratch(std::string_view name, std::int64_t bytes);
+  [[nodiscard]] std::int64_t bytes_of(Tensor tensor) const;
+
+  // Work.
+  void memory_bound(KernelKind kind, std::string_view name, std::int64_t bytes,
+                    StreamRole stream = StreamRole::compute);
+  /// Of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
+  void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k);
+  /// Causal, of the configuration's shape.
+  void attention(KernelKind kind);
+  /// `elements` as NCCL counts them, on the stream of its kind.
+  void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype);
+
+  [[nodiscard]] Mark record(StreamRole stream);
+  /// `distance` 0: of this run of the segment or, of another segment, its last one.
+  void wait(StreamRole stream, const Mark& mark, std::int64_t distance = 0);
+
+  /// With segments joined: what lives from one to the next is stated.
+  [[nodiscard]] EnginePlan finish();
+
+ private:
+  Op& add(std::string_view name, StreamRole stream, OpBody body);
+  [[nodiscard]] std::string full_name(std::string_view name) const;
+  Tensor add_buffer(std::string_view name, std::int64_t bytes, Category category,
+                    StreamRole stream);
+  void take_workspace();
+  void join_segments();
+
+  Program program_;
+  std::vector<KeptFrom> kept_;
+  std::vector<Segment> segments_;
+  std::size_t next_op_ = 0;
+  std::optional<UnitId> unit_;
+  Phase phase_ = Phase::forward;
+  bool forward_workspace_ = false;
+  bool backward_workspace_ = false;
+};
+
+}  // namespace mfsdp
