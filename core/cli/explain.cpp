@@ -83,10 +83,10 @@ std::string explain_memory(const RunFigures& run, const TextStyle& style) {
                           ratio_above(pool.height, pool.lower_bound)});
     pools += pool.height;
   }
-  const Bytes runtime = run.memory.allocated - pools;
+  const Bytes runtime = run.memory.deciding() - pools;
   table.rows.push_back({"runtime", format_bytes(runtime), format_bytes(runtime), "-"});
-  table.rows.push_back({"all", format_bytes(run.memory.allocated), format_bytes(run.memory.peak),
-                        ratio_above(run.memory.allocated, run.memory.peak)});
+  table.rows.push_back({"all", format_bytes(run.memory.deciding()), format_bytes(run.memory.peak),
+                        ratio_above(run.memory.deciding(), run.memory.peak)});
   return fmt::format(
       "{}\nLower bound: the most bytes of the pool that are live at one time; in the last row the "
       "peak of all.\n"

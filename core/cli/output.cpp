@@ -85,6 +85,17 @@ void add_memory(std::vector<Field>& fields, const MemorySummary& memory,
     bytes(std::string(to_string(static_cast<Category>(i))) + "_bytes", memory.categories[i]);
 }
 
+/// Empty cells of engines without a caching allocator.
+void add_cached(std::vector<Field>& fields, const std::optional<CachedMemory>& memory) {
+  const auto cell = [&](std::int64_t value) {
+    return memory ? fmt::format("{}", value) : std::string();
+  };
+  const CachedMemory known = memory.value_or(CachedMemory{});
+  fields.push_back({"reserved_bytes", cell(known.reserved.value)});
+  fields.push_back({"device_bytes", cell(known.device.value)});
+  fields.push_back({"alloc_retries", cell(known.retries)});
+}
+
 void add_time(std::vector<Field>& fields, const RunFigures& run) {
   const TimeSummary& t = run.time;
   const auto integer = [&](std::string name, std::int64_t value) {
@@ -155,6 +166,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   fields.push_back({"commit", run.commit});
   fields.push_back({"median_step_ns", fmt::format("{}", run.time.median_step.value)});
   add_configuration(fields, run.config, FieldAge::newest);
+  add_cached(fields, run.memory.cached);
   clear_absent(fields, run.absent);
   return fields;
 }

@@ -196,16 +196,20 @@ FlagGroup replay_group(SimOptions& o) {
     return {};
   };
   return {
-      .title = "Recorded memory",
-      .flags = {path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
+      .title = "Other engines",
+      .flags = {choice_flag(
+                    "--engine", "E",
+                    "mfsdp, fsdp2 or fsdp2-compile: whose kernels, schedule and allocator (mfsdp)",
+                    o.engine),
+                path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
                           o.replay),
                 {.name = "--alloc-conf",
                  .value = "SETTINGS",
-                 .help = "PYTORCH_CUDA_ALLOC_CONF to replay with (as recorded)",
+                 .help = "PYTORCH_CUDA_ALLOC_CONF of such an engine, or to replay with",
                  .apply = conf},
                 {.name = "--memory-limit",
                  .value = "X",
-                 .help = "memory that may be reserved: 76GiB (what is asked for)",
+                 .help = "memory that the allocator may reserve: 76GiB (all there is)",
                  .apply = limit}}};
 }
 
@@ -249,6 +253,26 @@ Result<void> check_alone(const SimOptions& options, const std::string& question,
   return {};
 }
 
+/// What only our own engine knows, or only those of others.
+Result<void> check_engine(const SimOptions& options) {
+  if (options.engine == EngineKind::mfsdp) {
+    if (!options.replay && options.alloc_conf)
+      return fail("--alloc-conf", "needs --replay or another --engine: what to allocate");
+    if (!options.replay && options.memory_limit)
+      return fail("--memory-limit", "needs --replay or another --engine: what to allocate");
+    return {};
+  }
+  if (options.find && options.memory_limit)
+    return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
+  const std::string engine = "--engine " + std::string(to_string(options.engine));
+  for (const char* flag : {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout",
+                           "--deterministic", "--exact-sums", "--logits-chunk", "--placement",
+                           "--gather", "--reduce", "--keep-gathered", "--tune-out"})
+    if (contains(options.given, flag))
+      return fail(flag, "contradicts " + engine + ", which has no such choice");
+  return {};
+}
+
 Result<void> check_pairs(const SimOptions& options) {
   if (options.fidelity) MFSDP_TRY(check_alone(options, "--fidelity", {"--output"}));
   if (!options.calibrate.empty())
@@ -257,10 +281,7 @@ Result<void> check_pairs(const SimOptions& options) {
   if (options.replay)
     MFSDP_TRY(check_alone(options, "--replay",
                           {"--output", "--alloc-conf", "--memory-limit", "--require-fit"}));
-  if (!options.replay && options.alloc_conf)
-    return fail("--alloc-conf", "needs --replay: what to allocate");
-  if (!options.replay && options.memory_limit)
-    return fail("--memory-limit", "needs --replay: what to allocate");
+  MFSDP_TRY(check_engine(options));
   if (options.find == Find::max_micro_batch && contains(options.given, "--micro-batch"))
     return fail("--micro-batch", "contradicts --find max-micro-batch, which looks for it");
   if (options.find == Find::max_seq_len && contains(options.given, "--seq-len"))

@@ -11,6 +11,7 @@
 #include "core/cli/common_options.hpp"
 #include "core/cli/help.hpp"
 #include "core/cli/sweep.hpp"
+#include "core/plan/engine.hpp"
 
 namespace mfsdp {
 
@@ -77,6 +78,7 @@ struct SimOptions {
   std::vector<std::string> calibrate;        ///< measurements to fit
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
   // Other engines.
+  EngineKind engine = EngineKind::mfsdp;
   std::optional<std::string> replay;      ///< a memory snapshot of PyTorch
   std::optional<std::string> alloc_conf;  ///< as PYTORCH_CUDA_ALLOC_CONF has it
   std::optional<Bytes> memory_limit;      ///< of what is reserved

@@ -126,17 +126,23 @@ void add_notes(Screen& screen, const RunFigures& run) {
 }
 
 void add_verdict(Screen& screen, const MemorySummary& memory) {
-  std::string amount = fmt::format("{} of {} GiB allocated", format_gib(memory.allocated),
-                                   format_gib(memory.capacity));
+  std::string amount =
+      fmt::format("{} of {} GiB {}", format_gib(memory.deciding()), format_gib(memory.capacity),
+                  memory.cached ? "of the device" : "allocated");
   if (memory.reserve.value > 0)
     amount += fmt::format(", {} GiB to be kept free", format_gib(memory.reserve));
+  // A limit may be lower than the device's memory.
+  const bool is_limited = !memory.fits && memory.headroom.value >= 0;
+  const std::string_view doubt =
+      memory.cached && !memory.cached->certain ? ", within error (1 % of the room)" : "";
   if (memory.fits)
     screen.line("Fits", Colour::green,
-                fmt::format(": {}, {} GiB free", amount, format_gib(memory.headroom)));
+                fmt::format("{}: {}, {} GiB free", doubt, amount, format_gib(memory.headroom)));
   else
-    screen.line(
-        "Does not fit", Colour::red,
-        fmt::format(": {}, {} GiB too much", amount, format_gib(Bytes(0) - memory.headroom)));
+    screen.line("Does not fit", Colour::red,
+                is_limited ? fmt::format("{}: {}; out of memory under the limit", doubt, amount)
+                           : fmt::format("{}: {}, {} GiB too much", doubt, amount,
+                                         format_gib(Bytes(0) - memory.headroom)));
 }
 
 /// The peak takes every pool where it is fullest. Where pools are fullest at different times, less
@@ -151,6 +157,22 @@ void add_peak(Screen& screen, Bytes peak, const Predicted* predicted) {
       text += fmt::format(" at {} (1 GiB = 2^30 bytes)", predicted->peak_op);
   }
   screen.line("Memory", Colour::bold, text);
+}
+
+/// What PyTorch's allocator says, and what it does not see.
+void add_cached(Screen& screen, const MemorySummary& memory) {
+  const CachedMemory& cached = *memory.cached;
+  screen.line("Device", Colour::bold,
+              fmt::format(" {} GiB = {} GiB reserved by the allocator + {} GiB of context and NCCL",
+                          format_gib(cached.device), format_gib(cached.reserved),
+                          format_gib(cached.device - cached.reserved)));
+  screen.line(fmt::format("       {} GiB of what is reserved are never allocated together{}",
+                          format_gib(cached.reserved - memory.allocated),
+                          cached.retries == 0
+                              ? std::string()
+                              : fmt::format("; {} allocations wait for cached blocks to be given "
+                                            "back (num_alloc_retries)",
+                                            format_count(cached.retries))));
 }
 
 /// Categories with bytes at the peak, in the order of their enumeration.
@@ -245,6 +267,7 @@ void add_memory_part(Screen& screen, const RunResult& run) {
   if (run.absent.has(ResultFigure::allocated_bytes) || run.absent.has(ResultFigure::categories))
     return screen.line("Memory", Colour::bold, " " + not_known(run));
   add_verdict(screen, run.memory);
+  if (run.memory.cached) add_cached(screen, run.memory);
   add_memory(screen, run.memory, run.predicted());
 }
 

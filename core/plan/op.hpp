@@ -60,6 +60,10 @@ struct Attribute {
   friend bool operator==(const Attribute&, const Attribute&) = default;
 };
 
+/// How a memory-bound kernel of another engine meets memory: its attribute "pattern". Our own
+/// kernels are contiguous.
+enum class AccessPattern { contiguous, strided, pieces };
+
 struct Kernel {
   KernelKind kind = KernelKind::gemm;
   std::vector<Operand> operands;

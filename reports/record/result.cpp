@@ -164,7 +164,7 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
   Json categories = Json::object();
   for (std::size_t i = 0; i < memory.categories.size(); ++i)
     categories[name_of(static_cast<Category>(i))] = memory.categories[i].value;
-  return {
+  Json object = {
       {"capacity_bytes", memory.capacity.value},
       {"allocated_bytes", memory.allocated.value},
       {"peak_bytes", memory.peak.value},
@@ -175,6 +175,13 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
       {"headroom_bytes", memory.headroom.value},
       {"categories", std::move(categories)},
       {"runtime_source", memory.runtime_source}};
+  if (memory.cached) {
+    object["reserved_bytes"] = memory.cached->reserved.value;
+    object["device_bytes"] = memory.cached->device.value;
+    object["alloc_retries"] = memory.cached->retries;
+    object["fits_certain"] = memory.cached->certain;
+  }
+  return object;
 }
 
 Json time_object(const TimeSummary& time, const Predicted& predicted) {

@@ -56,17 +56,35 @@ struct PlanSummary {
   double model_flops = 0;
 };
 
+/// Of an engine with PyTorch's caching allocator.
+struct CachedMemory {
+  Bytes reserved;            ///< of segments: torch.cuda.max_memory_reserved()
+  Bytes device;              ///< reserved + runtime: what nvidia-smi shows; decides `fits`
+  std::int64_t retries = 0;  ///< allocations that found room after all cached blocks had gone
+  /// Whether the verdict is the same with 1 % less room and with 1 % more.
+  bool certain = true;
+
+  friend bool operator==(const CachedMemory&, const CachedMemory&) = default;
+};
+
 struct MemorySummary {
   Bytes capacity;
-  Bytes allocated;  ///< pool heights + runtime; decides `fits`
+  /// Pool heights + runtime, which decides `fits`; of engines with a caching allocator what
+  /// torch.cuda.max_memory_allocated() says.
+  Bytes allocated;
+  std::optional<CachedMemory> cached = {};
   /// Every pool where it is fullest (core/plan/peak_memory.hpp), and the runtime. Pools need not be
   /// fullest together: at no time is more live, however fast anything is.
   Bytes peak;
   bool fits = false;
-  Bytes reserve;   ///< to be kept free
-  Bytes headroom;  ///< capacity - reserve - allocated; negative when it does not fit
+  Bytes reserve;  ///< to be kept free
+  /// Capacity - reserve - what decides `fits`; negative when it does not fit.
+  Bytes headroom;
   std::array<Bytes, Names<Category>::values.size()> categories{};  ///< of the peak; sum to it
   std::string runtime_source;  ///< where the figure for `runtime` comes from
+
+  /// The number that decides `fits`.
+  [[nodiscard]] Bytes deciding() const { return cached ? cached->device : allocated; }
 };
 
 /// `step` is compute + exposed_communication + idle of the one step whose op times are stored, of a

@@ -151,6 +151,13 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
   read.optional("live_peak_bytes", predicted.live_peak, &Members::bytes);
   read.text("peak_op", predicted.peak_op);
   read.text("runtime_source", memory.runtime_source);
+  if (read.has("reserved_bytes")) {
+    CachedMemory& cached = memory.cached.emplace();
+    read.bytes("reserved_bytes", cached.reserved);
+    read.bytes("device_bytes", cached.device);
+    read.integer("alloc_retries", cached.retries);
+    read.truth("fits_certain", cached.certain);
+  }
   if (!read.has("categories")) run.absent.add(ResultFigure::categories);
   Members categories(read.object("categories"), read.place("categories"), run.absent);
   for (std::size_t i = 0; i < memory.categories.size(); ++i)

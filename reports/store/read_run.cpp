@@ -182,6 +182,13 @@ Result<std::size_t> category_index(const std::string& name, const std::string& f
   return static_cast<std::size_t>(category);
 }
 
+void read_cached(SQLite::Database& database, std::int64_t run, MemorySummary& memory) {
+  auto cached = select(database, run, columns::kCachedMemory, "cached_memory", "");
+  if (!cached.executeStep()) return;
+  CachedMemory& read = memory.cached.emplace();
+  Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain;
+}
+
 Result<void> read_categories(SQLite::Database& database, std::int64_t run, MemorySummary& memory,
                              FigureSet& absent, const std::string& file) {
   auto categories = select(database, run, columns::kMemoryCategories, "memory_categories", "");
@@ -452,6 +459,7 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   result.status = status;
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
+  read_cached(database, id, result.memory);
   if (parts.timeline) MFSDP_TRY(read_timeline(database, id, result, where));
   if (texts.source == "measured")
     return RunResult(std::move(result), read_measured(database, id, parts, texts));

@@ -39,6 +39,8 @@ inline constexpr std::string_view kPredictions =
     "training_tokens, training_seconds, training_gpu_hours, training_cost";
 inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_bytes";
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
+inline constexpr std::string_view kCachedMemory =
+    "reserved_bytes, device_bytes, alloc_retries, fits_certain";
 inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
 inline constexpr std::string_view kSteps =
     "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped, loss_scale";

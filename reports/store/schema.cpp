@@ -254,12 +254,23 @@ constexpr std::string_view kVersion9 = R"sql(
 ALTER TABLE steps ADD COLUMN loss_scale REAL;
 )sql";
 
+// Engines with a caching allocator have more than one number.
+constexpr std::string_view kVersion10 = R"sql(
+CREATE TABLE cached_memory (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  reserved_bytes INTEGER NOT NULL,
+  device_bytes INTEGER NOT NULL,
+  alloc_retries INTEGER NOT NULL,
+  fits_certain INTEGER NOT NULL
+) STRICT;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
-  static const std::array migrations{kVersion1,         kVersion2,         kVersion3,
-                                     kVersion4,         kVersion5,         kVersion6,
-                                     store_version_7(), store_version_8(), kVersion9};
+  static const std::array migrations{kVersion1, kVersion2, kVersion3,         kVersion4,
+                                     kVersion5, kVersion6, store_version_7(), store_version_8(),
+                                     kVersion9, kVersion10};
   return migrations;
 }
 

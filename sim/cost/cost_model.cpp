@@ -14,6 +14,20 @@ namespace {
 constexpr double kElementwiseEfficiency = 0.9;
 constexpr double kCopyEfficiency = 1.0;
 
+// PyTorch's kernels on views of other rows, and those that join tensors inside their rows: 1.3 to
+// 2.2 and 0.8 to 1.0 of an H200's 4.3 TB/s (gpu_backend/measurements/2026-11-25-engines.md).
+constexpr double kStridedEfficiency = 0.4;
+constexpr double kPiecesEfficiency = 0.2;
+
+double efficiency_of(const Kernel& kernel) {
+  switch (static_cast<AccessPattern>(kernel.attribute("pattern"))) {
+    case AccessPattern::strided: return kStridedEfficiency;
+    case AccessPattern::pieces: return kPiecesEfficiency;
+    case AccessPattern::contiguous: break;
+  }
+  return kElementwiseEfficiency;
+}
+
 /// A product computes in fp32 when all that it reads is fp32; an fp32 output alone is an
 /// accumulator.
 bool computes_in_fp32(const Kernel& kernel) {
@@ -89,7 +103,7 @@ double CostModel::orthogonal_ns(const Kernel& kernel) const {
 }
 
 Nanos CostModel::kernel(const Kernel& kernel) const {
-  const double memory = memory_ns(static_cast<double>(kernel.bytes()), kElementwiseEfficiency);
+  const double memory = memory_ns(static_cast<double>(kernel.bytes()), efficiency_of(kernel));
   const double busy = [&] {
     switch (kernel.kind) {
       case KernelKind::gemm: return gemm_ns(kernel);

@@ -38,8 +38,8 @@ class CompiledBlock final : public Block {
   // ---- Kernels -----------------------------------------------------------------------------
 
   void elementwise(CompiledGraph& graph, KernelKind kind, std::string_view name,
-                   std::int64_t bytes) {
-    graph.run([this, kind, name, bytes] { step_.memory_bound(kind, name, bytes); });
+                   const Traffic& traffic) {
+    graph.run([this, kind, name, traffic] { step_.memory_bound(kind, name, traffic); });
   }
   void gemm(CompiledGraph& graph, GemmKind kind, std::string_view name, std::int64_t outputs,
             std::int64_t inputs) {
@@ -230,7 +230,8 @@ class CompiledBlock final : public Block {
     graph.drop(v.product);
     const Value product = product_gradient(graph);
     const Value gate_up = graph.make("d_gate_up", sizes_.gate_up);
-    elementwise(graph, KernelKind::swiglu_backward, "d_swiglu", 5 * sizes_.product);
+    elementwise(graph, KernelKind::swiglu_backward, "d_swiglu",
+                {5 * sizes_.product, AccessPattern::strided});
     graph.drop({product, v.gate_up});
     g.gate_up = weight_gradient(graph, "gate_up", "gate_up_grad", 2 * sizes_.ffn, sizes_.hidden);
     graph.drop(v.normed2);
@@ -274,7 +275,8 @@ class CompiledBlock final : public Block {
     project_gate_up(graph, v);
     phase(graph, Phase::backward);
     const Value gate_up = graph.make("d_gate_up", sizes_.gate_up);
-    elementwise(graph, KernelKind::swiglu_backward, "d_swiglu", 5 * sizes_.product);
+    elementwise(graph, KernelKind::swiglu_backward, "d_swiglu",
+                {5 * sizes_.product, AccessPattern::strided});
     graph.drop(product);
     g.gate_up = weight_gradient(graph, "gate_up", "gate_up_grad", 2 * sizes_.ffn, sizes_.hidden);
     graph.drop(v.normed2);
@@ -378,7 +380,8 @@ class CompiledBlock final : public Block {
 
   Value turned_heads(CompiledGraph& graph, Value query, Value key, Value value) {
     const Value joined = graph.make("d_qkv_heads", sizes_.qkv);
-    elementwise(graph, KernelKind::rope_backward, "d_rope", 2 * sizes_.qkv);
+    elementwise(graph, KernelKind::rope_backward, "d_rope",
+                {2 * sizes_.qkv, AccessPattern::strided});
     graph.drop({query, key, value});
     return joined;
   }

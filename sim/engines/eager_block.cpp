@@ -58,10 +58,10 @@ class EagerBlock final : public Block {
     std::vector<Tensor> weights;
     const HeadGradients heads = attention_backward(kept, mixed);
     const Tensor joined = allocate("d_qkv_heads", sizes_.qkv);
-    elementwise(KernelKind::rope_backward, "join", 2 * sizes_.qkv);
+    elementwise(KernelKind::rope_backward, "join", {2 * sizes_.qkv, AccessPattern::pieces});
     step_.free({heads.query, heads.key, heads.value});
     const Tensor rows = allocate("d_qkv", sizes_.qkv);
-    elementwise(KernelKind::rope_backward, "rows", 2 * sizes_.qkv);
+    elementwise(KernelKind::rope_backward, "rows", {2 * sizes_.qkv, AccessPattern::strided});
     step_.free(joined);
     const Tensor qkv = weight_gradient("qkv", sizes_.qkv_columns, sizes_.hidden);
     std::optional<Tensor> bias;
@@ -92,8 +92,8 @@ class EagerBlock final : public Block {
                   Category category = Category::activation) {
     return step_.allocate(name, bytes, category);
   }
-  void elementwise(KernelKind kind, std::string_view name, std::int64_t bytes) {
-    step_.memory_bound(kind, name, bytes);
+  void elementwise(KernelKind kind, std::string_view name, const Traffic& traffic) {
+    step_.memory_bound(kind, name, traffic);
   }
   void gemm(GemmKind kind, std::string_view name, std::int64_t outputs, std::int64_t inputs) {
     step_.gemm(kind, name, sizes_.tokens, outputs, inputs);
@@ -111,15 +111,15 @@ class EagerBlock final : public Block {
       return std::string(name) + "_" + std::string(part);
     };
     const Tensor negated = allocate(named("negated"), bytes / 2);
-    elementwise(KernelKind::rope_forward, named("negate"), bytes);
+    elementwise(KernelKind::rope_forward, named("negate"), {bytes, AccessPattern::strided});
     const Tensor turned = allocate(named("turned"), bytes);
-    elementwise(KernelKind::rope_forward, named("turn"), 2 * bytes);
+    elementwise(KernelKind::rope_forward, named("turn"), {2 * bytes, AccessPattern::pieces});
     step_.free(negated);
     const auto scaled = [&](std::string_view part) {
       const Tensor wide = allocate(named("wide"), 2 * bytes);
-      elementwise(KernelKind::cast, named("widen"), 3 * bytes);
+      elementwise(KernelKind::cast, named("widen"), {3 * bytes, AccessPattern::strided});
       const Tensor product = allocate(named(part), 2 * bytes);
-      elementwise(KernelKind::rope_forward, named(part), 4 * bytes);
+      elementwise(KernelKind::rope_forward, named(part), {4 * bytes, AccessPattern::strided});
       step_.free(wide);
       return product;
     };
@@ -141,18 +141,19 @@ class EagerBlock final : public Block {
     };
     const auto narrowed = [&](std::string_view part) {
       const Tensor product = allocate(named(part), 2 * bytes);
-      elementwise(KernelKind::rope_backward, named(part), 4 * bytes);
+      elementwise(KernelKind::rope_backward, named(part), {4 * bytes, AccessPattern::strided});
       const Tensor narrow = allocate(named("narrow"), bytes);
       elementwise(KernelKind::cast, named("narrow"), 3 * bytes);
       return std::pair(product, narrow);
     };
     const Tensor wide = allocate(named("wide"), 2 * bytes);
-    elementwise(KernelKind::cast, named("widen"), 3 * bytes);
+    elementwise(KernelKind::cast, named("widen"), {3 * bytes, AccessPattern::strided});
     step_.free(gradient);
     const auto [by_sine, crossed] = narrowed("times_sine");
     step_.free(by_sine);
     const Tensor by_cosine = allocate(named("times_cosine"), 2 * bytes);
-    elementwise(KernelKind::rope_backward, named("times_cosine"), 4 * bytes);
+    elementwise(KernelKind::rope_backward, named("times_cosine"),
+                {4 * bytes, AccessPattern::strided});
     step_.free(wide);
     const Tensor straight = allocate(named("straight"), bytes);
     elementwise(KernelKind::cast, named("narrow"), 3 * bytes);
@@ -161,13 +162,13 @@ class EagerBlock final : public Block {
     const auto slice_back = [&](std::string_view part) {
       const Tensor zeros = allocate(named(part), bytes);
       elementwise(KernelKind::zero_padding, named("zeros"), bytes);
-      elementwise(KernelKind::rope_backward, named("slice"), bytes);
-      elementwise(KernelKind::accumulate, named("add"), 3 * bytes);
+      elementwise(KernelKind::rope_backward, named("slice"), {bytes, AccessPattern::strided});
+      elementwise(KernelKind::accumulate, named("add"), {3 * bytes, AccessPattern::strided});
       return zeros;
     };
     step_.free(slice_back("low"));
     const Tensor negated = allocate(named("negated"), bytes / 2);
-    elementwise(KernelKind::rope_backward, named("negate"), bytes);
+    elementwise(KernelKind::rope_backward, named("negate"), {bytes, AccessPattern::strided});
     step_.free(crossed);
     const Tensor high = slice_back("high");
     step_.free({negated, high});
@@ -185,7 +186,7 @@ class EagerBlock final : public Block {
   std::pair<Tensor, Tensor> head_norm(std::string_view name, std::int64_t bytes,
                                       std::int64_t statistic) {
     const Tensor copy = allocate(std::string(name) + "_contiguous", bytes);
-    elementwise(KernelKind::cast, std::string(name) + "_copy", 2 * bytes);
+    elementwise(KernelKind::cast, std::string(name) + "_copy", {2 * bytes, AccessPattern::strided});
     const std::pair kept{allocate(name, bytes), allocate(std::string(name) + "_rstd", statistic)};
     elementwise(KernelKind::rms_norm_forward, name, 2 * bytes);
     step_.free(copy);
@@ -213,9 +214,10 @@ class EagerBlock final : public Block {
     gemm(GemmKind::forward, "gate_up", 2 * sizes_.ffn, sizes_.hidden);
     if (!keep) step_.free(kept.normed2);
     kept.activated = allocate("activated", sizes_.product);
-    elementwise(KernelKind::swiglu_forward, "silu", 2 * sizes_.product);
+    elementwise(KernelKind::swiglu_forward, "silu", {2 * sizes_.product, AccessPattern::strided});
     kept.product = allocate("product", sizes_.product);
-    elementwise(KernelKind::swiglu_forward, "multiply", 3 * sizes_.product);
+    elementwise(KernelKind::swiglu_forward, "multiply",
+                {3 * sizes_.product, AccessPattern::strided});
     if (!keep) step_.free({kept.activated, kept.gate_up});
     return kept;
   }
@@ -299,10 +301,12 @@ class EagerBlock final : public Block {
     const Tensor up = allocate("d_up", sizes_.product);
     elementwise(KernelKind::swiglu_backward, "d_up", 3 * sizes_.product);
     const Tensor activated = allocate("d_activated", sizes_.product);
-    elementwise(KernelKind::swiglu_backward, "d_activated", 3 * sizes_.product);
+    elementwise(KernelKind::swiglu_backward, "d_activated",
+                {3 * sizes_.product, AccessPattern::strided});
     step_.free({product, kept.activated});
     const Tensor gate = allocate("d_gate", sizes_.product);
-    elementwise(KernelKind::swiglu_backward, "d_gate", 3 * sizes_.product);
+    elementwise(KernelKind::swiglu_backward, "d_gate",
+                {3 * sizes_.product, AccessPattern::strided});
     step_.free({activated, kept.gate_up});
     const Tensor gate_up = allocate("d_gate_up", sizes_.gate_up);
     elementwise(KernelKind::swiglu_backward, "join", 2 * sizes_.gate_up);

@@ -7,12 +7,12 @@
 namespace mfsdp {
 namespace {
 
-tl::unexpected<Error> contradicts(Engine engine, const char* flag, std::string_view what) {
+tl::unexpected<Error> contradicts(EngineKind engine, const char* flag, std::string_view what) {
   return fail(flag, fmt::format("contradicts --engine {}: {}", to_string(engine), what));
 }
 
 /// Llama's blocks, with or without norms of heads and biases of query, key and value.
-Result<void> check_model(Engine engine, const ModelShape& model) {
+Result<void> check_model(EngineKind engine, const ModelShape& model) {
   const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
   if (model.family != Family::llama)
     return no(fmt::format("it is described for Llama, Mistral, Qwen2 and Qwen3, not for {}",
@@ -28,7 +28,7 @@ Result<void> check_model(Engine engine, const ModelShape& model) {
   return {};
 }
 
-Result<void> check_types(Engine engine, const PlanConfig& config) {
+Result<void> check_types(EngineKind engine, const PlanConfig& config) {
   if (config.param_dtype != DType::bf16)
     return contradicts(engine, "--param-dtype", "it is described for bf16");
   if (config.main_dtype != DType::fp32)
@@ -43,7 +43,7 @@ Result<void> check_types(Engine engine, const PlanConfig& config) {
   return {};
 }
 
-Result<void> check_parallelism(Engine engine, const PlanConfig& config) {
+Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   if (config.mesh.size(Axis::dp_shard) != config.mesh.world_size())
     return contradicts(engine, "--outer-dp", "it is described for one axis of ranks");
   if (config.strategy != Strategy::optim_grads_params)
@@ -61,8 +61,8 @@ Result<void> check_parallelism(Engine engine, const PlanConfig& config) {
 
 }  // namespace
 
-Result<PlanConfig> engine_config(Engine engine, const PlanConfig& config) {
-  if (engine == Engine::mfsdp) return config;
+Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
+  if (engine == EngineKind::mfsdp) return config;
   MFSDP_TRY(check_model(engine, config.model));
   MFSDP_TRY(check_types(engine, config));
   MFSDP_TRY(check_parallelism(engine, config));

@@ -49,13 +49,13 @@ struct Shards {
 
 class Fsdp2 {
  public:
-  Fsdp2(Engine engine, const PlanConfig& config, const Meta& meta)
+  Fsdp2(EngineKind engine, const PlanConfig& config, const Meta& meta)
       : config_(config),
         ranks_(config.mesh.world_size()),
         sizes_(config),
         step_(config, meta),
-        block_(engine == Engine::fsdp2_compile ? compiled_block(step_, config_)
-                                               : eager_block(step_, config_)) {}
+        block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
+                                                   : eager_block(step_, config_)) {}
 
   EnginePlan run() {
     make_units();
@@ -226,7 +226,8 @@ class Fsdp2 {
     if (last_reduce_input_) step_.free(*last_reduce_input_);
     const Tensor input = step_.allocate("reduce_input", of.whole * wire, Category::unsharded_grad);
     foreach_scratch("copy_in_blocks", of.whole * wire / kCopyInBlock, of.weights.size());
-    step_.memory_bound(KernelKind::cast, "reduce_copy_in", of.whole * (kHalf + wire));
+    step_.memory_bound(KernelKind::cast, "reduce_copy_in",
+                       {of.whole * (kHalf + wire), AccessPattern::strided});
     // The list's last gradient is still in a variable; the others go as the list is emptied.
     const std::size_t held = ranks_ > 1 ? 1 : 0;
     for (std::size_t i = gradients.size() - held; i > 0; --i) step_.free(gradients[i - 1]);
@@ -300,7 +301,8 @@ class Fsdp2 {
     const Tensor wide = step_.allocate("logits_fp32", sizes_.logits_fp32, Category::logits);
     step_.memory_bound(KernelKind::cast, "logits_cast", 3 * sizes_.logits);
     loss.probabilities = step_.allocate("log_probabilities", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::cross_entropy_loss, "log_softmax", 2 * sizes_.logits_fp32);
+    // It reads its input for the largest, for the sum, and for what it writes.
+    step_.memory_bound(KernelKind::cross_entropy_loss, "log_softmax", 4 * sizes_.logits_fp32);
     loss.value = step_.allocate("loss", kScalar, Category::activation);
     loss.weight = step_.allocate("loss_weight", kScalar, Category::activation);
     step_.memory_bound(KernelKind::cross_entropy_loss, "nll_loss", 8 * sizes_.tokens);
@@ -320,7 +322,7 @@ class Fsdp2 {
     step_.memory_bound(KernelKind::zero_padding, "d_log_probabilities", sizes_.logits_fp32);
     step_.free(loss.weight);
     const Tensor wide = step_.allocate("d_logits_fp32", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::cross_entropy, "log_softmax_backward", 3 * sizes_.logits_fp32);
+    step_.memory_bound(KernelKind::cross_entropy, "log_softmax_backward", 4 * sizes_.logits_fp32);
     step_.free({chosen, loss.probabilities});
     const Tensor logits = step_.allocate("d_logits", sizes_.logits, Category::logits);
     step_.memory_bound(KernelKind::cast, "d_logits_cast", 3 * sizes_.logits);
@@ -431,7 +433,7 @@ class Fsdp2 {
 
 }  // namespace
 
-EnginePlan fsdp2_plan(Engine engine, const PlanConfig& config, const Meta& meta) {
+EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta) {
   return Fsdp2(engine, config, meta).run();
 }
 

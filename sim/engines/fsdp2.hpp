@@ -7,6 +7,6 @@
 namespace mfsdp {
 
 /// The step of a configuration that engine_config() gave.
-[[nodiscard]] EnginePlan fsdp2_plan(Engine engine, const PlanConfig& config, const Meta& meta);
+[[nodiscard]] EnginePlan fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta);
 
 }  // namespace mfsdp

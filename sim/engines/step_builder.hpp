@@ -29,6 +29,17 @@ struct Mark {
   OpId record;
 };
 
+/// What a kernel moves, and how well: a view of other rows is read in shorter pieces than a tensor
+/// of its own, and tensors that are joined inside their rows in the shortest.
+struct Traffic {
+  Traffic(std::int64_t its_bytes) : bytes(its_bytes) {}  // NOLINT(google-explicit-constructor)
+  Traffic(std::int64_t its_bytes, AccessPattern its_pattern)
+      : bytes(its_bytes), pattern(its_pattern) {}
+
+  std::int64_t bytes = 0;
+  AccessPattern pattern = AccessPattern::contiguous;
+};
+
 class StepBuilder {
  public:
   /// Streams of compute, gathers and reductions, and a communicator of all ranks for either kind
@@ -56,7 +67,7 @@ class StepBuilder {
   [[nodiscard]] std::int64_t bytes_of(Tensor tensor) const;
 
   // Work.
-  void memory_bound(KernelKind kind, std::string_view name, std::int64_t bytes,
+  void memory_bound(KernelKind kind, std::string_view name, const Traffic& traffic,
                     StreamRole stream = StreamRole::compute);
   /// Of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
   void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k);

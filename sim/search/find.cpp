@@ -12,12 +12,12 @@ namespace {
 
 Tried look_at(std::int64_t value, const Result<Question>& question) {
   Tried tried{.value = value, .impossible = {}, .memory = {}};
-  const auto program = question ? program_of(*question) : tl::unexpected<Error>(question.error());
-  if (!program) {
-    tried.impossible = program.error();
+  const auto ready = question ? built(*question) : question;
+  if (!ready) {
+    tried.impossible = ready.error();
     return tried;
   }
-  tried.memory = footprint(**program, question->costs->cluster().gpu);
+  tried.memory = footprint(*ready->program, question->costs->cluster().gpu);
   tried.can_fit = fits(tried.memory->least, *question);
   tried.fits = fits(tried.memory->allocated, *question);
   return tried;

@@ -39,6 +39,7 @@ bool fits(Bytes memory, const Question& question) {
 Bytes least_allocated(const Question& question) {
   const Gpu& gpu = question.costs->cluster().gpu;
   if (question.program) return footprint(*question.program, gpu).least;
+  if (question.engine != EngineKind::mfsdp) return {};
   try {
     LeastMemoryTable alone;
     LeastMemoryTable& table = question.least ? *question.least : alone;
@@ -59,19 +60,30 @@ bool cannot_fit(const Question& question) {
   }
 }
 
-Result<std::shared_ptr<const Program>> program_of(const Question& question) {
-  if (question.program) return question.program;
+Result<Question> built(Question question) {
+  if (question.program) return question;
+  if (question.engine != EngineKind::mfsdp) {
+    MFSDP_LET(step, engine_step(question.engine, question.config, question.meta,
+                                {.settings = question.allocator,
+                                 .gpu = question.costs->cluster().gpu,
+                                 .reserve = question.reserve}));
+    question.step = std::make_shared<const EngineStep>(std::move(step));
+    question.program = {question.step, &question.step->plan.program};
+    return question;
+  }
   MFSDP_LET(program, build_program(question.config, question.meta, question.cache.get()));
-  return std::make_shared<const Program>(std::move(program));
+  question.program = std::make_shared<const Program>(std::move(program));
+  return question;
 }
 
-Result<Prediction> answer(const Question& question) {
-  MFSDP_LET(program, program_of(question));
-  MFSDP_LET(prediction, predict(*program, *question.costs, question.variation));
+Result<Prediction> answer(const Question& asked) {
+  MFSDP_LET(question, built(asked));
+  MFSDP_LET(prediction, predict(*question.program, *question.costs, question.variation));
   MemorySummary& memory = prediction.run.memory;
   memory.reserve = question.reserve;
   memory.headroom -= question.reserve;
   memory.fits = fits(memory.allocated, question);
+  if (question.step) complete(prediction.run, *question.step, question.costs->cluster().gpu);
   PredictedRun& run = prediction.run;
   const Trust trust = trust_of(*question.costs, question.errors, run.time, question.anchor);
   run.calibration = trust.calibration;

@@ -9,18 +9,24 @@
 #include "core/plan/config.hpp"
 #include "core/plan/plan.hpp"
 #include "core/schedule/least_memory.hpp"
+#include "sim/allocator/settings.hpp"
 #include "sim/calibrate/anchor.hpp"
 #include "sim/calibrate/trust.hpp"
 #include "sim/cost/cost_model.hpp"
 #include "sim/engine/ranks.hpp"
+#include "sim/engines/engine.hpp"
+#include "sim/predict/engine_step.hpp"
 #include "sim/predict/predict.hpp"
 
 namespace mfsdp {
 
 struct Question {
   PlanConfig config;
+  EngineKind engine = EngineKind::mfsdp;    ///< whose; the configuration is as it has it
+  AllocatorSettings allocator;              ///< of an engine that has PyTorch's
   Meta meta;                                ///< of the program that is built
   std::shared_ptr<const Program> program;   ///< instead of building one; may be null
+  std::shared_ptr<const EngineStep> step;   ///< that has it, of engines that are not ours
   std::shared_ptr<const CostModel> costs;   ///< of a cluster with as many GPUs as the mesh
   PriceErrors errors;                       ///< of those costs
   std::optional<Anchor> anchor;             ///< that has scaled them
@@ -41,8 +47,8 @@ struct Question {
 /// micro-batch, so a smaller one is often enough to know, and many questions share it.
 [[nodiscard]] bool cannot_fit(const Question& question);
 
-/// The program that is asked about, built where none was given.
-[[nodiscard]] Result<std::shared_ptr<const Program>> program_of(const Question& question);
+/// The question with the program that is asked about, built where none was given.
+[[nodiscard]] Result<Question> built(Question question);
 
 /// As predict(), with `fits` and `headroom` after the reserve, with trust, and with what ranks
 /// differ in where they do.

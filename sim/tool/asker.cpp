@@ -113,7 +113,14 @@ Result<Question> Asker::question(const SimOptions& options) {
 
 Result<Question> Asker::question(const PlanRequest& request, const SimOptions& options) {
   Question question;
-  question.config = request.config;
+  question.engine = options.engine;
+  MFSDP_LET(config, engine_config(options.engine, request.config));
+  question.config = std::move(config);
+  if (options.engine != EngineKind::mfsdp && options.alloc_conf) {
+    MFSDP_LET(allocator, parse_allocator_settings(*options.alloc_conf, "--alloc-conf"));
+    question.allocator = allocator;
+  }
+  if (options.memory_limit) question.allocator.limit = options.memory_limit->value;
   question.meta = request.meta;
   question.program = request.program;
   if (question.config.param_dtype == DType::fp64 && !options.memory_alone)

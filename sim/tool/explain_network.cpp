@@ -42,9 +42,8 @@ Result<std::vector<Sharding>> shardings(const SimOptions& options, Asker& asker)
     one.common.outer_dp = outer_dp;
     if (outer_dp == 1) one.common.config.outer_strategy = Strategy::no_shard;
     MFSDP_LET(question, asker.question(one));
-    MFSDP_LET(program, program_of(question));
-    question.program = program;
-    all.push_back({.outer_dp = outer_dp, .question = std::move(question)});
+    MFSDP_LET(ready, built(std::move(question)));
+    all.push_back({.outer_dp = outer_dp, .question = std::move(ready)});
   }
   return all;
 }

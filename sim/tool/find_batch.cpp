@@ -40,9 +40,9 @@ bool any_fits(const std::vector<SweepRow>& rows, std::int64_t micro_batch, const
       [&](std::size_t i) {
         const Question& question = *questions[i];
         if (cannot_fit(question)) return false;
-        const auto program = program_of(question);
-        if (!program) return false;
-        const Footprint memory = footprint(**program, question.costs->cluster().gpu);
+        const auto ready = built(question);
+        if (!ready) return false;
+        const Footprint memory = footprint(*ready->program, question.costs->cluster().gpu);
         return fits(memory.allocated, question);
       },
       [&](std::size_t, bool fits) {

@@ -177,9 +177,9 @@ Smallest smallest(const std::vector<SweepRow>& rows) {
   Smallest found;
   for (const auto& [least, row] : bounds) {
     if (found.row != nullptr && least >= found.allocated) break;
-    const auto program = program_of(*row->question);
-    if (!program) continue;
-    const Footprint memory = footprint(**program, row->question->costs->cluster().gpu);
+    const auto ready = built(*row->question);
+    if (!ready) continue;
+    const Footprint memory = footprint(*ready->program, row->question->costs->cluster().gpu);
     if (found.row == nullptr || memory.allocated < found.allocated)
       found = {.row = row, .allocated = memory.allocated};
   }

@@ -8,7 +8,7 @@ namespace mfsdp {
 
 void warn_of_full_memory(const RunFigures& run, const Session& session) {
   if (run.memory.reserve > Bytes(0)) return;
-  const Bytes free = run.memory.capacity - run.memory.allocated;
+  const Bytes free = run.memory.capacity - run.memory.deciding();
   const double part =
       static_cast<double>(free.value) / static_cast<double>(run.memory.capacity.value);
   if (part >= kAlmostNone) return;

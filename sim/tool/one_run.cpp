@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -130,9 +131,9 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
     budget = std::move(loaded);
   }
   Asker asker(session);
-  MFSDP_LET(question, asker.question(options));
-  MFSDP_LET(program, program_of(question));
-  question.program = program;
+  MFSDP_LET(asked, asker.question(options));
+  MFSDP_LET(question, built(std::move(asked)));
+  const std::shared_ptr<const Program> program = question.program;
   MFSDP_LET(prediction, answer(question));
   PredictedRun& run = prediction.run;
   sign(run, common, session);

@@ -30,24 +30,23 @@ std::vector<RunResult> runs_of(const std::vector<SweepRow>& rows) {
 /// The row with what its question comes to.
 SweepRow predicted(const SweepRow& asked, Predict what) {
   SweepRow row = asked;
-  Question question = *asked.question;
+  const Question& question = *asked.question;
   if (what == Predict::what_fits && cannot_fit(question)) {
     row.too_large = true;
     return row;
   }
-  const auto program = program_of(question);
-  if (!program) {
-    row.impossible = program.error();
+  const auto ready = built(question);
+  if (!ready) {
+    row.impossible = ready.error();
     return row;
   }
-  question.program = *program;
-  const Footprint memory = footprint(**program, question.costs->cluster().gpu);
+  const Footprint memory = footprint(*ready->program, question.costs->cluster().gpu);
   if (what == Predict::what_fits && !fits(memory.allocated, question)) {
     row.memory = memory;
     row.too_large = true;
     return row;
   }
-  auto prediction = answer(question);
+  auto prediction = answer(*ready);
   if (!prediction) {
     row.impossible = prediction.error();
     return row;

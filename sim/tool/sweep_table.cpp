@@ -26,9 +26,18 @@ bool has_cost(const std::vector<SweepRow>& rows) {
       rows, [](const SweepRow& r) { return r.run && r.run->training && r.run->training->cost; });
 }
 
-void add_run(std::vector<std::string>& cells, const RunFigures& run) {
+/// Whether some engine's allocator keeps more than it has allocated.
+bool has_cached(const std::vector<SweepRow>& rows) {
+  return std::ranges::any_of(rows, [](const SweepRow& r) { return r.run && r.run->memory.cached; });
+}
+
+void add_run(std::vector<std::string>& cells, const RunFigures& run, bool cached) {
+  if (cached) {
+    cells.push_back(format_gib(run.memory.allocated));
+    cells.push_back(run.memory.cached ? format_gib(run.memory.cached->reserved) : "-");
+  }
   cells.insert(cells.end(),
-               {run.memory.fits ? "yes" : "no", format_gib(run.memory.allocated),
+               {run.memory.fits ? "yes" : "no", format_gib(run.memory.deciding()),
                 run.memory.headroom.value < 0 ? "-" + format_gib(Bytes(0) - run.memory.headroom)
                                               : format_gib(run.memory.headroom),
                 format_duration(run.time.step), format_duration(run.time.exposed_communication),
@@ -95,7 +104,7 @@ std::vector<std::size_t> front_of(const std::vector<SweepRow>& rows) {
   for (const auto& [model, places] : by_model) {
     std::vector<TradeOff> points;
     for (const std::size_t place : places)
-      points.push_back({.memory = rows[place].run->memory.allocated,
+      points.push_back({.memory = rows[place].run->memory.deciding(),
                         .speed = rows[place].run->time.tokens_per_second_per_gpu});
     for (const std::size_t point : pareto_front(points)) all.push_back(places[point]);
   }
@@ -106,6 +115,10 @@ Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
                  std::span<const std::size_t> places) {
   Table table;
   for (const SweepAxis& axis : sweep.axes) table.columns.push_back({axis.name()});
+  const bool cached = has_cached(rows);
+  if (cached)
+    for (const char* title : {"allocated", "reserved"})
+      table.columns.push_back({title, Align::right});
   for (const char* title : {"fits", "GiB", "free GiB", "step", "exposed", "tokens/s/GPU", "MFU"})
     table.columns.push_back(
         {title, std::string_view(title) == "fits" ? Align::left : Align::right});
@@ -121,7 +134,7 @@ Table rows_table(const Sweep& sweep, const std::vector<SweepRow>& rows,
     const SweepRow& row = rows[place];
     std::vector<std::string> cells = row.values;
     if (row.run) {
-      add_run(cells, *row.run);
+      add_run(cells, *row.run, cached);
       add_training(cells, row.run->training, cost);
       cells.resize(table.columns.size() - 1);
       cells.emplace_back(std::ranges::find(front, place) != front.end() ? "*" : "");

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Predictions of other engines beside what they took: memory of many runs on one GPU.
+
+    engines_check.py predict --sim mfsdp-sim RUNS.csv > PREDICTED.csv
+    engines_check.py measure PREDICTED.csv > MEASURED.csv          # on a GPU, several runs at a time
+    engines_check.py compare MEASURED.csv
+
+RUNS.csv has columns engine, model (a folder of scenarios/models), sequence, micro_batch, microbatches, ranks,
+recompute (yes or no), wire (fp32 or bf16), limit (a part of what would be reserved; empty: none), real (yes: one
+rank through NCCL, timed; no: rank 0 of so many, whose collectives move nothing).
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = os.path.join(HERE, "..", "..", "scenarios", "models")
+GIB = 2**30
+FIGURES = ("allocated", "reserved", "device", "step_ms", "retries", "fits", "certain")
+
+
+def predict_one(sim, run, limit=None):
+    command = [sim, "--no-save", "--output", "json", "--gpu", "h200", "--clip", "0", "--engine", run["engine"],
+               "--model", os.path.join(MODELS, run["model"]), "--seq-len", run["sequence"],
+               "--micro-batch", run["micro_batch"], "--gpus", run["ranks"],
+               "--global-batch", str(int(run["micro_batch"]) * int(run["microbatches"]) * int(run["ranks"])),
+               "--recompute", "full" if run["recompute"] == "yes" else "none", "--reduce-dtype", run["wire"]]
+    if limit:
+        command += ["--memory-limit", f"{limit}B"]
+    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    memory = result["memory"]
+    return {"allocated": memory["allocated_bytes"], "reserved": memory["reserved_bytes"],
+            "device": memory["device_bytes"], "retries": memory["alloc_retries"], "fits": memory["fits"],
+            "certain": memory["fits_certain"], "step_ms": round(result["time"]["step_ns"] / 1e6, 2)}
+
+
+def predict(sim, path):
+    with open(path) as file:
+        runs = list(csv.DictReader(file))
+    writer = csv.DictWriter(sys.stdout, list(runs[0]) + ["limit_bytes"] + ["predicted_" + f for f in FIGURES])
+    writer.writeheader()
+    for run in runs:
+        figures = predict_one(sim, run)
+        run["limit_bytes"] = ""
+        if run["limit"]:
+            run["limit_bytes"] = int(float(run["limit"]) * figures["reserved"])
+            figures = predict_one(sim, run, run["limit_bytes"])
+        writer.writerow({**run, **{"predicted_" + f: figures[f] for f in FIGURES}})
+
+
+def measure_one(run, total):
+    engine = run["engine"]
+    command = [sys.executable, os.path.join(HERE, "engines.py"), "--engine", engine.split("-")[0],
+               "--model", os.path.join(MODELS, run["model"], "config.json"), "--sequence", run["sequence"],
+               "--micro-batch", run["micro_batch"], "--microbatches", run["microbatches"],
+               "--reduce", {"fp32": "float32", "bf16": "bfloat16"}[run["wire"]]]
+    command += ["--compile"] if engine.endswith("-compile") else []
+    command += ["--recompute"] if run["recompute"] == "yes" else []
+    environment = dict(os.environ)
+    if run["real"] == "yes":
+        command += ["--steps", "14"]
+        environment.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
+    else:
+        command += ["--fake", "--ranks", run["ranks"], "--steps", "4"]
+    if run["limit_bytes"]:
+        command += ["--memory-part", repr(int(run["limit_bytes"]) / total)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            return json.loads(line)
+    return {"error": done.stderr[-300:]}
+
+
+def measure(path):
+    """Timed runs alone, the others beside each other as memory allows."""
+    import torch
+    total = torch.cuda.get_device_properties(0).total_memory
+    with open(path) as file:
+        runs = list(csv.DictReader(file))
+    lock, free = threading.Condition(), [total - 12 * GIB]
+
+    def work(run):
+        need = int(run["predicted_reserved"]) + 3 * GIB
+        with lock:
+            lock.wait_for(lambda: free[0] >= need)
+            free[0] -= need
+        try:
+            run["measured"] = measure_one(run, total)
+        except subprocess.TimeoutExpired:
+            run["measured"] = {"error": "took too long"}
+        with lock:
+            free[0] += need
+            lock.notify_all()
+
+    for run in runs:
+        if run["real"] == "yes":
+            run["measured"] = measure_one(run, total)
+    slots = threading.Semaphore(5)
+
+    def guarded(run):
+        with slots:
+            work(run)
+
+    threads = [threading.Thread(target=guarded, args=(run,)) for run in runs if run["real"] != "yes"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    columns = [name for name in runs[0] if name != "measured"]
+    writer = csv.DictWriter(sys.stdout, columns + ["allocated", "reserved", "device", "step_ms", "retries", "fits", "error"],
+                            extrasaction="ignore")
+    writer.writeheader()
+    for run in runs:
+        taken = run.pop("measured")
+        out = taken.get("out_of_memory")
+        writer.writerow({**run, **taken, "fits": "" if "error" in taken else not out, "engine": run["engine"],
+                         "model": run["model"], "recompute": run["recompute"], "microbatches": run["microbatches"]})
+
+
+def compare(path):
+    with open(path) as file:
+        runs = list(csv.DictReader(file))
+    errors = {"allocated": [], "reserved": [], "device": [], "step_ms": []}
+    for run in runs:
+        cells = [run[c] for c in ("engine", "model", "sequence", "micro_batch", "microbatches", "ranks", "wire")]
+        cells.append("recompute" if run["recompute"] == "yes" else "")
+        if run["error"]:
+            print("|", " | ".join(cells), "| error", run["error"].strip().splitlines()[-1], "|")
+            continue
+        if run["limit"]:
+            doubt = "" if run["predicted_certain"] == "True" else " within error"
+            print("|", " | ".join(cells), f"| {run['limit']} | fits {run['fits']} | predicted {run['predicted_fits']}{doubt} |",
+                  f"{run['retries']} retries, {run['predicted_retries']} predicted |")
+            continue
+        for figure, all_of in errors.items():
+            if figure in ("device", "step_ms") and run["real"] != "yes":
+                continue
+            mine, theirs = float(run["predicted_" + figure]), float(run[figure])
+            all_of.append(mine / theirs - 1)
+            unit = GIB if figure != "step_ms" else 1
+            cells.append(f"{theirs / unit:.2f} | {mine / unit:.2f} ({100 * all_of[-1]:+.2f} %)")
+        print("|", " | ".join(cells), "|")
+    for figure, all_of in errors.items():
+        if all_of:
+            mean = 100 * sum(map(abs, all_of)) / len(all_of)
+            print(f"{figure}: {len(all_of)} runs, {mean:.2f} % on average, {100 * max(map(abs, all_of)):.2f} % at worst")
+
+
+def main():
+    if sys.argv[1] == "predict" and sys.argv[2] == "--sim":
+        return predict(sys.argv[3], sys.argv[4])
+    if sys.argv[1] == "measure":
+        return measure(sys.argv[2])
+    if sys.argv[1] == "compare":
+        return compare(sys.argv[2])
+    sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

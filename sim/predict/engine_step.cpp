@@ -1,0 +1,94 @@
+#include "sim/predict/engine_step.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sim/engines/fsdp2.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// A pool takes what its stream has reserved, and at least what it has allocated.
+void raise_pools(Program& program, const EngineMemory& memory) {
+  for (Pool& pool : program.pools) {
+    const auto found = std::ranges::find(memory.streams, pool.name, &StreamMemory::name);
+    if (found == memory.streams.end()) continue;
+    pool.height = found->reserved;
+    pool.lower_bound = found->allocated;
+  }
+}
+
+/// What happens in that much room.
+struct Tried {
+  bool fits = true;
+  EngineMemory memory;
+};
+
+class Room {
+ public:
+  Room(const EnginePlan& plan, const AllocatorSettings& settings, const EngineMemory& unlimited)
+      : plan_(plan), settings_(settings), unlimited_(unlimited) {}
+
+  [[nodiscard]] Tried of(double bytes) const {
+    if (static_cast<double>(unlimited_.counters.peak_reserved) <= bytes)
+      return {.fits = true, .memory = unlimited_};
+    if (static_cast<double>(unlimited_.counters.peak_allocated) > bytes)
+      return {.fits = false, .memory = unlimited_};
+    AllocatorSettings limited = settings_;
+    limited.limit = static_cast<std::int64_t>(bytes);
+    EngineMemory memory = engine_memory(plan_, limited);
+    if (memory.out_of_memory) return {.fits = false, .memory = unlimited_};
+    return {.fits = true, .memory = std::move(memory)};
+  }
+
+ private:
+  const EnginePlan& plan_;
+  AllocatorSettings settings_;
+  const EngineMemory& unlimited_;
+};
+
+}  // namespace
+
+Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, const Meta& meta,
+                               const EngineMachine& machine) {
+  constexpr double kError = 0.01;  // of reserved memory: docs/engines.md
+  try {
+    EngineStep step{.engine = engine, .plan = fsdp2_plan(engine, config, meta), .memory = {}};
+    AllocatorSettings settings = machine.settings;
+    settings.limit.reset();
+    const EngineMemory unlimited = engine_memory(step.plan, settings);
+    const Bytes outside = runtime_bytes(machine.gpu, std::ssize(step.plan.program.communicators));
+    const Bytes left = machine.gpu.capacity - outside - machine.reserve;
+    const auto room = static_cast<double>(std::max<std::int64_t>(
+        std::min(left.value, machine.settings.limit.value_or(left.value)), 0));
+    const Room rooms(step.plan, settings, unlimited);
+    Tried tried = rooms.of(room);
+    step.fits = tried.fits;
+    step.memory = std::move(tried.memory);
+    step.certain = rooms.of(room * (1 - kError)).fits == rooms.of(room * (1 + kError)).fits;
+    raise_pools(step.plan.program, step.memory);
+    return step;
+  } catch (const OverflowError& error) {
+    return fail("plan", std::string("its sizes are too large: ") + error.what());
+  }
+}
+
+void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
+  const AllocatorCounters& counters = step.memory.counters;
+  const Bytes outside = runtime_bytes(gpu, std::ssize(step.plan.program.communicators));
+  MemorySummary& memory = run.memory;
+  run.engine = to_string(step.engine);
+  memory.allocated = Bytes(counters.peak_allocated);
+  memory.cached = CachedMemory{.reserved = Bytes(counters.peak_reserved),
+                               .device = Bytes(counters.peak_reserved) + outside,
+                               .retries = counters.retries,
+                               .certain = step.certain};
+  memory.fits = step.fits;
+  memory.categories = step.memory.at_peak;
+  memory.peak = memory.allocated;
+  run.live_peak = memory.allocated;
+  run.peak_op = step.memory.peak_op;
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,36 @@
+// The step of an engine that is not ours, with what its allocator takes of a GPU.
+#pragma once
+
+#include "core/base/error.hpp"
+#include "reports/record/result.hpp"
+#include "sim/engines/engine.hpp"
+#include "sim/engines/engine_memory.hpp"
+#include "sim/engines/engine_plan.hpp"
+#include "sim/hardware/gpu.hpp"
+
+namespace mfsdp {
+
+struct EngineStep {
+  EngineKind engine = EngineKind::fsdp2;
+  EnginePlan plan;  ///< its pools are as high as what the allocator reserves for their streams
+  EngineMemory memory;
+  bool fits = true;     ///< under the settings' limit and in what is left of the GPU
+  bool certain = true;  ///< the same with 1 % less room, and with 1 % more
+};
+
+struct EngineMachine {
+  AllocatorSettings settings;
+  const Gpu& gpu;
+  Bytes reserve;  ///< to be kept free
+};
+
+/// `config` is one that engine_config() gave. The allocator may reserve what context, NCCL and
+/// `reserve` leave, and gives cached blocks back before it goes beyond that; where not even that
+/// ends well, its memory is counted as if there were no limit.
+[[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
+                                             const Meta& meta, const EngineMachine& machine);
+
+/// Puts the allocator's figures in the place of the plan's own.
+void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu);
+
+}  // namespace mfsdp
