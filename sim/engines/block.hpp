@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/engines/llama_sizes.hpp"
@@ -31,10 +32,18 @@ class Block {
   /// may become that of its input.
   [[nodiscard]] virtual BlockGradients backward(std::size_t layer, Tensor input, Tensor output) = 0;
 
+  /// The next backward is the last that reads the angles.
+  void free_angles(Tensor cosine, Tensor sine) {
+    cosine_ = cosine;
+    sine_ = sine;
+  }
+
  protected:
-  StepBuilder& step_;         // NOLINT(*-non-private-member-*): shared by kinds of blocks
-  const PlanConfig& config_;  // NOLINT(*-non-private-member-*)
-  LlamaSizes sizes_;          // NOLINT(*-non-private-member-*)
+  std::optional<Tensor> cosine_;  // NOLINT(*-non-private-member-*): to be freed after use
+  std::optional<Tensor> sine_;    // NOLINT(*-non-private-member-*)
+  StepBuilder& step_;             // NOLINT(*-non-private-member-*): shared by kinds of blocks
+  const PlanConfig& config_;      // NOLINT(*-non-private-member-*)
+  LlamaSizes sizes_;              // NOLINT(*-non-private-member-*)
 };
 
 /// As PyTorch runs it operation by operation.

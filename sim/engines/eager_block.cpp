@@ -134,6 +134,14 @@ class EagerBlock final : public Block {
     return rotated;
   }
 
+  /// Backward comes to queries after keys.
+  static constexpr std::string_view kLastRotated = "query";
+
+  void free_last(std::optional<Tensor>& angles) {
+    if (angles) step_.free(*angles);
+    angles.reset();
+  }
+
   /// The gradient of what was rotated; frees `gradient`, of `bytes` in bf16.
   Tensor rotate_backward(std::string_view name, Tensor gradient, std::int64_t bytes) {
     const auto named = [&](std::string_view part) {
@@ -141,6 +149,7 @@ class EagerBlock final : public Block {
     };
     const auto narrowed = [&](std::string_view part) {
       const Tensor product = allocate(named(part), 2 * bytes);
+      if (name == kLastRotated) free_last(sine_);
       elementwise(KernelKind::rope_backward, named(part), {4 * bytes, AccessPattern::strided});
       const Tensor narrow = allocate(named("narrow"), bytes);
       elementwise(KernelKind::cast, named("narrow"), 3 * bytes);
@@ -155,6 +164,7 @@ class EagerBlock final : public Block {
     elementwise(KernelKind::rope_backward, named("times_cosine"),
                 {4 * bytes, AccessPattern::strided});
     step_.free(wide);
+    if (name == kLastRotated) free_last(cosine_);
     const Tensor straight = allocate(named("straight"), bytes);
     elementwise(KernelKind::cast, named("narrow"), 3 * bytes);
     step_.free(by_cosine);

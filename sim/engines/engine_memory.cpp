@@ -19,8 +19,8 @@ class Host {
   Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {}
 
   bool start() {
-    while (next_ < plan_.kept.size() && !plan_.kept[next_].before)
-      if (!take(plan_.kept[next_++], nullptr)) return false;
+    while (next_ < plan_.once.size() && !plan_.once[next_].before)
+      if (!take(plan_.once[next_++], nullptr)) return false;
     return true;
   }
 
@@ -34,8 +34,8 @@ class Host {
 
  private:
   bool run(const Op& op) {
-    while (next_ < plan_.kept.size() && plan_.kept[next_].before == op.id)
-      if (!take(plan_.kept[next_++], &op)) return false;
+    while (next_ < plan_.once.size() && plan_.once[next_].before == op.id)
+      if (!take(plan_.once[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body))
       return use_(event(acquire->buffer, false), &op);
     if (const auto* release = std::get_if<Release>(&op.body))
@@ -43,12 +43,10 @@ class Host {
     return true;
   }
 
-  bool take(const KeptFrom& kept, const Op* op) {
-    HostAllocation made = event(kept.buffer, false);
-    if (kept.brief) made.size = kept.brief->value;
-    if (!use_(made, op)) return false;
-    made.is_free = true;
-    return !kept.brief || use_(made, op);
+  bool take(const OnceOnly& once, const Op* op) {
+    HostAllocation made = event(once.buffer, once.is_free);
+    if (once.passing) made.size = once.passing->value;
+    return use_(made, op);
   }
 
   [[nodiscard]] HostAllocation event(BufferId id, bool is_free) const {
@@ -59,7 +57,7 @@ class Host {
 
   const EnginePlan& plan_;
   Use use_;
-  std::size_t next_ = 0;  // of what is kept
+  std::size_t next_ = 0;  // of what happens once
 };
 
 class Accounts {
@@ -68,29 +66,29 @@ class Accounts {
       : program_(plan.program),
         settings_(settings),
         allocator_(settings),
-        address_(plan.program.buffers.size()),
+        places_(plan.program.buffers.size()),
         of_stream_(plan.program.pools.size()),
         most_of_stream_(plan.program.pools.size()) {}
 
   bool use(const HostAllocation& event, const Op* op) {
     const auto position = event.buffer.value;
     const auto stream = static_cast<std::size_t>(event.stream);
-    const std::int64_t size = std::max<std::int64_t>(event.size, 1);
-    const std::int64_t rounded = CachingAllocator::rounded(size, settings_);
     Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
     if (event.is_free) {
-      allocator_.free(address_[position]);
-      live -= Bytes(rounded);
-      of_stream_[stream] -= rounded;
+      allocator_.free(places_[position].address);
+      live -= Bytes(places_[position].rounded);
+      of_stream_[stream] -= places_[position].rounded;
       return true;
     }
+    const std::int64_t size = std::max<std::int64_t>(event.size, 1);
+    const std::int64_t rounded = CachingAllocator::rounded(size, settings_);
     const AllocatorCounters before = allocator_.counters();
     const auto address = allocator_.allocate(size, event.stream);
     if (!address) {
       memory_.out_of_memory = {.event = 0, .size = size, .stream = event.stream};
       return false;
     }
-    address_[position] = *address;
+    places_[position] = {.address = *address, .rounded = rounded};
     live += Bytes(rounded);
     of_stream_[stream] += rounded;
     most_of_stream_[stream] = std::max(most_of_stream_[stream], of_stream_[stream]);
@@ -134,7 +132,11 @@ class Accounts {
   const Program& program_;
   AllocatorSettings settings_;
   CachingAllocator allocator_;
-  std::vector<std::int64_t> address_;  // by buffer
+  struct Place {
+    std::int64_t address = 0;
+    std::int64_t rounded = 0;
+  };
+  std::vector<Place> places_;  // by buffer
   std::vector<std::int64_t> of_stream_;
   std::vector<std::int64_t> most_of_stream_;
   CategoryBytes live_{};

@@ -8,17 +8,18 @@
 
 namespace mfsdp {
 
-/// An allocation that is made once, in the first step: before that op, or before all steps.
-struct KeptFrom {
+/// What the host allocates once: before all steps or, in the first one, before an op.
+struct OnceOnly {
   BufferId buffer;
   std::optional<OpId> before{};
-  /// Scratch of a first call, of so many bytes: freed at once, and never seen again.
-  std::optional<Bytes> brief{};
+  /// Of so many bytes that are freed again, and are no part of the steady state; else it is kept.
+  std::optional<Bytes> passing{};
+  bool is_free = false;  ///< it is, here
 };
 
 struct EnginePlan {
   Program program;
-  std::vector<KeptFrom> kept;  ///< in the order of the ops
+  std::vector<OnceOnly> once;  ///< in the order of the ops
   std::int64_t launches = 0;   ///< that the host makes in a step: kernels, copies, collectives
 };
 

@@ -13,6 +13,7 @@
 // Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
 #include "sim/engines/fsdp2.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -111,7 +112,13 @@ class Fsdp2 {
     std::vector<Weight> own{{"embedding", model.vocab, model.hidden}, {"norm", model.hidden}};
     if (!model.tied_embeddings) own.push_back({"head", model.vocab, model.hidden});
     root_ = shards(root_id_, std::move(own));
-    keep_weight(root_, 0);
+    // A tied weight is made where it is the embedding's, and once more where it is the head's,
+    // which is the one that stays.
+    std::optional<Tensor> first;
+    if (model.tied_embeddings)
+      first = step_.keep_passing("first_embedding", shard_of(root_.weights[0]) * kFull);
+    else
+      keep_weight(root_, 0);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
       const UnitId unit = step_.add_unit("layers." + std::to_string(layer), UnitKind::block);
       blocks_.push_back(shards(unit, block_weights()));
@@ -119,6 +126,10 @@ class Fsdp2 {
         keep_weight(blocks_.back(), i);
     }
     for (std::size_t i = 1; i < root_.weights.size(); ++i) keep_weight(root_, i);
+    if (!first) return;
+    keep_weight(root_, 0);
+    step_.end_passing(*first);
+    std::ranges::rotate(owned_, owned_.end() - 1);
   }
 
   void keep_weight(const Shards& of, std::size_t position) {
@@ -132,8 +143,17 @@ class Fsdp2 {
   void keep_inputs() {
     constexpr std::int64_t kTokenId = 8;
     step_.at(root_id_, Phase::input);
-    step_.keep("cosine", 2 * sizes_.angles, Category::activation);
-    step_.keep("sine", 2 * sizes_.angles, Category::activation);
+    // Both halves of a head turn by the same angles, in fp32.
+    const std::int64_t half = sizes_.angles;
+    const Tensor turns = step_.keep_passing("turns", half);
+    for (const char* name : {"cosine", "sine"}) {
+      const Tensor low = step_.keep_passing("low_half", half);
+      const Tensor high = step_.keep_passing("high_half", half);
+      step_.keep(name, 2 * half, Category::activation);
+      step_.end_passing(high);
+      step_.end_passing(low);
+    }
+    step_.end_passing(turns);
     step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
   }
 
@@ -351,8 +371,8 @@ class Fsdp2 {
     wait_for_unshard(own);
     if (layer > 0) unshard(blocks_[layer - 1]);
     step_.at(own.unit, Phase::backward);
+    if (layer == 0) block_->free_angles(cosine_, sine_);
     const BlockGradients made = block_->backward(layer, input, gradient);
-    if (layer == 0) step_.free({sine_, cosine_});
     for (const Tensor tensor : made.later) step_.free(tensor);
     reshard(own);
     reduce(own, made.weights, first);

@@ -89,16 +89,20 @@ Tensor StepBuilder::keep(std::string_view name, std::int64_t bytes, Category cat
   const Tensor tensor = add_buffer(name, bytes, category, stream);
   Buffer& buffer = program_.buffers[tensor.buffer];
   buffer.persistent = true;
-  kept_.push_back({.buffer = buffer.id});
-  if (!segments_.empty()) kept_.back().before = OpId{next_op_};
+  once_.push_back({.buffer = buffer.id});
+  if (!segments_.empty()) once_.back().before = OpId{next_op_};
   return tensor;
 }
 
-void StepBuilder::first_scratch(std::string_view name, std::int64_t bytes) {
-  keep(name, bytes, Category::workspace);
-  // It is no part of the steady state.
-  program_.buffers.back().size = Bytes(0);
-  kept_.back().brief = Bytes(bytes);
+Tensor StepBuilder::keep_passing(std::string_view name, std::int64_t bytes) {
+  const Tensor tensor = keep(name, 0, Category::workspace);
+  once_.back().passing = Bytes(bytes);
+  return tensor;
+}
+
+void StepBuilder::end_passing(Tensor tensor) {
+  once_.push_back({.buffer = program_.buffers[tensor.buffer].id, .is_free = true});
+  if (!segments_.empty()) once_.back().before = OpId{next_op_};
 }
 
 Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category category,
@@ -215,7 +219,7 @@ EnginePlan StepBuilder::finish() {
   join_segments();
   program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
   plan.program = std::move(program_);
-  plan.kept = std::move(kept_);
+  plan.once = std::move(once_);
   return plan;
 }
 

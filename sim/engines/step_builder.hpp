@@ -51,13 +51,15 @@ class StepBuilder {
   [[nodiscard]] UnitId add_unit(std::string_view name, UnitKind kind);
   void at(UnitId unit, Phase phase);
   void set_phase(Phase phase) { phase_ = phase; }
+  [[nodiscard]] Phase phase() const { return phase_; }
 
   // Memory. Names of ops and buffers are their unit's with what is given here.
   /// For the whole run, from the first time that the host comes here.
   Tensor keep(std::string_view name, std::int64_t bytes, Category category,
               StreamRole stream = StreamRole::compute);
-  /// Scratch of the next op, the first time only.
-  void first_scratch(std::string_view name, std::int64_t bytes);
+  /// The first time only; to be freed with end_passing().
+  [[nodiscard]] Tensor keep_passing(std::string_view name, std::int64_t bytes);
+  void end_passing(Tensor tensor);
   [[nodiscard]] Tensor allocate(std::string_view name, std::int64_t bytes, Category category,
                                 StreamRole stream = StreamRole::compute);
   void free(Tensor tensor);
@@ -92,7 +94,7 @@ class StepBuilder {
   void join_segments();
 
   Program program_;
-  std::vector<KeptFrom> kept_;
+  std::vector<OnceOnly> once_;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
   std::optional<UnitId> unit_;
