@@ -64,6 +64,30 @@ struct Finding {
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 
+/// One that is about no op and no bytes.
+[[nodiscard]] Finding finding_without_ops(std::string_view rule, std::string message);
+
+/// A rule that what was read could not decide: it is neither kept nor broken.
+struct NotJudged {
+  std::string rule;    ///< "MF813"
+  std::string reason;  ///< one line: what is missing, and what would have it
+
+  friend bool operator==(const NotJudged&, const NotJudged&) = default;
+};
+
+/// What rules said of one thing.
+struct Verdict {
+  std::vector<Finding> findings;
+  std::vector<NotJudged> not_judged;
+
+  void add(Verdict other);
+  /// No error, and nothing left undecided.
+  [[nodiscard]] bool good() const;
+};
+
+/// "MF813 serialised-gather"
+[[nodiscard]] std::string title_of_rule(std::string_view rule);
+
 /// Whether a finding of that rule makes a plan wrong; a rule that is not in the table does.
 [[nodiscard]] bool is_error(std::string_view rule);
 
