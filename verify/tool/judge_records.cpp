@@ -17,6 +17,7 @@
 #include "verify/traces/file_rank.hpp"
 #include "verify/traces/flight_recorder.hpp"
 #include "verify/traces/inspector_log.hpp"
+#include "verify/traces/trace_words.hpp"
 
 namespace mfsdp {
 namespace {
@@ -49,32 +50,26 @@ Result<std::vector<fs::path>> files_of(const std::vector<std::string>& paths) {
   return all;
 }
 
-std::string plural(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
-std::size_t calls_in(std::span<const traces::RecordedGroup> groups) {
-  std::size_t calls = 0;
+std::int64_t calls_in(std::span<const traces::RecordedGroup> groups) {
+  std::int64_t calls = 0;
   for (const traces::RecordedGroup& group : groups)
-    for (const traces::GroupMember& member : group.members) calls += member.calls.size();
+    for (const traces::GroupMember& member : group.members) calls += std::ssize(member.calls);
   return calls;
 }
 
-ExitCode print_verdict(std::span<const traces::RecordedGroup> groups, std::size_t files,
+ExitCode print_verdict(std::span<const traces::RecordedGroup> groups, std::int64_t files,
                        std::string_view what, std::string_view limit, const VerifyOptions& options,
                        const std::vector<std::string>& paths, const Session& session) {
   Verdict verdict = traces::judge_records(groups);
-  const std::size_t calls = calls_in(groups);
+  const std::int64_t calls = calls_in(groups);
   if (options.output == FindingsFormat::text)
-    session.out << wrap_text(
-        fmt::format("{}: {}, {}\n{}\n", plural(files, what), plural(groups.size(), "group"),
-                    plural(calls, "call"), limit),
-        session.style);
+    session.out << wrap_text(fmt::format("{}: {}, {}\n{}\n", traces::counted(files, what),
+                                         traces::counted(std::ssize(groups), "group"),
+                                         traces::counted(calls, "call"), limit),
+                             session.style);
   return print_findings(verdict.findings, options.output,
                         printable(fmt::format("{}", fmt::join(paths, ", "))), session,
-                        {{"files", static_cast<std::int64_t>(files)},
-                         {"groups", std::ssize(groups)},
-                         {"calls", static_cast<std::int64_t>(calls)}},
+                        {{"files", files}, {"groups", std::ssize(groups)}, {"calls", calls}},
                         std::move(verdict.not_judged));
 }
 
@@ -90,7 +85,8 @@ Result<ExitCode> judge_flight_dumps(const VerifyOptions& options, const Session&
     dumps.push_back(std::move(dump));
   }
   MFSDP_LET(groups, traces::join_dumps(std::move(dumps)));
-  return print_verdict(groups, files.size(), "dump", "", options, options.flight_recorder, session);
+  return print_verdict(groups, std::ssize(files), "dump", "", options, options.flight_recorder,
+                       session);
 }
 
 Result<ExitCode> judge_inspector_logs(const VerifyOptions& options, const Session& session) {
@@ -102,7 +98,7 @@ Result<ExitCode> judge_inspector_logs(const VerifyOptions& options, const Sessio
   }
   MFSDP_LET(groups, traces::read_inspector_logs(logs));
   return print_verdict(
-      groups, files.size(), "log",
+      groups, std::ssize(files), "log",
       "logs hold some of the collectives that ended: what a rank never joined, or what has not "
       "ended, they do not show\n",
       options, options.nccl_inspector, session);

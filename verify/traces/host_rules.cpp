@@ -99,9 +99,10 @@ void add_allocations(Verdict& verdict, std::string_view rule,
     gave_back += row.gave_back;
   }
   verdict.findings.push_back(finding_without_ops(
-      rule, fmt::format("{} steps, the first of them step {}: memory was asked of the driver {} "
-                        "times (cudaMalloc) and given back {} times (cudaFree); {}",
-                        steps.size(), steps.front().step, asked, gave_back, what)));
+      rule,
+      fmt::format("{}, the first of them step {}: memory was asked of the driver {} "
+                  "times (cudaMalloc) and given back {} times (cudaFree); {}",
+                  counted(std::ssize(steps), "step"), steps.front().step, asked, gave_back, what)));
 }
 
 Verdict judge_allocations(const Trace& trace) {

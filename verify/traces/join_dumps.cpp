@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/text.hpp"
 #include "verify/traces/flight_recorder.hpp"
 #include "verify/traces/rank_words.hpp"
 
@@ -26,7 +27,8 @@ Result<void> check_ranks(const std::vector<FlightDump>& dumps) {
                               dumps[i - 1].where));
     if (dumps[i].version != dumps[0].version)
       return fail(dumps[i].where, fmt::format("version {}, but {} in {}: expected dumps of one job",
-                                              dumps[i].version, dumps[0].version, dumps[0].where));
+                                              printable(dumps[i].version),
+                                              printable(dumps[0].version), dumps[0].where));
   }
   return {};
 }
@@ -40,16 +42,17 @@ Result<void> check_group(const FlightDump& dump, const std::string& name, const 
     return fail(dump.where,
                 fmt::format("rank {} recorded calls of group {}, which has {}: expected "
                             "the rank that wrote the file as the number in its name",
-                            dump.rank, name, ranks_words(group.ranks)));
+                            dump.rank, printable(name), ranks_words(group.ranks)));
   }
   for (const GroupRanks& other : known[name]) {
     if (other.ranks == group.ranks) return {};
     std::vector<std::int64_t> shared;
     std::ranges::set_intersection(other.ranks, group.ranks, std::back_inserter(shared));
     if (!shared.empty())
-      return fail(dump.where,
-                  fmt::format("group {} has {}, but {} in {}: expected dumps of one job", name,
-                              ranks_words(group.ranks), ranks_words(other.ranks), other.where));
+      return fail(
+          dump.where,
+          fmt::format("group {} has {}, but {} in {}: expected dumps of one job", printable(name),
+                      ranks_words(group.ranks), ranks_words(other.ranks), other.where));
   }
   known[name].push_back({group.ranks, dump.where});
   return {};

@@ -143,8 +143,8 @@ std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
       fmt::format("{}, {}: all ranks launched it, and it has not ended on {}", place_of(group, row),
                   row.called.front().second->kind, ranks_words(open));
   if (!began.empty() && !not_begun.empty()) {
-    text += fmt::format("; {} began it and wait for {}, where it has not begun", ranks_words(began),
-                        ranks_words(not_begun));
+    text += fmt::format("; it began on {} and has not begun on {}: the former wait for the latter",
+                        ranks_words(began), ranks_words(not_begun));
     for (const std::int64_t rank : began)
       for (const std::int64_t other : not_begun) waiting.add(rank, other, group.name);
   }

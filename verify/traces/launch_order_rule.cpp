@@ -38,11 +38,11 @@ struct Serialised {
 std::string what_was_lost(const Serialised& found, const DeviceContext& device) {
   const CollectiveCall& gather = *found.worst.gather;
   return fmt::format(
-      "device {}: {} gathers began only as a reduction of another communicator ended, and compute "
+      "device {}: {} began only as a reduction of another communicator ended, and compute "
       "lost {} ms to it; the worst, at {} ms: {}, launched {} ms before, after {}. No wait orders "
       "them: NCCL_LAUNCH_ORDER_IMPLICIT=1 or CUDA_DEVICE_MAX_CONNECTIONS=1 does; launch the gather "
       "first",
-      device.report.device, found.calls, milliseconds(found.lost),
+      device.report.device, counted(found.calls, "gather"), milliseconds(found.lost),
       milliseconds(gather.begin - device.report.begin), call_words(device.trace, gather),
       milliseconds(gather.begin - *gather.launched),
       call_words(device.trace, *found.worst.reduction));
@@ -55,9 +55,9 @@ std::string why_undecided(const Serialised& found, const DeviceContext& device) 
             "_ExperimentalConfig(enable_cuda_sync_events=True)"
           : "their launches, or the records that waits between them are for, are not in the trace";
   return fmt::format(
-      "device {}: {} gathers began as a reduction of another communicator ended, with compute "
+      "device {}: {} began as a reduction of another communicator ended, with compute "
       "waiting; {}",
-      device.report.device, found.undecided, missing);
+      device.report.device, counted(found.undecided, "gather"), missing);
 }
 
 }  // namespace

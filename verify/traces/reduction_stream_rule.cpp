@@ -77,10 +77,10 @@ void add_finding(Verdict& verdict, const Lost& lost, const DeviceContext& device
                  std::string_view whose, std::string_view advice) {
   if (lost.time < device.settings.least_held_up) return;
   std::string message = fmt::format(
-      "device {}: {} reductions of gradients ran on the stream of {}, and compute lost {} ms to "
+      "device {}: {} of gradients ran on the stream of {}, and compute lost {} ms to "
       "it; "
       "the worst, at {} ms: {}; {}",
-      device.report.device, lost.calls, whose, milliseconds(lost.time),
+      device.report.device, counted(lost.calls, "reduction"), whose, milliseconds(lost.time),
       milliseconds(lost.worst->begin - device.report.begin), call_words(device.trace, *lost.worst),
       advice);
   verdict.findings.push_back(finding_without_ops(kReductionStream, std::move(message)));
@@ -117,11 +117,10 @@ Verdict judge_reduction_streams(const DeviceContext& device) {
   if (undecided > 0)
     verdict.not_judged.push_back(
         {std::string(kReductionStream),
-         fmt::format(
-             "device {}: {} gathers began as a reduction before them on their stream ended, "
-             "with compute waiting; whether they waited for it is not known, as their "
-             "launches are not in the trace",
-             device.report.device, undecided)});
+         fmt::format("device {}: {} began as a reduction before them on their stream ended, "
+                     "with compute waiting; whether they waited for it is not known, as their "
+                     "launches are not in the trace",
+                     device.report.device, counted(undecided, "gather"))});
   return verdict;
 }
 

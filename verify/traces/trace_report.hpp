@@ -122,7 +122,7 @@ struct ReportSettings {
   Nanos least_hidable{10'000};  ///< shorter stalls are launch gaps
   std::size_t most_listed = 20;
   Nanos least_held_up{50'000};  ///< of all calls of a device together: less is no finding
-  std::string cta_policy;       ///< NCCL_CTA_POLICY of the run, where it is known; else ""
+  std::string cta_policy = {};  ///< NCCL_CTA_POLICY of the run, where it is known; else ""
 };
 
 /// Errors: no GPU activity, or times that add up to more than 2^63 ns.

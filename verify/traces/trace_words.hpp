@@ -1,13 +1,20 @@
-// How reports and rules of traces write times and calls. Private to them.
+// How reports and rules of traces write numbers, times and calls.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/formats/kineto.hpp"
 
 namespace mfsdp::traces {
+
+/// "1 gather", "2 gathers"
+[[nodiscard]] inline std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 /// Milliseconds with the microseconds' digits, rounded to the nearest.
 [[nodiscard]] inline std::string milliseconds(Nanos time) {
