@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check(groups.error());
     return 0;
   }
-  const mfsdp::Verdict verdict = judge_records(*groups);
+  const mfsdp::RuleVerdict verdict = judge_records(*groups);
   mfsdp::FindingsOf of;
   of.not_judged = verdict.not_judged;
   if (!nlohmann::json::accept(render_findings_json(verdict.findings, of))) std::abort();

@@ -223,12 +223,12 @@ Finding finding_without_ops(std::string_view rule, std::string message) {
   return finding;
 }
 
-void Verdict::add(Verdict other) {
+void RuleVerdict::add(RuleVerdict other) {
   std::ranges::move(other.findings, std::back_inserter(findings));
   std::ranges::move(other.not_judged, std::back_inserter(not_judged));
 }
 
-bool Verdict::good() const { return not_judged.empty() && !has_errors(findings); }
+bool RuleVerdict::good() const { return not_judged.empty() && !has_errors(findings); }
 
 bool is_error(std::string_view rule) {
   const RuleInfo* found = find_rule(rule);

@@ -31,7 +31,7 @@ struct RuleInfo {
 /// All rules of the proofs, ascending by id.
 ///   MF0xx the plan itself    MF1xx races, values      MF2xx collectives   MF3xx gradients
 ///   MF4xx weights            MF5xx tiling             MF6xx bounds        MF7xx configuration
-///   MF8xx a recorded run
+///   MF8xx a recorded run: of mfsdp to MF809, of other trainers from MF810
 [[nodiscard]] std::span<const RuleInfo> rules();
 
 /// The rule of that id, or null.
@@ -76,11 +76,11 @@ struct NotJudged {
 };
 
 /// What rules said of one thing.
-struct Verdict {
+struct RuleVerdict {
   std::vector<Finding> findings;
   std::vector<NotJudged> not_judged;
 
-  void add(Verdict other);
+  void add(RuleVerdict other);
   /// No error, and nothing left undecided.
   [[nodiscard]] bool good() const;
 };

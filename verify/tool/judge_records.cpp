@@ -60,7 +60,7 @@ std::int64_t calls_in(std::span<const traces::RecordedGroup> groups) {
 ExitCode print_verdict(std::span<const traces::RecordedGroup> groups, std::int64_t files,
                        std::string_view what, std::string_view limit, const VerifyOptions& options,
                        const std::vector<std::string>& paths, const Session& session) {
-  Verdict verdict = traces::judge_records(groups);
+  RuleVerdict verdict = traces::judge_records(groups);
   const std::int64_t calls = calls_in(groups);
   if (options.output == FindingsFormat::text)
     session.out << wrap_text(fmt::format("{}: {}, {}\n{}\n", traces::counted(files, what),

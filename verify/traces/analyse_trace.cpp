@@ -87,7 +87,7 @@ void add_steps(DeviceReport& report, const Trace& trace, const Unions& unions,
 }
 
 DeviceReport report_of(std::int32_t device, DeviceActivity activity, Kinds& kinds,
-                       const Trace& trace, const ReportSettings& settings, Verdict& verdict) {
+                       const Trace& trace, const ReportSettings& settings, RuleVerdict& verdict) {
   DeviceReport report;
   report.device = device;
   const Unions unions(activity);

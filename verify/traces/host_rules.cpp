@@ -30,7 +30,7 @@ struct GatherPaths {
   std::int64_t copies = 0;
 };
 
-Verdict judge_copy_engines(const Trace& trace, const ReportSettings& settings) {
+RuleVerdict judge_copy_engines(const Trace& trace, const ReportSettings& settings) {
   const std::string& policy = settings.cta_policy.empty() ? trace.cta_policy : settings.cta_policy;
   const bool asked = asks_for_copy_engines(policy);
   std::map<std::uint32_t, GatherPaths> groups;
@@ -38,7 +38,7 @@ Verdict judge_copy_engines(const Trace& trace, const ReportSettings& settings) {
     if (call.op == CollectiveOp::all_gather) ++groups[call.group].kernels;
   for (const CopiedCollective& call : trace.copied_collectives)
     if (call.op == CollectiveOp::all_gather) ++groups[call.group].copies;
-  Verdict verdict;
+  RuleVerdict verdict;
   for (const auto& [group, paths] : groups) {
     if (paths.kernels == 0 || (paths.copies == 0 && !asked)) continue;
     const std::string& name = trace.names[group];
@@ -89,7 +89,7 @@ std::vector<StepAllocations> allocations_by_step(const std::vector<StepWindow>& 
 }
 
 /// One finding for all steps that a rule is broken in.
-void add_allocations(Verdict& verdict, std::string_view rule,
+void add_allocations(RuleVerdict& verdict, std::string_view rule,
                      const std::vector<StepAllocations>& steps, std::string_view what) {
   if (steps.empty()) return;
   std::int64_t asked = 0;
@@ -99,14 +99,14 @@ void add_allocations(Verdict& verdict, std::string_view rule,
     gave_back += row.gave_back;
   }
   verdict.findings.push_back(finding_without_ops(
-      rule,
-      fmt::format("{}, the first of them step {}: memory was asked of the driver {} "
-                  "times (cudaMalloc) and given back {} times (cudaFree); {}",
-                  counted(std::ssize(steps), "step"), steps.front().step, asked, gave_back, what)));
+      rule, fmt::format("{}, the first of them step {}: memory was asked of the driver {} "
+                        "(cudaMalloc) and given back {} (cudaFree); {}",
+                        counted(std::ssize(steps), "step"), steps.front().step,
+                        counted(asked, "time"), counted(gave_back, "time"), what)));
 }
 
-Verdict judge_allocations(const Trace& trace) {
-  Verdict verdict;
+RuleVerdict judge_allocations(const Trace& trace) {
+  RuleVerdict verdict;
   if (trace.allocations.empty()) return verdict;
   const std::vector<StepWindow> windows = step_windows(trace.steps, std::nullopt);
   if (windows.empty()) {
@@ -131,14 +131,14 @@ Verdict judge_allocations(const Trace& trace) {
 
 // ---- waits
 
-Verdict judge_waits(const Trace& trace) {
+RuleVerdict judge_waits(const Trace& trace) {
   const auto has = [&](auto predicate) {
     return std::ranges::any_of(trace.collectives, predicate, &CollectiveCall::op);
   };
   const bool gathers = has([](CollectiveOp op) { return op == CollectiveOp::all_gather; });
   if (!gathers || !has(is_reduction) || waits_known(trace) != WaitsKnown::dropped) return {};
   const auto waits = std::ranges::count_if(trace.syncs, &SyncMark::stream_wait);
-  Verdict verdict;
+  RuleVerdict verdict;
   verdict.not_judged.push_back(
       {"MF813",
        fmt::format(
@@ -151,8 +151,8 @@ Verdict judge_waits(const Trace& trace) {
 
 }  // namespace
 
-Verdict judge_host(const Trace& trace, const ReportSettings& settings) {
-  Verdict verdict = judge_copy_engines(trace, settings);
+RuleVerdict judge_host(const Trace& trace, const ReportSettings& settings) {
+  RuleVerdict verdict = judge_copy_engines(trace, settings);
   verdict.add(judge_allocations(trace));
   verdict.add(judge_waits(trace));
   return verdict;

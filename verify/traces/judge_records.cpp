@@ -213,8 +213,8 @@ RecordedGroup countable(RecordedGroup group) {
 
 }  // namespace
 
-Verdict judge_records(std::span<const RecordedGroup> groups) {
-  Verdict verdict;
+RuleVerdict judge_records(std::span<const RecordedGroup> groups) {
+  RuleVerdict verdict;
   WaitingRanks waiting;
   for (const RecordedGroup& group : groups) {
     for (Finding& finding : judge_group(countable(group), waiting))

@@ -62,7 +62,7 @@ std::string why_undecided(const Serialised& found, const DeviceContext& device) 
 
 }  // namespace
 
-Verdict judge_launch_order(const DeviceContext& device) {
+RuleVerdict judge_launch_order(const DeviceContext& device) {
   if (waits_known(device.trace) == WaitsKnown::dropped) return {};  // judge_host has said so
   const StreamWaits waits(device.trace);
   Serialised found;
@@ -70,7 +70,7 @@ Verdict judge_launch_order(const DeviceContext& device) {
     if (may_overlap(row))
       found.add(row,
                 row.launch_known ? waits.orders(*row.reduction, *row.gather) : Ordered::unknown);
-  Verdict verdict;
+  RuleVerdict verdict;
   if (found.lost >= device.settings.least_held_up)
     verdict.findings.push_back(
         finding_without_ops(kSerialisedGather, what_was_lost(found, device)));

@@ -64,6 +64,6 @@ struct RecordedGroup {
 
 /// Compares what ranks recorded: MF815 to MF819. Of each group the first place where ranks differ
 /// is told, and the first call that all launched and that has not ended.
-[[nodiscard]] Verdict judge_records(std::span<const RecordedGroup> groups);
+[[nodiscard]] RuleVerdict judge_records(std::span<const RecordedGroup> groups);
 
 }  // namespace mfsdp::traces

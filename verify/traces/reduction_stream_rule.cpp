@@ -73,7 +73,7 @@ struct Lost {
   }
 };
 
-void add_finding(Verdict& verdict, const Lost& lost, const DeviceContext& device,
+void add_finding(RuleVerdict& verdict, const Lost& lost, const DeviceContext& device,
                  std::string_view whose, std::string_view advice) {
   if (lost.time < device.settings.least_held_up) return;
   std::string message = fmt::format(
@@ -99,8 +99,8 @@ Lost on_compute_stream(const DeviceContext& device) {
 
 }  // namespace
 
-Verdict judge_reduction_streams(const DeviceContext& device) {
-  Verdict verdict;
+RuleVerdict judge_reduction_streams(const DeviceContext& device) {
+  RuleVerdict verdict;
   add_finding(verdict, on_compute_stream(device), device, "compute",
               "reduce on a stream of its own, that waits for the gradients");
   Lost lost;
@@ -124,8 +124,8 @@ Verdict judge_reduction_streams(const DeviceContext& device) {
   return verdict;
 }
 
-Verdict judge_device(const DeviceContext& device) {
-  Verdict verdict = judge_launch_order(device);
+RuleVerdict judge_device(const DeviceContext& device) {
+  RuleVerdict verdict = judge_launch_order(device);
   verdict.add(judge_reduction_streams(device));
   return verdict;
 }

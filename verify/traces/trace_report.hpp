@@ -112,7 +112,7 @@ struct TraceReport {
   std::int64_t events = 0;
   std::int64_t bytes = 0;
   std::vector<DeviceReport> devices;
-  Verdict verdict;                  ///< of MF810 to MF814; findings name no ops
+  RuleVerdict verdict;              ///< of MF810 to MF814; findings name no ops
   std::vector<std::string> limits;  ///< what this trace cannot show, and what would show it
 };
 

@@ -18,13 +18,13 @@ struct DeviceContext {
 };
 
 /// Copy engines (MF810), the allocator (MF811, MF812), and MF813 where no wait names its record.
-[[nodiscard]] Verdict judge_host(const Trace& trace, const ReportSettings& settings);
+[[nodiscard]] RuleVerdict judge_host(const Trace& trace, const ReportSettings& settings);
 /// Gathers that waited for reductions (MF813), and streams of reductions (MF814).
-[[nodiscard]] Verdict judge_device(const DeviceContext& device);
+[[nodiscard]] RuleVerdict judge_device(const DeviceContext& device);
 
 /// MF813 alone.
-[[nodiscard]] Verdict judge_launch_order(const DeviceContext& device);
+[[nodiscard]] RuleVerdict judge_launch_order(const DeviceContext& device);
 /// MF814 alone.
-[[nodiscard]] Verdict judge_reduction_streams(const DeviceContext& device);
+[[nodiscard]] RuleVerdict judge_reduction_streams(const DeviceContext& device);
 
 }  // namespace mfsdp::traces

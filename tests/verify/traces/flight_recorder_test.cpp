@@ -26,10 +26,10 @@ FlightDump file(const std::string& name, std::int64_t rank) {
   return dump_of(read_file(kFolder + name, "a dump", 1 << 20).value(), rank, name);
 }
 
-Verdict judge_dumps(std::vector<FlightDump> dumps) {
+RuleVerdict judge_dumps(std::vector<FlightDump> dumps) {
   const auto groups = join_dumps(std::move(dumps));
   EXPECT_TRUE(groups) << groups.error().message();
-  return groups ? judge_records(*groups) : Verdict{};
+  return groups ? judge_records(*groups) : RuleVerdict{};
 }
 
 /// Entries of group 7 of ranks 4 and 6, as `_dump_nccl_trace_json` writes them.

@@ -29,10 +29,10 @@ Result<std::vector<RecordedGroup>> read_logs(const std::vector<std::string>& log
   for (const std::string& log : logs) files.push_back({fmt::format("{}.log", files.size()), log});
   return read_inspector_logs(files);
 }
-Verdict judge_logs(const std::vector<std::string>& logs) {
+RuleVerdict judge_logs(const std::vector<std::string>& logs) {
   const auto groups = read_logs(logs);
   EXPECT_TRUE(groups) << groups.error().message();
-  return groups ? judge_records(*groups) : Verdict{};
+  return groups ? judge_records(*groups) : RuleVerdict{};
 }
 std::string log_error(const std::vector<std::string>& logs) {
   const auto groups = read_logs(logs);
@@ -54,7 +54,7 @@ TEST(InspectorLog, CallsAndSizesThatDifferAreFound) {
 }
 
 TEST(InspectorLog, RanksWithoutALogAreNotJudged) {
-  const Verdict verdict = judge_logs({log_line(0, 1)});
+  const RuleVerdict verdict = judge_logs({log_line(0, 1)});
   ASSERT_EQ(verdict.not_judged.size(), 1U);
   EXPECT_EQ(verdict.not_judged[0].reason, "group 0x7f: there is no record of rank 1");
 }

@@ -43,7 +43,7 @@ RecordedGroup group_of(const std::vector<Calls>& calls, const std::string& name 
   return group;
 }
 
-Verdict judge_group(const RecordedGroup& group) { return judge_records(std::vector{group}); }
+RuleVerdict judge_group(const RecordedGroup& group) { return judge_records(std::vector{group}); }
 
 TEST(JudgeRecords, RanksThatDoTheSameAreFine) {
   EXPECT_TRUE(
@@ -52,7 +52,7 @@ TEST(JudgeRecords, RanksThatDoTheSameAreFine) {
 }
 
 TEST(JudgeRecords, TheFirstCallThatDiffersIsTold) {
-  const Verdict verdict =
+  const RuleVerdict verdict =
       judge_group(group_of({{call(1), call(2), call(3, "broadcast"), call(4)},
                             {call(1), call(2), call(3, "broadcast"), call(4)},
                             {call(1), call(2, "broadcast"), call(3), call(4)}}));
@@ -71,11 +71,11 @@ TEST(JudgeRecords, SizesAndTypesMustAgree) {
 }
 
 TEST(JudgeRecords, ARankThatDidNotJoinIsTold) {
-  const Verdict verdict = judge_group(group_of({{call(1), open_call(2)}, {call(1)}, {}}));
+  const RuleVerdict verdict = judge_group(group_of({{call(1), open_call(2)}, {call(1)}, {}}));
   EXPECT_THAT(messages(verdict),
               ElementsAre("MF817 group 0, collective 1, all_reduce: ranks 0, 1: launched it "
                           "(completed); rank 2: did not, and nothing before it"));
-  const Verdict last = judge_group(group_of({{call(1), open_call(2)}, {call(1)}}));
+  const RuleVerdict last = judge_group(group_of({{call(1), open_call(2)}, {call(1)}}));
   EXPECT_THAT(messages(last),
               ElementsAre("MF817 group 0, collective 2, all_reduce: rank 0: launched it "
                           "(scheduled); rank 1: did not; its last there is number 1, all_reduce"));
@@ -111,7 +111,7 @@ TEST(JudgeRecords, OverwrittenCallsAreNotMissed) {
   group.members[1].whole = true;
   EXPECT_THAT(messages(judge_group(group)), ElementsAre(HasSubstr("rank 1: nothing")));
   group.members[1] = {.rank = 1, .calls = {}, .whole = false};
-  const Verdict verdict = judge_group(group);
+  const RuleVerdict verdict = judge_group(group);
   EXPECT_THAT(verdict.findings, IsEmpty());
   ASSERT_EQ(verdict.not_judged.size(), 1U);
   EXPECT_THAT(verdict.not_judged[0].reason, HasSubstr("older records of rank 1 are overwritten"));
@@ -120,7 +120,7 @@ TEST(JudgeRecords, OverwrittenCallsAreNotMissed) {
 TEST(JudgeRecords, RanksWithoutRecordsAreNotJudged) {
   RecordedGroup group = group_of({{call(1)}, {call(1)}});
   group.ranks = {0, 1, 2, 3};
-  const Verdict verdict = judge_group(group);
+  const RuleVerdict verdict = judge_group(group);
   EXPECT_THAT(verdict.not_judged,
               ElementsAre(NotJudged{"MF817", "group 0: there is no record of ranks 2, 3"}));
   EXPECT_FALSE(verdict.good());
@@ -138,7 +138,8 @@ TEST(JudgeRecords, SampledRecordsMissNothing) {
 TEST(JudgeRecords, PartsOfACoalescedCallAreComparedOneByOne) {
   RecordedCall second = call(1, "broadcast");
   second.key.part = 1;
-  const Verdict verdict = judge_group(group_of({{call(1), second, call(2)}, {call(1), call(2)}}));
+  const RuleVerdict verdict =
+      judge_group(group_of({{call(1), second, call(2)}, {call(1), call(2)}}));
   EXPECT_THAT(messages(verdict),
               ElementsAre("MF815 group 0, collective 1, part 2: ranks call different things, here "
                           "first: rank 0: broadcast; rank 1: nothing"));
@@ -150,7 +151,7 @@ TEST(JudgeRecords, TransfersAreCountedOnlyWhereAllAreThere) {
   group.pairs = true;
   EXPECT_THAT(messages(judge_group(group)), ElementsAre(HasSubstr("transfer 2, transfer: rank 0")));
   group.members[0].whole = false;
-  const Verdict verdict = judge_group(group);
+  const RuleVerdict verdict = judge_group(group);
   EXPECT_THAT(verdict.findings, IsEmpty());
   EXPECT_EQ(verdict.not_judged.size(), 1U);
 }

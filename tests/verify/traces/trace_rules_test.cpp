@@ -29,15 +29,15 @@ constexpr int kCompute = 7;
 constexpr int kGathers = 22;
 constexpr int kReductions = 26;
 
-Verdict verdict_of(const std::string& text, const ReportSettings& settings = {}) {
+RuleVerdict verdict_of(const std::string& text, const ReportSettings& settings = {}) {
   const auto trace = parse_kineto(text, "t.json");
   EXPECT_TRUE(trace) << trace.error().message();
   if (!trace) return {};
   const auto report = analyse_trace(*trace, settings);
   EXPECT_TRUE(report) << report.error().message();
-  return report ? report->verdict : Verdict{};
+  return report ? report->verdict : RuleVerdict{};
 }
-Verdict verdict_of(const Body& body) { return verdict_of(kineto_text(body)); }
+RuleVerdict verdict_of(const Body& body) { return verdict_of(kineto_text(body)); }
 
 /// All times in microseconds.
 void gemm(KinetoText& t, std::int64_t begin, std::int64_t end) {
@@ -84,7 +84,7 @@ void serialised(KinetoText& t) {
 void other_wait(KinetoText& t) { t.wait(kCompute, 1 * kMicro, 3, kGathers, 2); }
 
 TEST(TraceRules, AGatherThatOnlyLaunchOrderHeldUpIsFound) {
-  const Verdict verdict = verdict_of([](KinetoText& t) {
+  const RuleVerdict verdict = verdict_of([](KinetoText& t) {
     serialised(t);
     other_wait(t);
   });
@@ -99,12 +99,12 @@ TEST(TraceRules, AGatherThatOnlyLaunchOrderHeldUpIsFound) {
 }
 
 TEST(TraceRules, AWaitExplainsAGatherThatBeginsAfterAReduction) {
-  const Verdict direct = verdict_of([](KinetoText& t) {
+  const RuleVerdict direct = verdict_of([](KinetoText& t) {
     serialised(t);
     t.wait(kGathers, 25 * kMicro, 10, kReductions, 6);
   });
   EXPECT_TRUE(direct.good());
-  const Verdict by_way_of_compute = verdict_of([](KinetoText& t) {
+  const RuleVerdict by_way_of_compute = verdict_of([](KinetoText& t) {
     serialised(t);
     t.wait(kCompute, 12 * kMicro, 7, kReductions, 6);
     t.wait(kGathers, 25 * kMicro, 10, kCompute, 9);
@@ -113,12 +113,12 @@ TEST(TraceRules, AWaitExplainsAGatherThatBeginsAfterAReduction) {
 }
 
 TEST(TraceRules, AWaitForWhatCameBeforeTheReductionExplainsNothing) {
-  const Verdict earlier_record = verdict_of([](KinetoText& t) {
+  const RuleVerdict earlier_record = verdict_of([](KinetoText& t) {
     serialised(t);
     t.wait(kGathers, 25 * kMicro, 10, kReductions, 4);
   });
   EXPECT_THAT(rules_of(earlier_record), ElementsAre("MF813"));
-  const Verdict compute_waits_later = verdict_of([](KinetoText& t) {
+  const RuleVerdict compute_waits_later = verdict_of([](KinetoText& t) {
     serialised(t);
     t.wait(kCompute, 26 * kMicro, 10, kReductions, 6);
     t.wait(kGathers, 25 * kMicro, 9, kCompute, 8);  // recorded before compute waited
@@ -127,7 +127,7 @@ TEST(TraceRules, AWaitForWhatCameBeforeTheReductionExplainsNothing) {
 }
 
 TEST(TraceRules, WithoutRecordsOfEventsLaunchOrderIsNotJudged) {
-  const Verdict none = verdict_of([](KinetoText& t) {
+  const RuleVerdict none = verdict_of([](KinetoText& t) {
     serialised(t);
     t.wait(kGathers, 25 * kMicro, 10, -1, -1);
   });
@@ -136,7 +136,7 @@ TEST(TraceRules, WithoutRecordsOfEventsLaunchOrderIsNotJudged) {
   EXPECT_THAT(none.not_judged[0].reason, HasSubstr("none of 1 waits of streams names the record"));
   EXPECT_THAT(none.not_judged[0].reason, HasSubstr("kineto 1552"));
   EXPECT_FALSE(none.good());
-  const Verdict this_one = verdict_of([](KinetoText& t) {
+  const RuleVerdict this_one = verdict_of([](KinetoText& t) {
     serialised(t);
     other_wait(t);
     t.wait(kGathers, 25 * kMicro, 10, -1, -1);
@@ -163,7 +163,7 @@ TEST(TraceRules, DroppedRecordsAreToldOfAnyTraceWithGathersAndReductions) {
 }
 
 TEST(TraceRules, WithoutWaitsLaunchOrderIsNotJudgedWhereItMatters) {
-  const Verdict suspicious = verdict_of(serialised);
+  const RuleVerdict suspicious = verdict_of(serialised);
   ASSERT_THAT(undecided(suspicious), ElementsAre("MF813"));
   EXPECT_THAT(suspicious.not_judged[0].reason, HasSubstr("enable_cuda_sync_events=True"));
   EXPECT_THAT(rules_of(suspicious), IsEmpty());
@@ -189,7 +189,7 @@ TEST(TraceRules, AGatherThatWaitedForNothingIsFine) {
 
 // ---- MF814: streams of reductions
 
-Verdict on_compute(const std::string& kernel, const FakeCollective& what, int stream) {
+RuleVerdict on_compute(const std::string& kernel, const FakeCollective& what, int stream) {
   return verdict_of([&](KinetoText& t) {
     gemm(t, 0, 100);
     collective(t, {10, 5, 100, 200, stream}, kernel, what);
@@ -199,7 +199,7 @@ Verdict on_compute(const std::string& kernel, const FakeCollective& what, int st
 
 TEST(TraceRules, ReductionsOnTheStreamOfComputeAreFound) {
   const std::string scatter = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL";
-  const Verdict verdict = on_compute(scatter, {}, kCompute);
+  const RuleVerdict verdict = on_compute(scatter, {}, kCompute);
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF814"));
   EXPECT_THAT(verdict.findings[0].message,
               HasSubstr("1 reduction of gradients ran on the stream of compute, and compute lost "
@@ -231,7 +231,7 @@ TEST(TraceRules, SmallAllReducesBelongOnTheStreamOfCompute) {
   EXPECT_FALSE(of_elements(262'144).good());  // 4 bytes each: 1 MiB
 }
 
-Verdict on_gathers(std::int64_t launched, int stream) {
+RuleVerdict on_gathers(std::int64_t launched, int stream) {
   return verdict_of([&](KinetoText& t) {
     gemm(t, 0, 120);
     reduce_scatter(t, {50, 5, 100, 300, stream});
@@ -241,7 +241,7 @@ Verdict on_gathers(std::int64_t launched, int stream) {
 }
 
 TEST(TraceRules, ReductionsOnTheStreamOfGathersAreFound) {
-  const Verdict verdict = on_gathers(60, kGathers);
+  const RuleVerdict verdict = on_gathers(60, kGathers);
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF814"));
   EXPECT_THAT(verdict.findings[0].message, HasSubstr("on the stream of gathers, and compute lost "
                                                      "0.100 ms"));
@@ -249,7 +249,7 @@ TEST(TraceRules, ReductionsOnTheStreamOfGathersAreFound) {
 }
 
 TEST(TraceRules, WithoutLaunchesStreamsOfReductionsAreNotJudged) {
-  const Verdict verdict = on_gathers(0, kGathers);
+  const RuleVerdict verdict = on_gathers(0, kGathers);
   EXPECT_THAT(rules_of(verdict), IsEmpty());
   ASSERT_THAT(undecided(verdict), ElementsAre("MF814"));
   EXPECT_THAT(verdict.not_judged[0].reason, HasSubstr("launches are not in the trace"));
@@ -258,8 +258,8 @@ TEST(TraceRules, WithoutLaunchesStreamsOfReductionsAreNotJudged) {
 // ---- MF811, MF812: the allocator
 
 /// Host calls at so many microseconds, in two steps of a millisecond each.
-Verdict with_host_calls(const std::vector<std::pair<std::string, std::int64_t>>& calls,
-                        bool steps = true) {
+RuleVerdict with_host_calls(const std::vector<std::pair<std::string, std::int64_t>>& calls,
+                            bool steps = true) {
   return verdict_of([&](KinetoText& t) {
     gemm(t, 0, 2000);
     for (const auto& [name, begin] : calls) t.host("cuda_runtime", name, begin * kMicro, kMicro);
@@ -270,16 +270,15 @@ Verdict with_host_calls(const std::vector<std::pair<std::string, std::int64_t>>&
 }
 
 TEST(TraceRules, AnAllocatorThatGivesBackAndAsksAgainIsFound) {
-  const Verdict verdict =
+  const RuleVerdict verdict =
       with_host_calls({{"cudaMalloc", 1200}, {"cudaFree", 1100}, {"cudaFree", 1101}});
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF811"));
   EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 step, the first of them step 4"));
-  EXPECT_THAT(verdict.findings[0].message,
-              HasSubstr("1 times (cudaMalloc) and given back 2 times"));
+  EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 time (cudaMalloc) and given back 2 times"));
 }
 
 TEST(TraceRules, GrowthOfTheCacheIsANote) {
-  const Verdict verdict = with_host_calls({{"cudaMalloc", 100}, {"cudaFree", 1100}});
+  const RuleVerdict verdict = with_host_calls({{"cudaMalloc", 100}, {"cudaFree", 1100}});
   EXPECT_THAT(rules_of(verdict), ElementsAre("MF812"));
   EXPECT_TRUE(verdict.good());
 }
@@ -292,7 +291,7 @@ TEST(TraceRules, CallsOutsideOfStepsAreNoRetries) {
 }
 
 TEST(TraceRules, WithoutStepsTheAllocatorIsNotJudged) {
-  const Verdict verdict = with_host_calls({{"cudaFree", 100}, {"cudaMalloc", 200}}, false);
+  const RuleVerdict verdict = with_host_calls({{"cudaFree", 100}, {"cudaMalloc", 200}}, false);
   EXPECT_THAT(undecided(verdict), ElementsAre("MF811"));
   EXPECT_TRUE(with_host_calls({}, false).good());
 }
@@ -315,7 +314,7 @@ TEST(TraceRules, GatherKernelsAreFoundWhereCopyEnginesWereAskedFor) {
   asked.cta_policy = "2";
   EXPECT_TRUE(verdict_of(text).good());
   for (const char* policy : {"\"2\"", "2", "\"ZERO\"", "\"3\""}) {
-    const Verdict verdict = verdict_of(with_cta_policy(text, policy));
+    const RuleVerdict verdict = verdict_of(with_cta_policy(text, policy));
     ASSERT_THAT(rules_of(verdict), ElementsAre("MF810")) << policy;
     EXPECT_THAT(verdict.findings[0].message, HasSubstr("1 of 1 gathers of group 0 ran as NCCL"));
   }
@@ -342,7 +341,7 @@ TEST(TraceRules, GathersOfOneGroupThatGoBothWaysAreFound) {
       gather(t, {10, 4, 20, 100, kGathers});
     });
   };
-  const Verdict verdict = both("0");
+  const RuleVerdict verdict = both("0");
   ASSERT_THAT(rules_of(verdict), ElementsAre("MF810"));
   EXPECT_THAT(verdict.findings[0].message,
               HasSubstr("1 of 2 gathers of group 0 ran as NCCL kernels, though the others went by "
