@@ -119,7 +119,8 @@ struct Trace {
 
 struct KinetoSettings {
   /// Bounds memory, of which unions and growing lists take up to three times as much: 32 bytes for
-  /// each activity of a GPU, 96 for each collective, 16 for each launch, and the different names.
+  /// each activity of a GPU, 96 for each collective, 16 for each launch, up to 80 for waits,
+  /// calls of the allocator and copies that may be collectives, and the different names.
   std::size_t most_kept_bytes = std::size_t{512} << 20;
 };
 

@@ -31,12 +31,12 @@ class TraceBuilder {
 
  private:
   struct Launch {
-    std::int64_t correlation;
+    std::int64_t correlation = 0;
     Nanos begin;
   };
   /// What the host calls a collective; activities on GPUs have its external id.
   struct HostCollective {
-    std::int64_t external_id;
+    std::int64_t external_id = 0;
     CopiedCollective call;
   };
 

@@ -10,7 +10,7 @@
 namespace mfsdp::traces {
 
 struct StepWindow {
-  std::int64_t step;
+  std::int64_t step = 0;
   Nanos begin;
   Nanos end;
 };
