@@ -39,9 +39,10 @@ std::string what_was_lost(const Serialised& found, const DeviceContext& device) 
   const CollectiveCall& gather = *found.worst.gather;
   return fmt::format(
       "device {}: {} began only as a reduction of another communicator ended, and compute "
-      "lost {} ms to it; the worst, at {} ms: {}, launched {} ms before, after {}. No wait orders "
-      "them: NCCL_LAUNCH_ORDER_IMPLICIT=1 or CUDA_DEVICE_MAX_CONNECTIONS=1 does; launch the gather "
-      "first",
+      "lost {} ms to it; the worst, at {} ms: {}, launched {} ms before, after {}. No wait of "
+      "the program orders them: NCCL_LAUNCH_ORDER_IMPLICIT=1, CUDA_DEVICE_MAX_CONNECTIONS=1 or SMs "
+      "that "
+      "were all taken do; launch the gather first",
       device.report.device, counted(found.calls, "gather"), milliseconds(found.lost),
       milliseconds(gather.begin - device.report.begin), call_words(device.trace, gather),
       milliseconds(gather.begin - *gather.launched),

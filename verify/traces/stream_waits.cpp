@@ -27,6 +27,8 @@ StreamWaits::StreamWaits(const Trace& trace) {
          .on_stream = mark.waits_on_stream.value_or(0),
          .record = mark.record_correlation.value_or(0)});
   }
+  for (const GpuWork& work : trace.work) with_work_.emplace(work.device, work.stream);
+  for (const CollectiveCall& call : trace.collectives) with_work_.emplace(call.device, call.stream);
   for (auto& [stream, waits] : by_stream_) std::ranges::stable_sort(waits, {}, &Wait::correlation);
 }
 
@@ -49,6 +51,7 @@ Ordered StreamWaits::orders(const CollectiveCall& earlier, const CollectiveCall&
       // Without a number a wait may stand anywhere; before the launch it can be for nothing of it.
       if (!wait.known) unknown |= wait.correlation == 0 || wait.correlation > earlier.correlation;
       if (!wait.known || wait.record <= earlier.correlation) continue;
+      if (!with_work_.contains({later.device, wait.on_stream})) continue;
       std::int64_t& reached = ended_before[wait.on_stream];
       if (wait.record <= reached) continue;
       reached = wait.record;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,8 @@ enum class Ordered { yes, no, unknown };
 ///   compute                             wait(7: 6)  gemm(8)  record(9)
 ///   gathers                                                             wait(10: 9)  gather(11)
 ///
-/// orders reduce before gather, by way of compute.
+/// orders reduce before gather, by way of compute. Streams on which nothing ran are no way: NCCL's
+/// own order of launches goes by such a stream (launchOrder in src/enqueue.cc).
 class StreamWaits {
  public:
   explicit StreamWaits(const Trace& trace);
@@ -44,7 +46,9 @@ class StreamWaits {
     std::int64_t on_stream;
     std::int64_t record;
   };
-  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Wait>> by_stream_;  ///< by number
+  using Stream = std::pair<std::int32_t, std::int64_t>;  ///< of a device
+  std::map<Stream, std::vector<Wait>> by_stream_;        ///< by number
+  std::set<Stream> with_work_;
 };
 
 }  // namespace mfsdp::traces

@@ -126,6 +126,21 @@ TEST(TraceRules, AWaitForWhatCameBeforeTheReductionExplainsNothing) {
   EXPECT_THAT(rules_of(compute_waits_later), ElementsAre("MF813"));
 }
 
+/// NCCL orders launches by waits of its own, on a stream that runs nothing.
+TEST(TraceRules, WaitsByAStreamThatRunsNothingAreNotThePrograms) {
+  const auto by_way_of_20 = [](bool runs_something) {
+    return verdict_of([=](KinetoText& t) {
+      serialised(t);
+      if (runs_something)
+        t.activity({.name = "copy_in", .begin = 0, .duration = kMicro, .stream = 20});
+      t.wait(20, 12 * kMicro, 7, kReductions, 6);
+      t.wait(kGathers, 25 * kMicro, 10, 20, 9);
+    });
+  };
+  EXPECT_THAT(rules_of(by_way_of_20(false)), ElementsAre("MF813"));
+  EXPECT_TRUE(by_way_of_20(true).good());
+}
+
 TEST(TraceRules, WithoutRecordsOfEventsLaunchOrderIsNotJudged) {
   const RuleVerdict none = verdict_of([](KinetoText& t) {
     serialised(t);
