@@ -53,11 +53,6 @@ class CompiledBlock final : public Block {
     gemm(graph, GemmKind::weight_gradient, name, outputs, inputs);
     return value;
   }
-  /// Sums of a norm's weight gradient over 128 tokens each.
-  [[nodiscard]] std::int64_t partial_sums() const {
-    constexpr std::int64_t kRows = 128;
-    return (sizes_.tokens + kRows - 1) / kRows * sizes_.hidden * 4;
-  }
 
   // ---- Forward -----------------------------------------------------------------------------
 
@@ -340,8 +335,8 @@ class CompiledBlock final : public Block {
 
   /// Both norms' weight gradients, summed over some tokens each.
   Partials norm_partials(CompiledGraph& graph, const Values& v, Value normed2) {
-    const Partials partial{.second = graph.make("norm2_partial", partial_sums()),
-                           .first = graph.make("norm1_partial", partial_sums())};
+    const Partials partial{.second = graph.make("norm2_partial", sizes_.norm_partial),
+                           .first = graph.make("norm1_partial", sizes_.norm_partial)};
     elementwise(graph, KernelKind::norm_weight_grad, "norms", 5 * sizes_.state);
     graph.drop({normed2, v.out, v.statistic2});
     return partial;
@@ -349,7 +344,7 @@ class CompiledBlock final : public Block {
 
   void finish_norm(CompiledGraph& graph, Value& gradient, std::string_view name, Value partial) {
     gradient = graph.make(name, 2 * sizes_.hidden, Category::unsharded_grad);
-    elementwise(graph, KernelKind::norm_weight_grad, name, partial_sums());
+    elementwise(graph, KernelKind::norm_weight_grad, name, sizes_.norm_partial);
     graph.drop(partial);
   }
 

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "sim/engines/block.hpp"
+#include "sim/engines/llama_head.hpp"
+#include "sim/engines/llama_weights.hpp"
 
 namespace mfsdp {
 namespace {
@@ -26,12 +28,6 @@ namespace {
 // Bytes that a block of those kernels copies.
 constexpr std::int64_t kCopyOutBlock = 65536;
 constexpr std::int64_t kCopyInBlock = 16384;
-
-struct Weight {
-  std::string name;
-  std::int64_t rows = 0;
-  std::int64_t columns = 1;
-};
 
 /// Parameters that are gathered as one.
 struct Shards {
@@ -55,7 +51,8 @@ class Fsdp2 {
         sizes_(config),
         step_(config, meta),
         block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
-                                                   : eager_block(step_, config_)) {}
+                                                   : eager_block(step_, config_)),
+        head_(step_, config_, eager_functions(step_, config_)) {}
 
   EnginePlan run() {
     make_units();
@@ -88,33 +85,15 @@ class Fsdp2 {
     return made;
   }
 
-  [[nodiscard]] std::vector<Weight> block_weights() const {
-    const ModelShape& model = config_.model;
-    const std::int64_t hidden = model.hidden;
-    std::vector<Weight> weights{
-        {"norm1", hidden}, {"norm2", hidden}, {"qkv", model.qkv_width(), hidden}};
-    if (model.qkv_bias) weights.push_back({"qkv_bias", model.qkv_width()});
-    if (model.qk_norm) {
-      weights.push_back({"query_norm", model.head_dim});
-      weights.push_back({"key_norm", model.head_dim});
-    }
-    weights.push_back({"out", hidden, model.attention_width()});
-    weights.push_back({"gate_up", 2 * model.intermediate, hidden});
-    weights.push_back({"down", hidden, model.intermediate});
-    return weights;
-  }
-
   /// The order of optimizers, too: embedding, blocks, norm, head.
   void make_units() {
     const ModelShape& model = config_.model;
     root_id_ = step_.add_unit("root", UnitKind::embedding_and_head);
-    std::vector<Weight> own{{"embedding", model.vocab, model.hidden}, {"norm", model.hidden}};
-    if (!model.tied_embeddings) own.push_back({"head", model.vocab, model.hidden});
-    root_ = shards(root_id_, std::move(own));
+    root_ = shards(root_id_, root_weights(model));
     keep_weight(root_, 0);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
       const UnitId unit = step_.add_unit("layers." + std::to_string(layer), UnitKind::block);
-      blocks_.push_back(shards(unit, block_weights()));
+      blocks_.push_back(shards(unit, block_weights(model)));
       for (std::size_t i = 0; i < blocks_.back().weights.size(); ++i)
         keep_weight(blocks_.back(), i);
     }
@@ -261,12 +240,9 @@ class Fsdp2 {
 
   void microbatch(bool first) {
     const std::vector<Tensor> states = forward();
-    backward(states, compute_loss(), first);
+    compute_loss();
+    backward(states, first);
   }
-
-  struct Loss {
-    Tensor normed, statistic, probabilities, value, weight;
-  };
 
   std::vector<Tensor> forward() {
     phase_ = Phase::forward;
@@ -289,60 +265,24 @@ class Fsdp2 {
     return states;
   }
 
-  Loss compute_loss() {
+  void compute_loss() {
     step_.at(root_id_, Phase::forward);
-    constexpr std::int64_t kScalar = 4;
-    Loss loss;
-    loss.normed = step_.allocate("normed", sizes_.state, Category::activation);
-    loss.statistic = step_.allocate("normed_rstd", sizes_.statistic, Category::activation);
-    step_.memory_bound(KernelKind::rms_norm_forward, "norm", 2 * sizes_.state);
-    const Tensor logits = step_.allocate("logits", sizes_.logits, Category::logits);
-    step_.gemm(GemmKind::forward, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-    const Tensor wide = step_.allocate("logits_fp32", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::cast, "logits_cast", 3 * sizes_.logits);
-    loss.probabilities = step_.allocate("log_probabilities", sizes_.logits_fp32, Category::logits);
-    // It reads its input for the largest, for the sum, and for what it writes.
-    step_.memory_bound(KernelKind::cross_entropy_loss, "log_softmax", 4 * sizes_.logits_fp32);
-    loss.value = step_.allocate("loss", kScalar, Category::activation);
-    loss.weight = step_.allocate("loss_weight", kScalar, Category::activation);
-    step_.memory_bound(KernelKind::cross_entropy_loss, "nll_loss", 8 * sizes_.tokens);
-    step_.free({wide, logits});
+    head_.forward();
     free_last_output();
-    return loss;
   }
 
-  void backward(const std::vector<Tensor>& states, const Loss& loss, bool first) {
+  void backward(const std::vector<Tensor>& states, bool first) {
     phase_ = Phase::backward;
     step_.at(root_id_, Phase::backward);
-    const Tensor seed = step_.allocate("d_loss", 4, Category::activation);
+    head_.begin_backward();
     unshard(blocks_.back());
     step_.at(root_id_, Phase::backward);
-    const Tensor chosen =
-        step_.allocate("d_log_probabilities", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::zero_padding, "d_log_probabilities", sizes_.logits_fp32);
-    step_.free(loss.weight);
-    const Tensor wide = step_.allocate("d_logits_fp32", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::cross_entropy, "log_softmax_backward", 4 * sizes_.logits_fp32);
-    step_.free({chosen, loss.probabilities});
-    const Tensor logits = step_.allocate("d_logits", sizes_.logits, Category::logits);
-    step_.memory_bound(KernelKind::cast, "d_logits_cast", 3 * sizes_.logits);
-    step_.free(wide);
-    const Tensor head =
-        step_.allocate("head_grad", sizes_.vocab * sizes_.hidden * kHalf, Category::unsharded_grad);
-    step_.gemm(GemmKind::weight_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-    const Tensor normed = step_.allocate("d_normed", sizes_.state, Category::activation);
-    step_.gemm(GemmKind::input_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-    step_.free({logits, loss.normed});
-    Tensor gradient = step_.allocate("d_state", sizes_.state, Category::activation);
-    const Tensor norm =
-        step_.allocate("norm_grad", sizes_.hidden * kHalf, Category::unsharded_grad);
-    step_.memory_bound(KernelKind::rms_norm_backward, "d_norm", 3 * sizes_.state);
-    step_.memory_bound(KernelKind::norm_weight_grad, "norm_grad", 2 * sizes_.state);
-    step_.free({normed, states.back(), loss.statistic});
+    const LlamaHead::Gradients made = head_.backward(states.back());
+    Tensor gradient = made.state;
     for (std::size_t layer = blocks_.size(); layer-- > 0;)
       gradient = block_backward(layer, states[layer], gradient, first);
-    embedding_backward(gradient, head, norm, first);
-    step_.free({seed, loss.value});
+    embedding_backward(gradient, made.head, made.norm, first);
+    head_.finish();
   }
 
   Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, bool first) {
@@ -418,6 +358,7 @@ class Fsdp2 {
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<Block> block_;
+  LlamaHead head_;
   UnitId root_id_;
   Shards root_;
   std::vector<Shards> blocks_;
