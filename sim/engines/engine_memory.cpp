@@ -16,7 +16,9 @@ class Host {
  public:
   using Use = std::function<bool(const HostAllocation&, const Op*)>;
 
-  Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {}
+  Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {
+    for (const Renewal& renewal : plan.renewals) there_[renewal.next.value] = renewal;
+  }
 
   bool start() {
     while (next_ < plan_.kept.size() && !plan_.kept[next_].before)
@@ -37,18 +39,29 @@ class Host {
     while (next_ < plan_.kept.size() && plan_.kept[next_].before == op.id)
       if (!take(plan_.kept[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body))
-      return use_(event(acquire->buffer, false), &op);
+      return use_(event(made_by(acquire->buffer), false), &op);
     if (const auto* release = std::get_if<Release>(&op.body))
-      return use_(event(release->buffer, true), &op);
+      return use_(event(freed_by(release->buffer), true), &op);
     return true;
   }
 
+  [[nodiscard]] BufferId made_by(BufferId buffer) const {
+    const auto renewal = there_.find(buffer.value);
+    return renewal == there_.end() ? buffer : renewal->second.next;
+  }
+
+  /// Of a renewal, the old one; the new one takes its part.
+  BufferId freed_by(BufferId buffer) {
+    const auto renewal = there_.find(buffer.value);
+    if (renewal == there_.end()) return buffer;
+    std::swap(renewal->second.kept, renewal->second.next);
+    return renewal->second.next;
+  }
+
   bool take(const KeptFrom& kept, const Op* op) {
-    HostAllocation made = event(kept.buffer, false);
+    HostAllocation made = event(kept.buffer, kept.freed);
     if (kept.brief) made.size = kept.brief->value;
-    if (!use_(made, op)) return false;
-    made.is_free = true;
-    return !kept.brief || use_(made, op);
+    return use_(made, op);
   }
 
   [[nodiscard]] HostAllocation event(BufferId id, bool is_free) const {
@@ -59,7 +72,8 @@ class Host {
 
   const EnginePlan& plan_;
   Use use_;
-  std::size_t next_ = 0;  // of what is kept
+  std::size_t next_ = 0;                     // of what is kept
+  std::map<std::int64_t, Renewal> there_{};  // by the buffer that the step names: as it is now
 };
 
 class Accounts {

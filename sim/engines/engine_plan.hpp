@@ -12,14 +12,23 @@ namespace mfsdp {
 struct KeptFrom {
   BufferId buffer;
   std::optional<OpId> before{};
-  /// Scratch of a first call, of so many bytes: freed at once, and never seen again.
+  /// One that only a first call makes, of so many bytes, and that is no part of the steps.
   std::optional<Bytes> brief{};
+  bool freed = false;  ///< the end of such a one
+};
+
+/// What is kept and made anew in every step, beside the old one, which is freed then: the step
+/// acquires and releases `next`, and which of both is there alternates.
+struct Renewal {
+  BufferId kept;
+  BufferId next;
 };
 
 struct EnginePlan {
   Program program;
   std::vector<KeptFrom> kept;  ///< in the order of the ops
-  std::int64_t launches = 0;   ///< that the host makes in a step: kernels, copies, collectives
+  std::vector<Renewal> renewals{};
+  std::int64_t launches = 0;  ///< that the host makes in a step: kernels, copies, collectives
 };
 
 }  // namespace mfsdp

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "sim/engines/block.hpp"
-#include "sim/engines/llama_head.hpp"
+#include "sim/engines/llama_ends.hpp"
 #include "sim/engines/llama_weights.hpp"
 
 namespace mfsdp {
@@ -52,11 +52,12 @@ class Fsdp2 {
         step_(config, meta),
         block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
                                                    : eager_block(step_, config_)),
-        head_(step_, config_, eager_functions(step_, config_)) {}
+        ends_(step_, config_, eager_functions(step_, config_)) {}
 
   EnginePlan run() {
     make_units();
-    keep_inputs();
+    step_.at(root_id_, Phase::input);
+    ends_.keep_inputs();
     step_.begin_segment("first", 1, 1);
     microbatch(true);
     if (config_.microbatches > 1) {
@@ -105,15 +106,6 @@ class Fsdp2 {
     step_.at(of.unit, Phase::forward);
     step_.keep(weight.name, shard_of(weight) * kFull, Category::main_weight);
     owned_.push_back({of.unit, weight.name, shard_of(weight)});
-  }
-
-  /// Token ids and angles, before the first step.
-  void keep_inputs() {
-    constexpr std::int64_t kTokenId = 8;
-    step_.at(root_id_, Phase::input);
-    step_.keep("cosine", 2 * sizes_.angles, Category::activation);
-    step_.keep("sine", 2 * sizes_.angles, Category::activation);
-    step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
   }
 
   // ---- Gathers -----------------------------------------------------------------------------
@@ -254,8 +246,7 @@ class Fsdp2 {
     if (ranks_ > 1) step_.wait(StreamRole::all_gather, step_.record(StreamRole::compute));
     unshard(root_);
     wait_for_unshard(root_);
-    std::vector<Tensor> states{step_.allocate("embedded", sizes_.state, Category::activation)};
-    step_.memory_bound(KernelKind::embedding_forward, "embedding", 2 * sizes_.state);
+    std::vector<Tensor> states{ends_.embed()};
     for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
       unshard(blocks_[layer]);
       wait_for_unshard(blocks_[layer]);
@@ -267,22 +258,22 @@ class Fsdp2 {
 
   void compute_loss() {
     step_.at(root_id_, Phase::forward);
-    head_.forward();
+    ends_.forward();
     free_last_output();
   }
 
   void backward(const std::vector<Tensor>& states, bool first) {
     phase_ = Phase::backward;
     step_.at(root_id_, Phase::backward);
-    head_.begin_backward();
+    ends_.begin_backward();
     unshard(blocks_.back());
     step_.at(root_id_, Phase::backward);
-    const LlamaHead::Gradients made = head_.backward(states.back());
+    const LlamaEnds::Gradients made = ends_.backward(states.back());
     Tensor gradient = made.state;
     for (std::size_t layer = blocks_.size(); layer-- > 0;)
       gradient = block_backward(layer, states[layer], gradient, first);
-    embedding_backward(gradient, made.head, made.norm, first);
-    head_.finish();
+    embedding_backward(gradient, made, first);
+    ends_.finish();
   }
 
   Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, bool first) {
@@ -299,20 +290,9 @@ class Fsdp2 {
     return made.input;
   }
 
-  void embedding_backward(Tensor gradient, Tensor head, Tensor norm, bool first) {
+  void embedding_backward(Tensor gradient, const LlamaEnds::Gradients& head, bool first) {
     step_.at(root_id_, Phase::backward);
-    const std::int64_t bytes = sizes_.vocab * sizes_.hidden * kHalf;
-    Tensor embedding = step_.allocate("embedding_grad", bytes, Category::unsharded_grad);
-    step_.memory_bound(KernelKind::embedding_backward, "embedding", bytes + 3 * sizes_.state);
-    step_.free(gradient);
-    std::vector<Tensor> gradients{embedding, norm};
-    if (config_.model.tied_embeddings) {
-      gradients[0] = step_.allocate("tied_grad", bytes, Category::unsharded_grad);
-      step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes);
-      step_.free({head, embedding});
-    } else {
-      gradients.push_back(head);
-    }
+    const std::vector<Tensor> gradients = ends_.embedding_backward(gradient, head);
     reshard(root_);
     reduce(root_, gradients, first);
     step_.free(*std::exchange(last_reduce_input_, std::nullopt));
@@ -358,7 +338,7 @@ class Fsdp2 {
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<Block> block_;
-  LlamaHead head_;
+  LlamaEnds ends_;
   UnitId root_id_;
   Shards root_;
   std::vector<Shards> blocks_;
