@@ -9,12 +9,14 @@
 namespace mfsdp {
 
 /// `mfsdp` is ours, whose plan runs as it is predicted. The others are described (sim/engines):
-/// PyTorch FSDP2, with blocks as they are or compiled by Inductor.
-enum class EngineKind { mfsdp, fsdp2, fsdp2_compile };
+/// PyTorch FSDP2, with blocks as they are or compiled by Inductor, and Megatron-FSDP's two versions
+/// with fused element-wise functions, the second with PyTorch's own kernels, too.
+enum class EngineKind { mfsdp, fsdp2, fsdp2_compile, mfsdp1, mfsdp2, mfsdp2_eager };
 
 template <>
 struct Names<EngineKind> {
-  static constexpr std::array<std::string_view, 3> values{"mfsdp", "fsdp2", "fsdp2-compile"};
+  static constexpr std::array<std::string_view, 6> values{"mfsdp",  "fsdp2",  "fsdp2-compile",
+                                                          "mfsdp1", "mfsdp2", "mfsdp2-eager"};
 };
 
 }  // namespace mfsdp

@@ -34,6 +34,8 @@ class CompiledBlock final : public Block {
                                                      : backward_of_kept(layer, input, output);
   }
 
+  void free_angles(const Angles& angles) override { angles_ = angles; }
+
  private:
   // ---- Kernels -----------------------------------------------------------------------------
 
@@ -49,7 +51,7 @@ class CompiledBlock final : public Block {
     constexpr int kTimes = 2;
     bool& timed = step_.phase() == Phase::forward ? timed_forward_ : timed_backward_;
     for (int i = 0; i < kTimes && !timed; ++i)
-      graph.note([this] { step_.end_passing(step_.keep_passing("benchmark", kCache)); });
+      graph.note([this] { step_.free_once(step_.once("benchmark", kCache, Category::workspace)); });
     elementwise(graph, kind, name, traffic);
   }
   void gemm(CompiledGraph& graph, GemmKind kind, std::string_view name, std::int64_t outputs,
@@ -63,11 +65,6 @@ class CompiledBlock final : public Block {
     const Value value = graph.make(grad, 2 * outputs * inputs, Category::unsharded_grad);
     gemm(graph, GemmKind::weight_gradient, name, outputs, inputs);
     return value;
-  }
-  /// Sums of a norm's weight gradient over 128 tokens each.
-  [[nodiscard]] std::int64_t partial_sums() const {
-    constexpr std::int64_t kRows = 128;
-    return (sizes_.tokens + kRows - 1) / kRows * sizes_.hidden * 4;
   }
 
   // ---- Forward -----------------------------------------------------------------------------
@@ -353,8 +350,8 @@ class CompiledBlock final : public Block {
 
   /// Both norms' weight gradients, summed over some tokens each.
   Partials norm_partials(CompiledGraph& graph, const Values& v, Value normed2) {
-    const Partials partial{.second = graph.make("norm2_partial", partial_sums()),
-                           .first = graph.make("norm1_partial", partial_sums())};
+    const Partials partial{.second = graph.make("norm2_partial", sizes_.norm_partial),
+                           .first = graph.make("norm1_partial", sizes_.norm_partial)};
     elementwise(graph, KernelKind::norm_weight_grad, "norms", 5 * sizes_.state);
     graph.drop({normed2, v.out, v.statistic2});
     return partial;
@@ -362,7 +359,7 @@ class CompiledBlock final : public Block {
 
   void finish_norm(CompiledGraph& graph, Value& gradient, std::string_view name, Value partial) {
     gradient = graph.make(name, 2 * sizes_.hidden, Category::unsharded_grad);
-    elementwise(graph, KernelKind::norm_weight_grad, name, partial_sums());
+    elementwise(graph, KernelKind::norm_weight_grad, name, sizes_.norm_partial);
     graph.drop(partial);
   }
 
@@ -400,10 +397,9 @@ class CompiledBlock final : public Block {
   }
 
   void drop_angles(CompiledGraph& graph) {
-    for (std::optional<Tensor>* angles : {&cosine_, &sine_}) {
-      if (*angles) graph.drop(graph.given(**angles));
-      angles->reset();
-    }
+    if (!angles_) return;
+    graph.drop({graph.given(angles_->cosine), graph.given(angles_->sine)});
+    angles_.reset();
   }
 
   /// With the norms of heads; what their weights' gradients still need stays in `wide_key_`.
@@ -453,7 +449,8 @@ class CompiledBlock final : public Block {
   }
 
   std::map<std::size_t, Kept> kept_;
-  bool timed_forward_ = false;  ///< whose kernels were timed already
+  std::optional<Angles> angles_;  ///< to be dropped
+  bool timed_forward_ = false;    ///< whose kernels were timed already
   bool timed_backward_ = false;
   Value wide_key_;
   Value key_sums_;

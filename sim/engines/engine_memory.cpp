@@ -16,11 +16,13 @@ class Host {
  public:
   using Use = std::function<bool(const HostAllocation&, const Op*)>;
 
-  Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {}
+  Host(const EnginePlan& plan, Use use) : plan_(plan), use_(std::move(use)) {
+    for (const Renewal& renewal : plan.renewals) there_[renewal.next.value] = renewal;
+  }
 
   bool start() {
-    while (next_ < plan_.once.size() && !plan_.once[next_].before)
-      if (!take(plan_.once[next_++], nullptr)) return false;
+    while (next_ < plan_.kept.size() && !plan_.kept[next_].before)
+      if (!take(plan_.kept[next_++], nullptr)) return false;
     return true;
   }
 
@@ -34,18 +36,31 @@ class Host {
 
  private:
   bool run(const Op& op) {
-    while (next_ < plan_.once.size() && plan_.once[next_].before == op.id)
-      if (!take(plan_.once[next_++], &op)) return false;
+    while (next_ < plan_.kept.size() && plan_.kept[next_].before == op.id)
+      if (!take(plan_.kept[next_++], &op)) return false;
     if (const auto* acquire = std::get_if<Acquire>(&op.body))
-      return use_(event(acquire->buffer, false), &op);
+      return use_(event(made_by(acquire->buffer), false), &op);
     if (const auto* release = std::get_if<Release>(&op.body))
-      return use_(event(release->buffer, true), &op);
+      return use_(event(freed_by(release->buffer), true), &op);
     return true;
   }
 
-  bool take(const OnceOnly& once, const Op* op) {
-    HostAllocation made = event(once.buffer, once.is_free);
-    if (once.passing) made.size = once.passing->value;
+  [[nodiscard]] BufferId made_by(BufferId buffer) const {
+    const auto renewal = there_.find(buffer.value);
+    return renewal == there_.end() ? buffer : renewal->second.next;
+  }
+
+  /// Of a renewal, the old one; the new one takes its part.
+  BufferId freed_by(BufferId buffer) {
+    const auto renewal = there_.find(buffer.value);
+    if (renewal == there_.end()) return buffer;
+    std::swap(renewal->second.kept, renewal->second.next);
+    return renewal->second.next;
+  }
+
+  bool take(const KeptFrom& kept, const Op* op) {
+    HostAllocation made = event(kept.buffer, kept.freed);
+    if (kept.brief) made.size = kept.brief->value;
     return use_(made, op);
   }
 
@@ -57,7 +72,8 @@ class Host {
 
   const EnginePlan& plan_;
   Use use_;
-  std::size_t next_ = 0;  // of what happens once
+  std::size_t next_ = 0;                     // of what is kept
+  std::map<std::int64_t, Renewal> there_{};  // by the buffer that the step names: as it is now
 };
 
 class Accounts {

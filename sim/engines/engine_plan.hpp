@@ -8,19 +8,27 @@
 
 namespace mfsdp {
 
-/// What the host allocates once: before all steps or, in the first one, before an op.
-struct OnceOnly {
+/// An allocation that is made once, in the first step: before that op, or before all steps.
+struct KeptFrom {
   BufferId buffer;
   std::optional<OpId> before{};
-  /// Of so many bytes that are freed again, and are no part of the steady state; else it is kept.
-  std::optional<Bytes> passing{};
-  bool is_free = false;  ///< it is, here
+  /// One that only a first call makes, of so many bytes, and that is no part of the steps.
+  std::optional<Bytes> brief{};
+  bool freed = false;  ///< the end of such a one
+};
+
+/// What is kept and made anew in every step, beside the old one, which is freed then: the step
+/// acquires and releases `next`, and which of both is there alternates.
+struct Renewal {
+  BufferId kept;
+  BufferId next;
 };
 
 struct EnginePlan {
   Program program;
-  std::vector<OnceOnly> once;  ///< in the order of the ops
-  std::int64_t launches = 0;   ///< that the host makes in a step: kernels, copies, collectives
+  std::vector<KeptFrom> kept;  ///< in the order of the ops
+  std::vector<Renewal> renewals{};
+  std::int64_t launches = 0;  ///< that the host makes in a step: kernels, copies, collectives
 };
 
 }  // namespace mfsdp

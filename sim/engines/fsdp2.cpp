@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "sim/engines/block.hpp"
+#include "sim/engines/llama_ends.hpp"
+#include "sim/engines/llama_weights.hpp"
 
 namespace mfsdp {
 namespace {
@@ -27,12 +29,6 @@ namespace {
 // Bytes that a block of those kernels copies.
 constexpr std::int64_t kCopyOutBlock = 65536;
 constexpr std::int64_t kCopyInBlock = 16384;
-
-struct Weight {
-  std::string name;
-  std::int64_t rows = 0;
-  std::int64_t columns = 1;
-};
 
 /// Parameters that are gathered as one.
 struct Shards {
@@ -56,11 +52,13 @@ class Fsdp2 {
         sizes_(config),
         step_(config, meta),
         block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
-                                                   : eager_block(step_, config_)) {}
+                                                   : eager_block(step_, config_)),
+        ends_(step_, config_, eager_functions(step_, config_)) {}
 
   EnginePlan run() {
     make_units();
-    keep_inputs();
+    step_.at(root_id_, Phase::input);
+    ends_.keep_inputs();
     step_.begin_segment("first", 1, 1);
     microbatch(true);
     if (config_.microbatches > 1) {
@@ -89,46 +87,29 @@ class Fsdp2 {
     return made;
   }
 
-  [[nodiscard]] std::vector<Weight> block_weights() const {
-    const ModelShape& model = config_.model;
-    const std::int64_t hidden = model.hidden;
-    std::vector<Weight> weights{
-        {"norm1", hidden}, {"norm2", hidden}, {"qkv", model.qkv_width(), hidden}};
-    if (model.qkv_bias) weights.push_back({"qkv_bias", model.qkv_width()});
-    if (model.qk_norm) {
-      weights.push_back({"query_norm", model.head_dim});
-      weights.push_back({"key_norm", model.head_dim});
-    }
-    weights.push_back({"out", hidden, model.attention_width()});
-    weights.push_back({"gate_up", 2 * model.intermediate, hidden});
-    weights.push_back({"down", hidden, model.intermediate});
-    return weights;
-  }
-
   /// The order of optimizers, too: embedding, blocks, norm, head.
   void make_units() {
     const ModelShape& model = config_.model;
     root_id_ = step_.add_unit("root", UnitKind::embedding_and_head);
-    std::vector<Weight> own{{"embedding", model.vocab, model.hidden}, {"norm", model.hidden}};
-    if (!model.tied_embeddings) own.push_back({"head", model.vocab, model.hidden});
-    root_ = shards(root_id_, std::move(own));
+    root_ = shards(root_id_, root_weights(model));
     // A tied weight is made where it is the embedding's, and once more where it is the head's,
     // which is the one that stays.
     std::optional<Tensor> first;
     if (model.tied_embeddings)
-      first = step_.keep_passing("first_embedding", shard_of(root_.weights[0]) * kFull);
+      first =
+          step_.once("first_embedding", shard_of(root_.weights[0]) * kFull, Category::main_weight);
     else
       keep_weight(root_, 0);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
       const UnitId unit = step_.add_unit("layers." + std::to_string(layer), UnitKind::block);
-      blocks_.push_back(shards(unit, block_weights()));
+      blocks_.push_back(shards(unit, block_weights(model)));
       for (std::size_t i = 0; i < blocks_.back().weights.size(); ++i)
         keep_weight(blocks_.back(), i);
     }
     for (std::size_t i = 1; i < root_.weights.size(); ++i) keep_weight(root_, i);
     if (!first) return;
     keep_weight(root_, 0);
-    step_.end_passing(*first);
+    step_.free_once(*first);
     std::ranges::rotate(owned_, owned_.end() - 1);
   }
 
@@ -137,24 +118,6 @@ class Fsdp2 {
     step_.at(of.unit, Phase::forward);
     step_.keep(weight.name, shard_of(weight) * kFull, Category::main_weight);
     owned_.push_back({of.unit, weight.name, shard_of(weight)});
-  }
-
-  /// Token ids and angles, before the first step.
-  void keep_inputs() {
-    constexpr std::int64_t kTokenId = 8;
-    step_.at(root_id_, Phase::input);
-    // Both halves of a head turn by the same angles, in fp32.
-    const std::int64_t half = sizes_.angles;
-    const Tensor turns = step_.keep_passing("turns", half);
-    for (const char* name : {"cosine", "sine"}) {
-      const Tensor low = step_.keep_passing("low_half", half);
-      const Tensor high = step_.keep_passing("high_half", half);
-      step_.keep(name, 2 * half, Category::activation);
-      step_.end_passing(high);
-      step_.end_passing(low);
-    }
-    step_.end_passing(turns);
-    step_.keep("tokens", (sizes_.tokens + config_.micro_batch) * kTokenId, Category::activation);
   }
 
   // ---- Gathers -----------------------------------------------------------------------------
@@ -281,12 +244,9 @@ class Fsdp2 {
 
   void microbatch(bool first) {
     const std::vector<Tensor> states = forward();
-    backward(states, compute_loss(), first);
+    compute_loss();
+    backward(states, first);
   }
-
-  struct Loss {
-    Tensor normed, statistic, probabilities, value, weight;
-  };
 
   std::vector<Tensor> forward() {
     phase_ = Phase::forward;
@@ -298,8 +258,7 @@ class Fsdp2 {
     if (ranks_ > 1) step_.wait(StreamRole::all_gather, step_.record(StreamRole::compute));
     unshard(root_);
     wait_for_unshard(root_);
-    std::vector<Tensor> states{step_.allocate("embedded", sizes_.state, Category::activation)};
-    step_.memory_bound(KernelKind::embedding_forward, "embedding", 2 * sizes_.state);
+    std::vector<Tensor> states{ends_.embed()};
     for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
       unshard(blocks_[layer]);
       wait_for_unshard(blocks_[layer]);
@@ -309,60 +268,24 @@ class Fsdp2 {
     return states;
   }
 
-  Loss compute_loss() {
+  void compute_loss() {
     step_.at(root_id_, Phase::forward);
-    constexpr std::int64_t kScalar = 4;
-    Loss loss;
-    loss.normed = step_.allocate("normed", sizes_.state, Category::activation);
-    loss.statistic = step_.allocate("normed_rstd", sizes_.statistic, Category::activation);
-    step_.memory_bound(KernelKind::rms_norm_forward, "norm", 2 * sizes_.state);
-    const Tensor logits = step_.allocate("logits", sizes_.logits, Category::logits);
-    step_.gemm(GemmKind::forward, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-    const Tensor wide = step_.allocate("logits_fp32", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::cast, "logits_cast", 3 * sizes_.logits);
-    loss.probabilities = step_.allocate("log_probabilities", sizes_.logits_fp32, Category::logits);
-    // It reads its input for the largest, for the sum, and for what it writes.
-    step_.memory_bound(KernelKind::cross_entropy_loss, "log_softmax", 4 * sizes_.logits_fp32);
-    loss.value = step_.allocate("loss", kScalar, Category::activation);
-    loss.weight = step_.allocate("loss_weight", kScalar, Category::activation);
-    step_.memory_bound(KernelKind::cross_entropy_loss, "nll_loss", 8 * sizes_.tokens);
-    step_.free({wide, logits});
+    ends_.forward();
     free_last_output();
-    return loss;
   }
 
-  void backward(const std::vector<Tensor>& states, const Loss& loss, bool first) {
+  void backward(const std::vector<Tensor>& states, bool first) {
     phase_ = Phase::backward;
     step_.at(root_id_, Phase::backward);
-    const Tensor seed = step_.allocate("d_loss", 4, Category::activation);
+    ends_.begin_backward();
     unshard(blocks_.back());
     step_.at(root_id_, Phase::backward);
-    const Tensor chosen =
-        step_.allocate("d_log_probabilities", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::zero_padding, "d_log_probabilities", sizes_.logits_fp32);
-    step_.free(loss.weight);
-    const Tensor wide = step_.allocate("d_logits_fp32", sizes_.logits_fp32, Category::logits);
-    step_.memory_bound(KernelKind::cross_entropy, "log_softmax_backward", 4 * sizes_.logits_fp32);
-    step_.free({chosen, loss.probabilities});
-    const Tensor logits = step_.allocate("d_logits", sizes_.logits, Category::logits);
-    step_.memory_bound(KernelKind::cast, "d_logits_cast", 3 * sizes_.logits);
-    step_.free(wide);
-    const Tensor head =
-        step_.allocate("head_grad", sizes_.vocab * sizes_.hidden * kHalf, Category::unsharded_grad);
-    step_.gemm(GemmKind::weight_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-    const Tensor normed = step_.allocate("d_normed", sizes_.state, Category::activation);
-    step_.gemm(GemmKind::input_gradient, "head", sizes_.tokens, sizes_.vocab, sizes_.hidden);
-    step_.free({logits, loss.normed});
-    Tensor gradient = step_.allocate("d_state", sizes_.state, Category::activation);
-    const Tensor norm =
-        step_.allocate("norm_grad", sizes_.hidden * kHalf, Category::unsharded_grad);
-    step_.memory_bound(KernelKind::rms_norm_backward, "d_norm", 3 * sizes_.state);
-    step_.memory_bound(KernelKind::norm_weight_grad, "norm_grad", 2 * sizes_.state);
-    step_.free({normed, states.back(), loss.statistic});
+    const LlamaEnds::Gradients made = ends_.backward(states.back());
+    Tensor gradient = made.state;
     for (std::size_t layer = blocks_.size(); layer-- > 0;)
       gradient = block_backward(layer, states[layer], gradient, first);
-    embedding_backward(gradient, head, norm, first);
-    step_.free({seed, loss.value});
+    embedding_backward(gradient, made, first);
+    ends_.finish();
   }
 
   Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, bool first) {
@@ -371,7 +294,7 @@ class Fsdp2 {
     wait_for_unshard(own);
     if (layer > 0) unshard(blocks_[layer - 1]);
     step_.at(own.unit, Phase::backward);
-    if (layer == 0) block_->free_angles(cosine_, sine_);
+    if (layer == 0) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);
     for (const Tensor tensor : made.later) step_.free(tensor);
     reshard(own);
@@ -379,20 +302,9 @@ class Fsdp2 {
     return made.input;
   }
 
-  void embedding_backward(Tensor gradient, Tensor head, Tensor norm, bool first) {
+  void embedding_backward(Tensor gradient, const LlamaEnds::Gradients& head, bool first) {
     step_.at(root_id_, Phase::backward);
-    const std::int64_t bytes = sizes_.vocab * sizes_.hidden * kHalf;
-    Tensor embedding = step_.allocate("embedding_grad", bytes, Category::unsharded_grad);
-    step_.memory_bound(KernelKind::embedding_backward, "embedding", bytes + 3 * sizes_.state);
-    step_.free(gradient);
-    std::vector<Tensor> gradients{embedding, norm};
-    if (config_.model.tied_embeddings) {
-      gradients[0] = step_.allocate("tied_grad", bytes, Category::unsharded_grad);
-      step_.memory_bound(KernelKind::accumulate, "tied", 3 * bytes);
-      step_.free({head, embedding});
-    } else {
-      gradients.push_back(head);
-    }
+    const std::vector<Tensor> gradients = ends_.embedding_backward(gradient, head);
     reshard(root_);
     reduce(root_, gradients, first);
     step_.free(*std::exchange(last_reduce_input_, std::nullopt));
@@ -438,6 +350,7 @@ class Fsdp2 {
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<Block> block_;
+  LlamaEnds ends_;
   UnitId root_id_;
   Shards root_;
   std::vector<Shards> blocks_;

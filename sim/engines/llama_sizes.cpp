@@ -12,6 +12,12 @@ std::int64_t backward_workspace(const LlamaSizes& sizes, const ModelShape& model
   return 2 * sizes.query + shared + sizes.query_statistic + kAttentionWorkspaceBytes;
 }
 
+/// Inductor sums over 128 tokens each, in fp32, and those sums in a second kernel.
+std::int64_t partial_sums(const LlamaSizes& sizes) {
+  constexpr std::int64_t kRows = 128;
+  return (sizes.tokens + kRows - 1) / kRows * sizes.hidden * kFull;
+}
+
 }  // namespace
 
 LlamaSizes::LlamaSizes(const PlanConfig& config) {
@@ -38,6 +44,7 @@ LlamaSizes::LlamaSizes(const PlanConfig& config) {
   logits = bf16(vocab);
   logits_fp32 = checked_mul(logits, 2);
   angles = checked_mul(checked_mul(config.seq_len, model.head_dim), kHalf);
+  norm_partial = partial_sums(*this);
   attention_workspace = backward_workspace(*this, model);
 }
 

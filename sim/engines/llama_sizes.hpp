@@ -34,6 +34,7 @@ struct LlamaSizes {
   std::int64_t logits = 0;
   std::int64_t logits_fp32 = 0;
   std::int64_t angles = 0;               ///< cosines of all positions, or sines
+  std::int64_t norm_partial = 0;         ///< of a norm's weight gradient, as Inductor sums it
   std::int64_t attention_workspace = 0;  ///< of attention's backward
 };
 

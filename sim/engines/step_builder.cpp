@@ -84,25 +84,37 @@ Tensor StepBuilder::add_buffer(std::string_view name, std::int64_t bytes, Catego
   return {position};
 }
 
+KeptFrom& StepBuilder::add_kept(BufferId buffer) {
+  KeptFrom& kept = kept_.emplace_back();
+  kept.buffer = buffer;
+  if (!segments_.empty()) kept.before = OpId{next_op_};
+  return kept;
+}
+
 Tensor StepBuilder::keep(std::string_view name, std::int64_t bytes, Category category,
                          StreamRole stream) {
   const Tensor tensor = add_buffer(name, bytes, category, stream);
   Buffer& buffer = program_.buffers[tensor.buffer];
   buffer.persistent = true;
-  once_.push_back({.buffer = buffer.id});
-  if (!segments_.empty()) once_.back().before = OpId{next_op_};
+  add_kept(buffer.id);
   return tensor;
 }
 
-Tensor StepBuilder::keep_passing(std::string_view name, std::int64_t bytes) {
-  const Tensor tensor = keep(name, 0, Category::workspace);
-  once_.back().passing = Bytes(bytes);
+Tensor StepBuilder::once(std::string_view name, std::int64_t bytes, Category category,
+                         StreamRole stream) {
+  const Tensor tensor = keep(name, bytes, category, stream);
+  // It is no part of the steady state.
+  program_.buffers.back().size = Bytes(0);
+  kept_.back().brief = Bytes(bytes);
   return tensor;
 }
 
-void StepBuilder::end_passing(Tensor tensor) {
-  once_.push_back({.buffer = program_.buffers[tensor.buffer].id, .is_free = true});
-  if (!segments_.empty()) once_.back().before = OpId{next_op_};
+void StepBuilder::free_once(Tensor tensor) {
+  const KeptFrom made =
+      *std::ranges::find(kept_, program_.buffers[tensor.buffer].id, &KeptFrom::buffer);
+  KeptFrom& end = add_kept(made.buffer);
+  end.brief = made.brief;
+  end.freed = true;
 }
 
 Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category category,
@@ -110,6 +122,23 @@ Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category
   const Tensor tensor = add_buffer(name, bytes, category, stream);
   add(name, stream, Acquire{program_.buffers[tensor.buffer].id});
   return tensor;
+}
+
+Tensor StepBuilder::renew(Tensor kept) {
+  const Buffer old = program_.buffers[kept.buffer];
+  const auto position = static_cast<std::uint32_t>(program_.buffers.size());
+  Buffer& next = program_.buffers.emplace_back(old);
+  next.id = BufferId{position};
+  next.name += "_next";
+  next.persistent = false;
+  segments_.back().ops.push_back({.id = OpId{next_op_++},
+                                  .stream = StreamId{old.pool.value},
+                                  .phase = phase_,
+                                  .unit = unit_,
+                                  .name = next.name,
+                                  .body = Acquire{next.id}});
+  renewals_.push_back({.kept = old.id, .next = next.id});
+  return {position};
 }
 
 void StepBuilder::free(Tensor tensor) {
@@ -219,7 +248,8 @@ EnginePlan StepBuilder::finish() {
   join_segments();
   program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
   plan.program = std::move(program_);
-  plan.once = std::move(once_);
+  plan.kept = std::move(kept_);
+  plan.renewals = std::move(renewals_);
   return plan;
 }
 

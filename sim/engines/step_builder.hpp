@@ -57,11 +57,15 @@ class StepBuilder {
   /// For the whole run, from the first time that the host comes here.
   Tensor keep(std::string_view name, std::int64_t bytes, Category category,
               StreamRole stream = StreamRole::compute);
-  /// The first time only; to be freed with end_passing().
-  [[nodiscard]] Tensor keep_passing(std::string_view name, std::int64_t bytes);
-  void end_passing(Tensor tensor);
+  /// The first time only: what is set up before all steps, or by a first call.
+  [[nodiscard]] Tensor once(std::string_view name, std::int64_t bytes, Category category,
+                            StreamRole stream = StreamRole::compute);
+  void free_once(Tensor tensor);
   [[nodiscard]] Tensor allocate(std::string_view name, std::int64_t bytes, Category category,
                                 StreamRole stream = StreamRole::compute);
+  /// Another in the place of a kept one, on its stream. Freeing it frees the old one, so that the
+  /// new one is kept.
+  [[nodiscard]] Tensor renew(Tensor kept);
   void free(Tensor tensor);
   void free(std::initializer_list<Tensor> tensors);
   /// Allocated, and freed at once: scratch of the next op.
@@ -90,11 +94,13 @@ class StepBuilder {
   [[nodiscard]] std::string full_name(std::string_view name) const;
   Tensor add_buffer(std::string_view name, std::int64_t bytes, Category category,
                     StreamRole stream);
+  KeptFrom& add_kept(BufferId buffer);
   void take_workspace();
   void join_segments();
 
   Program program_;
-  std::vector<OnceOnly> once_;
+  std::vector<KeptFrom> kept_;
+  std::vector<Renewal> renewals_;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
   std::optional<UnitId> unit_;

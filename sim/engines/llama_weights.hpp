@@ -1,0 +1,24 @@
+// A Llama's parameters, in the order in which its modules have them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/model.hpp"
+
+namespace mfsdp {
+
+struct Weight {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t columns = 1;
+
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+};
+
+[[nodiscard]] std::vector<Weight> block_weights(const ModelShape& model);
+/// Embedding, final norm and, where it has its own, head.
+[[nodiscard]] std::vector<Weight> root_weights(const ModelShape& model);
+
+}  // namespace mfsdp

@@ -1,0 +1,284 @@
+// The rules of megatron_fsdp.experimental.fully_shard:
+//
+//   buffers    of each unit's flat layout a rank keeps the main weights in fp32, the compute
+//              weights in bf16 and the main gradients, in the wire's type
+//   gather     straight from the compute weights into one buffer, which the parameters are views
+//              of; allocated on the gathers' stream
+//   forward    the next block's gather is issued when a block begins; a block's buffer is freed
+//              when it ends, after what the GPU does with it
+//   root       embedding, final norm and head are gathered in forward, freed after the loss, and
+//              gathered again as backward begins
+//   backward   the next block's gather is issued when a block begins
+//   reduction  a block's gradients are copied into one buffer, allocated on the reductions' stream,
+//              when the last of them is there; reduced from there in bf16 into the main gradients
+//   optimizer  reads gradients cast to fp32; then the compute weights are allocated and cast anew
+//
+// Python's hooks hold the gradient of a block's output until backward has left the block, and make
+// gradients of zeros for the angles.
+#include "sim/engines/megatron_fsdp2.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/block.hpp"
+#include "sim/engines/llama_ends.hpp"
+#include "sim/engines/megatron_units.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum StreamRole;
+
+class MegatronFsdp2 {
+ public:
+  MegatronFsdp2(bool fused, const PlanConfig& config, const Meta& meta)
+      : config_(config),
+        gradient_type_(size_of(config.reduce_dtype)),
+        sizes_(config),
+        step_(config, meta),
+        block_(fused ? fused_block(step_, config_, {.output = OutputGradient::held})
+                     : eager_block(step_, config_, {.output = OutputGradient::held})),
+        ends_(step_, config_,
+              fused ? fused_functions(step_, config_) : eager_functions(step_, config_)),
+        units_(flat_units(step_, config_, UnitOrder::modules)) {}
+
+  EnginePlan run() {
+    for (FlatUnit& block : units_.blocks) set_up(block);
+    set_up(units_.root);
+    step_.at(units_.root.unit, Phase::input);
+    ends_.keep_inputs();
+    step_.begin_segment("first", 1, 1);
+    microbatch(true);
+    if (config_.microbatches > 1) {
+      step_.begin_segment("next", config_.microbatches - 1, 1);
+      microbatch(false);
+    }
+    step_.begin_segment("optimizer", 1, 0);
+    optimizer();
+    return step_.finish();
+  }
+
+ private:
+  // ---- Before the first step ---------------------------------------------------------------
+
+  /// Weights are there as a whole, then as the rank's part of fp32 copies.
+  void set_up(FlatUnit& of) {
+    step_.at(of.unit, Phase::input);
+    std::vector<Tensor> whole = each_weight(of, "_initial", kHalf);
+    for (const Tensor copy : main_weights(of)) step_.free_once(copy);
+    of.compute_weights =
+        step_.keep("compute_weights", of.shard() * kHalf, Category::model_weight, all_gather);
+    whole.push_back(step_.once("gathered_initial", of.whole() * kHalf, Category::unsharded_weight));
+    step_.keep("main_gradients", of.shard() * gradient_type_, Category::main_grad, reduce_scatter);
+    for (const Tensor tensor : whole) step_.free_once(tensor);
+  }
+
+  /// The copies that they are made of, still there.
+  std::vector<Tensor> main_weights(const FlatUnit& of) {
+    std::vector<Tensor> copies = each_weight(of, "_initial_fp32", kFull);
+    step_.keep("main_weights", of.shard() * kFull, Category::main_weight);
+    return copies;
+  }
+
+  std::vector<Tensor> each_weight(const FlatUnit& of, std::string_view suffix,
+                                  std::int64_t element) {
+    std::vector<Tensor> made;
+    for (const Weight& weight : of.weights)
+      made.push_back(step_.once(weight.name + std::string(suffix), weight.elements() * element,
+                                Category::unsharded_weight));
+    return made;
+  }
+
+  // ---- Gathers and reductions --------------------------------------------------------------
+
+  void gather(FlatUnit& of) {
+    if (of.gathered) return;
+    step_.at(of.unit, phase_);
+    of.gathered =
+        step_.allocate("gathered", of.whole() * kHalf, Category::unsharded_weight, all_gather);
+    step_.collective(CollectiveKind::all_gather, "all_gather", of.shard(), DType::bf16);
+    of.gather = step_.record(all_gather);
+  }
+
+  void use(FlatUnit& of) {
+    gather(of);
+    step_.at(of.unit, phase_);
+    step_.wait(compute, *of.gather);
+  }
+
+  void release(FlatUnit& of) {
+    step_.at(of.unit, phase_);
+    step_.wait(all_gather, step_.record(compute));
+    step_.free(*std::exchange(of.gathered, std::nullopt));
+  }
+
+  /// `gradients` in the order of the weights.
+  void reduce(const FlatUnit& of, const std::vector<Tensor>& gradients, bool first) {
+    step_.at(of.unit, Phase::reduce);
+    const Tensor packed = step_.allocate("packed_gradients", of.whole() * kHalf,
+                                         Category::unsharded_grad, reduce_scatter);
+    step_.wait(compute, step_.record(reduce_scatter));
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      step_.memory_bound(KernelKind::cast, of.weights[i].name + "_pack",
+                         2 * of.weights[i].elements() * kHalf);
+      step_.free(gradients[i]);
+    }
+    step_.wait(reduce_scatter, step_.record(compute));
+    if (first && gradient_type_ == kHalf)
+      scatter(of);
+    else
+      scatter_and_add(of, first);
+    step_.free(packed);
+  }
+
+  void scatter(const FlatUnit& of) {
+    step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(), DType::bf16);
+  }
+
+  /// Gradients travel in the type that they have, whatever the main gradients'.
+  void scatter_and_add(const FlatUnit& of, bool first) {
+    const Tensor reduced = step_.allocate("reduced_gradients", of.shard() * kHalf,
+                                          Category::main_grad, reduce_scatter);
+    scatter(of);
+    const std::int64_t read = first ? 0 : gradient_type_;
+    step_.memory_bound(first ? KernelKind::cast : KernelKind::accumulate, "add_gradients",
+                       of.shard() * (read + kHalf + gradient_type_), reduce_scatter);
+    step_.free(reduced);
+  }
+
+  // ---- A microbatch ------------------------------------------------------------------------
+
+  void microbatch(bool first) {
+    const std::vector<Tensor> states = forward();
+    backward(states, first);
+  }
+
+  std::vector<Tensor> forward() {
+    phase_ = Phase::forward;
+    FlatUnit& root = units_.root;
+    step_.at(root.unit, phase_);
+    step_.wait(all_gather, step_.record(compute));
+    use(root);
+    gather(units_.blocks.front());
+    step_.at(root.unit, phase_);
+    std::vector<Tensor> states{ends_.embed()};
+    for (std::size_t layer = 0; layer < units_.blocks.size(); ++layer) {
+      FlatUnit& block = units_.blocks[layer];
+      use(block);
+      if (layer + 1 < units_.blocks.size()) gather(units_.blocks[layer + 1]);
+      step_.at(block.unit, phase_);
+      states.push_back(block_->forward(layer, states.back()));
+      release(block);
+    }
+    step_.at(root.unit, phase_);
+    ends_.forward();
+    release(root);
+    return states;
+  }
+
+  void backward(const std::vector<Tensor>& states, bool first) {
+    phase_ = Phase::backward;
+    FlatUnit& root = units_.root;
+    step_.at(root.unit, phase_);
+    ends_.begin_backward();
+    step_.wait(reduce_scatter, step_.record(compute));
+    use(root);
+    gather(units_.blocks.back());
+    step_.at(root.unit, phase_);
+    const LlamaEnds::Gradients made = ends_.backward(states.back());
+    Tensor gradient = made.state;
+    for (std::size_t layer = units_.blocks.size(); layer-- > 0;)
+      gradient = block_backward(layer, states[layer], gradient, first);
+    embedding_backward(gradient, made, first);
+    ends_.finish();
+    step_.wait(compute, step_.record(reduce_scatter));
+  }
+
+  Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, bool first) {
+    FlatUnit& own = units_.blocks[layer];
+    use(own);
+    if (layer > 0) gather(units_.blocks[layer - 1]);
+    step_.at(own.unit, phase_);
+    const BlockGradients made = block_->backward(layer, input, gradient);
+    release(own);
+    reduce(own, made.weights, first);
+    step_.at(own.unit, phase_);
+    leave(made.later);
+    return made.input;
+  }
+
+  /// The hook after a block.
+  void leave(const std::vector<Tensor>& held) {
+    const std::int64_t angles = 2 * sizes_.angles;  // in fp32
+    std::vector<Tensor> zeros;
+    for (const char* name : {"d_cosine", "d_sine"}) {
+      zeros.push_back(step_.allocate(name, angles, Category::activation));
+      step_.memory_bound(KernelKind::zero_padding, name, angles);
+    }
+    for (const Tensor tensor : held) step_.free(tensor);
+    for (const Tensor tensor : zeros) step_.free(tensor);
+  }
+
+  void embedding_backward(Tensor gradient, const LlamaEnds::Gradients& head, bool first) {
+    step_.at(units_.root.unit, phase_);
+    const std::vector<Tensor> gradients = ends_.embedding_backward(gradient, head);
+    release(units_.root);
+    reduce(units_.root, gradients, first);
+  }
+
+  // ---- Optimizer ---------------------------------------------------------------------------
+
+  void optimizer() {
+    const std::vector<OwnedWeight> owned = owned_weights(units_);
+    std::vector<Tensor> casts;
+    std::int64_t elements = 0;
+    for (const OwnedWeight& weight : owned) {
+      elements += weight.elements;
+      if (gradient_type_ == kHalf && weight.elements > 0) casts.push_back(cast_gradient(weight));
+    }
+    for (const OwnedWeight& weight : owned) keep_adamw_state(step_, weight);
+    step_.at(units_.root.unit, Phase::optimizer);
+    update_weights(step_, config_, elements);
+    for (const Tensor cast : casts) step_.free(cast);
+    write_compute_weights(units_.root);
+    for (const FlatUnit& block : units_.blocks) write_compute_weights(block);
+  }
+
+  Tensor cast_gradient(const OwnedWeight& weight) {
+    step_.at(weight.unit, Phase::optimizer);
+    const Tensor cast =
+        step_.allocate(weight.name + "_gradient", weight.elements * kFull, Category::main_grad);
+    step_.memory_bound(KernelKind::cast, weight.name + "_gradient",
+                       weight.elements * (kHalf + kFull));
+    return cast;
+  }
+
+  /// Beside those of the step before.
+  void write_compute_weights(const FlatUnit& of) {
+    step_.at(of.unit, Phase::optimizer);
+    step_.wait(all_gather, step_.record(compute));
+    const Tensor made = step_.renew(of.compute_weights);
+    step_.memory_bound(KernelKind::cast, "compute_weights", of.shard() * (kFull + kHalf),
+                       all_gather);
+    step_.free(made);
+    step_.wait(compute, step_.record(all_gather));
+  }
+
+  PlanConfig config_;
+  std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
+  LlamaSizes sizes_;
+  StepBuilder step_;
+  std::unique_ptr<Block> block_;
+  LlamaEnds ends_;
+  FlatUnits units_;
+  Phase phase_ = Phase::forward;
+};
+
+}  // namespace
+
+EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config, const Meta& meta) {
+  return MegatronFsdp2(engine == EngineKind::mfsdp2, config, meta).run();
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,13 @@
+// Megatron-FSDP's second version (megatron_fsdp.experimental) as its host writes a step down.
+#pragma once
+
+#include "core/plan/engine.hpp"
+#include "sim/engines/engine_plan.hpp"
+
+namespace mfsdp {
+
+/// The step of a configuration that engine_config() gave.
+[[nodiscard]] EnginePlan megatron_fsdp2_plan(EngineKind engine, const PlanConfig& config,
+                                             const Meta& meta);
+
+}  // namespace mfsdp

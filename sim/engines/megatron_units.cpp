@@ -1,0 +1,75 @@
+#include "sim/engines/megatron_units.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace mfsdp {
+namespace {
+
+FlatUnit flat_unit(UnitId unit, std::vector<Weight> weights, std::int64_t ranks, UnitOrder order) {
+  FlatUnit made;
+  made.unit = unit;
+  made.weights = std::move(weights);
+  made.placed.resize(made.weights.size());
+  std::iota(made.placed.begin(), made.placed.end(), std::size_t{0});
+  const auto row = [&](std::size_t i) { return made.weights[i].columns; };
+  if (order == UnitOrder::longest_rows) std::ranges::stable_sort(made.placed, std::greater{}, row);
+  std::vector<LayoutItem> items;
+  for (const std::size_t i : made.placed)
+    items.push_back({.elements = made.weights[i].elements(), .row = row(i)});
+  made.layout = megatron_fsdp_layout(items, ranks);
+  made.owned.resize(made.weights.size());
+  for (std::size_t item = 0; item < items.size(); ++item) {
+    const Interval part = owned_interval(made.layout, item, 0);
+    made.owned[made.placed[item]] = part.end - part.begin;
+  }
+  return made;
+}
+
+OwnedWeight owned_weight(const FlatUnit& unit, std::size_t i) {
+  return {.unit = unit.unit, .name = unit.weights[i].name, .elements = unit.owned[i]};
+}
+
+}  // namespace
+
+FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order) {
+  const std::int64_t ranks = config.mesh.world_size();
+  const UnitId root = step.add_unit("root", UnitKind::embedding_and_head);
+  FlatUnits units{.root = flat_unit(root, root_weights(config.model), ranks, order), .blocks = {}};
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    const UnitId unit = step.add_unit("layers." + std::to_string(layer), UnitKind::block);
+    units.blocks.push_back(flat_unit(unit, block_weights(config.model), ranks, order));
+  }
+  return units;
+}
+
+std::vector<OwnedWeight> owned_weights(const FlatUnits& units) {
+  std::vector<OwnedWeight> all{owned_weight(units.root, 0)};
+  for (const FlatUnit& block : units.blocks)
+    for (std::size_t i = 0; i < block.weights.size(); ++i) all.push_back(owned_weight(block, i));
+  for (std::size_t i = 1; i < units.root.weights.size(); ++i)
+    all.push_back(owned_weight(units.root, i));
+  return all;
+}
+
+void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight) {
+  step.at(weight.unit, Phase::optimizer);
+  step.keep(weight.name + "_step", kFull, Category::optimizer_state);
+  if (weight.elements == 0) return;
+  for (const char* moment : {"_exp_avg", "_exp_avg_sq"})
+    step.keep(weight.name + moment, weight.elements * kFull, Category::optimizer_state);
+}
+
+void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements) {
+  // Reads weight, gradient and moments; writes all but the gradient.
+  constexpr std::int64_t kUpdate = 7 * kFull;
+  if (config.clip.num != 0) {
+    step.memory_bound(KernelKind::norm_partial, "gradient_norm", elements * kFull);
+    step.memory_bound(KernelKind::accumulate, "clip", 2 * elements * kFull);
+  }
+  step.memory_bound(KernelKind::update, "adamw", elements * kUpdate);
+}
+
+}  // namespace mfsdp

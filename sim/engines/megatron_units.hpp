@@ -1,0 +1,55 @@
+// What both versions of Megatron-FSDP share: parameters that are gathered as one lie in one flat
+// buffer, of which every rank owns an equal part (core/shard/flat_layout.hpp).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/shard/flat_layout.hpp"
+#include "sim/engines/llama_weights.hpp"
+#include "sim/engines/step_builder.hpp"
+
+namespace mfsdp {
+
+struct FlatUnit {
+  UnitId unit;
+  std::vector<Weight> weights;      ///< in the order of modules
+  std::vector<std::size_t> placed;  ///< positions of weights, in the order of the layout
+  FlatLayout layout;
+  std::vector<std::int64_t> owned;  ///< elements of each weight that rank 0 has
+  Tensor compute_weights{};         ///< of this rank
+  // While it is gathered.
+  std::optional<Tensor> gathered{};
+  std::optional<Mark> gather{};
+
+  [[nodiscard]] std::int64_t shard() const { return layout.shard(); }
+  [[nodiscard]] std::int64_t whole() const { return layout.elements; }
+};
+
+/// Embedding, final norm and head are one, each block is another.
+struct FlatUnits {
+  FlatUnit root;
+  std::vector<FlatUnit> blocks;
+};
+
+/// Whether weights lie in the order of modules, or those with the longest rows first.
+enum class UnitOrder { modules, longest_rows };
+
+[[nodiscard]] FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order);
+
+/// The part of a weight that rank 0's optimizer has.
+struct OwnedWeight {
+  UnitId unit;
+  std::string name;
+  std::int64_t elements = 0;  ///< 0: other ranks have it
+};
+
+/// In the order of optimizers: embedding, blocks, norm, head.
+[[nodiscard]] std::vector<OwnedWeight> owned_weights(const FlatUnits& units);
+
+/// Both moments and the number of steps, as AdamW allocates them.
+void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight);
+/// Clipping, where there is any, and AdamW, over so many elements.
+void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements);
+
+}  // namespace mfsdp

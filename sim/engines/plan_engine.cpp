@@ -1,0 +1,17 @@
+#include "sim/engines/plan_engine.hpp"
+
+#include <cassert>
+
+#include "sim/engines/fsdp2.hpp"
+#include "sim/engines/megatron_fsdp2.hpp"
+
+namespace mfsdp {
+
+EnginePlan engine_plan_of(EngineKind engine, const PlanConfig& config, const Meta& meta) {
+  assert(engine != EngineKind::mfsdp);
+  if (engine == EngineKind::mfsdp2 || engine == EngineKind::mfsdp2_eager)
+    return megatron_fsdp2_plan(engine, config, meta);
+  return fsdp2_plan(engine, config, meta);
+}
+
+}  // namespace mfsdp
