@@ -197,20 +197,22 @@ FlagGroup replay_group(SimOptions& o) {
   };
   return {
       .title = "Other engines",
-      .flags = {choice_flag(
-                    "--engine", "E",
-                    "whose kernels, schedule and allocator: mfsdp, fsdp2, fsdp2-compile, mfsdp2, mfsdp2-eager (mfsdp)",
-                    o.engine),
-                path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
-                          o.replay),
-                {.name = "--alloc-conf",
-                 .value = "SETTINGS",
-                 .help = "PYTORCH_CUDA_ALLOC_CONF of such an engine, or to replay with",
-                 .apply = conf},
-                {.name = "--memory-limit",
-                 .value = "X",
-                 .help = "memory that the allocator may reserve: 76GiB (all there is)",
-                 .apply = limit}}};
+      .flags = {
+          choice_flag("--engine", "E",
+                      "whose kernels, schedule and allocator: mfsdp, fsdp2, fsdp2-compile, mfsdp2, "
+                      "mfsdp2-eager (mfsdp)",
+                      o.engine),
+          switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
+          path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
+                    o.replay),
+          {.name = "--alloc-conf",
+           .value = "SETTINGS",
+           .help = "PYTORCH_CUDA_ALLOC_CONF of such an engine, or to replay with",
+           .apply = conf},
+          {.name = "--memory-limit",
+           .value = "X",
+           .help = "memory that the allocator may reserve: 76GiB (all there is)",
+           .apply = limit}}};
 }
 
 /// What is asked instead of a prediction, by the names of its flags.
@@ -329,6 +331,16 @@ Result<void> check_options(const SimOptions& options, const std::vector<FlagGrou
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> with_all_engines(std::vector<std::string> args) {
+  const auto asked = std::ranges::find(args, "--compare-engines");
+  if (asked == args.end()) return args;
+  for (const std::string& other : args)
+    if (other == "--engine" || other.starts_with("--engine="))
+      return fail("--engine", "contradicts --compare-engines, which takes all of them");
+  *asked = fmt::format("--engine={}", fmt::join(Names<EngineKind>::values, ","));
+  return args;
+}
 
 Result<SimOptions> parse_sim_options(const std::vector<std::string>& args) {
   SimOptions options;
