@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/engines/elementwise.hpp"
 #include "sim/engines/llama_sizes.hpp"
 #include "sim/engines/step_builder.hpp"
 
@@ -58,7 +59,8 @@ class Block {
                                                  GradientRules rules = {});
 /// The same, with every element-wise function compiled alone. Heads have no norms.
 [[nodiscard]] std::unique_ptr<Block> fused_block(StepBuilder& step, const PlanConfig& config,
-                                                 GradientRules rules = {});
+                                                 GradientRules rules,
+                                                 CompileCache cache = CompileCache::filled);
 /// As Inductor fuses it.
 [[nodiscard]] std::unique_ptr<Block> compiled_block(StepBuilder& step, const PlanConfig& config);
 
