@@ -199,7 +199,7 @@ FlagGroup replay_group(SimOptions& o) {
       .title = "Other engines",
       .flags = {choice_flag(
                     "--engine", "E",
-                    "mfsdp, fsdp2 or fsdp2-compile: whose kernels, schedule and allocator (mfsdp)",
+                    "whose kernels, schedule and allocator: mfsdp, fsdp2, fsdp2-compile, mfsdp2, mfsdp2-eager (mfsdp)",
                     o.engine),
                 path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
                           o.replay),

@@ -66,6 +66,11 @@ FlagGroup subject_group(VerifyOptions& o) {
       .title = "What else to judge",
       .flags = {list_flag("--kineto", "traces of PyTorch's profiler (.json, .json.gz), a rank each",
                           o.kineto),
+                list_flag("--flight-recorder",
+                          "dumps of PyTorch's flight recorder (pickle, JSON), or folders of them",
+                          o.flight_recorder),
+                list_flag("--nccl-inspector", "logs of NCCL's inspector, or folders of them",
+                          o.nccl_inspector),
                 list_flag("--config",
                           "configurations of Megatron-LM, Megatron-Bridge or verl: JSON or flags",
                           o.config),
@@ -93,16 +98,19 @@ Result<void> check_subject(const VerifyOptions& o) {
   // A run's plan may be given: it is no subject of its own.
   const bool plan = !o.common.model.empty() || (o.common.plan && !o.run);
   const int subjects = static_cast<int>(plan) + static_cast<int>(!o.kineto.empty()) +
+                       static_cast<int>(!o.flight_recorder.empty()) +
+                       static_cast<int>(!o.nccl_inspector.empty()) +
                        static_cast<int>(!o.config.empty()) + static_cast<int>(o.list_rules) +
                        static_cast<int>(o.run.has_value()) + static_cast<int>(o.bugs.has_value());
   if (subjects == 0)
-    return fail(
-        "--model",
-        "is missing: name a model, a --plan, a --kineto trace, a --config, a --run or --bugs");
+    return fail("--model",
+                "is missing: name a model, a --plan, a --kineto trace, a --flight-recorder dump, a "
+                "--nccl-inspector log, a --config, a --run or --bugs");
   if (subjects > 1)
-    return fail("",
-                "one of --model or --plan, --kineto, --config, --run, --bugs and --list-rules at a "
-                "time");
+    return fail(
+        "",
+        "one of --model or --plan, --kineto, --flight-recorder, --nccl-inspector, --config, "
+        "--run, --bugs and --list-rules at a time");
   if (!plan)
     for (const char* flag :
          {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields", "--mutate-pairs"})
@@ -182,6 +190,7 @@ HelpText verify_help() {
                    {"mfsdp-verify --plan plan.json --check proof.json", "re-check it"},
                    {"mfsdp-verify --run mfsdp.sqlite:latest", "a run against its plan"},
                    {"mfsdp-verify --kineto rank0.json.gz rank1.json.gz", "what a profile shows"},
+                   {"mfsdp-verify --flight-recorder dumps/", "which rank is missing?"},
                    {"mfsdp-verify --config train.sh --env NCCL_ALGO=Tree", "known mistakes"}},
       .negative = "the plan, configuration or run is wrong",
       .description =
@@ -189,8 +198,10 @@ HelpText verify_help() {
           "order, memory, the ledger of gradients and weights, values, and that ranks meet. What "
           "is "
           "wrong is shown with the ops that it needs and a rule's id.\n"
-          "Judged are also recorded runs against their plans, traces of PyTorch's profiler, "
-          "configurations of other trainers and corpora of bugs.",
+          "Judged are also recorded runs against their plans, traces of PyTorch's profiler, dumps "
+          "of "
+          "its flight recorder, logs of NCCL's inspector, configurations of other trainers and "
+          "corpora of bugs.",
       .files = files_of_tools(false)};
 }
 

@@ -45,6 +45,8 @@ struct VerifyOptions {
   std::vector<std::string> given;  ///< names of the flags on the command line
   FindingsFormat output = FindingsFormat::text;
   std::vector<std::string> kineto;               ///< traces of PyTorch's profiler, a rank each
+  std::vector<std::string> flight_recorder;      ///< dumps of PyTorch, a rank each, or folders
+  std::vector<std::string> nccl_inspector;       ///< logs of NCCL's inspector, or folders
   std::vector<std::string> config;               ///< configurations of other trainers
   std::optional<RunName> run;                    ///< a recorded run
   std::vector<EnvironmentVariable> environment;  ///< that a run is to have

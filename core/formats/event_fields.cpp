@@ -31,7 +31,10 @@ constexpr std::array kArgsKeys{
     Key{"Group size", Field::group_size},
     Key{"dtype", Field::dtype},
     Key{"Process Group Name", Field::group},
+    Key{"Process Group Description", Field::description},
+    Key{"External id", Field::external_id},
     Key{"wait_on_stream", Field::wait_on_stream},
+    Key{"wait_on_cuda_event_record_corr_id", Field::record_correlation},
 };
 
 Field find(const auto& keys, std::string_view key) {
@@ -65,10 +68,12 @@ std::string_view key_of(Field field) {
 }
 
 void EventFields::clear() {
-  for (std::string* text : {&name, &phase, &category, &collective, &dtype, &group}) text->clear();
+  for (std::string* text : {&name, &phase, &category, &collective, &dtype, &group, &description})
+    text->clear();
   begin = duration = std::nullopt;
-  for (auto* number : {&process, &thread, &device, &in_device, &stream, &correlation, &in_elements,
-                       &out_elements, &group_size, &wait_on_stream})
+  for (auto* number :
+       {&process, &thread, &device, &in_device, &stream, &correlation, &in_elements, &out_elements,
+        &group_size, &external_id, &wait_on_stream, &record_correlation})
     number->reset();
   seen = wrong = 0;
 }
@@ -91,6 +96,7 @@ void EventFields::set_text(Field field, std::string& text) {
     case Field::collective: collective.swap(text); return;
     case Field::dtype: dtype.swap(text); return;
     case Field::group: group.swap(text); return;
+    case Field::description: description.swap(text); return;
     // Tracks that are no thread of a process: "pid": "Spans".
     case Field::process:
     case Field::thread:
@@ -119,7 +125,9 @@ void EventFields::set_integer(Field field, std::int64_t value) {
     case Field::in_elements: in_elements = value; return;
     case Field::out_elements: out_elements = value; return;
     case Field::group_size: group_size = value; return;
+    case Field::external_id: external_id = value; return;
     case Field::wait_on_stream: wait_on_stream = value; return;
+    case Field::record_correlation: record_correlation = value; return;
     default: set_wrong(field); return;
   }
 }

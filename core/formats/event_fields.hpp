@@ -31,7 +31,10 @@ enum class Field {
   group_size,
   dtype,
   group,
-  wait_on_stream
+  description,
+  external_id,
+  wait_on_stream,
+  record_correlation
 };
 
 [[nodiscard]] Field event_field(std::string_view key);
@@ -47,6 +50,7 @@ struct EventFields {
   std::string collective;
   std::string dtype;
   std::string group;
+  std::string description;  ///< of the group
   std::optional<Nanos> begin;
   std::optional<Nanos> duration;
   std::optional<std::int64_t> process;
@@ -58,7 +62,9 @@ struct EventFields {
   std::optional<std::int64_t> in_elements;
   std::optional<std::int64_t> out_elements;
   std::optional<std::int64_t> group_size;
+  std::optional<std::int64_t> external_id;
   std::optional<std::int64_t> wait_on_stream;
+  std::optional<std::int64_t> record_correlation;
   std::uint32_t seen = 0;   ///< bit of each Field
   std::uint32_t wrong = 0;  ///< those whose value has the wrong type
 

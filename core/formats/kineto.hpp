@@ -56,9 +56,10 @@ struct CollectiveCall {
   std::int64_t correlation = 0;   ///< 0: none
   std::int32_t device = 0;
   std::int32_t stream = 0;
-  std::uint32_t name = 0;   ///< kernel; index in Trace::names
-  std::uint32_t group = 0;  ///< process group; index in Trace::names, "" where not written
-  std::uint32_t dtype = 0;  ///< likewise
+  std::uint32_t name = 0;         ///< kernel; index in Trace::names
+  std::uint32_t group = 0;        ///< process group; index in Trace::names, "" where not written
+  std::uint32_t dtype = 0;        ///< likewise
+  std::uint32_t description = 0;  ///< of the group, likewise
   CollectiveOp op = CollectiveOp::other;
   std::int64_t in_elements = 0;  ///< 0: not written
   std::int64_t out_elements = 0;
@@ -78,7 +79,23 @@ struct SyncMark {
   Nanos begin;
   std::int32_t device = 0;
   std::int64_t stream = 0;
-  std::optional<std::int64_t> waits_on_stream;
+  bool stream_wait = false;      ///< "Stream Wait Event": a stream waits, not the host
+  std::int64_t correlation = 0;  ///< of the host's call, which grow in its order; 0: none
+  std::optional<std::int64_t> waits_on_stream;  ///< none where Kineto does not know it
+  std::optional<std::int64_t>
+      record_correlation;  ///< of the call that recorded the event, likewise
+};
+
+/// A host call that asks the driver for memory or gives it back.
+struct DriverAllocation {
+  Nanos begin;
+  bool gives_back = false;
+};
+
+/// A collective of the host whose bytes went by copies between GPUs, without an NCCL kernel.
+struct CopiedCollective {
+  CollectiveOp op = CollectiveOp::other;
+  std::uint32_t group = 0;  ///< index in Trace::names
 };
 
 struct Trace {
@@ -90,6 +107,9 @@ struct Trace {
   std::vector<CollectiveCall> collectives;
   std::vector<StepMark> steps;
   std::vector<SyncMark> syncs;
+  std::vector<DriverAllocation> allocations;
+  std::vector<CopiedCollective> copied_collectives;
+  std::string cta_policy;           ///< NCCL_CTA_POLICY in the trace's metadata; "" without
   std::int64_t events = 0;          ///< entries of traceEvents
   std::int64_t bytes = 0;           ///< unpacked
   std::int64_t event_records = 0;   ///< host calls of cudaEventRecord
@@ -99,7 +119,8 @@ struct Trace {
 
 struct KinetoSettings {
   /// Bounds memory, of which unions and growing lists take up to three times as much: 32 bytes for
-  /// each activity of a GPU, 88 for each collective, 16 for each launch, and the different names.
+  /// each activity of a GPU, 96 for each collective, 16 for each launch, up to 80 for waits,
+  /// calls of the allocator and copies that may be collectives, and the different names.
   std::size_t most_kept_bytes = std::size_t{512} << 20;
 };
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kQuotedNameBytes = 60;  ///< in one message
+constexpr std::string_view kPolicy = "NCCL_CTA_POLICY";
 
 /// Takes the parser's events and keeps what the Trace holds.
 class Reader {
@@ -42,6 +43,7 @@ class Reader {
     });
   }
   bool string(std::string& text) {
+    if (is_policy()) builder_.trace().cta_policy = text;
     return value([&](Field field) { event_.set_text(field, text); });
   }
   bool binary(nlohmann::json::binary_t& /*value*/) { return null(); }
@@ -64,6 +66,10 @@ class Reader {
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::detail::exception& error);
 
+  /// Whether a value is that of NCCL's variable among the metadata (profiler.add_metadata).
+  [[nodiscard]] bool is_policy() const {
+    return !places_.empty() && places_.back() == Place::root && root_key_ == kPolicy;
+  }
   [[nodiscard]] bool found_events() const { return found_events_; }
   [[nodiscard]] const std::string& complaint() const { return complaint_; }
   [[nodiscard]] Trace take() {
@@ -172,6 +178,7 @@ bool Reader::integer(std::int64_t number) {
     if (root_key_ == "rank") builder_.trace().rank = number;
     if (root_key_ == "world_size") builder_.trace().world_size = number;
   }
+  if (is_policy()) builder_.trace().cta_policy = fmt::format_int(number).c_str();
   return value([&](Field field) {
     if (field == Field::begin || field == Field::duration) {
       event_.set_time(field, fmt::format_int(number).c_str());

@@ -12,7 +12,9 @@ namespace mfsdp::traces {
 namespace {
 
 constexpr std::string_view kStep = "ProfilerStep#";
-constexpr std::size_t kMostDigits = 18;  ///< of a step's number
+constexpr std::string_view kHostCollective = "record_param_comms";  // ParamCommsUtils.hpp
+constexpr std::string_view kStreamWait = "Stream Wait Event";       // CuptiActivity.cpp
+constexpr std::size_t kMostDigits = 18;                             ///< of a step's number
 
 Complaint needs_span(const EventFields& event) {
   for (const Field field : {Field::name, Field::begin, Field::duration}) {
@@ -68,6 +70,7 @@ Complaint TraceBuilder::add(const EventFields& event) {
   if (category == "gpu_memset") return add_activity(event, WorkKind::fill);
   if (category == "cuda_runtime" || category == "cuda_driver") return add_host_call(event);
   if (category == "cuda_sync") return add_sync(event);
+  if (category == "cpu_op" && event.name == kHostCollective) return add_host_collective(event);
   if (event.name.starts_with(kStep)) {
     if (category == "user_annotation") return add_step(event, false);
     if (category == "gpu_user_annotation") return add_step(event, true);
@@ -88,6 +91,8 @@ Complaint TraceBuilder::add_activity(const EventFields& event, WorkKind kind) {
   work.kind = kind;
   work.name = number_of(event.name);
   if (kind == WorkKind::kernel && is_nccl_kernel(event.name)) return add_collective(event, work);
+  if (kind == WorkKind::copy)
+    if (auto wrong = add_copy(event)) return wrong;
   return keep(trace_.work, work);
 }
 
@@ -106,14 +111,37 @@ Complaint TraceBuilder::add_collective(const EventFields& event, const GpuWork& 
                                                  .name = work.name,
                                                  .group = number_of(event.group),
                                                  .dtype = number_of(event.dtype),
+                                                 .description = number_of(event.description),
                                                  .op = collective_op(event.name, event.collective),
                                                  .in_elements = event.in_elements.value_or(0),
                                                  .out_elements = event.out_elements.value_or(0),
                                                  .group_size = event.group_size.value_or(0)});
 }
 
+Complaint TraceBuilder::add_copy(const EventFields& event) {
+  const auto has = [&](std::string_view part) {
+    return event.name.find(part) != std::string::npos;
+  };
+  if (!event.external_id || (!has("PtoP") && !has("DtoD"))) return std::nullopt;
+  return keep(copy_ids_, *event.external_id);
+}
+
+Complaint TraceBuilder::add_host_collective(const EventFields& event) {
+  if (!event.external_id || event.collective.empty()) return std::nullopt;
+  const CopiedCollective call{.op = collective_op("", event.collective),
+                              .group = number_of(event.group)};
+  return keep(host_collectives_, HostCollective{*event.external_id, call});
+}
+
+Complaint TraceBuilder::add_allocation(const EventFields& event, bool gives_back) {
+  if (auto wrong = needs_span(event)) return wrong;
+  return keep(trace_.allocations, DriverAllocation{*event.begin, gives_back});
+}
+
 Complaint TraceBuilder::add_host_call(const EventFields& event) {
   const std::string& name = event.name;
+  if (name == "cudaMalloc" || name == "cuMemCreate") return add_allocation(event, false);
+  if (name == "cudaFree" || name == "cuMemRelease") return add_allocation(event, true);
   if (name.starts_with("cudaEventRecord")) ++trace_.event_records;
   if (name.starts_with("cudaStreamWaitEvent")) ++trace_.stream_waits;
   if (name.starts_with("cudaGraphLaunch")) ++trace_.graph_launches;
@@ -146,11 +174,16 @@ Complaint TraceBuilder::add_sync(const EventFields& event) {
   if (auto wrong = needs_number(device_of(event), "device", mark.device)) return wrong;
   mark.begin = *event.begin;
   mark.stream = stream_of(event).value_or(-1);  // Kineto's own word for "all streams"
-  mark.waits_on_stream = event.wait_on_stream;
+  mark.stream_wait = event.name == kStreamWait;
+  mark.correlation = event.correlation.value_or(0);
+  // Kineto writes -1 where it saw no record of the event.
+  if (event.wait_on_stream.value_or(-1) >= 0) mark.waits_on_stream = event.wait_on_stream;
+  if (event.record_correlation.value_or(-1) >= 0)
+    mark.record_correlation = event.record_correlation;
   return keep(trace_.syncs, mark);
 }
 
-Trace TraceBuilder::finish() {
+void TraceBuilder::join_launches() {
   std::ranges::sort(launches_, {}, &Launch::correlation);
   for (CollectiveCall& call : trace_.collectives) {
     const auto found =
@@ -158,6 +191,18 @@ Trace TraceBuilder::finish() {
     if (call.correlation != 0 && found != launches_.end() && found->correlation == call.correlation)
       call.launched = found->begin;
   }
+}
+
+void TraceBuilder::join_copies() {
+  std::ranges::sort(copy_ids_);
+  for (const HostCollective& row : host_collectives_)
+    if (std::ranges::binary_search(copy_ids_, row.external_id))
+      trace_.copied_collectives.push_back(row.call);
+}
+
+Trace TraceBuilder::finish() {
+  join_launches();
+  join_copies();
   trace_.names.resize(numbers_.size());
   while (!numbers_.empty()) {
     auto node = numbers_.extract(numbers_.begin());

@@ -31,16 +31,26 @@ class TraceBuilder {
 
  private:
   struct Launch {
-    std::int64_t correlation;
+    std::int64_t correlation = 0;
     Nanos begin;
+  };
+  /// What the host calls a collective; activities on GPUs have its external id.
+  struct HostCollective {
+    std::int64_t external_id = 0;
+    CopiedCollective call;
   };
 
   [[nodiscard]] Complaint add_activity(const EventFields& event, WorkKind kind);
   [[nodiscard]] Complaint add_collective(const EventFields& event, const GpuWork& work);
+  [[nodiscard]] Complaint add_copy(const EventFields& event);
+  [[nodiscard]] Complaint add_host_collective(const EventFields& event);
   [[nodiscard]] Complaint add_host_call(const EventFields& event);
+  [[nodiscard]] Complaint add_allocation(const EventFields& event, bool gives_back);
   [[nodiscard]] Complaint add_step(const EventFields& event, bool on_device);
   [[nodiscard]] Complaint add_sync(const EventFields& event);
   std::uint32_t number_of(const std::string& name);
+  void join_launches();
+  void join_copies();
 
   template <class Row>
   [[nodiscard]] Complaint keep(std::vector<Row>& rows, Row row);
@@ -48,6 +58,8 @@ class TraceBuilder {
   const KinetoSettings& settings_;
   Trace trace_;
   std::vector<Launch> launches_;
+  std::vector<HostCollective> host_collectives_;
+  std::vector<std::int64_t> copy_ids_;  ///< external ids of copies between places of GPUs
   std::unordered_map<std::string, std::uint32_t> numbers_;  ///< of names
   std::size_t kept_ = 0;                                    ///< bytes
 };

@@ -10,6 +10,7 @@ recompute (yes or no), wire (fp32 or bf16), limit (a part of what would be reser
 rank through NCCL, timed; no: rank 0 of so many, whose collectives move nothing).
 """
 
+import concurrent.futures
 import csv
 import json
 import os
@@ -76,49 +77,43 @@ def measure_one(run, total):
 
 
 def measure(path):
-    """Timed runs alone, the others beside each other as memory allows."""
+    """Runs whose memory alone is asked for beside each other, as memory allows; then those that are timed, alone.
+    A line is written as a run ends."""
     import torch
     total = torch.cuda.get_device_properties(0).total_memory
     with open(path) as file:
         runs = list(csv.DictReader(file))
+    columns = list(runs[0]) + ["allocated", "reserved", "device", "step_ms", "retries", "fits", "error"]
+    writer = csv.DictWriter(sys.stdout, columns)
+    writer.writeheader()
     lock, free = threading.Condition(), [total - 12 * GIB]
+
+    def take(run):
+        try:
+            taken = measure_one(run, total)
+        except subprocess.TimeoutExpired:
+            taken = {"error": "took too long"}
+        row = {**run, **{name: taken.get(name, "") for name in columns[len(run):]}}
+        row["fits"] = "" if "error" in taken else "out_of_memory" not in taken
+        with lock:
+            writer.writerow(row)
+            sys.stdout.flush()
 
     def work(run):
         need = int(run["predicted_reserved"]) + 3 * GIB
         with lock:
             lock.wait_for(lambda: free[0] >= need)
             free[0] -= need
-        try:
-            run["measured"] = measure_one(run, total)
-        except subprocess.TimeoutExpired:
-            run["measured"] = {"error": "took too long"}
+        take(run)
         with lock:
             free[0] += need
             lock.notify_all()
 
+    with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(work, [run for run in runs if run["real"] != "yes"]))
     for run in runs:
         if run["real"] == "yes":
-            run["measured"] = measure_one(run, total)
-    slots = threading.Semaphore(5)
-
-    def guarded(run):
-        with slots:
-            work(run)
-
-    threads = [threading.Thread(target=guarded, args=(run,)) for run in runs if run["real"] != "yes"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    columns = [name for name in runs[0] if name != "measured"]
-    writer = csv.DictWriter(sys.stdout, columns + ["allocated", "reserved", "device", "step_ms", "retries", "fits", "error"],
-                            extrasaction="ignore")
-    writer.writeheader()
-    for run in runs:
-        taken = run.pop("measured")
-        out = taken.get("out_of_memory")
-        writer.writerow({**run, **taken, "fits": "" if "error" in taken else not out, "engine": run["engine"],
-                         "model": run["model"], "recompute": run["recompute"], "microbatches": run["microbatches"]})
+            take(run)
 
 
 def compare(path):

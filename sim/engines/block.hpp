@@ -47,6 +47,8 @@ class Block {
   /// Frees what forward kept, and `input`. `output`: the gradient of the block's output, which
   /// may become that of its input.
   [[nodiscard]] virtual BlockGradients backward(std::size_t layer, Tensor input, Tensor output) = 0;
+  /// The next backward is the last that reads the angles.
+  virtual void free_angles(const Angles& angles) = 0;
 
  protected:
   StepBuilder& step_;         // NOLINT(*-non-private-member-*): shared by kinds of blocks

@@ -1,7 +1,7 @@
 // A graph as Inductor writes it out: buffers are made before the kernel that fills them, and
-// dropped after the last one that reads them. A dropped buffer of the same size is taken again
-// before a new one is made; which of several, the last one dropped. So a buffer that is taken
-// again later stays allocated between.
+// dropped after the last one that reads them. A buffer of the same size that was dropped last is
+// taken again before a new one is made, and so stays allocated between: where the next kernel takes
+// it, or where the graph's peak is not raised by what stays.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,10 @@ class CompiledGraph {
   [[nodiscard]] Value given(Tensor tensor);
   void drop(Value value);
   void drop(std::initializer_list<Value> values);
-  /// What runs there.
+  /// A kernel.
   void run(std::function<void()> work);
+  /// Something that is none, at its place among them.
+  void note(std::function<void()> work);
 
   /// Writes all of it down.
   void emit();
@@ -37,12 +39,13 @@ class CompiledGraph {
   [[nodiscard]] Tensor tensor(Value value) const { return tensors_[value.number]; }
 
  private:
-  enum class Kind { make, drop, run };
+  enum class Kind { make, drop, run, note };
   struct Line {
     Kind kind = Kind::run;
     std::size_t value = 0;
     std::function<void()> work{};
-    bool skipped = false;  ///< a drop whose buffer is taken again
+    bool skipped = false;    ///< a drop whose buffer is taken again
+    std::size_t kernel = 0;  ///< how many kernels are before it
   };
   struct Made {
     std::string_view name;
@@ -52,12 +55,16 @@ class CompiledGraph {
     std::size_t place = 0;  ///< the value whose buffer it has
   };
 
+  [[nodiscard]] bool may_take(const Line& dropped, const Line& made) const;
+  void measure();
   void place_values();
 
   StepBuilder& step_;
   std::vector<Line> lines_;
   std::vector<Made> values_;
   std::vector<Tensor> tensors_;
+  std::vector<std::int64_t> live_;  ///< bytes while each kernel runs, if no buffer is taken again
+  std::int64_t peak_ = 0;
 };
 
 }  // namespace mfsdp

@@ -63,8 +63,10 @@ class EagerFunctions final : public Elementwise {
     const auto named = [&](std::string_view part) {
       return "d_" + std::string(name) + "_" + std::string(part);
     };
+    const bool is_last = angles_ && name == kLastRotated;
     const auto narrowed = [&](std::string_view part) {
       const Tensor product = allocate(named(part), 2 * bytes);
+      if (is_last) step_.free(angles_->sine);
       kernel(KernelKind::rope_backward, named(part), {4 * bytes, AccessPattern::strided});
       const Tensor narrow = allocate(named("narrow"), bytes);
       kernel(KernelKind::cast, named("narrow"), 3 * bytes);
@@ -78,6 +80,7 @@ class EagerFunctions final : public Elementwise {
     const Tensor by_cosine = allocate(named("times_cosine"), 2 * bytes);
     kernel(KernelKind::rope_backward, named("times_cosine"), {4 * bytes, AccessPattern::strided});
     step_.free(wide);
+    if (is_last) step_.free(std::exchange(angles_, std::nullopt)->cosine);
     const Tensor straight = allocate(named("straight"), bytes);
     kernel(KernelKind::cast, named("narrow"), 3 * bytes);
     step_.free(by_cosine);

@@ -41,6 +41,12 @@ struct Loss {
   Tensor normalizer{};
 };
 
+/// By which heads are turned, where a step has made them.
+struct Angles {
+  Tensor cosine;
+  Tensor sine;
+};
+
 class Elementwise {
  public:
   Elementwise(StepBuilder& step, const PlanConfig& config) : step_(step), sizes_(config) {}
@@ -58,6 +64,8 @@ class Elementwise {
   /// Frees `gradient`.
   [[nodiscard]] virtual Tensor rotate_backward(std::string_view name, Tensor gradient,
                                                std::int64_t bytes) = 0;
+  /// The next rotate_backward() of queries, which come after keys, is the last that reads these.
+  void free_angles(const Angles& angles) { angles_ = angles; }
   [[nodiscard]] virtual Activated activate() = 0;
   /// The gradient of gate and up. Frees them, what activate() kept, and the product's gradient.
   [[nodiscard]] virtual Tensor activate_backward(const Activated& kept, Tensor gate_up,
@@ -67,6 +75,9 @@ class Elementwise {
   [[nodiscard]] virtual Tensor loss_backward(const Loss& loss) = 0;
 
  protected:
+  /// Backward comes to queries after keys.
+  static constexpr std::string_view kLastRotated = "query";
+
   Tensor allocate(std::string_view name, std::int64_t bytes,
                   Category category = Category::activation) {
     return step_.allocate(name, bytes, category);
@@ -77,8 +88,9 @@ class Elementwise {
 
   static constexpr std::int64_t kScalar = 4;
 
-  StepBuilder& step_;  // NOLINT(*-non-private-member-*): shared by kinds of functions
-  LlamaSizes sizes_;   // NOLINT(*-non-private-member-*)
+  StepBuilder& step_;             // NOLINT(*-non-private-member-*): shared by kinds of functions
+  LlamaSizes sizes_;              // NOLINT(*-non-private-member-*)
+  std::optional<Angles> angles_;  // NOLINT(*-non-private-member-*): to be freed
 };
 
 /// PyTorch's kernels.

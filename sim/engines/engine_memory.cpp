@@ -82,29 +82,29 @@ class Accounts {
       : program_(plan.program),
         settings_(settings),
         allocator_(settings),
-        address_(plan.program.buffers.size()),
+        places_(plan.program.buffers.size()),
         of_stream_(plan.program.pools.size()),
         most_of_stream_(plan.program.pools.size()) {}
 
   bool use(const HostAllocation& event, const Op* op) {
     const auto position = event.buffer.value;
     const auto stream = static_cast<std::size_t>(event.stream);
-    const std::int64_t size = std::max<std::int64_t>(event.size, 1);
-    const std::int64_t rounded = CachingAllocator::rounded(size, settings_);
     Bytes& live = live_[static_cast<std::size_t>(program_.buffers[position].category)];
     if (event.is_free) {
-      allocator_.free(address_[position]);
-      live -= Bytes(rounded);
-      of_stream_[stream] -= rounded;
+      allocator_.free(places_[position].address);
+      live -= Bytes(places_[position].rounded);
+      of_stream_[stream] -= places_[position].rounded;
       return true;
     }
+    const std::int64_t size = std::max<std::int64_t>(event.size, 1);
+    const std::int64_t rounded = CachingAllocator::rounded(size, settings_);
     const AllocatorCounters before = allocator_.counters();
     const auto address = allocator_.allocate(size, event.stream);
     if (!address) {
       memory_.out_of_memory = {.event = 0, .size = size, .stream = event.stream};
       return false;
     }
-    address_[position] = *address;
+    places_[position] = {.address = *address, .rounded = rounded};
     live += Bytes(rounded);
     of_stream_[stream] += rounded;
     most_of_stream_[stream] = std::max(most_of_stream_[stream], of_stream_[stream]);
@@ -148,7 +148,11 @@ class Accounts {
   const Program& program_;
   AllocatorSettings settings_;
   CachingAllocator allocator_;
-  std::vector<std::int64_t> address_;  // by buffer
+  struct Place {
+    std::int64_t address = 0;
+    std::int64_t rounded = 0;
+  };
+  std::vector<Place> places_;  // by buffer
   std::vector<std::int64_t> of_stream_;
   std::vector<std::int64_t> most_of_stream_;
   CategoryBytes live_{};

@@ -13,6 +13,7 @@
 // Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
 #include "sim/engines/fsdp2.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,7 +92,14 @@ class Fsdp2 {
     const ModelShape& model = config_.model;
     root_id_ = step_.add_unit("root", UnitKind::embedding_and_head);
     root_ = shards(root_id_, root_weights(model));
-    keep_weight(root_, 0);
+    // A tied weight is made where it is the embedding's, and once more where it is the head's,
+    // which is the one that stays.
+    std::optional<Tensor> first;
+    if (model.tied_embeddings)
+      first =
+          step_.once("first_embedding", shard_of(root_.weights[0]) * kFull, Category::main_weight);
+    else
+      keep_weight(root_, 0);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
       const UnitId unit = step_.add_unit("layers." + std::to_string(layer), UnitKind::block);
       blocks_.push_back(shards(unit, block_weights(model)));
@@ -99,6 +107,10 @@ class Fsdp2 {
         keep_weight(blocks_.back(), i);
     }
     for (std::size_t i = 1; i < root_.weights.size(); ++i) keep_weight(root_, i);
+    if (!first) return;
+    keep_weight(root_, 0);
+    step_.free_once(*first);
+    std::ranges::rotate(owned_, owned_.end() - 1);
   }
 
   void keep_weight(const Shards& of, std::size_t position) {
@@ -282,8 +294,8 @@ class Fsdp2 {
     wait_for_unshard(own);
     if (layer > 0) unshard(blocks_[layer - 1]);
     step_.at(own.unit, Phase::backward);
+    if (layer == 0) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);
-    if (layer == 0) step_.free({sine_, cosine_});
     for (const Tensor tensor : made.later) step_.free(tensor);
     reshard(own);
     reduce(own, made.weights, first);

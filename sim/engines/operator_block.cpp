@@ -73,6 +73,8 @@ class OperatorBlock final : public Block {
     return {.input = sum, .weights = std::move(weights), .later = held(output)};
   }
 
+  void free_angles(const Angles& angles) override { functions_->free_angles(angles); }
+
  private:
   struct HeadGradients {
     Tensor query, key, value;

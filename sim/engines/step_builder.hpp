@@ -51,6 +51,7 @@ class StepBuilder {
   [[nodiscard]] UnitId add_unit(std::string_view name, UnitKind kind);
   void at(UnitId unit, Phase phase);
   void set_phase(Phase phase) { phase_ = phase; }
+  [[nodiscard]] Phase phase() const { return phase_; }
 
   // Memory. Names of ops and buffers are their unit's with what is given here.
   /// For the whole run, from the first time that the host comes here.

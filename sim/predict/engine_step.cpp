@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "sim/engines/fsdp2.hpp"
+#include "sim/engines/plan_engine.hpp"
 
 namespace mfsdp {
 namespace {
@@ -54,7 +54,7 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
                                const EngineMachine& machine) {
   constexpr double kError = 0.01;  // of reserved memory: docs/engines.md
   try {
-    EngineStep step{.engine = engine, .plan = fsdp2_plan(engine, config, meta), .memory = {}};
+    EngineStep step{.engine = engine, .plan = engine_plan_of(engine, config, meta), .memory = {}};
     AllocatorSettings settings = machine.settings;
     settings.limit.reset();
     const EngineMemory unlimited = engine_memory(step.plan, settings);

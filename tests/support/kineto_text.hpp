@@ -32,6 +32,7 @@ struct FakeCollective {
   std::int64_t out_elements = 8192;
   std::int64_t group_size = 8;
   std::string dtype = "BFloat16";
+  std::string description = "default_pg";
 };
 
 class KinetoText {
@@ -63,13 +64,31 @@ class KinetoText {
   void collective(const FakeActivity& a, const FakeCollective& c) {
     activity(a, fmt::format(", \"Collective name\": \"{}\", \"In msg nelems\": {}, \"Out msg "
                             "nelems\": {}, \"Group size\": {}, \"dtype\": \"{}\", \"Process Group "
-                            "Name\": \"{}\", \"Process Group Ranks\": \"[0, 1, ...]\"",
-                            c.op, c.in_elements, c.out_elements, c.group_size, c.dtype, c.group));
+                            "Name\": \"{}\", \"Process Group Description\": \"{}\", \"Process "
+                            "Group Ranks\": \"[0, 1, ...]\"",
+                            c.op, c.in_elements, c.out_elements, c.group_size, c.dtype, c.group,
+                            c.description));
   }
   void host(std::string_view category, std::string_view name, std::int64_t begin,
             std::int64_t duration, std::int64_t correlation = 0) {
     write("X", category, name, 4711, 4711, begin, duration,
           fmt::format("\"cbid\": 211, \"correlation\": {}", correlation));
+  }
+  /// A wait of a stream for what another had launched before the record; -1: Kineto lost it.
+  void wait(int stream, std::int64_t begin, std::int64_t correlation, int on_stream,
+            std::int64_t record) {
+    write("X", "cuda_sync", "Stream Wait Event", 0, stream, begin, 0,
+          fmt::format("\"wait_on_stream\": {}, \"wait_on_cuda_event_record_corr_id\": {},\n      "
+                      "\"wait_on_cuda_event_id\": 5, \"stream\": {}, \"correlation\": {}, "
+                      "\"device\": 0, \"context\": 1",
+                      on_stream, record, stream, correlation));
+  }
+  /// What the host calls a collective; the external id is that of all activities here.
+  void host_collective(std::string_view op, std::int64_t begin, std::string_view group) {
+    write("X", "cpu_op", "record_param_comms", 4711, 4711, begin, kMicro,
+          fmt::format("\"External id\": 17, \"Collective name\": \"{}\", \"Process Group Name\": "
+                      "\"{}\"",
+                      op, group));
   }
   void step(std::int64_t number, std::int64_t begin, std::int64_t duration, bool on_device) {
     write("X", on_device ? "gpu_user_annotation" : "user_annotation",

@@ -1,6 +1,10 @@
 #include "verify/findings/finding.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace mfsdp {
 namespace {
@@ -174,6 +178,28 @@ constexpr std::array kRules{
              error},
     RuleInfo{"MF809", "impossible-times", "An op that ended before it began, or began unissued.",
              error},
+    RuleInfo{"MF810", "copy-engine-fallback",
+             "Gathers that were to go by copy engines ran as kernels.", error},
+    RuleInfo{"MF811", "allocator-retry",
+             "Within a step the allocator gave memory back to the driver and asked again.", error},
+    RuleInfo{"MF812", "allocator-growth",
+             "Within a step the allocator asked the driver for memory.", note},
+    RuleInfo{"MF813", "serialised-gather",
+             "A gather waited for a reduction of another communicator that nothing orders before "
+             "it.",
+             error},
+    RuleInfo{"MF814", "reduction-stream",
+             "A reduction of gradients ran on the stream of compute or of gathers, and held it up.",
+             error},
+    RuleInfo{"MF815", "unlike-calls",
+             "Ranks call different collectives at one place of a group's order.", error},
+    RuleInfo{"MF816", "unlike-sizes", "Ranks call one collective with sizes or types that differ.",
+             error},
+    RuleInfo{"MF817", "not-joined", "A rank did not launch a collective that others launched.",
+             error},
+    RuleInfo{"MF818", "unfinished", "A collective that all ranks launched has not ended.", error},
+    RuleInfo{"MF819", "waiting-cycle", "Ranks wait for each other in collectives of their groups.",
+             error},
 };
 
 }  // namespace
@@ -184,6 +210,25 @@ const RuleInfo* find_rule(std::string_view id) {
   const auto* found = std::ranges::find(kRules, id, &RuleInfo::id);
   return found == kRules.end() ? nullptr : found;
 }
+
+std::string title_of_rule(std::string_view rule) {
+  const RuleInfo* info = find_rule(rule);
+  return info == nullptr ? std::string(rule) : fmt::format("{} {}", rule, info->name);
+}
+
+Finding finding_without_ops(std::string_view rule, std::string message) {
+  Finding finding;
+  finding.rule = rule;
+  finding.message = std::move(message);
+  return finding;
+}
+
+void RuleVerdict::add(RuleVerdict other) {
+  std::ranges::move(other.findings, std::back_inserter(findings));
+  std::ranges::move(other.not_judged, std::back_inserter(not_judged));
+}
+
+bool RuleVerdict::good() const { return not_judged.empty() && !has_errors(findings); }
 
 bool is_error(std::string_view rule) {
   const RuleInfo* found = find_rule(rule);

@@ -31,7 +31,7 @@ struct RuleInfo {
 /// All rules of the proofs, ascending by id.
 ///   MF0xx the plan itself    MF1xx races, values      MF2xx collectives   MF3xx gradients
 ///   MF4xx weights            MF5xx tiling             MF6xx bounds        MF7xx configuration
-///   MF8xx a recorded run
+///   MF8xx a recorded run: of mfsdp to MF809, of other trainers from MF810
 [[nodiscard]] std::span<const RuleInfo> rules();
 
 /// The rule of that id, or null.
@@ -63,6 +63,30 @@ struct Finding {
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };
+
+/// One that is about no op and no bytes.
+[[nodiscard]] Finding finding_without_ops(std::string_view rule, std::string message);
+
+/// A rule that what was read could not decide: it is neither kept nor broken.
+struct NotJudged {
+  std::string rule;    ///< "MF813"
+  std::string reason;  ///< one line: what is missing, and what would have it
+
+  friend bool operator==(const NotJudged&, const NotJudged&) = default;
+};
+
+/// What rules said of one thing.
+struct RuleVerdict {
+  std::vector<Finding> findings;
+  std::vector<NotJudged> not_judged;
+
+  void add(RuleVerdict other);
+  /// No error, and nothing left undecided.
+  [[nodiscard]] bool good() const;
+};
+
+/// "MF813 serialised-gather"
+[[nodiscard]] std::string title_of_rule(std::string_view rule);
 
 /// Whether a finding of that rule makes a plan wrong; a rule that is not in the table does.
 [[nodiscard]] bool is_error(std::string_view rule);

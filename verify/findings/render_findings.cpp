@@ -25,11 +25,6 @@ std::string_view level_of(const Finding& finding) {
   return is_error(finding.rule) ? "error" : "note";
 }
 
-std::string title_of(const Finding& finding) {
-  const RuleInfo* rule = find_rule(finding.rule);
-  return rule == nullptr ? finding.rule : fmt::format("{} {}", finding.rule, rule->name);
-}
-
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : printable(text)) {
@@ -84,17 +79,27 @@ std::string render_findings_text(std::span<const Finding> findings,
   return text + counted(findings) + "\n";
 }
 
+std::string render_not_judged_text(std::span<const NotJudged> rules) {
+  std::string text;
+  for (const NotJudged& row : rules)
+    text += fmt::format("not judged: {}: {}\n", title_of_rule(row.rule), printable(row.reason));
+  return text;
+}
+
 std::string render_findings_markdown(std::span<const Finding> findings, const FindingsOf& of) {
   std::string text = fmt::format("### {}: {}\n\n", cell(of.subject), counted(findings));
+  for (const NotJudged& row : of.not_judged)
+    text += fmt::format("- not judged: {}: {}\n", title_of_rule(row.rule), cell(row.reason));
+  if (!of.not_judged.empty()) text += "\n";
   if (findings.empty()) return text + "No findings.\n";
   text += "| rule | level | finding | missing |\n|---|---|---|---|\n";
   for (const Finding& finding : findings)
-    text += fmt::format("| {} | {} | {} | {} |\n", title_of(finding), level_of(finding),
+    text += fmt::format("| {} | {} | {} | {} |\n", title_of_rule(finding.rule), level_of(finding),
                         cell(finding.message), cell(finding.missing));
   for (const Finding& finding : findings) {
     if (finding.interleaving.empty()) continue;
-    text += fmt::format("\n{}: {}\n\n```\n{}```\n", title_of(finding), cell(finding.message),
-                        draw_timeline(printable_finding(finding)));
+    text += fmt::format("\n{}: {}\n\n```\n{}```\n", title_of_rule(finding.rule),
+                        cell(finding.message), draw_timeline(printable_finding(finding)));
   }
   return text;
 }

@@ -23,20 +23,25 @@ struct FindingsOf {
   std::string tool = "mfsdp-verify";
   std::string version;
   std::vector<Figure> figures = {};
+  std::vector<NotJudged> not_judged = {};
 };
 
 /// Findings under each other, each with its timeline, and their number; "No findings." without any.
 [[nodiscard]] std::string render_findings_text(std::span<const Finding> findings,
                                                std::optional<std::size_t> width = std::nullopt);
+/// A line for each rule; nothing without any.
+[[nodiscard]] std::string render_not_judged_text(std::span<const NotJudged> rules);
 /// A table of the findings, then their timelines.
 [[nodiscard]] std::string render_findings_markdown(std::span<const Finding> findings,
                                                    const FindingsOf& of);
-/// An object with subject, tool, version, figures, counts and the findings with all their fields.
+/// An object with subject, tool, version, figures, counts, the findings with all their fields, and
+/// what was not judged.
 /// Step and repetition of a place are indices from 0 there; all other texts count them from 1.
 [[nodiscard]] std::string render_findings_json(std::span<const Finding> findings,
                                                const FindingsOf& of);
-/// SARIF 2.1.0 (OASIS): one run, all rules of the table, a result for each finding. Ops are logical
-/// locations of the subject, an interleaving is a code flow.
+/// SARIF 2.1.0 (OASIS): one run, all rules of the table, a result for each finding, one of kind
+/// "open" for each rule that was not judged. Ops are logical locations of the subject, an
+/// interleaving is a code flow.
 [[nodiscard]] std::string render_findings_sarif(std::span<const Finding> findings,
                                                 const FindingsOf& of);
 

@@ -49,6 +49,8 @@ Json finding_json(const Finding& finding) {
           {"fingerprint", fingerprint(finding)}};
 }
 
+Json not_judged_json(const NotJudged& row) { return {{"rule", row.rule}, {"reason", row.reason}}; }
+
 // ---- SARIF --------------------------------------------------------------------------------------
 
 /// A path as a URI reference: what RFC 3986 reserves is written as %XX, "/" stays.
@@ -84,13 +86,24 @@ Json location_sarif(const Place& place, const FindingsOf& of) {
           {"message", {{"text", to_string(place)}}}};
 }
 
+Json subject_sarif(const FindingsOf& of) {
+  return {{"physicalLocation", {{"artifactLocation", {{"uri", uri_of(of.subject)}}}}}};
+}
+
+/// SARIF 2.1.0, 3.27.9: "open" is what a tool had too little to decide.
+Json open_sarif(const NotJudged& row, const FindingsOf& of) {
+  return {{"ruleId", row.rule},
+          {"kind", "open"},
+          {"level", "none"},
+          {"message", {{"text", "not judged: " + row.reason}}},
+          {"locations", Json::array({subject_sarif(of)})}};
+}
+
 Json result_sarif(const Finding& finding, const FindingsOf& of) {
   const auto location = [&](const Place& place) { return location_sarif(place, of); };
   Json locations = list_of(
       std::span(finding.places).first(std::min<std::size_t>(finding.places.size(), 1)), location);
-  if (locations.empty())
-    locations.push_back(
-        {{"physicalLocation", {{"artifactLocation", {{"uri", uri_of(of.subject)}}}}}});
+  if (locations.empty()) locations.push_back(subject_sarif(of));
   Json result{{"ruleId", finding.rule},
               {"level", level_of(finding.rule)},
               {"message", {{"text", finding.message}}},
@@ -122,12 +135,14 @@ std::string render_findings_json(std::span<const Finding> findings, const Findin
                  {"figures", figures},
                  {"errors", errors},
                  {"notes", std::ssize(findings) - errors},
-                 {"findings", list_of(findings, finding_json)}});
+                 {"findings", list_of(findings, finding_json)},
+                 {"not_judged", list_of(std::span(of.not_judged), not_judged_json)}});
 }
 
 std::string render_findings_sarif(std::span<const Finding> findings, const FindingsOf& of) {
-  const Json results =
+  Json results =
       list_of(findings, [&](const Finding& finding) { return result_sarif(finding, of); });
+  for (const NotJudged& row : of.not_judged) results.push_back(open_sarif(row, of));
   Json driver{{"name", of.tool}, {"rules", list_of(rules(), rule_sarif)}};
   if (!of.version.empty()) driver["version"] = of.version;  // may not be empty
   const Json run{{"tool", {{"driver", std::move(driver)}}}, {"results", results}};

@@ -13,6 +13,7 @@
 #include "verify/bugs/render_bugs.hpp"
 #include "verify/tool/conform.hpp"
 #include "verify/tool/judge_plan.hpp"
+#include "verify/tool/judge_records.hpp"
 #include "verify/tool/print_findings.hpp"
 #include "verify/traces/configuration_rules.hpp"
 #include "verify/traces/trace_report.hpp"
@@ -24,9 +25,13 @@ constexpr std::size_t kMostConfigurationBytes = std::size_t{64} << 20;
 
 Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& session) {
   std::vector<traces::TraceReport> reports;
+  const auto environment = environment_of(options);
+  traces::ReportSettings settings;
+  if (const auto policy = environment.find("NCCL_CTA_POLICY"); policy != environment.end())
+    settings.cta_policy = policy->second;
   for (const std::string& path : options.kineto) {
     MFSDP_LET(trace, traces::read_kineto(path, {}));
-    MFSDP_LET(report, traces::analyse_trace(trace));
+    MFSDP_LET(report, traces::analyse_trace(trace, settings));
     reports.push_back(std::move(report));
   }
   switch (options.output) {
@@ -35,7 +40,8 @@ Result<ExitCode> judge_traces(const VerifyOptions& options, const Session& sessi
     default:
       session.out << wrap_text(traces::render_trace_text(reports, session.style), session.style);
   }
-  return ExitCode::good;
+  const auto good = [](const traces::TraceReport& report) { return report.verdict.good(); };
+  return std::ranges::all_of(reports, good) ? ExitCode::good : ExitCode::negative;
 }
 
 Result<ExitCode> judge_configurations(const VerifyOptions& options, const Session& session) {
@@ -102,6 +108,8 @@ Result<ExitCode> judge(const VerifyOptions& options, const Session& session,
     return ExitCode::good;
   }
   if (!options.kineto.empty()) return judge_traces(options, session);
+  if (!options.flight_recorder.empty()) return judge_flight_dumps(options, session);
+  if (!options.nccl_inspector.empty()) return judge_inspector_logs(options, session);
   if (!options.config.empty()) return judge_configurations(options, session);
   if (options.run) return judge_run(options, session);
   if (options.bugs) return judge_bugs(options, session);

@@ -22,9 +22,11 @@ inline constexpr std::string_view kOtherModel =
 inline constexpr std::string_view kOnlyStructure =
     "only the structure was checked: nothing was proved\n";
 
-/// `negative` where one of the findings is an error. `subject` was judged; `figures` were found.
+/// `negative` where one of the findings is an error, or a rule was not judged. `subject` was
+/// judged; `figures` were found.
 [[nodiscard]] ExitCode print_findings(std::span<const Finding> findings, FindingsFormat format,
                                       const std::string& subject, const Session& session,
-                                      std::vector<Figure> figures = {});
+                                      std::vector<Figure> figures = {},
+                                      std::vector<NotJudged> not_judged = {});
 
 }  // namespace mfsdp

@@ -8,8 +8,10 @@
 #include "verify/traces/busy_time.hpp"
 #include "verify/traces/collective_times.hpp"
 #include "verify/traces/kernel_kinds.hpp"
+#include "verify/traces/step_windows.hpp"
 #include "verify/traces/trace_limits.hpp"
 #include "verify/traces/trace_report.hpp"
+#include "verify/traces/trace_rules.hpp"
 
 namespace mfsdp::traces {
 namespace {
@@ -63,41 +65,16 @@ struct Unions {
   }
 };
 
-struct Window {
-  std::int64_t step;
-  Nanos begin;
-  Nanos end;
-};
-
-/// Steps side by side: each ends where the next begins, so that no time counts twice; the last one
-/// ends with its own span.
-std::vector<Window> windows_of(const std::vector<StepMark>& marks,
-                               std::optional<std::int32_t> device) {
-  std::map<std::int64_t, Window> by_step;
-  for (const StepMark& mark : marks) {
-    if (mark.device != device) continue;
-    const auto [at, is_new] =
-        by_step.try_emplace(mark.step, Window{mark.step, mark.begin, mark.end});
-    at->second.begin = std::min(at->second.begin, mark.begin);
-    at->second.end = std::max(at->second.end, mark.end);
-  }
-  std::vector<Window> windows;
-  for (const auto& [step, window] : by_step) windows.push_back(window);
-  std::ranges::stable_sort(windows, {}, &Window::begin);
-  for (std::size_t i = 1; i < windows.size(); ++i) windows[i - 1].end = windows[i].begin;
-  return windows;
-}
-
 void add_steps(DeviceReport& report, const Trace& trace, const Unions& unions,
                std::span<const ExposedCall> calls) {
-  std::vector<Window> windows = windows_of(trace.steps, report.device);
+  std::vector<StepWindow> windows = step_windows(trace.steps, report.device);
   report.steps_of_device = !windows.empty();
   // A device's annotation spans what the thread launched that made it; backward has another one.
   if (report.steps_of_device)
     windows.back().end = std::max(windows.back().end, report.begin + report.time.span);
   else
-    windows = windows_of(trace.steps, std::nullopt);
-  for (const Window& window : windows) {
+    windows = step_windows(trace.steps, std::nullopt);
+  for (const StepWindow& window : windows) {
     const auto begin = std::ranges::lower_bound(calls, window.begin, {}, &ExposedCall::begin);
     const auto end = std::ranges::lower_bound(calls, window.end, {}, &ExposedCall::begin);
     const bool nothing = end < begin;
@@ -110,7 +87,7 @@ void add_steps(DeviceReport& report, const Trace& trace, const Unions& unions,
 }
 
 DeviceReport report_of(std::int32_t device, DeviceActivity activity, Kinds& kinds,
-                       const Trace& trace, const ReportSettings& settings) {
+                       const Trace& trace, const ReportSettings& settings, RuleVerdict& verdict) {
   DeviceReport report;
   report.device = device;
   const Unions unions(activity);
@@ -127,6 +104,7 @@ DeviceReport report_of(std::int32_t device, DeviceActivity activity, Kinds& kind
   add_late_gathers(report, trace, calls, unions.compute, settings);
   add_queued(report, calls, settings);
   report.reductions = reductions_in_flight(calls);
+  verdict.add(judge_device({trace, settings, report, calls, unions.compute}));
   for (auto& [kind, row] : kinds.rows) report.kinds.push_back(row);
   std::ranges::stable_sort(report.kinds, std::ranges::greater(), &KindTime::time);
   return report;
@@ -139,6 +117,7 @@ TraceReport analyse(const Trace& trace, const ReportSettings& settings) {
                      .events = trace.events,
                      .bytes = trace.bytes,
                      .devices = {},
+                     .verdict = judge_host(trace, settings),
                      .limits = {}};
   std::vector<KernelKind> kind_of(trace.names.size());
   std::ranges::transform(trace.names, kind_of.begin(), kernel_kind);
@@ -156,7 +135,7 @@ TraceReport analyse(const Trace& trace, const ReportSettings& settings) {
     devices[call.device].first.calls.push_back(&call);
   for (auto& [device, parts] : devices)
     report.devices.push_back(
-        report_of(device, std::move(parts.first), parts.second, trace, settings));
+        report_of(device, std::move(parts.first), parts.second, trace, settings, report.verdict));
   report.limits = limits_of(trace, report);
   return report;
 }

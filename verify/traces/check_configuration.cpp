@@ -16,20 +16,11 @@ void check(std::span<const ConfigurationRule> rules, const Configuration& config
   for (const ConfigurationRule& rule : rules) {
     const auto found = rule.broken_by(configuration);
     if (!found) continue;
-    Finding finding;
-    finding.rule = rule.id;
-    finding.message =
+    findings.push_back(finding_without_ops(
+        rule.id,
         fmt::format("{}: {}: {}; {}", configuration.where,
-                    printable(found->substr(0, kQuotedSettingBytes)), rule.reason, rule.action);
-    findings.push_back(std::move(finding));
+                    printable(found->substr(0, kQuotedSettingBytes)), rule.reason, rule.action)));
   }
-}
-
-Finding plan_note(std::string_view rule, std::string message) {
-  Finding finding;
-  finding.rule = rule;
-  finding.message = std::move(message);
-  return finding;
 }
 
 }  // namespace
@@ -53,13 +44,13 @@ std::vector<Finding> check_configuration(
   set("outer_dp_sharding_strategy", "outer-strategy", to_string(config.outer_strategy));
   std::vector<Finding> findings = check_configuration(shown);
   if (config.prefetch == 0 && config.strategy == Strategy::optim_grads_params)
-    findings.push_back(
-        plan_note("MF751",
-                  "plan: prefetch = 0: each unit's gather begins when compute needs it, and none "
-                  "hides; use a prefetch of 1 or more"));
+    findings.push_back(finding_without_ops(
+        "MF751",
+        "plan: prefetch = 0: each unit's gather begins when compute needs it, and none "
+        "hides; use a prefetch of 1 or more"));
   const bool reduces_each_microbatch = config.strategy >= Strategy::optim_grads;
   if (config.grad_slots == 1 && reduces_each_microbatch)
-    findings.push_back(plan_note(
+    findings.push_back(finding_without_ops(
         "MF752",
         "plan: grad-slots = 1: a unit's backward waits for the reduction of the one before "
         "it; use 2 or more"));

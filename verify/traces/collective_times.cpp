@@ -10,18 +10,6 @@
 namespace mfsdp::traces {
 namespace {
 
-std::optional<Bytes> bytes_of(const Trace& trace, const CollectiveCall& call) {
-  const auto size = element_bytes(trace.names[call.dtype]);
-  const std::int64_t elements = std::max(call.in_elements, call.out_elements);
-  if (!size || elements == 0) return std::nullopt;
-  return Bytes(checked_mul(elements, *size));
-}
-
-bool is_reduction(CollectiveOp op) {
-  return op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_reduce ||
-         op == CollectiveOp::reduce;
-}
-
 /// The most intervals that hold one instant; those without length hold none.
 std::int64_t most_at_once(const std::vector<Interval>& intervals) {
   std::vector<std::pair<Nanos, int>> changes;
@@ -38,6 +26,27 @@ std::int64_t most_at_once(const std::vector<Interval>& intervals) {
 }
 
 }  // namespace
+
+std::optional<Bytes> bytes_of(const Trace& trace, const CollectiveCall& call) {
+  const auto size = element_bytes(trace.names[call.dtype]);
+  const std::int64_t elements = std::max(call.in_elements, call.out_elements);
+  if (!size || elements == 0) return std::nullopt;
+  return Bytes(checked_mul(elements, *size));
+}
+
+bool is_reduction(CollectiveOp op) {
+  return op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_reduce ||
+         op == CollectiveOp::reduce;
+}
+
+std::optional<Nanos> stall_of(const ExposedCall& call, const BusyTime& compute,
+                              const ReportSettings& settings) {
+  const Nanos end = call.call->end;
+  const auto next = compute.next_begin(end);
+  if (!next || *next - end > settings.resumes_within) return std::nullopt;
+  const Nanos busy_until = compute.last_end(end).value_or(call.begin);
+  return end - std::clamp(busy_until, call.begin, end);
+}
 
 std::vector<ExposedCall> exposed_calls(std::vector<const CollectiveCall*> calls,
                                        const BusyTime& compute) {
@@ -83,16 +92,16 @@ std::vector<CollectiveSummary> summarise(const Trace& trace, std::span<const Exp
 void add_late_gathers(DeviceReport& report, const Trace& trace, std::span<const ExposedCall> calls,
                       const BusyTime& compute, const ReportSettings& settings) {
   std::map<std::int32_t, Nanos> free_from;  // by stream
-  for (const auto& [begin, call, exposed] : calls) {
+  for (const ExposedCall& row : calls) {
+    const auto& [begin, call, exposed] = row;
     const auto [at, is_first] = free_from.try_emplace(call->stream, report.begin);
     const Nanos free = std::min(at->second, begin);
     at->second = std::max(at->second, call->end);
     if (call->op != CollectiveOp::all_gather || exposed == Nanos(0)) continue;
 
-    const auto next = compute.next_begin(call->end);
-    if (!next || *next - call->end > settings.resumes_within) continue;
-    const Nanos busy_until = compute.last_end(call->end).value_or(begin);
-    const Nanos stall = call->end - std::clamp(busy_until, begin, call->end);
+    const auto stalled = stall_of(row, compute, settings);
+    if (!stalled) continue;
+    const Nanos stall = *stalled;
     const Nanos could_hide = std::min(stall, compute.within(free, begin));
     if (could_hide < settings.least_hidable) continue;
     ++report.late_gather_count;

@@ -1,6 +1,7 @@
 // What is told about the collectives of one device. Private to the analysis.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,15 @@ struct ExposedCall {
   const CollectiveCall* call = nullptr;
   Nanos exposed;
 };
+
+/// Compute stood still until a call's end: the part of it in which none ran, if compute goes on
+/// within `resumes_within` of the end; none where it does not.
+[[nodiscard]] std::optional<Nanos> stall_of(const ExposedCall& call, const BusyTime& compute,
+                                            const ReportSettings& settings);
+/// Reduce-scatters, all-reduces and reduces.
+[[nodiscard]] bool is_reduction(CollectiveOp op);
+/// Bytes of the larger side; none where size or type is not known.
+[[nodiscard]] std::optional<Bytes> bytes_of(const Trace& trace, const CollectiveCall& call);
 
 /// By begin, then end, then stream.
 [[nodiscard]] std::vector<ExposedCall> exposed_calls(std::vector<const CollectiveCall*> calls,

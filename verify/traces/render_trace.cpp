@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/table.hpp"
 #include "verify/traces/trace_report.hpp"
+#include "verify/traces/trace_words.hpp"
 
 namespace mfsdp::traces {
 namespace {
@@ -16,12 +17,6 @@ struct Style {
   std::function<std::string(const Table&)> table;
   std::string_view bullet;
 };
-
-/// Milliseconds with the microseconds' digits, rounded to the nearest.
-std::string milliseconds(Nanos time) {
-  const std::int64_t micros = time.value / 1000 + (time.value % 1000 >= 500 ? 1 : 0);
-  return fmt::format("{}.{:03}", micros / 1000, micros % 1000);
-}
 
 std::string percent(Nanos part, Nanos whole) {
   if (whole.value == 0) return "-";
@@ -180,6 +175,22 @@ std::string rank_part(std::span<const TraceReport> reports, const Style& style) 
   return devices < 2 ? "" : style.heading("Ranks") + style.table(table);
 }
 
+std::string rules_part(std::span<const TraceReport> reports, const Style& style) {
+  std::string text;
+  for (const TraceReport& report : reports) {
+    const auto& [findings, not_judged] = report.verdict;
+    text += style.heading(fmt::format("Rules, {}", printable(report.where)));
+    for (const Finding& row : findings)
+      text +=
+          fmt::format("{}{}: {}\n", style.bullet, title_of_rule(row.rule), printable(row.message));
+    for (const NotJudged& row : not_judged)
+      text += fmt::format("{}not judged: {}: {}\n", style.bullet, title_of_rule(row.rule),
+                          printable(row.reason));
+    if (findings.empty() && not_judged.empty()) text += "No findings.\n";
+  }
+  return text;
+}
+
 std::string limits_part(std::span<const TraceReport> reports, const Style& style) {
   const auto list = [&](const std::string& what, const std::vector<std::string>& limits) {
     std::string text = style.heading(fmt::format("What {} cannot show", what));
@@ -199,6 +210,7 @@ std::string render(std::span<const TraceReport> reports, const Style& style) {
   for (const TraceReport& report : reports)
     for (const DeviceReport& device : report.devices) text += device_part(report, device, style);
   text += rank_part(reports, style);
+  text += rules_part(reports, style);
   text += limits_part(reports, style);
   // Headings begin with an empty line, which the first one does not need.
   return text.starts_with('\n') ? text.substr(1) : text;

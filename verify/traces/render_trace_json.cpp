@@ -88,6 +88,14 @@ Json json_of(const DeviceReport& device) {
            })}};
 }
 
+Json finding_json(const Finding& row) {
+  return {{"rule", row.rule},
+          {"level", is_error(row.rule) ? "error" : "note"},
+          {"message", row.message}};
+}
+
+Json not_judged_json(const NotJudged& row) { return {{"rule", row.rule}, {"reason", row.reason}}; }
+
 }  // namespace
 
 std::string render_trace_json(std::span<const TraceReport> reports) {
@@ -100,6 +108,8 @@ std::string render_trace_json(std::span<const TraceReport> reports) {
          {"events", report.events},
          {"bytes", report.bytes},
          {"devices", list_of(report.devices, [](const auto& row) { return json_of(row); })},
+         {"findings", list_of(report.verdict.findings, finding_json)},
+         {"not_judged", list_of(report.verdict.not_judged, not_judged_json)},
          {"cannot_show", report.limits}});
   return Json{{"traces", std::move(list)}}.dump(2, ' ', false, Json::error_handler_t::replace) +
          "\n";

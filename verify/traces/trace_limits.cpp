@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "verify/traces/stream_waits.hpp"
+
 namespace mfsdp::traces {
 namespace {
 
@@ -26,7 +28,10 @@ void add_what_is_missing(std::vector<std::string>& list, const Trace& trace,
   });
   if (calls == 0)
     list.emplace_back("There is no NCCL kernel: one GPU, or collectives that are not NCCL's.");
-  if (trace.syncs.empty())
+  const WaitsKnown waits = waits_known(trace);
+  if (waits == WaitsKnown::dropped)
+    list.emplace_back("Which event a stream waited for is not recorded, though the waits are.");
+  if (waits == WaitsKnown::absent)
     list.push_back(fmt::format(
         "Which stream waited for which event is not recorded ({} event records and {} stream waits "
         "of the host are): profile with _ExperimentalConfig(enable_cuda_sync_events=True).",

@@ -9,6 +9,7 @@
 
 #include "core/cli/text_style.hpp"
 #include "core/formats/kineto.hpp"
+#include "verify/findings/finding.hpp"
 
 namespace mfsdp::traces {
 
@@ -111,6 +112,7 @@ struct TraceReport {
   std::int64_t events = 0;
   std::int64_t bytes = 0;
   std::vector<DeviceReport> devices;
+  RuleVerdict verdict;              ///< of MF810 to MF814; findings name no ops
   std::vector<std::string> limits;  ///< what this trace cannot show, and what would show it
 };
 
@@ -119,6 +121,8 @@ struct ReportSettings {
   Nanos back_to_back{10'000};
   Nanos least_hidable{10'000};  ///< shorter stalls are launch gaps
   std::size_t most_listed = 20;
+  Nanos least_held_up{50'000};  ///< of all calls of a device together: less is no finding
+  std::string cta_policy = {};  ///< NCCL_CTA_POLICY of the run, where it is known; else ""
 };
 
 /// Errors: no GPU activity, or times that add up to more than 2^63 ns.

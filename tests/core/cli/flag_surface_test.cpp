@@ -153,7 +153,8 @@ TEST(FlagSurface, MfsdpVerify) {
   names.insert(names.end(),
                {"--expand", "--certificate", "--check", "--mutate", "--mutate-fields",
                 "--mutate-pairs", "--per-field", "--mutants", "--mutant", "--mutant-out", "--seed",
-                "--kineto", "--config", "--run", "--bugs", "--env", "--list-rules"});
+                "--kineto", "--flight-recorder", "--nccl-inspector", "--config", "--run", "--bugs",
+                "--env", "--list-rules"});
   EXPECT_THAT(flag_names(verify_flags(options)), testing::ElementsAreArray(names));
 }
 

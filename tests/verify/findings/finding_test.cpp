@@ -28,5 +28,20 @@ TEST(Rules, NotesAreNoErrors) {
   EXPECT_TRUE(is_error("unheard of"));
 }
 
+TEST(RuleVerdict, WhatWasNotJudgedDoesNotPass) {
+  RuleVerdict verdict;
+  EXPECT_TRUE(verdict.good());
+  verdict.findings.push_back(finding_without_ops("MF812", "a note"));
+  EXPECT_TRUE(verdict.good());
+  RuleVerdict undecided;
+  undecided.not_judged.push_back({"MF813", "no waits"});
+  verdict.add(undecided);
+  EXPECT_FALSE(verdict.good());
+  EXPECT_EQ(verdict.findings.size(), 1U);
+  RuleVerdict wrong;
+  wrong.findings.push_back(finding_without_ops("MF811", "an error"));
+  EXPECT_FALSE(wrong.good());
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -117,6 +117,23 @@ TEST(RenderFindings, Json) {
   EXPECT_EQ(document.at("findings").at(1).at("buffer"), nullptr);
 }
 
+TEST(RenderFindings, EveryFormatSaysWhatWasNotJudged) {
+  FindingsOf of = kOf;
+  of.not_judged = {{"MF813", "no\nwaits"}};
+  EXPECT_EQ(render_not_judged_text(of.not_judged),
+            "not judged: MF813 serialised-gather: no\\nwaits\n");
+  EXPECT_THAT(render_findings_markdown({}, of),
+              HasSubstr("- not judged: MF813 serialised-gather: no\\nwaits\n"));
+  const json document = json::parse(render_findings_json({}, of));
+  EXPECT_EQ(document.at("not_judged").at(0).at("rule"), "MF813");
+  EXPECT_EQ(document.at("not_judged").at(0).at("reason"), "no\nwaits");
+  const json result =
+      json::parse(render_findings_sarif({}, of)).at("runs").at(0).at("results").at(0);
+  EXPECT_EQ(result.at("kind"), "open");
+  EXPECT_EQ(result.at("level"), "none");
+  EXPECT_EQ(result.at("ruleId"), "MF813");
+}
+
 /// What SARIF 2.1.0's schema requires of the objects that are written here.
 void check_location(const json& location) {
   EXPECT_TRUE(location.at("physicalLocation").at("artifactLocation").at("uri").is_string());

@@ -1,0 +1,120 @@
+#include "verify/traces/inspector_log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/base/text.hpp"
+#include "core/formats/json_fields.hpp"
+
+namespace mfsdp::traces {
+namespace {
+
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+
+struct RankLog {
+  std::string where;  ///< the one file that has it
+  std::map<std::int64_t, RecordedCall> calls;
+};
+
+struct Communicator {
+  std::int64_t ranks = 0;
+  std::string where;  ///< that first said so
+  std::map<std::int64_t, RankLog> logs;
+};
+
+using Communicators = std::map<std::string, Communicator>;
+
+Result<RankLog*> log_of(Communicators& all, const nlohmann::json& header, const std::string& file,
+                        const std::string& where) {
+  MFSDP_LET(id, text_field(header, "id", where));
+  MFSDP_LET(ranks, integer_field(header, "n_ranks", where, {1, kMostRanks}));
+  MFSDP_LET(rank, integer_field(header, "rank", where, {0, ranks - 1}));
+  Communicator& communicator = all[id];
+  if (communicator.ranks == 0) communicator = {.ranks = ranks, .where = where, .logs = {}};
+  if (communicator.ranks != ranks)
+    return fail(where,
+                fmt::format("communicator {} has {} ranks, but {} at {}: expected logs of one "
+                            "job",
+                            printable(id), ranks, communicator.ranks, communicator.where));
+  RankLog& log = communicator.logs[rank];
+  if (log.where.empty()) log.where = file;
+  if (log.where != file)
+    return fail(where,
+                fmt::format("rank {} of communicator {} is also in {}: expected one file for "
+                            "each process",
+                            rank, printable(id), log.where));
+  return &log;
+}
+
+Result<void> add_line(Communicators& all, std::string_view line, const std::string& file,
+                      const std::string& where) {
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return fail(where, "expected an object of JSON");
+  MFSDP_LET(header, object_field(json, "header", where));
+  MFSDP_LET(log, log_of(all, *header, file, where + ".header"));
+  if (find_field(json, "coll_perf") == nullptr && find_field(json, "p2p_perf") != nullptr)
+    return {};
+  MFSDP_LET(perf, object_field(json, "coll_perf", where));
+  const std::string place = where + ".coll_perf";
+  MFSDP_LET(kind, text_field(*perf, "coll", place));
+  MFSDP_LET(number, integer_field(*perf, "coll_sn", place));
+  MFSDP_LET(bytes, integer_field(*perf, "coll_msg_size_bytes", place));
+  RecordedCall call{.key = {.number = number, .part = 0},
+                    .kind = kind,
+                    .input = {.elements = bytes, .dtype = "bytes"},
+                    .output = {},
+                    .state = CallState::completed,
+                    .ended = true,
+                    .place = ""};
+  const auto [at, is_new] = log->calls.try_emplace(number, call);
+  const bool same = at->second.kind == call.kind && at->second.input == call.input;
+  if (!same)
+    return fail(place, fmt::format("collective {} appears twice with different contents: expected "
+                                   "the log of one run",
+                                   number));
+  return {};
+}
+
+Result<void> add_file(Communicators& all, const InspectorFile& file) {
+  std::string_view rest = file.bytes;
+  std::int64_t number = 0;
+  bool some = false;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    some = true;
+    MFSDP_TRY(add_line(all, line, file.where, fmt::format("{}: line {}", file.where, number)));
+  }
+  if (!some) return fail(file.where, "expected a line of JSON for each collective: it is empty");
+  return {};
+}
+
+RecordedGroup group_of(const std::string& id, Communicator communicator) {
+  RecordedGroup group{.name = id, .ranks = {}, .members = {}, .every_call = false, .pairs = false};
+  group.ranks.resize(static_cast<std::size_t>(communicator.ranks));
+  std::iota(group.ranks.begin(), group.ranks.end(), 0);
+  for (auto& [rank, log] : communicator.logs) {
+    GroupMember member{.rank = rank, .calls = {}, .whole = true};
+    for (auto& [number, call] : log.calls) member.calls.push_back(std::move(call));
+    group.members.push_back(std::move(member));
+  }
+  return group;
+}
+
+}  // namespace
+
+Result<std::vector<RecordedGroup>> read_inspector_logs(std::span<const InspectorFile> files) {
+  Communicators all;
+  for (const InspectorFile& file : files) MFSDP_TRY(add_file(all, file));
+  std::vector<RecordedGroup> groups;
+  for (auto& [id, communicator] : all) groups.push_back(group_of(id, std::move(communicator)));
+  return groups;
+}
+
+}  // namespace mfsdp::traces

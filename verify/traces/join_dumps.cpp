@@ -1,0 +1,156 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/base/text.hpp"
+#include "verify/traces/flight_recorder.hpp"
+#include "verify/traces/rank_words.hpp"
+
+namespace mfsdp::traces {
+namespace {
+
+constexpr std::string_view kDefaultGroup = "default_pg";
+
+/// A group's ranks, and the dump that first said so.
+struct GroupRanks {
+  std::vector<std::int64_t> ranks;
+  std::string where;
+};
+
+Result<void> check_ranks(const std::vector<FlightDump>& dumps) {
+  for (std::size_t i = 1; i < dumps.size(); ++i) {
+    if (dumps[i].rank == dumps[i - 1].rank)
+      return fail(dumps[i].where,
+                  fmt::format("rank {} is also that of {}: expected one file a rank", dumps[i].rank,
+                              dumps[i - 1].where));
+    if (dumps[i].version != dumps[0].version)
+      return fail(dumps[i].where, fmt::format("version {}, but {} in {}: expected dumps of one job",
+                                              printable(dumps[i].version),
+                                              printable(dumps[0].version), dumps[0].where));
+  }
+  return {};
+}
+
+/// Groups of one name that share no rank are different groups: none is compared with the other.
+Result<void> check_group(const FlightDump& dump, const std::string& name, const FlightGroup& group,
+                         std::map<std::string, std::vector<GroupRanks>>& known) {
+  if (group.ranks.empty()) return {};
+  if (!std::ranges::binary_search(group.ranks, dump.rank)) {
+    if (group.calls.empty() && group.transfers.empty()) return {};
+    return fail(dump.where,
+                fmt::format("rank {} recorded calls of group {}, which has {}: expected "
+                            "the rank that wrote the file as the number in its name",
+                            dump.rank, printable(name), ranks_words(group.ranks)));
+  }
+  for (const GroupRanks& other : known[name]) {
+    if (other.ranks == group.ranks) return {};
+    std::vector<std::int64_t> shared;
+    std::ranges::set_intersection(other.ranks, group.ranks, std::back_inserter(shared));
+    if (!shared.empty())
+      return fail(
+          dump.where,
+          fmt::format("group {} has {}, but {} in {}: expected dumps of one job", printable(name),
+                      ranks_words(group.ranks), ranks_words(other.ranks), other.where));
+  }
+  known[name].push_back({group.ranks, dump.where});
+  return {};
+}
+
+/// What tells groups apart.
+using GroupId = std::pair<std::string, std::vector<std::int64_t>>;
+
+/// Where dumps do not say which ranks a group has, it has those that called it, and the first of
+/// all groups has all.
+bool is_member(const FlightDump& dump, const GroupId& id, bool is_default) {
+  if (!id.second.empty()) return std::ranges::binary_search(id.second, dump.rank);
+  return is_default || dump.groups.contains(id.first);
+}
+
+std::string title_of(const std::string& name, const std::string& description) {
+  return description.empty() || description == "undefined"
+             ? name
+             : fmt::format("{} ({})", name, description);
+}
+
+RecordedGroup collectives_of(const GroupId& id, const std::string& description,
+                             const std::vector<FlightDump>& dumps) {
+  RecordedGroup group{.name = title_of(id.first, description), .ranks = id.second, .members = {}};
+  for (const FlightDump& dump : dumps) {
+    if (!is_member(dump, id, description == kDefaultGroup)) continue;
+    const auto found = dump.groups.find(id.first);
+    group.members.push_back(
+        {.rank = dump.rank,
+         .calls = found == dump.groups.end() ? std::vector<RecordedCall>() : found->second.calls,
+         .whole = dump.whole});
+  }
+  return group;
+}
+
+/// The transfers of a rank from one rank of its group to another, numbered.
+std::vector<RecordedCall> transfers_of(const FlightDump& dump, const std::string& name,
+                                       std::pair<std::int64_t, std::int64_t> ends) {
+  std::vector<RecordedCall> calls;
+  const auto found = dump.groups.find(name);
+  if (found == dump.groups.end()) return calls;
+  for (const FlightTransfer& row : found->second.transfers) {
+    if (std::pair(row.from, row.to) != ends) continue;
+    calls.push_back(row.call);
+    calls.back().key.number = std::ssize(calls);
+  }
+  return calls;
+}
+
+/// A rank of the job by its place in a group; the group's own number where its ranks are not known.
+std::int64_t global_rank(const GroupId& id, std::int64_t place) {
+  const bool known = place >= 0 && place < std::ssize(id.second);
+  return known ? id.second[static_cast<std::size_t>(place)] : place;
+}
+
+void add_transfers(std::vector<RecordedGroup>& groups, const GroupId& id,
+                   const std::vector<FlightDump>& dumps) {
+  std::set<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (const FlightDump& dump : dumps) {
+    const auto found = dump.groups.find(id.first);
+    if (found == dump.groups.end() || !is_member(dump, id, false)) continue;
+    for (const FlightTransfer& row : found->second.transfers) pairs.insert({row.from, row.to});
+  }
+  for (const auto& ends : pairs) {
+    const std::int64_t from = global_rank(id, ends.first);
+    const std::int64_t to = global_rank(id, ends.second);
+    RecordedGroup group{.name = fmt::format("{}, rank {} to rank {}", id.first, from, to),
+                        .ranks = {std::min(from, to), std::max(from, to)},
+                        .members = {},
+                        .every_call = true,
+                        .pairs = true};
+    for (const FlightDump& dump : dumps)
+      if (dump.rank == from || dump.rank == to)
+        group.members.push_back(
+            {.rank = dump.rank, .calls = transfers_of(dump, id.first, ends), .whole = dump.whole});
+    groups.push_back(std::move(group));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<RecordedGroup>> join_dumps(std::vector<FlightDump> dumps) {
+  std::ranges::stable_sort(dumps, {}, &FlightDump::rank);
+  MFSDP_TRY(check_ranks(dumps));
+  std::map<std::string, std::vector<GroupRanks>> known;
+  std::map<GroupId, std::string> ids;  // with the description
+  for (const FlightDump& dump : dumps)
+    for (const auto& [name, group] : dump.groups) {
+      MFSDP_TRY(check_group(dump, name, group, known));
+      std::string& description = ids[{name, group.ranks}];
+      if (description.empty()) description = group.description;
+    }
+  std::vector<RecordedGroup> groups;
+  for (const auto& [id, description] : ids) {
+    groups.push_back(collectives_of(id, description, dumps));
+    add_transfers(groups, id, dumps);
+  }
+  return groups;
+}
+
+}  // namespace mfsdp::traces

@@ -1,0 +1,228 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "verify/traces/rank_words.hpp"
+#include "verify/traces/recorded_calls.hpp"
+#include "verify/traces/waiting_ranks.hpp"
+
+namespace mfsdp::traces {
+namespace {
+
+/// One place of a group's order, as its members have it.
+struct Row {
+  CallKey key;
+  std::vector<std::pair<std::int64_t, const RecordedCall*>> called;  ///< by rank
+  std::vector<const GroupMember*> ended_before;  ///< whose records hold nothing from here on
+  std::vector<const GroupMember*> passed_over;   ///< that have later calls, and not this one
+};
+
+/// From here on the records of all members hold each call: older ones may be overwritten.
+CallKey common_begin(const RecordedGroup& group) {
+  CallKey begin;
+  for (const GroupMember& member : group.members)
+    if (!member.whole && !member.calls.empty()) begin = std::max(begin, member.calls.front().key);
+  return begin;
+}
+
+const RecordedCall* call_at(const GroupMember& member, CallKey key) {
+  const auto found = std::ranges::lower_bound(member.calls, key, {}, &RecordedCall::key);
+  return found != member.calls.end() && found->key == key ? &*found : nullptr;
+}
+
+Row row_of(const RecordedGroup& group, CallKey key) {
+  Row row{.key = key, .called = {}, .ended_before = {}, .passed_over = {}};
+  for (const GroupMember& member : group.members) {
+    if (const RecordedCall* call = call_at(member, key))
+      row.called.emplace_back(member.rank, call);
+    else if (member.calls.empty() || member.calls.back().key < key)
+      row.ended_before.push_back(&member);
+    else
+      row.passed_over.push_back(&member);
+  }
+  return row;
+}
+
+std::string place_of(const RecordedGroup& group, const Row& row) {
+  const std::string_view unit = group.pairs ? "transfer" : "collective";
+  std::string text = fmt::format("group {}, {} {}", group.name, unit, row.key.number);
+  if (row.key.part > 0) text += fmt::format(", part {}", row.key.part + 1);
+  return text;
+}
+
+std::string with_place(const RecordedCall& call, std::string text) {
+  return call.place.empty() ? text : text + " at " + call.place;
+}
+
+std::string side_words(const CallSide& side) {
+  const std::string elements =
+      side.elements ? fmt::format("{}", *side.elements) : std::string("any number");
+  return side.dtype.empty() ? elements : elements + " of " + side.dtype;
+}
+
+std::string sides_words(const RecordedCall& call) {
+  const std::string input = side_words(call.input);
+  return call.output == CallSide() ? input
+                                   : fmt::format("in {}, out {}", input, side_words(call.output));
+}
+
+/// Where a rank that calls something else here has the others' kind: the order is another one.
+std::string other_order(const RecordedGroup& group, const Row& row) {
+  for (const GroupMember& member : group.members) {
+    const RecordedCall* own = call_at(member, row.key);
+    if (own == nullptr || own->kind == row.called.front().second->kind) continue;
+    for (const RecordedCall& later : member.calls)
+      if (later.key > row.key && later.kind == row.called.front().second->kind)
+        return fmt::format("; rank {} calls {} later, as number {}: another order", member.rank,
+                           later.kind, later.key.number);
+  }
+  return "";
+}
+
+std::optional<Finding> unlike_calls(const RecordedGroup& group, const Row& row) {
+  RanksByWord kinds;
+  std::set<std::string> names;
+  for (const auto& [rank, call] : row.called) {
+    kinds.add(rank, with_place(*call, call->kind));
+    names.insert(call->kind);
+  }
+  const bool lacks = group.every_call && !row.passed_over.empty() && !row.called.empty();
+  for (const GroupMember* member : row.passed_over)
+    if (lacks) kinds.add(member->rank, "nothing");
+  if (names.size() < 2 && !lacks) return std::nullopt;
+  return finding_without_ops(
+      "MF815", fmt::format("{}: ranks call different things, here first: {}{}",
+                           place_of(group, row), kinds.text(), other_order(group, row)));
+}
+
+std::optional<Finding> unlike_sizes(const RecordedGroup& group, const Row& row) {
+  RanksByWord sizes;
+  for (const auto& [rank, call] : row.called) sizes.add(rank, sides_words(*call));
+  if (sizes.size() < 2) return std::nullopt;
+  return finding_without_ops("MF816", fmt::format("{}, {}: {}", place_of(group, row),
+                                                  row.called.front().second->kind, sizes.text()));
+}
+
+std::optional<Finding> not_joined(const RecordedGroup& group, const Row& row,
+                                  WaitingRanks& waiting) {
+  if (!group.every_call || row.called.empty() || row.ended_before.empty()) return std::nullopt;
+  RanksByWord states;
+  for (const auto& [rank, call] : row.called) {
+    states.add(rank, with_place(*call, fmt::format("launched it ({})", to_string(call->state))));
+    for (const GroupMember* member : row.ended_before)
+      if (!call->ended) waiting.add(rank, member->rank, group.name);
+  }
+  RanksByWord last;
+  for (const GroupMember* member : row.ended_before)
+    last.add(member->rank,
+             member->calls.empty()
+                 ? std::string("did not, and nothing before it")
+                 : fmt::format("did not; its last there is number {}, {}",
+                               member->calls.back().key.number,
+                               with_place(member->calls.back(), member->calls.back().kind)));
+  return finding_without_ops(
+      "MF817", fmt::format("{}, {}: {}; {}", place_of(group, row), row.called.front().second->kind,
+                           states.text(), last.text()));
+}
+
+std::optional<Finding> unfinished(const RecordedGroup& group, const Row& row,
+                                  WaitingRanks& waiting) {
+  std::vector<std::int64_t> open;
+  std::vector<std::int64_t> began;
+  std::vector<std::int64_t> not_begun;
+  for (const auto& [rank, call] : row.called) {
+    if (!call->ended) open.push_back(rank);
+    (call->state == CallState::scheduled && !call->ended ? not_begun : began).push_back(rank);
+  }
+  if (open.empty()) return std::nullopt;
+  std::string text =
+      fmt::format("{}, {}: all ranks launched it, and it has not ended on {}", place_of(group, row),
+                  row.called.front().second->kind, ranks_words(open));
+  if (!began.empty() && !not_begun.empty()) {
+    text += fmt::format("; it began on {} and has not begun on {}: the former wait for the latter",
+                        ranks_words(began), ranks_words(not_begun));
+    for (const std::int64_t rank : began)
+      for (const std::int64_t other : not_begun) waiting.add(rank, other, group.name);
+  }
+  return finding_without_ops("MF818", std::move(text));
+}
+
+std::set<CallKey> keys_from(const RecordedGroup& group, CallKey begin) {
+  std::set<CallKey> keys;
+  for (const GroupMember& member : group.members)
+    for (const RecordedCall& call : member.calls)
+      if (call.key >= begin) keys.insert(call.key);
+  return keys;
+}
+
+std::vector<Finding> judge_group(const RecordedGroup& group, WaitingRanks& waiting) {
+  std::vector<Finding> findings;
+  bool found_unfinished = false;
+  for (const CallKey key : keys_from(group, common_begin(group))) {
+    const Row row = row_of(group, key);
+    std::optional<Finding> divergence = unlike_calls(group, row);
+    if (!divergence) divergence = unlike_sizes(group, row);
+    if (!divergence) divergence = not_joined(group, row, waiting);
+    if (divergence) {
+      findings.push_back(std::move(*divergence));
+      break;  // what follows differs because of it
+    }
+    if (found_unfinished || !group.every_call) continue;
+    if (auto finding = unfinished(group, row, waiting)) {
+      findings.push_back(std::move(*finding));
+      found_unfinished = true;
+    }
+  }
+  return findings;
+}
+
+/// Why a group cannot be judged as a whole; nothing where it can.
+std::vector<NotJudged> gaps_of(const RecordedGroup& group) {
+  std::vector<std::int64_t> missing;
+  for (const std::int64_t rank : group.ranks)
+    if (std::ranges::find(group.members, rank, &GroupMember::rank) == group.members.end())
+      missing.push_back(rank);
+  std::vector<NotJudged> list;
+  const std::string rule = group.every_call ? "MF817" : "MF815";
+  if (!missing.empty())
+    list.push_back({rule, fmt::format("group {}: there is no record of {}", group.name,
+                                      ranks_words(missing))});
+  std::vector<std::int64_t> overwritten;
+  for (const GroupMember& member : group.members)
+    if (!member.whole && (member.calls.empty() || group.pairs)) overwritten.push_back(member.rank);
+  if (!overwritten.empty())
+    list.push_back({rule, fmt::format("group {}: older records of {} are overwritten, and what is "
+                                      "left cannot be counted; raise TORCH_FR_BUFFER_SIZE",
+                                      group.name, ranks_words(overwritten))});
+  return list;
+}
+
+/// Members whose calls can be counted.
+RecordedGroup countable(RecordedGroup group) {
+  std::erase_if(group.members,
+                [](const GroupMember& member) { return !member.whole && member.calls.empty(); });
+  const bool overwritten =
+      std::ranges::any_of(group.members, std::logical_not(), &GroupMember::whole);
+  if (group.pairs && overwritten) group.members.clear();
+  return group;
+}
+
+}  // namespace
+
+RuleVerdict judge_records(std::span<const RecordedGroup> groups) {
+  RuleVerdict verdict;
+  WaitingRanks waiting;
+  for (const RecordedGroup& group : groups) {
+    for (Finding& finding : judge_group(countable(group), waiting))
+      verdict.findings.push_back(std::move(finding));
+    for (NotJudged& gap : gaps_of(group)) verdict.not_judged.push_back(std::move(gap));
+  }
+  if (auto cycle = waiting.cycle()) verdict.findings.push_back(std::move(*cycle));
+  return verdict;
+}
+
+}  // namespace mfsdp::traces

@@ -1,0 +1,25 @@
+// How messages name ranks. Private to the judgements of records.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mfsdp::traces {
+
+/// "rank 3", "ranks 0-2, 5"; of ascending ranks.
+[[nodiscard]] std::string ranks_words(const std::vector<std::int64_t>& ranks);
+
+/// What some ranks do and others do otherwise: "ranks 0-2: all_reduce; rank 3: broadcast".
+class RanksByWord {
+ public:
+  void add(std::int64_t rank, std::string word);
+  [[nodiscard]] std::size_t size() const { return rows_.size(); }
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::map<std::string, std::vector<std::int64_t>> rows_;
+};
+
+}  // namespace mfsdp::traces

@@ -1,0 +1,247 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "core/formats/json_values.hpp"
+#include "core/formats/read_pickle.hpp"
+#include "verify/traces/flight_recorder.hpp"
+
+namespace mfsdp::traces {
+namespace {
+
+/// Which sides all ranks must have alike.
+struct Kind {
+  std::string_view name;
+  bool input;
+  bool output;
+};
+/// Of lists the parts may differ; of others nothing is compared but the type.
+constexpr std::array kKinds{
+    Kind{"all_reduce", true, true},
+    Kind{"allreduce_coalesced", true, true},
+    Kind{"broadcast", true, true},
+    Kind{"_all_gather_base", true, true},
+    Kind{"all_gather_into_tensor_coalesced", true, true},
+    Kind{"_reduce_scatter_base", true, true},
+    Kind{"reduce_scatter_tensor_coalesced", true, true},
+    Kind{"all_gather", false, true},
+    Kind{"reduce_scatter", true, false},
+    Kind{"reduce", true, false},
+    Kind{"gather", true, false},
+    Kind{"scatter", false, true},
+    Kind{"transfer", true, false},
+};
+
+struct Entry {
+  const PickleValue* value;
+  std::string where;
+
+  [[nodiscard]] tl::unexpected<Error> wrong(std::string_view field,
+                                            std::string_view expected) const {
+    return fail(where, fmt::format("{}: expected {}", field, expected));
+  }
+  [[nodiscard]] Result<std::int64_t> number(std::string_view field) const {
+    const PickleValue* found = value->find(field);
+    if (found == nullptr || found->integer() == nullptr) return wrong(field, "a whole number");
+    return *found->integer();
+  }
+  [[nodiscard]] Result<std::string> text(std::string_view field) const {
+    const PickleValue* found = value->find(field);
+    if (found == nullptr || found->text() == nullptr) return wrong(field, "a text");
+    return *found->text();
+  }
+  /// False where it is not written.
+  [[nodiscard]] bool flag(std::string_view field) const {
+    const PickleValue* found = value->find(field);
+    const bool* is = found == nullptr ? nullptr : std::get_if<bool>(&found->value);
+    return is != nullptr && *is;
+  }
+};
+
+/// Elements of all tensors; none where sizes are not written, or too large to be.
+std::optional<std::int64_t> elements_of(const PickleValue* sizes) {
+  if (sizes == nullptr || sizes->list() == nullptr || sizes->list()->items.empty())
+    return std::nullopt;
+  std::int64_t sum = 0;
+  for (const PickleRef tensor : sizes->list()->items) {
+    if (tensor->list() == nullptr) return std::nullopt;
+    std::int64_t product = 1;
+    for (const PickleRef dim : tensor->list()->items)
+      if (dim->integer() == nullptr || __builtin_mul_overflow(product, *dim->integer(), &product))
+        return std::nullopt;
+    if (__builtin_add_overflow(sum, product, &sum)) return std::nullopt;
+  }
+  return sum;
+}
+
+/// Each once, in the order of their names.
+std::string types_of(const PickleValue* types) {
+  std::vector<std::string> names;
+  if (types != nullptr && types->list() != nullptr)
+    for (const PickleRef type : types->list()->items)
+      if (type->text() != nullptr) names.push_back(*type->text());
+  std::ranges::sort(names);
+  const auto doubles = std::ranges::unique(names);
+  names.erase(doubles.begin(), doubles.end());
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+CallSide side_of(const PickleValue& entry, std::string_view sizes, std::string_view types,
+                 bool is_compared) {
+  return {.elements = is_compared ? elements_of(entry.find(sizes)) : std::nullopt,
+          .dtype = types_of(entry.find(types))};
+}
+
+/// The innermost frame that is not PyTorch's own.
+std::string place_of(const PickleValue& entry) {
+  const PickleValue* frames = entry.find("frames");
+  if (frames == nullptr || frames->list() == nullptr) return "";
+  for (const PickleRef frame : frames->list()->items) {
+    const PickleValue* file = frame->find("filename");
+    const PickleValue* line = frame->find("line");
+    if (file == nullptr || file->text() == nullptr || line == nullptr || line->integer() == nullptr)
+      continue;
+    const std::string& path = *file->text();
+    if (path.find("/torch/") != std::string::npos) continue;
+    return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), *line->integer());
+  }
+  return "";
+}
+
+Result<CallState> state_of(const Entry& entry) {
+  MFSDP_LET(text, entry.text("state"));
+  for (const CallState state : {CallState::scheduled, CallState::started, CallState::completed})
+    if (text == to_string(state)) return state;
+  return entry.wrong("state", "scheduled, started or completed");
+}
+
+/// "nccl:_all_gather_base" without the backend, by the names that ranks may mix.
+std::string kind_of(std::string_view name) {
+  if (const auto colon = name.find(':'); colon != std::string_view::npos)
+    name.remove_prefix(colon + 1);
+  return std::string(name);
+}
+
+Result<RecordedCall> read_call(const Entry& entry, std::string kind, std::int64_t number) {
+  const auto* found = std::ranges::find(kKinds, kind, &Kind::name);
+  const Kind compared = found == kKinds.end() ? Kind{"", false, false} : *found;
+  MFSDP_LET(state, state_of(entry));
+  return RecordedCall{
+      .key = {.number = number, .part = 0},
+      .kind = std::move(kind),
+      .input = side_of(*entry.value, "input_sizes", "input_dtypes", compared.input),
+      .output = side_of(*entry.value, "output_sizes", "output_dtypes", compared.output),
+      .state = state,
+      .ended = state == CallState::completed || entry.flag("retired"),
+      .place = place_of(*entry.value)};
+}
+
+/// "send 0->1", "recv 1<-0": from and to. None for other calls between pairs.
+std::optional<std::pair<std::int64_t, std::int64_t>> ends_of(std::string_view kind) {
+  const bool sends = kind.starts_with("send ");
+  const std::string_view arrow = sends ? "->" : "<-";
+  const auto at = kind.find(arrow);
+  if ((!sends && !kind.starts_with("recv ")) || at == std::string_view::npos) return std::nullopt;
+  const auto number = [](std::string_view text) {
+    std::int64_t value = -1;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  };
+  const std::int64_t own = number(kind.substr(5, at - 5));
+  const std::int64_t peer = number(kind.substr(at + arrow.size()));
+  return sends ? std::pair(own, peer) : std::pair(peer, own);
+}
+
+Result<void> add_entry(FlightDump& dump, const Entry& entry) {
+  const PickleValue* group = entry.value->find("process_group");
+  if (group == nullptr || group->list() == nullptr || group->list()->items.empty() ||
+      group->list()->items[0]->text() == nullptr)
+    return entry.wrong("process_group", "a group's name and description");
+  const std::vector<PickleRef>& names = group->list()->items;
+  FlightGroup& into = dump.groups[*names[0]->text()];
+  if (names.size() > 1 && names[1]->text() != nullptr) into.description = *names[1]->text();
+  MFSDP_LET(name, entry.text("profiling_name"));
+  const std::string kind = kind_of(name);
+  if (entry.flag("is_p2p")) {
+    const auto ends = ends_of(kind);
+    if (!ends) return {};  // what holds several sends and receives together
+    MFSDP_LET(call, read_call(entry, "transfer", 0));
+    into.transfers.push_back({.from = ends->first, .to = ends->second, .call = std::move(call)});
+    return {};
+  }
+  MFSDP_LET(number, entry.number("collective_seq_id"));
+  MFSDP_LET(call, read_call(entry, kind, number));
+  into.calls.push_back(std::move(call));
+  return {};
+}
+
+/// "[0, 1, 5]", as pg_config has ranks.
+std::vector<std::int64_t> numbers_in(std::string_view text) {
+  std::vector<std::int64_t> numbers;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    std::int64_t value = 0;
+    const auto [stop, error] = std::from_chars(at, end, value);
+    if (error == std::errc()) numbers.push_back(value);
+    at = error == std::errc() ? stop : at + 1;
+  }
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+void add_ranks(FlightDump& dump, const PickleValue& root) {
+  const PickleValue* config = root.find("pg_config");
+  if (config == nullptr || config->dict() == nullptr) return;
+  for (const auto& [name, group] : config->dict()->items) {
+    const PickleValue* ranks = group->find("ranks");
+    if (name->text() == nullptr || ranks == nullptr || ranks->text() == nullptr) continue;
+    std::vector<std::int64_t> numbers = numbers_in(*ranks->text());
+    if (!numbers.empty()) dump.groups[*name->text()].ranks = std::move(numbers);
+  }
+}
+
+/// By their numbers; parts of one number in the order in which they were recorded.
+void number_parts(std::vector<RecordedCall>& calls) {
+  std::ranges::stable_sort(calls, {}, &RecordedCall::key);
+  for (std::size_t i = 1; i < calls.size(); ++i)
+    if (calls[i].key.number == calls[i - 1].key.number)
+      calls[i].key.part = calls[i - 1].key.part + 1;
+}
+
+Result<PickleDocument> read_document(std::string_view bytes, const std::string& where) {
+  const auto first = bytes.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && bytes[first] == '{') return read_json_values(bytes, where);
+  return read_pickle(bytes, where);
+}
+
+}  // namespace
+
+Result<FlightDump> read_flight_dump(std::string_view bytes, const std::string& where,
+                                    std::int64_t rank) {
+  MFSDP_LET(document, read_document(bytes, where));
+  const Entry root{document.root, where};
+  const PickleValue* entries = root.value->find("entries");
+  if (entries == nullptr || entries->list() == nullptr)
+    return fail(where, "expected a dump of the flight recorder: a dict with a list of entries");
+  MFSDP_LET(version, root.text("version"));
+  FlightDump dump{.where = where, .version = version, .rank = rank, .whole = true, .groups = {}};
+  add_ranks(dump, *root.value);
+  std::vector<std::pair<std::int64_t, Entry>> order;
+  for (std::size_t i = 0; i < entries->list()->items.size(); ++i) {
+    const Entry entry{entries->list()->items[i], fmt::format("{}: entry {}", where, i)};
+    MFSDP_LET(record, entry.number("record_id"));
+    order.emplace_back(record, entry);
+  }
+  std::ranges::stable_sort(order, {}, [](const auto& row) { return row.first; });
+  for (const auto& [record, entry] : order) MFSDP_TRY(add_entry(dump, entry));
+  dump.whole = order.empty() || order.front().first == 0;
+  for (auto& [name, group] : dump.groups) number_parts(group.calls);
+  return dump;
+}
+
+}  // namespace mfsdp::traces

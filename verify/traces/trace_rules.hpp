@@ -1,0 +1,30 @@
+// Rules of a profiler's trace: MF810 to MF814. Private to the analysis.
+#pragma once
+
+#include <span>
+
+#include "verify/findings/finding.hpp"
+#include "verify/traces/collective_times.hpp"
+
+namespace mfsdp::traces {
+
+/// What rules of one device look at.
+struct DeviceContext {
+  const Trace& trace;
+  const ReportSettings& settings;
+  const DeviceReport& report;  ///< as far as it is written: device and begin
+  std::span<const ExposedCall> calls;
+  const BusyTime& compute;
+};
+
+/// Copy engines (MF810), the allocator (MF811, MF812), and MF813 where no wait names its record.
+[[nodiscard]] RuleVerdict judge_host(const Trace& trace, const ReportSettings& settings);
+/// Gathers that waited for reductions (MF813), and streams of reductions (MF814).
+[[nodiscard]] RuleVerdict judge_device(const DeviceContext& device);
+
+/// MF813 alone.
+[[nodiscard]] RuleVerdict judge_launch_order(const DeviceContext& device);
+/// MF814 alone.
+[[nodiscard]] RuleVerdict judge_reduction_streams(const DeviceContext& device);
+
+}  // namespace mfsdp::traces
