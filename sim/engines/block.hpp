@@ -61,7 +61,8 @@ class Block {
                                                  GradientRules rules = {});
 /// The same, with every element-wise function compiled alone. Heads have no norms.
 [[nodiscard]] std::unique_ptr<Block> fused_block(StepBuilder& step, const PlanConfig& config,
-                                                 GradientRules rules = {});
+                                                 GradientRules rules,
+                                                 CompileCache cache = CompileCache::filled);
 /// As Inductor fuses it.
 [[nodiscard]] std::unique_ptr<Block> compiled_block(StepBuilder& step, const PlanConfig& config);
 

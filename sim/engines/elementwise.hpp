@@ -12,6 +12,10 @@
 
 namespace mfsdp {
 
+/// What Inductor finds of kernels that it compiled before. Where its cache is empty it tries
+/// several shapes of each, over a buffer as large as the L2 cache.
+enum class CompileCache { filled, empty };
+
 struct Normed {
   Tensor rows;
   Tensor statistic;  ///< one a row
@@ -93,7 +97,7 @@ class Elementwise {
 [[nodiscard]] std::unique_ptr<Elementwise> eager_functions(StepBuilder& step,
                                                            const PlanConfig& config);
 /// Each function compiled alone.
-[[nodiscard]] std::unique_ptr<Elementwise> fused_functions(StepBuilder& step,
-                                                           const PlanConfig& config);
+[[nodiscard]] std::unique_ptr<Elementwise> fused_functions(
+    StepBuilder& step, const PlanConfig& config, CompileCache cache = CompileCache::filled);
 
 }  // namespace mfsdp

@@ -11,6 +11,11 @@ tl::unexpected<Error> contradicts(EngineKind engine, const char* flag, std::stri
   return fail(flag, fmt::format("contradicts --engine {}: {}", to_string(engine), what));
 }
 
+bool is_megatron(EngineKind engine) {
+  return engine == EngineKind::mfsdp1 || engine == EngineKind::mfsdp2 ||
+         engine == EngineKind::mfsdp2_eager;
+}
+
 /// Llama's blocks, with or without norms of heads and biases of query, key and value.
 Result<void> check_model(EngineKind engine, const ModelShape& model) {
   const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
@@ -33,8 +38,12 @@ Result<void> check_types(EngineKind engine, const PlanConfig& config) {
     return contradicts(engine, "--param-dtype", "it is described for bf16");
   if (config.main_dtype != DType::fp32)
     return contradicts(engine, "--main-dtype", "its weights between steps are fp32");
-  if (config.grad_dtype != DType::fp32)
+  if (is_megatron(engine)) {
+    if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16)
+      return contradicts(engine, "--grad-dtype", "it is described for fp32 and bf16");
+  } else if (config.grad_dtype != DType::fp32) {
     return contradicts(engine, "--grad-dtype", "its gradients have the type of its weights, fp32");
+  }
   if (config.reduce_dtype != DType::fp32 && config.reduce_dtype != DType::bf16)
     return contradicts(engine, "--reduce-dtype", "it is described for fp32 and bf16");
   if (config.scales_loss()) return contradicts(engine, "--loss-scale", "bf16 needs none");
@@ -59,6 +68,21 @@ Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   return {};
 }
 
+/// What was not recorded of Megatron-FSDP, or runs by other rules there.
+Result<void> check_megatron(EngineKind engine, const PlanConfig& config) {
+  if (config.mesh.world_size() == 1)
+    return contradicts(engine, "--gpus", "it is described for two ranks or more");
+  if (engine == EngineKind::mfsdp2_eager) return {};
+  if (config.model.qk_norm)
+    return contradicts(engine, "--model", "fused norms of heads are not described of it");
+  if (engine == EngineKind::mfsdp2) return {};
+  if (config.model.tied_embeddings)
+    return contradicts(engine, "--model", "an embedding that is the head, too, is not described");
+  if (config.recompute.kind == Recompute::full)
+    return contradicts(engine, "--recompute", "it is described for none");
+  return {};
+}
+
 }  // namespace
 
 Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
@@ -66,7 +90,12 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   MFSDP_TRY(check_model(engine, config.model));
   MFSDP_TRY(check_types(engine, config));
   MFSDP_TRY(check_parallelism(engine, config));
+  if (is_megatron(engine)) MFSDP_TRY(check_megatron(engine, config));
   PlanConfig own = config;
+  // Megatron-FSDP's second version reduces gradients in the type that they have.
+  if (is_megatron(engine) && engine != EngineKind::mfsdp1) own.reduce_dtype = DType::bf16;
+  if (engine != EngineKind::mfsdp1 || own.allocator != AllocatorPolicy::double_buffer)
+    own.allocator = AllocatorPolicy::best_fit;
   if (own.recompute.kind == Recompute::full && own.recompute.full_blocks != 0)
     return contradicts(engine, "--recompute", "it is described for none or all blocks: full");
   if (own.recompute.kind == Recompute::selective) own.recompute = {.kind = Recompute::none};

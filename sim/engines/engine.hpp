@@ -15,6 +15,8 @@ inline constexpr std::string_view kTorchVersion = "2.11";
 /// The configuration as the engine has it, which knows fewer choices than ours: what it has no
 /// flag for is as it always is there (selective recomputation is none). Errors name the flag of
 /// what the engine cannot do, or of what is not described of it.
+///
+/// Of mfsdp1 AllocatorPolicy::double_buffer is fsdp_double_buffer; any other is without it.
 [[nodiscard]] Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config);
 
 }  // namespace mfsdp

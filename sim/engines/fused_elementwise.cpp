@@ -1,4 +1,5 @@
 // Each function compiled alone: one kernel, or two where weights' gradients are summed over tokens.
+#include <set>
 #include <string>
 
 #include "sim/engines/elementwise.hpp"
@@ -8,7 +9,8 @@ namespace {
 
 class FusedFunctions final : public Elementwise {
  public:
-  using Elementwise::Elementwise;
+  FusedFunctions(StepBuilder& step, const PlanConfig& config, CompileCache cache)
+      : Elementwise(step, config), cache_(cache) {}
 
   Normed norm(std::string_view name) override {
     const Tensor statistic = allocate(std::string(name) + "_rstd", sizes_.statistic);
@@ -35,6 +37,7 @@ class FusedFunctions final : public Elementwise {
     const Tensor rotated = allocate(name, bytes);
     kernel(KernelKind::rope_forward, "rope_" + std::string(name),
            {2 * bytes, AccessPattern::strided});
+    tune("rope_" + std::string(name));
     return rotated;
   }
 
@@ -45,6 +48,7 @@ class FusedFunctions final : public Elementwise {
     kernel(KernelKind::cast, own + "_copy", {2 * bytes, AccessPattern::strided});
     const Tensor turned = allocate(own + "_turned", bytes);
     kernel(KernelKind::rope_backward, own + "_turned", 2 * bytes);
+    tune(own);
     step_.free({contiguous, gradient});
     return turned;
   }
@@ -52,12 +56,14 @@ class FusedFunctions final : public Elementwise {
   Activated activate() override {
     const Tensor product = allocate("product", sizes_.product);
     kernel(KernelKind::swiglu_forward, "swiglu", 3 * sizes_.product);
+    tune("swiglu");
     return {.product = product};
   }
 
   Tensor activate_backward(const Activated& /*kept*/, Tensor gate_up, Tensor gradient) override {
     const Tensor both = allocate("d_gate_up", sizes_.gate_up);
     kernel(KernelKind::swiglu_backward, "d_swiglu", {5 * sizes_.product, AccessPattern::strided});
+    tune("d_swiglu");
     step_.free({gate_up, gradient});
     return both;
   }
@@ -81,12 +87,25 @@ class FusedFunctions final : public Elementwise {
     step_.free({loss.largest, loss.weight, loss.normalizer, loss.source});
     return logits;
   }
+
+ private:
+  /// Of norms and the loss there is one shape only.
+  void tune(const std::string& name) {
+    constexpr std::int64_t kL2Cache = std::int64_t{60} << 20;  // of an H200
+    if (cache_ == CompileCache::filled || !tuned_.insert(name).second) return;
+    for (int shape = 0; shape < 2; ++shape)
+      step_.free_once(step_.once(name + "_tuning", kL2Cache, Category::workspace));
+  }
+
+  CompileCache cache_;
+  std::set<std::string> tuned_;
 };
 
 }  // namespace
 
-std::unique_ptr<Elementwise> fused_functions(StepBuilder& step, const PlanConfig& config) {
-  return std::make_unique<FusedFunctions>(step, config);
+std::unique_ptr<Elementwise> fused_functions(StepBuilder& step, const PlanConfig& config,
+                                             CompileCache cache) {
+  return std::make_unique<FusedFunctions>(step, config, cache);
 }
 
 }  // namespace mfsdp

@@ -1,7 +1,7 @@
 // The rules of megatron_fsdp.experimental.fully_shard:
 //
 //   buffers    of each unit's flat layout a rank keeps the main weights in fp32, the compute
-//              weights in bf16 and the main gradients, in the wire's type
+//              weights in bf16 and the main gradients
 //   gather     straight from the compute weights into one buffer, which the parameters are views
 //              of; allocated on the gathers' stream
 //   forward    the next block's gather is issued when a block begins; a block's buffer is freed
@@ -10,7 +10,8 @@
 //              gathered again as backward begins
 //   backward   the next block's gather is issued when a block begins
 //   reduction  a block's gradients are copied into one buffer, allocated on the reductions' stream,
-//              when the last of them is there; reduced from there in bf16 into the main gradients
+//              when the last of them is there; reduced from there in bf16, whatever the main
+//              gradients' type, into them or beside them
 //   optimizer  reads gradients cast to fp32; then the compute weights are allocated and cast anew
 //
 // Python's hooks hold the gradient of a block's output until backward has left the block, and make
@@ -34,7 +35,7 @@ class MegatronFsdp2 {
  public:
   MegatronFsdp2(bool fused, const PlanConfig& config, const Meta& meta)
       : config_(config),
-        gradient_type_(size_of(config.reduce_dtype)),
+        gradient_type_(size_of(config.grad_dtype)),
         sizes_(config),
         step_(config, meta),
         block_(fused ? fused_block(step_, config_, {.output = OutputGradient::held})
@@ -136,7 +137,6 @@ class MegatronFsdp2 {
     step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(), DType::bf16);
   }
 
-  /// Gradients travel in the type that they have, whatever the main gradients'.
   void scatter_and_add(const FlatUnit& of, bool first) {
     const Tensor reduced = step_.allocate("reduced_gradients", of.shard() * kHalf,
                                           Category::main_grad, reduce_scatter);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/shard/flat_layout.hpp"
+#include "sim/engines/llama_sizes.hpp"
 #include "sim/engines/llama_weights.hpp"
 #include "sim/engines/step_builder.hpp"
 

@@ -289,10 +289,10 @@ std::unique_ptr<Block> eager_block(StepBuilder& step, const PlanConfig& config,
                                          eager_functions(step, config));
 }
 
-std::unique_ptr<Block> fused_block(StepBuilder& step, const PlanConfig& config,
-                                   GradientRules rules) {
+std::unique_ptr<Block> fused_block(StepBuilder& step, const PlanConfig& config, GradientRules rules,
+                                   CompileCache cache) {
   return std::make_unique<OperatorBlock>(step, config, std::move(rules),
-                                         fused_functions(step, config));
+                                         fused_functions(step, config, cache));
 }
 
 }  // namespace mfsdp

@@ -1,0 +1,389 @@
+// The rules of megatron_fsdp.fully_shard_model, with ZeRO-3 and gradients synchronised after every
+// microbatch:
+//
+//   buffers    of each unit's flat layout a rank keeps the main weights in fp32 and the compute
+//              weights in bf16; the main gradients of all units are one buffer
+//   gather     straight from the compute weights into one buffer, which the parameters are views
+//              of; issued after all that the host has given the GPU until then
+//   ahead      at each block as many of the next ones are gathered as hold half a billion elements,
+//              or as hold one block of the largest models; with double buffers only the next one
+//   root       embedding, final norm and head are one buffer, which is kept from the first step on
+//              and gathered again in every microbatch
+//   gradients  a block's are copied into one buffer of the wire's type as soon as each is there;
+//              the whole is reduced in place with the last of them, and added to the main gradients
+//   queue      such buffers are freed when those before hold more than a billion elements, and
+//              after backward
+//   optimizer  writes the main weights, which are copied to the compute weights; then the main
+//              gradients are set to zero
+//
+// In the first microbatch the module after the blocks still counts as one of a forward pass: it
+// gathers the first blocks ahead, which nothing uses before backward releases them.
+#include "sim/engines/megatron_fsdp1.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/block.hpp"
+#include "sim/engines/llama_ends.hpp"
+#include "sim/engines/megatron_units.hpp"
+
+namespace mfsdp {
+namespace {
+
+using enum StreamRole;
+
+/// Elements that are on their way at a time: of gradients, and twice those of weights.
+std::int64_t elements_under_way(const FlatUnits& units) {
+  constexpr std::int64_t kLeast = 1'000'000'000;
+  std::int64_t block = 0;
+  for (const Weight& weight : units.blocks.front().weights) block += weight.elements();
+  return std::max(kLeast, 2 * block);
+}
+
+class MegatronFsdp1 {
+ public:
+  MegatronFsdp1(const PlanConfig& config, const Meta& meta, CompileCache cache)
+      : config_(config),
+        wire_(size_of(config.reduce_dtype)),
+        gradient_type_(size_of(config.grad_dtype)),
+        pools_(config.allocator == AllocatorPolicy::double_buffer),
+        step_(config, meta),
+        block_(fused_block(step_, config_,
+                           {.output = OutputGradient::replaced,
+                            .made = [this](Tensor gradient) { take(gradient); }},
+                           cache)),
+        ends_(step_, config_, fused_functions(step_, config_),
+              [this](Tensor gradient) { take(gradient); }),
+        units_(flat_units(step_, config_, UnitOrder::longest_rows)),
+        owned_(owned_weights(units_)),
+        under_way_(elements_under_way(units_)),
+        buckets_(units_.blocks.size() + 1) {
+    std::erase_if(owned_, [](const OwnedWeight& weight) { return weight.elements == 0; });
+  }
+
+  EnginePlan run() {
+    set_up(units_.root, false);
+    for (FlatUnit& block : units_.blocks) set_up(block, pools_);
+    set_up_optimizer();
+    step_.at(units_.root.unit, Phase::input);
+    ends_.keep_inputs();
+    step_.begin_segment("first", 1, 1);
+    microbatch(true);
+    if (config_.microbatches > 1) {
+      step_.begin_segment("next", config_.microbatches - 1, 1);
+      microbatch(false);
+    }
+    step_.begin_segment("optimizer", 1, 0);
+    optimizer();
+    return step_.finish();
+  }
+
+ private:
+  /// Of a unit's gradients.
+  struct Bucket {
+    std::optional<Tensor> buffer{};
+    std::size_t ready = 0;  ///< gradients that are there
+  };
+  struct Reduction {
+    std::size_t bucket = 0;
+    Mark done;
+  };
+  static constexpr std::size_t kRoot = 0;  ///< among buckets; the blocks' follow
+
+  [[nodiscard]] const FlatUnit& unit_of(std::size_t bucket) const {
+    return bucket == kRoot ? units_.root : units_.blocks[bucket - 1];
+  }
+  [[nodiscard]] bool pooled(std::size_t bucket) const { return pools_ && bucket != kRoot; }
+
+  // ---- Before the first step ---------------------------------------------------------------
+
+  /// Weights are made one by one, and copied into the whole.
+  void set_up(FlatUnit& of, bool pooled) {
+    step_.at(of.unit, Phase::input);
+    of.compute_weights = step_.keep("compute_weights", of.shard() * kHalf, Category::model_weight);
+    std::optional<Tensor> whole;
+    if (pooled && weight_slots_ == 0) {
+      step_.keep("weight_buffer", of.whole() * kHalf, Category::unsharded_weight);
+      ++weight_slots_;
+    } else if (!pooled) {
+      whole = step_.once("gathered_initial", of.whole() * kHalf, Category::unsharded_weight);
+    }
+    step_.keep("main_weights", of.shard() * kFull, Category::main_weight);
+    for (const std::size_t i : of.placed)
+      step_.free_once(step_.once(of.weights[i].name + "_initial", of.weights[i].elements() * kHalf,
+                                 Category::unsharded_weight));
+    if (whole) step_.free_once(*whole);
+  }
+
+  /// A step with gradients of zeros makes the optimizer's states.
+  void set_up_optimizer() {
+    std::int64_t shards = units_.root.shard();
+    for (const FlatUnit& block : units_.blocks) shards += block.shard();
+    main_gradients_ = shards * gradient_type_;
+    step_.at(units_.root.unit, Phase::input);
+    step_.keep("main_gradients", main_gradients_, Category::main_grad);
+    std::vector<Tensor> zeros;
+    for (const OwnedWeight& weight : owned_) {
+      step_.at(weight.unit, Phase::input);
+      zeros.push_back(
+          step_.once(weight.name + "_zero_gradient", weight.elements * kFull, Category::main_grad));
+    }
+    for (const OwnedWeight& weight : owned_) keep_adamw_state(step_, weight);
+    for (const Tensor zero : zeros) step_.free_once(zero);
+  }
+
+  // ---- Gathers -----------------------------------------------------------------------------
+
+  /// The blocks that are gathered ahead where the host is at `layer`, or before or after all.
+  [[nodiscard]] std::vector<std::size_t> ahead(std::ptrdiff_t layer, std::ptrdiff_t step) const {
+    const std::size_t most = pools_ ? 1 : units_.blocks.size();
+    std::vector<std::size_t> next;
+    std::int64_t elements = 0;
+    for (std::ptrdiff_t i = layer + step; i >= 0 && i < std::ssize(units_.blocks); i += step) {
+      if (elements >= under_way_ / 2 || next.size() == most) break;
+      next.push_back(static_cast<std::size_t>(i));
+      elements += units_.blocks[next.back()].whole();
+    }
+    return next;
+  }
+
+  void gather_block(std::size_t layer) {
+    FlatUnit& of = units_.blocks[layer];
+    if (of.gathered) return;
+    step_.at(of.unit, phase_);
+    step_.wait(all_gather, step_.record(compute));
+    of.gathered = weight_buffer(of);
+    issue_gather(of);
+  }
+
+  Tensor weight_buffer(const FlatUnit& of) {
+    const std::int64_t bytes = of.whole() * kHalf;
+    if (!pools_) return step_.allocate("gathered", bytes, Category::unsharded_weight, all_gather);
+    if (++slots_in_use_ > weight_slots_) {
+      ++weight_slots_;
+      return step_.keep("weight_buffer", bytes, Category::unsharded_weight, all_gather);
+    }
+    return of.compute_weights;  // which buffer of the pool it is means nothing here
+  }
+
+  void issue_gather(FlatUnit& of) {
+    step_.collective(CollectiveKind::all_gather, "all_gather", of.shard(), DType::bf16);
+    of.gather = step_.record(all_gather);
+  }
+
+  void gather_root() {
+    FlatUnit& root = units_.root;
+    step_.at(root.unit, phase_);
+    step_.wait(all_gather, step_.record(compute));
+    if (!root.gathered)
+      root.gathered =
+          step_.keep("gathered", root.whole() * kHalf, Category::unsharded_weight, all_gather);
+    issue_gather(root);
+    step_.wait(compute, *root.gather);
+  }
+
+  /// The block's weights, and those after it on their way.
+  void use(std::size_t layer, std::ptrdiff_t direction) {
+    gather_block(layer);
+    for (const std::size_t next : ahead(static_cast<std::ptrdiff_t>(layer), direction))
+      gather_block(next);
+    FlatUnit& own = units_.blocks[layer];
+    step_.at(own.unit, phase_);
+    step_.wait(compute, *own.gather);
+  }
+
+  void release(std::size_t layer) {
+    const Tensor buffer = *std::exchange(units_.blocks[layer].gathered, std::nullopt);
+    if (pools_)
+      --slots_in_use_;
+    else
+      step_.free(buffer);
+  }
+
+  // ---- Gradients ---------------------------------------------------------------------------
+
+  /// One of `filled_`, which goes into its unit's buffer.
+  void take(Tensor gradient) {
+    Bucket& bucket = buckets_[filled_];
+    const FlatUnit& of = unit_of(filled_);
+    leave_pool_slots(filled_);
+    if (!bucket.buffer) bucket.buffer = gradient_buffer(filled_);
+    const std::int64_t bytes = step_.bytes_of(gradient);
+    step_.memory_bound(KernelKind::cast, "copy_gradient", bytes + bytes / kHalf * wire_);
+    step_.free(gradient);
+    if (++bucket.ready == of.weights.size()) reduce(filled_);
+  }
+
+  Tensor gradient_buffer(std::size_t bucket) {
+    const std::int64_t bytes = unit_of(bucket).whole() * wire_;
+    if (!pooled(bucket)) return step_.allocate("gradients", bytes, Category::unsharded_grad);
+    if (gradient_slots_.size() < kSlots)
+      gradient_slots_.push_back(step_.keep("gradient_buffer", bytes, Category::unsharded_grad));
+    return gradient_slots_.front();  // which of both it is means nothing here
+  }
+
+  void reduce(std::size_t bucket) {
+    const FlatUnit& of = unit_of(bucket);
+    step_.set_phase(Phase::reduce);
+    drain(under_way_);
+    leave_pool_slots(bucket);
+    step_.wait(reduce_scatter, step_.record(compute));
+    // fp32 is scaled by NCCL.
+    if (wire_ == kHalf)
+      step_.memory_bound(KernelKind::accumulate, "scale_gradients", 2 * of.whole() * wire_,
+                         reduce_scatter);
+    step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(),
+                     config_.reduce_dtype);
+    step_.memory_bound(KernelKind::accumulate, "add_gradients",
+                       of.shard() * (wire_ + 2 * gradient_type_), reduce_scatter);
+    queue_.push_back({.bucket = bucket, .done = step_.record(reduce_scatter)});
+    step_.set_phase(phase_);
+  }
+
+  /// Until those that are left hold no more than so many elements.
+  void drain(std::int64_t elements) {
+    std::int64_t held = 0;
+    for (const Reduction& reduction : queue_) held += unit_of(reduction.bucket).whole();
+    while (!queue_.empty() && held > elements) {
+      held -= unit_of(queue_.front().bucket).whole();
+      step_.wait(compute, queue_.front().done);
+      free_oldest();
+    }
+  }
+
+  void free_oldest() {
+    const std::size_t freed = queue_.front().bucket;
+    if (!pooled(freed)) step_.free(*buckets_[freed].buffer);
+    buckets_[freed] = {};
+    queue_.pop_front();
+  }
+
+  /// Two units at most have gradients under way, the one that is filled among them. Only the
+  /// reductions' stream waits for that, which has nothing to wait for.
+  void leave_pool_slots(std::size_t filled) {
+    if (!pools_) return;
+    const std::size_t others = filled == kRoot ? kSlots : kSlots - 1;
+    while (queue_.size() > others) free_oldest();
+  }
+
+  // ---- A microbatch ------------------------------------------------------------------------
+
+  void microbatch(bool first) {
+    const std::vector<Tensor> states = forward();
+    const std::vector<Tensor> unused = first && !pools_ ? gather_unused() : std::vector<Tensor>{};
+    step_.at(units_.root.unit, phase_);
+    ends_.forward();
+    backward(states, unused);
+    if (gradient_type_ != kFull) cast_gradients(first);
+  }
+
+  std::vector<Tensor> forward() {
+    phase_ = Phase::forward;
+    gather_root();
+    std::vector<Tensor> states{ends_.embed()};
+    for (std::size_t layer = 0; layer < units_.blocks.size(); ++layer) {
+      use(layer, 1);
+      states.push_back(block_->forward(layer, states.back()));
+      release(layer);
+    }
+    return states;
+  }
+
+  std::vector<Tensor> gather_unused() {
+    std::vector<Tensor> made;
+    for (const std::size_t layer : ahead(-1, 1)) {
+      const FlatUnit& of = units_.blocks[layer];
+      step_.at(of.unit, phase_);
+      made.push_back(step_.once("gathered_unused", of.whole() * kHalf, Category::unsharded_weight,
+                                all_gather));
+    }
+    return made;
+  }
+
+  void backward(const std::vector<Tensor>& states, const std::vector<Tensor>& unused) {
+    phase_ = Phase::backward;
+    step_.at(units_.root.unit, phase_);
+    ends_.begin_backward();
+    filled_ = kRoot;
+    const LlamaEnds::Gradients made = ends_.backward(states.back());
+    for (const Tensor tensor : unused) step_.free_once(tensor);
+    Tensor gradient = made.state;
+    for (std::size_t layer = units_.blocks.size(); layer-- > 0;) {
+      use(layer, -1);
+      filled_ = layer + 1;
+      gradient = block_->backward(layer, states[layer], gradient).input;
+      release(layer);
+    }
+    filled_ = kRoot;
+    step_.at(units_.root.unit, phase_);
+    (void)ends_.embedding_backward(gradient, made);
+    drain(-1);
+    ends_.finish();
+  }
+
+  /// Until the optimizer has read them; each microbatch casts the sum anew.
+  void cast_gradients(bool first) {
+    for (const OwnedWeight& weight : owned_) {
+      step_.at(weight.unit, Phase::optimizer);
+      const Tensor cast =
+          step_.allocate(weight.name + "_gradient", weight.elements * kFull, Category::main_grad);
+      step_.memory_bound(KernelKind::cast, weight.name + "_gradient",
+                         weight.elements * (gradient_type_ + kFull));
+      if (first)
+        casts_.push_back(cast);
+      else
+        step_.free(cast);
+    }
+  }
+
+  // ---- Optimizer ---------------------------------------------------------------------------
+
+  void optimizer() {
+    std::int64_t elements = 0;
+    for (const OwnedWeight& weight : owned_) elements += weight.elements;
+    step_.at(units_.root.unit, Phase::optimizer);
+    update_weights(step_, config_, elements);
+    for (const OwnedWeight& weight : owned_) {
+      step_.at(weight.unit, Phase::optimizer);
+      step_.memory_bound(KernelKind::cast, weight.name + "_to_compute",
+                         weight.elements * (kFull + kHalf));
+    }
+    step_.at(units_.root.unit, Phase::optimizer);
+    for (const Tensor cast : casts_) step_.free(cast);
+    step_.memory_bound(KernelKind::zero_padding, "zero_gradients", main_gradients_);
+  }
+
+  static constexpr std::size_t kSlots = 2;  ///< of a pool
+
+  PlanConfig config_;
+  std::int64_t wire_;           ///< bytes of an element that is reduced
+  std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
+  bool pools_;
+  StepBuilder step_;
+  std::unique_ptr<Block> block_;
+  LlamaEnds ends_;
+  FlatUnits units_;
+  std::vector<OwnedWeight> owned_;  ///< that rank 0 has part of
+  std::int64_t under_way_;
+  std::vector<Bucket> buckets_;
+  std::size_t filled_ = kRoot;
+  std::deque<Reduction> queue_;
+  std::vector<Tensor> casts_;
+  std::int64_t main_gradients_ = 0;  ///< bytes
+  std::size_t weight_slots_ = 0;
+  std::size_t slots_in_use_ = 0;
+  std::vector<Tensor> gradient_slots_;
+  Phase phase_ = Phase::forward;
+};
+
+}  // namespace
+
+EnginePlan megatron_fsdp1_plan(const PlanConfig& config, const Meta& meta, CompileCache cache) {
+  return MegatronFsdp1(config, meta, cache).run();
+}
+
+}  // namespace mfsdp
