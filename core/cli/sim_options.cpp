@@ -198,10 +198,11 @@ FlagGroup replay_group(SimOptions& o) {
   return {
       .title = "Other engines",
       .flags = {
-          choice_flag("--engine", "E",
-                      "whose kernels, schedule and allocator: mfsdp, fsdp2, fsdp2-compile, mfsdp2, "
-                      "mfsdp2-eager (mfsdp)",
-                      o.engine),
+          choice_flag(
+              "--engine", "E",
+              "whose kernels, schedule and allocator: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, "
+              "mfsdp2-eager or ours (mfsdp)",
+              o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
                     o.replay),
@@ -267,11 +268,13 @@ Result<void> check_engine(const SimOptions& options) {
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));
-  for (const char* flag : {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout",
-                           "--deterministic", "--exact-sums", "--logits-chunk", "--placement",
-                           "--gather", "--reduce", "--keep-gathered", "--tune-out"})
-    if (contains(options.given, flag))
-      return fail(flag, "contradicts " + engine + ", which has no such choice");
+  const bool double_buffers = options.engine == EngineKind::mfsdp1;
+  for (const std::string_view flag :
+       {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout", "--deterministic",
+        "--exact-sums", "--logits-chunk", "--placement", "--gather", "--reduce", "--keep-gathered",
+        "--tune-out"})
+    if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
+      return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
   return {};
 }
 
