@@ -11,14 +11,15 @@ namespace {
 
 PlanConfig possible() {
   PlanConfig config;
-  config.model = {.vocab = 1000,
-                  .hidden = 256,
-                  .layers = 2,
-                  .heads = 4,
-                  .kv_heads = 2,
-                  .head_dim = 64,
-                  .intermediate = 512,
-                  .max_seq_len = 4096};
+  ModelShape& model = config.model;
+  model.vocab = 1000;
+  model.hidden = 256;
+  model.layers = 2;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 64;
+  model.intermediate = 512;
+  model.max_seq_len = 4096;
   config.mesh = data_parallel_mesh(1, 8);
   config.seq_len = 1024;
   return config;
