@@ -46,7 +46,8 @@ Result<ExitCode> act(const Sweep& sweep, const SimOptions& options, const Sessio
 Manual describe() { return manual_of(sim_help(), sim_flags); }
 
 Result<ExitCode> run_tool(const std::vector<std::string>& args) {
-  MFSDP_LET(sweep, expand_lists(args));
+  MFSDP_LET(arguments, with_all_engines(args));
+  MFSDP_LET(sweep, expand_lists(arguments));
   MFSDP_LET(options, parse_sim_options(sweep.arguments.front()));
   if (const auto text = self_description(options.common, kTool, describe)) {
     std::cout << *text;

@@ -197,20 +197,23 @@ FlagGroup replay_group(SimOptions& o) {
   };
   return {
       .title = "Other engines",
-      .flags = {choice_flag(
-                    "--engine", "E",
-                    "whose kernels, schedule and allocator: mfsdp, fsdp2, fsdp2-compile, mfsdp2, mfsdp2-eager (mfsdp)",
-                    o.engine),
-                path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
-                          o.replay),
-                {.name = "--alloc-conf",
-                 .value = "SETTINGS",
-                 .help = "PYTORCH_CUDA_ALLOC_CONF of such an engine, or to replay with",
-                 .apply = conf},
-                {.name = "--memory-limit",
-                 .value = "X",
-                 .help = "memory that the allocator may reserve: 76GiB (all there is)",
-                 .apply = limit}}};
+      .flags = {
+          choice_flag(
+              "--engine", "E",
+              "whose kernels, schedule and allocator: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, "
+              "mfsdp2-eager or ours (mfsdp)",
+              o.engine),
+          switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
+          path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
+                    o.replay),
+          {.name = "--alloc-conf",
+           .value = "SETTINGS",
+           .help = "PYTORCH_CUDA_ALLOC_CONF of such an engine, or to replay with",
+           .apply = conf},
+          {.name = "--memory-limit",
+           .value = "X",
+           .help = "memory that the allocator may reserve: 76GiB (all there is)",
+           .apply = limit}}};
 }
 
 /// What is asked instead of a prediction, by the names of its flags.
@@ -265,11 +268,13 @@ Result<void> check_engine(const SimOptions& options) {
   if (options.find && options.memory_limit)
     return fail("--memory-limit", "contradicts --find; --memory-reserve keeps memory free");
   const std::string engine = "--engine " + std::string(to_string(options.engine));
-  for (const char* flag : {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout",
-                           "--deterministic", "--exact-sums", "--logits-chunk", "--placement",
-                           "--gather", "--reduce", "--keep-gathered", "--tune-out"})
-    if (contains(options.given, flag))
-      return fail(flag, "contradicts " + engine + ", which has no such choice");
+  const bool double_buffers = options.engine == EngineKind::mfsdp1;
+  for (const std::string_view flag :
+       {"--plan", "--prefetch", "--grad-slots", "--allocator", "--layout", "--deterministic",
+        "--exact-sums", "--logits-chunk", "--placement", "--gather", "--reduce", "--keep-gathered",
+        "--tune-out"})
+    if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
+      return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
   return {};
 }
 
@@ -329,6 +334,16 @@ Result<void> check_options(const SimOptions& options, const std::vector<FlagGrou
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> with_all_engines(std::vector<std::string> args) {
+  const auto asked = std::ranges::find(args, "--compare-engines");
+  if (asked == args.end()) return args;
+  for (const std::string& other : args)
+    if (other == "--engine" || other.starts_with("--engine="))
+      return fail("--engine", "contradicts --compare-engines, which takes all of them");
+  *asked = fmt::format("--engine={}", fmt::join(Names<EngineKind>::values, ","));
+  return args;
+}
 
 Result<SimOptions> parse_sim_options(const std::vector<std::string>& args) {
   SimOptions options;

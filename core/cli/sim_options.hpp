@@ -79,6 +79,7 @@ struct SimOptions {
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
   // Other engines.
   EngineKind engine = EngineKind::mfsdp;
+  bool compare_engines = false;           ///< as a list of --engine says
   std::optional<std::string> replay;      ///< a memory snapshot of PyTorch
   std::optional<std::string> alloc_conf;  ///< as PYTORCH_CUDA_ALLOC_CONF has it
   std::optional<Bytes> memory_limit;      ///< of what is reserved
@@ -90,6 +91,10 @@ struct SimOptions {
 
 /// All flag groups of mfsdp-sim, bound to `options`.
 [[nodiscard]] std::vector<FlagGroup> sim_flags(SimOptions& options);
+
+/// The arguments with --compare-engines as the list of --engine that it stands for. Errors name an
+/// --engine beside it.
+[[nodiscard]] Result<std::vector<std::string>> with_all_engines(std::vector<std::string> args);
 
 /// Reads the arguments (without the program's name) and checks them against each other.
 [[nodiscard]] Result<SimOptions> parse_sim_options(const std::vector<std::string>& args);

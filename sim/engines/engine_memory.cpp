@@ -1,6 +1,7 @@
 #include "sim/engines/engine_memory.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -176,6 +177,50 @@ EngineMemory engine_memory(const EnginePlan& plan, const AllocatorSettings& sett
     before = accounts.reserved();
   }
   return accounts.finish();
+}
+
+std::vector<KindMemory> live_at_peak(const EnginePlan& plan, const AllocatorSettings& settings) {
+  const std::vector<HostAllocation> made = host_allocations(plan, kLeastSteps);
+  const auto rounded = [&](const HostAllocation& allocation) {
+    return CachingAllocator::rounded(std::max<std::int64_t>(allocation.size, 1), settings);
+  };
+  // By buffer: what a free gives back.
+  std::vector<std::int64_t> held(plan.program.buffers.size());
+  std::int64_t live = 0;
+  std::int64_t most = 0;
+  std::vector<std::int64_t> at_peak;
+  const auto pass = [&](bool is_second) {
+    for (const HostAllocation& one : made) {
+      std::int64_t& bytes = held[one.buffer.value];
+      const std::int64_t change = one.is_free ? -bytes : rounded(one);
+      bytes = one.is_free ? 0 : change;
+      live += change;
+      if (is_second && live == most) {
+        at_peak = held;
+        return;
+      }
+      most = std::max(most, live);
+    }
+  };
+  pass(false);
+  std::ranges::fill(held, 0);
+  live = 0;
+  pass(true);
+  std::map<std::string, KindMemory> kinds;
+  for (std::size_t i = 0; i < at_peak.size(); ++i) {
+    if (at_peak[i] == 0) continue;
+    const Buffer& buffer = plan.program.buffers[i];
+    const std::size_t unit =
+        buffer.unit ? plan.program.units[buffer.unit->value].name.size() + 1 : 0;
+    KindMemory& kind = kinds[buffer.name.substr(unit)];
+    kind.name = buffer.name.substr(unit);
+    ++kind.count;
+    kind.bytes += Bytes(at_peak[i]);
+  }
+  std::vector<KindMemory> sorted;
+  for (auto& [name, kind] : kinds) sorted.push_back(std::move(kind));
+  std::ranges::stable_sort(sorted, std::greater{}, &KindMemory::bytes);
+  return sorted;
 }
 
 std::vector<HostAllocation> host_allocations(const EnginePlan& plan, std::int64_t steps) {

@@ -35,6 +35,17 @@ struct EngineMemory {
 /// grows, three at least.
 [[nodiscard]] EngineMemory engine_memory(const EnginePlan& plan, const AllocatorSettings& settings);
 
+/// Allocations of one name, in all units, where most is allocated.
+struct KindMemory {
+  std::string name;  ///< without the unit
+  std::int64_t count = 0;
+  Bytes bytes;
+};
+
+/// Largest first. Blocks are counted as they are rounded.
+[[nodiscard]] std::vector<KindMemory> live_at_peak(const EnginePlan& plan,
+                                                   const AllocatorSettings& settings);
+
 /// One allocation (`size` of its block's bytes asked for) or free, as the host makes it.
 struct HostAllocation {
   bool is_free = false;

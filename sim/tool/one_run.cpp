@@ -23,6 +23,7 @@
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
 #include "sim/tool/asker.hpp"
+#include "sim/tool/explain_engine.hpp"
 #include "sim/tool/explain_network.hpp"
 #include "sim/tool/training.hpp"
 
@@ -75,12 +76,15 @@ std::string explain_critical_path(const CriticalPath& path, const TextStyle& sty
       shares_table("unit", path.by_unit, path.length, style));
 }
 
-Result<std::string> explanation(const SimOptions& options, const Program& program,
+Result<std::string> explanation(const SimOptions& options, const Question& question,
                                 const Prediction& prediction, const TextStyle& style,
                                 Asker& asker) {
   if (!options.explain) return std::string();
+  const Program& program = *question.program;
   switch (*options.explain) {
-    case Explain::memory: return "\n" + explain_memory(prediction.run, style);
+    case Explain::memory:
+      if (question.step) return "\n" + explain_engine_memory(question, prediction, style);
+      return "\n" + explain_memory(prediction.run, style);
     case Explain::layout:
       return "\n" + module_tree_text(make_model(program.config)) + "\n" +
              explain_layout(program, style);
@@ -138,7 +142,7 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   PredictedRun& run = prediction.run;
   sign(run, common, session);
   estimate_training(run, options);
-  MFSDP_LET(longer, explanation(options, *program, prediction, session.style, asker));
+  MFSDP_LET(longer, explanation(options, question, prediction, session.style, asker));
   MFSDP_TRY(write_files(common, *program, run));
   const RunResult result(std::move(run));
   if (options.budget_out)

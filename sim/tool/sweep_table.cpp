@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -75,6 +77,37 @@ std::string counts_of(const std::vector<SweepRow>& rows) {
   const std::int64_t missing = std::ssize(rows) - fit - too_large - impossible;
   if (missing > 0) text += fmt::format("; interrupted, {} not predicted", format_count(missing));
   return text + ".";
+}
+
+/// "activation +20.51 GiB, logits +11.50 GiB": the largest differences of what is allocated.
+std::string differences(const MemorySummary& memory, const MemorySummary& from) {
+  constexpr std::size_t kMost = 3;
+  std::vector<std::pair<Bytes, std::size_t>> all;
+  for (std::size_t i = 0; i < memory.categories.size(); ++i)
+    all.emplace_back(memory.categories[i] - from.categories[i], i);
+  std::ranges::stable_sort(all, std::greater{},
+                           [](const auto& one) { return std::abs(one.first.value); });
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < kMost && all[i].first.value != 0; ++i) {
+    const auto& [bytes, category] = all[i];
+    parts.push_back(fmt::format("{} {}{} GiB", to_string(static_cast<Category>(category)),
+                                bytes.value > 0 ? "+" : "-",
+                                format_gib(bytes.value > 0 ? bytes : Bytes(0) - bytes)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// Where engines are compared: what each allocates more or less of than the first one.
+std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& rows) {
+  if (sweep.axes.size() != 1 || sweep.axes.front().flag != "--engine") return "";
+  const auto first = std::ranges::find_if(rows, [](const SweepRow& row) { return row.run; });
+  std::string text;
+  for (const SweepRow& row : rows) {
+    if (!row.run || &row == &*first) continue;
+    text += fmt::format("{} beside {}: {}.\n", row.run->engine, first->run->engine,
+                        differences(row.run->memory, first->run->memory));
+  }
+  return text;
 }
 
 /// A line for each tier of trust among the rows: its largest expected error, with the reason.
@@ -158,6 +191,7 @@ std::string sweep_table(const Sweep& sweep, const std::vector<SweepRow>& rows, O
   const std::string rendered = markdown ? render_markdown_table(table) : render_table(table, style);
   std::string text = "\n" + counts_of(rows) +
                      "\n* no other row of the model that fits needs less memory and is as fast.\n";
+  text += engine_differences(sweep, rows);
   const auto first =
       std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
   if (first != rows.end()) {

@@ -1,0 +1,126 @@
+#include "sim/tool/explain_engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "core/cli/format.hpp"
+#include "core/cli/table.hpp"
+
+namespace mfsdp {
+namespace {
+
+constexpr std::size_t kRows = 12;
+constexpr std::size_t kSuggestions = 3;
+
+std::string peak_table(const EngineStep& step, const AllocatorSettings& settings,
+                       const TextStyle& style) {
+  Table table{.columns = {{"at the peak"}, {"tensors", Align::right}, {"GiB", Align::right}},
+              .rows = {}};
+  const std::vector<KindMemory> kinds = live_at_peak(step.plan, settings);
+  KindMemory others;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (i < kRows) {
+      table.rows.push_back(
+          {kinds[i].name, format_count(kinds[i].count), format_gib(kinds[i].bytes)});
+      continue;
+    }
+    others.count += kinds[i].count;
+    others.bytes += kinds[i].bytes;
+  }
+  if (others.count > 0)
+    table.rows.push_back({"others", format_count(others.count), format_gib(others.bytes)});
+  return render_table(table, style);
+}
+
+std::string stream_table(const EngineMemory& memory, const TextStyle& style) {
+  Table table{
+      .columns = {{"stream"}, {"most allocated GiB", Align::right}, {"reserved GiB", Align::right}},
+      .rows = {}};
+  for (const StreamMemory& stream : memory.streams)
+    table.rows.push_back({stream.name, format_gib(stream.allocated), format_gib(stream.reserved)});
+  return render_table(table, style);
+}
+
+/// A change of the question, by its flag.
+struct Change {
+  std::string flag;
+  std::function<void(Question&)> apply;
+};
+
+std::vector<Change> changes_of(const Question& question) {
+  const PlanConfig& config = question.config;
+  std::vector<Change> changes;
+  if (config.recompute.kind == Recompute::none)
+    changes.push_back(
+        {"--recompute full", [](Question& q) { q.config.recompute.kind = Recompute::full; }});
+  if (question.engine == EngineKind::fsdp2)
+    changes.push_back(
+        {"--engine fsdp2-compile", [](Question& q) { q.engine = EngineKind::fsdp2_compile; }});
+  if (config.micro_batch % 2 == 0)
+    changes.push_back(
+        {fmt::format("--micro-batch {} with twice the microbatches", config.micro_batch / 2),
+         [](Question& q) {
+           q.config.micro_batch /= 2;
+           q.config.microbatches *= 2;
+         }});
+  if (!question.allocator.expandable_segments)
+    changes.push_back({"--alloc-conf expandable_segments:True",
+                       [](Question& q) { q.allocator.expandable_segments = true; }});
+  if (config.reduce_dtype == DType::fp32)
+    changes.push_back(
+        {"--reduce-dtype bf16", [](Question& q) { q.config.reduce_dtype = DType::bf16; }});
+  return changes;
+}
+
+/// What a change comes to.
+struct Outcome {
+  std::string flag;
+  Bytes saved;  ///< of the device's memory
+  Nanos slower;
+};
+
+std::string suggestions(const Question& question, const PredictedRun& run) {
+  std::vector<Outcome> outcomes;
+  for (const Change& change : changes_of(question)) {
+    Question other = question;
+    other.program.reset();
+    other.step.reset();
+    change.apply(other);
+    const auto answered = answer(other);
+    if (!answered) continue;
+    outcomes.push_back({.flag = change.flag,
+                        .saved = run.memory.deciding() - answered->run.memory.deciding(),
+                        .slower = answered->run.time.step - run.time.step});
+  }
+  std::ranges::stable_sort(outcomes, std::greater{}, &Outcome::saved);
+  std::string text;
+  for (std::size_t i = 0; i < outcomes.size() && i < kSuggestions; ++i) {
+    const Outcome& outcome = outcomes[i];
+    if (outcome.saved <= Bytes(0)) break;
+    const bool is_slower = outcome.slower >= Nanos(0);
+    text += fmt::format("  {}: {} GiB less, {} {}\n", outcome.flag, format_gib(outcome.saved),
+                        format_duration(is_slower ? outcome.slower : Nanos(0) - outcome.slower),
+                        is_slower ? "slower" : "faster");
+  }
+  return text.empty() ? "Nothing that was tried would lower it.\n"
+                      : "What would lower it most, as predicted:\n" + text;
+}
+
+}  // namespace
+
+std::string explain_engine_memory(const Question& question, const Prediction& prediction,
+                                  const TextStyle& style) {
+  const EngineStep& step = *question.step;
+  return fmt::format(
+      "{}\n{}\nWhere most is reserved, {} GiB are segments without a block in use, {} GiB lie "
+      "beside blocks in use. Streams share neither.\n\n{}",
+      peak_table(step, question.allocator, style), stream_table(step.memory, style),
+      format_gib(step.memory.idle_segments), format_gib(step.memory.fragments),
+      suggestions(question, prediction.run));
+}
+
+}  // namespace mfsdp

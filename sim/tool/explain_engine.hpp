@@ -1,0 +1,17 @@
+// Where the memory of an engine that is not ours goes, and what would lower it.
+#pragma once
+
+#include <string>
+
+#include "core/cli/text_style.hpp"
+#include "sim/search/question.hpp"
+
+namespace mfsdp {
+
+/// What is allocated at the peak, by name; what is reserved beside it; and the three changes that
+/// save most of the device's memory, each predicted. `question`: built, of such an engine.
+[[nodiscard]] std::string explain_engine_memory(const Question& question,
+                                                const Prediction& prediction,
+                                                const TextStyle& style);
+
+}  // namespace mfsdp
