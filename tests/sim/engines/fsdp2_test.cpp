@@ -42,13 +42,16 @@ std::vector<Recorded> recorded_runs() {
       {"compiled, 2048", compiled, config_of(small_llama(), 2048), 1459087872, 1975517184, kExact},
       {"8B", eager, config_of(llama3_8b(), 8192), 74148611072, 83642810368, kExact},
       {"8B compiled", compiled, config_of(llama3_8b(), 8192), 66632418304, 75933679616, kNear}};
-  runs.push_back({"recomputed", eager, config_of(small_llama(), 3072), 1616579072, 2051014656, kExact});
+  runs.push_back(
+      {"recomputed", eager, config_of(small_llama(), 3072), 1616579072, 2051014656, kExact});
   runs.back().config.recompute.kind = Recompute::full;
   runs.push_back({"tied", eager, config_of(small_llama(), 3072), 1951963136, 2661285888, kExact});
   runs.back().config.model.tied_embeddings = true;
-  runs.push_back({"bf16 wire", eager, config_of(small_llama(), 2048), 1508502016, 2044723200, kExact});
+  runs.push_back(
+      {"bf16 wire", eager, config_of(small_llama(), 2048), 1508502016, 2044723200, kExact});
   runs.back().config.reduce_dtype = DType::bf16;
-  runs.push_back({"microbatches", eager, config_of(small_llama(), 3072), 2125769216, 2847932416, kExact});
+  runs.push_back(
+      {"microbatches", eager, config_of(small_llama(), 3072), 2125769216, 2847932416, kExact});
   runs.back().config.microbatches = 3;
   runs.push_back({"batch", eager, config_of(small_llama(), 1024), 2068093440, 2812280832, kExact});
   runs.back().config.micro_batch = 3;

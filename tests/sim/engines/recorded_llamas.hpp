@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/engines/engine.hpp"
@@ -57,6 +58,17 @@ inline EnginePlan plan_of(EngineKind engine, const PlanConfig& config) {
 using MemoryEventLine = std::tuple<bool, std::int64_t, std::int64_t>;
 inline constexpr std::int64_t kLeastRecorded = 65536;  // bytes that are compared
 
+/// In what order frees follow each other is nothing to an allocator.
+inline std::vector<MemoryEventLine> with_frees_in_order(std::vector<MemoryEventLine> events) {
+  const auto is_free = [](const MemoryEventLine& event) { return std::get<0>(event); };
+  for (auto begin = events.begin(); begin != events.end();) {
+    const auto end = std::find_if_not(begin, events.end(), is_free);
+    std::sort(begin, end);
+    begin = std::find_if(end, events.end(), is_free);
+  }
+  return events;
+}
+
 /// Of scenarios/memory.
 inline std::vector<MemoryEventLine> recorded_events(const std::string& name) {
   std::ifstream file(kScenarios / "memory" / name);
@@ -68,10 +80,9 @@ inline std::vector<MemoryEventLine> recorded_events(const std::string& name) {
     if (line.starts_with('-'))
       events.emplace_back(true, std::stoll(line.substr(1)), 0);
     else
-      events.emplace_back(false, std::stoll(line.substr(0, blank)),
-                          std::stoll(line.substr(blank)));
+      events.emplace_back(false, std::stoll(line.substr(0, blank)), std::stoll(line.substr(blank)));
   }
-  return events;
+  return with_frees_in_order(std::move(events));
 }
 
 /// Of three steps from their first gather on, as they are recorded.
@@ -95,7 +106,7 @@ inline std::vector<MemoryEventLine> derived_events(const EnginePlan& plan) {
       events.emplace_back(false, made.size, made.stream);
     }
   }
-  return events;
+  return with_frees_in_order(std::move(events));
 }
 
 inline std::int64_t pick(std::initializer_list<std::int64_t> values) {
@@ -105,8 +116,8 @@ inline std::int64_t pick(std::initializer_list<std::int64_t> values) {
 inline ModelShape any_llama() {
   const std::int64_t kv_heads = pick({1, 2, 4});
   const std::int64_t heads = kv_heads * pick({1, 2, 4});
-  ModelShape shape = llama(heads * 64, 64 * pick({3, 5, 8}), pick({1, 2, 5}), heads, kv_heads,
-                           pick({1000, 4096}));
+  ModelShape shape =
+      llama(heads * 64, 64 * pick({3, 5, 8}), pick({1, 2, 5}), heads, kv_heads, pick({1000, 4096}));
   shape.tied_embeddings = pick({0, 1}) == 1;
   shape.qk_norm = pick({0, 1}) == 1;
   shape.qkv_bias = pick({0, 1}) == 1;
