@@ -294,8 +294,11 @@ class Fsdp2 {
     wait_for_unshard(own);
     if (layer > 0) unshard(blocks_[layer - 1]);
     step_.at(own.unit, Phase::backward);
-    if (layer == 0) block_->free_angles({.cosine = cosine_, .sine = sine_});
+    // A block that is computed again holds its inputs to the end.
+    const bool again = config_.recompute.kind == Recompute::full;
+    if (layer == 0 && !again) block_->free_angles({.cosine = cosine_, .sine = sine_});
     const BlockGradients made = block_->backward(layer, input, gradient);
+    if (layer == 0 && again) step_.free({sine_, cosine_});
     for (const Tensor tensor : made.later) step_.free(tensor);
     reshard(own);
     reduce(own, made.weights, first);

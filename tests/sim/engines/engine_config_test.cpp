@@ -5,21 +5,14 @@
 #include <vector>
 
 #include "sim/engines/engine.hpp"
+#include "tests/sim/engines/recorded_llamas.hpp"
 
 namespace mfsdp {
 namespace {
 
 PlanConfig possible() {
   PlanConfig config;
-  ModelShape& model = config.model;
-  model.vocab = 1000;
-  model.hidden = 256;
-  model.layers = 2;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 64;
-  model.intermediate = 512;
-  model.max_seq_len = 4096;
+  config.model = test::llama(256, 512, 2, 4, 2, 1000);
   config.mesh = data_parallel_mesh(1, 8);
   config.seq_len = 1024;
   return config;
@@ -57,8 +50,7 @@ TEST(EngineConfig, RefusesWhatItCannotDo) {
       {"--document-mask", [](PlanConfig& c) { c.document_mask = true; }},
       {"--model", [](PlanConfig& c) { c.model.family = Family::gpt2; }},
       {"--model", [](PlanConfig& c) { c.model.logit_cap = {30, 1}; }},
-      {"--model",
-       [](PlanConfig& c) {
+      {"--model", [](PlanConfig& c) {
          c.model.sliding_window = 512;
          c.model.sliding_layers = {0};
        }}};

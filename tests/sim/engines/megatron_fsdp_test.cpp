@@ -1,0 +1,206 @@
+// Megatron-FSDP's steps beside what PyTorch 2.11 recorded of them on one H200, and beside real runs
+// of Llama-3-8B on eight.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim/engines/megatron_fsdp1.hpp"
+#include "tests/sim/engines/recorded_llamas.hpp"
+
+namespace mfsdp {
+namespace {
+
+using test::config_of;
+using test::llama;
+using test::llama3_8b;
+using test::plan_of;
+using test::recorded_events;
+using test::small_llama;
+
+constexpr EngineKind kFirst = EngineKind::mfsdp1;
+constexpr EngineKind kSecond = EngineKind::mfsdp2;
+constexpr EngineKind kSecondEager = EngineKind::mfsdp2_eager;
+
+PlanConfig with_double_buffer(PlanConfig config) {
+  config.allocator = AllocatorPolicy::double_buffer;
+  return config;
+}
+
+/// As those recordings have main gradients.
+PlanConfig with_bf16_gradients(PlanConfig config) {
+  config.grad_dtype = DType::bf16;
+  return config;
+}
+
+AllocatorCounters counters_of(const EnginePlan& plan) { return engine_memory(plan, {}).counters; }
+
+struct RecordedRun {
+  std::string name;
+  AllocatorCounters memory;
+  std::int64_t allocated = 0;
+  std::int64_t reserved = 0;
+};
+
+TEST(MegatronFsdpMemory, IsWhatWasRecorded) {
+  const PlanConfig small = config_of(small_llama(), 3072);
+  const PlanConfig shorter = config_of(small_llama(), 2048);
+  const auto of = [](EngineKind engine, const PlanConfig& config) {
+    return counters_of(plan_of(engine, config));
+  };
+  // These two ran before Inductor had compiled anything.
+  const auto compiling = [](const PlanConfig& config) {
+    return counters_of(
+        megatron_fsdp1_plan(*engine_config(kFirst, config), {}, CompileCache::empty));
+  };
+  const std::vector<RecordedRun> runs{
+      {"v1", compiling(small), 1364238336, 1642070016},
+      {"v1, 2048", compiling(shorter), 1213214720, 1356857344},
+      {"v1, double buffer", of(kFirst, with_double_buffer(small)), 1405882880, 1868562432},
+      {"v2", of(kSecond, with_bf16_gradients(small)), 1260164608, 1560281088},
+      {"v2, 2048", of(kSecond, with_bf16_gradients(shorter)), 993498624, 1237319680},
+      {"v2, eager", of(kSecondEager, with_bf16_gradients(small)), 2118038528, 2831155200}};
+  for (const RecordedRun& run : runs) {
+    EXPECT_EQ(run.memory.peak_allocated, run.allocated) << run.name;
+    EXPECT_EQ(run.memory.peak_reserved, run.reserved) << run.name;
+  }
+}
+
+/// Real ones, known to a thousandth of a GiB. Theirs is the memory of later steps alone.
+TEST(MegatronFsdpMemory, IsWhatEightGpusTook) {
+  constexpr double kGib = 1 << 30;
+  struct Run {
+    std::string name;
+    EngineKind engine;
+    PlanConfig config;
+    double allocated;  ///< GiB
+    double reserved;
+  };
+  const PlanConfig config = config_of(llama3_8b(), 8192);
+  const std::vector<Run> runs{
+      {"v1", kFirst, config, 62.245, 68.473},
+      {"v1, double buffer", kFirst, with_double_buffer(config), 62.849, 65.148},
+      {"v2", kSecond, config, 59.837, 65.637},
+      {"v2, eager", kSecondEager, config, 74.665, 80.598}};
+  for (const Run& run : runs) {
+    const AllocatorCounters memory = counters_of(plan_of(run.engine, run.config));
+    EXPECT_NEAR(static_cast<double>(memory.peak_allocated) / kGib, run.allocated, 0.001)
+        << run.name;
+    EXPECT_NEAR(static_cast<double>(memory.peak_reserved) / kGib, run.reserved,
+                0.002 * run.reserved)
+        << run.name;
+  }
+}
+
+TEST(MegatronFsdpSequence, IsWhatWasRecorded) {
+  const PlanConfig config = config_of(small_llama(), 3072);
+  EXPECT_EQ(test::derived_events(plan_of(kFirst, with_double_buffer(config))),
+            recorded_events("mfsdp1_double_buffer.txt"));
+  EXPECT_EQ(test::derived_events(plan_of(kSecond, with_bf16_gradients(config))),
+            recorded_events("mfsdp2.txt"));
+  EXPECT_EQ(test::derived_events(plan_of(kSecondEager, with_bf16_gradients(config))),
+            recorded_events("mfsdp2_eager.txt"));
+}
+
+/// Elements that the first version gathers ahead, and gradients that wait, count in elements.
+TEST(MegatronFsdp1, GathersBlocksOfHalfABillionElementsAhead) {
+  // A block of Llama-3-8B is 218,136,576 elements with its padding: three are more than 500,000,000
+  // and two are less, so that the first block's gather is followed by three.
+  const EnginePlan plan = plan_of(kFirst, config_of(llama3_8b(), 8192));
+  std::int64_t gathers = 0;
+  for (const Op& op : plan.program.find_plan(kTrainPlan)->segments.front().ops) {
+    if (const auto* kernel = std::get_if<Kernel>(&op.body))
+      if (kernel->kind == KernelKind::rms_norm_forward) break;
+    if (const auto* made = std::get_if<Collective>(&op.body))
+      gathers += made->kind == CollectiveKind::all_gather ? 1 : 0;
+  }
+  EXPECT_EQ(gathers, 1 + 1 + 3);  // the root, the block, those ahead
+}
+
+TEST(MegatronFsdpConfig, RefusesWhatIsNotDescribed) {
+  struct Case {
+    std::string flag;
+    EngineKind engine;
+    PlanConfig config;
+  };
+  const PlanConfig possible = config_of(small_llama(), 1024);
+  const auto changed = [&](auto change) {
+    PlanConfig config = possible;
+    change(config);
+    return config;
+  };
+  const std::vector<Case> cases{
+      {"--gpus", kSecond, config_of(small_llama(), 1024, 1)},
+      {"--model", kSecond, changed([](PlanConfig& c) { c.model.qk_norm = true; })},
+      {"--model", kFirst, changed([](PlanConfig& c) { c.model.tied_embeddings = true; })},
+      {"--recompute", kFirst, changed([](PlanConfig& c) { c.recompute.kind = Recompute::full; })},
+      {"--grad-dtype", kFirst, changed([](PlanConfig& c) { c.grad_dtype = DType::fp16; })}};
+  for (const Case& wrong : cases) {
+    const auto own = engine_config(wrong.engine, wrong.config);
+    ASSERT_FALSE(own) << wrong.flag;
+    EXPECT_EQ(own.error().where, wrong.flag);
+  }
+  EXPECT_EQ(engine_config(kSecond, possible)->reduce_dtype, DType::bf16);
+  EXPECT_EQ(engine_config(kSecond, with_double_buffer(possible))->allocator,
+            AllocatorPolicy::best_fit);
+  EXPECT_EQ(engine_config(kFirst, with_double_buffer(possible))->allocator,
+            AllocatorPolicy::double_buffer);
+}
+
+struct AnyRun {
+  EngineKind engine = kFirst;
+  PlanConfig config;
+};
+
+AnyRun any_run() {
+  AnyRun run{.engine = *rc::gen::element(kFirst, kSecond, kSecondEager),
+             .config = test::any_engine_config()};
+  PlanConfig& config = run.config;
+  if (config.mesh.world_size() == 1) config.mesh = data_parallel_mesh(1, 2);
+  if (test::pick({0, 1}) == 1) config.grad_dtype = DType::bf16;
+  if (run.engine != kSecondEager) config.model.qk_norm = false;
+  if (run.engine != kFirst) return run;
+  config.model.tied_embeddings = false;
+  config.recompute.kind = Recompute::none;
+  if (test::pick({0, 1}) == 1) config.allocator = AllocatorPolicy::double_buffer;
+  return run;
+}
+
+RC_GTEST_PROP(MegatronFsdpProperty, StepsBalance, ()) {
+  const AnyRun run = any_run();
+  test::check_balance(plan_of(run.engine, run.config));
+}
+
+/// Every wait is for a record that the host has made by then.
+RC_GTEST_PROP(MegatronFsdpProperty, WaitsComeAfterTheirRecords, ()) {
+  const AnyRun run = any_run();
+  const EnginePlan plan = plan_of(run.engine, run.config);
+  std::set<std::int64_t> recorded;
+  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+    for (const Op& op : segment.ops) {
+      if (std::holds_alternative<Record>(op.body)) recorded.insert(op.id.value);
+      if (const auto* wait = std::get_if<Wait>(&op.body))
+        for (const auto& binding : wait->bindings)
+          RC_ASSERT(recorded.contains(binding.record.value));
+    }
+}
+
+/// Weights in both types, gradients and moments, a rank's share of them, are there at every peak.
+RC_GTEST_PROP(MegatronFsdpProperty, StateIsThere, ()) {
+  const AnyRun run = any_run();
+  const EngineMemory memory = engine_memory(plan_of(run.engine, run.config), {});
+  // A root with an embedding and a head is divided evenly, blocks with padding: not less than this.
+  const std::int64_t shard =
+      make_model(run.config.model, DType::bf16).parameter_count() / run.config.mesh.world_size();
+  const std::int64_t bytes = 4 + 2 + size_of(run.config.grad_dtype);
+  RC_ASSERT(memory.counters.peak_allocated >= bytes * shard);
+  RC_ASSERT(memory.counters.peak_reserved >= memory.counters.peak_allocated);
+  RC_ASSERT(sum_of(memory.at_peak).value <= memory.counters.peak_allocated);
+}
+
+}  // namespace
+}  // namespace mfsdp
