@@ -198,11 +198,9 @@ FlagGroup replay_group(SimOptions& o) {
   return {
       .title = "Other engines",
       .flags = {
-          choice_flag(
-              "--engine", "E",
-              "whose kernels, schedule and allocator: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, "
-              "mfsdp2-eager or ours (mfsdp)",
-              o.engine),
+          choice_flag("--engine", "E",
+                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mfsdp2-eager (mfsdp)",
+                      o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
                     o.replay),
@@ -275,6 +273,11 @@ Result<void> check_engine(const SimOptions& options) {
         "--tune-out"})
     if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
       return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
+  if (contains(options.given, "--plan-out"))
+    return fail("--plan-out",
+                "contradicts " + engine + ": no tool takes its plan; --trace shows it");
+  if (options.explain == Explain::layout || options.explain == Explain::network)
+    return fail("--explain", "contradicts " + engine + ": ask for memory or critical-path");
   return {};
 }
 

@@ -119,9 +119,12 @@ void add_notes(Screen& screen, const RunFigures& run) {
   const auto padding = static_cast<double>(run.plan.padding.value);
   if (padding > worth_a_line * weights) {
     const bool can_be_packed = config.layout != LayoutRule::packed;
-    screen.line(fmt::format("padding adds {} to the weights at {} shards: see --explain layout, {}",
-                            format_percent(padding / weights), format_count(layout_ranks(config)),
-                            can_be_packed ? "--layout packed" : "--outer-dp"));
+    const std::string added =
+        fmt::format("padding adds {} to the weights at {} shards",
+                    format_percent(padding / weights), format_count(layout_ranks(config)));
+    screen.line(run.memory.cached ? added + ": the layout of " + run.engine
+                                  : fmt::format("{}: see --explain layout, {}", added,
+                                                can_be_packed ? "--layout packed" : "--outer-dp"));
   }
 }
 

@@ -34,13 +34,13 @@ struct GradientRules {
   std::function<void(Tensor)> made{};
 };
 
-class Block {
+class LlamaBlock {
  public:
-  Block(StepBuilder& step, const PlanConfig& config)
+  LlamaBlock(StepBuilder& step, const PlanConfig& config)
       : step_(step), config_(config), sizes_(config) {}
-  virtual ~Block() = default;
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
+  virtual ~LlamaBlock() = default;
+  LlamaBlock(const LlamaBlock&) = delete;
+  LlamaBlock& operator=(const LlamaBlock&) = delete;
 
   /// The output. `input` and whatever backward needs stay allocated.
   [[nodiscard]] virtual Tensor forward(std::size_t layer, Tensor input) = 0;
@@ -57,13 +57,14 @@ class Block {
 };
 
 /// As PyTorch runs it operator by operator.
-[[nodiscard]] std::unique_ptr<Block> eager_block(StepBuilder& step, const PlanConfig& config,
-                                                 GradientRules rules = {});
+[[nodiscard]] std::unique_ptr<LlamaBlock> eager_block(StepBuilder& step, const PlanConfig& config,
+                                                      GradientRules rules = {});
 /// The same, with every element-wise function compiled alone. Heads have no norms.
-[[nodiscard]] std::unique_ptr<Block> fused_block(StepBuilder& step, const PlanConfig& config,
-                                                 GradientRules rules,
-                                                 CompileCache cache = CompileCache::filled);
+[[nodiscard]] std::unique_ptr<LlamaBlock> fused_block(StepBuilder& step, const PlanConfig& config,
+                                                      GradientRules rules,
+                                                      CompileCache cache = CompileCache::filled);
 /// As Inductor fuses it.
-[[nodiscard]] std::unique_ptr<Block> compiled_block(StepBuilder& step, const PlanConfig& config);
+[[nodiscard]] std::unique_ptr<LlamaBlock> compiled_block(StepBuilder& step,
+                                                         const PlanConfig& config);
 
 }  // namespace mfsdp

@@ -21,9 +21,9 @@ struct Made {
 using Kept = Made<Tensor>;
 using Values = Made<Value>;
 
-class CompiledBlock final : public Block {
+class CompiledBlock final : public LlamaBlock {
  public:
-  using Block::Block;
+  using LlamaBlock::LlamaBlock;
 
   Tensor forward(std::size_t layer, Tensor /*input*/) override {
     return config_.recompute.kind == Recompute::full ? forward_alone() : forward_keeping(layer);
@@ -459,7 +459,7 @@ class CompiledBlock final : public Block {
 
 }  // namespace
 
-std::unique_ptr<Block> compiled_block(StepBuilder& step, const PlanConfig& config) {
+std::unique_ptr<LlamaBlock> compiled_block(StepBuilder& step, const PlanConfig& config) {
   return std::make_unique<CompiledBlock>(step, config);
 }
 

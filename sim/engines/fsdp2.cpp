@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/engines/adamw.hpp"
 #include "sim/engines/block.hpp"
 #include "sim/engines/llama_ends.hpp"
 #include "sim/engines/llama_weights.hpp"
@@ -80,9 +81,12 @@ class Fsdp2 {
     return padded_rows(weight) / ranks_ * weight.columns;
   }
 
-  Shards shards(UnitId unit, std::vector<Weight> weights) const {
+  Shards shards(UnitId unit, std::vector<Weight> weights) {
     Shards made{.unit = unit, .weights = std::move(weights)};
-    for (const Weight& weight : made.weights) made.shard += shard_of(weight);
+    for (const Weight& weight : made.weights) {
+      made.shard += shard_of(weight);
+      step_.add_padding((padded_rows(weight) - weight.rows) * weight.columns);
+    }
     made.whole = made.shard * ranks_;
     return made;
   }
@@ -320,44 +324,27 @@ class Fsdp2 {
   // ---- Optimizer ---------------------------------------------------------------------------
 
   void optimizer() {
-    constexpr std::int64_t kStep = 4;
-    constexpr std::int64_t kUpdate =
-        7 * kFull;  // reads weight, gradient, moments; writes all but one
     std::int64_t elements = 0;
-    for (const Owned& weight : owned_) elements += weight.elements;
-    step_.at(root_id_, Phase::optimizer);
-    if (config_.clip.num != 0) {
-      step_.memory_bound(KernelKind::norm_partial, "gradient_norm", elements * kFull);
-      step_.memory_bound(KernelKind::accumulate, "clip", 2 * elements * kFull);
-    }
-    for (const Owned& weight : owned_) {
-      step_.at(weight.unit, Phase::optimizer);
-      step_.keep(weight.name + "_step", kStep, Category::optimizer_state);
-      for (const char* moment : {"_exp_avg", "_exp_avg_sq"})
-        step_.keep(weight.name + moment, weight.elements * kFull, Category::optimizer_state);
+    for (const OwnedWeight& weight : owned_) {
+      elements += weight.elements;
+      keep_adamw_state(step_, weight);
     }
     step_.at(root_id_, Phase::optimizer);
-    step_.memory_bound(KernelKind::update, "adamw", elements * kUpdate);
+    update_weights(step_, config_, elements);
     for (Shards& block : blocks_) step_.free(*block.gradient);
     step_.free(*root_.gradient);
   }
-
-  struct Owned {
-    UnitId unit;
-    std::string name;
-    std::int64_t elements = 0;
-  };
 
   PlanConfig config_;
   std::int64_t ranks_;
   LlamaSizes sizes_;
   StepBuilder step_;
-  std::unique_ptr<Block> block_;
+  std::unique_ptr<LlamaBlock> block_;
   LlamaEnds ends_;
   UnitId root_id_;
   Shards root_;
   std::vector<Shards> blocks_;
-  std::vector<Owned> owned_;  ///< in the order of the optimizer
+  std::vector<OwnedWeight> owned_;  ///< in the order of the optimizer
   Phase phase_ = Phase::forward;
   Tensor cosine_;
   Tensor sine_;

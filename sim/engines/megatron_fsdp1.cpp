@@ -364,7 +364,7 @@ class MegatronFsdp1 {
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
   bool pools_;
   StepBuilder step_;
-  std::unique_ptr<Block> block_;
+  std::unique_ptr<LlamaBlock> block_;
   LlamaEnds ends_;
   FlatUnits units_;
   std::vector<OwnedWeight> owned_;  ///< that rank 0 has part of

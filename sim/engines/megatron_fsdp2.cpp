@@ -269,7 +269,7 @@ class MegatronFsdp2 {
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
   LlamaSizes sizes_;
   StepBuilder step_;
-  std::unique_ptr<Block> block_;
+  std::unique_ptr<LlamaBlock> block_;
   LlamaEnds ends_;
   FlatUnits units_;
   Phase phase_ = Phase::forward;

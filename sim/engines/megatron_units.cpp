@@ -34,6 +34,12 @@ OwnedWeight owned_weight(const FlatUnit& unit, std::size_t i) {
 
 }  // namespace
 
+std::int64_t FlatUnit::padding() const {
+  std::int64_t used = 0;
+  for (const Weight& weight : weights) used += weight.elements();
+  return layout.elements - used;
+}
+
 FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order) {
   const std::int64_t ranks = config.mesh.world_size();
   const UnitId root = step.add_unit("root", UnitKind::embedding_and_head);
@@ -41,7 +47,9 @@ FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder orde
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
     const UnitId unit = step.add_unit("layers." + std::to_string(layer), UnitKind::block);
     units.blocks.push_back(flat_unit(unit, block_weights(config.model), ranks, order));
+    step.add_padding(units.blocks.back().padding());
   }
+  step.add_padding(units.root.padding());
   return units;
 }
 
@@ -52,24 +60,6 @@ std::vector<OwnedWeight> owned_weights(const FlatUnits& units) {
   for (std::size_t i = 1; i < units.root.weights.size(); ++i)
     all.push_back(owned_weight(units.root, i));
   return all;
-}
-
-void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight) {
-  step.at(weight.unit, Phase::optimizer);
-  step.keep(weight.name + "_step", kFull, Category::optimizer_state);
-  if (weight.elements == 0) return;
-  for (const char* moment : {"_exp_avg", "_exp_avg_sq"})
-    step.keep(weight.name + moment, weight.elements * kFull, Category::optimizer_state);
-}
-
-void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements) {
-  // Reads weight, gradient and moments; writes all but the gradient.
-  constexpr std::int64_t kUpdate = 7 * kFull;
-  if (config.clip.num != 0) {
-    step.memory_bound(KernelKind::norm_partial, "gradient_norm", elements * kFull);
-    step.memory_bound(KernelKind::accumulate, "clip", 2 * elements * kFull);
-  }
-  step.memory_bound(KernelKind::update, "adamw", elements * kUpdate);
 }
 
 }  // namespace mfsdp

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/shard/flat_layout.hpp"
+#include "sim/engines/adamw.hpp"
 #include "sim/engines/llama_sizes.hpp"
 #include "sim/engines/llama_weights.hpp"
 #include "sim/engines/step_builder.hpp"
@@ -25,6 +26,7 @@ struct FlatUnit {
 
   [[nodiscard]] std::int64_t shard() const { return layout.shard(); }
   [[nodiscard]] std::int64_t whole() const { return layout.elements; }
+  [[nodiscard]] std::int64_t padding() const;
 };
 
 /// Embedding, final norm and head are one, each block is another.
@@ -38,19 +40,7 @@ enum class UnitOrder { modules, longest_rows };
 
 [[nodiscard]] FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order);
 
-/// The part of a weight that rank 0's optimizer has.
-struct OwnedWeight {
-  UnitId unit;
-  std::string name;
-  std::int64_t elements = 0;  ///< 0: other ranks have it
-};
-
 /// In the order of optimizers: embedding, blocks, norm, head.
 [[nodiscard]] std::vector<OwnedWeight> owned_weights(const FlatUnits& units);
-
-/// Both moments and the number of steps, as AdamW allocates them.
-void keep_adamw_state(StepBuilder& step, const OwnedWeight& weight);
-/// Clipping, where there is any, and AdamW, over so many elements.
-void update_weights(StepBuilder& step, const PlanConfig& config, std::int64_t elements);
 
 }  // namespace mfsdp

@@ -20,11 +20,11 @@ struct Saved {
   Tensor query_statistic, key_statistic;
 };
 
-class OperatorBlock final : public Block {
+class OperatorBlock final : public LlamaBlock {
  public:
   OperatorBlock(StepBuilder& step, const PlanConfig& config, GradientRules rules,
                 std::unique_ptr<Elementwise> functions)
-      : Block(step, config), rules_(std::move(rules)), functions_(std::move(functions)) {}
+      : LlamaBlock(step, config), rules_(std::move(rules)), functions_(std::move(functions)) {}
 
   Tensor forward(std::size_t layer, Tensor input) override {
     const bool again = config_.recompute.kind == Recompute::full;
@@ -283,14 +283,14 @@ class OperatorBlock final : public Block {
 
 }  // namespace
 
-std::unique_ptr<Block> eager_block(StepBuilder& step, const PlanConfig& config,
-                                   GradientRules rules) {
+std::unique_ptr<LlamaBlock> eager_block(StepBuilder& step, const PlanConfig& config,
+                                        GradientRules rules) {
   return std::make_unique<OperatorBlock>(step, config, std::move(rules),
                                          eager_functions(step, config));
 }
 
-std::unique_ptr<Block> fused_block(StepBuilder& step, const PlanConfig& config, GradientRules rules,
-                                   CompileCache cache) {
+std::unique_ptr<LlamaBlock> fused_block(StepBuilder& step, const PlanConfig& config,
+                                        GradientRules rules, CompileCache cache) {
   return std::make_unique<OperatorBlock>(step, config, std::move(rules),
                                          fused_functions(step, config, cache));
 }

@@ -247,6 +247,7 @@ EnginePlan StepBuilder::finish() {
         plan.launches += segment.repeat;
   join_segments();
   program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
+  plan.padding = padding_;
   plan.program = std::move(program_);
   plan.kept = std::move(kept_);
   plan.renewals = std::move(renewals_);

@@ -82,6 +82,9 @@ class StepBuilder {
   /// `elements` as NCCL counts them, on the stream of its kind.
   void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype);
 
+  /// Elements of a whole copy of the weights that are none of any parameter.
+  void add_padding(std::int64_t elements) { padding_ += elements; }
+
   [[nodiscard]] Mark record(StreamRole stream);
   /// `distance` 0: of this run of the segment or, of another segment, its last one.
   void wait(StreamRole stream, const Mark& mark, std::int64_t distance = 0);
@@ -103,6 +106,7 @@ class StepBuilder {
   std::vector<Renewal> renewals_;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
+  std::int64_t padding_ = 0;
   std::optional<UnitId> unit_;
   Phase phase_ = Phase::forward;
   bool forward_workspace_ = false;

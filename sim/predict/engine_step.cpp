@@ -85,6 +85,7 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
                                .retries = counters.retries,
                                .certain = step.certain};
   memory.fits = step.fits;
+  run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
   memory.categories = step.memory.at_peak;
   memory.peak = memory.allocated;
   run.live_peak = memory.allocated;

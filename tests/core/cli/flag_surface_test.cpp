@@ -57,6 +57,7 @@ TEST(FlagSurface, MfsdpSim) {
                              "--list-gpus",    "--list-clusters",
                              "--fidelity",     "--anchor",
                              "--calibrate",    "--calibrate-out",
+                             "--engine",       "--compare-engines",
                              "--replay",       "--alloc-conf",
                              "--memory-limit"});
   EXPECT_THAT(flag_names(sim_flags(options)), testing::ElementsAreArray(names));
