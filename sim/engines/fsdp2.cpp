@@ -116,7 +116,7 @@ class Fsdp2 {
   void keep_weight(const Shards& of, std::size_t position) {
     const Weight& weight = of.weights[position];
     step_.at(of.unit, Phase::forward);
-    step_.keep(weight.name, shard_of(weight) * kFull, Category::main_weight);
+    step_.keep(weight.name + "_weight", shard_of(weight) * kFull, Category::main_weight);
     owned_.push_back({of.unit, weight.name, shard_of(weight)});
   }
 

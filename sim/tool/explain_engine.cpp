@@ -83,6 +83,12 @@ struct Outcome {
   Nanos slower;
 };
 
+std::string speed_text(Nanos slower) {
+  if (slower == Nanos(0)) return "as fast";
+  return slower > Nanos(0) ? format_duration(slower) + " slower"
+                           : format_duration(Nanos(0) - slower) + " faster";
+}
+
 std::string suggestions(const Question& question, const PredictedRun& run) {
   std::vector<Outcome> outcomes;
   for (const Change& change : changes_of(question)) {
@@ -101,10 +107,8 @@ std::string suggestions(const Question& question, const PredictedRun& run) {
   for (std::size_t i = 0; i < outcomes.size() && i < kSuggestions; ++i) {
     const Outcome& outcome = outcomes[i];
     if (outcome.saved <= Bytes(0)) break;
-    const bool is_slower = outcome.slower >= Nanos(0);
-    text += fmt::format("  {}: {} GiB less, {} {}\n", outcome.flag, format_gib(outcome.saved),
-                        format_duration(is_slower ? outcome.slower : Nanos(0) - outcome.slower),
-                        is_slower ? "slower" : "faster");
+    text += fmt::format("  {}: {} GiB less, {}\n", outcome.flag, format_gib(outcome.saved),
+                        speed_text(outcome.slower));
   }
   return text.empty() ? "Nothing that was tried would lower it.\n"
                       : "What would lower it most, as predicted:\n" + text;

@@ -100,7 +100,8 @@ std::string differences(const MemorySummary& memory, const MemorySummary& from) 
 /// Where engines are compared: what each allocates more or less of than the first one.
 std::string engine_differences(const Sweep& sweep, const std::vector<SweepRow>& rows) {
   if (sweep.axes.size() != 1 || sweep.axes.front().flag != "--engine") return "";
-  const auto first = std::ranges::find_if(rows, [](const SweepRow& row) { return row.run; });
+  const auto first =
+      std::ranges::find_if(rows, [](const SweepRow& row) { return row.run.has_value(); });
   std::string text;
   for (const SweepRow& row : rows) {
     if (!row.run || &row == &*first) continue;

@@ -100,6 +100,10 @@ TEST(Store, LoadsWhatWasSaved) {
   auto store = open_store(folder / "s.sqlite");
   expect_comes_back(store, run);
   expect_comes_back(store, sample_run("run-2", 40, 60));
+  PredictedRun cached = sample_run("run-3", 40, 60);
+  cached.memory.cached = {
+      .reserved = Bytes(150), .device = Bytes(170), .retries = 3, .certain = false};
+  expect_comes_back(store, cached);
 }
 
 TEST(Store, ARunOfNoKnownSourceIsAnError) {

@@ -48,5 +48,18 @@ TEST(ParseResults, ModelsKeepTheirAttention) {
   EXPECT_EQ(read->front().config.model, model);
 }
 
+/// Only engines with a caching allocator have these.
+TEST(ParseResults, CachedMemoryComesBack) {
+  PredictedRun run = test::sample_run();
+  EXPECT_EQ(to_json(run).find("reserved_bytes"), std::string::npos);
+  const CachedMemory cached{
+      .reserved = Bytes(150), .device = Bytes(170), .retries = 3, .certain = false};
+  run.memory.cached = cached;
+  const auto read = parse_results(to_json_line(run), "out");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->front().memory.cached, cached);
+  EXPECT_EQ(read->front().memory.deciding(), Bytes(170));
+}
+
 }  // namespace
 }  // namespace mfsdp

@@ -58,19 +58,52 @@ TEST(Question, AnswersAreTheSameOnManyThreads) {
 
 TEST(Question, FitsIsDecidedByPoolsRuntimeAndReserve) {
   Question question = questions(1).front();
-  const auto program = program_of(question);
-  ASSERT_TRUE(program);
+  const auto ready = built(question);
+  ASSERT_TRUE(ready);
+  const Program& program = *ready->program;
   const Gpu& gpu = question.costs->cluster().gpu;
-  const Footprint memory = footprint(**program, gpu);
+  const Footprint memory = footprint(program, gpu);
   Bytes pools;
-  for (const Pool& pool : (*program)->pools)
+  for (const Pool& pool : program.pools)
     if (pool.space == MemorySpace::device) pools += pool.height;
-  EXPECT_EQ(memory.allocated, pools + runtime_bytes(gpu, std::ssize((*program)->communicators)));
+  EXPECT_EQ(memory.allocated, pools + runtime_bytes(gpu, std::ssize(program.communicators)));
   EXPECT_LE(memory.least, memory.allocated);
   question.reserve = gpu.capacity - memory.allocated;  // to the byte
   EXPECT_TRUE(answer(question)->run.memory.fits);
   EXPECT_EQ(answer(question)->run.memory.headroom, Bytes(0));
   question.reserve += Bytes(1);
+  EXPECT_FALSE(answer(question)->run.memory.fits);
+}
+
+/// Of another engine what its allocator reserves decides, as long as there is room for it.
+TEST(Question, AnEnginesVerdictIsItsAllocators) {
+  Question question = questions(1).front();
+  question.engine = EngineKind::fsdp2;
+  const auto config = engine_config(question.engine, question.config);
+  ASSERT_TRUE(config) << config.error().message();
+  question.config = *config;
+  const auto free = answer(question);
+  ASSERT_TRUE(free) << free.error().message();
+  const MemorySummary& memory = free->run.memory;
+  ASSERT_TRUE(memory.cached);
+  const Bytes outside = memory.cached->device - memory.cached->reserved;
+  EXPECT_EQ(free->run.engine, "fsdp2");
+  EXPECT_TRUE(memory.fits);
+  EXPECT_TRUE(memory.cached->certain);
+  EXPECT_LE(memory.allocated, memory.cached->reserved);
+  EXPECT_EQ(memory.headroom, memory.capacity - memory.cached->device);
+  EXPECT_EQ(built(question)->step->memory.counters.retries, 0);
+
+  // To the byte nothing is tried again, but 1 % less room would change something.
+  question.allocator.limit = memory.cached->reserved.value;
+  EXPECT_EQ(answer(question)->run.memory.cached->retries, 0);
+  EXPECT_TRUE(answer(question)->run.memory.fits);
+  // Less than is allocated at one time cannot do.
+  question.allocator.limit = memory.allocated.value - 1;
+  EXPECT_FALSE(answer(question)->run.memory.fits);
+  // What is to be kept free counts as well.
+  question.allocator.limit.reset();
+  question.reserve = memory.capacity - outside - memory.allocated + Bytes(1);
   EXPECT_FALSE(answer(question)->run.memory.fits);
 }
 
@@ -82,9 +115,9 @@ TEST(Question, WhatCannotFitDoesNotFitWhenItIsBuilt) {
     for (const std::int64_t micro_batch : {1, 3, 8, 100}) {
       question.config.micro_batch = micro_batch;
       question.reserve = {};
-      const auto program = program_of(question);
-      ASSERT_TRUE(program) << program.error().message();
-      const Bytes needed = footprint(**program, question.costs->cluster().gpu).least;
+      const auto ready = built(question);
+      ASSERT_TRUE(ready) << ready.error().message();
+      const Bytes needed = footprint(*ready->program, question.costs->cluster().gpu).least;
       EXPECT_LE(least_allocated(question), needed);
       EXPECT_FALSE(cannot_fit(question));
       question.reserve = capacity - needed;  // it fits to the byte
