@@ -23,12 +23,12 @@ class FusedFunctions final : public Elementwise {
                               Tensor statistic) override {
     const std::string own(name);
     const Tensor partial = allocate(own + "_partial", sizes_.norm_partial);
+    kernel(KernelKind::norm_weight_grad, own + "_partial", 2 * sizes_.state);
     const Tensor weight = allocate(own + "_grad", kHalf * sizes_.hidden, Category::unsharded_grad);
+    kernel(KernelKind::norm_weight_grad, own + "_grad", sizes_.norm_partial);
     step_.free(partial);
     const Tensor made = allocate("d_" + own, sizes_.state);
-    // One kernel makes the gradient and sums that of the weight in part; another ends the sums.
-    kernel(KernelKind::rms_norm_backward, "d_" + own, 3 * sizes_.state + sizes_.norm_partial);
-    kernel(KernelKind::norm_weight_grad, own + "_grad", sizes_.norm_partial);
+    kernel(KernelKind::rms_norm_backward, "d_" + own, 3 * sizes_.state);
     step_.free({input, statistic, gradient});
     return {.input = made, .weight = weight};
   }
