@@ -21,14 +21,13 @@
 #include "sim/engines/megatron_fsdp1.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "sim/engines/block.hpp"
 #include "sim/engines/llama_ends.hpp"
+#include "sim/engines/megatron_gradients.hpp"
 #include "sim/engines/megatron_units.hpp"
 
 namespace mfsdp {
@@ -48,20 +47,19 @@ class MegatronFsdp1 {
  public:
   MegatronFsdp1(const PlanConfig& config, const Meta& meta, CompileCache cache)
       : config_(config),
-        wire_(size_of(config.reduce_dtype)),
         gradient_type_(size_of(config.grad_dtype)),
         pools_(config.allocator == AllocatorPolicy::double_buffer),
         step_(config, meta),
         block_(fused_block(step_, config_,
                            {.output = OutputGradient::replaced,
-                            .made = [this](Tensor gradient) { take(gradient); }},
+                            .made = [this](Tensor gradient) { gradients_.take(gradient); }},
                            cache)),
         ends_(step_, config_, fused_functions(step_, config_),
-              [this](Tensor gradient) { take(gradient); }),
+              [this](Tensor gradient) { gradients_.take(gradient); }),
         units_(flat_units(step_, config_, UnitOrder::longest_rows)),
         owned_(owned_weights(units_)),
         under_way_(elements_under_way(units_)),
-        buckets_(units_.blocks.size() + 1) {
+        gradients_(step_, config_, units_, under_way_, pools_) {
     std::erase_if(owned_, [](const OwnedWeight& weight) { return weight.elements == 0; });
   }
 
@@ -83,22 +81,6 @@ class MegatronFsdp1 {
   }
 
  private:
-  /// Of a unit's gradients.
-  struct Bucket {
-    std::optional<Tensor> buffer{};
-    std::size_t ready = 0;  ///< gradients that are there
-  };
-  struct Reduction {
-    std::size_t bucket = 0;
-    Mark done;
-  };
-  static constexpr std::size_t kRoot = 0;  ///< among buckets; the blocks' follow
-
-  [[nodiscard]] const FlatUnit& unit_of(std::size_t bucket) const {
-    return bucket == kRoot ? units_.root : units_.blocks[bucket - 1];
-  }
-  [[nodiscard]] bool pooled(std::size_t bucket) const { return pools_ && bucket != kRoot; }
-
   // ---- Before the first step ---------------------------------------------------------------
 
   /// Weights are made one by one, and copied into the whole.
@@ -204,72 +186,6 @@ class MegatronFsdp1 {
       step_.free(buffer);
   }
 
-  // ---- Gradients ---------------------------------------------------------------------------
-
-  /// One of `filled_`, which goes into its unit's buffer.
-  void take(Tensor gradient) {
-    Bucket& bucket = buckets_[filled_];
-    const FlatUnit& of = unit_of(filled_);
-    leave_pool_slots(filled_);
-    if (!bucket.buffer) bucket.buffer = gradient_buffer(filled_);
-    const std::int64_t bytes = step_.bytes_of(gradient);
-    step_.memory_bound(KernelKind::cast, "copy_gradient", bytes + bytes / kHalf * wire_);
-    step_.free(gradient);
-    if (++bucket.ready == of.weights.size()) reduce(filled_);
-  }
-
-  Tensor gradient_buffer(std::size_t bucket) {
-    const std::int64_t bytes = unit_of(bucket).whole() * wire_;
-    if (!pooled(bucket)) return step_.allocate("gradients", bytes, Category::unsharded_grad);
-    if (gradient_slots_.size() < kSlots)
-      gradient_slots_.push_back(step_.keep("gradient_buffer", bytes, Category::unsharded_grad));
-    return gradient_slots_.front();  // which of both it is means nothing here
-  }
-
-  void reduce(std::size_t bucket) {
-    const FlatUnit& of = unit_of(bucket);
-    step_.set_phase(Phase::reduce);
-    drain(under_way_);
-    leave_pool_slots(bucket);
-    step_.wait(reduce_scatter, step_.record(compute));
-    // fp32 is scaled by NCCL.
-    if (wire_ == kHalf)
-      step_.memory_bound(KernelKind::accumulate, "scale_gradients", 2 * of.whole() * wire_,
-                         reduce_scatter);
-    step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(),
-                     config_.reduce_dtype);
-    step_.memory_bound(KernelKind::accumulate, "add_gradients",
-                       of.shard() * (wire_ + 2 * gradient_type_), reduce_scatter);
-    queue_.push_back({.bucket = bucket, .done = step_.record(reduce_scatter)});
-    step_.set_phase(phase_);
-  }
-
-  /// Until those that are left hold no more than so many elements.
-  void drain(std::int64_t elements) {
-    std::int64_t held = 0;
-    for (const Reduction& reduction : queue_) held += unit_of(reduction.bucket).whole();
-    while (!queue_.empty() && held > elements) {
-      held -= unit_of(queue_.front().bucket).whole();
-      step_.wait(compute, queue_.front().done);
-      free_oldest();
-    }
-  }
-
-  void free_oldest() {
-    const std::size_t freed = queue_.front().bucket;
-    if (!pooled(freed)) step_.free(*buckets_[freed].buffer);
-    buckets_[freed] = {};
-    queue_.pop_front();
-  }
-
-  /// Two units at most have gradients under way, the one that is filled among them. Only the
-  /// reductions' stream waits for that, which has nothing to wait for.
-  void leave_pool_slots(std::size_t filled) {
-    if (!pools_) return;
-    const std::size_t others = filled == kRoot ? kSlots : kSlots - 1;
-    while (queue_.size() > others) free_oldest();
-  }
-
   // ---- A microbatch ------------------------------------------------------------------------
 
   void microbatch(bool first) {
@@ -308,20 +224,20 @@ class MegatronFsdp1 {
     phase_ = Phase::backward;
     step_.at(units_.root.unit, phase_);
     ends_.begin_backward();
-    filled_ = kRoot;
+    gradients_.begin(MegatronGradients::kRoot);
     const LlamaEnds::Gradients made = ends_.backward(states.back());
     for (const Tensor tensor : unused) step_.free_once(tensor);
     Tensor gradient = made.state;
     for (std::size_t layer = units_.blocks.size(); layer-- > 0;) {
       use(layer, -1);
-      filled_ = layer + 1;
+      gradients_.begin(MegatronGradients::of_block(layer));
       gradient = block_->backward(layer, states[layer], gradient).input;
       release(layer);
     }
-    filled_ = kRoot;
+    gradients_.begin(MegatronGradients::kRoot);
     step_.at(units_.root.unit, phase_);
     (void)ends_.embedding_backward(gradient, made);
-    drain(-1);
+    gradients_.finish();
     ends_.finish();
   }
 
@@ -357,10 +273,7 @@ class MegatronFsdp1 {
     step_.memory_bound(KernelKind::zero_padding, "zero_gradients", main_gradients_);
   }
 
-  static constexpr std::size_t kSlots = 2;  ///< of a pool
-
   PlanConfig config_;
-  std::int64_t wire_;           ///< bytes of an element that is reduced
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
   bool pools_;
   StepBuilder step_;
@@ -369,14 +282,11 @@ class MegatronFsdp1 {
   FlatUnits units_;
   std::vector<OwnedWeight> owned_;  ///< that rank 0 has part of
   std::int64_t under_way_;
-  std::vector<Bucket> buckets_;
-  std::size_t filled_ = kRoot;
-  std::deque<Reduction> queue_;
+  MegatronGradients gradients_;
   std::vector<Tensor> casts_;
   std::int64_t main_gradients_ = 0;  ///< bytes
   std::size_t weight_slots_ = 0;
   std::size_t slots_in_use_ = 0;
-  std::vector<Tensor> gradient_slots_;
   Phase phase_ = Phase::forward;
 };
 
