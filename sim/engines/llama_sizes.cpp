@@ -1,5 +1,7 @@
 #include "sim/engines/llama_sizes.hpp"
 
+#include "core/plan/kernel_spec.hpp"
+
 namespace mfsdp {
 namespace {
 
