@@ -37,7 +37,7 @@ struct GradientRules {
 class LlamaBlock {
  public:
   LlamaBlock(StepBuilder& step, const PlanConfig& config)
-      : step_(step), config_(config), sizes_(config) {}
+      : step_(step), config_(config), sizes_(llama_sizes(config)) {}
   virtual ~LlamaBlock() = default;
   LlamaBlock(const LlamaBlock&) = delete;
   LlamaBlock& operator=(const LlamaBlock&) = delete;

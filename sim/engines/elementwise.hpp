@@ -49,7 +49,8 @@ struct Angles {
 
 class Elementwise {
  public:
-  Elementwise(StepBuilder& step, const PlanConfig& config) : step_(step), sizes_(config) {}
+  Elementwise(StepBuilder& step, const PlanConfig& config)
+      : step_(step), sizes_(llama_sizes(config)) {}
   virtual ~Elementwise() = default;
   Elementwise(const Elementwise&) = delete;
   Elementwise& operator=(const Elementwise&) = delete;

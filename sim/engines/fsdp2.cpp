@@ -50,7 +50,7 @@ class Fsdp2 {
   Fsdp2(EngineKind engine, const PlanConfig& config, const Meta& meta)
       : config_(config),
         ranks_(config.mesh.world_size()),
-        sizes_(config),
+        sizes_(llama_sizes(config)),
         step_(config, meta),
         block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
                                                    : eager_block(step_, config_)),

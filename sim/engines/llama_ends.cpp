@@ -8,7 +8,7 @@ LlamaEnds::LlamaEnds(StepBuilder& step, const PlanConfig& config,
                      std::unique_ptr<Elementwise> functions, std::function<void(Tensor)> made)
     : step_(step),
       config_(config),
-      sizes_(config),
+      sizes_(llama_sizes(config)),
       functions_(std::move(functions)),
       made_(std::move(made)) {}
 

@@ -22,32 +22,34 @@ std::int64_t partial_sums(const LlamaSizes& sizes) {
 
 }  // namespace
 
-LlamaSizes::LlamaSizes(const PlanConfig& config) {
+LlamaSizes llama_sizes(const PlanConfig& config) {
   const ModelShape& model = config.model;
-  tokens = config.tokens_per_microbatch();
-  hidden = model.hidden;
-  qkv_columns = model.qkv_width();
-  query_columns = model.attention_width();
-  key_columns = model.kv_heads * model.head_dim;
-  ffn = model.intermediate;
-  vocab = model.vocab;
+  LlamaSizes s;
+  s.tokens = config.tokens_per_microbatch();
+  s.hidden = model.hidden;
+  s.qkv_columns = model.qkv_width();
+  s.query_columns = model.attention_width();
+  s.key_columns = model.kv_heads * model.head_dim;
+  s.ffn = model.intermediate;
+  s.vocab = model.vocab;
   const auto bf16 = [&](std::int64_t columns) {
-    return checked_mul(checked_mul(tokens, columns), kHalf);
+    return checked_mul(checked_mul(s.tokens, columns), kHalf);
   };
-  state = bf16(hidden);
-  statistic = checked_mul(tokens, kFull);
-  qkv = bf16(qkv_columns);
-  query = bf16(query_columns);
-  key = bf16(key_columns);
-  query_statistic = checked_mul(statistic, model.heads);
-  key_statistic = checked_mul(statistic, model.kv_heads);
-  gate_up = bf16(2 * ffn);
-  product = bf16(ffn);
-  logits = bf16(vocab);
-  logits_fp32 = checked_mul(logits, 2);
-  angles = checked_mul(checked_mul(config.seq_len, model.head_dim), kHalf);
-  norm_partial = partial_sums(*this);
-  attention_workspace = backward_workspace(*this, model);
+  s.state = bf16(s.hidden);
+  s.statistic = checked_mul(s.tokens, kFull);
+  s.qkv = bf16(s.qkv_columns);
+  s.query = bf16(s.query_columns);
+  s.key = bf16(s.key_columns);
+  s.query_statistic = checked_mul(s.statistic, model.heads);
+  s.key_statistic = checked_mul(s.statistic, model.kv_heads);
+  s.gate_up = bf16(2 * s.ffn);
+  s.product = bf16(s.ffn);
+  s.logits = bf16(s.vocab);
+  s.logits_fp32 = checked_mul(s.logits, 2);
+  s.angles = checked_mul(checked_mul(config.seq_len, model.head_dim), kHalf);
+  s.norm_partial = partial_sums(s);
+  s.attention_workspace = backward_workspace(s, model);
+  return s;
 }
 
 }  // namespace mfsdp

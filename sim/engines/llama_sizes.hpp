@@ -12,8 +12,6 @@ inline constexpr std::int64_t kHalf = size_of(DType::bf16);
 inline constexpr std::int64_t kFull = size_of(DType::fp32);
 
 struct LlamaSizes {
-  explicit LlamaSizes(const PlanConfig& config);
-
   std::int64_t tokens = 0;
   std::int64_t hidden = 0;  ///< columns, as those below
   std::int64_t qkv_columns = 0;
@@ -37,5 +35,7 @@ struct LlamaSizes {
   std::int64_t norm_partial = 0;         ///< of a norm's weight gradient, as Inductor sums it
   std::int64_t attention_workspace = 0;  ///< of attention's backward
 };
+
+[[nodiscard]] LlamaSizes llama_sizes(const PlanConfig& config);
 
 }  // namespace mfsdp

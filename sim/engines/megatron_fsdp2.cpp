@@ -36,7 +36,7 @@ class MegatronFsdp2 {
   MegatronFsdp2(bool fused, const PlanConfig& config, const Meta& meta)
       : config_(config),
         gradient_type_(size_of(config.grad_dtype)),
-        sizes_(config),
+        sizes_(llama_sizes(config)),
         step_(config, meta),
         block_(fused ? fused_block(step_, config_, {.output = OutputGradient::held})
                      : eager_block(step_, config_, {.output = OutputGradient::held})),
