@@ -60,6 +60,7 @@ def measure_one(run, total):
                "--micro-batch", run["micro_batch"], "--microbatches", run["microbatches"],
                "--reduce", {"fp32": "float32", "bf16": "bfloat16"}[run["wire"]]]
     command += ["--compile"] if engine.endswith("-compile") else []
+    command += ["--fuse"] if engine in ("mfsdp1", "mfsdp2") else []
     command += ["--recompute"] if run["recompute"] == "yes" else []
     environment = dict(os.environ)
     if run["real"] == "yes":

@@ -60,14 +60,7 @@ class Fsdp2 {
     make_units();
     step_.at(root_id_, Phase::input);
     ends_.keep_inputs();
-    step_.begin_segment("first", 1, 1);
-    microbatch(true);
-    if (config_.microbatches > 1) {
-      step_.begin_segment("next", config_.microbatches - 1, 1);
-      microbatch(false);
-    }
-    step_.begin_segment("optimizer", 1, 0);
-    optimizer();
+    step_.write_segments([this](bool is_first) { microbatch(is_first); }, [this] { optimizer(); });
     return step_.finish();
   }
 

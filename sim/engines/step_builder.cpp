@@ -44,6 +44,19 @@ void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
   segment.microbatches = microbatches;
 }
 
+void StepBuilder::write_segments(const std::function<void(bool is_first)>& microbatch,
+                                 const std::function<void()>& optimizer) {
+  begin_segment("first", 1, 1);
+  microbatch(true);
+  const std::int64_t others = program_.config.microbatches - 1;
+  if (others > 0) {
+    begin_segment("next", others, 1);
+    microbatch(false);
+  }
+  begin_segment("optimizer", 1, 0);
+  optimizer();
+}
+
 UnitId StepBuilder::add_unit(std::string_view name, UnitKind kind) {
   const UnitId id{program_.units.size()};
   program_.units.push_back(

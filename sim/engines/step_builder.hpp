@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -48,6 +49,10 @@ class StepBuilder {
 
   // Where the following ops stand.
   void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
+  /// One for the first microbatch, one for those after it, where there are any, and the
+  /// optimizer's, each written by its function.
+  void write_segments(const std::function<void(bool is_first)>& microbatch,
+                      const std::function<void()>& optimizer);
   [[nodiscard]] UnitId add_unit(std::string_view name, UnitKind kind);
   void at(UnitId unit, Phase phase);
   void set_phase(Phase phase) { phase_ = phase; }
