@@ -350,11 +350,12 @@ Result<Sweep> widened(const Sweep& sweep, const SimOptions& options, Asker& aske
     const bool fixed = contains(options.given, flag);
     if (!fixed) more.insert(more.end(), {flag, values});
   };
-  vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
-  vary("--recompute", recompute_choices(shape.layers));
+  const bool is_ours = options.engine == EngineKind::mfsdp;
+  if (is_ours) vary("--strategy", "optim_grads_params,optim_grads,optim,no_shard");
+  vary("--recompute", is_ours ? recompute_choices(shape.layers) : "none,full");
   vary("--micro-batch", powers_up_to(kMostSweptMicroBatch));
   MFSDP_LET(groups, group_counts(sweep, options, asker));
-  vary("--outer-dp", groups);
+  if (is_ours) vary("--outer-dp", groups);
 
   Sweep wide{.axes = sweep.axes, .arguments = {}};
   for (const std::vector<std::string>& arguments : sweep.arguments) {

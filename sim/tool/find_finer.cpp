@@ -45,6 +45,7 @@ Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
                          const std::vector<std::size_t>& best, std::optional<std::int64_t> batch,
                          const SimOptions& options, const Session& session) {
   Finer finer;
+  if (options.engine != EngineKind::mfsdp) return finer;  // others have no such choices
   std::vector<std::string> usual;
   for (const SweepAxis& axis : all_axes()) {
     if (contains(options.given, axis.flag)) continue;
@@ -54,6 +55,7 @@ Result<Finer> finer_rows(const Sweep& sweep, const std::vector<SweepRow>& rows,
   if (finer.axes.empty()) return finer;
   finer.varied = std::min(best.size(), kVaried);
   for (std::size_t b = 0; b < finer.varied; ++b) {
+    if (rows[best[b]].run->engine != to_string(EngineKind::mfsdp)) continue;
     std::vector<std::string> arguments = sweep.arguments[best[b]];
     if (batch) arguments.insert(arguments.end(), {"--global-batch", std::to_string(*batch)});
     const Sweep choices = varied(arguments, finer.axes);
