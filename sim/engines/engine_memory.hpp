@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/plan/peak_memory.hpp"
