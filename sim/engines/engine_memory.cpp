@@ -137,7 +137,6 @@ class Accounts {
     const AllocatorCounters& now = allocator_.counters();
     if (now.peak_allocated > before.peak_allocated) {
       memory_.at_peak = live_;
-      peak_op_ = op;
       memory_.peak_op = op == nullptr ? "start of the run" : op->name;
     }
     if (now.peak_reserved > before.peak_reserved) {
@@ -158,7 +157,6 @@ class Accounts {
   std::vector<std::int64_t> most_of_stream_;
   CategoryBytes live_{};
   EngineMemory memory_;
-  const Op* peak_op_ = nullptr;
   std::vector<CachingAllocator::FreeBytes> free_at_peak_;
   std::vector<std::int64_t> allocated_at_peak_;
 };

@@ -28,8 +28,7 @@ struct EnginePlan {
   Program program;
   std::vector<KeptFrom> kept;  ///< in the order of the ops
   std::vector<Renewal> renewals{};
-  std::int64_t padding = 0;   ///< elements of a whole copy of the weights
-  std::int64_t launches = 0;  ///< that the host makes in a step: kernels, copies, collectives
+  std::int64_t padding = 0;  ///< elements of a whole copy of the weights
 };
 
 }  // namespace mfsdp

@@ -254,10 +254,6 @@ void StepBuilder::join_segments() {
 
 EnginePlan StepBuilder::finish() {
   EnginePlan plan;
-  for (const Segment& segment : segments_)
-    for (const Op& op : segment.ops)
-      if (op.kind() == OpKind::kernel || op.kind() == OpKind::collective)
-        plan.launches += segment.repeat;
   join_segments();
   program_.plans.push_back({.name = std::string(kTrainPlan), .segments = std::move(segments_)});
   plan.padding = padding_;

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 /// The files of a folder, by name, but for hidden ones; a file by itself.
-Result<std::vector<fs::path>> files_at(const fs::path& path) {
+Result<std::vector<fs::path>> files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
   std::vector<fs::path> files;
@@ -44,7 +44,7 @@ Result<std::vector<fs::path>> files_at(const fs::path& path) {
 Result<std::vector<fs::path>> files_of(const std::vector<std::string>& paths) {
   std::vector<fs::path> all;
   for (const std::string& path : paths) {
-    MFSDP_LET(files, files_at(path));
+    MFSDP_LET(files, files_of(path));
     all.insert(all.end(), files.begin(), files.end());
   }
   return all;
