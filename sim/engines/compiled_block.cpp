@@ -123,12 +123,8 @@ class CompiledBlock final : public LlamaBlock {
     pointwise(graph, KernelKind::swiglu_forward, "swiglu", 3 * sizes_.product);
   }
 
-  Tensor forward_keeping(std::size_t layer) {
-    CompiledGraph graph(step_);
-    Values v{};
-    v.statistic1 = graph.make("normed1_rstd", sizes_.statistic);
-    v.normed1 = graph.make("normed1", sizes_.state);
-    elementwise(graph, KernelKind::rms_norm_forward, "norm1", 2 * sizes_.state);
+  /// With all that backward reads.
+  void keep_from_heads_to_gate_up(CompiledGraph& graph, Values& v) {
     project_heads(graph, v);
     rotate_heads(graph, v);
     mix(graph, v);
@@ -138,6 +134,15 @@ class CompiledBlock final : public LlamaBlock {
     v.normed2 = graph.make("normed2", sizes_.state);
     elementwise(graph, KernelKind::rms_norm_forward, "norm2", 3 * sizes_.state);
     project_gate_up(graph, v);
+  }
+
+  Tensor forward_keeping(std::size_t layer) {
+    CompiledGraph graph(step_);
+    Values v{};
+    v.statistic1 = graph.make("normed1_rstd", sizes_.statistic);
+    v.normed1 = graph.make("normed1", sizes_.state);
+    elementwise(graph, KernelKind::rms_norm_forward, "norm1", 2 * sizes_.state);
+    keep_from_heads_to_gate_up(graph, v);
     multiply(graph, v);
     const Value output = graph.make("output", sizes_.state);
     gemm(graph, GemmKind::forward, "down", sizes_.hidden, sizes_.ffn);
@@ -274,15 +279,7 @@ class CompiledBlock final : public LlamaBlock {
     phase(graph, Phase::backward);
     const Value product = product_gradient(graph);
     phase(graph, Phase::recompute);
-    project_heads(graph, v);
-    rotate_heads(graph, v);
-    mix(graph, v);
-    v.mixed_rows = rows_of(graph, v);
-    project_out(graph, v);
-    v.statistic2 = graph.make("normed2_rstd", sizes_.statistic);
-    v.normed2 = graph.make("normed2", sizes_.state);
-    elementwise(graph, KernelKind::rms_norm_forward, "norm2", 3 * sizes_.state);
-    project_gate_up(graph, v);
+    keep_from_heads_to_gate_up(graph, v);
     phase(graph, Phase::backward);
     const Value gate_up = graph.make("d_gate_up", sizes_.gate_up);
     pointwise(graph, KernelKind::swiglu_backward, "d_swiglu",

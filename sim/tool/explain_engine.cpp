@@ -96,6 +96,7 @@ std::string suggestions(const Question& question, const PredictedRun& run) {
     other.program.reset();
     other.step.reset();
     change.apply(other);
+    if (!engine_config(other.engine, other.config)) continue;
     const auto answered = answer(other);
     if (!answered) continue;
     outcomes.push_back({.flag = change.flag,
