@@ -123,15 +123,16 @@ Result<void> CudaBackend::prepare(const BoundPlan& plan) {
   MFSDP_TRY(algorithms_.before_binding(pools_, streams_.setup()));
   MFSDP_TRY(bind_ops(plan));
   MFSDP_TRY(check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", "choosing algorithms"));
-  MFSDP_TRY(check_transports(plan));
   MFSDP_TRY(algorithms_.after_binding());
+  MFSDP_TRY(check_transports(plan));
   MFSDP_TRY(pools_.poison_device());
   MFSDP_TRY(check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
   static_cast<void>(cudaGetLastError());  // of what was tried: no error of the first launch
   return {};
 }
 
-/// Before anything is uploaded: what the collectives move now is needed by nobody.
+/// Before anything is uploaded: what the collectives move now is needed by nobody. All ranks take
+/// part, so none may still wait for the algorithms that rank 0 chooses.
 Result<void> CudaBackend::check_transports(const BoundPlan& plan) {
   for (const BoundSegment& segment : plan.segments)
     for (const BoundOp& op : segment.ops) {

@@ -105,7 +105,10 @@ PriceErrors price_errors(const CostTables& tables, const Cluster& cluster, doubl
   constexpr ByteRange kTrusted{.least = 1048576};
   constexpr std::array<CollectiveKind, 2> kSharded{CollectiveKind::all_gather,
                                                    CollectiveKind::reduce_scatter};
+  // The table's rows are of ranks that share a domain, however narrow the cluster's own are.
   Cluster node = cluster;
+  for (const CollectiveRow& row : tables.collective)
+    node.domain = std::max(node.domain, static_cast<std::int64_t>(row.ranks));
   node.gpus = node.domain;
   const std::vector<double> collectives =
       collective_errors(tables.collective, node, kSharded, kTrusted, kLeftOut);

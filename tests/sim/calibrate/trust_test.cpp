@@ -63,6 +63,14 @@ Anchor anchor_of(std::int64_t gpus, std::int64_t domains) {
   return anchor;
 }
 
+TEST(PriceErrorsOf, TheTableIsHeldToItsOwnRanksHoweverNarrowADomainIs) {
+  const CostTables tables = testing_cost::h200_tables();
+  const Cluster eight = testing_cost::cluster_of("h200", 8);
+  Cluster alone = eight;
+  alone.gpus = alone.gpus_per_node = alone.domain = 1;
+  EXPECT_DOUBLE_EQ(errors_of(tables, alone).collective, errors_of(tables, eight).collective);
+}
+
 TEST(TrustOf, AMeasuredGpuIsCalibratedInsideItsDomain) {
   const Trust trust = of("h200", 8);
   EXPECT_EQ(trust.tier, Tier::calibrated);
