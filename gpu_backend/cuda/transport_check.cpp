@@ -38,6 +38,16 @@ Result<void> check_driver(CUresult status, std::string_view call) {
   return check_failed(call, "", fmt::format("the driver's error {}", static_cast<int>(status)));
 }
 
+/// The runtime has no name for operations on memory, by which copy engines wait for each other, and
+/// ends in an error where a node is one.
+Result<bool> is_kernel(cudaGraphNode_t node) {
+  MFSDP_LET(type_of,
+            driver_function<CUresult(CUgraphNode, CUgraphNodeType*)>("cuGraphNodeGetType", 10000));
+  CUgraphNodeType type{};
+  MFSDP_TRY(check_driver(type_of(node, &type), "cuGraphNodeGetType"));
+  return type == CU_GRAPH_NODE_TYPE_KERNEL;
+}
+
 /// Of one node of a graph that is a kernel.
 Result<std::string> kernel_name(cudaGraphNode_t node) {
   using Params = CUDA_KERNEL_NODE_PARAMS_v2;
@@ -63,9 +73,8 @@ Result<std::vector<std::string>> kernels_of(cudaGraph_t graph) {
   MFSDP_TRY(check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes"));
   std::vector<std::string> names;
   for (const cudaGraphNode_t node : nodes) {
-    cudaGraphNodeType type{};
-    MFSDP_TRY(check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType"));
-    if (type != cudaGraphNodeTypeKernel) continue;
+    MFSDP_LET(runs, is_kernel(node));
+    if (!runs) continue;
     MFSDP_LET(name, kernel_name(node));
     names.push_back(std::move(name));
   }

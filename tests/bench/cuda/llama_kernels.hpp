@@ -1,0 +1,188 @@
+// The large kernels of a block of Llama-3-8B on one GPU, for benchmarks: its products and its
+// attention, on random numbers.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gpu_backend/cuda/attention.hpp"
+#include "gpu_backend/cuda/check.hpp"
+#include "gpu_backend/cuda/gemm.hpp"
+#include "tests/gpu_backend/cuda/device/device_array.hpp"
+
+namespace mfsdp::cuda {
+
+/// A benchmark goes on with what it asked for, or ends.
+template <class T>
+T require(Result<T> result) {
+  if (result) {
+    if constexpr (std::is_void_v<T>)
+      return;
+    else
+      return std::move(*result);
+  }
+  std::fprintf(stderr, "benchmark: %s\n", result.error().message().c_str());
+  std::exit(3);
+}
+
+/// Normal random numbers; one block of them again and again.
+inline DeviceArray<Bf16>& fill(DeviceArray<Bf16>& array, float deviation) {
+  const std::vector<Bf16> block = random_values<Bf16>(1 << 20, 7, deviation);
+  const std::span<std::byte> bytes = array.as_bytes();
+  for (std::size_t at = 0; at < bytes.size(); at += block.size() * sizeof(Bf16)) {
+    const std::size_t size = std::min(bytes.size() - at, block.size() * sizeof(Bf16));
+    require(check(cudaMemcpy(bytes.data() + at, block.data(), size, cudaMemcpyDefault), "copy"));
+  }
+  return array;
+}
+
+class Timer {
+ public:
+  Timer() {
+    require(check(cudaEventCreate(&begin_), "cudaEventCreate"));
+    require(check(cudaEventCreate(&end_), "cudaEventCreate"));
+  }
+  /// Milliseconds of one of `runs`.
+  double time(int runs, const std::function<void()>& run) {
+    require(check(cudaEventRecord(begin_), "cudaEventRecord"));
+    for (int i = 0; i < runs; ++i) run();
+    require(check(cudaEventRecord(end_), "cudaEventRecord"));
+    require(check(cudaEventSynchronize(end_), "cudaEventSynchronize"));
+    float milliseconds = 0;
+    require(check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime"));
+    return milliseconds / static_cast<double>(runs);
+  }
+  double sustained(double seconds, const std::function<void()>& run) {
+    const double first = time(3, run);
+    const int half = std::max(3, static_cast<int>(seconds * 500 / first));
+    time(half, run);
+    return time(half, run);
+  }
+  double burst(const std::function<void()>& run) {
+    time(3, run);
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    std::vector<double> times;
+    for (int i = 0; i < 10; ++i) times.push_back(time(1, run));
+    std::ranges::nth_element(times, times.begin() + 5);
+    return times[5];
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+struct Product {
+  const char* name;
+  GemmShape shape;
+};
+
+/// The products of a linear layer with m tokens, n outputs and k inputs.
+inline std::vector<Product> products(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const GemmShape forward{.rows = m,
+                          .cols = n,
+                          .inner = k,
+                          .a_row = k,
+                          .b_row = k,
+                          .b_transposed = true,
+                          .alignment = 256};
+  const GemmShape dgrad{.rows = m, .cols = k, .inner = n, .a_row = n, .b_row = k, .alignment = 256};
+  GemmShape wgrad{.rows = n,
+                  .cols = k,
+                  .inner = m,
+                  .a_row = n,
+                  .b_row = k,
+                  .a_transposed = true,
+                  .alignment = 256};
+  std::vector<Product> list{{"fwd", forward}, {"dgrad", dgrad}, {"wgrad bf16", wgrad}};
+  wgrad.result = DType::fp32;
+  list.push_back({"wgrad fp32", wgrad});
+  wgrad.adds = true;
+  list.push_back({"wgrad fp32 +=", wgrad});
+  return list;
+}
+
+template <class T>
+kernels::HeadView<T> heads(T* data, std::int64_t seq, std::int64_t dim, std::int64_t row,
+                           std::int64_t first) {
+  return {data + first * dim, seq * row, dim, row};
+}
+
+/// One sequence of `seq` tokens: 32 query heads over 8 key heads of 128, packed as the block has
+/// them.
+class LlamaAttention {
+ public:
+  explicit LlamaAttention(std::int64_t seq)
+      : seq_(seq),
+        qkv_(seq * kRow),
+        d_qkv_(seq * kRow),
+        output_(seq * kWidth),
+        d_output_(seq * kWidth),
+        log_sum_exp_(seq * kHeads),
+        row_sums_(seq * kHeads),
+        d_query_sum_(seq * kWidth),
+        forward_workspace_(kAttentionWorkspaceBytes),
+        backward_workspace_(1) {
+    fill(qkv_, 1);
+    fill(d_output_, 1);
+  }
+
+  /// Of one of its causal products, of which forward counts as two halves and backward as five.
+  [[nodiscard]] double product_flops() const {
+    return 2.0 * static_cast<double>(seq_) * static_cast<double>(seq_) * kWidth;
+  }
+
+  [[nodiscard]] kernels::AttentionForward<Bf16> forward() {
+    const Bf16* const packed = qkv_.data();
+    return {.shape = {1, kHeads, kKeyHeads, seq_, kDim},
+            .query = heads(packed, seq_, kDim, kRow, 0),
+            .key = heads(packed, seq_, kDim, kRow, kHeads),
+            .value = heads(packed, seq_, kDim, kRow, kHeads + kKeyHeads),
+            .output = heads(output_.data(), seq_, kDim, kWidth, 0),
+            .log_sum_exp = log_sum_exp_.data(),
+            .workspace = forward_workspace_.as_bytes()};
+  }
+
+  /// Its workspace is good until the next call of this.
+  [[nodiscard]] kernels::AttentionBackward<Bf16> backward(bool deterministic) {
+    const kernels::AttentionForward<Bf16> of = forward();
+    kernels::AttentionBackward<Bf16> call{
+        .shape = of.shape,
+        .query = of.query,
+        .key = of.key,
+        .value = of.value,
+        .output = heads<const Bf16>(output_.data(), seq_, kDim, kWidth, 0),
+        .d_output = heads<const Bf16>(d_output_.data(), seq_, kDim, kWidth, 0),
+        .log_sum_exp = log_sum_exp_.data(),
+        .d_query = heads(d_qkv_.data(), seq_, kDim, kRow, 0),
+        .d_key = heads(d_qkv_.data(), seq_, kDim, kRow, kHeads),
+        .d_value = heads(d_qkv_.data(), seq_, kDim, kRow, kHeads + kKeyHeads),
+        .deterministic = deterministic,
+        .d_query_sum = d_query_sum_.data(),
+        .row_sums = row_sums_.data()};
+    backward_workspace_.resize(attention_backward_workspace(layout_of(call)));
+    call.workspace = backward_workspace_.as_bytes();
+    return call;
+  }
+
+ private:
+  static constexpr std::int64_t kHeads = 32;
+  static constexpr std::int64_t kKeyHeads = 8;
+  static constexpr std::int64_t kDim = 128;
+  static constexpr std::int64_t kWidth = kHeads * kDim;
+  static constexpr std::int64_t kRow = kWidth + 2 * kKeyHeads * kDim;
+
+  std::int64_t seq_;
+  DeviceArray<Bf16> qkv_, d_qkv_, output_, d_output_;
+  DeviceArray<float> log_sum_exp_, row_sums_, d_query_sum_;
+  DeviceArray<std::uint8_t> forward_workspace_, backward_workspace_;
+};
+
+}  // namespace mfsdp::cuda
