@@ -96,6 +96,16 @@ void add_cached(std::vector<Field>& fields, const std::optional<CachedMemory>& m
   fields.push_back({"alloc_retries", cell(known.retries)});
 }
 
+/// Empty cells where the host has nothing to do.
+void add_host(std::vector<Field>& fields, const std::optional<HostTime>& host) {
+  const auto cell = [&](Nanos time) {
+    return host ? fmt::format("{}", time.value) : std::string();
+  };
+  const HostTime known = host.value_or(HostTime{});
+  fields.push_back({"host_issue_ns", cell(known.issue)});
+  fields.push_back({"host_bound_ns", cell(known.bound)});
+}
+
 void add_time(std::vector<Field>& fields, const RunFigures& run) {
   const TimeSummary& t = run.time;
   const auto integer = [&](std::string name, std::int64_t value) {
@@ -167,6 +177,7 @@ std::vector<Field> csv_fields(const RunResult& run) {
   fields.push_back({"median_step_ns", fmt::format("{}", run.time.median_step.value)});
   add_configuration(fields, run.config, FieldAge::newest);
   add_cached(fields, run.memory.cached);
+  add_host(fields, run.time.host);
   clear_absent(fields, run.absent);
   return fields;
 }

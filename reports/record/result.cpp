@@ -188,7 +188,7 @@ Json time_object(const TimeSummary& time, const Predicted& predicted) {
   Json exposed = Json::array();
   for (const ExposedUnit& unit : predicted.exposed_units)
     exposed.push_back({{"unit", unit.unit}, {"exposed_ns", unit.exposed.value}});
-  return {{"step_ns", time.step.value},
+  Json object{{"step_ns", time.step.value},
           {"compute_ns", time.compute.value},
           {"communication_ns", time.communication.value},
           {"exposed_communication_ns", time.exposed_communication.value},
@@ -200,6 +200,11 @@ Json time_object(const TimeSummary& time, const Predicted& predicted) {
           {"tflops_per_gpu", finite(time.tflops_per_gpu)},
           {"mfu", finite(time.mfu)},
           {"exposed_units", std::move(exposed)}};
+  if (time.host) {
+    object["host_issue_ns"] = time.host->issue.value;
+    object["host_bound_ns"] = time.host->bound.value;
+  }
+  return object;
 }
 
 Json training_object(const TrainingEstimate& training) {

@@ -87,6 +87,14 @@ struct MemorySummary {
   [[nodiscard]] Bytes deciding() const { return cached ? cached->device : allocated; }
 };
 
+/// Of an engine whose host issues the ops one by one while the GPU runs them.
+struct HostTime {
+  Nanos issue;  ///< that the host needs to issue a step
+  Nanos bound;  ///< of the step: nothing computes, as the host has not come to the next op
+
+  friend bool operator==(const HostTime&, const HostTime&) = default;
+};
+
 /// `step` is compute + exposed_communication + idle of the one step whose op times are stored, of a
 /// measured run the last one. The rates follow from `median_step`.
 struct TimeSummary {
@@ -96,6 +104,7 @@ struct TimeSummary {
   Nanos exposed_communication;
   Nanos idle;
   Nanos contention;             ///< kernel slow-down beside collectives, inside compute
+  std::optional<HostTime> host = {};
   double overlap_fraction = 0;  ///< 1 - exposed / communication; 1 without communication
   /// Of all steps of a measured run (reports/record/step_figures.hpp); of a simulated one `step`.
   Nanos median_step;

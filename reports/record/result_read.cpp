@@ -189,6 +189,11 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
               &Members::real);
   read.figure(ResultFigure::tflops_per_gpu, time.tflops_per_gpu, &Members::real);
   read.figure(ResultFigure::mfu, time.mfu, &Members::real);
+  if (read.has("host_issue_ns")) {
+    HostTime& host = time.host.emplace();
+    read.nanos("host_issue_ns", host.issue);
+    read.nanos("host_bound_ns", host.bound);
+  }
   for (const ResultDocument& unit : read.list("exposed_units")) {
     if (!unit.is_object()) return fail(read.place("exposed_units"), "expected objects");
     ExposedUnit& exposed = predicted.exposed_units.emplace_back();

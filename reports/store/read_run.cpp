@@ -189,6 +189,13 @@ void read_cached(SQLite::Database& database, std::int64_t run, MemorySummary& me
   Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain;
 }
 
+void read_host(SQLite::Database& database, std::int64_t run, TimeSummary& time) {
+  auto host = select(database, run, columns::kHostTimes, "host_times", "");
+  if (!host.executeStep()) return;
+  HostTime& read = time.host.emplace();
+  Row(host) >> read.issue >> read.bound;
+}
+
 Result<void> read_categories(SQLite::Database& database, std::int64_t run, MemorySummary& memory,
                              FigureSet& absent, const std::string& file) {
   auto categories = select(database, run, columns::kMemoryCategories, "memory_categories", "");
@@ -460,6 +467,7 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
   read_cached(database, id, result.memory);
+  read_host(database, id, result.time);
   if (parts.timeline) MFSDP_TRY(read_timeline(database, id, result, where));
   if (texts.source == "measured")
     return RunResult(std::move(result), read_measured(database, id, parts, texts));

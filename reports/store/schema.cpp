@@ -265,12 +265,21 @@ CREATE TABLE cached_memory (
 ) STRICT;
 )sql";
 
+// Engines whose host issues ops one by one may be bound by it.
+constexpr std::string_view kVersion11 = R"sql(
+CREATE TABLE host_times (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  host_issue_ns INTEGER NOT NULL,
+  host_bound_ns INTEGER NOT NULL
+) STRICT;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
   static const std::array migrations{kVersion1, kVersion2, kVersion3,         kVersion4,
                                      kVersion5, kVersion6, store_version_7(), store_version_8(),
-                                     kVersion9, kVersion10};
+                                     kVersion9, kVersion10, kVersion11};
   return migrations;
 }
 

@@ -74,6 +74,13 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
   }
 }
 
+std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu) {
+  return [&host = step.plan.host, launch = gpu.host_launch.value](const Op& op) {
+    const Int128 time = static_cast<Int128>(host[op.id.value]) * launch / kLaunch;
+    return Nanos(checked_narrow(time));
+  };
+}
+
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
   const Bytes outside = runtime_bytes(gpu, std::ssize(step.plan.program.communicators));
