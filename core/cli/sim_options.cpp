@@ -229,7 +229,10 @@ FlagGroup replay_group(SimOptions& o) {
           {.name = "--memory-limit",
            .value = "X",
            .help = "memory that the allocator may reserve: 76GiB (all there is)",
-           .apply = limit}}};
+           .apply = limit},
+          path_flag("--memory-snapshot",
+                    "write such an engine's allocations as PyTorch's memory snapshots are",
+                    o.memory_snapshot)}};
 }
 
 /// What is asked instead of a prediction, by the names of its flags.
@@ -279,6 +282,9 @@ Result<void> check_engine(const SimOptions& options) {
       return fail("--alloc-conf", "needs --replay or another --engine: what to allocate");
     if (!options.replay && options.memory_limit)
       return fail("--memory-limit", "needs --replay or another --engine: what to allocate");
+    if (options.memory_snapshot)
+      return fail("--memory-snapshot",
+                  "needs another --engine: our own allocates once; --memory-trace shows it");
     if (options.host_launch)
       return fail("--host-launch-us",
                   "needs another --engine: our own plan costs the host nothing");
@@ -402,8 +408,8 @@ Result<SimOptions> SweptOptions::combination(std::size_t index) {
 }
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {
-  for (const char* flag : {"--explain", "--trace", "--memory-trace", "--plan-out", "--budget",
-                           "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
+  for (const char* flag : {"--explain", "--trace", "--memory-trace", "--memory-snapshot",
+                           "--plan-out", "--budget", "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
     if (contains(options.given, flag))
       return fail(flag, "is about one run and contradicts " + several);
   return {};

@@ -84,6 +84,7 @@ struct SimOptions {
   std::optional<std::string> replay;      ///< a memory snapshot of PyTorch
   std::optional<std::string> alloc_conf;  ///< as PYTORCH_CUDA_ALLOC_CONF has it
   std::optional<Bytes> memory_limit;      ///< of what is reserved
+  std::optional<std::string> memory_snapshot;  ///< where the predicted allocations go
 };
 
 /// What mfsdp-sim would be asked with the common flags of another tool.

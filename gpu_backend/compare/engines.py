@@ -3,7 +3,7 @@
 
     engines.py --engine fsdp2 --model config.json --sequence 8192 --ranks 8 --fake [--compile] [--recompute]
         [--reduce float32] [--micro-batch 1] [--microbatches 1] [--steps 6] [--snapshot FILE] [--memory-part X]
-        [--strategy optim_grads] [--outer 2] [--clip 1.0] [--trace FILE]
+        [--strategy optim_grads] [--outer 2] [--clip 1.0] [--trace FILE] [--exposed]
     torchrun --nproc-per-node N engines.py --engine mfsdp2 ...
 
 --fake: this process alone is rank 0 of so many, and its collectives move nothing. What it allocates is what
@@ -54,6 +54,7 @@ def parse_arguments():
     parser.add_argument("--snapshot", help="every allocation of rank 0, for mfsdp-sim --replay")
     parser.add_argument("--memory-part", type=float, help="of the GPU's memory that PyTorch may reserve")
     parser.add_argument("--trace", help="Kineto's trace of one more step")
+    parser.add_argument("--exposed", action="store_true", help="communication of one more step, and what of it is exposed")
     return parser.parse_args()
 
 
@@ -289,6 +290,54 @@ def join():
     return device
 
 
+def covered(spans):
+    """Union of spans (begin, end), as sorted spans that do not touch."""
+    union = []
+    for begin, end in sorted(spans):
+        if union and begin <= union[-1][1]:
+            union[-1][1] = max(union[-1][1], end)
+        else:
+            union.append([begin, end])
+    return union
+
+
+def length_of(union):
+    return sum(end - begin for begin, end in union)
+
+
+def communication_of(trace):
+    """Milliseconds of a step's collectives, and of those that run while no kernel of the compute stream does."""
+    kernels = [event for event in trace["traceEvents"]
+               if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and "dur" in event]
+    is_collective = [event["name"].startswith("ncclDevKernel") for event in kernels]
+    work = {}
+    for event, collective in zip(kernels, is_collective):
+        stream = event["args"].get("stream", event["tid"])
+        work[stream] = work.get(stream, 0) + (0 if collective else event["dur"])
+    compute_stream = max(work, key=work.get)
+    span = lambda event: (event["ts"], event["ts"] + event["dur"])
+    compute = covered(span(event) for event, collective in zip(kernels, is_collective)
+                      if not collective and event["args"].get("stream", event["tid"]) == compute_stream)
+    collectives = covered(span(event) for event, collective in zip(kernels, is_collective) if collective)
+    both = covered([tuple(one) for one in compute + collectives])
+    return {"compute_ms": length_of(compute) / 1e3, "communication_ms": length_of(collectives) / 1e3,
+            "exposed_ms": (length_of(both) - length_of(compute)) / 1e3,
+            "traced_ms": (both[-1][1] - both[0][0]) / 1e3}
+
+
+def exposed(step):
+    import tempfile
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(path)
+        with open(path) as file:
+            return {name: round(value, 3) for name, value in communication_of(json.load(file)).items()}
+
+
 def record(device):
     """Trains, and what that took."""
     with open(ARGUMENTS.model) as file:
@@ -335,6 +384,8 @@ def record(device):
              "retries": stats["num_alloc_retries"], "torch": torch.__version__}
     if ARGUMENTS.snapshot and dist.get_rank() == 0:
         torch.cuda.memory._dump_snapshot(ARGUMENTS.snapshot)
+    if ARGUMENTS.exposed:
+        facts.update(exposed(step))
     if ARGUMENTS.trace:
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
