@@ -176,6 +176,10 @@ void add_cached(Screen& screen, const MemorySummary& memory) {
                               : fmt::format("; {} allocations wait for cached blocks to be given "
                                             "back (num_alloc_retries)",
                                             format_count(cached.retries))));
+  if (const auto& errors = cached.errors)
+    screen.line(fmt::format("       may be off by {} (allocated), {} (reserved), {} (device): {}",
+                            format_percent(errors->allocated), format_percent(errors->reserved),
+                            format_percent(errors->device), errors->source));
 }
 
 /// Categories with bytes at the peak, in the order of their enumeration.

@@ -180,6 +180,11 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
     object["device_bytes"] = memory.cached->device.value;
     object["alloc_retries"] = memory.cached->retries;
     object["fits_certain"] = memory.cached->certain;
+    if (const auto& errors = memory.cached->errors)
+      object["errors"] = {{"allocated", finite(errors->allocated)},
+                          {"reserved", finite(errors->reserved)},
+                          {"device", finite(errors->device)},
+                          {"source", errors->source}};
   }
   return object;
 }

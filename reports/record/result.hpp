@@ -56,6 +56,16 @@ struct PlanSummary {
   double model_flops = 0;
 };
 
+/// How far the numbers of a predicted memory may be off, as fractions of them.
+struct MemoryErrors {
+  double allocated = 0;
+  double reserved = 0;
+  double device = 0;
+  std::string source;  ///< where these are from
+
+  friend bool operator==(const MemoryErrors&, const MemoryErrors&) = default;
+};
+
 /// Of an engine with PyTorch's caching allocator.
 struct CachedMemory {
   Bytes reserved;            ///< of segments: torch.cuda.max_memory_reserved()
@@ -63,6 +73,7 @@ struct CachedMemory {
   std::int64_t retries = 0;  ///< allocations that found room after all cached blocks had gone
   /// Whether the verdict is the same with 1 % less room and with 1 % more.
   bool certain = true;
+  std::optional<MemoryErrors> errors = {};  ///< of predictions
 
   friend bool operator==(const CachedMemory&, const CachedMemory&) = default;
 };

@@ -157,6 +157,15 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
     read.bytes("device_bytes", cached.device);
     read.integer("alloc_retries", cached.retries);
     read.truth("fits_certain", cached.certain);
+    if (read.has("errors")) {
+      Members errors(read.object("errors"), read.place("errors"), run.absent);
+      MemoryErrors& known = cached.errors.emplace();
+      errors.real("allocated", known.allocated);
+      errors.real("reserved", known.reserved);
+      errors.real("device", known.device);
+      errors.text("source", known.source);
+      MFSDP_TRY(errors.outcome());
+    }
   }
   if (!read.has("categories")) run.absent.add(ResultFigure::categories);
   Members categories(read.object("categories"), read.place("categories"), run.absent);

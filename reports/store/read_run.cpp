@@ -187,6 +187,10 @@ void read_cached(SQLite::Database& database, std::int64_t run, MemorySummary& me
   if (!cached.executeStep()) return;
   CachedMemory& read = memory.cached.emplace();
   Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain;
+  auto errors = select(database, run, columns::kMemoryErrors, "memory_errors", "");
+  if (!errors.executeStep()) return;
+  MemoryErrors& known = read.errors.emplace();
+  Row(errors) >> known.allocated >> known.reserved >> known.device >> known.source;
 }
 
 void read_host(SQLite::Database& database, std::int64_t run, TimeSummary& time) {

@@ -265,12 +265,20 @@ CREATE TABLE cached_memory (
 ) STRICT;
 )sql";
 
-// Engines whose host issues ops one by one may be bound by it.
+// Engines whose host issues ops one by one may be bound by it, and predictions of their memory say
+// how far they may be off.
 constexpr std::string_view kVersion11 = R"sql(
 CREATE TABLE host_times (
   run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
   host_issue_ns INTEGER NOT NULL,
   host_bound_ns INTEGER NOT NULL
+) STRICT;
+CREATE TABLE memory_errors (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  allocated_error REAL NOT NULL,
+  reserved_error REAL NOT NULL,
+  device_error REAL NOT NULL,
+  error_source TEXT NOT NULL
 ) STRICT;
 )sql";
 

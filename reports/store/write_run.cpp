@@ -196,6 +196,7 @@ struct RunWriter::Statements {
   Insert pools{database, "pools", with_keys("run, position", columns::kPools)};
   Insert categories{database, "memory_categories", with_keys("run", columns::kMemoryCategories)};
   Insert cached{database, "cached_memory", with_keys("run", columns::kCachedMemory)};
+  Insert memory_errors{database, "memory_errors", with_keys("run", columns::kMemoryErrors)};
   Insert host_times{database, "host_times", with_keys("run", columns::kHostTimes)};
   Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
   Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
@@ -324,8 +325,11 @@ struct RunWriter::Statements {
   void write_parts(std::int64_t row, const RunResult& run) {
     if (!run.absent.has(ResultFigure::plan)) write_plan(row, run.plan);
     if (!run.absent.has(ResultFigure::categories)) write_categories(row, run.memory);
-    if (const auto& memory = run.memory.cached)
+    if (const auto& memory = run.memory.cached) {
       cached(row, memory->reserved, memory->device, memory->retries, memory->certain);
+      if (const auto& errors = memory->errors)
+        memory_errors(row, errors->allocated, errors->reserved, errors->device, errors->source);
+    }
     if (const auto& host = run.time.host) host_times(row, host->issue, host->bound);
     if (const Predicted* predicted = run.predicted()) {
       write_prediction(row, *predicted);
@@ -382,7 +386,7 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   Statements::write_head(head, run, row);
   for (const char* part :
        {"plan_summaries", "predictions", "pools", "memory_categories", "cached_memory",
-        "host_times", "exposed_units", "timelines", "op_copies", "memory_copies", "launch_lists"})
+        "memory_errors", "host_times", "exposed_units", "timelines", "op_copies", "memory_copies", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;
