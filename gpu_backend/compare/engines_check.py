@@ -9,7 +9,8 @@ RUNS.csv has columns engine, model (a folder of scenarios/models, or a file here
 microbatches, ranks, recompute (yes or no), wire (fp32 or bf16), limit (a part of what would be reserved; empty:
 none), real (yes: as many GPUs as ranks, through NCCL, timed; no: rank 0 of so many, whose collectives move nothing)
 and, where they are there, strategy, outer (copies of the weights in HSDP), clip (a norm; empty: none) and double_buffer (yes: of mfsdp1).
---only: "memory" runs that are not real, "one" real ones of one rank, "several" of more, or engines with that name.
+--only: "memory" runs that are not real, "one" real ones of one rank, "several" of more; "memory:ENGINE" of that engine
+alone (mfsdp: of Megatron-FSDP).
 """
 
 import argparse
@@ -104,10 +105,11 @@ def measure_one(run, total):
 
 
 def is_asked(run, only):
-    if only in ("", "memory", "one", "several"):
-        kind = "memory" if run["real"] != "yes" else "one" if run["ranks"] == "1" else "several"
-        return only in ("", kind)
-    return run["engine"] == only
+    """`only`: "KIND", "KIND:ENGINE" (or where its name begins), or empty."""
+    kind, _, engine = only.partition(":")
+    own = "memory" if run["real"] != "yes" else "one" if run["ranks"] == "1" else "several"
+    named = run["engine"] == engine or (engine == "mfsdp" and run["engine"].startswith(engine))
+    return kind in ("", own) and (not engine or named)
 
 
 def measure(arguments):
