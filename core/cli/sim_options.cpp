@@ -408,8 +408,9 @@ Result<SimOptions> SweptOptions::combination(std::size_t index) {
 }
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {
-  for (const char* flag : {"--explain", "--trace", "--memory-trace", "--memory-snapshot",
-                           "--plan-out", "--budget", "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
+  for (const char* flag :
+       {"--explain", "--trace", "--memory-trace", "--memory-snapshot", "--plan-out", "--budget",
+        "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
     if (contains(options.given, flag))
       return fail(flag, "is about one run and contradicts " + several);
   return {};

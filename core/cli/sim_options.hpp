@@ -80,10 +80,10 @@ struct SimOptions {
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
   // Other engines.
   EngineKind engine = EngineKind::mfsdp;
-  bool compare_engines = false;           ///< as a list of --engine says
-  std::optional<std::string> replay;      ///< a memory snapshot of PyTorch
-  std::optional<std::string> alloc_conf;  ///< as PYTORCH_CUDA_ALLOC_CONF has it
-  std::optional<Bytes> memory_limit;      ///< of what is reserved
+  bool compare_engines = false;                ///< as a list of --engine says
+  std::optional<std::string> replay;           ///< a memory snapshot of PyTorch
+  std::optional<std::string> alloc_conf;       ///< as PYTORCH_CUDA_ALLOC_CONF has it
+  std::optional<Bytes> memory_limit;           ///< of what is reserved
   std::optional<std::string> memory_snapshot;  ///< where the predicted allocations go
 };
 

@@ -114,7 +114,7 @@ struct TimeSummary {
   Nanos communication;  ///< union of collectives
   Nanos exposed_communication;
   Nanos idle;
-  Nanos contention;             ///< kernel slow-down beside collectives, inside compute
+  Nanos contention;  ///< kernel slow-down beside collectives, inside compute
   std::optional<HostTime> host = {};
   double overlap_fraction = 0;  ///< 1 - exposed / communication; 1 without communication
   /// Of all steps of a measured run (reports/record/step_figures.hpp); of a simulated one `step`.

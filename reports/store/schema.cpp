@@ -285,8 +285,8 @@ CREATE TABLE memory_errors (
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
-  static const std::array migrations{kVersion1, kVersion2, kVersion3,         kVersion4,
-                                     kVersion5, kVersion6, store_version_7(), store_version_8(),
+  static const std::array migrations{kVersion1, kVersion2,  kVersion3,         kVersion4,
+                                     kVersion5, kVersion6,  store_version_7(), store_version_8(),
                                      kVersion9, kVersion10, kVersion11};
   return migrations;
 }

@@ -384,9 +384,9 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns::kRuns,
                                    marks_for(columns::kRuns)));
   Statements::write_head(head, run, row);
-  for (const char* part :
-       {"plan_summaries", "predictions", "pools", "memory_categories", "cached_memory",
-        "memory_errors", "host_times", "exposed_units", "timelines", "op_copies", "memory_copies", "launch_lists"})
+  for (const char* part : {"plan_summaries", "predictions", "pools", "memory_categories",
+                           "cached_memory", "memory_errors", "host_times", "exposed_units",
+                           "timelines", "op_copies", "memory_copies", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

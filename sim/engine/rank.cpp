@@ -216,17 +216,15 @@ void Rank::advance_host() {
 /// When the host comes to an op of that instance if nothing ever holds it up.
 std::int64_t Rank::host_time(const HostCursor& at, std::uint32_t op) const {
   const LoweredSegment& segment = lowered_.segments[at.segment];
-  return at.step * lowered_.host_length + segment.host_begin +
-         at.instance * segment.host_length() + segment.issued[op];
+  return at.step * lowered_.host_length + segment.host_begin + at.instance * segment.host_length() +
+         segment.issued[op];
 }
 
 /// When the stream's next op is issued. Where waits that come later have held the host up, that is
 /// too late a time, but past all the same.
 std::int64_t Rank::issue_time(const Cursor& cursor) const {
-  const HostCursor at{.step = cursor.step,
-                      .segment = cursor.segment,
-                      .instance = cursor.instance,
-                      .index = 0};
+  const HostCursor at{
+      .step = cursor.step, .segment = cursor.segment, .instance = cursor.instance, .index = 0};
   return host_late_ + host_time(at, cursor.next->op);
 }
 

@@ -136,7 +136,7 @@ class Rank {
   std::int64_t now_ = 0;
   std::int64_t issued_ = 0;  // ops that the host has issued, in host order
   HostCursor host_cursor_;
-  std::int64_t host_late_ = 0;  // ns that waits have held the host up
+  std::int64_t host_late_ = 0;        // ns that waits have held the host up
   std::int64_t next_issue_ = kNever;  // the first of issue_at_
   std::vector<Cursor> cursors_;
   std::vector<std::int64_t> counts_;      // by track

@@ -66,15 +66,16 @@ Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t o
   };
   if (strategy == Strategy::optim_grads_params) return {};
   if (is_fsdp2(engine) && strategy != Strategy::optim_grads)
-    return no_strategy("it shards gradients, states and parameters, those always "
-                       "(optim_grads_params) or outside forward and backward (optim_grads)");
+    return no_strategy(
+        "it shards gradients, states and parameters, those always "
+        "(optim_grads_params) or outside forward and backward (optim_grads)");
   if (is_second(engine) && strategy == Strategy::no_shard)
     return no_strategy("it is described for optim, optim_grads and optim_grads_params");
   if (is_second(engine) && strategy == Strategy::optim && outer > 1)
-    return no_strategy("with --outer-dp it reduces gradients in every microbatch (optim_grads or "
-                       "optim_grads_params)");
-  if (engine == EngineKind::mfsdp1)
-    return no_strategy("it is described for optim_grads_params");
+    return no_strategy(
+        "with --outer-dp it reduces gradients in every microbatch (optim_grads or "
+        "optim_grads_params)");
+  if (engine == EngineKind::mfsdp1) return no_strategy("it is described for optim_grads_params");
   return {};
 }
 

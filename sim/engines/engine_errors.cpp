@@ -7,14 +7,15 @@ namespace mfsdp {
 EngineErrors engine_errors(EngineKind engine, const PlanConfig& config) {
   // gpu_backend/measurements/2026-11-25-engines.md: predicted before they ran.
   const bool is_fsdp2 = engine == EngineKind::fsdp2 || engine == EngineKind::fsdp2_compile;
-  const bool is_recorded = config.strategy == Strategy::optim_grads_params &&
-                           config.mesh.size(Axis::dp_outer) == 1;
+  const bool is_recorded =
+      config.strategy == Strategy::optim_grads_params && config.mesh.size(Axis::dp_outer) == 1;
   if (is_fsdp2 && is_recorded)
     return {.allocated = 0.001,
             .reserved = 0.01,
             .device = 0.015,
-            .source = "at worst of 28 runs of FSDP2 on one GPU, predicted before; one run of "
-                      "another order of allocations left out"};
+            .source =
+                "at worst of 28 runs of FSDP2 on one GPU, predicted before; one run of "
+                "another order of allocations left out"};
   if (is_recorded)
     return {.allocated = 0.001,
             .reserved = 0.003,

@@ -352,9 +352,9 @@ class Fsdp2 {
   }
 
   PlanConfig config_;
-  std::int64_t ranks_;    ///< that share a copy of the weights
-  std::int64_t outer_;    ///< copies
-  bool keeps_gathered_;   ///< from forward to backward
+  std::int64_t ranks_;   ///< that share a copy of the weights
+  std::int64_t outer_;   ///< copies
+  bool keeps_gathered_;  ///< from forward to backward
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<LlamaBlock> block_;

@@ -1,5 +1,6 @@
-// What an engine's host does to issue a step: Python, autograd, the dispatcher, hooks. It is counted
-// in launches, so that one figure of a machine (Gpu::host_launch) says how fast its host is.
+// What an engine's host does to issue a step: Python, autograd, the dispatcher, hooks. It is
+// counted in launches, so that one figure of a machine (Gpu::host_launch) says how fast its host
+// is.
 //
 // The figures are ratios, measured on tiny blocks, where the GPU has next to nothing to do
 // (gpu_backend/measurements/2026-11-25-engines-2.md): the host of another machine is faster or

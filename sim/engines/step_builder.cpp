@@ -32,10 +32,8 @@ StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   }
   const auto join = [&](Axis axis, std::string_view purpose) {
     const CommunicatorId id{program_.communicators.size()};
-    program_.communicators.push_back({.id = id,
-                                      .axes = {axis},
-                                      .purpose = std::string(purpose),
-                                      .size = mesh.size(axis)});
+    program_.communicators.push_back(
+        {.id = id, .axes = {axis}, .purpose = std::string(purpose), .size = mesh.size(axis)});
     return id;
   };
   if (mesh.size(Axis::dp_shard) > 1) shards_ = join(Axis::dp_shard, has_outer ? "shards" : "world");

@@ -136,11 +136,10 @@ std::string judged(std::string output, OutputFormat format, const BudgetReport& 
 
 Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   const CommonOptions& common = options.common;
-  MFSDP_TRY(check_paths(
-      common, session.scenarios,
-      {.read = {{"--budget", options.budget}},
-       .written = {{"--budget-out", options.budget_out},
-                   {"--memory-snapshot", options.memory_snapshot}}}));
+  MFSDP_TRY(check_paths(common, session.scenarios,
+                        {.read = {{"--budget", options.budget}},
+                         .written = {{"--budget-out", options.budget_out},
+                                     {"--memory-snapshot", options.memory_snapshot}}}));
   std::optional<Budget> budget;
   if (options.budget) {
     MFSDP_LET(loaded, load_budget(*options.budget));
