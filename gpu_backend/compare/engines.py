@@ -388,7 +388,7 @@ def record(device):
         facts.update(exposed(step))
     if ARGUMENTS.trace:
         from torch.profiler import ProfilerActivity, profile
-        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU], record_shapes=True) as profiler:
             step()
             torch.cuda.synchronize()
         if dist.get_rank() == 0:
