@@ -96,6 +96,28 @@ void add_cached(std::vector<Field>& fields, const std::optional<CachedMemory>& m
   fields.push_back({"alloc_retries", cell(known.retries)});
 }
 
+/// Empty cells of what is no prediction of a caching allocator's memory.
+void add_memory_errors(std::vector<Field>& fields, const std::optional<CachedMemory>& memory) {
+  const bool is_known = memory && memory->errors;
+  const MemoryErrors known = is_known ? *memory->errors : MemoryErrors{};
+  const auto add = [&](const char* name, double error) {
+    fields.push_back({name, is_known ? fmt::format("{}", error) : std::string()});
+  };
+  add("allocated_error", known.allocated);
+  add("reserved_error", known.reserved);
+  add("device_error", known.device);
+}
+
+/// Empty cells where the host has nothing to do.
+void add_host(std::vector<Field>& fields, const std::optional<HostTime>& host) {
+  const auto cell = [&](Nanos time) {
+    return host ? fmt::format("{}", time.value) : std::string();
+  };
+  const HostTime known = host.value_or(HostTime{});
+  fields.push_back({"host_issue_ns", cell(known.issue)});
+  fields.push_back({"host_bound_ns", cell(known.bound)});
+}
+
 void add_time(std::vector<Field>& fields, const RunFigures& run) {
   const TimeSummary& t = run.time;
   const auto integer = [&](std::string name, std::int64_t value) {
@@ -167,6 +189,8 @@ std::vector<Field> csv_fields(const RunResult& run) {
   fields.push_back({"median_step_ns", fmt::format("{}", run.time.median_step.value)});
   add_configuration(fields, run.config, FieldAge::newest);
   add_cached(fields, run.memory.cached);
+  add_host(fields, run.time.host);
+  add_memory_errors(fields, run.memory.cached);
   clear_absent(fields, run.absent);
   return fields;
 }

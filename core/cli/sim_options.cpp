@@ -55,6 +55,17 @@ Result<void> set_limit(const std::string& text, std::optional<Bytes>& target) {
   return {};
 }
 
+Result<void> set_host_launch(const std::string& text, std::optional<Nanos>& target) {
+  constexpr double kMost = 1e4;
+  const auto number = parse_rational(text, "--host-launch-us");
+  if (!number || number->value() < 0 || number->value() > kMost || number->den > kMostParts)
+    return fail("--host-launch-us",
+                in_quotes(text) + " is not a number of microseconds from 0 to 10000, such as 4.5");
+  constexpr std::int64_t kNanosPerMicro = 1000;
+  target = Nanos((kNanosPerMicro * number->num + number->den / 2) / number->den);
+  return {};
+}
+
 Result<void> set_jitter(const std::string& text, Rational& target) {
   const bool percent = text.ends_with('%');
   const auto number = parse_rational(percent ? text.substr(0, text.size() - 1) : text, "--jitter");
@@ -112,6 +123,9 @@ FlagGroup machine_group(SimOptions& o) {
   const auto jitter = [&o](const std::string& text) { return set_jitter(text, o.jitter); };
   const auto slow = [&o](const std::string& text) { return add_slow_rank(text, o.slow_ranks); };
   const auto reserve = [&o](const std::string& text) { return set_reserve(text, o.reserve); };
+  const auto launch = [&o](const std::string& text) {
+    return set_host_launch(text, o.host_launch);
+  };
   return {.title = "Machine in detail",
           .flags = {{.name = "--network-gbps",
                      .value = "X",
@@ -121,6 +135,10 @@ FlagGroup machine_group(SimOptions& o) {
                      .value = "X",
                      .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",
                      .apply = reserve},
+                    {.name = "--host-launch-us",
+                     .value = "X",
+                     .help = "microseconds of the host for a kernel that another --engine launches",
+                     .apply = launch},
                     {.name = "--jitter",
                      .value = "X",
                      .help = "standard deviation of kernel times on every rank: 2% or 0.02 (0)",
@@ -180,7 +198,7 @@ FlagGroup trust_group(SimOptions& o) {
           path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
           {.name = "--calibrate",
            .value = "FILE...",
-           .help = "fit measurements: nccl-tests output, GEMM and attention tables, CSV",
+           .help = "fit measurements: nccl-tests output, tables as CSV, a trace of PyTorch's profiler",
            .apply = calibrate,
            .repeatable = true,
            .takes_several = true,
@@ -211,7 +229,10 @@ FlagGroup replay_group(SimOptions& o) {
           {.name = "--memory-limit",
            .value = "X",
            .help = "memory that the allocator may reserve: 76GiB (all there is)",
-           .apply = limit}}};
+           .apply = limit},
+          path_flag("--memory-snapshot",
+                    "write such an engine's allocations as PyTorch's memory snapshots are",
+                    o.memory_snapshot)}};
 }
 
 /// What is asked instead of a prediction, by the names of its flags.
@@ -261,6 +282,12 @@ Result<void> check_engine(const SimOptions& options) {
       return fail("--alloc-conf", "needs --replay or another --engine: what to allocate");
     if (!options.replay && options.memory_limit)
       return fail("--memory-limit", "needs --replay or another --engine: what to allocate");
+    if (options.memory_snapshot)
+      return fail("--memory-snapshot",
+                  "needs another --engine: our own allocates once; --memory-trace shows it");
+    if (options.host_launch)
+      return fail("--host-launch-us",
+                  "needs another --engine: our own plan costs the host nothing");
     return {};
   }
   if (options.find && options.memory_limit)
@@ -381,8 +408,9 @@ Result<SimOptions> SweptOptions::combination(std::size_t index) {
 }
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {
-  for (const char* flag : {"--explain", "--trace", "--memory-trace", "--plan-out", "--budget",
-                           "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
+  for (const char* flag :
+       {"--explain", "--trace", "--memory-trace", "--memory-snapshot", "--plan-out", "--budget",
+        "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
     if (contains(options.given, flag))
       return fail(flag, "is about one run and contradicts " + several);
   return {};

@@ -59,6 +59,7 @@ struct SimOptions {
   std::int64_t seed = 1;
   bool by_rank = false;
   Reserve reserve = Bytes(0);
+  std::optional<Nanos> host_launch;  ///< of the host, for a kernel that PyTorch launches
   // Questions.
   std::optional<Find> find;
   std::optional<std::string> tune_out;  ///< where the winner's flags become a file for --options
@@ -79,10 +80,11 @@ struct SimOptions {
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
   // Other engines.
   EngineKind engine = EngineKind::mfsdp;
-  bool compare_engines = false;           ///< as a list of --engine says
-  std::optional<std::string> replay;      ///< a memory snapshot of PyTorch
-  std::optional<std::string> alloc_conf;  ///< as PYTORCH_CUDA_ALLOC_CONF has it
-  std::optional<Bytes> memory_limit;      ///< of what is reserved
+  bool compare_engines = false;                ///< as a list of --engine says
+  std::optional<std::string> replay;           ///< a memory snapshot of PyTorch
+  std::optional<std::string> alloc_conf;       ///< as PYTORCH_CUDA_ALLOC_CONF has it
+  std::optional<Bytes> memory_limit;           ///< of what is reserved
+  std::optional<std::string> memory_snapshot;  ///< where the predicted allocations go
 };
 
 /// What mfsdp-sim would be asked with the common flags of another tool.

@@ -176,6 +176,10 @@ void add_cached(Screen& screen, const MemorySummary& memory) {
                               : fmt::format("; {} allocations wait for cached blocks to be given "
                                             "back (num_alloc_retries)",
                                             format_count(cached.retries))));
+  if (const auto& errors = cached.errors)
+    screen.line(fmt::format("       may be off by {} (allocated), {} (reserved), {} (device): {}",
+                            format_percent(errors->allocated), format_percent(errors->reserved),
+                            format_percent(errors->device), errors->source));
 }
 
 /// Categories with bytes at the peak, in the order of their enumeration.
@@ -193,6 +197,19 @@ void add_memory(Screen& screen, const MemorySummary& memory, const Predicted* pr
     const std::size_t columns = room > label.size() ? room - label.size() : 0;
     screen.line(label + bar(part, std::min(columns, bar_columns), screen.style()));
   }
+}
+
+/// The host issues ops while the GPU runs those before: it binds the step where the GPU waits.
+void add_host(Screen& screen, const HostTime& host, Nanos step) {
+  constexpr double worth_a_name = 0.05;
+  const double share = static_cast<double>(host.bound.value) /
+                       static_cast<double>(std::max<std::int64_t>(step.value, 1));
+  const std::string bound =
+      share < worth_a_name ? std::string() : std::string("; the step is bound by the host");
+  screen.line("Host", Colour::bold,
+              fmt::format("   {} to issue a step; the GPU waits {} for it ({}){}",
+                          format_duration(host.issue), format_duration(host.bound),
+                          format_percent(share), bound));
 }
 
 void add_time(Screen& screen, const RunResult& run) {
@@ -213,6 +230,7 @@ void add_time(Screen& screen, const RunResult& run) {
                           time.tflops_per_gpu < 0.05 ? format_rate(time.tflops_per_gpu)
                                                      : format_real(time.tflops_per_gpu, 1),
                           format_percent(time.mfu)));
+  if (time.host) add_host(screen, *time.host, time.step);
   if (run.config.document_mask)
     screen.line(
         "       FLOPs and MFU count whole sequences, of which attention sees its documents");

@@ -35,6 +35,8 @@ constexpr std::array kArgsKeys{
     Key{"External id", Field::external_id},
     Key{"wait_on_stream", Field::wait_on_stream},
     Key{"wait_on_cuda_event_record_corr_id", Field::record_correlation},
+    Key{"Input Dims", Field::dims},
+    Key{"bytes", Field::bytes},
 };
 
 Field find(const auto& keys, std::string_view key) {
@@ -73,8 +75,9 @@ void EventFields::clear() {
   begin = duration = std::nullopt;
   for (auto* number :
        {&process, &thread, &device, &in_device, &stream, &correlation, &in_elements, &out_elements,
-        &group_size, &external_id, &wait_on_stream, &record_correlation})
+        &group_size, &external_id, &wait_on_stream, &record_correlation, &bytes})
     number->reset();
+  dims.clear();
   seen = wrong = 0;
 }
 
@@ -128,6 +131,7 @@ void EventFields::set_integer(Field field, std::int64_t value) {
     case Field::external_id: external_id = value; return;
     case Field::wait_on_stream: wait_on_stream = value; return;
     case Field::record_correlation: record_correlation = value; return;
+    case Field::bytes: bytes = value; return;
     default: set_wrong(field); return;
   }
 }

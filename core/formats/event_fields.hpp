@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/quantity.hpp"
 
@@ -34,7 +35,9 @@ enum class Field {
   description,
   external_id,
   wait_on_stream,
-  record_correlation
+  record_correlation,
+  dims,
+  bytes
 };
 
 [[nodiscard]] Field event_field(std::string_view key);
@@ -65,6 +68,8 @@ struct EventFields {
   std::optional<std::int64_t> external_id;
   std::optional<std::int64_t> wait_on_stream;
   std::optional<std::int64_t> record_correlation;
+  std::optional<std::int64_t> bytes;
+  std::vector<std::vector<std::int64_t>> dims;  ///< of an operator's inputs; none: no tensor
   std::uint32_t seen = 0;   ///< bit of each Field
   std::uint32_t wrong = 0;  ///< those whose value has the wrong type
 

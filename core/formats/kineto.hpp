@@ -98,6 +98,31 @@ struct CopiedCollective {
   std::uint32_t group = 0;  ///< index in Trace::names
 };
 
+/// An operator of PyTorch, as the host ran it.
+struct HostOperator {
+  Nanos begin;
+  Nanos end;
+  std::int64_t thread = 0;
+  std::uint32_t name = 0;        ///< index in Trace::names
+  std::int64_t external_id = 0;  ///< that what it launches has, too; 0: none
+  /// Of each input; empty where it is no tensor, or the profiler did not record shapes.
+  std::vector<std::vector<std::int64_t>> dims{};
+};
+
+/// A host call that launches a kernel.
+struct HostLaunch {
+  Nanos begin;
+  Nanos end;
+  std::int64_t thread = 0;
+  std::int64_t correlation = 0;
+};
+
+/// Where an activity of a GPU came from.
+struct WorkOrigin {
+  std::int64_t external_id = 0;  ///< of the operator; 0: none
+  std::int64_t bytes = 0;        ///< of a copy; 0: not written
+};
+
 struct Trace {
   std::string where;  ///< file, as errors name it
   std::optional<std::int64_t> rank;
@@ -109,6 +134,10 @@ struct Trace {
   std::vector<SyncMark> syncs;
   std::vector<DriverAllocation> allocations;
   std::vector<CopiedCollective> copied_collectives;
+  // Where KinetoSettings::keep_operators asks for them:
+  std::vector<HostOperator> operators;
+  std::vector<HostLaunch> launches;
+  std::vector<WorkOrigin> origins;  ///< of `work`, at the same positions
   std::string cta_policy;           ///< NCCL_CTA_POLICY in the trace's metadata; "" without
   std::int64_t events = 0;          ///< entries of traceEvents
   std::int64_t bytes = 0;           ///< unpacked
@@ -122,6 +151,8 @@ struct KinetoSettings {
   /// each activity of a GPU, 96 for each collective, 16 for each launch, up to 80 for waits,
   /// calls of the allocator and copies that may be collectives, and the different names.
   std::size_t most_kept_bytes = std::size_t{512} << 20;
+  /// Keeps the host's operators and launches, too, and where activities came from.
+  bool keep_operators = false;
 };
 
 /// Reads a trace, plain or gzip, as a stream: nothing is kept of an event that is not the GPU's

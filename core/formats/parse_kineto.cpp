@@ -78,7 +78,7 @@ class Reader {
   }
 
  private:
-  enum class Place { root, distributed, events, event, args, skipped };
+  enum class Place { root, distributed, events, event, args, dims, tensor, skipped };
 
   bool open(bool object);
   bool integer(std::int64_t number);
@@ -135,6 +135,12 @@ bool Reader::open(bool object) {
     place = Place::event;
   } else if (places_.back() == Place::event && field_ == Field::args && object) {
     place = Place::args;
+  } else if (places_.back() == Place::args && field_ == Field::dims && !object) {
+    place = Place::dims;
+  } else if (places_.back() == Place::dims && !object) {
+    // A list of tensors is one of lists: its own are left out.
+    event_.dims.emplace_back();
+    place = Place::tensor;
   } else if (places_.back() == Place::event || places_.back() == Place::args) {
     event_.set_wrong(field_);
   }
@@ -179,6 +185,7 @@ bool Reader::integer(std::int64_t number) {
     if (root_key_ == "world_size") builder_.trace().world_size = number;
   }
   if (is_policy()) builder_.trace().cta_policy = fmt::format_int(number).c_str();
+  if (!places_.empty() && places_.back() == Place::tensor) event_.dims.back().push_back(number);
   return value([&](Field field) {
     if (field == Field::begin || field == Field::duration) {
       event_.set_time(field, fmt::format_int(number).c_str());

@@ -58,7 +58,7 @@ Complaint TraceBuilder::keep(std::vector<Row>& rows, Row row) {
   if (kept_ > settings_.most_kept_bytes)
     return fmt::format("there is more to keep than {} MiB; trace fewer steps",
                        settings_.most_kept_bytes >> 20);
-  rows.push_back(row);
+  rows.push_back(std::move(row));
   return std::nullopt;
 }
 
@@ -71,6 +71,7 @@ Complaint TraceBuilder::add(const EventFields& event) {
   if (category == "cuda_runtime" || category == "cuda_driver") return add_host_call(event);
   if (category == "cuda_sync") return add_sync(event);
   if (category == "cpu_op" && event.name == kHostCollective) return add_host_collective(event);
+  if (category == "cpu_op" && settings_.keep_operators) return add_operator(event);
   if (event.name.starts_with(kStep)) {
     if (category == "user_annotation") return add_step(event, false);
     if (category == "gpu_user_annotation") return add_step(event, true);
@@ -93,6 +94,10 @@ Complaint TraceBuilder::add_activity(const EventFields& event, WorkKind kind) {
   if (kind == WorkKind::kernel && is_nccl_kernel(event.name)) return add_collective(event, work);
   if (kind == WorkKind::copy)
     if (auto wrong = add_copy(event)) return wrong;
+  if (settings_.keep_operators)
+    if (auto wrong = keep(trace_.origins, WorkOrigin{.external_id = event.external_id.value_or(0),
+                                                     .bytes = event.bytes.value_or(0)}))
+      return wrong;
   return keep(trace_.work, work);
 }
 
@@ -147,7 +152,24 @@ Complaint TraceBuilder::add_host_call(const EventFields& event) {
   if (name.starts_with("cudaGraphLaunch")) ++trace_.graph_launches;
   if (name.find("Launch") == std::string::npos || !event.correlation) return std::nullopt;
   if (auto wrong = needs_span(event)) return wrong;
+  if (settings_.keep_operators)
+    if (auto wrong = keep(trace_.launches, HostLaunch{.begin = *event.begin,
+                                                      .end = *event.begin + *event.duration,
+                                                      .thread = event.thread.value_or(0),
+                                                      .correlation = *event.correlation}))
+      return wrong;
   return keep(launches_, Launch{*event.correlation, *event.begin});
+}
+
+Complaint TraceBuilder::add_operator(const EventFields& event) {
+  if (auto wrong = needs_span(event)) return wrong;
+  for (const auto& dims : event.dims) kept_ += dims.size() * sizeof(std::int64_t);
+  return keep(trace_.operators, HostOperator{.begin = *event.begin,
+                                             .end = *event.begin + *event.duration,
+                                             .thread = event.thread.value_or(0),
+                                             .name = number_of(event.name),
+                                             .external_id = event.external_id.value_or(0),
+                                             .dims = event.dims});
 }
 
 Complaint TraceBuilder::add_step(const EventFields& event, bool on_device) {

@@ -45,6 +45,7 @@ class TraceBuilder {
   [[nodiscard]] Complaint add_copy(const EventFields& event);
   [[nodiscard]] Complaint add_host_collective(const EventFields& event);
   [[nodiscard]] Complaint add_host_call(const EventFields& event);
+  [[nodiscard]] Complaint add_operator(const EventFields& event);
   [[nodiscard]] Complaint add_allocation(const EventFields& event, bool gives_back);
   [[nodiscard]] Complaint add_step(const EventFields& event, bool on_device);
   [[nodiscard]] Complaint add_sync(const EventFields& event);

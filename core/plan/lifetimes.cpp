@@ -18,11 +18,16 @@ struct Use {
   std::size_t release = 0;
 };
 
-/// Pairs the acquires of the first step with their releases, which may lie in the second.
-Result<std::vector<Use>> pair_uses(const Program& program, const HappensBefore& order,
-                                   const IdIndex<BufferId>& index) {
+/// Pairs the acquires of the first step with their releases, which may lie in the second. What is
+/// live into the step was acquired in the one before it, as the second step's is in the first.
+Result<std::vector<Use>> pair_uses(const Program& program, const Plan& plan,
+                                   const HappensBefore& order, const IdIndex<BufferId>& index) {
   std::vector<Use> uses;
   std::vector<std::optional<std::size_t>> open(program.buffers.size());
+  std::vector<bool> live_in(program.buffers.size());
+  if (!plan.segments.empty())
+    for (const BufferId id : plan.segments.front().live_in)
+      if (const auto buffer = index.find(id)) live_in[*buffer] = true;
   for (std::size_t i = 0; i < order.instances().size(); ++i) {
     const OpInstance& instance = order.instances()[i];
     if (const auto* acquire = std::get_if<Acquire>(&instance.op->body)) {
@@ -34,6 +39,10 @@ Result<std::vector<Use>> pair_uses(const Program& program, const HappensBefore& 
       slot = i;
     } else if (const auto* release = std::get_if<Release>(&instance.op->body)) {
       const std::size_t buffer = index[release->buffer];
+      if (!open[buffer] && live_in[buffer]) {
+        live_in[buffer] = false;
+        continue;
+      }
       if (!open[buffer])
         return fail(
             fmt::format("op {}", instance.op->id.value),
@@ -106,7 +115,7 @@ Result<std::vector<PoolLifetimes>> buffer_lifetimes(const Program& program, cons
   const HappensBefore order(program, plan);
   const IdIndex<BufferId> buffer_index(program.buffers);
   const IdIndex<PoolId> pool_index(program.pools);
-  MFSDP_LET(uses, pair_uses(program, order, buffer_index));
+  MFSDP_LET(uses, pair_uses(program, plan, order, buffer_index));
   const auto streams = by_stream(order);
 
   std::vector<PoolLifetimes> pools(program.pools.size());

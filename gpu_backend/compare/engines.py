@@ -3,17 +3,20 @@
 
     engines.py --engine fsdp2 --model config.json --sequence 8192 --ranks 8 --fake [--compile] [--recompute]
         [--reduce float32] [--micro-batch 1] [--microbatches 1] [--steps 6] [--snapshot FILE] [--memory-part X]
-        [--trace FILE]
+        [--strategy optim_grads] [--outer 2] [--clip 1.0] [--trace FILE] [--exposed]
     torchrun --nproc-per-node N engines.py --engine mfsdp2 ...
 
 --fake: this process alone is rank 0 of so many, and its collectives move nothing. What it allocates is what
 rank 0 allocates in a real run, as no size depends on values; times and losses mean nothing then. The model is
 written in few lines: q, k and v in one product, gate and up in another, F.rms_norm, angles in fp32, causal
-attention by scaled_dot_product_attention, cross entropy of fp32 logits, AdamW (fused), no clipping.
+attention by scaled_dot_product_attention, cross entropy of fp32 logits, AdamW (fused), clipping where asked for.
+--strategy optim_grads (ZeRO-2): of fsdp2 reshard_after_forward=False; optim (ZeRO-1): of mfsdp1 and mfsdp2 alone.
+--outer N: HSDP, the weights N times over the ranks.
 Megatron-FSDP: its folder megatron/core/distributed/fsdp/src on PYTHONPATH. Rank 0 prints one JSON object; memory in bytes.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -44,10 +47,14 @@ def parse_arguments():
     parser.add_argument("--recompute", action="store_true", help="every block's forward again in backward")
     parser.add_argument("--reduce", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--double-buffer", action="store_true", help="of mfsdp1")
+    parser.add_argument("--strategy", choices=["optim", "optim_grads", "optim_grads_params"], default="optim_grads_params")
+    parser.add_argument("--outer", type=int, default=1, help="times that the weights are there (HSDP)")
+    parser.add_argument("--clip", type=float, help="the norm that gradients are clipped to")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--snapshot", help="every allocation of rank 0, for mfsdp-sim --replay")
     parser.add_argument("--memory-part", type=float, help="of the GPU's memory that PyTorch may reserve")
     parser.add_argument("--trace", help="Kineto's trace of one more step")
+    parser.add_argument("--exposed", action="store_true", help="communication of one more step, and what of it is exposed")
     return parser.parse_args()
 
 
@@ -179,54 +186,84 @@ def prepare(model):
             layer.compile()
 
 
+def ranks_mesh(names):
+    """One axis of all ranks or, in HSDP, an outer one and one that shards."""
+    from torch.distributed.device_mesh import init_device_mesh
+    world, outer = dist.get_world_size(), ARGUMENTS.outer
+    if outer == 1:
+        return init_device_mesh("cuda", (world,), mesh_dim_names=names[1:])
+    return init_device_mesh("cuda", (outer, world // outer), mesh_dim_names=names)
+
+
 def adamw(parameters):
     return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
+def any_microbatch(_is_last):
+    """Of engines that do the same in each of them."""
+    return contextlib.nullcontext()
+
+
 def fsdp2(config, device, wire):
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    if ARGUMENTS.strategy == "optim":
+        sys.exit("FSDP2 shards gradients")
+    mesh = ranks_mesh(("outer", "shard"))
     with torch.device("meta"):
         model = Llama(config)
     prepare(model)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
+    ways = {"mesh": mesh, "mp_policy": policy}
+    if ARGUMENTS.strategy == "optim_grads":
+        ways["reshard_after_forward"] = False
     for layer in model.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(layer, **ways)
+    fully_shard(model, **ways)
     model.to_empty(device=device)
     reset(model)
-    return model, adamw(model.parameters())
+    return model, adamw(model.parameters()), any_microbatch
 
 
 def mfsdp1(config, device, wire):
     from megatron_fsdp import MixedPrecisionPolicy, fully_shard_model, fully_shard_optimizer
     from torch.distributed.device_mesh import init_device_mesh
-    mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("dp", "tp"))
+    world, outer = dist.get_world_size(), ARGUMENTS.outer
+    axes = {"dp_shard_dim": "dp", "tp_dim": "tp"}
+    if outer == 1:
+        mesh = init_device_mesh("cuda", (world, 1), mesh_dim_names=("dp", "tp"))
+    else:
+        mesh = init_device_mesh("cuda", (outer, world // outer, 1), mesh_dim_names=("outer", "dp", "tp"))
+        both = mesh[("outer", "dp")]._flatten("both")
+        axes.update(dp_outer_dim="outer", hybrid_fsdp_group=both.get_group())
     with torch.device("meta"):
         model = Llama(config).to(torch.bfloat16)
     prepare(model)
     policy = MixedPrecisionPolicy(main_params_dtype=torch.float32, main_grads_dtype=wire, grad_comm_dtype=wire)
-    model = fully_shard_model(module=model, fsdp_unit_modules=[Block], device_mesh=mesh, dp_shard_dim="dp",
-                              tp_dim="tp", zero_dp_strategy=3, init_model_with_meta_device=True,
+    model = fully_shard_model(module=model, fsdp_unit_modules=[Block], device_mesh=mesh, **axes,
+                              zero_dp_strategy=ARGUMENTS.strategy, init_model_with_meta_device=True,
                               mixed_precision_policy=policy, fsdp_double_buffer=ARGUMENTS.double_buffer,
                               sync_model_each_microbatch=True)
-    return model, fully_shard_optimizer(optimizer=adamw(model.parameters()))
+    return model, fully_shard_optimizer(optimizer=adamw(model.parameters())), any_microbatch
 
 
 def mfsdp2(config, device, wire):
     from megatron_fsdp.experimental import (Placements, fully_shard, fully_shard_context,
-                                            fully_shard_optimizer)
+                                            fully_shard_optimizer, microbatch)
     from megatron_fsdp.mixed_precision import MixedPrecisionPolicy
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard
-    mesh = init_device_mesh("cuda", (dist.get_world_size(),), mesh_dim_names=("dp",))
-    places = Placements(dp_axes=["dp"], parameter=[Shard(0)], gradient=[Shard(0)], optimizer=[Shard(0)])
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    mesh = ranks_mesh(("outer", "dp"))
+    whole = ARGUMENTS.strategy in ("optim", "optim_grads")
+    sums = ARGUMENTS.strategy == "optim"
+    outer = ARGUMENTS.outer > 1
+    places = Placements(dp_axes=list(mesh.mesh_dim_names),
+                        parameter=[Replicate()] * outer + [Replicate() if whole else Shard(0)],
+                        gradient=[Partial("avg")] * outer + [Partial("avg") if sums else Shard(0)],
+                        optimizer=[Replicate()] * outer + [Shard(0)])
     policy = MixedPrecisionPolicy(main_params_dtype=torch.float32, main_grads_dtype=wire, grad_comm_dtype=wire)
     with torch.device("meta"):
         model = Llama(config).to(torch.bfloat16)
     prepare(model)
-    with fully_shard_context(device):
+    with fully_shard_context(device) as context:
         for layer in model.layers:
             layer.to_empty(device=device)
             reset(layer)
@@ -237,7 +274,7 @@ def mfsdp2(config, device, wire):
         fully_shard(model, mesh, places, policy)
     optimizer = adamw(list(model.parameters()))
     fully_shard_optimizer(optimizer)
-    return model, optimizer
+    return model, optimizer, lambda is_last: microbatch(context, is_last)
 
 
 def join():
@@ -253,6 +290,54 @@ def join():
     return device
 
 
+def covered(spans):
+    """Union of spans (begin, end), as sorted spans that do not touch."""
+    union = []
+    for begin, end in sorted(spans):
+        if union and begin <= union[-1][1]:
+            union[-1][1] = max(union[-1][1], end)
+        else:
+            union.append([begin, end])
+    return union
+
+
+def length_of(union):
+    return sum(end - begin for begin, end in union)
+
+
+def communication_of(trace):
+    """Milliseconds of a step's collectives, and of those that run while no kernel of the compute stream does."""
+    kernels = [event for event in trace["traceEvents"]
+               if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and "dur" in event]
+    is_collective = [event["name"].startswith("ncclDevKernel") for event in kernels]
+    work = {}
+    for event, collective in zip(kernels, is_collective):
+        stream = event["args"].get("stream", event["tid"])
+        work[stream] = work.get(stream, 0) + (0 if collective else event["dur"])
+    compute_stream = max(work, key=work.get)
+    span = lambda event: (event["ts"], event["ts"] + event["dur"])
+    compute = covered(span(event) for event, collective in zip(kernels, is_collective)
+                      if not collective and event["args"].get("stream", event["tid"]) == compute_stream)
+    collectives = covered(span(event) for event, collective in zip(kernels, is_collective) if collective)
+    both = covered([tuple(one) for one in compute + collectives])
+    return {"compute_ms": length_of(compute) / 1e3, "communication_ms": length_of(collectives) / 1e3,
+            "exposed_ms": (length_of(both) - length_of(compute)) / 1e3,
+            "traced_ms": (both[-1][1] - both[0][0]) / 1e3}
+
+
+def exposed(step):
+    import tempfile
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(path)
+        with open(path) as file:
+            return {name: round(value, 3) for name, value in communication_of(json.load(file)).items()}
+
+
 def record(device):
     """Trains, and what that took."""
     with open(ARGUMENTS.model) as file:
@@ -261,15 +346,19 @@ def record(device):
         config["num_hidden_layers"] = ARGUMENTS.layers
     torch.manual_seed(1234)
     make = {"fsdp2": fsdp2, "mfsdp1": mfsdp1, "mfsdp2": mfsdp2}[ARGUMENTS.engine]
-    model, optimizer = make(config, device, getattr(torch, ARGUMENTS.reduce))
+    model, optimizer, microbatch = make(config, device, getattr(torch, ARGUMENTS.reduce))
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
     length, batch = ARGUMENTS.sequence, ARGUMENTS.micro_batch
     cosine, sine = angles(length, config, device)
     tokens = torch.randint(0, config["vocab_size"], (batch, length + 1), device=device)
 
     def step():
-        for _ in range(ARGUMENTS.microbatches):
-            loss = model(tokens[:, :-1], tokens[:, 1:], cosine, sine)
-            loss.backward()
+        for number in range(ARGUMENTS.microbatches):
+            with microbatch(number + 1 == ARGUMENTS.microbatches):
+                loss = model(tokens[:, :-1], tokens[:, 1:], cosine, sine)
+                loss.backward()
+        if ARGUMENTS.clip:
+            torch.nn.utils.clip_grad_norm_(parameters, ARGUMENTS.clip, foreach=True)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -287,16 +376,19 @@ def record(device):
              "microbatches": ARGUMENTS.microbatches,
              "ranks": dist.get_world_size(), "fake": ARGUMENTS.fake, "compile": ARGUMENTS.compile,
              "fuse": ARGUMENTS.fuse, "recompute": ARGUMENTS.recompute, "reduce": ARGUMENTS.reduce,
-             "double_buffer": ARGUMENTS.double_buffer,
+             "double_buffer": ARGUMENTS.double_buffer, "strategy": ARGUMENTS.strategy,
+             "outer": ARGUMENTS.outer, "clip": ARGUMENTS.clip or 0,
              "step_ms": round(statistics.median(times[len(times) // 2:]) * 1e3, 2),
              "allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(),
              "device": total - free, "reserved_now": torch.cuda.memory_reserved(),
              "retries": stats["num_alloc_retries"], "torch": torch.__version__}
     if ARGUMENTS.snapshot and dist.get_rank() == 0:
         torch.cuda.memory._dump_snapshot(ARGUMENTS.snapshot)
+    if ARGUMENTS.exposed:
+        facts.update(exposed(step))
     if ARGUMENTS.trace:
         from torch.profiler import ProfilerActivity, profile
-        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU], record_shapes=True) as profiler:
             step()
             torch.cuda.synchronize()
         if dist.get_rank() == 0:

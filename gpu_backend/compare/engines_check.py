@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Predictions of other engines beside what they took: memory of many runs on one GPU.
 
-    engines_check.py predict --sim mfsdp-sim RUNS.csv > PREDICTED.csv
-    engines_check.py measure PREDICTED.csv > MEASURED.csv          # on a GPU, several runs at a time
+    engines_check.py predict --sim mfsdp-sim [--gpu h100] [--host-launch-us X] RUNS.csv > PREDICTED.csv
+    engines_check.py measure [--only WORD] PREDICTED.csv > MEASURED.csv     # on GPUs, several runs at a time
     engines_check.py compare MEASURED.csv
 
-RUNS.csv has columns engine, model (a folder of scenarios/models), sequence, micro_batch, microbatches, ranks,
-recompute (yes or no), wire (fp32 or bf16), limit (a part of what would be reserved; empty: none), real (yes: one
-rank through NCCL, timed; no: rank 0 of so many, whose collectives move nothing).
+RUNS.csv has columns engine, model (a folder of scenarios/models, or a file here), sequence, micro_batch,
+microbatches, ranks, recompute (yes or no), wire (fp32 or bf16), limit (a part of what would be reserved; empty:
+none), real (yes: as many GPUs as ranks, through NCCL, timed; no: rank 0 of so many, whose collectives move nothing)
+and, where they are there, strategy, outer (copies of the weights in HSDP), clip (a norm; empty: none) and double_buffer (yes: of mfsdp1).
+--only: "memory" runs that are not real, "one" real ones of one rank, "several" of more; "memory:ENGINE" of that engine
+alone (mfsdp: of Megatron-FSDP).
 """
 
+import argparse
 import concurrent.futures
 import csv
 import json
@@ -21,51 +25,74 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "..", "..", "scenarios", "models")
 GIB = 2**30
-FIGURES = ("allocated", "reserved", "device", "step_ms", "retries", "fits", "certain")
+FIGURES = ("allocated", "reserved", "device", "step_ms", "exposed_ms", "host_bound_ms", "retries", "fits", "certain")
+MEASURED = ("allocated", "reserved", "device", "step_ms", "compute_ms", "communication_ms", "exposed_ms", "traced_ms",
+            "retries", "fits", "error")
 
 
-def predict_one(sim, run, limit=None):
-    command = [sim, "--no-save", "--output", "json", "--gpu", "h200", "--clip", "0", "--engine", run["engine"],
-               "--model", os.path.join(MODELS, run["model"]), "--seq-len", run["sequence"],
+def model_of(run):
+    here = os.path.join(HERE, run["model"])
+    return here if run["model"].endswith(".json") else os.path.join(MODELS, run["model"], "config.json")
+
+
+def predict_one(arguments, run, limit=None):
+    command = [arguments.sim, "--no-save", "--output", "json", "--gpu", arguments.gpu, "--engine", run["engine"],
+               "--model", model_of(run), "--seq-len", run["sequence"], "--clip", run.get("clip") or "0",
                "--micro-batch", run["micro_batch"], "--gpus", run["ranks"],
                "--global-batch", str(int(run["micro_batch"]) * int(run["microbatches"]) * int(run["ranks"])),
-               "--recompute", "full" if run["recompute"] == "yes" else "none", "--reduce-dtype", run["wire"]]
+               "--recompute", "full" if run["recompute"] == "yes" else "none", "--reduce-dtype", run["wire"],
+               "--strategy", run.get("strategy") or "optim_grads_params", "--outer-dp", run.get("outer") or "1"]
+    if run["engine"].startswith("mfsdp"):
+        command += ["--grad-dtype", run["wire"]]
+    if run.get("double_buffer") == "yes":
+        command += ["--allocator", "double_buffer"]
+    if arguments.host_launch_us:
+        command += ["--host-launch-us", arguments.host_launch_us]
     if limit:
         command += ["--memory-limit", f"{limit}B"]
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    memory = result["memory"]
+    memory, time = result["memory"], result["time"]
     return {"allocated": memory["allocated_bytes"], "reserved": memory["reserved_bytes"],
             "device": memory["device_bytes"], "retries": memory["alloc_retries"], "fits": memory["fits"],
-            "certain": memory["fits_certain"], "step_ms": round(result["time"]["step_ns"] / 1e6, 2)}
+            "certain": memory["fits_certain"], "step_ms": round(time["step_ns"] / 1e6, 2),
+            "exposed_ms": round(time["exposed_communication_ns"] / 1e6, 2),
+            "host_bound_ms": round(time.get("host_bound_ns", 0) / 1e6, 2)}
 
 
-def predict(sim, path):
-    with open(path) as file:
+def predict(arguments):
+    with open(arguments.runs) as file:
         runs = list(csv.DictReader(file))
     writer = csv.DictWriter(sys.stdout, list(runs[0]) + ["limit_bytes"] + ["predicted_" + f for f in FIGURES])
     writer.writeheader()
     for run in runs:
-        figures = predict_one(sim, run)
+        figures = predict_one(arguments, run)
         run["limit_bytes"] = ""
         if run["limit"]:
             run["limit_bytes"] = int(float(run["limit"]) * figures["reserved"])
-            figures = predict_one(sim, run, run["limit_bytes"])
+            figures = predict_one(arguments, run, run["limit_bytes"])
         writer.writerow({**run, **{"predicted_" + f: figures[f] for f in FIGURES}})
 
 
 def measure_one(run, total):
     engine = run["engine"]
-    command = [sys.executable, os.path.join(HERE, "engines.py"), "--engine", engine.split("-")[0],
-               "--model", os.path.join(MODELS, run["model"], "config.json"), "--sequence", run["sequence"],
+    launcher = [sys.executable]
+    if run["real"] == "yes" and run["ranks"] != "1":
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", run["ranks"]]
+    command = [*launcher, os.path.join(HERE, "engines.py"), "--engine", engine.split("-")[0],
+               "--model", model_of(run), "--sequence", run["sequence"],
                "--micro-batch", run["micro_batch"], "--microbatches", run["microbatches"],
-               "--reduce", {"fp32": "float32", "bf16": "bfloat16"}[run["wire"]]]
+               "--reduce", {"fp32": "float32", "bf16": "bfloat16"}[run["wire"]],
+               "--strategy", run.get("strategy") or "optim_grads_params", "--outer", run.get("outer") or "1"]
+    command += ["--clip", run["clip"]] if run.get("clip") else []
+    command += ["--double-buffer"] if run.get("double_buffer") == "yes" else []
     command += ["--compile"] if engine.endswith("-compile") else []
     command += ["--fuse"] if engine in ("mfsdp1", "mfsdp2") else []
     command += ["--recompute"] if run["recompute"] == "yes" else []
     environment = dict(os.environ)
     if run["real"] == "yes":
-        command += ["--steps", "14"]
-        environment.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
+        command += ["--steps", "14", "--exposed"]
+        if run["ranks"] == "1":
+            environment.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
     else:
         command += ["--fake", "--ranks", run["ranks"], "--steps", "4"]
     if run["limit_bytes"]:
@@ -77,17 +104,26 @@ def measure_one(run, total):
     return {"error": done.stderr[-300:]}
 
 
-def measure(path):
+def is_asked(run, only):
+    """`only`: "KIND", "KIND:ENGINE" (or where its name begins), or empty."""
+    kind, _, engine = only.partition(":")
+    own = "memory" if run["real"] != "yes" else "one" if run["ranks"] == "1" else "several"
+    named = run["engine"] == engine or (engine == "mfsdp" and run["engine"].startswith(engine))
+    return kind in ("", own) and (not engine or named)
+
+
+def measure(arguments):
     """Runs whose memory alone is asked for beside each other, as memory allows; then those that are timed, alone.
     A line is written as a run ends."""
     import torch
     total = torch.cuda.get_device_properties(0).total_memory
-    with open(path) as file:
-        runs = list(csv.DictReader(file))
-    columns = list(runs[0]) + ["allocated", "reserved", "device", "step_ms", "retries", "fits", "error"]
+    with open(arguments.runs) as file:
+        runs = [run for run in csv.DictReader(file) if is_asked(run, arguments.only)]
+    columns = list(runs[0]) + list(MEASURED)
     writer = csv.DictWriter(sys.stdout, columns)
     writer.writeheader()
-    lock, free = threading.Condition(), [total - 12 * GIB]
+    most = total - 6 * GIB
+    lock, free = threading.Condition(), [most]
 
     def take(run):
         try:
@@ -101,7 +137,7 @@ def measure(path):
             sys.stdout.flush()
 
     def work(run):
-        need = int(run["predicted_reserved"]) + 3 * GIB
+        need = min(int(run["predicted_reserved"]) + 2 * GIB, most)
         with lock:
             lock.wait_for(lambda: free[0] >= need)
             free[0] -= need
@@ -117,12 +153,13 @@ def measure(path):
             take(run)
 
 
-def compare(path):
-    with open(path) as file:
+def compare(arguments):
+    with open(arguments.runs) as file:
         runs = list(csv.DictReader(file))
     errors = {"allocated": [], "reserved": [], "device": [], "step_ms": []}
     for run in runs:
         cells = [run[c] for c in ("engine", "model", "sequence", "micro_batch", "microbatches", "ranks", "wire")]
+        cells += [run[c] for c in ("strategy", "outer", "clip") if run.get(c)]
         cells.append("recompute" if run["recompute"] == "yes" else "")
         if run["error"]:
             print("|", " | ".join(cells), "| error", run["error"].strip().splitlines()[-1], "|")
@@ -147,13 +184,18 @@ def compare(path):
 
 
 def main():
-    if sys.argv[1] == "predict" and sys.argv[2] == "--sim":
-        return predict(sys.argv[3], sys.argv[4])
-    if sys.argv[1] == "measure":
-        return measure(sys.argv[2])
-    if sys.argv[1] == "compare":
-        return compare(sys.argv[2])
-    sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, run in (("predict", predict), ("measure", measure), ("compare", compare)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=run)
+        command.add_argument("runs")
+    commands.choices["predict"].add_argument("--sim", required=True)
+    commands.choices["predict"].add_argument("--gpu", default="h200")
+    commands.choices["predict"].add_argument("--host-launch-us")
+    commands.choices["measure"].add_argument("--only", default="")
+    arguments = parser.parse_args()
+    arguments.run(arguments)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,15 @@ Measure pool_bytes(const std::string& name, std::string title, Bytes MemorySumma
                        }));
 }
 
+/// Of runs whose engine has a caching allocator.
+Measure cached_bytes(const std::string& name, std::string title, Bytes CachedMemory::* member) {
+  return bytes_measure("memory." + name, std::move(title),
+                       [member](const RunResult& run) -> std::optional<Figure> {
+                         if (!run.memory.cached) return std::nullopt;
+                         return Figure(((*run.memory.cached).*member).value);
+                       });
+}
+
 Measure category_bytes(std::size_t category) {
   const std::string name(Names<Category>::values.at(category));
   std::string title = name;
@@ -119,6 +128,8 @@ std::vector<Measure> make_measures() {
   std::vector<Measure> all;
   all.push_back(pool_bytes("allocated_bytes", "allocated", &MemorySummary::allocated));
   all.push_back(pool_bytes("peak_bytes", "peak", &MemorySummary::peak));
+  all.push_back(cached_bytes("reserved_bytes", "reserved", &CachedMemory::reserved));
+  all.push_back(cached_bytes("device_bytes", "device", &CachedMemory::device));
   for (std::size_t i = 0; i < Names<Category>::values.size(); ++i) all.push_back(category_bytes(i));
   add_times(all);
   all.push_back(traffic_measure("all_gather", "all-gather", &TrafficSummary::all_gather));

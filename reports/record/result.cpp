@@ -180,6 +180,11 @@ Json memory_object(const MemorySummary& memory, const Predicted& predicted) {
     object["device_bytes"] = memory.cached->device.value;
     object["alloc_retries"] = memory.cached->retries;
     object["fits_certain"] = memory.cached->certain;
+    if (const auto& errors = memory.cached->errors)
+      object["errors"] = {{"allocated", finite(errors->allocated)},
+                          {"reserved", finite(errors->reserved)},
+                          {"device", finite(errors->device)},
+                          {"source", errors->source}};
   }
   return object;
 }
@@ -188,18 +193,23 @@ Json time_object(const TimeSummary& time, const Predicted& predicted) {
   Json exposed = Json::array();
   for (const ExposedUnit& unit : predicted.exposed_units)
     exposed.push_back({{"unit", unit.unit}, {"exposed_ns", unit.exposed.value}});
-  return {{"step_ns", time.step.value},
-          {"compute_ns", time.compute.value},
-          {"communication_ns", time.communication.value},
-          {"exposed_communication_ns", time.exposed_communication.value},
-          {"idle_ns", time.idle.value},
-          {"contention_ns", time.contention.value},
-          {"overlap_fraction", finite(time.overlap_fraction)},
-          {"median_step_ns", time.median_step.value},
-          {"tokens_per_second_per_gpu", finite(time.tokens_per_second_per_gpu)},
-          {"tflops_per_gpu", finite(time.tflops_per_gpu)},
-          {"mfu", finite(time.mfu)},
-          {"exposed_units", std::move(exposed)}};
+  Json object{{"step_ns", time.step.value},
+              {"compute_ns", time.compute.value},
+              {"communication_ns", time.communication.value},
+              {"exposed_communication_ns", time.exposed_communication.value},
+              {"idle_ns", time.idle.value},
+              {"contention_ns", time.contention.value},
+              {"overlap_fraction", finite(time.overlap_fraction)},
+              {"median_step_ns", time.median_step.value},
+              {"tokens_per_second_per_gpu", finite(time.tokens_per_second_per_gpu)},
+              {"tflops_per_gpu", finite(time.tflops_per_gpu)},
+              {"mfu", finite(time.mfu)},
+              {"exposed_units", std::move(exposed)}};
+  if (time.host) {
+    object["host_issue_ns"] = time.host->issue.value;
+    object["host_bound_ns"] = time.host->bound.value;
+  }
+  return object;
 }
 
 Json training_object(const TrainingEstimate& training) {

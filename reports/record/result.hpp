@@ -56,6 +56,16 @@ struct PlanSummary {
   double model_flops = 0;
 };
 
+/// How far the numbers of a predicted memory may be off, as fractions of them.
+struct MemoryErrors {
+  double allocated = 0;
+  double reserved = 0;
+  double device = 0;
+  std::string source;  ///< where these are from
+
+  friend bool operator==(const MemoryErrors&, const MemoryErrors&) = default;
+};
+
 /// Of an engine with PyTorch's caching allocator.
 struct CachedMemory {
   Bytes reserved;            ///< of segments: torch.cuda.max_memory_reserved()
@@ -63,6 +73,7 @@ struct CachedMemory {
   std::int64_t retries = 0;  ///< allocations that found room after all cached blocks had gone
   /// Whether the verdict is the same with 1 % less room and with 1 % more.
   bool certain = true;
+  std::optional<MemoryErrors> errors = {};  ///< of predictions
 
   friend bool operator==(const CachedMemory&, const CachedMemory&) = default;
 };
@@ -87,6 +98,14 @@ struct MemorySummary {
   [[nodiscard]] Bytes deciding() const { return cached ? cached->device : allocated; }
 };
 
+/// Of an engine whose host issues the ops one by one while the GPU runs them.
+struct HostTime {
+  Nanos issue;  ///< that the host needs to issue a step
+  Nanos bound;  ///< of the step: nothing computes, as the host has not come to the next op
+
+  friend bool operator==(const HostTime&, const HostTime&) = default;
+};
+
 /// `step` is compute + exposed_communication + idle of the one step whose op times are stored, of a
 /// measured run the last one. The rates follow from `median_step`.
 struct TimeSummary {
@@ -95,7 +114,8 @@ struct TimeSummary {
   Nanos communication;  ///< union of collectives
   Nanos exposed_communication;
   Nanos idle;
-  Nanos contention;             ///< kernel slow-down beside collectives, inside compute
+  Nanos contention;  ///< kernel slow-down beside collectives, inside compute
+  std::optional<HostTime> host = {};
   double overlap_fraction = 0;  ///< 1 - exposed / communication; 1 without communication
   /// Of all steps of a measured run (reports/record/step_figures.hpp); of a simulated one `step`.
   Nanos median_step;

@@ -157,6 +157,15 @@ Result<void> read_memory_object(const ResultDocument& json, const std::string& w
     read.bytes("device_bytes", cached.device);
     read.integer("alloc_retries", cached.retries);
     read.truth("fits_certain", cached.certain);
+    if (read.has("errors")) {
+      Members errors(read.object("errors"), read.place("errors"), run.absent);
+      MemoryErrors& known = cached.errors.emplace();
+      errors.real("allocated", known.allocated);
+      errors.real("reserved", known.reserved);
+      errors.real("device", known.device);
+      errors.text("source", known.source);
+      MFSDP_TRY(errors.outcome());
+    }
   }
   if (!read.has("categories")) run.absent.add(ResultFigure::categories);
   Members categories(read.object("categories"), read.place("categories"), run.absent);
@@ -189,6 +198,11 @@ Result<void> read_time_object(const ResultDocument& json, const std::string& whe
               &Members::real);
   read.figure(ResultFigure::tflops_per_gpu, time.tflops_per_gpu, &Members::real);
   read.figure(ResultFigure::mfu, time.mfu, &Members::real);
+  if (read.has("host_issue_ns")) {
+    HostTime& host = time.host.emplace();
+    read.nanos("host_issue_ns", host.issue);
+    read.nanos("host_bound_ns", host.bound);
+  }
   for (const ResultDocument& unit : read.list("exposed_units")) {
     if (!unit.is_object()) return fail(read.place("exposed_units"), "expected objects");
     ExposedUnit& exposed = predicted.exposed_units.emplace_back();

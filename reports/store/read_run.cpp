@@ -187,6 +187,17 @@ void read_cached(SQLite::Database& database, std::int64_t run, MemorySummary& me
   if (!cached.executeStep()) return;
   CachedMemory& read = memory.cached.emplace();
   Row(cached) >> read.reserved >> read.device >> read.retries >> read.certain;
+  auto errors = select(database, run, columns::kMemoryErrors, "memory_errors", "");
+  if (!errors.executeStep()) return;
+  MemoryErrors& known = read.errors.emplace();
+  Row(errors) >> known.allocated >> known.reserved >> known.device >> known.source;
+}
+
+void read_host(SQLite::Database& database, std::int64_t run, TimeSummary& time) {
+  auto host = select(database, run, columns::kHostTimes, "host_times", "");
+  if (!host.executeStep()) return;
+  HostTime& read = time.host.emplace();
+  Row(host) >> read.issue >> read.bound;
 }
 
 Result<void> read_categories(SQLite::Database& database, std::int64_t run, MemorySummary& memory,
@@ -460,6 +471,7 @@ Result<RunResult> read_run(SQLite::Database& database, std::int64_t id, const Lo
   MFSDP_TRY(read_plan(database, id, result.plan, result.absent, where));
   MFSDP_TRY(read_categories(database, id, result.memory, result.absent, where));
   read_cached(database, id, result.memory);
+  read_host(database, id, result.time);
   if (parts.timeline) MFSDP_TRY(read_timeline(database, id, result, where));
   if (texts.source == "measured")
     return RunResult(std::move(result), read_measured(database, id, parts, texts));

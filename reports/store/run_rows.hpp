@@ -41,6 +41,9 @@ inline constexpr std::string_view kPools = "name, height_bytes, lower_bound_byte
 inline constexpr std::string_view kMemoryCategories = "category, bytes";
 inline constexpr std::string_view kCachedMemory =
     "reserved_bytes, device_bytes, alloc_retries, fits_certain";
+inline constexpr std::string_view kMemoryErrors =
+    "allocated_error, reserved_error, device_error, error_source";
+inline constexpr std::string_view kHostTimes = "host_issue_ns, host_bound_ns";
 inline constexpr std::string_view kExposedUnits = "unit, exposed_ns";
 inline constexpr std::string_view kSteps =
     "step, step_ns, loss, grad_norm, tokens, learning_rate, skipped, loss_scale";

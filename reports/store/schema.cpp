@@ -265,12 +265,29 @@ CREATE TABLE cached_memory (
 ) STRICT;
 )sql";
 
+// Engines whose host issues ops one by one may be bound by it, and predictions of their memory say
+// how far they may be off.
+constexpr std::string_view kVersion11 = R"sql(
+CREATE TABLE host_times (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  host_issue_ns INTEGER NOT NULL,
+  host_bound_ns INTEGER NOT NULL
+) STRICT;
+CREATE TABLE memory_errors (
+  run INTEGER PRIMARY KEY REFERENCES run_rows ON DELETE CASCADE,
+  allocated_error REAL NOT NULL,
+  reserved_error REAL NOT NULL,
+  device_error REAL NOT NULL,
+  error_source TEXT NOT NULL
+) STRICT;
+)sql";
+
 }  // namespace
 
 std::span<const std::string_view> store_migrations() {
-  static const std::array migrations{kVersion1, kVersion2, kVersion3,         kVersion4,
-                                     kVersion5, kVersion6, store_version_7(), store_version_8(),
-                                     kVersion9, kVersion10};
+  static const std::array migrations{kVersion1, kVersion2,  kVersion3,         kVersion4,
+                                     kVersion5, kVersion6,  store_version_7(), store_version_8(),
+                                     kVersion9, kVersion10, kVersion11};
   return migrations;
 }
 

@@ -196,6 +196,8 @@ struct RunWriter::Statements {
   Insert pools{database, "pools", with_keys("run, position", columns::kPools)};
   Insert categories{database, "memory_categories", with_keys("run", columns::kMemoryCategories)};
   Insert cached{database, "cached_memory", with_keys("run", columns::kCachedMemory)};
+  Insert memory_errors{database, "memory_errors", with_keys("run", columns::kMemoryErrors)};
+  Insert host_times{database, "host_times", with_keys("run", columns::kHostTimes)};
   Insert exposed{database, "exposed_units", with_keys("run, position", columns::kExposedUnits)};
   Insert steps{database, "steps", with_keys("run, position", columns::kSteps)};
   Insert evaluations{database, "evaluations", with_keys("run, position", columns::kEvaluations)};
@@ -323,8 +325,12 @@ struct RunWriter::Statements {
   void write_parts(std::int64_t row, const RunResult& run) {
     if (!run.absent.has(ResultFigure::plan)) write_plan(row, run.plan);
     if (!run.absent.has(ResultFigure::categories)) write_categories(row, run.memory);
-    if (const auto& memory = run.memory.cached)
+    if (const auto& memory = run.memory.cached) {
       cached(row, memory->reserved, memory->device, memory->retries, memory->certain);
+      if (const auto& errors = memory->errors)
+        memory_errors(row, errors->allocated, errors->reserved, errors->device, errors->source);
+    }
+    if (const auto& host = run.time.host) host_times(row, host->issue, host->bound);
     if (const Predicted* predicted = run.predicted()) {
       write_prediction(row, *predicted);
       write_exposed(row, predicted->exposed_units);
@@ -378,9 +384,9 @@ bool RunWriter::rewrite(std::int64_t row, const RunResult& run) {
   Write head(database, fmt::format("UPDATE run_rows SET ({}) = ({}) WHERE id = ?", columns::kRuns,
                                    marks_for(columns::kRuns)));
   Statements::write_head(head, run, row);
-  for (const char* part :
-       {"plan_summaries", "predictions", "pools", "memory_categories", "cached_memory",
-        "exposed_units", "timelines", "op_copies", "memory_copies", "launch_lists"})
+  for (const char* part : {"plan_summaries", "predictions", "pools", "memory_categories",
+                           "cached_memory", "memory_errors", "host_times", "exposed_units",
+                           "timelines", "op_copies", "memory_copies", "launch_lists"})
     Write(database, fmt::format("DELETE FROM {} WHERE run = ?", part))(row);
   statements_->write_parts(row, run);
   return true;

@@ -101,6 +101,15 @@ void CachingAllocator::reserve(std::int64_t size) {
   ++counters_.segments;
 }
 
+void CachingAllocator::tell(MemoryAction action, const Block& block) const {
+  if (!watch_) return;
+  watch_({.action = action,
+          .address = block.address,
+          .size = block.size,
+          .stream = block.stream,
+          .is_piece = block.expandable});
+}
+
 /// `size` bytes are looked at where the place is known; a place of our own has room for `span`.
 std::int64_t CachingAllocator::place(std::int64_t size, std::int64_t span, std::int64_t stream) {
   std::optional<std::int64_t> begin;
@@ -187,8 +196,10 @@ CachingAllocator::Block* CachingAllocator::new_segment(Pool& pool, std::int64_t 
   const std::int64_t whole = segment_size(size);
   if (!has_room(whole)) return nullptr;
   reserve(whole);
-  return make(
+  Block* made = make(
       {.address = place(whole, whole, stream), .size = whole, .stream = stream, .pool = &pool});
+  tell(MemoryAction::segment, *made);
+  return made;
 }
 
 /// The lowest place of the stream's ranges with so much room behind each other, free or not backed.
@@ -240,6 +251,7 @@ bool CachingAllocator::map(Pool& pool, Block* block, std::int64_t size) {
     block->size = backed;
     pool.unmapped.insert(rest);
   }
+  tell(MemoryAction::segment, *block);
   merge(pool, block, block->before);
   merge(pool, block, block->after);
   keep_free(pool, block);
@@ -261,6 +273,7 @@ CachingAllocator::Block* CachingAllocator::grow(Pool& pool, std::int64_t size,
 }
 
 void CachingAllocator::release(Pool& pool, Block* block) {
+  tell(MemoryAction::release, *block);
   segments_.erase(block->address);
   pool.free.erase(block);
   counters_.reserved -= block->size;
@@ -296,6 +309,7 @@ void CachingAllocator::unmap_free(Pool& pool) {
     if (end < last) piece(end, last, block, block->after);
     block->address = begin;
     block->size = end - begin;
+    tell(MemoryAction::release, *block);
     block->mapped = false;
     merge(pool, block, block->before);
     merge(pool, block, block->after);
@@ -417,6 +431,35 @@ void CachingAllocator::free(std::int64_t address) {
   merge(*block->pool, block, block->before);
   merge(*block->pool, block, block->after);
   keep_free(*block->pool, block);
+}
+
+std::int64_t CachingAllocator::Segment::used() const {
+  std::int64_t bytes = 0;
+  for (const Part& part : parts)
+    if (part.is_used) bytes += part.size;
+  return bytes;
+}
+
+std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
+  const std::set<const Block*> spare(spare_.begin(), spare_.end());
+  std::vector<Segment> all;
+  for (const Block& first : blocks_) {
+    if (first.before != nullptr || spare.contains(&first)) continue;
+    Segment segment{.address = first.address,
+                    .stream = first.stream,
+                    .is_small = first.pool->small,
+                    .is_expandable = first.expandable,
+                    .parts = {}};
+    for (const Block* block = &first; block != nullptr; block = block->after) {
+      if (!block->mapped) continue;
+      segment.size += block->size;
+      segment.parts.push_back(
+          {.address = block->address, .size = block->size, .is_used = block->used});
+    }
+    if (segment.size > 0) all.push_back(std::move(segment));
+  }
+  std::ranges::sort(all, {}, &Segment::address);
+  return all;
 }
 
 std::vector<CachingAllocator::FreeBytes> CachingAllocator::free_bytes() const {

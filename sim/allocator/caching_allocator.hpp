@@ -17,8 +17,10 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "sim/allocator/memory_events.hpp"
 #include "sim/allocator/settings.hpp"
 
 namespace mfsdp {
@@ -68,6 +70,28 @@ class CachingAllocator {
   /// By stream, ascending: what is reserved and not in use.
   [[nodiscard]] std::vector<FreeBytes> free_bytes() const;
 
+  struct Segment {
+    struct Part {
+      std::int64_t address = 0;
+      std::int64_t size = 0;
+      bool is_used = false;
+    };
+    std::int64_t address = 0;
+    std::int64_t size = 0;  ///< that is backed
+    std::int64_t stream = 0;
+    bool is_small = false;
+    bool is_expandable = false;
+    std::vector<Part> parts;  ///< by address
+
+    [[nodiscard]] std::int64_t used() const;
+  };
+  /// All there are, by address.
+  [[nodiscard]] std::vector<Segment> segments() const;
+
+  /// Is told of each segment, or piece of one, that comes or goes.
+  using Watch = std::function<void(const MemoryEvent&)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
+
   /// What a request of so many bytes is rounded to.
   [[nodiscard]] static std::int64_t rounded(std::int64_t size, const AllocatorSettings& settings);
 
@@ -91,10 +115,12 @@ class CachingAllocator {
   Block* make(Block block);
   void drop(Block* block);
   void reserve(std::int64_t size);
+  void tell(MemoryAction action, const Block& block) const;
   std::int64_t place(std::int64_t size, std::int64_t span, std::int64_t stream);
 
   AllocatorSettings settings_;
   Place place_;
+  Watch watch_;
   AllocatorCounters counters_;
   std::map<std::int64_t, std::int64_t> segments_;  ///< from where to where
   std::int64_t fresh_ = std::int64_t{1} << 60;     ///< lowest address that nobody knew

@@ -156,6 +156,7 @@ void take_over_sources(Draft& draft) {
                           "node.nics",
                           "node.nic_gb_per_s",
                           "node.nic_latency_ns",
+                          "node.host_launch_ns",
                           "tables.gemm",
                           "tables.attention",
                           "tables.collective"})
@@ -206,6 +207,7 @@ Result<Calibration> calibrate_checked(const CalibrationRequest& request) {
   MFSDP_TRY(add_attention(draft));
   MFSDP_TRY(add_copies(draft));
   MFSDP_TRY(add_collectives(draft));
+  MFSDP_TRY(add_traces(draft));
   MFSDP_TRY(check_prices(draft));
   draft.gpu.calibration =
       draft.gpu.measured == MeasuredParts{true, true, true} ? "measured" : "datasheet";

@@ -55,6 +55,10 @@ void note_errors(Draft& draft, std::string group, std::string what, std::span<co
 /// former and fits the NICs to the latter.
 [[nodiscard]] Result<void> add_collectives(Draft& draft);
 
+/// Scales the rates to those of the traces, and sets what else they say. What has a table of this
+/// GPU already is left.
+[[nodiscard]] Result<void> add_traces(Draft& draft);
+
 /// Prices every collective with the numbers that will be written, for the report. Messages that
 /// took longer than larger ones are not priced as measured; a note counts them.
 [[nodiscard]] Result<void> check_prices(Draft& draft);

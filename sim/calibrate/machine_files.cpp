@@ -82,6 +82,7 @@ void add_links(TomlText& toml, const Gpu& gpu) {
   toml.add("nics", gpu.nics_per_node);
   toml.add("nic_gb_per_s", gpu.nic_bandwidth);
   toml.add("nic_latency_ns", gpu.nic_latency.value);
+  toml.add("host_launch_ns", gpu.host_launch.value);
 }
 
 std::string csv_head(std::string_view columns) {

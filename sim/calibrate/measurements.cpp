@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -113,7 +114,8 @@ std::string not_known(const std::vector<std::string>& header) {
   const std::string first = header.empty() ? "" : header.front();
   const bool toml = first.starts_with('[') || first.find(" = ") != std::string::npos;
   return fmt::format(
-      "is {}; expected output of nccl-tests (text or -J), or a CSV with columns "
+      "is {}; expected output of nccl-tests (text or -J), a trace of PyTorch's profiler, or a CSV "
+      "with columns "
       "kind,M,N,K,tflops or direction,B,S,heads,head_dim,ms or n,mbytes,ag_ms,rs_ms,ar_ms or "
       "collective,gpus,bytes,us or bytes_moved,ms",
       toml ? "TOML, as for --gpu or --cluster" : "nothing known");
@@ -188,7 +190,29 @@ Result<void> add_run(const NcclRun& run, Measurements& all) {
   return {};
 }
 
+constexpr std::string_view kGzip = "\x1f\x8b";
+
+/// Traces may be large, so they are read as streams; what they begin with tells them.
+bool is_trace(const std::filesystem::path& file) {
+  constexpr std::size_t kHead = 65536;
+  std::ifstream stream(file, std::ios::binary);
+  std::string head(kHead, '\0');
+  stream.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(stream.gcount()));
+  return head.starts_with(kGzip) || head.find("\"traceEvents\"") != std::string::npos ||
+         (head.starts_with('{') && head.find("\"deviceProperties\"") != std::string::npos);
+}
+
+Result<void> read_trace(const std::filesystem::path& file, Measurements& all) {
+  MFSDP_LET(trace, traces::read_kineto(file, {.keep_operators = true}));
+  MFSDP_LET(run, read_trace_run(trace));
+  all.traces.push_back(std::move(run));
+  all.trace_files.push_back(file.filename().string());
+  return {};
+}
+
 Result<void> read_one(const std::filesystem::path& file, Measurements& all) {
+  if (is_trace(file)) return read_trace(file, all);
   MFSDP_LET(text, read_file(file, "measurements", kMostBytes));
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // UTF-8's byte order mark
   const std::string where = file.string();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "sim/calibrate/trace_run.hpp"
 #include "sim/cost/tables.hpp"
 
 namespace mfsdp {
@@ -25,10 +26,12 @@ struct Measurements {
   std::vector<std::string> attention_places;
   std::vector<CollectiveSample> collectives;  ///< inside domains and between them
   std::vector<CopySample> copies;
+  std::vector<TraceRun> traces;
   std::vector<std::string> gemm_files;  ///< names without folders, for the source of a value
   std::vector<std::string> attention_files;
   std::vector<std::string> collective_files;
   std::vector<std::string> copy_files;
+  std::vector<std::string> trace_files;
   std::vector<std::string> devices;  ///< as the files call them, each once
 };
 
@@ -37,7 +40,8 @@ struct Measurements {
                                                                const std::string& where);
 
 /// Reads files of any number and kind; what a file is follows from its content: nccl-tests' text or
-/// JSON, or a CSV whose header is one of those in README.md. Each error is one line that names the
+/// JSON, a trace of PyTorch's profiler (packed or not), or a CSV whose header is one of those in
+/// README.md. Each error is one line that names the
 /// file, the line or field, and what was expected: binary, empty, cut or contradicting data.
 [[nodiscard]] Result<Measurements> read_measurements(std::span<const std::filesystem::path> files);
 

@@ -83,11 +83,31 @@ class Lowering {
   Result<void> translate() {
     latest_.assign(program_.events.size(), std::nullopt);
     counted_.assign(tracks_.size(), 0);
+    MFSDP_TRY(time_host());
     for (std::size_t i = 0; i < ops().size(); ++i) {
       Entry entry{.op = static_cast<std::uint32_t>(i)};
       MFSDP_LET(is_entry, translate(ops()[i], i, entry));
       if (is_entry) add(ids_.streams[ops()[i].stream], entry);
     }
+    return {};
+  }
+
+  /// When the host has issued each op of the segment.
+  Result<void> time_host() {
+    if (!prices_.host) return {};
+    LoweredSegment& segment = lowered_.segments[segment_];
+    segment.host_begin = lowered_.host_length;
+    segment.issued.reserve(ops().size());
+    std::int64_t now = 0;
+    for (std::size_t i = 0; i < ops().size(); ++i) {
+      const Nanos price = prices_.host(ops()[i]);
+      if (price.value < 0)
+        return wrong(i, fmt::format("expected a host time of at least 0 ns, got {}", price.value));
+      now = checked_add(now, price.value);
+      segment.issued.push_back(now);
+    }
+    lowered_.host_length =
+        checked_add(lowered_.host_length, checked_mul(segment.host_length(), segment.repeat));
     return {};
   }
 

@@ -65,11 +65,18 @@ struct LoweredSegment {
   std::int64_t begin = 0;   ///< of its first instance, in ops from the step's start
   std::vector<std::vector<Entry>> streams;
   std::vector<HostEntry> host;
+  /// By op: when the host has issued it, ns from the instance's begin if nothing holds the host
+  /// up. Empty where that takes no time.
+  std::vector<std::int64_t> issued;
+  std::int64_t host_begin = 0;  ///< of its first instance, ns of the host from the step's start
+
+  [[nodiscard]] std::int64_t host_length() const { return issued.empty() ? 0 : issued.back(); }
 };
 
 struct LoweredPlan {
   std::vector<LoweredSegment> segments;     ///< those that run at least once
   std::int64_t length = 0;                  ///< ops in a step
+  std::int64_t host_length = 0;             ///< ns that the host takes to issue a step
   std::int64_t entries = 0;                 ///< entries of all streams in a step
   std::int64_t spans = 0;                   ///< kernels, collectives and copies in a step
   std::vector<std::uint32_t> track_stream;  ///< of a record track; the number of streams otherwise

@@ -39,6 +39,9 @@ struct Prices {
   std::function<Nanos(const Kernel&)> kernel;
   std::function<CollectivePrice(const Collective&, const Communicator&)> collective;
   std::function<CopyPrice(const Copy&)> copy;
+  /// How long the host takes to issue an op. Empty where ops cost the host nothing, as ours, which
+  /// are issued ahead or as graphs.
+  std::function<Nanos(const Op&)> host{};
 };
 
 }  // namespace mfsdp

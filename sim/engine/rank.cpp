@@ -14,7 +14,8 @@ constexpr std::int64_t kKeptInstances = 2;
 
 // What a stream is blocked on, beside tracks.
 constexpr std::int64_t kNothing = -1;
-constexpr std::int64_t kHost = -2;
+constexpr std::int64_t kHost = -2;   // that waits itself
+constexpr std::int64_t kIssue = -3;  // the host, which is on its way
 
 }  // namespace
 
@@ -30,6 +31,7 @@ Rank::Rank(const RankPlan& common, const std::vector<std::uint32_t>& groups,
       cursors_(host_),
       counts_(lowered_.track_stream.size()),
       blocked_on_(host_, kNothing),
+      issue_at_(host_, kNever),
       running_(host_),
       completed_(kSteps) {
   for (const Stream& stream : common.program.streams)
@@ -88,6 +90,7 @@ Result<void> Rank::run(std::int64_t now, std::int64_t until, std::vector<std::ui
 
 Result<void> Rank::step(std::vector<std::uint32_t>& arrived, std::vector<std::uint32_t>& affected) {
   end_ops(affected);
+  if (next_issue_ <= now_) wake_issued();
   finish();
   // advance_stream() appends the streams that it wakes.
   for (std::size_t next = 0; next < ready_.size(); ++next)
@@ -115,6 +118,15 @@ Result<void> Rank::advance_stream(std::uint32_t stream, std::vector<std::uint32_
     if (cursor.position + entry.op >= issued_) {
       blocked_on_[stream] = kHost;
       return {};
+    }
+    if (lowered_.host_length > 0) {
+      const std::int64_t issued = issue_time(cursor);
+      if (issued > now_) {
+        blocked_on_[stream] = kIssue;
+        issue_at_[stream] = issued;
+        next_issue_ = std::min(next_issue_, issued);
+        return {};
+      }
     }
     switch (entry.action) {
       case Action::kernel:
@@ -184,6 +196,9 @@ void Rank::advance_host() {
             host.step * lowered_.length + segment.begin + host.instance * segment.length + entry.op;
         break;
       }
+      // What is waited for has come by now: a host that was there before goes on from here.
+      if (lowered_.host_length > 0)
+        host_late_ = std::max(host_late_, now_ - host_time(host, entry.op));
       ++host.index;
       continue;
     }
@@ -196,6 +211,32 @@ void Rank::advance_host() {
   }
   for (std::uint32_t stream = 0; stream < host_; ++stream)
     if (blocked_on_[stream] == kHost) wake(stream);
+}
+
+/// When the host comes to an op of that instance if nothing ever holds it up.
+std::int64_t Rank::host_time(const HostCursor& at, std::uint32_t op) const {
+  const LoweredSegment& segment = lowered_.segments[at.segment];
+  return at.step * lowered_.host_length + segment.host_begin + at.instance * segment.host_length() +
+         segment.issued[op];
+}
+
+/// When the stream's next op is issued. Where waits that come later have held the host up, that is
+/// too late a time, but past all the same.
+std::int64_t Rank::issue_time(const Cursor& cursor) const {
+  const HostCursor at{
+      .step = cursor.step, .segment = cursor.segment, .instance = cursor.instance, .index = 0};
+  return host_late_ + host_time(at, cursor.next->op);
+}
+
+void Rank::wake_issued() {
+  next_issue_ = kNever;
+  for (std::uint32_t stream = 0; stream < host_; ++stream) {
+    if (blocked_on_[stream] != kIssue) continue;
+    if (issue_at_[stream] <= now_)
+      wake(stream);
+    else
+      next_issue_ = std::min(next_issue_, issue_at_[stream]);
+  }
 }
 
 bool Rank::keeps_instance(std::int64_t instance) const {
@@ -254,6 +295,7 @@ void Rank::pass(std::uint32_t stream) {
   if (++completed_[static_cast<std::size_t>(cursor.step)] == lowered_.entries && cursor.step == 0) {
     record_.begin = now_;
     record_.compute = record_.communication = record_.exposed = record_.waiting = 0;
+    record_.host_bound = 0;
     record_.lost = 0;
     std::ranges::fill(record_.exposed_by_unit, 0);
     memory_.begin_window(now_);
@@ -299,7 +341,7 @@ void Rank::set_rate(std::uint32_t group, std::int64_t now, std::int64_t rate) {
 
 std::int64_t Rank::share() {
   running_.share(now_);
-  return running_.doing().next_end;
+  return std::min(running_.doing().next_end, next_issue_);
 }
 
 bool Rank::runs() const {
@@ -316,6 +358,9 @@ void Rank::account(std::int64_t time) {
   const Doing& doing = running_.doing();
   record_.lost += static_cast<Int128>(time) * doing.lost;
   if (doing.computes) record_.compute += time;
+  if (!doing.computes && lowered_.host_length > 0)
+    for (std::uint32_t stream = 0; stream < host_; ++stream)
+      if (is_compute_[stream] && blocked_on_[stream] == kIssue) record_.host_bound += time;
   if (doing.communicates) record_.communication += time;
   if (!doing.communicates || doing.computes) return;
   if (doing.waits) record_.waiting += time;

@@ -27,6 +27,7 @@ struct StepRecord {
   std::int64_t communication = 0;
   std::int64_t exposed = 0;
   std::int64_t waiting = 0;                   ///< of `exposed`: a collective waits for other ranks
+  std::int64_t host_bound = 0;                ///< nothing computes, as the host has not issued it
   Int128 lost = 0;                            ///< by kernels to contention, 2^-20 ns
   std::vector<std::int64_t> exposed_by_unit;  ///< and without unit, last
   std::vector<OpSpan> spans;                  ///< by end; empty where times are not kept
@@ -103,6 +104,9 @@ class Rank {
   [[nodiscard]] bool reached(const Target& target, std::int64_t count, std::uint32_t who);
   void reach(std::uint32_t track);
   void advance_host();
+  [[nodiscard]] std::int64_t host_time(const HostCursor& at, std::uint32_t op) const;
+  [[nodiscard]] std::int64_t issue_time(const Cursor& cursor) const;
+  void wake_issued();
   void wake(std::uint32_t stream);
   [[nodiscard]] bool use_buffer(const Cursor& cursor);
   /// Whether times of that instance of a segment are kept.
@@ -132,10 +136,13 @@ class Rank {
   std::int64_t now_ = 0;
   std::int64_t issued_ = 0;  // ops that the host has issued, in host order
   HostCursor host_cursor_;
+  std::int64_t host_late_ = 0;        // ns that waits have held the host up
+  std::int64_t next_issue_ = kNever;  // the first of issue_at_
   std::vector<Cursor> cursors_;
   std::vector<std::int64_t> counts_;      // by track
   std::vector<Waiter> waiters_;           // in the order in which they came
-  std::vector<std::int64_t> blocked_on_;  // by stream: a track, or kNothing or kHost
+  std::vector<std::int64_t> blocked_on_;  // by stream: a track, or kNothing, kHost or kIssue
+  std::vector<std::int64_t> issue_at_;    // by stream: when its next op is issued, if kIssue
   std::vector<std::uint32_t> ready_;      // streams to advance at this time
   RunningOps running_;
   std::vector<std::int64_t> completed_;  // entries by step

@@ -45,7 +45,7 @@ TrafficSummary traffic_of(const Program& program, const Plan& plan, const PlanId
   return traffic;
 }
 
-TimeSummary time_of(const StepRecord& record) {
+TimeSummary time_of(const StepRecord& record, const LoweredPlan& lowered) {
   TimeSummary time;
   time.step = time.median_step = Nanos(record.end - record.begin);
   time.compute = Nanos(record.compute);
@@ -53,6 +53,8 @@ TimeSummary time_of(const StepRecord& record) {
   time.exposed_communication = Nanos(record.exposed);
   time.idle = time.step - time.compute - time.exposed_communication;
   time.contention = Nanos(checked_narrow(record.lost / kOne));
+  if (lowered.host_length > 0)
+    time.host = HostTime{.issue = Nanos(lowered.host_length), .bound = Nanos(record.host_bound)};
   time.overlap_fraction =
       record.communication == 0
           ? 1.0
@@ -169,8 +171,9 @@ RankSummary summarise_ranks(const RankPartition& partition, Engine& engine, std:
 }
 
 /// Times of the rank are absolute and become relative to its C(1).
-void describe(const Program& program, const Plan& plan, const PlanIds& ids, Rank& rank,
-              Simulation& simulation) {
+void describe(const RankPlan& common, const PlanIds& ids, Rank& rank, Simulation& simulation) {
+  const Program& program = common.program;
+  const Plan& plan = common.plan;
   StepRecord& record = rank.record();
   const Nanos begin(record.begin);
   for (OpSpan& span : record.spans) {
@@ -181,7 +184,7 @@ void describe(const Program& program, const Plan& plan, const PlanIds& ids, Rank
     return std::tie(a.start, a.segment, a.instance, a.op) <
            std::tie(b.start, b.segment, b.instance, b.op);
   });
-  simulation.time = time_of(record);
+  simulation.time = time_of(record, common.lowered);
   simulation.timeline = timeline_of(program, plan, ids, record.spans);
   simulation.omitted = omitted_of(plan, record.spans);
   simulation.memory_timeline = rank.memory().take_points();
@@ -212,7 +215,7 @@ Result<Simulation> simulate_checked(const Program& program, const Plan& plan, co
     engine.emplace(common, partition, memory, reported);
     MFSDP_TRY(engine->run());
   }
-  describe(program, plan, ids, engine->ranks()[reported], simulation);
+  describe(common, ids, engine->ranks()[reported], simulation);
   return simulation;
 }
 

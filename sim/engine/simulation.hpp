@@ -1,6 +1,8 @@
 // A training step on simulated time.
 //
-//   host     issues ops in plan order at no cost; a host_wait holds it back
+//   host     issues ops in plan order, each in the time that Prices::host gives, if any; a
+//   host_wait
+//            holds it back. No op begins before it was issued
 //   streams  run their ops in order; a wait holds its stream until its record has run
 //   kernels  run at 1 - what the collectives beside them take, at least 1/4: SMs as long as they
 //            are there, memory traffic in proportion to how fast they go

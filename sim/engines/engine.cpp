@@ -16,6 +16,13 @@ bool is_megatron(EngineKind engine) {
          engine == EngineKind::mfsdp2_eager;
 }
 
+bool is_fsdp2(EngineKind engine) {
+  return engine == EngineKind::fsdp2 || engine == EngineKind::fsdp2_compile;
+}
+
+/// Megatron-FSDP's second version.
+bool is_second(EngineKind engine) { return is_megatron(engine) && engine != EngineKind::mfsdp1; }
+
 /// Llama's blocks, with or without norms of heads and biases of query, key and value.
 Result<void> check_model(EngineKind engine, const ModelShape& model) {
   const auto no = [&](std::string_view what) { return contradicts(engine, "--model", what); };
@@ -52,12 +59,35 @@ Result<void> check_types(EngineKind engine, const PlanConfig& config) {
   return {};
 }
 
+/// ZeRO's stages, by their names here.
+Result<void> check_strategy(EngineKind engine, Strategy strategy, std::int64_t outer) {
+  const auto no_strategy = [&](std::string_view what) {
+    return contradicts(engine, "--strategy", what);
+  };
+  if (strategy == Strategy::optim_grads_params) return {};
+  if (is_fsdp2(engine) && strategy != Strategy::optim_grads)
+    return no_strategy(
+        "it shards gradients, states and parameters, those always "
+        "(optim_grads_params) or outside forward and backward (optim_grads)");
+  if (is_second(engine) && strategy == Strategy::no_shard)
+    return no_strategy("it is described for optim, optim_grads and optim_grads_params");
+  if (is_second(engine) && strategy == Strategy::optim && outer > 1)
+    return no_strategy(
+        "with --outer-dp it reduces gradients in every microbatch (optim_grads or "
+        "optim_grads_params)");
+  if (engine == EngineKind::mfsdp1) return no_strategy("it is described for optim_grads_params");
+  return {};
+}
+
 Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
-  if (config.mesh.size(Axis::dp_shard) != config.mesh.world_size())
+  const std::int64_t outer = config.mesh.size(Axis::dp_outer);
+  if (config.mesh.size(Axis::dp_shard) * outer != config.mesh.world_size())
+    return contradicts(engine, "--gpus", "it is described for axes of data parallelism");
+  if (outer > 1 && engine == EngineKind::mfsdp1)
     return contradicts(engine, "--outer-dp", "it is described for one axis of ranks");
-  if (config.strategy != Strategy::optim_grads_params)
-    return contradicts(engine, "--strategy",
-                       "it shards parameters, gradients and states (optim_grads_params)");
+  if (outer > 1 && config.outer_strategy != Strategy::no_shard)
+    return contradicts(engine, "--outer-strategy", "its outer axis shards nothing (no_shard)");
+  MFSDP_TRY(check_strategy(engine, config.strategy, outer));
   if (config.optimizer != Optimizer::adamw)
     return contradicts(engine, "--optimizer", "it is described for AdamW");
   if (config.has_lora()) return contradicts(engine, "--lora-rank", "adapters are not described");
@@ -70,7 +100,7 @@ Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
 
 /// What was not recorded of Megatron-FSDP, or runs by other rules there.
 Result<void> check_megatron(EngineKind engine, const PlanConfig& config) {
-  if (config.mesh.world_size() == 1)
+  if (config.mesh.size(Axis::dp_shard) == 1)
     return contradicts(engine, "--gpus", "it is described for two ranks or more");
   if (engine == EngineKind::mfsdp2_eager) return {};
   if (config.model.qk_norm)
@@ -93,7 +123,7 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   if (is_megatron(engine)) MFSDP_TRY(check_megatron(engine, config));
   PlanConfig own = config;
   // Megatron-FSDP's second version reduces gradients in the type that they have.
-  if (is_megatron(engine) && engine != EngineKind::mfsdp1) own.reduce_dtype = DType::bf16;
+  if (is_second(engine)) own.reduce_dtype = DType::bf16;
   if (engine != EngineKind::mfsdp1 || own.allocator != AllocatorPolicy::double_buffer)
     own.allocator = AllocatorPolicy::best_fit;
   if (own.recompute.kind == Recompute::full && own.recompute.full_blocks != 0)

@@ -113,6 +113,8 @@ class Accounts {
     return true;
   }
 
+  void count_step() { ++memory_.steps; }
+
   [[nodiscard]] std::int64_t reserved() const { return allocator_.counters().peak_reserved; }
 
   EngineMemory finish() {
@@ -171,6 +173,7 @@ EngineMemory engine_memory(const EnginePlan& plan, const AllocatorSettings& sett
   std::int64_t before = 0;
   for (std::int64_t step = 0; goes_on && step < kMostSteps; ++step) {
     goes_on = host.step();
+    accounts.count_step();
     if (step + 1 >= kLeastSteps && accounts.reserved() == before) break;
     before = accounts.reserved();
   }

@@ -30,6 +30,7 @@ struct EngineMemory {
   /// those in use.
   Bytes idle_segments;
   Bytes fragments;
+  std::int64_t steps = 0;  ///< until reserved memory no longer grew, or the end
 };
 
 /// From an empty start: what is kept, and as many steps as it takes until reserved memory no longer

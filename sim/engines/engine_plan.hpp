@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/plan/plan.hpp"
+#include "sim/engines/host_work.hpp"
 
 namespace mfsdp {
 
@@ -28,7 +29,8 @@ struct EnginePlan {
   Program program;
   std::vector<KeptFrom> kept;  ///< in the order of the ops
   std::vector<Renewal> renewals{};
-  std::int64_t padding = 0;  ///< elements of a whole copy of the weights
+  std::vector<HostWork> host{};  ///< by the id of an op: to issue it
+  std::int64_t padding = 0;      ///< elements of a whole copy of the weights
 };
 
 }  // namespace mfsdp

@@ -9,6 +9,10 @@
 //   backward   the next block's gather is issued before a block's backward
 //   reduction  gradients are copied into one flat input (compute stream), after the reduction
 //              before has ended; the reduction's output becomes the gradients' shards
+//   ZeRO-2     reshard_after_forward=False: what forward has gathered stays until backward has used
+//              it, so that each microbatch gathers once
+//   HSDP       the reduction's output is summed along the outer axis, in place, on a stream of its
+//              own, in every microbatch; where the wire is not fp32 it is kept until backward ends
 //
 // Shards are of the rows of each parameter: ceil(rows / ranks) on every rank.
 #include "sim/engines/fsdp2.hpp"
@@ -43,13 +47,16 @@ struct Shards {
   std::optional<Mark> gather{};
   std::optional<Mark> reduced{};
   std::optional<Tensor> gradient{};
+  std::optional<Tensor> summed{};  ///< along the outer axis, until backward ends
 };
 
 class Fsdp2 {
  public:
   Fsdp2(EngineKind engine, const PlanConfig& config, const Meta& meta)
       : config_(config),
-        ranks_(config.mesh.world_size()),
+        ranks_(config.mesh.size(Axis::dp_shard)),
+        outer_(config.mesh.size(Axis::dp_outer)),
+        keeps_gathered_(config.strategy == Strategy::optim_grads),
         sizes_(llama_sizes(config)),
         step_(config, meta),
         block_(engine == EngineKind::fsdp2_compile ? compiled_block(step_, config_)
@@ -60,7 +67,7 @@ class Fsdp2 {
     make_units();
     step_.at(root_id_, Phase::input);
     ends_.keep_inputs();
-    step_.write_segments([this](bool is_first) { microbatch(is_first); }, [this] { optimizer(); });
+    step_.write_segments([this](Turn turn) { microbatch(turn.first); }, [this] { optimizer(); });
     return step_.finish();
   }
 
@@ -220,21 +227,32 @@ class Fsdp2 {
     else
       step_.memory_bound(KernelKind::cast, "reduce_copy", 2 * of.shard * wire, stream);
     last_reduction_ = step_.record(stream);
+    const StreamRole last = outer_ > 1 ? sum_along_outer(of) : stream;
     if (config_.reduce_dtype != DType::fp32) {
-      const Tensor wide = step_.allocate("gradient", of.shard * kFull, Category::main_grad, stream);
-      step_.memory_bound(KernelKind::cast, "gradient_cast", of.shard * (wire + kFull), stream);
-      step_.free(output);
+      const Tensor wide = step_.allocate("gradient", of.shard * kFull, Category::main_grad, last);
+      step_.memory_bound(KernelKind::cast, "gradient_cast", of.shard * (wire + kFull), last);
+      if (outer_ > 1)
+        of.summed = output;
+      else
+        step_.free(output);
       output = wide;
     }
     if (first) {
       of.gradient = output;
     } else {
-      step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * of.shard * kFull, stream);
+      step_.memory_bound(KernelKind::accumulate, "accumulate", 3 * of.shard * kFull, last);
       step_.free(output);
     }
     if (held > 0) step_.free(gradients.back());
     last_reduce_input_ = input;
-    of.reduced = step_.record(stream);
+    of.reduced = step_.record(last);
+  }
+
+  StreamRole sum_along_outer(const Shards& of) {
+    constexpr StreamRole stream = StreamRole::outer;
+    step_.wait(stream, *last_reduction_);
+    step_.reduce_outer("outer_reduce", of.shard, config_.reduce_dtype, stream);
+    return stream;
   }
 
   // ---- A microbatch ------------------------------------------------------------------------
@@ -260,7 +278,7 @@ class Fsdp2 {
       unshard(blocks_[layer]);
       wait_for_unshard(blocks_[layer]);
       states.push_back(block_->forward(layer, states.back()));
-      reshard(blocks_[layer]);
+      if (!keeps_gathered_) reshard(blocks_[layer]);
     }
     return states;
   }
@@ -310,8 +328,13 @@ class Fsdp2 {
     step_.free(*std::exchange(last_reduce_input_, std::nullopt));
     last_reduction_.reset();
     // The host's next work on the compute stream is after all reductions.
-    for (Shards& block : blocks_) step_.wait(StreamRole::compute, *block.reduced);
-    step_.wait(StreamRole::compute, *root_.reduced);
+    for (Shards& block : blocks_) leave(block);
+    leave(root_);
+  }
+
+  void leave(Shards& of) {
+    step_.wait(StreamRole::compute, *of.reduced);
+    if (of.summed) step_.free(*std::exchange(of.summed, std::nullopt));
   }
 
   // ---- Optimizer ---------------------------------------------------------------------------
@@ -329,7 +352,9 @@ class Fsdp2 {
   }
 
   PlanConfig config_;
-  std::int64_t ranks_;
+  std::int64_t ranks_;   ///< that share a copy of the weights
+  std::int64_t outer_;   ///< copies
+  bool keeps_gathered_;  ///< from forward to backward
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<LlamaBlock> block_;

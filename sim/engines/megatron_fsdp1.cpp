@@ -69,7 +69,7 @@ class MegatronFsdp1 {
     set_up_optimizer();
     step_.at(units_.root.unit, Phase::input);
     ends_.keep_inputs();
-    step_.write_segments([this](bool is_first) { microbatch(is_first); }, [this] { optimizer(); });
+    step_.write_segments([this](Turn turn) { microbatch(turn.first); }, [this] { optimizer(); });
     return step_.finish();
   }
 

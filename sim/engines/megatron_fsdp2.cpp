@@ -12,6 +12,11 @@
 //   reduction  a block's gradients are copied into one buffer, allocated on the reductions' stream,
 //              when the last of them is there; reduced from there in bf16, whatever the main
 //              gradients' type, into them or beside them
+//   ZeRO-2     the first gather of a step takes the place of the rank's compute weights, and stays
+//              until the optimizer's cast takes its place
+//   ZeRO-1     and the main gradients are a whole copy, which the last microbatch reduces to the
+//              rank's part; that is freed when the next step makes the whole copy
+//   HSDP       the last microbatch copies the main gradients and sums the copy along the outer axis
 //   optimizer  reads gradients cast to fp32; then the compute weights are allocated and cast anew
 //
 // Python's hooks hold the gradient of a block's output until backward has left the block, and make
@@ -36,6 +41,9 @@ class MegatronFsdp2 {
   MegatronFsdp2(bool fused, const PlanConfig& config, const Meta& meta)
       : config_(config),
         gradient_type_(size_of(config.grad_dtype)),
+        whole_weights_(config.strategy != Strategy::optim_grads_params),
+        whole_gradients_(config.strategy == Strategy::optim),
+        outer_(config.mesh.size(Axis::dp_outer) > 1),
         sizes_(llama_sizes(config)),
         step_(config, meta),
         block_(fused ? fused_block(step_, config_, {.output = OutputGradient::held})
@@ -49,7 +57,8 @@ class MegatronFsdp2 {
     set_up(units_.root);
     step_.at(units_.root.unit, Phase::input);
     ends_.keep_inputs();
-    step_.write_segments([this](bool is_first) { microbatch(is_first); }, [this] { optimizer(); });
+    step_.write_segments([this](Turn turn) { microbatch(turn); }, [this] { optimizer(); },
+                         whole_gradients_ || outer_);
     return step_.finish();
   }
 
@@ -61,11 +70,21 @@ class MegatronFsdp2 {
     step_.at(of.unit, Phase::input);
     std::vector<Tensor> whole = each_weight(of, "_initial", kHalf);
     for (const Tensor copy : main_weights(of)) step_.free_once(copy);
+    const std::int64_t own = of.shard() * kHalf;
     of.compute_weights =
-        step_.keep("compute_weights", of.shard() * kHalf, Category::model_weight, all_gather);
+        whole_weights_ ? step_.rest("compute_weights", own, Category::model_weight, all_gather)
+                       : step_.keep("compute_weights", own, Category::model_weight, all_gather);
     whole.push_back(step_.once("gathered_initial", of.whole() * kHalf, Category::unsharded_weight));
-    step_.keep("main_gradients", of.shard() * gradient_type_, Category::main_grad, reduce_scatter);
+    of.main_gradients = main_gradients(of);
     for (const Tensor tensor : whole) step_.free_once(tensor);
+  }
+
+  Tensor main_gradients(const FlatUnit& of) {
+    if (whole_gradients_)
+      return step_.once("whole_gradients", of.whole() * gradient_type_, Category::main_grad,
+                        reduce_scatter);
+    return step_.keep("main_gradients", of.shard() * gradient_type_, Category::main_grad,
+                      reduce_scatter);
   }
 
   /// The copies that they are made of, still there.
@@ -87,11 +106,14 @@ class MegatronFsdp2 {
   // ---- Gathers and reductions --------------------------------------------------------------
 
   void gather(FlatUnit& of) {
-    if (of.gathered) return;
+    if (of.gather) return;
     step_.at(of.unit, phase_);
-    of.gathered =
-        step_.allocate("gathered", of.whole() * kHalf, Category::unsharded_weight, all_gather);
-    step_.collective(CollectiveKind::all_gather, "all_gather", of.shard(), DType::bf16);
+    if (!of.gathered) {
+      of.gathered =
+          step_.allocate("gathered", of.whole() * kHalf, Category::unsharded_weight, all_gather);
+      step_.collective(CollectiveKind::all_gather, "all_gather", of.shard(), DType::bf16);
+      if (whole_weights_) step_.free(of.compute_weights);
+    }
     of.gather = step_.record(all_gather);
   }
 
@@ -104,11 +126,12 @@ class MegatronFsdp2 {
   void release(FlatUnit& of) {
     step_.at(of.unit, phase_);
     step_.wait(all_gather, step_.record(compute));
-    step_.free(*std::exchange(of.gathered, std::nullopt));
+    of.gather.reset();
+    if (!whole_weights_) step_.free(*std::exchange(of.gathered, std::nullopt));
   }
 
   /// `gradients` in the order of the weights.
-  void reduce(const FlatUnit& of, const std::vector<Tensor>& gradients, bool first) {
+  void reduce(FlatUnit& of, const std::vector<Tensor>& gradients, Turn turn) {
     step_.at(of.unit, Phase::reduce);
     const Tensor packed = step_.allocate("packed_gradients", of.whole() * kHalf,
                                          Category::unsharded_grad, reduce_scatter);
@@ -119,11 +142,48 @@ class MegatronFsdp2 {
       step_.free(gradients[i]);
     }
     step_.wait(reduce_scatter, step_.record(compute));
-    if (first && gradient_type_ == kHalf)
+    if (whole_gradients_)
+      add_whole(of, turn);
+    else if (turn.first && gradient_type_ == kHalf)
       scatter(of);
     else
-      scatter_and_add(of, first);
+      scatter_and_add(of, turn.first);
+    if (outer_ && turn.last) sum_along_outer(of);
     step_.free(packed);
+  }
+
+  /// What is reduced to the rank's part of it with the last microbatch.
+  void add_whole(FlatUnit& of, Turn turn) {
+    const std::int64_t bytes = of.whole() * gradient_type_;
+    if (turn.first) begin_whole(of, bytes);
+    const std::int64_t read = turn.first ? 0 : gradient_type_;
+    step_.memory_bound(turn.first ? KernelKind::cast : KernelKind::accumulate, "add_gradients",
+                       of.whole() * (read + kHalf + gradient_type_), reduce_scatter);
+    if (!turn.last) return;
+    step_.allocate_again(*of.reduced);
+    step_.collective(CollectiveKind::reduce_scatter, "reduce_scatter", of.shard(),
+                     config_.grad_dtype);
+    step_.free(of.main_gradients);
+  }
+
+  /// In the first step it is there already, and nothing is there that was reduced before.
+  void begin_whole(FlatUnit& of, std::int64_t bytes) {
+    if (!of.reduced) {
+      step_.free_once(of.main_gradients);
+      of.reduced = step_.rest("main_gradients", of.shard() * gradient_type_, Category::main_grad,
+                              reduce_scatter);
+    }
+    of.main_gradients =
+        step_.allocate("whole_gradients", bytes, Category::main_grad, reduce_scatter);
+    step_.free(*of.reduced);
+  }
+
+  void sum_along_outer(const FlatUnit& of) {
+    const Tensor sum = step_.renew(of.main_gradients);
+    step_.memory_bound(KernelKind::cast, "copy_gradients", 2 * of.shard() * gradient_type_,
+                       reduce_scatter);
+    step_.reduce_outer("outer_reduce", of.shard(), config_.grad_dtype, reduce_scatter);
+    step_.free(sum);
   }
 
   void scatter(const FlatUnit& of) {
@@ -142,9 +202,9 @@ class MegatronFsdp2 {
 
   // ---- A microbatch ------------------------------------------------------------------------
 
-  void microbatch(bool first) {
+  void microbatch(Turn turn) {
     const std::vector<Tensor> states = forward();
-    backward(states, first);
+    backward(states, turn);
   }
 
   std::vector<Tensor> forward() {
@@ -170,7 +230,7 @@ class MegatronFsdp2 {
     return states;
   }
 
-  void backward(const std::vector<Tensor>& states, bool first) {
+  void backward(const std::vector<Tensor>& states, Turn turn) {
     phase_ = Phase::backward;
     FlatUnit& root = units_.root;
     step_.at(root.unit, phase_);
@@ -182,20 +242,20 @@ class MegatronFsdp2 {
     const LlamaEnds::Gradients made = ends_.backward(states.back());
     Tensor gradient = made.state;
     for (std::size_t layer = units_.blocks.size(); layer-- > 0;)
-      gradient = block_backward(layer, states[layer], gradient, first);
-    embedding_backward(gradient, made, first);
+      gradient = block_backward(layer, states[layer], gradient, turn);
+    embedding_backward(gradient, made, turn);
     ends_.finish();
     step_.wait(compute, step_.record(reduce_scatter));
   }
 
-  Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, bool first) {
+  Tensor block_backward(std::size_t layer, Tensor input, Tensor gradient, Turn turn) {
     FlatUnit& own = units_.blocks[layer];
     use(own);
     if (layer > 0) gather(units_.blocks[layer - 1]);
     step_.at(own.unit, phase_);
     const BlockGradients made = block_->backward(layer, input, gradient);
     release(own);
-    reduce(own, made.weights, first);
+    reduce(own, made.weights, turn);
     step_.at(own.unit, phase_);
     leave(made.later);
     return made.input;
@@ -213,11 +273,11 @@ class MegatronFsdp2 {
     for (const Tensor tensor : zeros) step_.free(tensor);
   }
 
-  void embedding_backward(Tensor gradient, const LlamaEnds::Gradients& head, bool first) {
+  void embedding_backward(Tensor gradient, const LlamaEnds::Gradients& head, Turn turn) {
     step_.at(units_.root.unit, phase_);
     const std::vector<Tensor> gradients = ends_.embedding_backward(gradient, head);
     release(units_.root);
-    reduce(units_.root, gradients, first);
+    reduce(units_.root, gradients, turn);
   }
 
   // ---- Optimizer ---------------------------------------------------------------------------
@@ -235,7 +295,7 @@ class MegatronFsdp2 {
     update_weights(step_, config_, elements);
     for (const Tensor cast : casts) step_.free(cast);
     write_compute_weights(units_.root);
-    for (const FlatUnit& block : units_.blocks) write_compute_weights(block);
+    for (FlatUnit& block : units_.blocks) write_compute_weights(block);
   }
 
   Tensor cast_gradient(const OwnedWeight& weight) {
@@ -248,18 +308,27 @@ class MegatronFsdp2 {
   }
 
   /// Beside those of the step before.
-  void write_compute_weights(const FlatUnit& of) {
+  void write_compute_weights(FlatUnit& of) {
     step_.at(of.unit, Phase::optimizer);
     step_.wait(all_gather, step_.record(compute));
-    const Tensor made = step_.renew(of.compute_weights);
+    Tensor old = of.compute_weights;
+    if (whole_weights_) {
+      step_.allocate_again(of.compute_weights);
+      old = *std::exchange(of.gathered, std::nullopt);
+    } else {
+      old = step_.renew(of.compute_weights);
+    }
     step_.memory_bound(KernelKind::cast, "compute_weights", of.shard() * (kFull + kHalf),
                        all_gather);
-    step_.free(made);
+    step_.free(old);
     step_.wait(compute, step_.record(all_gather));
   }
 
   PlanConfig config_;
   std::int64_t gradient_type_;  ///< bytes of an element of the main gradients
+  bool whole_weights_;          ///< from the first gather to the optimizer
+  bool whole_gradients_;        ///< until the last microbatch
+  bool outer_;
   LlamaSizes sizes_;
   StepBuilder step_;
   std::unique_ptr<LlamaBlock> block_;

@@ -41,7 +41,7 @@ std::int64_t FlatUnit::padding() const {
 }
 
 FlatUnits flat_units(StepBuilder& step, const PlanConfig& config, UnitOrder order) {
-  const std::int64_t ranks = config.mesh.world_size();
+  const std::int64_t ranks = config.mesh.size(Axis::dp_shard);
   const UnitId root = step.add_unit("root", UnitKind::embedding_and_head);
   FlatUnits units{.root = flat_unit(root, root_weights(config.model), ranks, order), .blocks = {}};
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {

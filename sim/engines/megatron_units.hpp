@@ -20,9 +20,12 @@ struct FlatUnit {
   FlatLayout layout;
   std::vector<std::int64_t> owned;  ///< elements of each weight that rank 0 has
   Tensor compute_weights{};         ///< of this rank
+  Tensor main_gradients{};          ///< of this rank, or not yet reduced
   // While it is gathered.
   std::optional<Tensor> gathered{};
   std::optional<Mark> gather{};
+  /// The reduced main gradients, where those of a microbatch are not.
+  std::optional<Tensor> reduced{};
 
   [[nodiscard]] std::int64_t shard() const { return layout.shard(); }
   [[nodiscard]] std::int64_t whole() const { return layout.elements; }

@@ -6,10 +6,9 @@
 namespace mfsdp {
 namespace {
 
-// Streams, pools and communicators have these positions as their ids.
+// Streams and pools have these positions as their ids; the last one is of the outer axis.
 constexpr std::array kStreams{StreamRole::compute, StreamRole::all_gather,
-                              StreamRole::reduce_scatter};
-constexpr CommunicatorId kRanks{0};
+                              StreamRole::reduce_scatter, StreamRole::outer};
 
 constexpr std::int64_t kBlockBytes = 512;  // the allocator's blocks are multiples of it
 
@@ -20,20 +19,25 @@ StreamId stream_id(StreamRole stream) { return StreamId{static_cast<std::size_t>
 StepBuilder::StepBuilder(const PlanConfig& config, const Meta& meta) {
   program_.meta = meta;
   program_.config = config;
-  const std::int64_t ranks = config.mesh.world_size();
-  program_.classes.push_back({.role = "all", .ranks = ranks});
+  const Mesh& mesh = config.mesh;
+  program_.classes.push_back({.role = "all", .ranks = mesh.world_size()});
+  const bool has_outer = mesh.size(Axis::dp_outer) > 1;
   for (const StreamRole stream : kStreams) {
+    if (stream == StreamRole::outer && !has_outer) continue;
     program_.streams.push_back({.id = stream_id(stream), .role = stream});
     Pool& pool = program_.pools.emplace_back();
     pool.id = PoolId{static_cast<std::size_t>(stream)};
     pool.name = to_string(stream);
     pool.alignment = kBlockBytes;
   }
-  if (ranks == 1) return;
-  std::vector<Axis> axes;
-  for (const MeshAxis& axis : config.mesh.dense) axes.push_back(axis.axis);
-  program_.communicators.push_back(
-      {.id = kRanks, .axes = std::move(axes), .purpose = "world", .size = ranks});
+  const auto join = [&](Axis axis, std::string_view purpose) {
+    const CommunicatorId id{program_.communicators.size()};
+    program_.communicators.push_back(
+        {.id = id, .axes = {axis}, .purpose = std::string(purpose), .size = mesh.size(axis)});
+    return id;
+  };
+  if (mesh.size(Axis::dp_shard) > 1) shards_ = join(Axis::dp_shard, has_outer ? "shards" : "world");
+  if (has_outer) outer_ = join(Axis::dp_outer, "outer");
 }
 
 void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
@@ -44,17 +48,24 @@ void StepBuilder::begin_segment(std::string_view name, std::int64_t repeat,
   segment.microbatches = microbatches;
 }
 
-void StepBuilder::write_segments(const std::function<void(bool is_first)>& microbatch,
-                                 const std::function<void()>& optimizer) {
-  begin_segment("first", 1, 1);
-  microbatch(true);
+void StepBuilder::write_segments(const std::function<void(Turn)>& microbatch,
+                                 const std::function<void()>& optimizer, bool last_differs) {
   const std::int64_t others = program_.config.microbatches - 1;
-  if (others > 0) {
-    begin_segment("next", others, 1);
-    microbatch(false);
+  const std::int64_t alike = last_differs ? others - 1 : others;
+  begin_segment("first", 1, 1);
+  microbatch({.first = true, .last = others == 0});
+  if (alike > 0) {
+    begin_segment("next", alike, 1);
+    microbatch({.first = false, .last = !last_differs});
+  }
+  if (others > 0 && last_differs) {
+    begin_segment("last", 1, 1);
+    microbatch({.first = false, .last = true});
   }
   begin_segment("optimizer", 1, 0);
   optimizer();
+  // Training loops look at the loss of each step.
+  host_wait(record(StreamRole::compute));
 }
 
 UnitId StepBuilder::add_unit(std::string_view name, UnitKind kind) {
@@ -75,12 +86,26 @@ std::string StepBuilder::full_name(std::string_view name) const {
 }
 
 Op& StepBuilder::add(std::string_view name, StreamRole stream, OpBody body) {
+  return add_named(full_name(name), stream_id(stream), std::move(body));
+}
+
+Op& StepBuilder::add_named(std::string name, StreamId stream, OpBody body) {
+  host_.push_back(std::exchange(host_work_, 0) + work_of(body));
   return segments_.back().ops.emplace_back(Op{.id = OpId{next_op_++},
-                                              .stream = stream_id(stream),
+                                              .stream = stream,
                                               .phase = phase_,
                                               .unit = unit_,
-                                              .name = full_name(name),
+                                              .name = std::move(name),
                                               .body = std::move(body)});
+}
+
+/// Allocations and frees are part of their operators.
+HostWork StepBuilder::work_of(const OpBody& body) const {
+  if (std::holds_alternative<Kernel>(body))
+    return launcher_ == Launcher::compiled ? kCompiledLaunch : kLaunch;
+  if (std::holds_alternative<Collective>(body)) return kCollectiveCall;
+  if (std::holds_alternative<Record>(body) || std::holds_alternative<Wait>(body)) return kEventCall;
+  return 0;
 }
 
 Tensor StepBuilder::add_buffer(std::string_view name, std::int64_t bytes, Category category,
@@ -137,6 +162,20 @@ Tensor StepBuilder::allocate(std::string_view name, std::int64_t bytes, Category
   return tensor;
 }
 
+Tensor StepBuilder::rest(std::string_view name, std::int64_t bytes, Category category,
+                         StreamRole stream) {
+  const Tensor tensor = add_buffer(name, bytes, category, stream);
+  const BufferId id = program_.buffers[tensor.buffer].id;
+  add_kept(id);
+  resting_.push_back(id);
+  return tensor;
+}
+
+void StepBuilder::allocate_again(Tensor rests) {
+  const Buffer& buffer = program_.buffers[rests.buffer];
+  add_named(buffer.name, StreamId{buffer.pool.value}, Acquire{buffer.id});
+}
+
 Tensor StepBuilder::renew(Tensor kept) {
   const Buffer old = program_.buffers[kept.buffer];
   const auto position = static_cast<std::uint32_t>(program_.buffers.size());
@@ -144,24 +183,14 @@ Tensor StepBuilder::renew(Tensor kept) {
   next.id = BufferId{position};
   next.name += "_next";
   next.persistent = false;
-  segments_.back().ops.push_back({.id = OpId{next_op_++},
-                                  .stream = StreamId{old.pool.value},
-                                  .phase = phase_,
-                                  .unit = unit_,
-                                  .name = next.name,
-                                  .body = Acquire{next.id}});
+  add_named(next.name, StreamId{old.pool.value}, Acquire{next.id});
   renewals_.push_back({.kept = old.id, .next = next.id});
   return {position};
 }
 
 void StepBuilder::free(Tensor tensor) {
   const Buffer& buffer = program_.buffers[tensor.buffer];
-  segments_.back().ops.push_back({.id = OpId{next_op_++},
-                                  .stream = StreamId{buffer.pool.value},
-                                  .phase = phase_,
-                                  .unit = unit_,
-                                  .name = buffer.name,
-                                  .body = Release{buffer.id}});
+  add_named(buffer.name, StreamId{buffer.pool.value}, Release{buffer.id});
 }
 
 void StepBuilder::free(std::initializer_list<Tensor> tensors) {
@@ -220,8 +249,19 @@ void StepBuilder::collective(CollectiveKind kind, std::string_view name, std::in
       kind == CollectiveKind::all_gather ? StreamRole::all_gather : StreamRole::reduce_scatter;
   Collective made;
   made.kind = kind;
-  made.communicator = kRanks;
+  made.communicator = shards_;
   if (kind != CollectiveKind::all_gather) made.reduction = Reduction::sum;
+  made.count = elements;
+  made.dtype = dtype;
+  add(name, stream, std::move(made));
+}
+
+void StepBuilder::reduce_outer(std::string_view name, std::int64_t elements, DType dtype,
+                               StreamRole stream) {
+  Collective made;
+  made.kind = CollectiveKind::all_reduce;
+  made.communicator = outer_;
+  made.reduction = Reduction::sum;
   made.count = elements;
   made.dtype = dtype;
   add(name, stream, std::move(made));
@@ -238,9 +278,15 @@ void StepBuilder::wait(StreamRole stream, const Mark& mark, std::int64_t distanc
       Wait{.event = mark.event, .bindings = {{.record = mark.record, .distance = distance}}});
 }
 
+void StepBuilder::host_wait(const Mark& mark) {
+  add("host_wait", StreamRole::compute,
+      HostWait{.event = mark.event, .bindings = {{.record = mark.record, .distance = 0}}});
+}
+
 /// What is live where a segment ends is what is live where the next one begins.
 void StepBuilder::join_segments() {
-  std::vector<BufferId> live;
+  std::vector<BufferId> live = resting_;
+  std::ranges::sort(live, {}, &BufferId::value);
   for (Segment& segment : segments_) {
     segment.live_in = live;
     for (const Op& op : segment.ops) {
@@ -260,6 +306,7 @@ EnginePlan StepBuilder::finish() {
   plan.program = std::move(program_);
   plan.kept = std::move(kept_);
   plan.renewals = std::move(renewals_);
+  plan.host = std::move(host_);
   return plan;
 }
 

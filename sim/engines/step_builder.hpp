@@ -16,6 +16,7 @@
 
 #include "core/plan/plan.hpp"
 #include "sim/engines/engine_plan.hpp"
+#include "sim/engines/host_work.hpp"
 
 namespace mfsdp {
 
@@ -28,6 +29,12 @@ struct Tensor {
 struct Mark {
   EventId event;
   OpId record;
+};
+
+/// Which microbatch of a step.
+struct Turn {
+  bool first = true;
+  bool last = true;
 };
 
 /// What a kernel moves, and how well: a view of other rows is read in shorter pieces than a tensor
@@ -43,16 +50,17 @@ struct Traffic {
 
 class StepBuilder {
  public:
-  /// Streams of compute, gathers and reductions, and a communicator of all ranks for either kind
-  /// of collective.
+  /// Streams of compute, gathers and reductions, and of the outer axis where there is one; a
+  /// communicator of the ranks that share a copy of the weights, and one of the outer axis.
   StepBuilder(const PlanConfig& config, const Meta& meta);
 
   // Where the following ops stand.
   void begin_segment(std::string_view name, std::int64_t repeat, std::int64_t microbatches);
   /// One for the first microbatch, one for those after it, where there are any, and the
-  /// optimizer's, each written by its function.
-  void write_segments(const std::function<void(bool is_first)>& microbatch,
-                      const std::function<void()>& optimizer);
+  /// optimizer's, each written by its function; another one for the last microbatch, where that
+  /// differs from those before it.
+  void write_segments(const std::function<void(Turn)>& microbatch,
+                      const std::function<void()>& optimizer, bool last_differs = false);
   [[nodiscard]] UnitId add_unit(std::string_view name, UnitKind kind);
   void at(UnitId unit, Phase phase);
   void set_phase(Phase phase) { phase_ = phase; }
@@ -68,6 +76,10 @@ class StepBuilder {
   void free_once(Tensor tensor);
   [[nodiscard]] Tensor allocate(std::string_view name, std::int64_t bytes, Category category,
                                 StreamRole stream = StreamRole::compute);
+  /// There where a step begins and where it ends, made anew by allocate_again() after it was freed.
+  [[nodiscard]] Tensor rest(std::string_view name, std::int64_t bytes, Category category,
+                            StreamRole stream = StreamRole::compute);
+  void allocate_again(Tensor rests);
   /// Another in the place of a kept one, on its stream. Freeing it frees the old one, so that the
   /// new one is kept.
   [[nodiscard]] Tensor renew(Tensor kept);
@@ -87,6 +99,9 @@ class StepBuilder {
   /// `elements` as NCCL counts them, on the stream of its kind.
   void collective(CollectiveKind kind, std::string_view name, std::int64_t elements, DType dtype);
 
+  /// All-reduce along the outer axis.
+  void reduce_outer(std::string_view name, std::int64_t elements, DType dtype, StreamRole stream);
+
   /// Elements of a whole copy of the weights that are none of any parameter.
   void add_padding(std::int64_t elements) { padding_ += elements; }
 
@@ -94,11 +109,20 @@ class StepBuilder {
   /// `distance` 0: of this run of the segment or, of another segment, its last one.
   void wait(StreamRole stream, const Mark& mark, std::int64_t distance = 0);
 
+  // The host, which issues the ops in their order.
+  void launch_by(Launcher launcher) { launcher_ = launcher; }
+  /// Beside what launches take, before the next op.
+  void host_work(HostWork work) { host_work_ += work; }
+  /// The host goes on when that has come.
+  void host_wait(const Mark& mark);
+
   /// With segments joined: what lives from one to the next is stated.
   [[nodiscard]] EnginePlan finish();
 
  private:
   Op& add(std::string_view name, StreamRole stream, OpBody body);
+  Op& add_named(std::string name, StreamId stream, OpBody body);
+  [[nodiscard]] HostWork work_of(const OpBody& body) const;
   [[nodiscard]] std::string full_name(std::string_view name) const;
   Tensor add_buffer(std::string_view name, std::int64_t bytes, Category category,
                     StreamRole stream);
@@ -107,8 +131,14 @@ class StepBuilder {
   void join_segments();
 
   Program program_;
+  CommunicatorId shards_;
+  CommunicatorId outer_;
   std::vector<KeptFrom> kept_;
   std::vector<Renewal> renewals_;
+  std::vector<BufferId> resting_;
+  std::vector<HostWork> host_;  ///< by op
+  HostWork host_work_ = 0;      ///< before the next one
+  Launcher launcher_ = Launcher::eager;
   std::vector<Segment> segments_;
   std::size_t next_op_ = 0;
   std::int64_t padding_ = 0;

@@ -134,6 +134,7 @@ void apply(const ClusterFile& file, Cluster& cluster) {
   cluster.oversubscription = file.oversubscription.value_or(cluster.oversubscription);
   cluster.switch_latency = file.switch_latency.value_or(cluster.switch_latency);
   cluster.simple_only = file.simple_only;
+  cluster.gpu.host_launch = file.host_launch.value_or(cluster.gpu.host_launch);
   cluster.slow = file.slow;
 }
 

@@ -119,6 +119,7 @@ Result<ClusterFile> parse_cluster_file(std::string_view text, const std::filesys
       .oversubscription = fields.optional_number("oversubscription", kOversubscription),
       .nic_latency = optional_nanos(fields, "nic_latency_ns"),
       .switch_latency = optional_nanos(fields, "switch_latency_ns"),
+      .host_launch = optional_nanos(fields, "host_launch_ns"),
       .simple_only = is_second_word(fields, "protocols", "all", "simple"),
       .slow = {},
       .sources = {}};

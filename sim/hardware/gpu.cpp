@@ -78,6 +78,8 @@ void read_links(TomlFields& fields, Gpu& gpu) {
   gpu.nics_per_node = fields.integer("node.nics", kCountRange);
   gpu.nic_bandwidth = fields.number("node.nic_gb_per_s", kBandwidthRange);
   gpu.nic_latency = Nanos(fields.integer("node.nic_latency_ns", kNanosecondRange));
+  if (fields.optional_number("node.host_launch_ns", kNanosecondRange))
+    gpu.host_launch = Nanos(fields.integer("node.host_launch_ns", kNanosecondRange));
   if (gpu.collective_sms > gpu.sms)
     fields.reject("link.collective_sms", "must not exceed compute.sms");
 }

@@ -44,6 +44,9 @@ struct MeasuredParts {
   friend bool operator==(const MeasuredParts&, const MeasuredParts&) = default;
 };
 
+/// Of a fast host, where a file says nothing: eager PyTorch launches a kernel every 3 to 4 us.
+inline constexpr Nanos kHostLaunch{4000};
+
 struct Gpu {
   std::string name;         ///< catalogue name, the file's stem
   std::string title;        ///< as the vendor calls it
@@ -77,6 +80,8 @@ struct Gpu {
   std::int64_t nics_per_node = 0;
   BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
   Nanos nic_latency;               ///< added to each hop between nodes
+  /// What the usual machine's host takes for a kernel that PyTorch launches eagerly.
+  Nanos host_launch = kHostLaunch;
 
   TableFiles tables;
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on

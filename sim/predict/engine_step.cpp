@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/engines/engine_errors.hpp"
 #include "sim/engines/plan_engine.hpp"
 
 namespace mfsdp {
@@ -74,6 +75,25 @@ Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config, cons
   }
 }
 
+namespace {
+
+MemoryErrors errors_of(EngineKind engine, const PlanConfig& config) {
+  EngineErrors errors = engine_errors(engine, config);
+  return {.allocated = errors.allocated,
+          .reserved = errors.reserved,
+          .device = errors.device,
+          .source = std::move(errors.source)};
+}
+
+}  // namespace
+
+std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu) {
+  return [&host = step.plan.host, launch = gpu.host_launch.value](const Op& op) {
+    const Int128 time = static_cast<Int128>(host[op.id.value]) * launch / kLaunch;
+    return Nanos(checked_narrow(time));
+  };
+}
+
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   const AllocatorCounters& counters = step.memory.counters;
   const Bytes outside = runtime_bytes(gpu, std::ssize(step.plan.program.communicators));
@@ -83,7 +103,8 @@ void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu) {
   memory.cached = CachedMemory{.reserved = Bytes(counters.peak_reserved),
                                .device = Bytes(counters.peak_reserved) + outside,
                                .retries = counters.retries,
-                               .certain = step.certain};
+                               .certain = step.certain,
+                               .errors = errors_of(step.engine, run.config)};
   memory.fits = step.fits;
   run.plan.padding = bytes_of(step.plan.padding, run.config.param_dtype);
   memory.categories = step.memory.at_peak;

@@ -1,6 +1,8 @@
 // The step of an engine that is not ours, with what its allocator takes of a GPU.
 #pragma once
 
+#include <functional>
+
 #include "core/base/error.hpp"
 #include "reports/record/result.hpp"
 #include "sim/engines/engine.hpp"
@@ -29,6 +31,9 @@ struct EngineMachine {
 /// ends well, its memory is counted as if there were no limit.
 [[nodiscard]] Result<EngineStep> engine_step(EngineKind engine, const PlanConfig& config,
                                              const Meta& meta, const EngineMachine& machine);
+
+/// What the step's host takes to issue an op, on that machine. `step` must outlive it.
+[[nodiscard]] std::function<Nanos(const Op&)> host_times(const EngineStep& step, const Gpu& gpu);
 
 /// Puts the allocator's figures in the place of the plan's own.
 void complete(PredictedRun& run, const EngineStep& step, const Gpu& gpu);

@@ -141,15 +141,17 @@ Footprint footprint(const Program& program, const Gpu& gpu) {
 }
 
 Result<Prediction> predict(const Program& program, const CostModel& costs,
-                           const RankVariation& variation) {
+                           const RankVariation& variation,
+                           const std::function<Nanos(const Op&)>& host) {
   const Plan* plan = program.find_plan(kTrainPlan);
   if (!plan) return fail("plans", fmt::format("there is no plan named '{}'", kTrainPlan));
   const Cluster& cluster = costs.cluster();
   try {
     MFSDP_LET(pools, buffer_lifetimes(program, *plan));
     PeakCheck peak(cluster.gpu);
-    MFSDP_LET(simulation,
-              simulate(program, *plan, prices_of(costs, program.config.mesh, peak), variation));
+    Prices prices = prices_of(costs, program.config.mesh, peak);
+    prices.host = host;
+    MFSDP_LET(simulation, simulate(program, *plan, prices, variation));
     PredictedRun run;
     run.plan_hash = plan_hash(program);
     run.model_name = program.meta.model_name;

@@ -1,6 +1,8 @@
 // From a plan and a cluster to the record of one predicted step.
 #pragma once
 
+#include <functional>
+
 #include "core/base/error.hpp"
 #include "core/plan/plan.hpp"
 #include "reports/record/result.hpp"
@@ -31,8 +33,9 @@ struct Prediction {
 
 /// Simulates the program's train plan on a cluster of as many GPUs as its mesh, whose ranks differ
 /// as `variation` says; `simulation.ranks` tells how much. Who ran it, when and under which name is
-/// left to the caller.
+/// left to the caller. `host`: how long the host takes to issue an op; empty: no time.
 [[nodiscard]] Result<Prediction> predict(const Program& program, const CostModel& costs,
-                                         const RankVariation& variation = {});
+                                         const RankVariation& variation = {},
+                                         const std::function<Nanos(const Op&)>& host = {});
 
 }  // namespace mfsdp

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/schedule/build.hpp"
 
@@ -78,7 +79,9 @@ Result<Question> built(Question question) {
 
 Result<Prediction> answer(const Question& asked) {
   MFSDP_LET(question, built(asked));
-  MFSDP_LET(prediction, predict(*question.program, *question.costs, question.variation));
+  std::function<Nanos(const Op&)> host;
+  if (question.step) host = host_times(*question.step, question.costs->cluster().gpu);
+  MFSDP_LET(prediction, predict(*question.program, *question.costs, question.variation, host));
   MemorySummary& memory = prediction.run.memory;
   memory.reserve = question.reserve;
   memory.headroom -= question.reserve;

@@ -17,6 +17,7 @@ Result<Cluster> cluster_of(const SimOptions& options, std::int64_t gpus,
     return make_cluster(gpu, gpus, common.node_size());
   };
   MFSDP_LET(cluster, plain());
+  if (options.host_launch) cluster.gpu.host_launch = *options.host_launch;
   if (options.network_gbps) return with_network(cluster, options.network_gbps->value());
   return std::move(cluster);
 }
@@ -57,8 +58,10 @@ Result<Asker::Priced> Asker::priced(const SimOptions& options, std::int64_t gpus
   const CommonOptions& common = options.common;
   std::optional<std::pair<std::int64_t, std::int64_t>> network;
   if (options.network_gbps) network.emplace(options.network_gbps->num, options.network_gbps->den);
-  const Machine machine{common.gpu, common.cluster.value_or(""), gpus, common.gpus_per_node,
-                        network};
+  std::optional<std::int64_t> host;
+  if (options.host_launch) host = options.host_launch->value;
+  const Machine machine{
+      common.gpu, common.cluster.value_or(""), gpus, common.gpus_per_node, network, host};
   if (const auto known = priced_.find(machine); known != priced_.end()) return known->second;
   const std::filesystem::path gpus_dir = session_.scenarios / "gpus";
   MFSDP_LET(cluster, cluster_of(options, gpus, gpus_dir));

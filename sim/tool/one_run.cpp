@@ -22,17 +22,27 @@
 #include "reports/tool/run_store.hpp"
 #include "reports/trace/chrome_trace.hpp"
 #include "sim/engine/critical_path.hpp"
+#include "sim/engines/engine_snapshot.hpp"
 #include "sim/tool/asker.hpp"
 #include "sim/tool/explain_engine.hpp"
 #include "sim/tool/explain_network.hpp"
+#include "sim/tool/snapshot_file.hpp"
 #include "sim/tool/training.hpp"
 
 namespace mfsdp {
 namespace {
 
-Result<void> write_files(const CommonOptions& options, const Program& program,
+Result<void> write_files(const SimOptions& asked, const Question& question,
                          const PredictedRun& run) {
+  const CommonOptions& options = asked.common;
+  const Program& program = *question.program;
   MFSDP_TRY(write_plan(options, program));
+  if (asked.memory_snapshot) {
+    const MemorySnapshot snapshot =
+        engine_snapshot(question.step->plan, question.allocator, asked.alloc_conf.value_or(""),
+                        question.step->memory.steps);
+    MFSDP_TRY(write_file_atomically(*asked.memory_snapshot, to_pickle(snapshot)));
+  }
   if (options.trace) MFSDP_TRY(write_chrome_trace(run, *options.trace, &program));
   if (options.memory_trace) MFSDP_TRY(write_memory_trace(run, *options.memory_trace));
   return {};
@@ -126,9 +136,10 @@ std::string judged(std::string output, OutputFormat format, const BudgetReport& 
 
 Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   const CommonOptions& common = options.common;
-  MFSDP_TRY(check_paths(
-      common, session.scenarios,
-      {.read = {{"--budget", options.budget}}, .written = {{"--budget-out", options.budget_out}}}));
+  MFSDP_TRY(check_paths(common, session.scenarios,
+                        {.read = {{"--budget", options.budget}},
+                         .written = {{"--budget-out", options.budget_out},
+                                     {"--memory-snapshot", options.memory_snapshot}}}));
   std::optional<Budget> budget;
   if (options.budget) {
     MFSDP_LET(loaded, load_budget(*options.budget));
@@ -137,13 +148,12 @@ Result<ExitCode> run_one(const SimOptions& options, const Session& session) {
   Asker asker(session);
   MFSDP_LET(asked, asker.question(options));
   MFSDP_LET(question, built(std::move(asked)));
-  const std::shared_ptr<const Program> program = question.program;
   MFSDP_LET(prediction, answer(question));
   PredictedRun& run = prediction.run;
   sign(run, common, session);
   estimate_training(run, options);
   MFSDP_LET(longer, explanation(options, question, prediction, session.style, asker));
-  MFSDP_TRY(write_files(common, *program, run));
+  MFSDP_TRY(write_files(options, question, run));
   const RunResult result(std::move(run));
   if (options.budget_out)
     MFSDP_TRY(write_file_atomically(*options.budget_out, budget_text(result)));

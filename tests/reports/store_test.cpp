@@ -103,6 +103,11 @@ TEST(Store, LoadsWhatWasSaved) {
   PredictedRun cached = sample_run("run-3", 40, 60);
   cached.memory.cached = {
       .reserved = Bytes(150), .device = Bytes(170), .retries = 3, .certain = false};
+  cached.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
+  expect_comes_back(store, cached);
+  cached.run_id = "run-4";
+  cached.memory.cached->errors = {
+      .allocated = 0.001, .reserved = 0.01, .device = 0.02, .source = "runs"};
   expect_comes_back(store, cached);
 }
 

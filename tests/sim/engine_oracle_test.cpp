@@ -24,9 +24,12 @@ struct Node {
   std::uint32_t segment = 0;
   std::uint32_t index = 0;
   std::int64_t instance = 0;
-  std::vector<std::size_t> after;  // nodes that must be done before it starts
-  std::vector<std::size_t> peers;  // of a collective: that of each rank of its group, its own too
-  Int128 left = 0;                 // 2^-20 ns
+  std::vector<std::size_t> after;    // nodes that must be done before it starts
+  std::vector<std::size_t> peers;    // of a collective: that of each rank of its group, its own too
+  std::optional<std::size_t> issue;  // the host's work for it, where that takes time
+  std::optional<std::size_t> before;  // of its stream
+  std::vector<std::size_t> held;      // records that the host waits for before it issues this
+  Int128 left = 0;                    // 2^-20 ns
   std::int64_t start = -1;
   std::int64_t end = -1;
 
@@ -42,8 +45,27 @@ std::int64_t duration_of(const Op& op) {
   return 0;
 }
 
-std::vector<Node> unroll(const Plan& plan, std::int64_t steps) {
+/// The host's work is no op of the plan; nodes of this one are nothing to streams.
+const Op& host_op() {
+  static const Op op{.id = OpId(0),
+                     .stream = StreamId(0),
+                     .unit = std::nullopt,
+                     .name = "host",
+                     .body = HostWait{}};
+  return op;
+}
+
+/// Nanoseconds, of ops that differ.
+std::int64_t host_cost(const Op& op, std::int64_t unit) {
+  constexpr std::size_t kCosts = 4;
+  return static_cast<std::int64_t>(op.id.value % kCosts) * unit;
+}
+
+/// `host_unit`: the unit of what the host takes for an op; 0: no time.
+std::vector<Node> unroll(const Plan& plan, std::int64_t steps, std::int64_t host_unit) {
   std::vector<Node> nodes;
+  std::optional<std::size_t> issuing;
+  std::vector<std::size_t> held;
   std::map<std::uint32_t, std::size_t> stream;
   std::map<std::uint32_t, std::size_t> communicator;
   std::map<std::uint32_t, std::size_t> record;
@@ -60,6 +82,18 @@ std::vector<Node> unroll(const Plan& plan, std::int64_t steps) {
           node.index = i;
           node.instance = instance;
           node.left = static_cast<Int128>(duration_of(op)) << 20;
+          if (host_unit > 0) {
+            Node work = node;
+            work.op = &host_op();
+            work.left = static_cast<Int128>(host_cost(op, host_unit)) << 20;
+            if (issuing) work.after.push_back(*issuing);
+            if (host) work.after.push_back(*host);
+            issuing = nodes.size();
+            nodes.push_back(std::move(work));
+            node.after.push_back(*issuing);
+            node.issue = issuing;
+            node.held = held;
+          }
           const std::size_t self = nodes.size();
           const auto follow = [&](std::map<std::uint32_t, std::size_t>& latest, std::uint32_t key,
                                   bool becomes_latest) {
@@ -68,9 +102,11 @@ std::vector<Node> unroll(const Plan& plan, std::int64_t steps) {
           };
           if (host) node.after.push_back(*host);
           if (const auto* wait = std::get_if<HostWait>(&op.body)) {
+            if (record.contains(wait->event.value)) held.push_back(record[wait->event.value]);
             follow(record, wait->event.value, false);
             host = self;
           } else {
+            if (stream.contains(op.stream.value)) node.before = stream[op.stream.value];
             follow(stream, op.stream.value, true);
           }
           if (const auto* wait = std::get_if<Wait>(&op.body))
@@ -91,14 +127,18 @@ bool meet(std::size_t a, std::size_t b, const Communicator& communicator, const 
 }
 
 /// The nodes of all ranks, rank after rank; kernels take `factors[rank]` quarters of their time.
-std::vector<Node> unroll(const Program& program, const std::vector<std::int64_t>& factors) {
-  const std::vector<Node> one = unroll(program.plans.front(), 3);
+std::vector<Node> unroll(const Program& program, const std::vector<std::int64_t>& factors,
+                         std::int64_t host_unit) {
+  const std::vector<Node> one = unroll(program.plans.front(), 3, host_unit);
   std::vector<Node> all;
   for (std::size_t rank = 0; rank < factors.size(); ++rank)
     for (std::size_t i = 0; i < one.size(); ++i) {
       Node node = one[i];
       node.rank = rank;
       for (std::size_t& before : node.after) before += rank * one.size();
+      for (std::size_t& record : node.held) record += rank * one.size();
+      if (node.issue) *node.issue += rank * one.size();
+      if (node.before) *node.before += rank * one.size();
       if (std::holds_alternative<Kernel>(node.op->body)) node.left = node.left * factors[rank] / 4;
       if (const auto* c = std::get_if<Collective>(&node.op->body))
         for (std::size_t other = 0; other < factors.size(); ++other)
@@ -118,6 +158,7 @@ struct Expected {
   std::int64_t exposed = 0;
   std::int64_t waiting = 0;
   std::int64_t waited_for = 0;
+  std::int64_t host_bound = 0;
   Int128 lost = 0;
 
   [[nodiscard]] std::int64_t compute_alone() const {
@@ -127,8 +168,9 @@ struct Expected {
 
 class Oracle {
  public:
-  Oracle(const Program& program, const std::vector<std::int64_t>& factors)
-      : program_(program), ranks(factors.size()), nodes(unroll(program, factors)) {}
+  Oracle(const Program& program, const std::vector<std::int64_t>& factors,
+         std::int64_t host_unit = 0)
+      : program_(program), ranks(factors.size()), nodes(unroll(program, factors, host_unit)) {}
 
   void run() {
     for (std::int64_t now = 0;; ++now) {
@@ -233,6 +275,17 @@ class Oracle {
     });
   }
 
+  /// Whether the next op of the compute stream is one that the host has yet to issue, and may.
+  [[nodiscard]] bool waits_for_host(std::size_t rank) const {
+    const auto done = [&](std::size_t i) { return nodes[i].done(); };
+    return std::ranges::any_of(nodes, [&](const Node& n) {
+      return n.rank == rank && n.issue && !done(*n.issue) && !n.started() &&
+             !std::holds_alternative<HostWait>(n.op->body) &&
+             n.op->stream.value == test::kCompute && (!n.before || done(*n.before)) &&
+             std::ranges::all_of(n.held, done);
+    });
+  }
+
   /// Of the nanosecond that begins.
   void account(std::size_t rank) {
     Expected& sum = ranks[rank];
@@ -252,6 +305,7 @@ class Oracle {
       }
     }
     sum.compute += computes ? 1 : 0;
+    sum.host_bound += !computes && waits_for_host(rank) ? 1 : 0;
     sum.communication += communicates ? 1 : 0;
     sum.exposed += communicates && !computes ? 1 : 0;
     sum.waiting += waiting && !computes ? 1 : 0;
@@ -361,6 +415,43 @@ RC_GTEST_PROP(EngineOracle, AgreesToTheNanosecond, ()) {
   const auto result = test::simulate(tiny);
   RC_ASSERT(result.has_value());
   Oracle oracle(tiny.program, {4});
+  oracle.run();
+  compare(*result, oracle);
+  compare(result->ranks, oracle.ranks);
+}
+
+/// Prices with a host that takes time.
+Prices hosted_prices(std::int64_t unit) {
+  Prices prices = test::tiny_prices();
+  prices.host = [unit](const Op& op) { return Nanos(host_cost(op, unit)); };
+  return prices;
+}
+
+RC_GTEST_PROP(EngineOracle, AgreesWhereTheHostTakesTime, ()) {
+  Tiny tiny = random_program();
+  const auto unit = pick<std::int64_t>(1, 5);
+  const auto result = mfsdp::simulate(tiny.program, tiny.plan(), hosted_prices(unit));
+  RC_ASSERT(result.has_value());
+  Oracle oracle(tiny.program, {4}, unit);
+  oracle.run();
+  compare(*result, oracle);
+  if (result->time.host) RC_ASSERT(result->time.host->bound.value == oracle.ranks[0].host_bound);
+}
+
+RC_GTEST_PROP(EngineOracle, AgreesWhereHostsOfSeveralRanksTakeTime, ()) {
+  Tiny tiny = random_program();
+  tiny.mesh(1, pick<std::int64_t>(2, 3));
+  const auto unit = pick<std::int64_t>(1, 5);
+  RankVariation variation;
+  variation.by_rank = true;
+  std::vector<std::int64_t> factors;
+  for (std::int64_t rank = 0; rank < tiny.program.config.mesh.world_size(); ++rank) {
+    factors.push_back(pick<std::int64_t>(2, 8));
+    variation.slow.push_back({.rank = rank, .factor = {factors.back(), 4}});
+  }
+  const auto result = mfsdp::simulate(tiny.program, tiny.plan(), hosted_prices(unit), variation);
+  RC_ASSERT(result.has_value());
+  Oracle oracle(tiny.program, factors, unit);
   oracle.run();
   compare(*result, oracle);
   compare(result->ranks, oracle.ranks);

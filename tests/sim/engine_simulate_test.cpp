@@ -155,6 +155,38 @@ TEST(Simulate, HostWaitHoldsBackWhatIsIssuedAfterIt) {
             "step 80 compute 80 communication 0 exposed 0 idle 0 contention 0");
 }
 
+TEST(Simulate, OpsBeginWhenTheHostHasIssuedThem) {
+  Tiny tiny;
+  tiny.segment("only").kernel(50).kernel(10).kernel(10).record(kCompute, 0).host_wait(0);
+  Prices prices = tiny_prices();
+  prices.host = [](const Op& op) {
+    return Nanos(std::holds_alternative<Kernel>(op.body) ? 30 : 0);
+  };
+  const auto result = simulate(tiny.program, tiny.plan(), prices);
+  // Issued at 30, 60 and 90 after the host has waited for the step before: kernels [30, 80),
+  // [80, 90), [90, 100). In all the host needs 90; compute waits for it from 0 to 30.
+  EXPECT_EQ(summary(result), "step 100 compute 70 communication 0 exposed 0 idle 30 contention 0");
+  EXPECT_EQ(result->time.host, (HostTime{.issue = Nanos(90), .bound = Nanos(30)}));
+  EXPECT_FALSE(simulate(tiny)->time.host);
+}
+
+TEST(Simulate, AHostThatNeverWaitsRunsAhead) {
+  Tiny tiny;
+  tiny.segment("only").kernel(50).kernel(50);
+  Prices prices = tiny_prices();
+  prices.host = [](const Op&) { return Nanos(40); };
+  // The first step begins at 40; the second is issued at 120 and 160, before the first ends at 140.
+  EXPECT_EQ(summary(simulate(tiny.program, tiny.plan(), prices)),
+            "step 100 compute 100 communication 0 exposed 0 idle 0 contention 0");
+  prices.host = [](const Op&) { return Nanos(70); };
+  // Each kernel is issued 70 after the one before.
+  EXPECT_EQ(summary(simulate(tiny.program, tiny.plan(), prices)),
+            "step 140 compute 100 communication 0 exposed 0 idle 40 contention 0");
+  prices.host = [](const Op&) { return Nanos(-1); };
+  EXPECT_THAT(summary(simulate(tiny.program, tiny.plan(), prices)),
+              HasSubstr("expected a host time of at least 0 ns, got -1"));
+}
+
 TEST(Simulate, CollectivesSlowTheKernelsBesideThem) {
   Tiny tiny = gated();
   tiny.collective(kGather, 0, {.duration = 100, .sms = 1}).kernel(100);

@@ -124,10 +124,13 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
   run.trust = {.tier = "datasheet only", .step_error = 0.25, .text = ""};
   run.commit = "0123456789ab";
   run.memory.cached = {.reserved = Bytes(150), .device = Bytes(170), .retries = 3};
+  run.memory.cached->errors = {
+      .allocated = 0.001, .reserved = 0.01, .device = 0.02, .source = "runs"};
+  run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto rows = parse_csv(rendered({run}, OutputFormat::csv));
   const auto last = [](const std::vector<std::string>& row) {
-    std::vector<std::string> cells(row.end() - 33, row.end() - 28);
-    cells.insert(cells.end(), row.end() - 21, row.end());
+    std::vector<std::string> cells(row.end() - 38, row.end() - 33);
+    cells.insert(cells.end(), row.end() - 26, row.end());
     return cells;
   };
   EXPECT_THAT(last(rows[0]),
@@ -136,13 +139,14 @@ TEST(Output, NumericsTrustAndLayoutAreTheLastColumns) {
                   "step_error", "layout", "commit", "median_step_ns", "state_dtype", "lr_scale",
                   "no_decay", "document_mask", "loss_scale", "loss_scale_window", "placement",
                   "gather", "reduce", "keep_gathered", "lora_rank", "lora_alpha", "lora_targets",
-                  "reserved_bytes", "device_bytes", "alloc_retries"));
-  EXPECT_THAT(
-      last(rows[1]),
-      testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only", "0.25",
-                           "megatron_fsdp", "0123456789ab", "1000000000", "bf16", "embed=0.5",
-                           "embed", "true", "0.5", "100", "attention", "copy_engine", "symmetric",
-                           "3", "16", "2.5", "q_proj,v_proj", "150", "170", "3"));
+                  "reserved_bytes", "device_bytes", "alloc_retries", "host_issue_ns",
+                  "host_bound_ns", "allocated_error", "reserved_error", "device_error"));
+  EXPECT_THAT(last(rows[1]),
+              testing::ElementsAre("1/3", "true", "false", "embed,norm", "512", "datasheet only",
+                                   "0.25", "megatron_fsdp", "0123456789ab", "1000000000", "bf16",
+                                   "embed=0.5", "embed", "true", "0.5", "100", "attention",
+                                   "copy_engine", "symmetric", "3", "16", "2.5", "q_proj,v_proj",
+                                   "150", "170", "3", "40", "5", "0.001", "0.01", "0.02"));
   EXPECT_THAT(rendered({run}, OutputFormat::md),
               testing::EndsWith("| 1/3 | true | false | embed,norm | 512 | megatron_fsdp | "
                                 "bf16 | embed=0.5 | embed | true | 0.5 | 100 | attention | "

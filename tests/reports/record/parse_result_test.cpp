@@ -52,12 +52,14 @@ TEST(ParseResults, ModelsKeepTheirAttention) {
 TEST(ParseResults, CachedMemoryComesBack) {
   PredictedRun run = test::sample_run();
   EXPECT_EQ(to_json(run).find("reserved_bytes"), std::string::npos);
-  const CachedMemory cached{
-      .reserved = Bytes(150), .device = Bytes(170), .retries = 3, .certain = false};
+  CachedMemory cached{.reserved = Bytes(150), .device = Bytes(170), .retries = 3, .certain = false};
+  cached.errors = {.allocated = 0.001, .reserved = 0.01, .device = 0.02, .source = "runs"};
   run.memory.cached = cached;
+  run.time.host = {.issue = Nanos(40), .bound = Nanos(5)};
   const auto read = parse_results(to_json_line(run), "out");
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(read->front().memory.cached, cached);
+  EXPECT_EQ(read->front().time.host, run.time.host);
   EXPECT_EQ(read->front().memory.deciding(), Bytes(170));
 }
 

@@ -38,7 +38,12 @@ TEST(EngineConfig, RefusesWhatItCannotDo) {
   };
   const std::vector<Case> cases{
       {"--strategy", [](PlanConfig& c) { c.strategy = Strategy::optim; }},
-      {"--outer-dp", [](PlanConfig& c) { c.mesh = data_parallel_mesh(2, 4); }},
+      {"--strategy", [](PlanConfig& c) { c.strategy = Strategy::no_shard; }},
+      {"--outer-strategy",
+       [](PlanConfig& c) {
+         c.mesh = data_parallel_mesh(2, 4);
+         c.outer_strategy = Strategy::optim;
+       }},
       {"--param-dtype", [](PlanConfig& c) { c.param_dtype = DType::fp16; }},
       {"--main-dtype", [](PlanConfig& c) { c.main_dtype = DType::bf16; }},
       {"--grad-dtype", [](PlanConfig& c) { c.grad_dtype = DType::bf16; }},

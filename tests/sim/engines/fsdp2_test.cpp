@@ -86,22 +86,84 @@ TEST(Fsdp2Sequence, IsWhatWasRecorded) {
   EXPECT_EQ(events_of(tied), recorded_events("fsdp2_tied.txt"));
 }
 
+/// With ZeRO-2 and HSDP among them.
+PlanConfig any_fsdp2_config() {
+  PlanConfig config = test::any_engine_config();
+  if (test::pick({0, 1}) == 1) config.strategy = Strategy::optim_grads;
+  if (test::pick({0, 1}) == 1) config.mesh = data_parallel_mesh(3, config.mesh.world_size());
+  return config;
+}
+
 RC_GTEST_PROP(Fsdp2Property, StepsBalance, ()) {
-  const PlanConfig config = test::any_engine_config();
+  const PlanConfig config = any_fsdp2_config();
   const EngineKind engine = *rc::gen::element(EngineKind::fsdp2, EngineKind::fsdp2_compile);
   test::check_balance(plan_of(engine, config));
 }
 
 /// Weights, gradients and moments in fp32, a rank's share of them, are there at every peak.
 RC_GTEST_PROP(Fsdp2Property, StateIsThere, ()) {
-  const PlanConfig config = test::any_engine_config();
+  const PlanConfig config = any_fsdp2_config();
   const EnginePlan plan = plan_of(EngineKind::fsdp2, config);
   const EngineMemory memory = engine_memory(plan, {});
   const std::int64_t shard =
-      make_model(config.model, DType::bf16).parameter_count() / config.mesh.world_size();
+      make_model(config.model, DType::bf16).parameter_count() / config.mesh.size(Axis::dp_shard);
   RC_ASSERT(memory.counters.peak_allocated >= 12 * shard);
   RC_ASSERT(memory.counters.peak_reserved >= memory.counters.peak_allocated);
   RC_ASSERT(sum_of(memory.at_peak).value <= memory.counters.peak_allocated);
+}
+
+/// What ZeRO-2 spares, and what it costs: a block is gathered once in a microbatch instead of
+/// twice, and all of them are there at the loss.
+TEST(Fsdp2, GathersOnceWhereItKeepsWhatItGathered) {
+  PlanConfig config = config_of(small_llama(), 3072);
+  const auto gathers = [&] {
+    std::int64_t count = 0;
+    const EnginePlan plan = plan_of(EngineKind::fsdp2, config);
+    for (const Op& op : plan.program.find_plan(kTrainPlan)->segments.front().ops)
+      if (const auto* made = std::get_if<Collective>(&op.body))
+        count += made->kind == CollectiveKind::all_gather ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(gathers(), 1 + 2 * 4);  // the root once, four blocks in forward and in backward
+  config.strategy = Strategy::optim_grads;
+  EXPECT_EQ(gathers(), 1 + 4);
+}
+
+/// The sum along the outer axis is of a rank's part, in each microbatch, and on a stream of its
+/// own.
+TEST(Fsdp2, SumsAlongTheOuterAxis) {
+  PlanConfig config = config_of(small_llama(), 3072);
+  config.mesh = data_parallel_mesh(2, 4);
+  const EnginePlan plan = plan_of(EngineKind::fsdp2, config);
+  const Program& program = plan.program;
+  ASSERT_EQ(program.communicators.size(), 2U);
+  EXPECT_EQ(program.communicators[0].size, 4);
+  EXPECT_EQ(program.communicators[1].size, 2);
+  std::int64_t elements = 0;
+  for (const Op& op : program.find_plan(kTrainPlan)->segments.front().ops) {
+    const auto* made = std::get_if<Collective>(&op.body);
+    if (made == nullptr || made->kind != CollectiveKind::all_reduce) continue;
+    EXPECT_EQ(program.streams[op.stream.value].role, StreamRole::outer);
+    EXPECT_EQ(made->communicator, program.communicators[1].id);
+    elements += made->count;
+  }
+  EXPECT_EQ(elements, make_model(config.model, DType::bf16).parameter_count() / 4);
+}
+
+/// A host that Python slows: hooks, launches and collectives are counted for each op of the plan.
+TEST(Fsdp2, CountsWhatTheHostDoes) {
+  const EnginePlan plan = plan_of(EngineKind::fsdp2, config_of(small_llama(), 128));
+  std::size_t ops = 0;
+  for (const Segment& segment : plan.program.find_plan(kTrainPlan)->segments)
+    for (const Op& op : segment.ops) {
+      ASSERT_LT(op.id.value, plan.host.size());
+      const HostWork work = plan.host[op.id.value];
+      EXPECT_GE(work, 0);
+      if (std::holds_alternative<Kernel>(op.body)) EXPECT_GE(work, kLaunch) << op.name;
+      if (std::holds_alternative<Collective>(op.body)) EXPECT_GE(work, kCollectiveCall) << op.name;
+      ++ops;
+    }
+  EXPECT_EQ(plan.host.size(), ops);
 }
 
 }  // namespace

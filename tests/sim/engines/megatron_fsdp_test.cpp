@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -137,6 +138,13 @@ TEST(MegatronFsdpConfig, RefusesWhatIsNotDescribed) {
       {"--gpus", kSecond, config_of(small_llama(), 1024, 1)},
       {"--model", kSecond, changed([](PlanConfig& c) { c.model.qk_norm = true; })},
       {"--model", kFirst, changed([](PlanConfig& c) { c.model.tied_embeddings = true; })},
+      {"--outer-dp", kFirst, changed([](PlanConfig& c) { c.mesh = data_parallel_mesh(2, 4); })},
+      {"--strategy", kFirst, changed([](PlanConfig& c) { c.strategy = Strategy::optim; })},
+      {"--strategy", kSecond, changed([](PlanConfig& c) { c.strategy = Strategy::no_shard; })},
+      {"--strategy", kSecond, changed([](PlanConfig& c) {
+         c.strategy = Strategy::optim;
+         c.mesh = data_parallel_mesh(2, 4);
+       })},
       {"--recompute", kFirst, changed([](PlanConfig& c) { c.recompute.kind = Recompute::full; })},
       {"--grad-dtype", kFirst, changed([](PlanConfig& c) { c.grad_dtype = DType::fp16; })}};
   for (const Case& wrong : cases) {
@@ -163,7 +171,14 @@ AnyRun any_run() {
   if (config.mesh.world_size() == 1) config.mesh = data_parallel_mesh(1, 2);
   if (test::pick({0, 1}) == 1) config.grad_dtype = DType::bf16;
   if (run.engine != kSecondEager) config.model.qk_norm = false;
-  if (run.engine != kFirst) return run;
+  if (run.engine != kFirst) {
+    constexpr std::array kStrategies{Strategy::optim, Strategy::optim_grads,
+                                     Strategy::optim_grads_params};
+    config.strategy = kStrategies.at(static_cast<std::size_t>(test::pick({0, 1, 2})));
+    if (config.strategy != Strategy::optim && test::pick({0, 1}) == 1)
+      config.mesh = data_parallel_mesh(2, config.mesh.world_size());
+    return run;
+  }
   config.model.tied_embeddings = false;
   config.recompute.kind = Recompute::none;
   if (test::pick({0, 1}) == 1) config.allocator = AllocatorPolicy::double_buffer;
@@ -194,8 +209,8 @@ RC_GTEST_PROP(MegatronFsdpProperty, StateIsThere, ()) {
   const AnyRun run = any_run();
   const EngineMemory memory = engine_memory(plan_of(run.engine, run.config), {});
   // A root with an embedding and a head is divided evenly, blocks with padding: not less than this.
-  const std::int64_t shard =
-      make_model(run.config.model, DType::bf16).parameter_count() / run.config.mesh.world_size();
+  const std::int64_t shard = make_model(run.config.model, DType::bf16).parameter_count() /
+                             run.config.mesh.size(Axis::dp_shard);
   const std::int64_t bytes = 4 + 2 + size_of(run.config.grad_dtype);
   RC_ASSERT(memory.counters.peak_allocated >= bytes * shard);
   RC_ASSERT(memory.counters.peak_reserved >= memory.counters.peak_allocated);

@@ -1,0 +1,183 @@
+// What a profiler's trace of a run says of a machine: not tables, of which it has too few shapes, but
+// how much faster or slower the base's are here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "core/base/text.hpp"
+#include "sim/calibrate/draft.hpp"
+#include "sim/calibrate/fit.hpp"
+#include "sim/cost/cost_model.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Predicted and measured times of one kind of work, as often as each ran.
+struct Compared {
+  double predicted = 0;
+  double measured = 0;
+  std::vector<double> ratios;  ///< predicted / measured, of each shape
+
+  void add(double its_predicted, double its_measured, std::int64_t count) {
+    predicted += its_predicted * static_cast<double>(count);
+    measured += its_measured * static_cast<double>(count);
+    ratios.push_back(its_predicted / its_measured);
+  }
+  /// How much faster it is than predicted.
+  [[nodiscard]] double factor() const { return predicted / measured; }
+  /// Of each shape, once all are scaled.
+  [[nodiscard]] std::vector<double> errors() const {
+    std::vector<double> all;
+    for (const double ratio : ratios) all.push_back(ratio / factor() - 1);
+    return all;
+  }
+};
+
+Kernel product_of(const TracedGemm& gemm) {
+  return {.kind = KernelKind::gemm,
+          .operands = {},
+          .attributes = {{"k", gemm.k}, {"kind", number_of(gemm.kind)}, {"m", gemm.m}, {"n", gemm.n}}};
+}
+
+Kernel attention_of(const TracedAttention& attention) {
+  return {.kind = attention.backward ? KernelKind::attention_backward
+                                     : KernelKind::attention_forward,
+          .operands = {},
+          .attributes = {{"batch", attention.batch},
+                         {"head_dim", attention.head_dim},
+                         {"heads", attention.heads},
+                         {"seq", attention.seq}}};
+}
+
+class TraceFit {
+ public:
+  TraceFit(Draft& draft, const CostModel& costs) : draft_(draft), costs_(costs) {}
+
+  void run() {
+    for (const TraceRun& trace : draft_.data.traces) {
+      for (const TracedGemm& gemm : trace.gemms)
+        gemms_.add(price(product_of(gemm)), gemm.ns, gemm.count);
+      for (const TracedAttention& attention : trace.attentions)
+        attentions_.add(price(attention_of(attention)), attention.ns, attention.count);
+      for (const TracedCollective& collective : trace.collectives) add(collective);
+      note_rest(trace);
+    }
+    source_ = fmt::format("trace: {}", names_of(draft_.data.trace_files));
+    scale("GEMM", "compute.gemm_scale", gemms_, draft_.data.gemm.empty(), draft_.gpu.gemm_scale);
+    scale("attention", "compute.attention_scale", attentions_, draft_.data.attention.empty(),
+          draft_.gpu.attention_scale);
+    scale("collective", "link.efficiency", collectives_, draft_.data.collectives.empty(),
+          draft_.gpu.link_efficiency);
+    set_copies();
+    set_host();
+  }
+
+ private:
+  [[nodiscard]] double price(const Kernel& kernel) const {
+    return static_cast<double>(costs_.kernel(kernel).value);
+  }
+
+  void add(const TracedCollective& collective) {
+    if (collective.ranks > draft_.domain) {
+      ++left_out_;
+      return;
+    }
+    const CollectiveCost cost = costs_.collective(collective.kind, collective.bytes,
+                                                  {.ranks = collective.ranks, .spacing = 1});
+    collectives_.add(static_cast<double>(cost.duration.value), collective.ns, collective.count);
+  }
+
+  /// `is_free`: no table of this GPU stands already.
+  void scale(const char* group, const char* key, const Compared& compared, bool is_free,
+             double& value) {
+    if (compared.ratios.empty()) return;
+    if (!is_free) {
+      draft_.result.notes.push_back(
+          fmt::format("{}: the trace says {:.3g} times the rate of the table that was given, which "
+                      "stands",
+                      key, compared.factor()));
+      return;
+    }
+    const double base = value;
+    value *= compared.factor();
+    note_value(draft_, key, value, base, source_);
+    note_errors(draft_, group, "of the trace, scaled", compared.errors(), Evaluation::fit,
+                names_of(draft_.data.trace_files));
+  }
+
+  void set_copies() {
+    std::vector<double> rates;  // bytes read and written for a nanosecond
+    for (const TraceRun& trace : draft_.data.traces)
+      for (const TracedCopy& copy : trace.copies)
+        if (2 * static_cast<double>(copy.bytes) >= kLeastCopyBytes && copy.ns > 0)
+          rates.push_back(2 * static_cast<double>(copy.bytes) / copy.ns);
+    if (rates.empty() || !draft_.data.copies.empty()) return;
+    std::ranges::sort(rates);
+    const double rate = rates[rates.size() / 2];
+    const double base = draft_.gpu.copy_fraction;
+    draft_.gpu.copy_fraction = std::min(1.0, rate / draft_.gpu.memory_bandwidth);
+    note_value(draft_, "memory.copy_fraction", draft_.gpu.copy_fraction, base, source_);
+  }
+
+  void set_host() {
+    double sum = 0;
+    double weight = 0;
+    for (const TraceRun& trace : draft_.data.traces) {
+      if (!trace.launch_ns) continue;
+      sum += *trace.launch_ns * static_cast<double>(trace.launches);
+      weight += static_cast<double>(trace.launches);
+    }
+    if (weight == 0) return;
+    const double base = static_cast<double>(draft_.gpu.host_launch.value);
+    draft_.gpu.host_launch = Nanos(std::llround(sum / weight));
+    note_value(draft_, "node.host_launch_ns", static_cast<double>(draft_.gpu.host_launch.value),
+               base, source_);
+    draft_.result.notes.push_back(
+        "node.host_launch_ns: the profiler's own work is in it; two tiny runs without one say it "
+        "better (docs/calibrate.md)");
+  }
+
+  void note_rest(const TraceRun& trace) {
+    constexpr std::size_t kNamed = 3;
+    constexpr std::size_t kNameBytes = 60;
+    double rest = 0;
+    for (const Unattributed& one : trace.unattributed) rest += one.ns;
+    const auto percent = [&](double ns) { return 100 * ns / std::max(trace.kernel_ns, 1.0); };
+    std::string text = fmt::format(
+        "{}: {:.1f} % of kernel time is of no product, attention or copy, and stays priced by bytes",
+        printable(trace.where), percent(rest));
+    for (std::size_t i = 0; i < trace.unattributed.size() && i < kNamed; ++i)
+      text += fmt::format("{} {:.1f} % {}", i == 0 ? ":" : ",", percent(trace.unattributed[i].ns),
+                          printable(trace.unattributed[i].name.substr(0, kNameBytes)));
+    draft_.result.notes.push_back(std::move(text));
+    if (left_out_ > 0)
+      draft_.result.notes.push_back(
+          fmt::format("{}: {} sizes of collectives between domains are left out: nccl-tests' runs "
+                      "say what a network takes",
+                      printable(trace.where), std::exchange(left_out_, 0)));
+  }
+
+  Draft& draft_;
+  const CostModel& costs_;
+  Compared gemms_;
+  Compared attentions_;
+  Compared collectives_;
+  std::string source_;
+  std::int64_t left_out_ = 0;
+};
+
+}  // namespace
+
+Result<void> add_traces(Draft& draft) {
+  if (draft.data.traces.empty()) return {};
+  const std::int64_t domain = std::max<std::int64_t>(draft.domain, 1);
+  MFSDP_LET(cluster, make_cluster(draft.gpu, domain, domain));
+  const CostModel costs(cluster, draft.tables);
+  TraceFit(draft, costs).run();
+  return {};
+}
+
+}  // namespace mfsdp

@@ -1,0 +1,54 @@
+#include "sim/engines/engine_snapshot.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "sim/engines/engine_memory.hpp"
+
+namespace mfsdp {
+namespace {
+
+/// Where a device has its memory, and what an expandable segment takes of its addresses: viewers
+/// keep addresses as doubles, which are exact below 2^53.
+constexpr std::int64_t kTop = std::int64_t{0x7fff} << 32;
+constexpr std::int64_t kRange = std::int64_t{1} << 42;
+
+}  // namespace
+
+MemorySnapshot engine_snapshot(const EnginePlan& plan, const AllocatorSettings& settings,
+                               const std::string& text, std::int64_t steps) {
+  MemorySnapshot snapshot;
+  snapshot.settings = text;
+  // Each new segment lies below those that were, as the allocator itself has it.
+  std::int64_t top = kTop;
+  CachingAllocator allocator(settings, [&](std::int64_t size, std::int64_t) {
+    return top -= settings.expandable_segments ? kRange : size;
+  });
+  allocator.watch([&](const MemoryEvent& event) { snapshot.events.push_back({.event = event}); });
+  std::unordered_map<std::int64_t, std::pair<std::int64_t, std::int64_t>> live;  // by buffer
+  for (const HostAllocation& made : host_allocations(plan, steps)) {
+    const std::string& name = plan.program.buffers[made.buffer.value].name;
+    MemoryEvent event{.action = made.is_free ? MemoryAction::free : MemoryAction::allocate,
+                      .size = std::max<std::int64_t>(made.size, 1),
+                      .stream = made.stream};
+    if (made.is_free) {
+      const auto found = live.find(made.buffer.value);
+      std::tie(event.address, event.size) = found->second;
+      live.erase(found);
+      allocator.free(event.address);
+    } else {
+      const auto address = allocator.allocate(event.size, made.stream);
+      if (!address) break;
+      event.address = *address;
+      live[made.buffer.value] = {event.address, event.size};
+    }
+    snapshot.events.push_back({.event = event, .name = name});
+  }
+  snapshot.segments = allocator.segments();
+  return snapshot;
+}
+
+}  // namespace mfsdp
