@@ -199,7 +199,8 @@ FlagGroup replay_group(SimOptions& o) {
       .title = "Other engines",
       .flags = {
           choice_flag("--engine", "E",
-                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mfsdp2-eager (mfsdp)",
+                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mfsdp2-eager, mcore, "
+                      "mcore-unfused-loss (mfsdp)",
                       o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",
@@ -273,6 +274,10 @@ Result<void> check_engine(const SimOptions& options) {
         "--tune-out"})
     if (contains(options.given, std::string(flag)) && !(double_buffers && flag == "--allocator"))
       return fail(std::string(flag), "contradicts " + engine + ", which has no such choice");
+  if (is_mcore(options.engine) && contains(options.given, "--strategy") &&
+      options.common.config.strategy != Strategy::optim)
+    return fail("--strategy",
+                "contradicts " + engine + ": it shards the optimizer's states alone (optim)");
   if (contains(options.given, "--plan-out"))
     return fail("--plan-out",
                 "contradicts " + engine + ": no tool takes its plan; --trace shows it");

@@ -38,9 +38,12 @@ Result<void> check_types(EngineKind engine, const PlanConfig& config) {
     return contradicts(engine, "--param-dtype", "it is described for bf16");
   if (config.main_dtype != DType::fp32)
     return contradicts(engine, "--main-dtype", "its weights between steps are fp32");
-  if (is_megatron(engine)) {
+  if (is_megatron(engine) || is_mcore(engine)) {
     if (config.grad_dtype != DType::fp32 && config.grad_dtype != DType::bf16)
       return contradicts(engine, "--grad-dtype", "it is described for fp32 and bf16");
+    if (is_mcore(engine) && config.reduce_dtype != config.grad_dtype)
+      return contradicts(engine, "--reduce-dtype",
+                         "its gradients are reduced in the type that they have, --grad-dtype");
   } else if (config.grad_dtype != DType::fp32) {
     return contradicts(engine, "--grad-dtype", "its gradients have the type of its weights, fp32");
   }
@@ -55,9 +58,14 @@ Result<void> check_types(EngineKind engine, const PlanConfig& config) {
 Result<void> check_parallelism(EngineKind engine, const PlanConfig& config) {
   if (config.mesh.size(Axis::dp_shard) != config.mesh.world_size())
     return contradicts(engine, "--outer-dp", "it is described for one axis of ranks");
-  if (config.strategy != Strategy::optim_grads_params)
+  // Ours by default is optim_grads_params: it stands for what the engine has.
+  if (is_mcore(engine)) {
+    if (config.strategy != Strategy::optim && config.strategy != Strategy::optim_grads_params)
+      return contradicts(engine, "--strategy", "it shards the optimizer's states alone (optim)");
+  } else if (config.strategy != Strategy::optim_grads_params) {
     return contradicts(engine, "--strategy",
                        "it shards parameters, gradients and states (optim_grads_params)");
+  }
   if (config.optimizer != Optimizer::adamw)
     return contradicts(engine, "--optimizer", "it is described for AdamW");
   if (config.has_lora()) return contradicts(engine, "--lora-rank", "adapters are not described");
@@ -85,6 +93,12 @@ Result<void> check_megatron(EngineKind engine, const PlanConfig& config) {
 
 }  // namespace
 
+std::string_view engine_basis(EngineKind engine) {
+  if (!is_mcore(engine)) return "";
+  return "mcore: from the sources of Megatron-Core and Transformer Engine alone, never held to a "
+         "recorded run";
+}
+
 Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   if (engine == EngineKind::mfsdp) return config;
   MFSDP_TRY(check_model(engine, config.model));
@@ -92,6 +106,7 @@ Result<PlanConfig> engine_config(EngineKind engine, const PlanConfig& config) {
   MFSDP_TRY(check_parallelism(engine, config));
   if (is_megatron(engine)) MFSDP_TRY(check_megatron(engine, config));
   PlanConfig own = config;
+  if (is_mcore(engine)) own.strategy = Strategy::optim;
   // Megatron-FSDP's second version reduces gradients in the type that they have.
   if (is_megatron(engine) && engine != EngineKind::mfsdp1) own.reduce_dtype = DType::bf16;
   if (engine != EngineKind::mfsdp1 || own.allocator != AllocatorPolicy::double_buffer)

@@ -41,6 +41,9 @@ struct Traffic {
   AccessPattern pattern = AccessPattern::contiguous;
 };
 
+/// Where cuBLAS has its workspace from: PyTorch keeps one for each thread that calls it.
+enum class GemmWorkspace { pytorchs, callers };
+
 class StepBuilder {
  public:
   /// Streams of compute, gathers and reductions, and a communicator of all ranks for either kind
@@ -81,7 +84,8 @@ class StepBuilder {
   void memory_bound(KernelKind kind, std::string_view name, const Traffic& traffic,
                     StreamRole stream = StreamRole::compute);
   /// Of m tokens, n outputs and k inputs (core/plan/kernel_spec.hpp).
-  void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k);
+  void gemm(GemmKind kind, std::string_view name, std::int64_t m, std::int64_t n, std::int64_t k,
+            GemmWorkspace workspace = GemmWorkspace::pytorchs);
   /// Causal, of the configuration's shape.
   void attention(KernelKind kind);
   /// `elements` as NCCL counts them, on the stream of its kind.

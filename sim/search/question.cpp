@@ -90,6 +90,9 @@ Result<Prediction> answer(const Question& asked) {
   run.trust = {.tier = std::string(tier_text(trust.tier)),
                .step_error = trust.expected_step_error,
                .text = trust.text};
+  if (const std::string_view basis = engine_basis(question.engine); !basis.empty())
+    run.facts.push_back(
+        {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
   if (question.anchor)
     run.facts.push_back(
         {.topic = "simulation", .name = "anchor", .value = question.anchor->text()});
