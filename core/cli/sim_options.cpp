@@ -177,6 +177,8 @@ FlagGroup trust_group(SimOptions& o) {
       .title = "Trust",
       .flags = {
           switch_flag("--fidelity", "all measurements there are, against the model", o.fidelity),
+          switch_flag("--published", "runs that others published, beside their predictions",
+                      o.published),
           path_flag("--anchor", "a measured run (result JSON) to scale predictions by", o.anchor),
           {.name = "--calibrate",
            .value = "FILE...",
@@ -218,11 +220,12 @@ FlagGroup replay_group(SimOptions& o) {
 /// What is asked instead of a prediction, by the names of its flags.
 std::vector<std::string> other_questions(const SimOptions& o) {
   std::vector<std::string> asked;
-  const std::array<std::pair<bool, const char*>, 6> questions{
+  const std::array<std::pair<bool, const char*>, 7> questions{
       {{o.list_models, "--list-models"},
        {o.list_gpus, "--list-gpus"},
        {o.list_clusters, "--list-clusters"},
        {o.fidelity, "--fidelity"},
+       {o.published, "--published"},
        {!o.calibrate.empty(), "--calibrate"},
        {o.replay.has_value(), "--replay"}}};
   for (const auto& [is_asked, name] : questions)
@@ -288,6 +291,7 @@ Result<void> check_engine(const SimOptions& options) {
 
 Result<void> check_pairs(const SimOptions& options) {
   if (options.fidelity) MFSDP_TRY(check_alone(options, "--fidelity", {"--output"}));
+  if (options.published) MFSDP_TRY(check_alone(options, "--published", {"--output"}));
   if (!options.calibrate.empty())
     MFSDP_TRY(check_alone(options, "--calibrate",
                           {"--output", "--calibrate-out", "--gpu", "--gpus-per-node"}));
@@ -386,8 +390,9 @@ Result<SimOptions> SweptOptions::combination(std::size_t index) {
 }
 
 Result<void> check_several(const SimOptions& options, const std::string& several) {
-  for (const char* flag : {"--explain", "--trace", "--memory-trace", "--plan-out", "--budget",
-                           "--allow-incomparable", "--budget-out", "--calibrate", "--fidelity"})
+  for (const char* flag :
+       {"--explain", "--trace", "--memory-trace", "--plan-out", "--budget", "--allow-incomparable",
+        "--budget-out", "--calibrate", "--fidelity", "--published"})
     if (contains(options.given, flag))
       return fail(flag, "is about one run and contradicts " + several);
   return {};

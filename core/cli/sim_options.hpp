@@ -74,6 +74,7 @@ struct SimOptions {
   std::optional<std::string> budget_out;  ///< where the run's own values become a budget
   // Trust.
   bool fidelity = false;
+  bool published = false;
   std::optional<std::string> anchor;         ///< a measured run
   std::vector<std::string> calibrate;        ///< measurements to fit
   std::optional<std::string> calibrate_out;  ///< the GPU or cluster file to write
