@@ -117,6 +117,8 @@ FlagGroup machine_group(SimOptions& o) {
                      .value = "X",
                      .help = "Gbit/s of one node's network, all NICs, per direction",
                      .apply = network},
+                    integer_flag("--power-limit", "watts that each GPU may draw (its own limit)",
+                                 o.power_limit, {.lowest = 1, .highest = 100'000}),
                     {.name = "--memory-reserve",
                      .value = "X",
                      .help = "memory to keep free: 4GiB, or 5% of the GPU's (0)",
@@ -201,8 +203,7 @@ FlagGroup replay_group(SimOptions& o) {
       .title = "Other engines",
       .flags = {
           choice_flag("--engine", "E",
-                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mfsdp2-eager, mcore, "
-                      "mcore-unfused-loss (mfsdp)",
+                      "of this engine: fsdp2, fsdp2-compile, mfsdp1, mfsdp2, mcore, ... (mfsdp)",
                       o.engine),
           switch_flag("--compare-engines", "the same job under every engine", o.compare_engines),
           path_flag("--replay", "a memory snapshot of PyTorch through its allocator's rules",

@@ -53,8 +53,9 @@ struct SimOptions {
   std::vector<std::string> given;  ///< names of the flags on the command line
   bool memory_alone = false;       ///< no flag: times are not asked for, and may be of fp64
   // The machine.
-  std::optional<Rational> network_gbps;  ///< of one node, per direction
-  Rational jitter{0, 1};                 ///< standard deviation of kernel times, a fraction
+  std::optional<std::int64_t> power_limit;  ///< watts of each GPU
+  std::optional<Rational> network_gbps;     ///< of one node, per direction
+  Rational jitter{0, 1};                    ///< standard deviation of kernel times, a fraction
   std::vector<SlowRankFlag> slow_ranks;
   std::int64_t seed = 1;
   bool by_rank = false;

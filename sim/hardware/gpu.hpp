@@ -44,6 +44,14 @@ struct MeasuredParts {
   friend bool operator==(const MeasuredParts&, const MeasuredParts&) = default;
 };
 
+/// Watts that a GPU may draw for long.
+struct PowerLimits {
+  double own = 0;     ///< of this part
+  double tables = 0;  ///< at which the rates of its tables, times its scales, hold
+
+  friend bool operator==(const PowerLimits&, const PowerLimits&) = default;
+};
+
 struct Gpu {
   std::string name;         ///< catalogue name, the file's stem
   std::string title;        ///< as the vendor calls it
@@ -77,6 +85,8 @@ struct Gpu {
   std::int64_t nics_per_node = 0;
   BytesPerNano nic_bandwidth = 0;  ///< of one NIC, per direction
   Nanos nic_latency;               ///< added to each hop between nodes
+
+  std::optional<PowerLimits> power;  ///< where the file says them: power.hpp
 
   TableFiles tables;
   std::int64_t table_sms = 132;  ///< of the GPU that the GEMM table was measured on

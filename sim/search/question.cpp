@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/schedule/build.hpp"
+#include "sim/hardware/power.hpp"
 
 namespace mfsdp {
 
@@ -93,6 +94,8 @@ Result<Prediction> answer(const Question& asked) {
   if (const std::string_view basis = engine_basis(question.engine); !basis.empty())
     run.facts.push_back(
         {.topic = "simulation", .name = "engine_basis", .value = std::string(basis)});
+  if (std::string power = power_statement(question.costs->cluster().gpu); !power.empty())
+    run.facts.push_back({.topic = "simulation", .name = "power", .value = std::move(power)});
   if (question.anchor)
     run.facts.push_back(
         {.topic = "simulation", .name = "anchor", .value = question.anchor->text()});

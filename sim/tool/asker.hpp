@@ -38,8 +38,9 @@ class Asker {
 
  private:
   /// What a cost model depends on.
-  using Machine = std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
-                             std::optional<std::pair<std::int64_t, std::int64_t>>>;
+  using Machine =
+      std::tuple<std::string, std::string, std::int64_t, std::optional<std::int64_t>,
+                 std::optional<std::int64_t>, std::optional<std::pair<std::int64_t, std::int64_t>>>;
 
   struct Priced {
     std::shared_ptr<const CostModel> costs;

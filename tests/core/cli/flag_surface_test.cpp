@@ -47,6 +47,7 @@ TEST(FlagSurface, MfsdpSim) {
   SimOptions options;
   std::vector<std::string> names = common_names;
   names.insert(names.end(), {"--network-gbps",
+                             "--power-limit",
                              "--memory-reserve",
                              "--jitter",
                              "--slow-rank",
